@@ -21,7 +21,7 @@ SHORTEST_S = 1e-6
 def usual_cases(rows: Iterable[MeasurementRow]) -> dict[Case, float]:
     """Return the cases of rows in CUDA graphs with the usual setting, and the time of each in s."""
     return {
-        _case(row): row.measurement.time_s
+        case_of(row): row.measurement.time_s
         for row in rows
         if (row.conditions.execution, row.conditions.cache, row.conditions.precision) == (GRAPH, WARM, TORCH_DEFAULT)
         and Flag.NO_KERNEL not in row.measurement.flags
@@ -50,6 +50,7 @@ def drawn(times_s: dict[Case, float], seed: int) -> list[Case]:
     return ordered
 
 
-def _case(row: MeasurementRow) -> Case:
+def case_of(row: MeasurementRow) -> Case:
+    """Return the case of a row."""
     operator = parse_operator(row.operator, row.parameters, row.inputs, row.training_mode)
     return Case(operator, parse_input_data(row.input_data))

@@ -60,6 +60,8 @@ def benchmark(monkeypatch):
         "time_spent",
         "calls_in_chains",
         "precisions",
+        "weights_in_caches",
+        "at_the_power_limit",
         "chain_sizes",
         "million_rows",
         "whole_states",
@@ -869,3 +871,38 @@ def test_the_listed_architectures_are_configs_of_enough_models_of_each_source(be
     sources = [summary["model_name"].partition(":")[0] for summary in models.values()]
     assert sources.count("transformers") >= 40
     assert sources.count("timm") >= 20
+
+
+def test_calls_in_chains_and_in_turn_are_shown_beside_those_alone(benchmark):
+    rows = pd.DataFrame(
+        [
+            ("linear", "bfloat16", 64, 8, 16, 3e-6, 3.5e-6, 3.2e-6),
+            ("linear", "bfloat16", 128, 8, 16, 5e-6, 4e-6, 5e-6),
+            ("layer_norm", "bfloat16", 64, 8, 8, 2e-6, 2.1e-6, None),
+        ],
+        columns=["kind", "dtype", "tokens", "inputs", "outputs", "alone_s", "in_chain_s", "in_turn_s"],
+    )
+    shown = benchmark("weights_in_caches").report(rows)
+    assert "| 8→16 | +0.5 (+0.2) of 3.0 | -1.0 (+0.0) of 5.0 |" in shown
+    assert "| 8→8 | +0.1 of 2.0 |" in shown
+
+
+def test_operators_at_the_power_limit_are_those_with_pauses_the_longest_first(benchmark):
+    row = simulated_row(OperatorTuple("torch.nn.ReLU", (), (TensorSpec((4,), "float32"),)))
+    row = replace(row, conditions=replace(row.conditions, execution="graph"))
+
+    def with_pauses(time_s, precision="torch-default", flags=(Flag.DUTY_CYCLE,)):
+        conditions = replace(row.conditions, precision=precision)
+        return replace(row, conditions=conditions, measurement=replace(row.measurement, time_s=time_s, flags=flags))
+
+    rows = [with_pauses(1.0), with_pauses(3.0, "bf16"), with_pauses(2.0, "fp32", ()), with_pauses(1.0)]
+    found = benchmark("at_the_power_limit").above_the_limit(rows)
+    assert [setting.precision for _, setting in found] == ["bf16", "torch-default"]
+
+
+def test_time_and_energy_at_the_limit_are_powers_of_the_power(benchmark):
+    # 1,000 W and 500 W: twice the power, 2 ** 0.5 times the time, so 2 ** -0.5 times the energy.
+    row = {"full_time_s": 1.0, "full_energy_j": 1000.0, "full_clock_hz": 2e9, "operator": "a on b"}
+    lasting = {"lasting_time_s": 2**0.5, "lasting_energy_j": 1000.0 / 2**0.5, "lasting_clock_hz": 1e9}
+    shown = benchmark("at_the_power_limit").report(pd.DataFrame([row | lasting]))
+    assert "| a | 1000 W | 500 W | 1.414 (+0.50) | 0.707 (-0.50) | 0.500 (-1.00) |" in shown
