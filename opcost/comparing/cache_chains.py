@@ -22,36 +22,14 @@ KINDS = (ELEMENTWISE, NORM, DEPTHWISE, MATRIX, FILTER)
 convolutions, products of two tensors); filters over all channels. A depthwise convolution is one kernel with hardly any
 weights. Other convolutions are two to four kernels, more for larger filters."""
 
-PRODUCTS = (DEPTHWISE, MATRIX, FILTER)
-
 LAYER_NORM, ADDITION, LINEAR, WIDE_LINEAR = "layer norm", "addition", "linear", "wide linear"
 LAYER_KINDS = (LAYER_NORM, ADDITION, LINEAR, WIDE_LINEAR)
-"""Kinds of operators of transformers, which run on tokens instead of images: norms over a token; additions to a tensor
-that was written several calls before; matrices of ``WIDTH`` and of ``LARGE_WIDTH``, a part of which a loop of itself
-finds in a cache. Sums are corrected without them, too: see ``IMAGE_KIND``."""
-
-IMAGE_KIND = {LAYER_NORM: NORM, ADDITION: ELEMENTWISE, LINEAR: MATRIX, WIDE_LINEAR: MATRIX}
-"""The kind whose correction applies where that of a kind on tokens is unknown."""
+"""Kinds of operators of transformers, which run on tokens instead of images: norms over a token; additions of two
+tensors of one size, the older of which was written several calls before; matrices of 2 MB and of 19 MB in 16 bits. Sums
+are corrected without them, too: see ``Form.stand_in``."""
 
 TOKENS, LARGE_TOKENS, BRANCH = "elementwise on tokens", "elementwise on large tokens", "branch"
 """Chains of the same calls without those of a kind on tokens. A branch is four times as wide inside."""
-
-BASE = {
-    **dict.fromkeys((ELEMENTWISE, NORM, DEPTHWISE, MATRIX, FILTER), ELEMENTWISE),
-    LAYER_NORM: TOKENS,
-    LINEAR: TOKENS,
-    WIDE_LINEAR: LARGE_TOKENS,
-    ADDITION: BRANCH,
-}
-"""The chain that is subtracted from one of a kind. The elementwise chain itself is compared with its stream."""
-
-WIDTH, LARGE_WIDTH = 1024, 3072
-WIDTHS = {
-    **dict.fromkeys((TOKENS, BRANCH, LAYER_NORM, ADDITION, LINEAR), WIDTH),
-    **dict.fromkeys((LARGE_TOKENS, WIDE_LINEAR), LARGE_WIDTH),
-}
-"""Elements of a token. Square matrices of these widths have 2 MB and 19 MB in 16 bits: below and near the size of
-caches (50 MB), as most matrices of transformers."""
 
 BLOCKS = 6
 """Number of blocks of a chain, each with its own weights. Models repeat few kinds of layers, so code is fetched from
@@ -70,6 +48,8 @@ SHORTER_STREAMS = (2**21, 2**23, 2**25)
 """Elements of the streams for models that move less: 8 MB, 34 MB and 134 MB, below and above the size of caches."""
 
 BATCH, CHANNELS = 16, 64
+WIDTH, LARGE_WIDTH = 1024, 3072
+"""Images have 16 times 64 channels; a token has so many elements."""
 
 CALLS_IN_BLOCK = 4
 ADD = "torch.Tensor.add"
@@ -89,8 +69,8 @@ square of the 51 committed ones; 0.47 % at most), fewer by 0.8 % and more (``doc
 PRODUCT_SIDES = (8, 24, 48, 64, 80, 112)
 """Sides for products. Half of the sides suffice, because products take longer and depend less on caches."""
 
-LAYER_SIDES = {**dict.fromkeys((LAYER_NORM, ADDITION, LINEAR), PRODUCT_SIDES), WIDE_LINEAR: (8, 24, 48)}
-"""Sides of the squares of tokens by kind. Tokens of ``WIDTH`` have the bytes of the images of that side."""
+WIDE_SIDES = (8, 24, 48)
+"""Sides of the squares of large tokens. Chains on more are throttled by the power limit."""
 
 SMALL_SIDES = (8, 24)
 """Sides for chains behind shorter streams: models that move little have small tensors. Larger images evict from caches
@@ -105,6 +85,23 @@ WHOLE_CHAINS = (CHAIN, STREAM)
 
 Modules: TypeAlias = tuple[tuple[str, Mapping[str, PlainValue]], ...]
 """Names in torch.nn, each with its parameters."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """The form of the chains of a kind.
+
+    ``modules`` are the kind's own in a block; additions and branches have none of ``torch.nn``. ``base`` is the kind of
+    the chain that is subtracted; from an elementwise chain its stream is. ``sides`` are those of its images, or of its
+    squares of tokens of ``width`` elements. ``stand_in`` is the kind on images whose correction applies while
+    that of a kind on tokens is unknown.
+    """
+
+    modules: Modules = ()
+    base: str = ELEMENTWISE
+    sides: tuple[int, ...] = ()
+    width: int | None = None
+    stand_in: str | None = None
 
 
 @dataclass(frozen=True)
@@ -123,13 +120,17 @@ class Chain:
     dtype: str = FP32_DTYPE
 
     @property
+    def form(self) -> Form:
+        """The form of all chains of this kind."""
+        return FORMS[self.kind]
+
+    @property
     def own(self) -> tuple[OperatorTuple, ...]:
         """The operators of its kind in a block."""
         if self.kind == ADDITION:
-            return CALLS_IN_BLOCK * (
-                OperatorTuple(ADD, (), (self._operand, replace(self._operand, identity=1)), mode=None),
-            )
-        return self._of(MODULES[self.kind])
+            operands = (self._operand, replace(self._operand, identity=1))
+            return CALLS_IN_BLOCK * (OperatorTuple(ADD, (), operands, mode=None),)
+        return self._of(self.form.modules)
 
     @property
     def operators(self) -> tuple[OperatorTuple, ...]:
@@ -175,7 +176,7 @@ class Chain:
     @property
     def base(self) -> Chain:
         """The chain behind the same stream that is subtracted; of an elementwise one itself."""
-        return replace(self, kind=BASE[self.kind])
+        return replace(self, kind=self.form.base)
 
     @property
     def subtracted(self) -> OperatorTuple:
@@ -204,7 +205,7 @@ class Chain:
     @property
     def _operand(self) -> TensorSpec:
         """Images or tokens, the input and the output of each call."""
-        width = WIDTHS.get(self.kind)
+        width = self.form.width
         shape = (BATCH, CHANNELS, self.side, self.side) if width is None else (self.side**2, width)
         return TensorSpec(shape, self.dtype)
 
@@ -216,26 +217,27 @@ class Chain:
 
 def block(kind: str) -> Modules:
     """Return the modules of one block of a kind in order; additions and branches are no modules of ``torch.nn``."""
-    if kind in (ELEMENTWISE, TOKENS, LARGE_TOKENS):
-        return MODULES[ELEMENTWISE]
-    return tuple(module for pair in zip(MODULES[ELEMENTWISE], MODULES[kind], strict=True) for module in pair)
+    elementwise, own = FORMS[ELEMENTWISE].modules, FORMS[kind].modules
+    if kind == ELEMENTWISE or not own:
+        return elementwise
+    return tuple(module for pair in zip(elementwise, own, strict=True) for module in pair)
 
 
 def chains_of(
     side: int, blocks: int = BLOCKS, stream_elements: int = STREAM_ELEMENTS, dtype: str = FP32_DTYPE
 ) -> tuple[Chain, ...]:
     """Return the chains on images of one side behind one stream; the elementwise one comes first."""
-    kinds = [kind for kind in KINDS if kind not in PRODUCTS or side in PRODUCT_SIDES]
+    kinds = [kind for kind in KINDS if side in FORMS[kind].sides]
     return tuple(Chain(kind, side, blocks, stream_elements, dtype) for kind in kinds)
 
 
 def layer_chains(dtype: str = FP32_DTYPE, blocks: int = BLOCKS) -> tuple[Chain, ...]:
     """Return the chains on tokens behind the full stream, kind by kind; those of matrices in 16 bits only.
 
-    In fp32 such products take ten times as long, and differ in a chain by their clocks rather than by their weights.
+    In fp32 such products draw so much power that they differ in a chain by their clocks (``docs/log/cache.md``).
     """
     kinds = [kind for kind in LAYER_KINDS if kind not in (LINEAR, WIDE_LINEAR) or dtype == SIXTEEN_BITS]
-    return tuple(Chain(kind, side, blocks, STREAM_ELEMENTS, dtype) for kind in kinds for side in LAYER_SIDES[kind])
+    return tuple(Chain(kind, side, blocks, STREAM_ELEMENTS, dtype) for kind in kinds for side in FORMS[kind].sides)
 
 
 def chain_dtype(precision: str) -> str:
@@ -261,23 +263,32 @@ def _matrix(width: int) -> tuple[str, Mapping[str, PlainValue]]:
     return "Linear", {"in_features": width, "out_features": width, "bias": False}
 
 
-MODULES: Mapping[str, Modules] = {
-    ELEMENTWISE: (
-        ("LeakyReLU", {"negative_slope": 0.9}),
-        ("Threshold", {"threshold": -4.0, "value": 0.0}),
-        ("ELU", {}),
-        ("Hardshrink", {"lambd": 0.001}),
-    ),
-    NORM: 4 * (("BatchNorm2d", {"num_features": CHANNELS}),),
-    DEPTHWISE: 2 * (_convolution(3, groups=CHANNELS), _convolution(5, groups=CHANNELS)),
-    MATRIX: 4 * (_convolution(1),),
-    FILTER: 2 * (_convolution(3), _convolution(5)),
-    LAYER_NORM: CALLS_IN_BLOCK * (("LayerNorm", {"normalized_shape": (WIDTH,)}),),
-    LINEAR: CALLS_IN_BLOCK * (_matrix(WIDTH),),
-    WIDE_LINEAR: CALLS_IN_BLOCK * (_matrix(LARGE_WIDTH),),
+_ELEMENTWISE: Modules = (
+    ("LeakyReLU", {"negative_slope": 0.9}),
+    ("Threshold", {"threshold": -4.0, "value": 0.0}),
+    ("ELU", {}),
+    ("Hardshrink", {"lambd": 0.001}),
+)
+"""Different kernels, none of which makes values equal or small when repeated, because that would change power and
+sometimes time."""
+
+_BATCH_NORM: Modules = (("BatchNorm2d", {"num_features": CHANNELS}),)
+_LAYER_NORM: Modules = (("LayerNorm", {"normalized_shape": (WIDTH,)}),)
+
+FORMS: Mapping[str, Form] = {
+    ELEMENTWISE: Form(_ELEMENTWISE, sides=SIDES),
+    NORM: Form(CALLS_IN_BLOCK * _BATCH_NORM, sides=SIDES),
+    DEPTHWISE: Form(2 * (_convolution(3, groups=CHANNELS), _convolution(5, groups=CHANNELS)), sides=PRODUCT_SIDES),
+    MATRIX: Form(CALLS_IN_BLOCK * (_convolution(1),), sides=PRODUCT_SIDES),
+    FILTER: Form(2 * (_convolution(3), _convolution(5)), sides=PRODUCT_SIDES),
+    LAYER_NORM: Form(CALLS_IN_BLOCK * _LAYER_NORM, TOKENS, PRODUCT_SIDES, WIDTH, NORM),
+    ADDITION: Form((), BRANCH, PRODUCT_SIDES, WIDTH, ELEMENTWISE),
+    LINEAR: Form(CALLS_IN_BLOCK * (_matrix(WIDTH),), TOKENS, PRODUCT_SIDES, WIDTH, MATRIX),
+    WIDE_LINEAR: Form(CALLS_IN_BLOCK * (_matrix(LARGE_WIDTH),), LARGE_TOKENS, WIDE_SIDES, LARGE_WIDTH, MATRIX),
+    TOKENS: Form(width=WIDTH),
+    LARGE_TOKENS: Form(width=LARGE_WIDTH),
+    BRANCH: Form(width=WIDTH),
 }
-"""The operators of a block by kind, four of each. Elementwise operators are different kernels, none of which makes
-values equal or small when repeated, because that would change power and sometimes time."""
 
 DESIGN = Chain(ELEMENTWISE, SIDES[0]).design
 """The design of the chains behind the full stream, by which the sums of models that move more are corrected."""

@@ -16,9 +16,10 @@ from opcost.comparing.cache_chains import (
     DEPTHWISE,
     ELEMENTWISE,
     FILTER,
-    IMAGE_KIND,
+    FORMS,
     KINDS,
     LARGE_WIDTH,
+    LAYER_KINDS,
     LAYER_NORM,
     LINEAR,
     MATRIX,
@@ -38,12 +39,13 @@ from opcost.comparing.cache_chains import (
 from opcost.estimates import Estimate, combined, sum_of_independent
 from opcost.measuring.conditions import FP32_DTYPE, Conditions
 from opcost.operators.counts import OperatorCount
-from opcost.operators.tuples import OperatorTuple, tensor_specs
+from opcost.operators.tuples import DTYPE, OperatorTuple, TensorSpec, tensor_specs
 
 WHOLE_RATIO = 0.75
 """Share of a kind's sizes that must be known for a curve, of those that were tried."""
 
-NORMS_OF_TOKENS = ("layernorm", "rmsnorm")
+NORMS_OF_TOKENS = ("layernorm", "layernorm2d", "rmsnorm")
+NORMS_WITHOUT_WEIGHTS = ("norm", "normalize")
 
 WEIGHT_PLACES = {"linear": 1, "addmm": 2}
 """Functions that multiply by one matrix, with the place of the matrix among their floating-point inputs."""
@@ -60,30 +62,30 @@ def kind_of(count: OperatorCount) -> str:
     if count.flop:
         return _product_kind(count.operator)
     name = count.operator.short_name.lower().replace("_", "")
-    if "norm" in name:
-        return LAYER_NORM if name in NORMS_OF_TOKENS else NORM
-    return ADDITION if name == "add" and _adds_equal_sizes(count.operator) else ELEMENTWISE
+    if name == "add" and _has_equal_sizes(count.operator):
+        return ADDITION
+    if name in NORMS_OF_TOKENS:
+        return LAYER_NORM
+    return NORM if "norm" in name and name not in NORMS_WITHOUT_WEIGHTS else ELEMENTWISE
 
 
-def _adds_equal_sizes(operator: OperatorTuple) -> bool:
-    """Return whether an addition has two different tensors of one shape as inputs."""
+def _has_equal_sizes(operator: OperatorTuple) -> bool:
+    """Return whether an operator has two different tensors of one shape as inputs."""
     shapes = [tensor.shape for tensor in operator.floating_inputs]
     return len(shapes) == 2 and shapes[0] == shapes[1]
 
 
 def matrix_bytes(operator: OperatorTuple) -> int | None:
     """Return the bytes of the weights of a product with one matrix, such as a Linear; None for other operators."""
-    name = operator.short_name.lower()
-    if not operator.is_function and name == "linear":
-        parameters = dict(operator.parameters)
-        inputs, outputs = parameters.get("in_features"), parameters.get("out_features")
-        tensors = operator.floating_inputs
-        if isinstance(inputs, int) and isinstance(outputs, int) and tensors:
-            return inputs * outputs * (tensors[0].floating_bytes // tensors[0].elements)
+    name, tensors = operator.short_name.lower(), operator.floating_inputs
+    if operator.is_function:
+        place = WEIGHT_PLACES.get(name, len(tensors))
+        return tensors[place].floating_bytes if place < len(tensors) else None
+    parameters = dict(operator.parameters)
+    inputs, outputs = parameters.get("in_features"), parameters.get("out_features")
+    if name != "linear" or not isinstance(inputs, int) or not isinstance(outputs, int):
         return None
-    place = WEIGHT_PLACES.get(name) if operator.is_function else None
-    tensors = operator.floating_inputs
-    return tensors[place].floating_bytes if place is not None and place < len(tensors) else None
+    return TensorSpec((inputs, outputs), str(parameters.get(DTYPE, FP32_DTYPE))).floating_bytes
 
 
 def _product_kind(operator: OperatorTuple) -> str:
@@ -145,6 +147,11 @@ class Curve:
         """Return the indices of the points next to a size, with their weights."""
         return shares_between([size for size, _ in self.points], memory_bytes)
 
+    def at(self, memory_bytes: int) -> Excess:
+        """Return the correction at a size."""
+        shares = self.shares(memory_bytes)
+        return _mean([(self.points[place][1], share) for place, share in shares.items()])
+
 
 Curves: TypeAlias = Mapping[str, Curve]
 """A curve for each kind of operator."""
@@ -162,7 +169,7 @@ class Corrections:
 
     ``curves`` are those of models that move more than ``STREAM_BYTES``. ``shorter`` has those behind shorter streams,
     with the bytes of each stream, the shortest first; it is empty if they are unknown. ``dtype`` is that of the chains.
-    Curves of ``LAYER_KINDS`` may be unknown; there are none behind shorter streams.
+    Curves of ``LAYER_KINDS`` may be unknown; behind shorter streams they are those of their stand-ins.
     """
 
     curves: Curves
@@ -181,7 +188,7 @@ class Corrections:
             return None
         streams = (*self.shorter, (STREAM_BYTES, self.curves))
         shares = shares_between([stream_bytes for stream_bytes, _ in streams], moved_bytes)
-        curves = {kind: _blended([(streams[i][1][kind], share) for i, share in shares.items()]) for kind in KINDS}
+        curves = {kind: _blended([(streams[i][1][kind], share) for i, share in shares.items()]) for kind in self.curves}
         return replace(self, curves=curves, shorter=())
 
     def of(self, counts: Iterable[OperatorCount]) -> Excess:
@@ -193,6 +200,14 @@ class Corrections:
                     weights[kind, point] = weights.get((kind, point), 0.0) + part * share * count.occurrences
         terms = [self.curves[kind].points[point][1].times(weight) for (kind, point), weight in weights.items()]
         return _pooled(terms, sum_of_independent)
+
+    def missing_kinds(self, counts: Iterable[OperatorCount]) -> tuple[str, ...]:
+        """Return the kinds on tokens of these calls whose stand-in corrects them, because they are not measured."""
+        missing = {chain.kind for chain in layer_chains(self.dtype)} - self.curves.keys()
+        kinds = {kind_of(count) for count in counts if count.computes}
+        if MATRIX in kinds:
+            kinds |= {LINEAR, WIDE_LINEAR}
+        return tuple(kind for kind in LAYER_KINDS if kind in missing & kinds)
 
     def _kinds_of(self, count: OperatorCount) -> Mapping[str, float]:
         """Return the kinds of chains that a call is corrected by, with their weights; none if it computes nothing.
@@ -207,7 +222,7 @@ class Corrections:
             kinds = [one for one in MATRICES if one in self.curves]
             sizes = [MATRICES[one] ** 2 * ITEM_BYTES[self.dtype] for one in kinds]
             return {kinds[place]: share for place, share in shares_between(sizes, weight_bytes).items()}
-        return {kind if kind in self.curves else IMAGE_KIND.get(kind, kind): 1.0}
+        return {kind if kind in self.curves else FORMS[kind].stand_in or kind: 1.0}
 
 
 def corrections_under(rows: Iterable[ChainRow], conditions: Conditions) -> Corrections | None:
@@ -235,9 +250,8 @@ def _corrections(rows: Sequence[ChainRow], dtype: str) -> Corrections | None:
     sizes = {kind: [chain.memory_bytes for chain in tried if chain.kind == kind] for kind in KINDS}
     if not all(_is_whole(found[kind], sizes[kind]) for kind in KINDS):
         return None
-    curves = {kind: _curve(found[kind]) for kind in KINDS}
-    shorter = _behind_shorter_streams(rows, curves, dtype)
-    return Corrections({**curves, **_curves_on_tokens(rows, dtype)}, shorter, dtype)
+    curves = {**{kind: _curve(found[kind]) for kind in KINDS}, **_curves_on_tokens(rows, dtype)}
+    return Corrections(curves, _behind_shorter_streams(rows, curves, dtype), dtype)
 
 
 def _curves_on_tokens(rows: Sequence[ChainRow], dtype: str) -> Curves:
@@ -275,9 +289,21 @@ def _behind_shorter_streams(rows: Sequence[ChainRow], full: Curves, dtype: str) 
         if sum(len(curve.points) for curve in small.values()) < len(chains):
             return ()
         largest = max(chain.memory_bytes for chain in chains)
-        large = {kind: tuple(point for point in curve.points if point[0] > largest) for kind, curve in full.items()}
-        behind.append((chains[0].stream_bytes, {kind: Curve((*small[kind].points, *large[kind])) for kind in full}))
+        behind.append((chains[0].stream_bytes, {kind: _with_small(full, small, kind, largest) for kind in full}))
     return tuple(behind)
+
+
+def _with_small(full: Curves, small: Curves, kind: str, largest: int) -> Curve:
+    """Return the curve of a kind behind a shorter stream: small sizes as found there, others as behind the full stream.
+
+    Kinds on tokens have their stand-in's values at their own small sizes.
+    """
+    large = tuple(point for point in full[kind].points if point[0] > largest)
+    stand_in = FORMS[kind].stand_in
+    if stand_in is None:
+        return Curve((*small[kind].points, *large))
+    sizes = [size for size, _ in full[kind].points if size <= largest]
+    return Curve((*((size, small[stand_in].at(size)) for size in sizes), *large))
 
 
 def _is_whole(known: Collection[int], sizes: Sequence[int]) -> bool:

@@ -170,6 +170,11 @@ WORDINGS: Mapping[RemarkKind, Wording] = {
         "the cache correction is that of operators in {dtype}, not of {precision}",
         reason="calls in another dtype find another share of their data in caches",
     ),
+    RemarkKind.CORRECTED_BY_OTHER_KINDS: Wording(
+        "{kinds} have the cache correction of other operators: their own is not measured for this card and its "
+        "software; block 2 measures it",
+        reason="the sum may be off by 2 %",
+    ),
     RemarkKind.UNKNOWN_FLOP: Wording(
         "operators of unknown FLOPs have the cache correction of operators without products; {reason}",
         "{time_ratio} of the summed time",

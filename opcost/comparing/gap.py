@@ -43,8 +43,9 @@ class Gap:
     """The parts of a whole model's cost. ``modules`` and ``functions`` are the sum.
 
     ``correction`` is the cache correction of the summed calls, which may be negative; if it is None, its cost is a part
-    of ``unexplained``. ``correction_dtype`` is the dtype of the chains that it was measured with. ``dropped`` is the
-    measured or predicted cost of operators that are not in the whitelist. ``unmeasured`` is the predicted cost of
+    of ``unexplained``. ``correction_dtype`` is the dtype of the chains that it was measured with; ``missing_kinds`` are
+    those that have a stand-in's correction. ``dropped`` is the measured or predicted cost of operators that are not in
+    the whitelist. ``unmeasured`` is the predicted cost of
     operators without a row. ``unexplained`` is the whole minus all other parts.
     """
 
@@ -55,6 +56,7 @@ class Gap:
     unmeasured: Piece
     unexplained: Piece
     correction_dtype: str | None = None
+    missing_kinds: tuple[str, ...] = ()
 
 
 def gap(cost: ModelCost, dropped: ModelCost, full: MeasurementRow, constants: Constants) -> Gap:
@@ -86,6 +88,7 @@ def gap(cost: ModelCost, dropped: ModelCost, full: MeasurementRow, constants: Co
             _difference(value_of(cost.basis.energy_of(full)), known.energy_j),
         ),
         correction_dtype=None if corrections is None else corrections.dtype,
+        missing_kinds=() if corrections is None else corrections.missing_kinds(cost.summed),
     )
 
 

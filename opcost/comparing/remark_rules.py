@@ -220,12 +220,14 @@ def _not_precise(found: Comparison) -> Iterator[Remark]:
 
 
 def _cache_correction(found: Comparison) -> Iterator[Remark]:
-    """Remark on a missing cache correction, or on one that was measured in another dtype."""
+    """Remark on a missing cache correction, or on one that was measured in another dtype or on other kinds."""
     precision, dtype = found.conditions.precision, found.gap.correction_dtype
     moved_bytes = found.counts.total_memory_bytes
     if dtype is not None:
         if dtype != precision_dtype(precision):
             yield Remark(RemarkKind.CORRECTED_BY_OTHER_DTYPE, {"dtype": dtype, "precision": precision})
+        if kinds := found.gap.missing_kinds:
+            yield Remark(RemarkKind.CORRECTED_BY_OTHER_KINDS, {"kinds": ", ".join(kinds)})
     elif not is_corrected(found.conditions):
         return
     elif moved_bytes <= STREAM_BYTES:

@@ -39,6 +39,7 @@ class RemarkKind(str, Enum):
     UNCORRECTED_SMALL = "uncorrected-small"
     UNCORRECTED_UNKNOWN = "uncorrected-unknown"
     CORRECTED_BY_OTHER_DTYPE = "corrected-by-other-dtype"
+    CORRECTED_BY_OTHER_KINDS = "corrected-by-other-kinds"
     UNKNOWN_FLOP = "unknown-flop"
     KERNELS = "kernels"
 
@@ -108,6 +109,10 @@ TEXTS: Mapping[RemarkKind, str] = {
         "no cache correction: not measured for this card and its software; block 2 measures it"
     ),
     RemarkKind.CORRECTED_BY_OTHER_DTYPE: "the cache correction is that of operators in {dtype}, not of {precision}",
+    RemarkKind.CORRECTED_BY_OTHER_KINDS: (
+        "{kinds} have the cache correction of other operators: their own is not measured for this card and its "
+        "software; block 2 measures it"
+    ),
     RemarkKind.UNKNOWN_FLOP: (
         "{reason}: shares of FLOPs are unknown, and {time_ratio} of the summed time has the cache correction of "
         "operators without products"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
 from torch import nn
 
@@ -16,8 +14,8 @@ it."""
 BRANCH_WIDTH = 4
 """How much wider a branch is inside: as the multilayer perceptron of a transformer."""
 
-BRANCH_GAIN = 1.98
-"""Added to its input, the output of a branch gives -0.98 times the input: values stay within a factor of two."""
+GAIN_IF_NOT_ADDED, GAIN_IF_ADDED = 0.98, 1.98
+"""Factors of a branch, which changes the sign: added to its input or not, values stay within a factor of two."""
 
 
 class StreamThenCopy(nn.Module):
@@ -41,23 +39,18 @@ class ChainBehindAStream(nn.Module):
 
 
 class Branch(nn.Module):
-    """The calls between two additions of a transformer: they read and write tensors that are wider than its input."""
+    """Calls on wider tensors, as between two additions of a transformer, and perhaps an addition."""
+
+    def __init__(self, is_added: bool) -> None:
+        super().__init__()
+        self.is_added = is_added
+        self.gain = GAIN_IF_ADDED if is_added else GAIN_IF_NOT_ADDED
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Widen the tokens, change them, and make them narrow again."""
+        """Widen the tokens, change them, make them narrow again, and add them to the input."""
         wide = torch.neg(torch.cat(BRANCH_WIDTH * [tokens], dim=-1))
-        return torch.mul(wide[..., : tokens.shape[-1]], BRANCH_GAIN)
-
-
-class AddedBranch(Branch):
-    """A branch that is added to its input."""
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Run the branch, then add."""
-        return super().forward(tokens) + tokens
-
-
-BRANCHES: Mapping[str, type[nn.Module]] = {BRANCH: Branch, ADDITION: AddedBranch}
+        narrow = torch.mul(wide[..., : tokens.shape[-1]], self.gain)
+        return narrow + tokens if self.is_added else narrow
 
 
 def _copied_after(stream: torch.Tensor, images: torch.Tensor) -> torch.Tensor:
@@ -67,8 +60,8 @@ def _copied_after(stream: torch.Tensor, images: torch.Tensor) -> torch.Tensor:
 
 def _modules(kind: str) -> list[nn.Module]:
     """Return the modules of one block."""
-    if kind in BRANCHES:
-        return [BRANCHES[kind]() for _ in range(CALLS_IN_BLOCK)]
+    if kind in (BRANCH, ADDITION):
+        return [Branch(kind == ADDITION) for _ in range(CALLS_IN_BLOCK)]
     modules = [getattr(nn, name)(**parameters) for name, parameters in block(kind)]
     for module in modules:
         if isinstance(module, (nn.Conv2d, nn.Linear)):
