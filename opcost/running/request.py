@@ -113,7 +113,7 @@ class Request:
 
     def _is_done(self, config: ModelConfig) -> bool:
         if config.done and has_changed_code(config, COUNTS.path(config), self.database.model_operators):
-            text = "%s: its code has changed since it was done; it is counted and measured again"
+            text = "%s: its code has changed since it was done; count and measure it again"
             logging.getLogger(__name__).warning(text, config.name)
             return False
         return config.done

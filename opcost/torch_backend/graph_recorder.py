@@ -97,8 +97,8 @@ class GraphRecorder:
 def unnoticed_capture() -> Iterator[None]:
     """While active, ``torch.cuda.is_current_stream_capturing`` says no, as in the run that was counted.
 
-    In a capture transformers gives attention a mask that it leaves out otherwise, and with which attention takes up to
-    ten times as long (``docs/log/other_sources.md``).
+    In a capture transformers gives attention a mask that it leaves out otherwise, and with which models took up to five
+    times as long (``docs/log/other_sources.md``).
     """
     before = torch.cuda.is_current_stream_capturing
     torch.cuda.is_current_stream_capturing = lambda: False

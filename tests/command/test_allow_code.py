@@ -210,7 +210,7 @@ def test_the_measuring_process_runs_it_and_a_failure_is_one_row(project: Project
     assert len(failure.reason.splitlines()) == 1
 
 
-CHANGED = "net: its code has changed since it was done; it is counted and measured again"
+CHANGED = "net: its code has changed since it was done; count and measure it again"
 
 
 def test_a_model_whose_code_has_changed_is_not_done(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
