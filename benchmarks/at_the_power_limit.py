@@ -1,7 +1,7 @@
 """Operators that draw more than the power limit: at full clocks with pauses, and throttled under a lasting load -> rows
 
 Each is measured as block 2 does, then in a loop of 3 s after 2 s, in which its clocks settle at the limit. How much
-longer it takes there, and how much less energy, tells what a model at the limit takes. Nothing else may run on the GPU.
+longer it takes there, and how much less energy, shows what a model at the limit takes. Nothing else may run on the GPU.
 Example: PYTHONPATH=. python benchmarks/at_the_power_limit.py --database RUN --output FILE
          PYTHONPATH=. python benchmarks/at_the_power_limit.py --evaluate FILE
 """
