@@ -20,6 +20,7 @@ from torch.utils.flop_counter import flop_registry
 
 from opcost.operators.counts import OperationWithoutFormula
 from opcost.operators.input_roles import WRITE_ONLY
+from opcost.torch_backend.meta_device import fused_attention, is_fused_attention
 
 ALLOCATIONS = frozenset(
     {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided", "resize_", "set_"}
@@ -101,6 +102,9 @@ class CostCounter(TorchDispatchMode):
         self, func, types, args=(), kwargs=None
     ) -> Any:
         kwargs = kwargs or {}
+        if is_fused_attention(func, args, kwargs):
+            with self:
+                return fused_attention(args, kwargs)
         # In inference mode composite operations (linear, batch_norm, reshape) arrive undecomposed.
         if func._overloadpacket not in flop_registry and is_composite(func, args):
             with autocast_as_called(), self:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
@@ -17,6 +17,10 @@ from opcost.operators.tuples import META
 CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 """The channels-last format by number of dimensions."""
 
+ATTENTION_ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+UNBATCHED_DIMENSIONS = 3
+"""Dimensions of the inputs of attention without a batch: heads, length, width."""
+
 BATCH_NORM_TRAINING = 5
 """Index of the argument ``training`` of ``native_batch_norm``."""
 
@@ -26,7 +30,7 @@ def like_a_device(device: str = META) -> Iterator[None]:
     """While active, runs on the meta device take the same branches as on a CPU or GPU.
 
     ``MultiheadAttention`` takes its native path, convolutions keep the channels-last layout, and batch norms in eval
-    mode write no statistics. For any other ``device`` this does nothing.
+    mode write no statistics. ``flops.CostCounter`` fuses attention. For any other ``device`` this does nothing.
     """
     if device != META:
         yield
@@ -43,6 +47,40 @@ def like_a_device(device: str = META) -> Iterator[None]:
 def is_channels_last(tensor: torch.Tensor) -> bool:
     """Return whether torch takes a tensor as channels last by its strides, also filters of one value or one channel."""
     return suggest_memory_format(tensor) == CHANNELS_LAST.get(tensor.dim())
+
+
+def is_fused_attention(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Return whether an operation on the meta device is attention that a device runs in one kernel."""
+    if func is not torch.ops.aten.scaled_dot_product_attention.default or not args[0].is_meta:
+        return False
+    given = dict(zip(ATTENTION_ARGUMENTS, args, strict=False)) | dict(kwargs)
+    return not given.get("dropout_p") and len({tensor.shape[-1] for tensor in args[:3]}) == 1
+
+
+def fused_attention(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> torch.Tensor:
+    """Return attention on the meta device in one kernel, as on a CPU.
+
+    torch has the fused kernel on the meta device, but calls it on devices with data only.
+
+    Args:
+        args: the positional arguments of ``scaled_dot_product_attention``.
+        kwargs: those by keyword.
+    """
+    given = dict(zip(ATTENTION_ARGUMENTS, args, strict=False)) | dict(kwargs)
+    query, key, value = (given[name] for name in ATTENTION_ARGUMENTS[:3])
+    mask = given.get("attn_mask")
+    if mask is not None and mask.dtype == torch.bool:
+        numbers = (torch.scalar_tensor(value, dtype=query.dtype, device=META) for value in (0.0, -torch.inf))
+        mask = torch.where(mask, *numbers)
+    if mask is not None:
+        mask = mask.expand(*query.shape[:-1], key.shape[-2])
+    tensors = [query, key, value, mask]
+    has_batch = query.dim() > UNBATCHED_DIMENSIONS
+    query, key, value, mask = tensors if has_batch else [None if one is None else one.unsqueeze(0) for one in tensors]
+    attend = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    is_causal, scale = given.get("is_causal", False), given.get("scale")
+    result: torch.Tensor = attend(query, key, value, 0.0, is_causal, attn_mask=mask, scale=scale)[0]
+    return result if has_batch else result.squeeze(0)
 
 
 class _DeviceResults(TorchDispatchMode):

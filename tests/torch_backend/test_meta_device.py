@@ -49,6 +49,43 @@ def test_images_come_out_in_the_same_layout_at_the_same_cost(
     assert costs == meta_costs
 
 
+def heads(number: int, length: int, width: int = 8) -> torch.Tensor:
+    return torch.zeros(2, length, number, width).transpose(1, 2)
+
+
+MASK = torch.ones(2, 1, 5, 5, dtype=torch.bool)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "keywords"),
+    [
+        ((heads(4, 5), heads(4, 5), heads(4, 5)), {}),
+        ((heads(4, 5), heads(4, 7), heads(4, 7)), {"scale": 0.5}),
+        ((heads(4, 5), heads(4, 5), heads(4, 5)), {"is_causal": True}),
+        ((heads(4, 5), heads(2, 5), heads(2, 5)), {"is_causal": True, "enable_gqa": True}),
+        ((heads(4, 5), heads(4, 5), heads(4, 5), MASK), {}),
+        ((heads(4, 5), heads(4, 5), heads(4, 5), MASK.float()), {}),
+        ((heads(4, 5), heads(4, 5), heads(4, 5), torch.ones(5, 5)), {}),
+        ((heads(4, 5), heads(4, 5), heads(4, 5, 6)), {}),
+        ((heads(4, 5)[0], heads(4, 5)[0], heads(4, 5)[0]), {}),
+    ],
+    ids=["self", "cross", "causal", "grouped", "mask", "float mask", "one mask", "other width", "without batch"],
+)
+def test_attention_runs_the_kernels_of_a_cpu(tensors: tuple[torch.Tensor, ...], keywords: dict[str, object]) -> None:
+    class Attention(nn.Module):
+        def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
+            return nn.functional.scaled_dot_product_attention(*tensors, **keywords)  # type: ignore[arg-type]
+
+    (here, costs), (there, meta_costs) = run(Attention(), "cpu", *tensors), run(Attention(), "meta", *tensors)
+    assert isinstance(here, torch.Tensor)
+    assert isinstance(there, torch.Tensor)
+    assert (here.shape, here.stride(), here.dtype) == (there.shape, there.stride(), there.dtype)
+    assert sum(cost.flop or 0 for cost in costs) == sum(cost.flop or 0 for cost in meta_costs)
+    assert [(cost.operation, cost.memory_bytes) for cost in costs] == [
+        (cost.operation, cost.memory_bytes) for cost in meta_costs
+    ]
+
+
 @pytest.mark.parametrize("keywords", [{"need_weights": False}, {}, {"average_attn_weights": False}])
 def test_attention_takes_its_native_path(keywords: dict[str, bool]) -> None:
     class SelfAttention(nn.Module):
