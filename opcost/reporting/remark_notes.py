@@ -10,12 +10,18 @@ from opcost.comparing.footnotes import changes_conclusions, footnote_of
 from opcost.comparing.remarks import Remark, RemarkKind, worded
 from opcost.comparing.row import ComparisonRow
 from opcost.invocation import command
+from opcost.measuring.conditions import EAGER
 from opcost.reporting.compared_models import QUANTITIES
 from opcost.summing.summation import WITHOUT_ENERGY
 from opcost.units import percent, some_of
 
 COMPARISONS_SHOWN = 6
 """Comparisons that a footnote names."""
+
+UNEXPLAINED = "unexplained by any known effect, so probably disturbed; measure again"
+UNEXPLAINED_EAGER = (
+    "unexplained: an eager run also takes Python's time between operators, which is in no sum; or it was disturbed"
+)
 
 
 @dataclass(frozen=True)
@@ -91,7 +97,8 @@ def _notes(one: Noted) -> Iterator[tuple[int, str, str]]:
         )
         yield 0, text, _missing_figure(row)
     if unexplained := _unexplained_figure(one):
-        yield 1, "unexplained by any known effect, so probably disturbed; measure again", unexplained
+        is_longer = row.conditions.execution == EAGER and (row.unexplained_time_s or 0.0) > 0
+        yield 1, UNEXPLAINED_EAGER if is_longer else UNEXPLAINED, unexplained
     for remark in one.remarks:
         if changes_conclusions(remark):
             yield 2 + list(RemarkKind).index(remark.kind), *footnote_of(remark)
