@@ -974,10 +974,27 @@ def test_the_comparison_corrects_by_what_the_database_knows(tmp_path: Path, one_
     assert row.correction_time_s == pytest.approx(3e-6)
 
 
-def measured_with_whole(folder: Path, precision: str = "torch-default") -> tuple[SimulatedCampaign, ModelConfig]:
+def test_a_sum_of_calls_without_chains_of_their_kind_says_so(tmp_path: Path, one_size: None) -> None:
+    campaign, _ = measured_with_whole(tmp_path, operator=added((4, 4), (4, 4)).operator)
+    table = campaign.database.calls_in_chains
+    table.append_missing(of_all_sizes(1e-6, 1e-4))
+    (model,) = find_comparisons(campaign.request())
+    remarks = {remark.kind: remark.figures for one in model.comparisons for remark in one.remarks}
+    assert remarks[RemarkKind.CORRECTED_BY_OTHER_KINDS] == {"kinds": "addition"}
+    table.append_missing(on_tokens({ADDITION: 2e-6}, "float32"))
+    (model,) = find_comparisons(campaign.request())
+    assert RemarkKind.CORRECTED_BY_OTHER_KINDS not in {
+        remark.kind for one in model.comparisons for remark in one.remarks
+    }
+
+
+def measured_with_whole(
+    folder: Path, precision: str = "torch-default", operator: OperatorTuple = RELU
+) -> tuple[SimulatedCampaign, ModelConfig]:
     """Return a campaign with the rows of a model that moves more than the stream, without those of chains."""
     campaign = campaign_in(folder)
-    config = campaign.add_model("a", {RELU: 3}, precision=precision)
+    campaign.loads = {**campaign.loads, operator: ALONE}
+    config = campaign.add_model("a", {operator: 3}, precision=precision)
     counts = COUNTS.read(config)
     write_both(config, replace(counts, total_memory_bytes=STREAM_BYTES + 1))
     campaign.loads = {**campaign.loads, counts.model: Load(time_s=MODEL_S, power_w=400.0)}
