@@ -170,7 +170,7 @@ def test_a_form_that_the_model_does_not_have_is_a_line_with_its_key(
             "net.py:misfit",
             "MODEL: {folder}/net.py:misfit raised RuntimeError: mat1 and mat2 shapes cannot be multiplied ",
         ),
-        ("net:build", "MODEL: net.build: unknown source of models net; a file ends with .py, as in net.py:build"),
+        ("net:build", "MODEL: net:build: unknown source of models net; a file ends with .py, as in net.py:build"),
         ("net.py", "MODEL: no source has a model 'net.py'; name a function in it, as in net.py:build"),
         (
             "pkg.net:build",

@@ -136,7 +136,7 @@ def test_a_model_of_another_version_is_not_built(find: Callable[[OperatorTuple],
 
 
 def test_a_model_of_no_source_is_not_built() -> None:
-    with pytest.raises(CannotMeasureError, match=r"elsewhere\.net: unknown source of models elsewhere"):
+    with pytest.raises(CannotMeasureError, match=r"elsewhere:net: unknown source of models elsewhere"):
         resolve(OperatorTuple("elsewhere.net", (), (TensorSpec(SIZE, "float32"),)))
 
 
@@ -430,7 +430,7 @@ class OtherSource:
 def test_a_config_names_another_source_before_a_colon(monkeypatch: pytest.MonkeyPatch) -> None:
     model = Named("other:net", None)
     unknown = (
-        "other.net: unknown source of models other; a file ends with .py, as in other.py:net "
+        "other:net: unknown source of models other; a file ends with .py, as in other.py:net "
         "(opcost knows the models of torchvision, timm, transformers; "
     )
     assert check_config(model) == [f"{FILE}: model_name: {unknown}{ALL_MODELS}"]
