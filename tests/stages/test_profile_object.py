@@ -73,6 +73,11 @@ def test_a_model_has_its_operators_its_whole_and_their_comparison(tmp_path: Path
         assert "Conv2d 3→4" in text
 
 
+def test_progress_calls_the_whole_by_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    profiled(Net(), IMAGE, tmp_path, name="my net")
+    assert "my_net_2x3x8x8: " in capsys.readouterr().err
+
+
 def test_the_same_model_finds_its_rows_again_and_another_does_not(tmp_path: Path) -> None:
     profiled(Net(), IMAGE, tmp_path)
     wholes = Database(tmp_path).full_model_measurements
