@@ -180,7 +180,10 @@ def test_a_plan_writes_nothing(campaign: SimulatedCampaign, capsys: pytest.Captu
         found = profile(scratch, [TINY], RecordedProgress(), measuring(campaign))
         print_profile(found, TINY.words)
     assert [unit.operators.remaining for unit in found.units] == [4]
-    assert "total time needed" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "total time needed" in printed
+    assert "tiny_net_2x3x8x8: to be measured: 4 without a row" in printed
+    assert "tiny_net_2x3x8x8: to be measured: the whole model, without a row" in printed
     assert [path.name for path in campaign.measurements.iterdir()] == [WHITELIST]
     assert (campaign.database.folder.exists(), campaign.built) == (False, [])
 
