@@ -234,8 +234,15 @@ def _count_and_report(
     except UserError as error:
         progress.fail(str(error))
         return CountFailure(config.name, str(error))
-    progress.finish(f"{counts.operator_calls} calls of {len(counts.counts)} operator tuples")
+    progress.finish(_counted_words(counts))
     return _count_report(config.name, counts, whitelist)
+
+
+def _counted_words(counts: OperatorCounts) -> str:
+    """Return the numbers of calls and tuples; the others of these, such as views, are in no table and no sum."""
+    text = f"{counts.operator_calls} calls of {len(counts.counts)} operator tuples"
+    computing = sum(count.computes for count in counts.counts)
+    return text if computing == len(counts.counts) else f"{text}, {computing} of which compute something"
 
 
 def _write(task: _Task, counts: OperatorCounts, request: Request) -> None:
