@@ -34,6 +34,7 @@ from opcost.sources import registry
 from opcost.sources.models import ResolvedModel, resolve
 from opcost.sources.ports import ListedModel, PublishedFacts
 from opcost.sources.published import FILE_NAME, published_models, text_of
+from opcost.sources.ports import suggestion
 from opcost.sources.registry import check_config, models_matching
 from opcost.sources.torchvision import build, input_values, listed
 from opcost.storage.configs import ModelConfig
@@ -559,3 +560,17 @@ def test_one_first_run_as_the_counted_one_comes_before_the_count(
     table = "bfloat16" if device == "cpu" else "float32"
     assert [count.operator.short_name for count in counts.counts] == ["add"]
     assert table in str(counts.counts[0].operator)
+
+
+@pytest.mark.parametrize(
+    ("name", "names"),
+    [
+        ("vit_tiny", "vit_tiny_s8 or vit_tiny_patch16_224 or gcvit_tiny"),
+        ("gcvit_tony", "gcvit_tiny"),
+        ("", "something else"),
+    ],
+)
+def test_names_that_begin_with_the_users_text_are_suggested_first(name: str, names: str) -> None:
+    known = ["davit_tiny", "gcvit_tiny", "vit_tiny_patch16_224", "vit_tiny_s8", "xcit"]
+    found = suggestion(name, known, "something else")
+    assert found.removeprefix("did you mean ").startswith(names)
