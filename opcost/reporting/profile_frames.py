@@ -157,6 +157,7 @@ def profile(  # noqa: PLR0913 (a call in a notebook names its options)
 
     Raises:
         UserError: the model cannot be counted, the device is not there or in use, or a table is damaged.
+        Exception: any that the model raises on these inputs, as it is.
     """
     # They import torch.
     from opcost.measuring.setting import Setting
