@@ -25,7 +25,7 @@ class CannotMeasureError(Exception):
 
 @dataclass(frozen=True)
 class KeyRemedy:
-    """What to do about a key: give it one of these values or do something else, or leave it out if there are none."""
+    """The remedy of a key's mistake: one of these values, or something else; without values, to leave the key out."""
 
     key: str
     values: tuple[str, ...] = ()
@@ -51,9 +51,9 @@ class CannotBuildError(CannotMeasureError):
     def __init__(self, text: str, remedy: str | KeyRemedy | None = None, key: str | None = None) -> None:
         self.text, self.remedy = text, remedy
         self.key = remedy.key if isinstance(remedy, KeyRemedy) else key
-        super().__init__(self.told(None))
+        super().__init__(self.with_remedy(None))
 
-    def told(self, option: str | None, usual: str | None = None) -> str:
+    def with_remedy(self, option: str | None, usual: str | None = None) -> str:
         """Return the error's lines.
 
         Args:

@@ -61,10 +61,11 @@ class ProfileResult:
         import pandas
 
         rows = [_row(line) for line in self.profile.operators]
-        frame: DataFrame = pandas.DataFrame(rows, columns=list(COLUMNS))
+        frame = pandas.DataFrame(rows, columns=list(COLUMNS))
         # A column of None alone has the dtype object, and its sum is 0.
         unknown = ("flop",) if frame["flop"].isna().any() else ()
-        return frame.astype(dict.fromkeys((*MEASURED, *unknown), float))
+        typed: DataFrame = frame.astype(dict.fromkeys((*MEASURED, *unknown), float))
+        return typed
 
     @property
     def comparison(self) -> ComparisonRow | None:

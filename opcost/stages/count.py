@@ -278,7 +278,7 @@ def _count(task: _Task) -> OperatorCounts:
                 return capture(ready, task.model.operator, config.composites)
     except CannotBuildError as error:
         key = error.key or _key_of_build(task)
-        first, *frames = error.told(config.option(key), usual=_remedy(task)).splitlines()
+        first, *frames = error.with_remedy(config.option(key), usual=_remedy(task)).splitlines()
         raise UserError(f"{config.where(key)}: {first}", *frames) from error
     except CannotMeasureError as error:
         raise UserError(_does_not_run(task, str(error))) from error

@@ -32,9 +32,8 @@ from opcost.operators.tuples import (
 )
 from opcost.sources import registry
 from opcost.sources.models import ResolvedModel, resolve
-from opcost.sources.ports import ListedModel, PublishedFacts
+from opcost.sources.ports import ListedModel, PublishedFacts, suggestion
 from opcost.sources.published import FILE_NAME, published_models, text_of
-from opcost.sources.ports import suggestion
 from opcost.sources.registry import check_config, models_matching
 from opcost.sources.torchvision import build, input_values, listed
 from opcost.storage.configs import ModelConfig
