@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 
 class UserError(Exception):
     """One or more mistakes that the user can fix.
@@ -21,6 +23,22 @@ class CannotMeasureError(Exception):
     """An operator or model cannot be measured (out of memory, unsupported, ...); the run continues without it."""
 
 
+@dataclass(frozen=True)
+class KeyRemedy:
+    """The remedy of a key's mistake: one of these values, or something else; without values, to leave the key out."""
+
+    key: str
+    values: tuple[str, ...] = ()
+    otherwise: str = ""
+
+    def text(self, option: str | None = None) -> str:
+        """Return the remedy in words, for the option that gave the key, or for a config if there is none."""
+        if not self.values:
+            return f"leave {option or self.key} out"
+        known = " or ".join(self.values)
+        return ", or ".join([f"give {option} {known}" if option else f"write {self.key}: {known}", self.otherwise])
+
+
 class CannotBuildError(CannotMeasureError):
     """The function that builds a model fails, or its model does what tuples cannot describe; it may be a user's.
 
@@ -30,10 +48,21 @@ class CannotBuildError(CannotMeasureError):
         key: of the config, if it has the mistake.
     """
 
-    def __init__(self, text: str, remedy: str | None = None, key: str | None = None) -> None:
-        first, *frames = text.split("\n")
-        super().__init__("\n".join([first if remedy is None else f"{first}; {remedy}", *frames]))
-        self.remedy, self.key = remedy, key
+    def __init__(self, text: str, remedy: str | KeyRemedy | None = None, key: str | None = None) -> None:
+        self.text, self.remedy = text, remedy
+        self.key = remedy.key if isinstance(remedy, KeyRemedy) else key
+        super().__init__(self.with_remedy(None))
+
+    def with_remedy(self, option: str | None, usual: str | None = None) -> str:
+        """Return the error's lines.
+
+        Args:
+            option: that gave the key with the mistake, None if a config did.
+            usual: the remedy of an error that has none of its own.
+        """
+        first, *frames = self.text.split("\n")
+        own = self.remedy.text(option) if isinstance(self.remedy, KeyRemedy) else self.remedy
+        return "\n".join(["; ".join(filter(None, (first, own or usual))), *frames])
 
 
 class DescriptionError(Exception):

@@ -146,7 +146,7 @@ WORDINGS: Mapping[RemarkKind, Wording] = {
         "the whole model's measurement is flagged", "{flags}", "a flagged row can be off by any factor"
     ),
     RemarkKind.FLAGGED_OPERATORS: Wording(
-        "a part of the summed time is of flagged measurements; the next run of block 2 measures them again",
+        "a part of the summed time is of flagged measurements; the next measurement of the model repeats them",
         "{time_ratio} ({operator}: {flags})",
         "a flagged row can be off by any factor",
         _from("time_ratio", FLAGGED_RATIO),
@@ -158,12 +158,12 @@ WORDINGS: Mapping[RemarkKind, Wording] = {
     ),
     RemarkKind.UNCORRECTED_SMALL: Wording(
         "no cache correction: that of models that move less than {stream_bytes} is not measured for this card and its "
-        "software; block 2 measures it",
+        "software; the next measurement on this card adds it",
         "{moved_bytes}",
         "the sum may be off by 10 %",
     ),
     RemarkKind.UNCORRECTED_UNKNOWN: Wording(
-        "no cache correction: not measured for this card and its software; block 2 measures it",
+        "no cache correction: not measured for this card and its software; the next measurement on this card adds it",
         reason="the sum may be off by 10 %",
     ),
     RemarkKind.CORRECTED_BY_OTHER_DTYPE: Wording(
@@ -172,7 +172,7 @@ WORDINGS: Mapping[RemarkKind, Wording] = {
     ),
     RemarkKind.CORRECTED_BY_OTHER_KINDS: Wording(
         "{kinds} have the cache correction of other operators: their own is not measured for this card and its "
-        "software; block 2 measures it",
+        "software; the next measurement on this card adds it",
         reason="the sum may be off by 2 %",
     ),
     RemarkKind.UNKNOWN_FLOP: Wording(

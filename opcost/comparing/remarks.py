@@ -95,23 +95,23 @@ TEXTS: Mapping[RemarkKind, str] = {
     ),
     RemarkKind.FLAGGED_WHOLE: "the whole model's measurement is flagged: {flags}",
     RemarkKind.FLAGGED_OPERATORS: (
-        "{time_ratio} of the summed time is of flagged measurements, such as {operator}: {flags}; the next run of "
-        "block 2 measures them again"
+        "{time_ratio} of the summed time is of flagged measurements, such as {operator}: {flags}; the next "
+        "measurement of the model repeats them"
     ),
     RemarkKind.NOT_PRECISE: (
         "{time_ratio} of the summed time is of measurements that did not reach their target precision"
     ),
     RemarkKind.UNCORRECTED_SMALL: (
         "no cache correction: the model moves {moved_bytes}, and below {stream_bytes} it is not measured for this card "
-        "and its software; block 2 measures it"
+        "and its software; the next measurement on this card adds it"
     ),
     RemarkKind.UNCORRECTED_UNKNOWN: (
-        "no cache correction: not measured for this card and its software; block 2 measures it"
+        "no cache correction: not measured for this card and its software; the next measurement on this card adds it"
     ),
     RemarkKind.CORRECTED_BY_OTHER_DTYPE: "the cache correction is that of operators in {dtype}, not of {precision}",
     RemarkKind.CORRECTED_BY_OTHER_KINDS: (
         "{kinds} have the cache correction of other operators: their own is not measured for this card and its "
-        "software; block 2 measures it"
+        "software; the next measurement on this card adds it"
     ),
     RemarkKind.UNKNOWN_FLOP: (
         "{reason}: shares of FLOPs are unknown, and {time_ratio} of the summed time has the cache correction of "

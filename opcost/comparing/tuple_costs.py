@@ -40,7 +40,7 @@ class TupleFlag(Enum):
 
 
 _MEANINGS = {
-    TupleFlag.FLAGGED: "a flag casts doubt on the measurement; the next run of block 2 measures it again",
+    TupleFlag.FLAGGED: "a flag casts doubt on the measurement; the next measurement of the model repeats it",
     TupleFlag.NOT_PRECISE: "target precision not reached",
     TupleFlag.DUTY_CYCLE: "measured with pauses, because without them it is throttled by the power limit",
     TupleFlag.POWER_LIMIT: "at the power limit: throttled if the load lasts",

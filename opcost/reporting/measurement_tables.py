@@ -196,8 +196,7 @@ def _print_plan(reports: Sequence[OperatorsReport | FullModelReport]) -> None:
     """Print the numbers of measurements with their reasons, the device, and the time."""
     for report in reports:
         if report.planned:
-            reasons = ", ".join(f"{number} {_REASONS[Reason(text)]}" for text, number in report.planned.items())
-            print_line(f"{report.name}: to be measured: {reasons}")
+            print_line(f"{report.name}: to be measured: {_planned(report)}")
     for device, product in sorted({(report.device, report.device_product) for report in reports}):
         print_line(f"device: {device}" + (f" ({product})" if product != device else ""))
     for assumed in {report.assumed for report in reports if report.assumed is not None}:
@@ -207,6 +206,13 @@ def _print_plan(reports: Sequence[OperatorsReport | FullModelReport]) -> None:
     parts = [f"{duration(needed_s)} to measure", *(_part(name, time_s) for name, time_s in parts_s.items())]
     total_s = needed_s + sum(parts_s.values())
     print_line(f"total time needed: {duration(total_s)}" + (f" ({', '.join(parts)})" if total_s else ""))
+
+
+def _planned(report: OperatorsReport | FullModelReport) -> str:
+    """Return the numbers of measurements with their reasons; the whole is one measurement."""
+    of_whole = isinstance(report, FullModelReport)
+    reasons = [(number, _REASONS[Reason(text)]) for text, number in report.planned.items()]
+    return ", ".join(f"the whole model, {words}" if of_whole else f"{number} {words}" for number, words in reasons)
 
 
 def _part(name: str, time_s: float) -> str:

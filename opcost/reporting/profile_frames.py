@@ -15,7 +15,7 @@ from opcost.reporting.terminal import progress_on_stderr
 from opcost.running.request import Request
 from opcost.storage.database import Database
 from opcost.storage.user_folders import user_folders
-from opcost.units import MILLI, millijoules, milliseconds, percent, ratio
+from opcost.units import UNKNOWN, milli, millijoules, milliseconds, percent, ratio, significant
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -28,6 +28,8 @@ SHOWN = 10
 """The operators in the short table."""
 
 COLUMNS = ("operator", "parameters", "inputs", "calls", "flop", "memory_bytes", "time_s", "energy_j", "share")
+
+MEASURED = ("time_s", "energy_j", "share")
 
 
 @dataclass(frozen=True)
@@ -54,12 +56,16 @@ class ProfileResult:
         """The operator tuples, those that take most time first; those without a row have no time, the largest first.
 
         FLOPs, bytes, time and energy are those of all calls. ``share`` is that of the time of all measured operators.
+        Unknown figures are NaN.
         """
         import pandas
 
         rows = [_row(line) for line in self.profile.operators]
-        frame: DataFrame = pandas.DataFrame(rows, columns=list(COLUMNS))
-        return frame
+        frame = pandas.DataFrame(rows, columns=list(COLUMNS))
+        # A column of None alone has the dtype object, and its sum is 0.
+        unknown = ("flop",) if frame["flop"].isna().any() else ()
+        typed: DataFrame = frame.astype(dict.fromkeys((*MEASURED, *unknown), float))
+        return typed
 
     @property
     def comparison(self) -> ComparisonRow | None:
@@ -113,7 +119,7 @@ class ProfileResult:
         import pandas
 
         frame = pandas.DataFrame([_short(line) for line in self.profile.operators[:SHOWN]])
-        known: DataFrame = frame.dropna(axis="columns", how="all")
+        known: DataFrame = frame.dropna(axis="columns", how="all").fillna(UNKNOWN)
         return known
 
 
@@ -152,6 +158,7 @@ def profile(  # noqa: PLR0913 (a call in a notebook names its options)
 
     Raises:
         UserError: the model cannot be counted, the device is not there or in use, or a table is damaged.
+        Exception: any that the model raises on these inputs, as it is.
     """
     # They import torch.
     from opcost.measuring.setting import Setting
@@ -185,9 +192,9 @@ def _short(line: OperatorLine) -> dict[str, object]:
         "operator": short_form(operator),
         "on": short_inputs(operator),
         "calls": line.calls,
-        "ms": None if line.time_s is None else round(line.time_s / MILLI, 4),
-        "mJ": None if line.energy_j is None else round(line.energy_j / MILLI, 4),
+        "ms": None if line.time_s is None else milli(line.time_s),
+        "mJ": None if line.energy_j is None else milli(line.energy_j),
         "share": None if line.time_ratio is None else percent(line.time_ratio),
-        "GFLOP": None if line.flop is None else round(line.flop / 1e9, 4),
-        "MB": round(line.memory_bytes / 1e6, 3),
+        "GFLOP": None if line.flop is None else significant(line.flop / 1e9),
+        "MB": significant(line.memory_bytes / 1e6),
     }

@@ -125,7 +125,7 @@ class Campaign:
                     with self._checking:
                         self._drift_check.measure_if_due(item.setting)
                     with spent:
-                        measured += self._measure(item, progress)
+                        measured += self._measure(item, work.name, progress)
                 yield self._outcome(work, found, measured, spent)
             with self._checking:
                 self._drift_check.measure_last()
@@ -150,9 +150,9 @@ class Campaign:
             steps_s={} if spent is None else spent.steps_s,
         )
 
-    def _measure(self, item: PlanItem, progress: Progress) -> bool:
-        """Measure one item and return whether a row was added."""
-        progress.begin(_name(item.case))
+    def _measure(self, item: PlanItem, model: str, progress: Progress) -> bool:
+        """Measure one item of a model and return whether a row was added."""
+        progress.begin(_name(item.case, model))
         try:
             row = measured_row(self._bench, item.case, item.setting, self.plan.protocol, self._circumstances)
         except CannotMeasureError as error:
@@ -201,7 +201,10 @@ class Campaign:
         )
 
 
-def _name(case: Case) -> str:
+def _name(case: Case, model: str) -> str:
+    """Return a case's name for people. A whole has that of its config: the tuples of users' models have no names."""
     operator, data = case.operator, case.input_data
+    if operator.is_model:
+        return model
     values = "" if data == NORMAL_DATA else f" ({data})"
     return " on ".join(filter(None, (short_form(operator), short_inputs(operator)))) + values

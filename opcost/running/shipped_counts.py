@@ -144,7 +144,7 @@ def counts_in(table: CsvTable[ModelOperatorRow], wanted: Callable[[str], bool] |
         found = [(key, shipped) for key, rows in of_model.items() for shipped in counts_of(rows)]
     except ValueError as error:
         raise UserError(
-            f"{table.path}: {shortened(str(error))}; restore the file, or delete it and run block 0"
+            f"{table.path}: {shortened(str(error))}; restore the file, or delete it and count the models again"
         ) from error
     return {(key, shipped.counts.composites): shipped for key, shipped in found}
 

@@ -83,8 +83,11 @@ def source_of(operator: OperatorTuple, code: UserCode | None = None) -> ModelSou
 
         return objects
     if name not in SOURCES:
+        # As a config or command names it.
+        text = f"{name}:{operator.operator.partition('.')[2]}"
+        mistake = f"unknown source of models {name}" if name else "no source of models before the colon"
         remedy = f"a file ends with .py, as in {name or 'net'}.py:{operator.short_name}"
-        raise CannotMeasureError(f"{operator.operator}: unknown source of models {name}; {remedy}")
+        raise CannotMeasureError(f"{text}: {mistake}; {remedy}")
     return SOURCES[name]()
 
 

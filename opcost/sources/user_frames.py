@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 
 from opcost.errors import CannotBuildError, UserError
+from opcost.invocation import pip_install
 from opcost.operators.user_code import PACKAGE_FILE, UserCode
 from opcost.torch_backend.workload import one_line
 
@@ -38,12 +39,26 @@ def own_frames(code: UserCode, remedy: str | None = None) -> Iterator[None]:
         raise
     except (Exception, SystemExit) as error:
         text = "\n".join([f"{code} raised {one_line(error)}", *_frames(code, error)])
-        raise CannotBuildError(text, _remedy_of_import(code, error) or remedy) from error
+        own = _remedy_of_import(code, error) if isinstance(error, ImportError) else None
+        raise CannotBuildError(text, own or remedy) from error
 
 
-def _remedy_of_import(code: UserCode, error: BaseException) -> str | None:
+def _remedy_of_import(code: UserCode, error: ImportError) -> str | None:
+    """Return what to do about an import that has failed; None for the usual."""
+    return _remedy_of_relative_import(code, error) or _remedy_of_missing(error)
+
+
+def _remedy_of_missing(error: ImportError) -> str | None:
+    """Return what to do if there is no package or module of a name; None if a package lacks a part."""
+    if not isinstance(error, ModuleNotFoundError) or error.name is None or "." in error.name:
+        return None
+    install = pip_install("PACKAGE")
+    return f"correct the import, install the package that has it with {install}, or add its folder to PYTHONPATH"
+
+
+def _remedy_of_relative_import(code: UserCode, error: ImportError) -> str | None:
     """Return what to do if a file that was named by its path has failed in a relative import; else None."""
-    if code.module is not None or not isinstance(error, ImportError):
+    if code.module is not None:
         return None
     frame = traceback.extract_tb(error.__traceback__)[-1]
     level = next((node.level for node in _relative_imports(code.path) if node.lineno == frame.lineno), 0)

@@ -234,8 +234,15 @@ def _count_and_report(
     except UserError as error:
         progress.fail(str(error))
         return CountFailure(config.name, str(error))
-    progress.finish(f"{counts.operator_calls} calls of {len(counts.counts)} operator tuples")
+    progress.finish(_counted_words(counts))
     return _count_report(config.name, counts, whitelist)
+
+
+def _counted_words(counts: OperatorCounts) -> str:
+    """Return the numbers of calls and tuples; the others of these, such as views, are in no table and no sum."""
+    text = f"{counts.operator_calls} calls of {len(counts.counts)} operator tuples"
+    computing = sum(count.computes for count in counts.counts)
+    return text if computing == len(counts.counts) else f"{text}, {computing} of which compute something"
 
 
 def _write(task: _Task, counts: OperatorCounts, request: Request) -> None:
@@ -270,10 +277,9 @@ def _count(task: _Task) -> OperatorCounts:
             with reported_switches(config.model_name), context():
                 return capture(ready, task.model.operator, config.composites)
     except CannotBuildError as error:
-        first, *frames = str(error).splitlines()
-        place = config.where(error.key or _key_of_build(task))
-        remedy = f"; {_remedy(task)}" if error.remedy is None else ""
-        raise UserError(f"{place}: {first}{remedy}", *frames) from error
+        key = error.key or _key_of_build(task)
+        first, *frames = error.with_remedy(config.option(key), usual=_remedy(task)).splitlines()
+        raise UserError(f"{config.where(key)}: {first}", *frames) from error
     except CannotMeasureError as error:
         raise UserError(_does_not_run(task, str(error))) from error
     except REFUSALS as error:
@@ -327,13 +333,19 @@ def _does_not_run(task: _Task, reason: str) -> str:
     asked = _asked_for(config)
     # A user's function may return the inputs.
     key = next((key for key in (*asked, "inputs", "input_size") if key in config.lines), "model_name")
-    form = f" with {', '.join(f'{name}: {value}' for name, value in asked.items())}" if asked else ""
-    other = f"leave out {' or '.join(asked)}, or " if asked else ""
+    form = f" with {', '.join(_given(config, *item) for item in asked.items())}" if asked else ""
+    other = f"leave out {' or '.join(config.option(name) or name for name in asked)}, or " if asked else ""
     chosen = "a size that it accepts and that fits into memory" if config.input_size else "inputs that it accepts"
     return (
         f"{config.where(key)}: {config.model_name} does not run{form} on {size} on {task.device} ({reason}); "
         f"{other}choose {chosen}"
     )
+
+
+def _given(config: ModelConfig, key: str, value: str) -> str:
+    """Return a key with its value, as the file or the command line has it."""
+    option = config.option(key)
+    return f"{option} {value}" if option else f"{key}: {value}"
 
 
 def _asked_for(config: ModelConfig) -> dict[str, str]:

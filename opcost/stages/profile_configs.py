@@ -11,9 +11,10 @@ from pathlib import Path
 
 import yaml
 
-from opcost.errors import UserError
+from opcost.errors import CannotMeasureError, UserError
+from opcost.invocation import command
 from opcost.measuring.conditions import CONTIGUOUS, TORCH_DEFAULT
-from opcost.operators.model_names import ModelName
+from opcost.operators.model_names import TORCHVISION, ModelName
 from opcost.operators.tuples import PlainValue, Structure, model_operator
 from opcost.running.request import COUNTS, Request
 from opcost.sources.ports import ListedModel
@@ -25,7 +26,7 @@ from opcost.storage.config_cases import case_name
 from opcost.storage.config_trees import arguments_in, tree_text
 from opcost.storage.configs import ModelConfig
 from opcost.storage.files import replace_file
-from opcost.storage.model_folders import ModelFolders
+from opcost.storage.model_folders import ModelFolders, is_glob
 
 
 def option_of(key: str) -> str:
@@ -113,12 +114,12 @@ def configs_of(folders: ModelFolders, wanted: Sequence[WantedModel], allow_code:
     Raises:
         UserError: with one line for each mistake in a name, size or other key; then nothing is written.
     """
-    complete = [_complete(one, allow_code) for one in wanted]
+    complete = [_complete(folders, one, allow_code) for one in wanted]
     known = _known(folders)
     return [_config_of(folders, one, listed, known) for one, listed in dict.fromkeys(complete)]
 
 
-def _complete(wanted: WantedModel, allow_code: bool) -> tuple[WantedModel, ListedModel]:
+def _complete(folders: ModelFolders, wanted: WantedModel, allow_code: bool) -> tuple[WantedModel, ListedModel]:
     """Return the model with its size, and the facts of its source.
 
     Raises:
@@ -127,7 +128,8 @@ def _complete(wanted: WantedModel, allow_code: bool) -> tuple[WantedModel, Liste
     named = ModelName.of(wanted.model_name)
     mistakes = check_config(wanted) if allow_code else check_that_code_may_run(wanted)
     if mistakes:
-        raise UserError(*mistakes)
+        config = _config_named(folders, wanted)
+        raise UserError(*(mistakes if config is None else [_is_a_config(wanted, config)]))
     if named.is_file:
         try:
             code = find_code(named, Path.cwd())
@@ -142,6 +144,39 @@ def _complete(wanted: WantedModel, allow_code: bool) -> tuple[WantedModel, Liste
     if not size:
         raise UserError(f"{wanted.model_name}: its input size is not published; add --input-size 8x3x224x224")
     return replace(wanted, input_size=tuple(size)), listed
+
+
+def _config_named(folders: ModelFolders, wanted: WantedModel) -> ModelConfig | None:
+    """Return the config, or its first case, that a name means which torchvision does not know; else None."""
+    name = wanted.model_name
+    if ModelName.of(name).source != TORCHVISION or is_glob(name) or _is_listed(name):
+        return None
+    with suppress(UserError):
+        return folders.configs([name])[0]
+    return None
+
+
+def _is_listed(name: str) -> bool:
+    operator = model_operator(name, None, ())
+    try:
+        source_of(operator).listed(operator.short_name)
+    except CannotMeasureError:
+        return False
+    return True
+
+
+def _is_a_config(wanted: WantedModel, config: ModelConfig) -> str:
+    """Return the line for a config's name: the commands that take it, or the profile of its model with its keys."""
+    name, size = wanted.model_name, config.input_size
+    form = config.precision, config.memory_format
+    same = WantedModel(config.model_name, size, *form, arguments=config.arguments)
+    if name == config.name and config.code is None and same.is_described_by(config):
+        remedy = f"run {command('profile', *same.words)}"
+    else:
+        allowed = ("--allow-code",) if config.code is not None else ()
+        steps = (("count", name, *allowed), ("filter", name), ("measure", name, "--whole", *allowed), ("compare", name))
+        remedy = f"these take it: {' && '.join(command(*step) for step in steps)}"
+    return f"{wanted.where('model_name')}: {name} is a config ({config.path}) and no model; {remedy}"
 
 
 def _known(folders: ModelFolders) -> list[ModelConfig]:

@@ -108,9 +108,13 @@ class ModelConfig:
         """The number of samples of a run, None if it is unknown."""
         return self.shape[0] if self.shape else None
 
+    def option(self, key: str) -> str | None:
+        """Return the option that gave a key, None if the file did."""
+        return self.given_by(key) if self.given_by else None
+
     def where(self, key: str) -> str:
         """Return the place of a key, for a message: ``measurements/x/summary.yml:3: precision``."""
-        return self.given_by(key) if self.given_by else f"{self.path}:{self.lines.get(key, 1)}: {key}"
+        return self.option(key) or f"{self.path}:{self.lines.get(key, 1)}: {key}"
 
 
 def load_config(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
-from opcost.errors import CannotBuildError
+from opcost.errors import CannotBuildError, KeyRemedy
 from opcost.measuring.conditions import DTYPES, FP32_DTYPE
 from opcost.operators.layouts import channels_last_strides, contiguous_strides
 from opcost.operators.tuples import OperatorTuple, storage_form
@@ -80,7 +80,7 @@ def check_form(ready: ReadyModel, operator: OperatorTuple, name: str) -> None:
     tensors = [*_weights(ready.model), *ready.tensors]
     if is_channels_last and not any(tensor.dim() in CHANNELS_LAST_FORMATS for tensor in tensors):
         text = f"{name} has no weights and no inputs of 4 or 5 dimensions, which channels_last is for"
-        raise CannotBuildError(text, "leave memory_format out", "memory_format")
+        raise CannotBuildError(text, KeyRemedy("memory_format"))
 
 
 def _refuse_16_bits(module: nn.Module, name: str) -> None:
@@ -90,9 +90,8 @@ def _refuse_16_bits(module: nn.Module, name: str) -> None:
     found = sorted({str(weight.dtype).removeprefix("torch.") for weight in weights})
     if found and precisions.keys() >= {*found}:
         text = f"{name} has weights in {' and '.join(found)} and none in {FP32_DTYPE}"
-        known = " or ".join(precisions[dtype] for dtype in found)
-        remedy = f"write precision: {known}, or return a model in {FP32_DTYPE}"
-        raise CannotBuildError(text, remedy, "precision")
+        known = tuple(precisions[dtype] for dtype in found)
+        raise CannotBuildError(text, KeyRemedy("precision", known, f"return a model in {FP32_DTYPE}"))
 
 
 def _channels_last(module: nn.Module) -> Iterator[torch.Tensor]:

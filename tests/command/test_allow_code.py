@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -169,7 +170,7 @@ def test_a_form_that_the_model_does_not_have_is_a_line_with_its_key(
             "net.py:misfit",
             "MODEL: {folder}/net.py:misfit raised RuntimeError: mat1 and mat2 shapes cannot be multiplied ",
         ),
-        ("net:build", "MODEL: net.build: unknown source of models net; a file ends with .py, as in net.py:build"),
+        ("net:build", "MODEL: net:build: unknown source of models net; a file ends with .py, as in net.py:build"),
         ("net.py", "MODEL: no source has a model 'net.py'; name a function in it, as in net.py:build"),
         (
             "pkg.net:build",
@@ -193,6 +194,45 @@ def test_a_typical_mistake_is_a_line_with_its_remedy(
         main()
     (found,) = caught.value.lines
     assert found.startswith(line.format(folder=tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "lines"),
+    [
+        (
+            "net.py:half",
+            [],
+            "--precision: {folder}/net.py:half has weights in bfloat16 and none in float32; give --precision bf16, or "
+            "return a model in float32",
+        ),
+        (
+            "net.py:build",
+            ["--memory-format", "channels_last"],
+            "--memory-format: {folder}/net.py:build has no weights and no inputs of 4 or 5 dimensions, which "
+            "channels_last is for; leave --memory-format out",
+        ),
+        (
+            "alexnet",
+            ["--precision", "bf16", "--input-size", "1x3x8x8"],
+            "--precision: alexnet does not run with --precision bf16 on [1, 3, 8, 8] on .*; leave out --precision, or "
+            "choose a size that it accepts and that fits into memory",
+        ),
+    ],
+)
+def test_the_remedy_of_an_option_names_the_option(
+    model: str, options: list[str], lines: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "net.py").write_text(
+        "from torch import nn, ones\n"
+        "def build(): return nn.Linear(4, 2), ones(1, 4)\n"
+        "def half(): return nn.Linear(4, 2).bfloat16(), ones(1, 4).bfloat16()\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    words = ["profile", model, *options, "--allow-code", "--no-measure", "--home", str(tmp_path / "home")]
+    with patch.object(sys, "argv", ["opcost", *words]), pytest.raises(UserError) as caught:
+        main()
+    (found,) = caught.value.lines
+    assert re.fullmatch(lines.replace("[", r"\[").format(folder=tmp_path), found)
 
 
 def test_the_measuring_process_runs_it_and_a_failure_is_one_row(project: Project) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from opcost.comparing.footnotes import WORDINGS, changes_conclusions, footnote_of
 from opcost.comparing.remarks import TEXTS, Remark, RemarkKind
+from opcost.comparing.tuple_costs import TupleFlag
 
 
 def figures_in(text: str) -> set[str]:
@@ -44,3 +45,9 @@ def test_words_for_all_comparisons_are_apart_from_one_figure() -> None:
     assert footnote_of(remark) == ("a part of the summed time was measured with another meter", "30.0 %")
     protocol = Remark(remark.kind, {**remark.figures, "name": "protocol"})
     assert footnote_of(protocol)[0].endswith("measured with another protocol")
+
+
+def test_no_text_names_a_block() -> None:
+    """Users of ``opcost profile`` and ``opcost show`` see them, and know no blocks."""
+    texts = [*(one.text for one in WORDINGS.values()), *TEXTS.values(), *(flag.meaning for flag in TupleFlag)]
+    assert [text for text in texts if "block" in text] == []

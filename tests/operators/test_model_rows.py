@@ -167,7 +167,7 @@ def test_a_damaged_table_is_a_mistake_of_one_line(request_of_one):
     table = request.database.model_operators
     for row in rows_of("a", COUNTED, LATE)[1:]:
         table.append(row)
-    with pytest.raises(UserError, match="restore the file, or delete it and run block 0"):
+    with pytest.raises(UserError, match="restore the file, or delete it and count the models again"):
         shipped_by(request)
 
 

@@ -257,7 +257,7 @@ def test_a_dry_run_says_what_is_to_be_measured_and_why(dry_run: bool, capsys: py
     output = capsys.readouterr().out
     for line in (
         "resnet50: to be measured: 36 without a row, 2 with flagged rows\n",
-        "resnet50: to be measured: 1 with rows without energy\n",
+        "resnet50: to be measured: the whole model, with rows without energy\n",
     ):
         assert (line in output) == dry_run
     assert output.count("device: cuda:1 (NVIDIA H200)\n") == 2 * dry_run

@@ -203,8 +203,8 @@ def test_weights_are_in_the_precision_of_the_config(tmp_path: Path) -> None:
             3,
             "weights_name: no file or folder {folder}/nowhere.pth; write null for random weights, or the path of ",
         ),
-        ("model_name: keras:net\ninput_size: [1, 3]", 1, "model_name: keras.net: unknown source of models keras; "),
-        ("model_name: :net\ninput_size: [1, 3]", 1, "model_name: .net: unknown source of models"),
+        ("model_name: keras:net\ninput_size: [1, 3]", 1, "model_name: keras:net: unknown source of models keras; "),
+        ("model_name: :net\ninput_size: [1, 3]", 1, "model_name: :net: no source of models before the colon; "),
     ],
 )
 def test_a_mistake_in_a_config_is_one_line(tmp_path: Path, text: str, line: int, words: str) -> None:

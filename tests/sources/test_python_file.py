@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from opcost.errors import CannotBuildError
+from opcost.invocation import pip_install
 from opcost.measuring.setting import Setting
 from opcost.operators.cases import Case
 from opcost.operators.texts import parse_operator
@@ -376,7 +377,11 @@ def test_a_file_that_exits_does_not_end_opcost(folder: Path) -> None:
 def test_a_file_that_cannot_be_imported_is_shown_with_its_line(folder: Path) -> None:
     (folder / "net.py").write_text("import no_such_package\n")
     first, frame = error_of(config_of(folder, "build"))
-    assert first == "../../net.py:build raised ModuleNotFoundError: No module named 'no_such_package'"
+    assert first == (
+        "../../net.py:build raised ModuleNotFoundError: No module named 'no_such_package'; "
+        f"correct the import, install the package that has it with {pip_install('PACKAGE')}, or add its folder to "
+        "PYTHONPATH"
+    )
     assert frame == f"  {folder}/net.py:1 in <module>: import no_such_package"
     (folder / "net.py").write_text(NET)
     assert ready(config_of(folder, "build")).inputs
@@ -434,6 +439,12 @@ def test_a_module_is_imported_by_its_name(folder: Path, monkeypatch: pytest.Monk
     )
     monkeypatch.chdir(folder)
     assert ready(config_of(folder, "mine.net:build")).model.out_features == 6
+
+
+def test_a_module_that_an_installed_package_lacks_is_a_mistake_of_the_file(folder: Path) -> None:
+    (folder / "net.py").write_text("import torch.none_such\n")
+    first, *_ = error_of(config_of(folder, "build"))
+    assert first == "../../net.py:build raised ModuleNotFoundError: No module named 'torch.none_such'"
 
 
 def test_a_relative_import_needs_the_name_of_the_module(folder: Path) -> None:

@@ -32,7 +32,7 @@ from opcost.operators.tuples import (
 )
 from opcost.sources import registry
 from opcost.sources.models import ResolvedModel, resolve
-from opcost.sources.ports import ListedModel, PublishedFacts
+from opcost.sources.ports import ListedModel, PublishedFacts, suggestion
 from opcost.sources.published import FILE_NAME, published_models, text_of
 from opcost.sources.registry import check_config, models_matching
 from opcost.sources.torchvision import build, input_values, listed
@@ -136,7 +136,7 @@ def test_a_model_of_another_version_is_not_built(find: Callable[[OperatorTuple],
 
 
 def test_a_model_of_no_source_is_not_built() -> None:
-    with pytest.raises(CannotMeasureError, match=r"elsewhere\.net: unknown source of models elsewhere"):
+    with pytest.raises(CannotMeasureError, match=r"elsewhere:net: unknown source of models elsewhere"):
         resolve(OperatorTuple("elsewhere.net", (), (TensorSpec(SIZE, "float32"),)))
 
 
@@ -430,7 +430,7 @@ class OtherSource:
 def test_a_config_names_another_source_before_a_colon(monkeypatch: pytest.MonkeyPatch) -> None:
     model = Named("other:net", None)
     unknown = (
-        "other.net: unknown source of models other; a file ends with .py, as in other.py:net "
+        "other:net: unknown source of models other; a file ends with .py, as in other.py:net "
         "(opcost knows the models of torchvision, timm, transformers; "
     )
     assert check_config(model) == [f"{FILE}: model_name: {unknown}{ALL_MODELS}"]
@@ -559,3 +559,17 @@ def test_one_first_run_as_the_counted_one_comes_before_the_count(
     table = "bfloat16" if device == "cpu" else "float32"
     assert [count.operator.short_name for count in counts.counts] == ["add"]
     assert table in str(counts.counts[0].operator)
+
+
+@pytest.mark.parametrize(
+    ("name", "names"),
+    [
+        ("vit_tiny", "vit_tiny_s8 or vit_tiny_patch16_224 or gcvit_tiny"),
+        ("gcvit_tony", "gcvit_tiny"),
+        ("", "something else"),
+    ],
+)
+def test_names_that_begin_with_the_users_text_are_suggested_first(name: str, names: str) -> None:
+    known = ["davit_tiny", "gcvit_tiny", "vit_tiny_patch16_224", "vit_tiny_s8", "xcit"]
+    found = suggestion(name, known, "something else")
+    assert found.removeprefix("did you mean ").startswith(names)

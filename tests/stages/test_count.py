@@ -73,6 +73,12 @@ def test_a_model_is_counted_and_filtered(tmp_path: Path) -> None:
     assert filtered.kept.calls == 26
     assert filtered.kept.flop_ratio == 1.0
     assert progress.names == ["small"]
+    # Dropout in eval mode does not compute anything.
+    of_all, computing = len(counts.counts), sum(count.computes for count in counts.counts)
+    assert computing == of_all - 1
+    assert progress.results == [
+        f"{counts.operator_calls} calls of {of_all} operator tuples, {computing} of which compute something"
+    ]
     assert progress.ended == 1
 
 

@@ -180,7 +180,10 @@ def test_a_plan_writes_nothing(campaign: SimulatedCampaign, capsys: pytest.Captu
         found = profile(scratch, [TINY], RecordedProgress(), measuring(campaign))
         print_profile(found, TINY.words)
     assert [unit.operators.remaining for unit in found.units] == [4]
-    assert "total time needed" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "total time needed" in printed
+    assert "tiny_net_2x3x8x8: to be measured: 4 without a row" in printed
+    assert "tiny_net_2x3x8x8: to be measured: the whole model, without a row" in printed
     assert [path.name for path in campaign.measurements.iterdir()] == [WHITELIST]
     assert (campaign.database.folder.exists(), campaign.built) == (False, [])
 
@@ -292,6 +295,48 @@ def test_a_mistake_is_one_line_and_nothing_is_written(tmp_path: Path, wanted: Wa
         configs_of(ModelFolders(tmp_path), [TINY, wanted])
     assert len(raised.value.lines) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "remedy"),
+    [
+        (
+            "model_name: transformers:BertModel\ninputs: {input_ids: {shape: [2, 8], dtype: int64}}\n",
+            "mine",
+            "these take it: opcost count mine && opcost filter mine && opcost measure mine --whole && "
+            "opcost compare mine",
+        ),
+        (
+            "model_name: net.py:build\n",
+            "mine",
+            "these take it: opcost count mine --allow-code && opcost filter mine && "
+            "opcost measure mine --whole --allow-code && opcost compare mine",
+        ),
+        (
+            "model_name: resnet18\nbatch: [1, 2]\ninput_size: [1, 3, 32, 32]\nprecision: [bf16]\n",
+            "mine_2x3x32x32_bf16",
+            "run opcost profile resnet18 --input-size 2x3x32x32 --precision bf16",
+        ),
+    ],
+)
+def test_the_name_of_a_config_is_no_model_and_the_line_says_which_commands_take_it(
+    text: str, name: str, remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("opcost.stages.profile_configs.command", lambda *words: " ".join(("opcost", *words)))
+    path = tmp_path / "mine" / "summary.yml"
+    path.parent.mkdir()
+    path.write_text(text)
+    (path.parent / "net.py").touch()
+    with pytest.raises(UserError) as raised:
+        configs_of(ModelFolders(tmp_path), [WantedModel(name)])
+    assert raised.value.lines == (f"MODEL: {name} is a config ({path}) and no model; {remedy}",)
+
+
+def test_a_mistake_in_the_size_of_a_model_is_shown_although_a_config_has_its_name(tmp_path: Path) -> None:
+    (tmp_path / "resnet18").mkdir()
+    (tmp_path / "resnet18" / "summary.yml").write_text("model_name: resnet34\ninput_size: [1, 3, 32, 32]\n")
+    with pytest.raises(UserError, match="^--input-size: resnet18 takes 4 numbers"):
+        configs_of(ModelFolders(tmp_path), [WantedModel("resnet18", (1, 3))])
 
 
 def test_a_model_that_does_not_run_leaves_no_config(campaign: SimulatedCampaign) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from collections import UserDict
@@ -73,6 +74,11 @@ def test_a_model_has_its_operators_its_whole_and_their_comparison(tmp_path: Path
         assert "Conv2d 3→4" in text
 
 
+def test_progress_calls_the_whole_by_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    profiled(Net(), IMAGE, tmp_path, name="my net")
+    assert "my_net_2x3x8x8: " in capsys.readouterr().err
+
+
 def test_the_same_model_finds_its_rows_again_and_another_does_not(tmp_path: Path) -> None:
     profiled(Net(), IMAGE, tmp_path)
     wholes = Database(tmp_path).full_model_measurements
@@ -110,10 +116,24 @@ def test_rows_of_registered_operations_hold_for_one_call_only(tmp_path: Path) ->
 def test_without_measuring_there_are_flops_and_bytes_only(tmp_path: Path) -> None:
     found = opcost.profile(Net(), IMAGE, measure=False, database=tmp_path)
     assert found.operators["flop"].sum() == found.profile.flop > 0
-    assert found.operators["time_s"].isna().all()
+    for column in ("time_s", "energy_j", "share"):
+        assert found.operators[column].isna().all()
+        assert math.isnan(found.operators[column].sum(min_count=1))
+        assert found.operators[column].dtype == float
+    assert found.operators["flop"].dtype == int
     assert (found.whole, found.comparison, found.known) == (None, None, ())
     assert "ms" not in str(found).split()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_figures_have_the_digits_of_the_command_and_unknown_ones_a_dash(tmp_path: Path) -> None:
+    found = opcost.profile(Net(), IMAGE, measure=False, database=tmp_path)
+    (convolution,) = [line.split() for line in str(found).splitlines() if line.split()[0] == "Conv2d"]
+    # 2·2·4·36·27 FLOP; 2·3·64 inputs, 2·4·36 outputs, 4·27 weights and 4 biases of 4 bytes.
+    assert convolution[-2:] == ["0.00001555", "0.003136"]
+    first, *others = found.profile.operators
+    lines = (replace(first, time_s=1e-6, flop=None), *others)
+    assert " - " in str(replace(found, profile=replace(found.profile, operators=lines)))
 
 
 def test_the_model_is_as_before_after_an_interrupt_and_the_same_call_goes_on(
