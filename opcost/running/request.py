@@ -12,11 +12,12 @@ from typing import TypeAlias
 
 from opcost.errors import UserError
 from opcost.invocation import command
+from opcost.left_out import warn_left_out
 from opcost.measuring.conditions import AUTOCAST_DTYPES, CHANNELS_LAST, DTYPES, FP32_DTYPE, is_device_name
 from opcost.measuring.setting import USUAL, Setting
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.tuples import ARGUMENTS, OperatorTuple, Structure, model_operator, run_under, stored_as
-from opcost.operators.user_code import UserCode
+from opcost.operators.user_code import FINGERPRINT, UserCode
 from opcost.operators.whitelist import select
 from opcost.running.counted_code import has_changed_code
 from opcost.sources.registry import check_config, check_that_code_may_run
@@ -164,15 +165,22 @@ class CountsFile:
         if counts.model == model_tuple(config) and counts.composites == config.composites:
             return counts
         remedy = f"run {self.commands([config.name], counted_before=False)}"
-        composites = f" (composites: {', '.join(counts.composites) or 'none'})"
-        made_for = f"{counts.model}{'' if counts.composites == config.composites else composites}"
-        changed = "summary.yml" if config.code is None else "summary.yml or the code"
-        raise UserError(f"{self.path(config)}: made for {made_for}, but {changed} has changed since; {remedy}")
+        raise UserError(f"{self.path(config)}: {_changed(config, counts)}; {remedy}")
 
     def commands(self, names: Sequence[str], counted_before: bool) -> str:
         """Return the commands that write these models' files, with block 0 if it has not run."""
         steps = dict.fromkeys([self.made_by] if counted_before else [COUNTS.made_by, self.made_by])
         return " and ".join(command(step, *names) for step in steps)
+
+
+def _changed(config: ModelConfig, counts: OperatorCounts) -> str:
+    """Return what has changed since a model was counted."""
+    if config.code is None:
+        composites = f" (composites: {', '.join(counts.composites) or 'none'})"
+        made_for = f"{counts.model}{'' if counts.composites == config.composites else composites}"
+        return f"made for {made_for}, but summary.yml has changed since"
+    is_same_code = dict(counts.model.parameters).get(FINGERPRINT) == config.code.fingerprint
+    return f"{'summary.yml' if is_same_code else config.code.named_files} has changed since it was counted"
 
 
 NOTHING_SHIPPED: Mapping[str, OperatorCounts] = MappingProxyType({})
@@ -231,7 +239,7 @@ def counted(
                 mistakes.append((config, error))
     if found and not is_strict:
         mistakes = [(config, error) for config, error in mistakes if not request.is_named(config)]
-    _leave_out(request, mistakes, is_error=not found)
+    leave_out(request, mistakes, is_error=not found)
     commands = kind.commands(request.names, any(map(is_counted, configs)))
     if configs and not found:
         raise UserError(f"{request.measurements}: no model is {kind.state}; run {commands}")
@@ -254,13 +262,17 @@ def no_counts_reason(config: ModelConfig, kind: CountsFile) -> str | None:
     return None
 
 
-def _leave_out(request: Request, mistakes: Sequence[tuple[ModelConfig, UserError]], is_error: bool) -> None:
-    """Warn of models that are left out for a mistake; raise an error if one is named, or if ``is_error``."""
+def leave_out(request: Request, mistakes: Sequence[tuple[ModelConfig, UserError]], is_error: bool) -> None:
+    """Warn of models that are left out for a mistake.
+
+    Raises:
+        UserError: one of them is named, or ``is_error``.
+    """
     lines = [line for _, error in mistakes for line in error.lines]
     if lines and (is_error or any(request.is_named(config) for config, _ in mistakes)):
         raise UserError(*lines)
     for line in lines:
-        logging.getLogger(__name__).warning("left out: %s", line)
+        warn_left_out(line)
 
 
 def selected(request: Request, configs: Sequence[ModelConfig]) -> list[tuple[ModelConfig, OperatorCounts]]:
@@ -280,7 +292,7 @@ def selected(request: Request, configs: Sequence[ModelConfig]) -> list[tuple[Mod
     mistakes = [(config, UserError(text)) for config, kept in models if (text := _mistake(config, kept, whitelist))]
     wrong = [config for config, _ in mistakes]
     found = [(config, kept) for config, kept in models if config not in wrong]
-    _leave_out(request, mistakes, is_error=not found)
+    leave_out(request, mistakes, is_error=not found)
     return found
 
 

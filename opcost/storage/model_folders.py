@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import logging
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -12,6 +11,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from opcost.errors import UserError
+from opcost.left_out import warn_left_out
 from opcost.operators.tuples import SIZE_IN_NAME
 from opcost.storage.config_cases import without_size
 from opcost.storage.config_nodes import quoted
@@ -74,7 +74,7 @@ class ModelFolders:
         if not configs:
             raise UserError(*lines)
         for line in lines:
-            logging.getLogger(__name__).warning("left out: %s", line)
+            warn_left_out(line)
         return configs
 
     def read(

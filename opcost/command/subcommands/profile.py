@@ -26,6 +26,7 @@ from opcost.command.options import (
     switch,
 )
 from opcost.command.subcommand import Subcommand, folders_of
+from opcost.left_out import warning_once
 from opcost.measuring.conditions import CONTIGUOUS, TORCH_DEFAULT, MemoryFormat, Precision
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ REPORT = Option(
 TOP = Option("--top", "the most operators to show (default: 15)", type=count, metavar="N")
 
 
+@warning_once()
 def profile(arguments: Namespace) -> int:
     """Print the profile, and write the report; return 1 if a measurement failed or a sum has no whole, else 0."""
     log_run(arguments.verbose, None if arguments.dry_run else folders_of(arguments).database)

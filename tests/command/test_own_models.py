@@ -1,0 +1,98 @@
+"""A user's model after its profile: in the user's home, beside the shipped models."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from opcost.__main__ import main
+from opcost.errors import UserError
+
+NET = """
+from torch import nn, randn
+import layers
+def build(channels=4):
+    return nn.Sequential(nn.Linear(16, channels), layers.last()), randn(8, 16)
+"""
+
+
+class Home:
+    """A folder with a user's file, a module beside it, and a home."""
+
+    def __init__(self, folder: Path) -> None:
+        self.home, self.net, self.layers = folder / "home", folder / "net.py", folder / "layers.py"
+        self.net.write_text(NET)
+        self.layers.write_text("from torch import nn\ndef last():\n    return nn.ReLU()\n")
+
+    def run(self, *words: str) -> int:
+        with patch.object(sys, "argv", ["opcost", *words, "--home", str(self.home)]):
+            return main()
+
+    def profile(self, *options: str) -> int:
+        return self.run("profile", "net.py:build", "--allow-code", *(options or ["--no-measure"]))
+
+    def config(self, name: str) -> Path:
+        return self.home / "measurements" / name / "summary.yml"
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    monkeypatch.chdir(tmp_path)
+    return Home(tmp_path)
+
+
+@pytest.fixture
+def changed(home: Home, capsys: pytest.CaptureFixture[str]) -> Home:
+    """The home after a profile and an edit."""
+    assert home.profile() == 0
+    home.layers.write_text(f"{home.layers.read_text()}# edited\n")
+    capsys.readouterr()
+    return home
+
+
+CHANGED = "net_build/operators.pkl: net.py or a file that it imports has changed since it was counted; run "
+
+
+def test_a_model_whose_code_has_changed_is_left_out_and_the_others_are_shown(
+    changed: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert changed.run("show", "--top", "1") == 0
+    printed = capsys.readouterr()
+    (line,) = printed.err.splitlines()
+    assert line.startswith(f"left out: {changed.home}/measurements/{CHANGED}")
+    assert "NVIDIA H200" in printed.out
+    with pytest.raises(UserError) as caught:
+        changed.run("show", "net_build")
+    (line,) = caught.value.lines
+    assert line.startswith(f"{changed.home}/measurements/{CHANGED}")
+
+
+def test_a_report_names_each_model_that_is_left_out_once(changed: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    broken = changed.config("broken")
+    broken.parent.mkdir()
+    broken.write_text("model_name: [\n")
+    report = changed.net.with_name("z.html")
+    assert changed.run("report", "--output", str(report)) == 0
+    assert report.exists()
+    code, config = sorted(capsys.readouterr().err.splitlines(), key=lambda line: "summary.yml" in line)
+    assert code.startswith(f"left out: {changed.home}/measurements/{CHANGED}")
+    assert config.startswith(f"left out: {broken}:")
+
+
+def test_a_file_without_modules_of_its_own_is_named_alone(home: Home) -> None:
+    home.net.write_text(NET.replace("import layers", "").replace("layers.last()", "nn.ReLU()"))
+    assert home.profile() == 0
+    home.net.write_text(f"{home.net.read_text()}# edited\n")
+    with pytest.raises(UserError, match=r"operators\.pkl: net\.py has changed since it was counted; run "):
+        home.run("show", "net_build")
+
+
+def test_a_config_that_has_changed_is_named_without_the_text_of_its_tuple(home: Home) -> None:
+    assert home.profile() == 0
+    config = home.config("net_build")
+    config.write_text(f"{config.read_text()}seed: 1\n")
+    with pytest.raises(UserError, match=r"operators\.pkl: summary\.yml has changed since it was counted; run "):
+        home.run("show", "net_build")
