@@ -161,16 +161,23 @@ class CountsFile:
         Raises:
             UserError: they are missing or damaged, or their model, input size or composites are not the config's.
         """
-        counts = read_counts(self.path(config), self.commands([config.name], is_counted(config)))
+        has_code = config.code is not None
+        counts = read_counts(self.path(config), self.commands([config.name], is_counted(config), has_code))
         if counts.model == model_tuple(config) and counts.composites == config.composites:
             return counts
-        remedy = f"run {self.commands([config.name], counted_before=False)}"
+        remedy = f"run {self.commands([config.name], counted_before=False, has_code=has_code)}"
         raise UserError(f"{self.path(config)}: {_changed(config, counts)}; {remedy}")
 
-    def commands(self, names: Sequence[str], counted_before: bool) -> str:
-        """Return the commands that write these models' files, with block 0 if it has not run."""
+    def commands(self, names: Sequence[str], counted_before: bool, has_code: bool) -> str:
+        """Return the commands that write these models' files, with block 0 if it has not run.
+
+        Args:
+            names: of the models.
+            counted_before: whether block 0 has run.
+            has_code: whether any of them is a user's code.
+        """
         steps = dict.fromkeys([self.made_by] if counted_before else [COUNTS.made_by, self.made_by])
-        return " and ".join(command(step, *names) for step in steps)
+        return " and ".join(command(step, *names, has_code=has_code) for step in steps)
 
 
 def _changed(config: ModelConfig, counts: OperatorCounts) -> str:
@@ -240,7 +247,10 @@ def counted(
     if found and not is_strict:
         mistakes = [(config, error) for config, error in mistakes if not request.is_named(config)]
     leave_out(request, mistakes, is_error=not found)
-    commands = kind.commands(request.names, any(map(is_counted, configs)))
+    # Without a name, the command leaves users' code out.
+    of_users = [config.code is not None for config in missing]
+    has_code = any(of_users) if request.names else all(of_users)
+    commands = kind.commands(request.names, any(map(is_counted, configs)), bool(missing) and has_code)
     if configs and not found:
         raise UserError(f"{request.measurements}: no model is {kind.state}; run {commands}")
     if missing:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,75 +19,13 @@ from opcost.sources.ports import ListedModel
 from opcost.sources.python_file import facts_of
 from opcost.sources.registry import check_config, check_that_code_may_run, source_of
 from opcost.stages.make_configs import config_text
+from opcost.stages.wanted_model import WantedModel, option_of
 from opcost.storage.code_files import find_code
 from opcost.storage.config_cases import case_name
 from opcost.storage.config_trees import arguments_in, tree_text
 from opcost.storage.configs import ModelConfig
 from opcost.storage.files import replace_file
 from opcost.storage.model_folders import ModelFolders
-
-
-def option_of(key: str) -> str:
-    """Return the argument of the command line that gives a key."""
-    return {"model_name": "MODEL", "arguments": "--argument"}.get(key, f"--{key.replace('_', '-')}")
-
-
-@dataclass(frozen=True)
-class WantedModel:
-    """The model to profile, as the keys of a config: implements ``sources.ports.ConfiguredModel``.
-
-    ``input_size`` has the batch first; it is empty for the size that the model's source publishes, and if a user's
-    function returns the inputs. ``arguments`` are those of the class or function that builds the model.
-    """
-
-    model_name: str
-    input_size: tuple[int, ...] = ()
-    precision: str = TORCH_DEFAULT
-    memory_format: str = CONTIGUOUS
-    weights_name: None = None
-    inputs: None = None
-    arguments: tuple[tuple[str, PlainValue], ...] = ()
-
-    def where(self, key: str) -> str:
-        """Return the argument that gives a key."""
-        return option_of(key)
-
-    @property
-    def further_keys(self) -> Mapping[str, object]:
-        """The keys besides name and size, with their values. Those of a config are to be equal, whether given or not.
-
-        A key that configs get later is added here, and to ``USUAL_KEYS``.
-        """
-        return {"precision": self.precision, "memory_format": self.memory_format, "arguments": self.arguments}
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """The arguments of a command that profiles this model."""
-        size = ("--input-size", "x".join(map(str, self.input_size))) if self.input_size else ()
-        keys = WantedModel(self.model_name).further_keys
-        changed = [(key, value) for key, value in self.further_keys.items() if value != keys[key]]
-        options = [text for key, value in changed if key != "arguments" for text in (option_of(key), str(value))]
-        arguments = [f"{name}={tree_text(value)}" for name, value in self.arguments]
-        given = [text for argument in arguments for text in (option_of("arguments"), argument)]
-        allowed = ("--allow-code",) if ModelName.of(self.model_name).is_file else ()
-        return (self.model_name, *size, *options, *given, *allowed)
-
-    @property
-    def base_name(self) -> str:
-        """The name of a folder for the model, without its size: ``my_net_build`` for ``my_net.py:build``."""
-        named = ModelName.of(self.model_name)
-        text = f"{Path(str(named.code)).name.removesuffix('.py')}_{named.name}" if named.is_file else self.model_name
-        return re.sub(r"\W+", "_", text).strip("_")
-
-    def is_described_by(self, config: ModelConfig) -> bool:
-        """Return whether a config, with all of its keys, describes this model."""
-        own = {"model_name": self.model_name, "input_size": self.input_size, **USUAL_KEYS, **self.further_keys}
-        # 1, 1.0 and True are equal in Python, but build different models.
-        return all(repr(getattr(config, key)) == repr(value) for key, value in own.items())
-
-
-USUAL_KEYS: Mapping[str, object] = {"weights_name": None, "seed": 0, "composites": (), "inputs": None}
-"""Keys that a profile leaves at their default."""
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from unittest.mock import patch
@@ -10,6 +11,8 @@ import pytest
 
 from opcost.__main__ import main
 from opcost.errors import UserError
+from opcost.stages.proposals import Proposals
+from opcost.storage.model_folders import load_configs
 
 NET = """
 from torch import nn, randn
@@ -33,6 +36,15 @@ class Home:
 
     def profile(self, *options: str) -> int:
         return self.run("profile", "net.py:build", "--allow-code", *(options or ["--no-measure"]))
+
+    def paste(self, proposed: str, *options: str) -> int:
+        """Run a command that a message proposes."""
+        words = shlex.split(proposed)
+        with patch.object(sys, "argv", ["opcost", *words[1:], *options]):
+            return main()
+
+    def proposals(self) -> Proposals:
+        return Proposals.of(load_configs(self.home / "measurements", []))
 
     def config(self, name: str) -> Path:
         return self.home / "measurements" / name / "summary.yml"
@@ -96,3 +108,67 @@ def test_a_config_that_has_changed_is_named_without_the_text_of_its_tuple(home: 
     config.write_text(f"{config.read_text()}seed: 1\n")
     with pytest.raises(UserError, match=r"operators\.pkl: summary\.yml has changed since it was counted; run "):
         home.run("show", "net_build")
+
+
+# Commands that messages propose run when they are pasted
+
+
+def test_a_proposed_count_may_run_the_code(changed: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(UserError) as caught:
+        changed.run("show", "net_build")
+    proposed = str(caught.value).partition("; run ")[2]
+    assert proposed.endswith(f"opcost count net_build --allow-code --home {changed.home}")
+    assert changed.paste(proposed, "--device", "cpu") == 0
+    assert changed.run("compare", "net_build", "--dry-run") == 1
+    printed = " ".join(capsys.readouterr().out.split())
+    assert f"opcost measure-models net_build --allow-code --home {changed.home}" in printed
+
+
+def test_a_model_without_counts_is_counted_with_the_option(home: Home) -> None:
+    assert home.profile() == 0
+    (home.config("net_build").parent / "operators.pkl").unlink()
+    with pytest.raises(
+        UserError, match=r"run .*opcost count net_build --allow-code --home .* and .*opcost filter net_"
+    ):
+        home.run("measure", "net_build", "--device", "cpu")
+
+
+@pytest.fixture
+def running(home: Home, monkeypatch: pytest.MonkeyPatch) -> Home:
+    """The home of the program that is running, as in ``opcost show --home``."""
+    monkeypatch.setattr(sys, "argv", ["opcost", "show", "--home", str(home.home)])
+    return home
+
+
+@pytest.mark.parametrize("options", [(), ("channels=8",)], ids=str)
+def test_a_model_of_a_profile_is_measured_by_the_same_profile(
+    running: Home, options: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [word for option in options for word in ("--argument", option)]
+    assert running.profile("--no-measure", *given) == 0
+    proposed = running.proposals().measuring(["net_build"], "--device", "cpu", "--seconds", "1", "--same-board")
+    words = [*given, "--allow-code", "--device", "cpu", "--seconds", "1", "--home", str(running.home)]
+    assert proposed.endswith(f"opcost profile {shlex.join(['net.py:build', *words])}")
+    capsys.readouterr()
+    assert running.paste(proposed, "--dry-run") == 0
+    assert "net_build" in capsys.readouterr().out
+    assert running.proposals().measuring(["net_build"]).count(" --seconds 30 ") == 1
+
+
+def test_a_model_that_block_1_knows_is_measured_by_block_2(running: Home) -> None:
+    assert running.profile() == 0
+    assert running.run("filter", "net_build") == 0
+    proposed = running.proposals().measuring(["net_build"], "--device", "cpu")
+    assert proposed.endswith(f"opcost measure net_build --device cpu --allow-code --home {running.home}")
+    assert " profile " not in proposed
+    assert running.paste(proposed, "--dry-run") == 0
+
+
+def test_a_counted_model_that_no_profile_describes_is_filtered_first(running: Home) -> None:
+    path = running.config("own")
+    path.parent.mkdir(parents=True)
+    path.write_text(f"model_name: {running.net}:build\nseed: 3\n")
+    assert running.run("count", "own", "--allow-code", "--device", "cpu") == 0
+    first, second = running.proposals().measuring(["own"], "--device", "cpu").split(" && ")
+    assert running.paste(first) == 0
+    assert running.paste(second, "--dry-run") == 0

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from opcost.running.request import Request
     from opcost.stages.measure_units import UnitReport
     from opcost.stages.profile import Measuring, Profile
-    from opcost.stages.profile_configs import WantedModel
+    from opcost.stages.wanted_model import WantedModel
 
 MODEL = Option(
     "model",
@@ -117,7 +117,8 @@ def profile(arguments: Namespace) -> int:
 
 
 def _wanted(arguments: Namespace) -> list[WantedModel]:
-    from opcost.stages.profile_configs import WantedModel, arguments_of
+    from opcost.stages.profile_configs import arguments_of
+    from opcost.stages.wanted_model import WantedModel
 
     sizes = [*arguments.sizes, *([arguments.input_size] if arguments.input_size else [])]
     model = WantedModel(
