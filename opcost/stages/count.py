@@ -27,7 +27,7 @@ from opcost.running.expected_times import sizes_in
 from opcost.running.request import COUNTS, Request, counted, model_tuple
 from opcost.sources.models import ResolvedModel, resolve
 from opcost.stages.model_sizes import size_of
-from opcost.storage.configs import ModelConfig, clear_done
+from opcost.storage.configs import INPUTS_HELP, ModelConfig, clear_done
 from opcost.storage.counts_file import write_counts
 from opcost.torch_backend.capture import capture
 from opcost.torch_backend.kept_switches import reported_switches
@@ -298,7 +298,9 @@ def _remedy(task: _Task) -> str:
         return "correct its arguments or the function" if task.config.arguments else "fix the function"
     if _is_registered(task):
         return "fix the function, which was registered with torchvision"
-    return "correct its arguments or inputs"
+    if task.config.inputs is not None:
+        return "correct its arguments or inputs"
+    return f"correct its {'arguments' if task.config.arguments else 'size'}, or {INPUTS_HELP}"
 
 
 def _check_composites(config: ModelConfig, model: nn.Module) -> None:

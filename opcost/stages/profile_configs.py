@@ -19,11 +19,11 @@ from opcost.sources.ports import ListedModel
 from opcost.sources.python_file import facts_of
 from opcost.sources.registry import check_config, check_that_code_may_run, source_of
 from opcost.stages.make_configs import config_text
-from opcost.stages.wanted_model import WantedModel, option_of
+from opcost.stages.wanted_model import WantedModel
 from opcost.storage.code_files import find_code
 from opcost.storage.config_cases import case_name
 from opcost.storage.config_trees import arguments_in, tree_text
-from opcost.storage.configs import ModelConfig
+from opcost.storage.configs import INPUTS_HELP, ModelConfig
 from opcost.storage.files import replace_file
 from opcost.storage.model_folders import ModelFolders
 
@@ -52,7 +52,8 @@ def configs_of(folders: ModelFolders, wanted: Sequence[WantedModel], allow_code:
     """
     complete = [_complete(one, allow_code) for one in wanted]
     known = _known(folders)
-    return [_config_of(folders, one, listed, known) for one, listed in dict.fromkeys(complete)]
+    as_given = dict(zip(complete, wanted, strict=True))
+    return [_config_of(folders, model, listed, known, given) for (model, listed), given in as_given.items()]
 
 
 def _complete(wanted: WantedModel, allow_code: bool) -> tuple[WantedModel, ListedModel]:
@@ -77,7 +78,8 @@ def _complete(wanted: WantedModel, allow_code: bool) -> tuple[WantedModel, Liste
     listed = source_of(operator).listed(operator.short_name)
     size = wanted.input_size or listed.input_size
     if not size:
-        raise UserError(f"{wanted.model_name}: its input size is not published; add --input-size 8x3x224x224")
+        remedy = f"add --input-size 8x3x224x224, or {INPUTS_HELP}"
+        raise UserError(f"{wanted.model_name}: its input size is not published; {remedy}")
     return replace(wanted, input_size=tuple(size)), listed
 
 
@@ -92,11 +94,11 @@ def _known(folders: ModelFolders) -> list[ModelConfig]:
 
 
 def _config_of(
-    folders: ModelFolders, wanted: WantedModel, listed: ListedModel, known: Sequence[ModelConfig]
+    folders: ModelFolders, wanted: WantedModel, listed: ListedModel, known: Sequence[ModelConfig], given: WantedModel
 ) -> ProfileConfig:
     for config in known:
         if wanted.is_described_by(config) and folders.configs([config.name]) == [config]:
-            return ProfileConfig(replace(config, given_by=option_of), is_new=False)
+            return ProfileConfig(replace(config, given_by=given.option_for), is_new=False)
     name = _free_name(folders, wanted)
     usual = WantedModel(wanted.model_name).further_keys
     more = {key: value for key, value in wanted.further_keys.items() if value != usual[key]}
@@ -105,7 +107,7 @@ def _config_of(
     text = config_text(wanted.model_name, wanted.input_size, listed.is_data_dependent, more)
     replace_file(folders.own / name / "summary.yml", text.encode())
     (config,) = folders.configs([name])
-    return ProfileConfig(replace(config, given_by=option_of), is_new=True)
+    return ProfileConfig(replace(config, given_by=given.option_for), is_new=True)
 
 
 def _free_name(folders: ModelFolders, wanted: WantedModel) -> str:

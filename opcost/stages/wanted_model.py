@@ -41,6 +41,10 @@ class WantedModel:
         """Return the argument that gives a key."""
         return option_of(key)
 
+    def option_for(self, key: str) -> str:
+        """Return the argument that gives a key of the config, the model if its source gives the size."""
+        return option_of("model_name" if key == "input_size" and not self.input_size else key)
+
     @property
     def further_keys(self) -> Mapping[str, object]:
         """The keys besides name and size, with their values. Those of a config are to be equal, whether given or not.
