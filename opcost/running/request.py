@@ -112,6 +112,26 @@ class Request:
         """
         return [config for config in self.configs(check) if self.names or not self._is_done(config)]
 
+    def open_and_refused(self) -> tuple[list[ModelConfig], list[ModelConfig]]:
+        """Return the open configs, and those of them whose code may not run; the latter are left out with a warning.
+
+        Raises:
+            UserError: with one line for each mistake, or for each model whose code may not run, if any is named or no
+                other model is open.
+        """
+        if self.names or self.allow_code or self.dry_run:
+            return self.open_configs(self.check), []
+        configs = self.open_configs(check_config)
+        refused = [config for config in configs if config.code is not None]
+        allowed = [config for config in configs if config.code is None]
+        if refused and not allowed:
+            raise UserError(*(line for config in refused for line in check_that_code_may_run(config)))
+        if refused:
+            names = [config.name for config in refused]
+            counting = command(COUNTS.made_by, *names, has_code=True)
+            warn_left_out(f"{', '.join(names)}: Python code of yours; if you trust it, run {counting}")
+        return allowed, refused
+
     def _is_done(self, config: ModelConfig) -> bool:
         if config.done and has_changed_code(config, COUNTS.path(config), self.database.model_operators):
             text = "%s: its code has changed since it was done; count and measure it again"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
 from pathlib import Path
@@ -108,6 +109,31 @@ def test_a_config_that_has_changed_is_named_without_the_text_of_its_tuple(home: 
     config.write_text(f"{config.read_text()}seed: 1\n")
     with pytest.raises(UserError, match=r"operators\.pkl: summary\.yml has changed since it was counted; run "):
         home.run("show", "net_build")
+
+
+# Beside other models, all that are not done
+
+
+def test_a_count_of_all_leaves_users_code_out_and_names_the_command_that_counts_it(
+    home: Home, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    for name, model in [("a", "../../../net.py:build"), ("b", "squeezenet1_1"), ("c", "../../../net.py:build")]:
+        home.config(name).parent.mkdir(parents=True)
+        home.config(name).write_text(f"model_name: {model}\ninput_size: [1, 3, 32, 32]\n")
+    folders = ["--measurements", str(home.home / "measurements"), "--database", str(home.home / "database")]
+    with patch.object(sys, "argv", ["opcost", "count", "--meta", "--device", "cpu", *folders]):
+        assert main() == 2
+    assert "b " in capsys.readouterr().out
+    (line,) = [line for line in caplog.messages if "left out" in line]
+    assert line.startswith("left out: a, c: Python code of yours; if you trust it, run ")
+    assert f"opcost count a c --allow-code {shlex.join(folders)}" in line
+    with patch.object(sys, "argv", ["opcost", "count", "--meta", "--json", "--device", "cpu", *folders]):
+        assert main() == 2
+    reports = json.loads(capsys.readouterr().out)
+    assert {report["name"]: "reason" in report for report in reports} == {"a": True, "b": False, "c": True}
+    with patch.object(sys, "argv", ["opcost", "count", "a", "b", *folders]), pytest.raises(UserError) as caught:
+        main()
+    assert len(caught.value.lines) == 1
 
 
 # Commands that messages propose run when they are pasted
