@@ -40,6 +40,7 @@ class Request:
     ``same_board``, rows of other boards do not count as measured. ``setting`` says how operators and models are run and
     metered; the precision is each config's. With ``allow_code`` users' functions that build models may run.
     ``operators`` are names that replace those of the whitelist's file; then the pickles of block 1 are not read.
+    ``taken`` are names that no new folder of a model may have.
     """
 
     names: tuple[str, ...]
@@ -52,6 +53,7 @@ class Request:
     shipped_measurements: Path | None = None
     allow_code: bool = False
     operators: tuple[str, ...] | None = None
+    taken: frozenset[str] = frozenset()
 
     @staticmethod
     def from_arguments(arguments: Namespace, setting: Setting = USUAL) -> Request:
@@ -72,7 +74,7 @@ class Request:
     @property
     def folders(self) -> ModelFolders:
         """The folders of models."""
-        return ModelFolders(self.measurements, self.shipped_measurements)
+        return ModelFolders(self.measurements, self.shipped_measurements, self.taken)
 
     @property
     def is_product(self) -> bool:

@@ -19,7 +19,7 @@ from opcost.sources.ports import ListedModel
 from opcost.sources.python_file import facts_of
 from opcost.sources.registry import check_config, check_that_code_may_run, source_of
 from opcost.stages.make_configs import config_text
-from opcost.stages.wanted_model import WantedModel
+from opcost.stages.wanted_model import WantedModel, placed
 from opcost.storage.code_files import find_code
 from opcost.storage.config_cases import case_name
 from opcost.storage.config_trees import arguments_in, tree_text
@@ -71,9 +71,7 @@ def _complete(wanted: WantedModel, allow_code: bool) -> tuple[WantedModel, Liste
             code = find_code(named, Path.cwd())
         except UserError as error:
             raise UserError(*(f"{wanted.where('model_name')}: {line}" for line in error.lines)) from None
-        # A config refers to its own folder, a command to the present one.
-        place = code.module or code.path
-        return replace(wanted, model_name=f"{place}:{code.function}"), facts_of(code.function)
+        return replace(wanted, model_name=placed(code)), facts_of(code.function)
     operator = model_operator(wanted.model_name, None, wanted.input_size)
     listed = source_of(operator).listed(operator.short_name)
     size = wanted.input_size or listed.input_size
@@ -116,7 +114,7 @@ def _free_name(folders: ModelFolders, wanted: WantedModel) -> str:
     memory_format = None if wanted.memory_format == CONTIGUOUS else wanted.memory_format
     name = case_name(wanted.base_name, wanted.input_size or None, precision, memory_format)
     names = (name if number == 1 else f"{name}_{number}" for number in range(1, 1000))
-    return next(one for one in names if not folders.path_of(one).parent.exists())
+    return next(filter(folders.is_free, names))
 
 
 def arguments_of(texts: Sequence[str]) -> tuple[tuple[str, PlainValue], ...]:
@@ -142,12 +140,22 @@ def arguments_of(texts: Sequence[str]) -> tuple[tuple[str, PlainValue], ...]:
 def scratch_folder(request: Request, wanted: Sequence[WantedModel]) -> Iterator[Request]:
     """Yield the request with a temporary folder of models, which has the user's configs and counts of these models.
 
-    All that is written to it is lost.
+    All that is written to it is lost. A new config has the name that it would have in the user's folder.
     """
-    names = {one.model_name for one in wanted}
+    names = {_name_in_config(one) for one in wanted}
     own = [one for one in _known(request.folders) if one.model_name in names]
     with tempfile.TemporaryDirectory(prefix="opcost-") as folder:
         for path in [path for config in own for path in (config.path, COUNTS.path(config))]:
             if path.exists() and path.is_relative_to(request.measurements):
                 replace_file(Path(folder) / path.relative_to(request.measurements), path.read_bytes())
-        yield replace(request, measurements=Path(folder))
+        existing = request.measurements.iterdir() if request.measurements.is_dir() else ()
+        yield replace(request, measurements=Path(folder), taken=frozenset(path.name for path in existing))
+
+
+def _name_in_config(wanted: WantedModel) -> str:
+    """Return a model's name as the config of its profile has it; as given if there is no such file."""
+    named = ModelName.of(wanted.model_name)
+    if named.is_file:
+        with suppress(UserError):
+            return placed(find_code(named, Path.cwd()))
+    return wanted.model_name

@@ -12,6 +12,7 @@ from opcost.invocation import ALLOW_CODE
 from opcost.measuring.conditions import CONTIGUOUS, TORCH_DEFAULT
 from opcost.operators.model_names import ModelName
 from opcost.operators.tuples import PlainValue
+from opcost.operators.user_code import UserCode
 from opcost.storage.config_trees import tree_text
 from opcost.storage.configs import ModelConfig
 
@@ -19,6 +20,11 @@ from opcost.storage.configs import ModelConfig
 def option_of(key: str) -> str:
     """Return the argument of the command line that gives a key."""
     return {"model_name": "MODEL", "arguments": "--argument"}.get(key, f"--{key.replace('_', '-')}")
+
+
+def placed(code: UserCode) -> str:
+    """Return a model's name for a config: a relative path would refer to the config's folder."""
+    return f"{code.module or code.path}:{code.function}"
 
 
 @dataclass(frozen=True)
@@ -79,7 +85,7 @@ class WantedModel:
         A file below the present folder has its relative path, as a user would type it.
         """
         code = config.code
-        name = config.model_name if code is None else f"{code.module or code.path}:{code.function}"
+        name = config.model_name if code is None else placed(code)
         wanted = WantedModel(
             name, config.input_size, config.precision, config.memory_format, arguments=config.arguments
         )

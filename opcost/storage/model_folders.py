@@ -33,10 +33,12 @@ class ModelFolders:
     """Folders of models, each with a ``summary.yml``, and a whitelist.
 
     ``own`` need not exist if there are ``shipped`` ones. A file in ``own`` replaces the shipped one of the same name.
+    ``taken`` are names that no new folder may have, besides those of the folders.
     """
 
     own: Path
     shipped: Path | None = None
+    taken: frozenset[str] = frozenset()
 
     @staticmethod
     def of(folders: UserFolders) -> ModelFolders:
@@ -107,6 +109,10 @@ class ModelFolders:
         if not names:
             raise UserError(f"{self.own}: contains no model's folder; add one ({HELP})")
         return sorted(names)
+
+    def is_free(self, name: str) -> bool:
+        """Return whether a new folder may have a name."""
+        return name not in self.taken and not self.path_of(name).parent.exists()
 
     def has_any(self, pattern: str) -> bool:
         """Return whether a name or a glob means any folder or case."""

@@ -111,6 +111,26 @@ def test_a_config_that_has_changed_is_named_without_the_text_of_its_tuple(home: 
         home.run("show", "net_build")
 
 
+# The config of a profile
+
+
+def test_a_dry_run_names_the_config_that_the_profile_then_has(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    def name(*options: str) -> str:
+        capsys.readouterr()
+        assert home.profile("--no-measure", "--json", *options) == 0
+        (model,) = json.loads(capsys.readouterr().out)["models"]
+        return str(model["name"])
+
+    empty = home.config("net_build_2").parent
+    empty.mkdir(parents=True)
+    for argument, expected in [("channels=4", "net_build"), ("channels=8", "net_build_3"), ("channels=4", "net_build")]:
+        planned = name("--argument", argument, "--dry-run")
+        assert (planned, name("--argument", argument)) == (expected, expected)
+    assert list(empty.iterdir()) == []
+    with pytest.raises(UserError, match=r"^MODEL: .*/nat\.py: no such file; "):
+        home.run("profile", "nat.py:build", "--allow-code", "--no-measure", "--dry-run")
+
+
 # Beside other models, all that are not done
 
 
