@@ -34,13 +34,26 @@ FOLDERS = (*WITHOUT_MODELS, "--measurements")
 """Options that name folders. ``qualify`` reads no models."""
 
 
-def command(name: str, *arguments: str) -> str:
+ALLOW_CODE = "--allow-code"
+"""The option with which users' code may run."""
+
+RUN_MODELS = frozenset({"count", "measure", "measure-models", "compare-kernels"})
+"""The subcommands that have this option, besides ``profile``, and refuse a user's code without it."""
+
+
+def command(name: str, *arguments: str, has_code: bool = False) -> str:
     """Return the command of a subcommand, with the folders of the running program.
 
     It is that of the subcommand's script if a script is running, else of ``opcost``.
+
+    Args:
+        name: of the subcommand.
+        arguments: its models and options.
+        has_code: whether any of the models is a user's code.
     """
     program = Path(sys.argv[0])
-    words = [*arguments, *_folders(WITHOUT_MODELS if name == "qualify" else FOLDERS)]
+    allowed = [ALLOW_CODE] if has_code and name in RUN_MODELS else []
+    words = [*arguments, *allowed, *_folders(WITHOUT_MODELS if name == "qualify" else FOLDERS)]
     if is_script() and name in SCRIPTS:
         script, *more = SCRIPTS[name]
         return shlex.join([_python(), str(program.with_name(script)), *more, *words])

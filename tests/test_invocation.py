@@ -100,3 +100,8 @@ def test_a_command_of_a_script_runs(name: str, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(sys, "argv", ["general_pipeline_block0.py"])
     shown = subprocess.run([*shlex.split(command(name)), "--help"], capture_output=True, text=True, check=True)
     assert "usage:" in shown.stdout + shown.stderr or "Example" in shown.stdout
+
+
+def test_a_command_that_runs_a_users_code_has_the_option_for_it() -> None:
+    assert command("count", "net", has_code=True) == f"{command('count', 'net')} --allow-code"
+    assert command("filter", "net", has_code=True) == command("filter", "net")

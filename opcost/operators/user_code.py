@@ -46,6 +46,11 @@ class UserCode:
         """The parameters that identify the code in a whole model's tuple. They do not depend on the folder."""
         return (CODE, self.module or self.path.rpartition("/")[2]), (FINGERPRINT, self.fingerprint)
 
+    @property
+    def named_files(self) -> str:
+        """The files for a message: the main one by its name, and whether it imports others."""
+        return self.path.rpartition("/")[2] + (" or a file that it imports" if len(self.files) > 1 else "")
+
     def is_own(self, path: str) -> bool:
         """Return whether an absolute path is one of the user's own files."""
         return is_own(path, self.root, self.path)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from opcost.comparing.comparison import differing
 from opcost.comparing.doubts import doubts
 from opcost.estimates import Estimate
-from opcost.invocation import command
 from opcost.reporting.compared_models import QUANTITIES, compared_model
 from opcost.reporting.remark_notes import Footnote, Noted, footnote_lines, footnotes, numbers_of
 from opcost.reporting.tables import DOUBTFUL, doubt_mark, dry_run_note, print_origin, ratio_with_error, shared_facts
@@ -59,7 +58,7 @@ def _kernel_cells(
 def print_comparisons(reports: Sequence[ComparingReport], dry_run: bool) -> None:
     """Print the comparisons with a line for time and one for energy, the parts of each whole, and the footnotes."""
     compared = [
-        _Shown(Noted(label, row, remarks), conditions)
+        _Shown(Noted(label, row, remarks, report.remedy), conditions)
         for report in reports
         for label, row, remarks, conditions in zip(
             report.labels, report.comparisons, report.remarks, _conditions(report), strict=True
@@ -73,7 +72,7 @@ def print_comparisons(reports: Sequence[ComparingReport], dry_run: bool) -> None
         print_line(line, hanging=4)
     for report in reports:
         if report.reason:
-            print_line(f"{report.name}: {report.reason}", command=command("measure-models", report.name))
+            print_line(f"{report.name}: {report.reason}", command=report.remedy or "")
     rows = [one.noted.row for one in compared]
     if rows:
         day = max(row.compared_at for row in rows).partition("T")[0]

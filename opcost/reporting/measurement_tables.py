@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from opcost.invocation import command
 from opcost.measuring.builds import are_different
 from opcost.measuring.meter_quality import MeterQuality, QualificationRow
 from opcost.reporting.tables import dry_run_note, print_origin
@@ -73,8 +72,7 @@ def print_operator_measurements(reports: Sequence[OperatorsReport], dry_run: boo
     if dry_run:
         _print_plan(reports)
         if any(report.planned for report in reports):
-            whole = command("measure", "--whole")
-            print_line(f"not in this time: whole models, which {whole} measures, too")
+            print_line("not in this time: whole models, which the same command with --whole measures, too")
         _print_later(reports)
     else:
         _print_taken(reports)

@@ -12,6 +12,7 @@ from opcost.comparing.tuple_costs import TupleCost, TupleFlag
 from opcost.invocation import command
 from opcost.measuring.conditions import EXECUTIONS
 from opcost.measuring.protocol import protocol_options
+from opcost.stages.proposals import NO_PROPOSALS, Proposals
 from opcost.units import percent
 
 OFF_RATIO = 0.03
@@ -52,12 +53,15 @@ class Candidate:
         return self.comparison.conditions.device_type, self.comparison.conditions.execution
 
 
-def next_steps(candidates: Sequence[Candidate], tuples: Sequence[TupleCost]) -> list[Step]:
+def next_steps(
+    candidates: Sequence[Candidate], tuples: Sequence[TupleCost], proposals: Proposals = NO_PROPOSALS
+) -> list[Step]:
     """Return the steps that would improve the figures of compared models.
 
     Args:
         candidates: all comparisons, in the order of the numbers in the tuples' uses.
         tuples: the tuples that they use.
+        proposals: the models that need more in a command than their name.
     """
     steps = []
     devices = sorted({one.runs_as[0] for one in candidates}, reverse=True)
@@ -72,9 +76,9 @@ def next_steps(candidates: Sequence[Candidate], tuples: Sequence[TupleCost]) -> 
                 worst = f"; at most {percent(max(known))} of a whole model's time" if known else ""
                 summed = [one for one in tuples if _is_summed_in(one, noticed)]
                 how = _how(flag, device, execution, summed)
-                measuring = command("measure", *_named(candidates, noticed), *options, *how)
+                measuring = proposals.measuring(_named(candidates, noticed), *options, *how)
                 steps.append(Step(what.format(number=number), why + worst, measuring, noticed))
-    return [*steps, *_dropped(candidates), *_far_off(candidates)]
+    return [*steps, *_dropped(candidates), *_far_off(candidates, proposals)]
 
 
 def _how(flag: TupleFlag, device: str, execution: str, tuples: Sequence[TupleCost]) -> list[str]:
@@ -136,7 +140,7 @@ def _dropped_ratio(one: Comparison) -> float:
     return (one.gap.dropped.time_s or 0.0) / one.full.measurement.time_s
 
 
-def _far_off(candidates: Sequence[Candidate]) -> list[Step]:
+def _far_off(candidates: Sequence[Candidate], proposals: Proposals) -> list[Step]:
     far = tuple(
         index
         for index, one in enumerate(candidates)
@@ -146,7 +150,7 @@ def _far_off(candidates: Sequence[Candidate]) -> list[Step]:
         return []
     what = f"profile the kernels of {len(far)} sums that are more than {percent(OFF_RATIO, digits=0)} off"
     why = "no operator is missing there; kernels in the model and alone show which kind of operator differs"
-    return [Step(what, why, command("compare-kernels", *_named(candidates, far)), far)]
+    return [Step(what, why, proposals.command("compare-kernels", _named(candidates, far)), far)]
 
 
 def _is_off(one: Comparison) -> bool:

@@ -26,11 +26,12 @@ UNEXPLAINED_EAGER = (
 
 @dataclass(frozen=True)
 class Noted:
-    """A comparison with its label and its remarks."""
+    """A comparison with its label and its remarks, and the command that measures what is missing (None: the usual)."""
 
     label: str
     row: ComparisonRow
     remarks: Sequence[Remark]
+    remedy: str | None = None
 
 
 @dataclass(frozen=True)
@@ -92,9 +93,8 @@ def _notes(one: Noted) -> Iterator[tuple[int, str, str]]:
     """Yield the footnotes of one comparison: their order, and the words for several comparisons and for this one."""
     row = one.row
     if row.missing_operators:
-        text = (
-            f"operators without a row are missing from the sum, which is too small ({command('measure')} measures them)"
-        )
+        measuring = one.remedy or command("measure")
+        text = f"operators without a row are missing from the sum, which is too small ({measuring} measures them)"
         yield 0, text, _missing_figure(row)
     if unexplained := _unexplained_figure(one):
         is_longer = row.conditions.execution == EAGER and (row.unexplained_time_s or 0.0) > 0

@@ -25,6 +25,7 @@ from opcost.reporting.power_plot import readings_of_log
 from opcost.reporting.report_sections import Compared, board_of, compared, without_identities
 from opcost.reporting.svg_charts import RooflinePlot
 from opcost.stages.compare import ComparingReport, ModelComparisons
+from opcost.stages.proposals import Proposals
 from opcost.stages.show import DeviceRanking
 from opcost.storage.database import Database
 from opcost.storage.files import replace_file
@@ -81,7 +82,7 @@ def write_report(
         "gaps": gap_sections.gaps(found),
         "kernels": gap_sections.kernel_kinds(found),
         "remarks": report_sections.remarks(found, reports),
-        "steps": report_sections.steps(found, tuples, reports),
+        "steps": report_sections.steps(found, tuples, reports, Proposals.of(model.config for model in models)),
         "patterns": svg_charts.patterns_figure(),
     }
     replace_file(path, page(parts, _data(found, tuples, roofline, plots, database.power_logs)).encode())

@@ -29,6 +29,7 @@ from opcost.reporting.show_notes import rates_of
 from opcost.reporting.show_tables import table_of
 from opcost.reporting.svg_charts import Deviation, RooflinePlot
 from opcost.stages.compare import ComparingReport, ModelComparisons
+from opcost.stages.proposals import NO_PROPOSALS, Proposals
 from opcost.stages.show import DeviceRanking
 from opcost.units import number_of, percent
 
@@ -309,16 +310,21 @@ def remarks(found: Sequence[Compared], reports: Sequence[ComparingReport]) -> st
 # What should I measure next?
 
 
-def steps(found: Sequence[Compared], tuples: Sequence[TupleCost], reports: Sequence[ComparingReport]) -> str:
+def steps(
+    found: Sequence[Compared],
+    tuples: Sequence[TupleCost],
+    reports: Sequence[ComparingReport],
+    proposals: Proposals = NO_PROPOSALS,
+) -> str:
     """Return the measurements to make next, with their commands."""
     cells: list[tuple[str | Markup, ...]] = []
     missing = [report.name for report in reports if report.reason]
     if missing:
-        what, measuring = f"measure {len(missing)} whole models", command("measure-models", *missing)
+        what, measuring = f"measure {len(missing)} whole models", proposals.command("measure-models", missing)
         why = "their sums cannot be compared, and their tuples are not in this report"
         cells.append((what, why, code(measuring)))
     candidates = [Candidate(one.name, one.comparison, one.kernels is not None, one.row.counted == ALL) for one in found]
-    for step in next_steps(candidates, tuples):
+    for step in next_steps(candidates, tuples, proposals):
         models = ", ".join(found[index].label for index in step.models)
         cells.append((step.action, f"{step.reason} ({models})", code(step.command)))
     if not cells:

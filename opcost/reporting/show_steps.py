@@ -12,6 +12,7 @@ from opcost.measuring.protocol import USUAL_OPTIONS
 from opcost.reporting.show_notes import NAMES_SHOWN, measured_share
 from opcost.reporting.terminal import print_commands, print_line
 from opcost.stages.preparation import Preparation
+from opcost.stages.proposals import Proposals
 from opcost.stages.show import DeviceRanking, ShownModel, ShowReport
 from opcost.units import some_of
 
@@ -34,27 +35,39 @@ def print_measuring(ranking: DeviceRanking, report: ShowReport, is_named: bool) 
     ways = []
     needing = [model for model in sums if model.missing]
     if report.preparation is not None and needing and is_named:
-        ways = _preparing(needing[:NAMES_SHOWN], report.preparation)
-        names = [model.row.name for model in needing[:NAMES_SHOWN]]
-        measuring = command("measure", *names, *options, *ranking.protocol_options)
-        ways.append((measuring, f"measure the other operators{_of_first(needing)}"))
-    print_commands([*ways, _whole_models([model.row.name for model in sums], options)])
+        ways = _measuring_operators(ranking, report, needing, options)
+    print_commands([*ways, _whole_models([model.row.name for model in sums], options, report.proposals)])
+
+
+def _measuring_operators(
+    ranking: DeviceRanking, report: ShowReport, needing: Sequence[ShownModel], options: Sequence[str]
+) -> list[tuple[str, str]]:
+    """Return the commands, with their purposes, that measure the operators without a row of the first models."""
+    proposals, shown = report.proposals, needing[:NAMES_SHOWN]
+    of_blocks = [model for model in shown if model.row.name not in proposals.profiled]
+    how = (*options, *ranking.protocol_options)
+    purpose = f"measure the other operators{_of_first(needing)}"
+    ways = []
+    if of_blocks and report.preparation is not None:
+        ways = _preparing(of_blocks, report.preparation, proposals)
+        ways.append((proposals.command("measure", [model.row.name for model in of_blocks], *how), purpose))
+    return ways + [(profiling, purpose) for profiling in proposals.profiling([one.row.name for one in shown], *how)]
 
 
 def print_not_measured(report: ShowReport) -> None:
     """Print the models that have no row, those with a whole in another execution, and the commands for both."""
     if report.not_measured:
         print_line(f"Not measured under these conditions: {some_of(report.not_measured, NAMES_SHOWN)}")
-        print_commands([_whole_models(report.not_measured, report.choice.measuring_options())])
+        print_commands([_whole_models(report.not_measured, report.choice.measuring_options(), report.proposals)])
     for execution, names in report.other_executions.items():
         print_line(f"Measured in {execution} execution: {some_of(names, NAMES_SHOWN)}")
         options = replace(report.choice, execution=execution).options
         print_commands([(command("show", *names[:NAMES_SHOWN], *options), f"show them{_of_first(names)}")])
 
 
-def _whole_models(names: Sequence[str], options: Sequence[str]) -> tuple[str, str]:
+def _whole_models(names: Sequence[str], options: Sequence[str], proposals: Proposals) -> tuple[str, str]:
     """Return the command that measures whole models, with its purpose."""
-    measuring = command("measure-models", *names[:NAMES_SHOWN], *options, *USUAL_OPTIONS)
+    measuring = proposals.command("measure-models", names[:NAMES_SHOWN], *options, *USUAL_OPTIONS)
     return measuring, f"measure whole models{_of_first(names)}"
 
 
@@ -63,7 +76,7 @@ def _of_first(models: Sequence[object]) -> str:
     return f" (the first {NAMES_SHOWN})" if len(models) > NAMES_SHOWN else ""
 
 
-def _preparing(models: Sequence[ShownModel], preparation: Preparation) -> list[tuple[str, str]]:
+def _preparing(models: Sequence[ShownModel], preparation: Preparation, proposals: Proposals) -> list[tuple[str, str]]:
     """Return the commands, with their purposes, before the missing operators of some models can be measured.
 
     If the whitelist drops any of them, print which ones.
@@ -81,7 +94,7 @@ def _preparing(models: Sequence[ShownModel], preparation: Preparation) -> list[t
             copied = ["cp", str(preparation.shipped), str(preparation.whitelist)]
             ways.append((f"{shlex.join(made)} && {shlex.join(copied)}", "your copy of the whitelist"))
     if uncounted := [name for name in names if name not in preparation.counted]:
-        ways.append((command("count", *uncounted), "count operators"))
+        ways.append((proposals.command("count", uncounted), "count operators"))
     if unfiltered := [name for name in names if dropped or name not in preparation.filtered]:
         ways.append((command("filter", *unfiltered), "keep the operators of the whitelist"))
     return ways

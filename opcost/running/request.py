@@ -12,11 +12,12 @@ from typing import TypeAlias
 
 from opcost.errors import UserError
 from opcost.invocation import command
+from opcost.left_out import warn_left_out
 from opcost.measuring.conditions import AUTOCAST_DTYPES, CHANNELS_LAST, DTYPES, FP32_DTYPE, is_device_name
 from opcost.measuring.setting import USUAL, Setting
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.tuples import ARGUMENTS, OperatorTuple, Structure, model_operator, run_under, stored_as
-from opcost.operators.user_code import UserCode
+from opcost.operators.user_code import FINGERPRINT, UserCode
 from opcost.operators.whitelist import select
 from opcost.running.counted_code import has_changed_code
 from opcost.sources.registry import check_config, check_that_code_may_run
@@ -39,6 +40,7 @@ class Request:
     ``same_board``, rows of other boards do not count as measured. ``setting`` says how operators and models are run and
     metered; the precision is each config's. With ``allow_code`` users' functions that build models may run.
     ``operators`` are names that replace those of the whitelist's file; then the pickles of block 1 are not read.
+    ``taken`` are names that no new folder of a model may have.
     """
 
     names: tuple[str, ...]
@@ -51,6 +53,7 @@ class Request:
     shipped_measurements: Path | None = None
     allow_code: bool = False
     operators: tuple[str, ...] | None = None
+    taken: frozenset[str] = frozenset()
 
     @staticmethod
     def from_arguments(arguments: Namespace, setting: Setting = USUAL) -> Request:
@@ -71,7 +74,7 @@ class Request:
     @property
     def folders(self) -> ModelFolders:
         """The folders of models."""
-        return ModelFolders(self.measurements, self.shipped_measurements)
+        return ModelFolders(self.measurements, self.shipped_measurements, self.taken)
 
     @property
     def is_product(self) -> bool:
@@ -110,6 +113,26 @@ class Request:
         A model whose code has changed since it was counted is not done, and a warning says so.
         """
         return [config for config in self.configs(check) if self.names or not self._is_done(config)]
+
+    def open_and_refused(self) -> tuple[list[ModelConfig], list[ModelConfig]]:
+        """Return the open configs, and those of them whose code may not run; the latter are left out with a warning.
+
+        Raises:
+            UserError: with one line for each mistake, or for each model whose code may not run, if any is named or no
+                other model is open.
+        """
+        if self.names or self.allow_code or self.dry_run:
+            return self.open_configs(self.check), []
+        configs = self.open_configs(check_config)
+        refused = [config for config in configs if config.code is not None]
+        allowed = [config for config in configs if config.code is None]
+        if refused and not allowed:
+            raise UserError(*(line for config in refused for line in check_that_code_may_run(config)))
+        if refused:
+            names = [config.name for config in refused]
+            counting = command(COUNTS.made_by, *names, has_code=True)
+            warn_left_out(f"{', '.join(names)}: Python code of yours; if you trust it, run {counting}")
+        return allowed, refused
 
     def _is_done(self, config: ModelConfig) -> bool:
         if config.done and has_changed_code(config, COUNTS.path(config), self.database.model_operators):
@@ -160,19 +183,33 @@ class CountsFile:
         Raises:
             UserError: they are missing or damaged, or their model, input size or composites are not the config's.
         """
-        counts = read_counts(self.path(config), self.commands([config.name], is_counted(config)))
+        has_code = config.code is not None
+        counts = read_counts(self.path(config), self.commands([config.name], is_counted(config), has_code))
         if counts.model == model_tuple(config) and counts.composites == config.composites:
             return counts
-        remedy = f"run {self.commands([config.name], counted_before=False)}"
+        remedy = f"run {self.commands([config.name], counted_before=False, has_code=has_code)}"
+        raise UserError(f"{self.path(config)}: {_changed(config, counts)}; {remedy}")
+
+    def commands(self, names: Sequence[str], counted_before: bool, has_code: bool) -> str:
+        """Return the commands that write these models' files, with block 0 if it has not run.
+
+        Args:
+            names: of the models.
+            counted_before: whether block 0 has run.
+            has_code: whether any of them is a user's code.
+        """
+        steps = dict.fromkeys([self.made_by] if counted_before else [COUNTS.made_by, self.made_by])
+        return " and ".join(command(step, *names, has_code=has_code) for step in steps)
+
+
+def _changed(config: ModelConfig, counts: OperatorCounts) -> str:
+    """Return what has changed since a model was counted."""
+    if config.code is None:
         composites = f" (composites: {', '.join(counts.composites) or 'none'})"
         made_for = f"{counts.model}{'' if counts.composites == config.composites else composites}"
-        changed = "summary.yml" if config.code is None else "summary.yml or the code"
-        raise UserError(f"{self.path(config)}: made for {made_for}, but {changed} has changed since; {remedy}")
-
-    def commands(self, names: Sequence[str], counted_before: bool) -> str:
-        """Return the commands that write these models' files, with block 0 if it has not run."""
-        steps = dict.fromkeys([self.made_by] if counted_before else [COUNTS.made_by, self.made_by])
-        return " and ".join(command(step, *names) for step in steps)
+        return f"made for {made_for}, but summary.yml has changed since"
+    is_same_code = dict(counts.model.parameters).get(FINGERPRINT) == config.code.fingerprint
+    return f"{'summary.yml' if is_same_code else config.code.named_files} has changed since it was counted"
 
 
 NOTHING_SHIPPED: Mapping[str, OperatorCounts] = MappingProxyType({})
@@ -231,8 +268,11 @@ def counted(
                 mistakes.append((config, error))
     if found and not is_strict:
         mistakes = [(config, error) for config, error in mistakes if not request.is_named(config)]
-    _leave_out(request, mistakes, is_error=not found)
-    commands = kind.commands(request.names, any(map(is_counted, configs)))
+    leave_out(request, mistakes, is_error=not found)
+    # Without a name, the command leaves users' code out.
+    of_users = [config.code is not None for config in missing]
+    has_code = any(of_users) if request.names else all(of_users)
+    commands = kind.commands(request.names, any(map(is_counted, configs)), bool(missing) and has_code)
     if configs and not found:
         raise UserError(f"{request.measurements}: no model is {kind.state}; run {commands}")
     if missing:
@@ -254,13 +294,17 @@ def no_counts_reason(config: ModelConfig, kind: CountsFile) -> str | None:
     return None
 
 
-def _leave_out(request: Request, mistakes: Sequence[tuple[ModelConfig, UserError]], is_error: bool) -> None:
-    """Warn of models that are left out for a mistake; raise an error if one is named, or if ``is_error``."""
+def leave_out(request: Request, mistakes: Sequence[tuple[ModelConfig, UserError]], is_error: bool) -> None:
+    """Warn of models that are left out for a mistake.
+
+    Raises:
+        UserError: one of them is named, or ``is_error``.
+    """
     lines = [line for _, error in mistakes for line in error.lines]
     if lines and (is_error or any(request.is_named(config) for config, _ in mistakes)):
         raise UserError(*lines)
     for line in lines:
-        logging.getLogger(__name__).warning("left out: %s", line)
+        warn_left_out(line)
 
 
 def selected(request: Request, configs: Sequence[ModelConfig]) -> list[tuple[ModelConfig, OperatorCounts]]:
@@ -280,7 +324,7 @@ def selected(request: Request, configs: Sequence[ModelConfig]) -> list[tuple[Mod
     mistakes = [(config, UserError(text)) for config, kept in models if (text := _mistake(config, kept, whitelist))]
     wrong = [config for config, _ in mistakes]
     found = [(config, kept) for config, kept in models if config not in wrong]
-    _leave_out(request, mistakes, is_error=not found)
+    leave_out(request, mistakes, is_error=not found)
     return found
 
 

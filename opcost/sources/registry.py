@@ -10,15 +10,12 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from opcost.errors import CannotMeasureError, UserError
-from opcost.invocation import command, pip_install
+from opcost.invocation import ALLOW_CODE, command, pip_install
 from opcost.operators.model_names import FILE, OBJECT, TORCHVISION, ModelName
 from opcost.operators.tuples import TORCHVISION_MODELS, OperatorTuple, model_operator
 from opcost.operators.user_code import SUFFIX, UserCode
 from opcost.sources.ports import ConfiguredModel, ListedModel, ModelSource, suggestion
 from opcost.units import some_of
-
-ALLOW_CODE = "--allow-code"
-"""The option with which users' code may run."""
 
 
 def _torchvision() -> ModelSource:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import inspect
 import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ import transformers
 from transformers.models.auto import modeling_auto
 
 from opcost.errors import CannotBuildError, CannotMeasureError
+from opcost.operators.layouts import channels_last_strides
 from opcost.operators.model_inputs import INTEGERS
 from opcost.operators.tuples import (
     OperatorTuple,
@@ -37,6 +39,11 @@ from opcost.torch_backend.workload import one_line
 
 TEXT, IMAGE, SOUND = "input_ids", "pixel_values", "input_features"
 """The main inputs of models that take one tensor: token ids, images, and spectrograms."""
+
+DECODER_TEXT = "decoder_input_ids"
+
+CONTRASTIVE = "return_loss"
+"""A parameter of models that compare texts with images, and need both: CLIP and its like."""
 
 USUAL_LENGTH = 128
 USUAL_IMAGE = (3, 224, 224)
@@ -71,10 +78,22 @@ def listed(model_name: str) -> ListedModel:
     """
     cls = _class_of(model_name)
     size = USUAL_SIZES.get(cls.main_input_name, ())
-    side = getattr(_usual_configuration(cls), "image_size", None)
+    configuration = _usual_configuration(cls)
+    side = getattr(configuration, "image_size", None)
     if cls.main_input_name == IMAGE and isinstance(side, int):
         size = (USUAL_IMAGE[0], side, side)
-    return ListedModel(model_name, "", (BATCH_SIZE, *size) if size else (), False, is_foreign=True)
+    longest = getattr(configuration.get_text_config(), "max_position_embeddings", None)
+    if cls.main_input_name == TEXT and isinstance(longest, int) and longest > 0:
+        size = (min(USUAL_LENGTH, longest),)
+    is_enough = size and not _needs_more(cls)
+    return ListedModel(model_name, "", (BATCH_SIZE, *size) if is_enough else (), False, is_foreign=True)
+
+
+def _needs_more(cls: Any) -> bool:
+    """Return whether a class takes a further input that it cannot do without."""
+    _, *parameters = inspect.signature(cls.forward).parameters.values()
+    required = {one.name for one in parameters if one.default is one.empty and one.kind is one.POSITIONAL_OR_KEYWORD}
+    return not required <= {cls.main_input_name, DECODER_TEXT}
 
 
 def _class_of(model_name: str) -> Any:
@@ -161,9 +180,10 @@ def ready(operator: OperatorTuple, device: str) -> ReadyModel:
 
 
 def with_named_inputs(operator: OperatorTuple, model: Any) -> tuple[OperatorTuple, dict[int, PlainValue]]:
-    """Return a model's tuple with its one input under its name, and the values of token ids.
+    """Return a model's tuple with its one input under its name and the others that it needs, and values of token ids.
 
-    A model with an encoder and a decoder of texts gets a decoder's input of the same length. Inputs that a config
+    A model with an encoder and a decoder of texts gets a decoder's input of the same length, one of speech of the usual
+    length. A model that compares texts with images gets images of its configuration's size. Inputs that a config
     describes by keyword stay as they are.
 
     Raises:
@@ -177,18 +197,39 @@ def with_named_inputs(operator: OperatorTuple, model: Any) -> tuple[OperatorTupl
     named: list[tuple[str, PlainValue]] = [(model.main_input_name, spec)]
     values: dict[int, PlainValue] = {}
     configuration = model.config
+    known = inspect.signature(type(model).forward).parameters
+    has_decoder = bool(getattr(configuration, "is_encoder_decoder", False))
     if model.main_input_name == TEXT:
-        vocabulary = getattr(configuration.get_text_config(), "vocab_size", None)
-        if vocabulary is None:
-            raise CannotBuildError(
-                f"{operator.short_name} has no vocab_size; write inputs: {{{TEXT}: {{shape: [...], dtype: int64}}}}"
-            )
-        tokens = (INTEGERS, 0, int(vocabulary))
-        values[0] = tokens
-        if getattr(configuration, "is_encoder_decoder", False):
-            named.append(("decoder_input_ids", replace(spec, identity=1)))
-            values[1] = tokens
+        values[0] = _token_ids(operator, configuration)
+        if has_decoder:
+            named.append((DECODER_TEXT, replace(spec, identity=1)))
+            values[1] = values[0]
+        elif CONTRASTIVE in known and IMAGE in known:
+            named.append((IMAGE, _image(operator, configuration, spec.shape[0])))
+    elif model.main_input_name == SOUND and has_decoder and DECODER_TEXT in known:
+        named.append((DECODER_TEXT, TensorSpec((spec.shape[0], USUAL_LENGTH), "int64", identity=1)))
+        values[1] = _token_ids(operator, configuration)
     return replace(operator, inputs=(), keyword_inputs=tuple(named)), values
+
+
+def _token_ids(operator: OperatorTuple, configuration: Any) -> PlainValue:
+    """Return the values of token ids: those of the vocabulary."""
+    vocabulary = getattr(configuration.get_text_config(), "vocab_size", None)
+    if vocabulary is None:
+        raise CannotBuildError(
+            f"{operator.short_name} has no vocab_size; write inputs: {{{TEXT}: {{shape: [...], dtype: int64}}}}"
+        )
+    return INTEGERS, 0, int(vocabulary)
+
+
+def _image(operator: OperatorTuple, configuration: Any, batch: int) -> TensorSpec:
+    """Return the images beside texts, stored as the weights are."""
+    of_images = getattr(configuration, "vision_config", None)
+    side = getattr(of_images, "image_size", USUAL_IMAGE[1])
+    sides = tuple(side) if isinstance(side, (list, tuple)) else (side, side)
+    shape = (batch, getattr(of_images, "num_channels", USUAL_IMAGE[0]), *sides)
+    dtype, is_channels_last = storage_form(operator)
+    return TensorSpec(shape, dtype, channels_last_strides(shape) if is_channels_last else None, identity=1)
 
 
 @contextmanager

@@ -12,14 +12,15 @@ from opcost.comparing.comparison import USUAL_RUNS, Comparison, KindCost, Operat
 from opcost.comparing.kernel_times import KernelErrors, kernel_errors
 from opcost.comparing.remarks import Remark
 from opcost.comparing.row import ComparisonRow, RowSource, comparison_row
-from opcost.invocation import command
 from opcost.measuring.named_device import is_meant, refuse_unknown
+from opcost.measuring.protocol import protocol_options
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.cases import of_operators
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.whitelist import Selection, select
 from opcost.running.request import COUNTS, Request, no_counts_reason
 from opcost.running.shipped_counts import counted_or_shipped
+from opcost.stages.proposals import Proposals
 from opcost.storage.configs import ModelConfig
 from opcost.summing.index import Measurements, best_of_each_board
 from opcost.summing.summation import ModelCost, best_whole
@@ -29,7 +30,8 @@ from opcost.summing.summation import ModelCost, best_whole
 class ComparingReport:
     """The comparisons of one model: a row for each set of conditions, or the reason if there is none.
 
-    For each row, ``kinds`` has the cost of each kind of operator in the sum, and ``remarks`` its remarks.
+    For each row, ``kinds`` has the cost of each kind of operator in the sum, and ``remarks`` its remarks. ``remedy`` is
+    the command that measures what is missing, None if it is the one for all models.
     """
 
     name: str
@@ -37,6 +39,7 @@ class ComparingReport:
     reason: str | None
     kinds: tuple[tuple[KindCost, ...], ...] = ()
     remarks: tuple[tuple[Remark, ...], ...] = ()
+    remedy: str | None = None
 
     @property
     def labels(self) -> list[str]:
@@ -135,13 +138,25 @@ def _report(model: ModelComparisons, device: str | None) -> ComparingReport:
     name, now = model.config.name, datetime.now(timezone.utc).isoformat(timespec="seconds")
     pairs = zip(model.comparisons, model.kernels, strict=True)
     sources = [RowSource(name, comparison, errors, now) for comparison, errors in pairs]
+    proposals = Proposals.of([model.config])
+    measuring = proposals.command("measure-models", [name])
     return ComparingReport(
         name=name,
         comparisons=tuple(map(comparison_row, sources)),
-        reason=None if sources else model.no_counts_reason or _reason(model.config, device),
+        reason=None if sources else model.no_counts_reason or _reason(device, measuring),
         kinds=tuple(kinds_of(comparison.cost) for comparison in model.comparisons),
         remarks=tuple(source.remarks for source in sources),
+        remedy=next(iter(proposals.profiling([name], *_how(model))), None) if sources else measuring,
     )
+
+
+def _how(model: ModelComparisons) -> tuple[str, ...]:
+    """Return the options with which the operators of the first comparison were measured."""
+    first = model.comparisons[0]
+    where = (
+        ("--device", "cpu") if first.conditions.device_type == "cpu" else ("--execution", first.conditions.execution)
+    )
+    return (*where, *protocol_options(part.row.circumstances for part in first.cost.parts))
 
 
 def _of_one_board_mostly(
@@ -159,9 +174,9 @@ def _is_whole(row: MeasurementRow, config: ModelConfig, counts: OperatorCounts, 
     return is_model and is_meant(device, row.conditions)
 
 
-def _reason(config: ModelConfig, device: str | None) -> str:
+def _reason(device: str | None, measuring: str) -> str:
     where = f" on {device}" if device else ""
-    return f"the whole model is not measured{where}; run {command('measure-models', config.name)}"
+    return f"the whole model is not measured{where}; run {measuring}"
 
 
 def _updated(new_rows: Iterable[ComparisonRow], known: Iterable[ComparisonRow]) -> list[ComparisonRow]:

@@ -26,8 +26,9 @@ from opcost.running.devices import choose_device
 from opcost.running.expected_times import sizes_in
 from opcost.running.request import COUNTS, Request, counted, model_tuple
 from opcost.sources.models import ResolvedModel, resolve
+from opcost.sources.registry import check_that_code_may_run
 from opcost.stages.model_sizes import size_of
-from opcost.storage.configs import ModelConfig, clear_done
+from opcost.storage.configs import INPUTS_HELP, ModelConfig, clear_done
 from opcost.storage.counts_file import write_counts
 from opcost.torch_backend.capture import capture
 from opcost.torch_backend.kept_switches import reported_switches
@@ -141,7 +142,7 @@ class _Task:
 
 def plan_counting(request: Request, on_meta: bool = False) -> list[CountPlan]:
     """Return the models that block 0 would run, without running any."""
-    return [task.plan() for task in _tasks(request, on_meta)]
+    return [task.plan() for task in _tasks(request, on_meta, request.open_configs(request.check))]
 
 
 def count_operators(
@@ -153,6 +154,8 @@ def count_operators(
 ) -> list[CountReport | CountFailure]:
     """Run each model once, and write its operator tuples with their occurrences to a pickle.
 
+    If no model is named, users' code that may not run is no error: the other models are counted.
+
     Args:
         request: which models, and the device.
         progress: reports each model.
@@ -160,13 +163,17 @@ def count_operators(
         is_strict: refuse models that run operations without a formula for their FLOPs.
         configs: those of the models, None to read those that the request names.
     """
+    refused: list[ModelConfig] = []
+    if configs is None:
+        configs, refused = request.open_and_refused()
     tasks = _tasks(request, on_meta, configs)
     whitelist = request.whitelist_if_any()
     progress.start(len(tasks), [task.expected_s for task in tasks])
     try:
-        return [_count_and_report(task, request, whitelist, progress, is_strict) for task in tasks]
+        reports = [_count_and_report(task, request, whitelist, progress, is_strict) for task in tasks]
     finally:
         progress.end()
+    return [*reports, *(CountFailure(one.name, line) for one in refused for line in check_that_code_may_run(one))]
 
 
 def census(request: Request) -> list[CensusRow]:
@@ -196,9 +203,8 @@ def _census_row(
     return CensusRow(name, sum(operators.values()), len(operators), shared, len(operators) - shared)
 
 
-def _tasks(request: Request, on_meta: bool, configs: Sequence[ModelConfig] | None = None) -> list[_Task]:
+def _tasks(request: Request, on_meta: bool, configs: Sequence[ModelConfig]) -> list[_Task]:
     device = choose_device(request.device)
-    configs = request.open_configs(request.check) if configs is None else configs
     # Finding a model runs no code of a user, and a dry run does no more.
     codes = [config.code if request.dry_run else request.code_of(config) for config in configs]
     models = [(config, resolve(model_tuple(config), code)) for config, code in zip(configs, codes, strict=True)]
@@ -304,7 +310,9 @@ def _remedy(task: _Task) -> str:
         return "correct its arguments or the function" if task.config.arguments else "fix the function"
     if _is_registered(task):
         return "fix the function, which was registered with torchvision"
-    return "correct its arguments or inputs"
+    if task.config.inputs is not None:
+        return "correct its arguments or inputs"
+    return f"correct its {'arguments' if task.config.arguments else 'size'}, or {INPUTS_HELP}"
 
 
 def _check_composites(config: ModelConfig, model: nn.Module) -> None:

@@ -170,7 +170,9 @@ def _warn_of_unknown_values(models: Sequence[tuple[ModelConfig, OperatorCounts]]
     names = [config.name for config, kept in models if kept.device_type == META]
     if names and input_data == CAPTURED:
         text = "%s: counted on shapes only, measured on normal values; to capture values, run %s without --meta"
-        logging.getLogger(__name__).warning(text, ", ".join(names), command("count"))
+        with_code = [config.name for config, kept in models if kept.device_type == META and config.code is not None]
+        counting = command("count", *with_code, has_code=bool(with_code))
+        logging.getLogger(__name__).warning(text, ", ".join(names), counting)
 
 
 def _set_done(request: Request, config: ModelConfig) -> bool:

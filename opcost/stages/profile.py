@@ -22,9 +22,10 @@ from opcost.running.shipped_counts import counted_or_shipped, shipped_counts
 from opcost.stages.compare import ComparingReport, ModelComparisons, find_comparisons, reports_of
 from opcost.stages.count import CountFailure, count_operators
 from opcost.stages.measure_units import Protocols, UnitReport, measure_units
-from opcost.stages.profile_configs import ProfileConfig, WantedModel, configs_of
+from opcost.stages.profile_configs import ProfileConfig, configs_of
 from opcost.stages.ranking_data import read_ranking_data
 from opcost.stages.show import Choice, NothingMeasuredError, ShownModel, show
+from opcost.stages.wanted_model import WantedModel
 from opcost.storage.configs import ModelConfig
 from opcost.storage.database import Database
 

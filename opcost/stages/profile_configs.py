@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,75 +20,13 @@ from opcost.sources.ports import ListedModel
 from opcost.sources.python_file import facts_of
 from opcost.sources.registry import check_config, check_that_code_may_run, source_of
 from opcost.stages.make_configs import config_text
+from opcost.stages.wanted_model import WantedModel, placed
 from opcost.storage.code_files import find_code
 from opcost.storage.config_cases import case_name
 from opcost.storage.config_trees import arguments_in, tree_text
-from opcost.storage.configs import ModelConfig
+from opcost.storage.configs import INPUTS_HELP, ModelConfig
 from opcost.storage.files import replace_file
 from opcost.storage.model_folders import ModelFolders, is_glob
-
-
-def option_of(key: str) -> str:
-    """Return the argument of the command line that gives a key."""
-    return {"model_name": "MODEL", "arguments": "--argument"}.get(key, f"--{key.replace('_', '-')}")
-
-
-@dataclass(frozen=True)
-class WantedModel:
-    """The model to profile, as the keys of a config: implements ``sources.ports.ConfiguredModel``.
-
-    ``input_size`` has the batch first; it is empty for the size that the model's source publishes, and if a user's
-    function returns the inputs. ``arguments`` are those of the class or function that builds the model.
-    """
-
-    model_name: str
-    input_size: tuple[int, ...] = ()
-    precision: str = TORCH_DEFAULT
-    memory_format: str = CONTIGUOUS
-    weights_name: None = None
-    inputs: None = None
-    arguments: tuple[tuple[str, PlainValue], ...] = ()
-
-    def where(self, key: str) -> str:
-        """Return the argument that gives a key."""
-        return option_of(key)
-
-    @property
-    def further_keys(self) -> Mapping[str, object]:
-        """The keys besides name and size, with their values. Those of a config are to be equal, whether given or not.
-
-        A key that configs get later is added here, and to ``USUAL_KEYS``.
-        """
-        return {"precision": self.precision, "memory_format": self.memory_format, "arguments": self.arguments}
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """The arguments of a command that profiles this model."""
-        size = ("--input-size", "x".join(map(str, self.input_size))) if self.input_size else ()
-        keys = WantedModel(self.model_name).further_keys
-        changed = [(key, value) for key, value in self.further_keys.items() if value != keys[key]]
-        options = [text for key, value in changed if key != "arguments" for text in (option_of(key), str(value))]
-        arguments = [f"{name}={tree_text(value)}" for name, value in self.arguments]
-        given = [text for argument in arguments for text in (option_of("arguments"), argument)]
-        allowed = ("--allow-code",) if ModelName.of(self.model_name).is_file else ()
-        return (self.model_name, *size, *options, *given, *allowed)
-
-    @property
-    def base_name(self) -> str:
-        """The name of a folder for the model, without its size: ``my_net_build`` for ``my_net.py:build``."""
-        named = ModelName.of(self.model_name)
-        text = f"{Path(str(named.code)).name.removesuffix('.py')}_{named.name}" if named.is_file else self.model_name
-        return re.sub(r"\W+", "_", text).strip("_")
-
-    def is_described_by(self, config: ModelConfig) -> bool:
-        """Return whether a config, with all of its keys, describes this model."""
-        own = {"model_name": self.model_name, "input_size": self.input_size, **USUAL_KEYS, **self.further_keys}
-        # 1, 1.0 and True are equal in Python, but build different models.
-        return all(repr(getattr(config, key)) == repr(value) for key, value in own.items())
-
-
-USUAL_KEYS: Mapping[str, object] = {"weights_name": None, "seed": 0, "composites": (), "inputs": None}
-"""Keys that a profile leaves at their default."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +53,8 @@ def configs_of(folders: ModelFolders, wanted: Sequence[WantedModel], allow_code:
     """
     complete = [_complete(folders, one, allow_code) for one in wanted]
     known = _known(folders)
-    return [_config_of(folders, one, listed, known) for one, listed in dict.fromkeys(complete)]
+    as_given = dict(zip(complete, wanted, strict=True))
+    return [_config_of(folders, model, listed, known, given) for (model, listed), given in as_given.items()]
 
 
 def _complete(folders: ModelFolders, wanted: WantedModel, allow_code: bool) -> tuple[WantedModel, ListedModel]:
@@ -135,14 +73,13 @@ def _complete(folders: ModelFolders, wanted: WantedModel, allow_code: bool) -> t
             code = find_code(named, Path.cwd())
         except UserError as error:
             raise UserError(*(f"{wanted.where('model_name')}: {line}" for line in error.lines)) from None
-        # A config refers to its own folder, a command to the present one.
-        place = code.module or code.path
-        return replace(wanted, model_name=f"{place}:{code.function}"), facts_of(code.function)
+        return replace(wanted, model_name=placed(code)), facts_of(code.function)
     operator = model_operator(wanted.model_name, None, wanted.input_size)
     listed = source_of(operator).listed(operator.short_name)
     size = wanted.input_size or listed.input_size
     if not size:
-        raise UserError(f"{wanted.model_name}: its input size is not published; add --input-size 8x3x224x224")
+        remedy = f"add --input-size 8x3x224x224, or {INPUTS_HELP}"
+        raise UserError(f"{wanted.model_name}: its input size is not published; {remedy}")
     return replace(wanted, input_size=tuple(size)), listed
 
 
@@ -190,11 +127,11 @@ def _known(folders: ModelFolders) -> list[ModelConfig]:
 
 
 def _config_of(
-    folders: ModelFolders, wanted: WantedModel, listed: ListedModel, known: Sequence[ModelConfig]
+    folders: ModelFolders, wanted: WantedModel, listed: ListedModel, known: Sequence[ModelConfig], given: WantedModel
 ) -> ProfileConfig:
     for config in known:
         if wanted.is_described_by(config) and folders.configs([config.name]) == [config]:
-            return ProfileConfig(replace(config, given_by=option_of), is_new=False)
+            return ProfileConfig(replace(config, given_by=given.option_for), is_new=False)
     name = _free_name(folders, wanted)
     usual = WantedModel(wanted.model_name).further_keys
     more = {key: value for key, value in wanted.further_keys.items() if value != usual[key]}
@@ -203,7 +140,7 @@ def _config_of(
     text = config_text(wanted.model_name, wanted.input_size, listed.is_data_dependent, more)
     replace_file(folders.own / name / "summary.yml", text.encode())
     (config,) = folders.configs([name])
-    return ProfileConfig(replace(config, given_by=option_of), is_new=True)
+    return ProfileConfig(replace(config, given_by=given.option_for), is_new=True)
 
 
 def _free_name(folders: ModelFolders, wanted: WantedModel) -> str:
@@ -212,7 +149,7 @@ def _free_name(folders: ModelFolders, wanted: WantedModel) -> str:
     memory_format = None if wanted.memory_format == CONTIGUOUS else wanted.memory_format
     name = case_name(wanted.base_name, wanted.input_size or None, precision, memory_format)
     names = (name if number == 1 else f"{name}_{number}" for number in range(1, 1000))
-    return next(one for one in names if not folders.path_of(one).parent.exists())
+    return next(filter(folders.is_free, names))
 
 
 def arguments_of(texts: Sequence[str]) -> tuple[tuple[str, PlainValue], ...]:
@@ -238,12 +175,22 @@ def arguments_of(texts: Sequence[str]) -> tuple[tuple[str, PlainValue], ...]:
 def scratch_folder(request: Request, wanted: Sequence[WantedModel]) -> Iterator[Request]:
     """Yield the request with a temporary folder of models, which has the user's configs and counts of these models.
 
-    All that is written to it is lost.
+    All that is written to it is lost. A new config has the name that it would have in the user's folder.
     """
-    names = {one.model_name for one in wanted}
+    names = {_name_in_config(one) for one in wanted}
     own = [one for one in _known(request.folders) if one.model_name in names]
     with tempfile.TemporaryDirectory(prefix="opcost-") as folder:
         for path in [path for config in own for path in (config.path, COUNTS.path(config))]:
             if path.exists() and path.is_relative_to(request.measurements):
                 replace_file(Path(folder) / path.relative_to(request.measurements), path.read_bytes())
-        yield replace(request, measurements=Path(folder))
+        existing = request.measurements.iterdir() if request.measurements.is_dir() else ()
+        yield replace(request, measurements=Path(folder), taken=frozenset(path.name for path in existing))
+
+
+def _name_in_config(wanted: WantedModel) -> str:
+    """Return a model's name as the config of its profile has it; as given if there is no such file."""
+    named = ModelName.of(wanted.model_name)
+    if named.is_file:
+        with suppress(UserError):
+            return placed(find_code(named, Path.cwd()))
+    return wanted.model_name

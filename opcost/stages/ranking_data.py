@@ -11,13 +11,14 @@ from opcost.comparing.compare import corrections_of
 from opcost.comparing.potential import roofline_of_rows
 from opcost.comparing.ranking import ModelFigures
 from opcost.comparing.roofline import Roofline
+from opcost.errors import UserError
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.protocol import USUAL_OPTIONS, protocol_options
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.cases import of_operators
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.whitelist import EVERYTHING, select
-from opcost.running.request import COUNTS, Request, model_tuple
+from opcost.running.request import COUNTS, Request, leave_out, model_tuple
 from opcost.running.shipped_counts import (
     TableCounts,
     counts_in,
@@ -107,10 +108,14 @@ def read_ranking_data(request: Request, configs: Sequence[ModelConfig], names: C
     """Return all that is known of these models; ``names`` are those that the user chose.
 
     Raises:
-        UserError: a table is damaged, or the counts of a chosen model are.
+        UserError: a table is damaged, or the counts of a named model are wrong. Others with wrong counts are left out
+            with a warning.
     """
     shipped = counts_in(request.database.model_operators)
-    counts = _counts(shipped, configs, names)
+    counts, mistakes = _counts(shipped, configs, names)
+    wrong = {config.name for config, _ in mistakes}
+    leave_out(request, mistakes, is_error=wrong == {config.name for config in configs})
+    configs = [config for config in configs if config.name not in wrong]
     operator_counts = counts_of_operators(shipped)
     wholes: dict[str, list[MeasurementRow]] = {}
     database = request.database
@@ -140,12 +145,19 @@ def read_ranking_data(request: Request, configs: Sequence[ModelConfig], names: C
 
 def _counts(
     shipped: TableCounts, configs: Sequence[ModelConfig], names: Collection[str]
-) -> Mapping[str, OperatorCounts]:
-    """Return the counts of operators that compute something: the table's, and newer pickles of these names only."""
+) -> tuple[Mapping[str, OperatorCounts], list[tuple[ModelConfig, UserError]]]:
+    """Return the counts of operators that compute something: the table's, and newer pickles of these names only.
+
+    Second come the models whose pickle is wrong, with the mistake.
+    """
     found = with_older_counts(shipped, configs)
+    mistakes: list[tuple[ModelConfig, UserError]] = []
     chosen = [config for config in configs if config.name in names]
     current = without_newer_pickle(shipped, chosen)
     for config in chosen:
         if config.name not in current and COUNTS.path(config).exists():
-            found[config.name] = COUNTS.read(config)
-    return {name: select(counts, (EVERYTHING,)).kept for name, counts in found.items()}
+            try:
+                found[config.name] = COUNTS.read(config)
+            except UserError as error:
+                mistakes.append((config, error))
+    return {name: select(counts, (EVERYTHING,)).kept for name, counts in found.items()}, mistakes

@@ -20,6 +20,7 @@ from opcost.measuring.record import MeasurementRow
 from opcost.operators.tuples import SIZE_IN_NAME
 from opcost.running.request import Request, model_tuple
 from opcost.stages.preparation import Preparation, preparation_of
+from opcost.stages.proposals import NO_PROPOSALS, Proposals
 from opcost.stages.ranking_data import RankingData, read_ranking_data
 from opcost.storage.config_nodes import quoted
 from opcost.storage.model_folders import is_glob
@@ -131,7 +132,7 @@ class ShowReport:
     ``has_operators`` says whether the models have their operators. ``preparation`` is that of measuring the operators
     without a row, None if there are none. ``without_cost`` are those of the user's names and globs of which no model
     has a cost on any of the devices. ``other_executions`` are models without a cost whose whole is measured in another
-    execution, by that execution.
+    execution, by that execution. ``proposals`` are for commands with these models.
     """
 
     rankings: tuple[DeviceRanking, ...]
@@ -141,6 +142,7 @@ class ShowReport:
     choice: Choice = USUAL_CHOICE
     without_cost: tuple[str, ...] = ()
     other_executions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    proposals: Proposals = NO_PROPOSALS
 
     @property
     def models(self) -> list[ShownModel]:
@@ -200,6 +202,7 @@ def show(request: Request, choice: Choice = USUAL_CHOICE) -> ShowReport:
             name for name in request.names if not any(request.folders.is_meant(one, name) for one in with_cost)
         ),
         other_executions=_other_executions(data, names - known, choice) if request.names else {},
+        proposals=Proposals.of(config for config in configs.values() if config.name in names),
     )
     needed = {name for model in report.models if model.needs_rows for name in model.missing}
     return replace(report, preparation=preparation_of(request, needed, configs.values()) if needed else None)

@@ -48,6 +48,7 @@ from opcost.storage.files import replace_file
 
 SUMMARY_NAME = "summary.yml"
 HELP = "docs/usage.md shows an example under 'Configs'"
+INPUTS_HELP = "describe its inputs in a summary.yml (docs/usage.md shows it under 'Arguments and inputs')"
 SUMMARY_EXAMPLE = f"model_name: resnet18 ({HELP})"
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import logging
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -12,6 +11,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from opcost.errors import UserError
+from opcost.left_out import warn_left_out
 from opcost.operators.tuples import SIZE_IN_NAME
 from opcost.storage.config_cases import without_size
 from opcost.storage.config_nodes import quoted
@@ -33,10 +33,12 @@ class ModelFolders:
     """Folders of models, each with a ``summary.yml``, and a whitelist.
 
     ``own`` need not exist if there are ``shipped`` ones. A file in ``own`` replaces the shipped one of the same name.
+    ``taken`` are names that no new folder may have, besides those of the folders.
     """
 
     own: Path
     shipped: Path | None = None
+    taken: frozenset[str] = frozenset()
 
     @staticmethod
     def of(folders: UserFolders) -> ModelFolders:
@@ -74,7 +76,7 @@ class ModelFolders:
         if not configs:
             raise UserError(*lines)
         for line in lines:
-            logging.getLogger(__name__).warning("left out: %s", line)
+            warn_left_out(line)
         return configs
 
     def read(
@@ -107,6 +109,10 @@ class ModelFolders:
         if not names:
             raise UserError(f"{self.own}: contains no model's folder; add one ({HELP})")
         return sorted(names)
+
+    def is_free(self, name: str) -> bool:
+        """Return whether a new folder may have a name."""
+        return name not in self.taken and not self.path_of(name).parent.exists()
 
     def has_any(self, pattern: str) -> bool:
         """Return whether a name or a glob means any folder or case."""

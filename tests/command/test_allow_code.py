@@ -266,7 +266,7 @@ def test_a_model_whose_code_has_changed_is_not_done(project: Project, capsys: py
     net.write_text(net.read_text().replace("nn.Linear(4, 8)", "nn.Linear(4, 16)"))
     assert project.run(["count", "--dry-run"]) == 0
     assert capsys.readouterr().err.count(CHANGED) == 1
-    with pytest.raises(UserError, match=r"summary\.yml or the code has changed since; run "):
+    with pytest.raises(UserError, match=r"net\.py has changed since it was counted; run "):
         project.run(["filter", "net"])
     # Without a pickle, the counts in the database are compared.
     (config.parent / "operators.pkl").unlink()

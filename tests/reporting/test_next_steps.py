@@ -12,6 +12,7 @@ from opcost.comparing.tuple_costs import TupleCost, TupleFlag
 from opcost.estimates import Estimate
 from opcost.invocation import command
 from opcost.reporting.next_steps import Candidate, next_steps
+from opcost.stages.proposals import Proposals
 
 WHOLE_S = 0.01
 
@@ -73,3 +74,14 @@ def test_what_the_whitelist_leaves_out_is_a_step_where_it_is_much() -> None:
 def test_kernels_are_looked_at_on_gpus() -> None:
     assert commands([candidate("a", ratio=0.9)]) == [command("compare-kernels", "a")]
     assert commands([candidate("a", ratio=0.9, device="cpu")]) == []
+
+
+def test_users_code_and_models_of_a_profile_have_commands_that_run() -> None:
+    proposals = Proposals(frozenset({"a", "b"}), {"a": ("net.py:build", "--allow-code")})
+    doubtful = measured(TupleFlag.FLAGGED, None, 1.0)
+    (step,) = next_steps([candidate("a", device="cpu")], [doubtful], proposals)
+    assert step.command == command("profile", "net.py:build", "--allow-code", "--device", "cpu", "--seconds", "1")
+    (step,) = next_steps([candidate("b", device="cpu")], [doubtful], proposals)
+    assert step.command == command("measure", "b", "--device", "cpu", "--seconds", "1", "--allow-code")
+    (step,) = next_steps([candidate("b", ratio=1.1)], [], proposals)
+    assert step.command == command("compare-kernels", "b", "--allow-code")

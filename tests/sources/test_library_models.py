@@ -58,6 +58,10 @@ SMALL = {
         f"text_config: {{{TEXT}}}, vision_config: {{{LAYERS}, image_size: 32, patch_size: 16}}, projection_dim: 16",
         f"inputs: {{input_ids: {{shape: [2, 8], {IDS}}}, pixel_values: {{shape: [2, 3, 32, 32]}}}}",
     ),
+    "transformers:SiglipModel": (
+        f"text_config: {{{TEXT}, projection_size: 32}}, vision_config: {{{LAYERS}, image_size: 32, patch_size: 16}}",
+        "input_size: [2, 8]",
+    ),
     "transformers:ViTModel": (f"{LAYERS}, image_size: 32", "input_size: [2, 3, 32, 32]"),
     "transformers:Wav2Vec2Model": (
         f"{LAYERS}, conv_dim: [32, 32], conv_stride: [5, 2], conv_kernel: [10, 3], num_conv_pos_embeddings: 16, "
@@ -240,8 +244,8 @@ def test_the_models_of_another_source_are_listed_by_its_glob(tmp_path: Path) -> 
             "2: input_size: vit_tiny_patch16_224 raised AssertionError: Input height (32) doesn't match model (224)",
         ),
         (
-            "model_name: transformers:CLIPModel\ninput_size: [1, 4]",
-            "2: input_size: CLIPModel raised AttributeError: ",
+            "model_name: transformers:ClapModel\ninput_size: [1, 4]",
+            "2: input_size: ClapModel raised AttributeError: ",
         ),
         (
             BERT.format("num_hidden_layers: 1", [1, 600]),

@@ -26,13 +26,14 @@ from opcost.command.options import (
     switch,
 )
 from opcost.command.subcommand import Subcommand, folders_of
+from opcost.left_out import warning_once
 from opcost.measuring.conditions import CONTIGUOUS, TORCH_DEFAULT, MemoryFormat, Precision
 
 if TYPE_CHECKING:
     from opcost.running.request import Request
     from opcost.stages.measure_units import UnitReport
     from opcost.stages.profile import Measuring, Profile
-    from opcost.stages.profile_configs import WantedModel
+    from opcost.stages.wanted_model import WantedModel
 
 MODEL = Option(
     "model",
@@ -94,6 +95,7 @@ REPORT = Option(
 TOP = Option("--top", "the most operators to show (default: 15)", type=count, metavar="N")
 
 
+@warning_once()
 def profile(arguments: Namespace) -> int:
     """Print the profile, and write the report; return 1 if a measurement failed or a sum has no whole, else 0."""
     log_run(arguments.verbose, None if arguments.dry_run else folders_of(arguments).database)
@@ -115,7 +117,8 @@ def profile(arguments: Namespace) -> int:
 
 
 def _wanted(arguments: Namespace) -> list[WantedModel]:
-    from opcost.stages.profile_configs import WantedModel, arguments_of
+    from opcost.stages.profile_configs import arguments_of
+    from opcost.stages.wanted_model import WantedModel
 
     sizes = [*arguments.sizes, *([arguments.input_size] if arguments.input_size else [])]
     model = WantedModel(

@@ -19,6 +19,7 @@ from opcost.command.options import (
 )
 from opcost.command.run import without_garbage_collection
 from opcost.command.subcommand import Subcommand
+from opcost.left_out import warning_once
 from opcost.measuring.conditions import device_type_of
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ def rankings_of(request: Request) -> tuple[DeviceRanking, ...]:
 
 
 @without_garbage_collection()
+@warning_once()
 def report(arguments: Namespace) -> int:
     """Write the report; return 0."""
     log_run(arguments.verbose)

@@ -1,0 +1,106 @@
+"""A model to profile, as ``opcost profile`` takes it, and the config that describes the same."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+
+from opcost.invocation import ALLOW_CODE
+from opcost.measuring.conditions import CONTIGUOUS, TORCH_DEFAULT
+from opcost.operators.model_names import ModelName
+from opcost.operators.tuples import PlainValue
+from opcost.operators.user_code import UserCode
+from opcost.storage.config_trees import tree_text
+from opcost.storage.configs import ModelConfig
+
+
+def option_of(key: str) -> str:
+    """Return the argument of the command line that gives a key."""
+    return {"model_name": "MODEL", "arguments": "--argument"}.get(key, f"--{key.replace('_', '-')}")
+
+
+def placed(code: UserCode) -> str:
+    """Return a model's name for a config: a relative path would refer to the config's folder."""
+    return f"{code.module or code.path}:{code.function}"
+
+
+@dataclass(frozen=True)
+class WantedModel:
+    """The model to profile, as the keys of a config: implements ``sources.ports.ConfiguredModel``.
+
+    ``input_size`` has the batch first; it is empty for the size that the model's source publishes, and if a user's
+    function returns the inputs. ``arguments`` are those of the class or function that builds the model.
+    """
+
+    model_name: str
+    input_size: tuple[int, ...] = ()
+    precision: str = TORCH_DEFAULT
+    memory_format: str = CONTIGUOUS
+    weights_name: None = None
+    inputs: None = None
+    arguments: tuple[tuple[str, PlainValue], ...] = ()
+
+    def where(self, key: str) -> str:
+        """Return the argument that gives a key."""
+        return option_of(key)
+
+    def option_for(self, key: str) -> str:
+        """Return the argument that gives a key of the config, the model if its source gives the size."""
+        return option_of("model_name" if key == "input_size" and not self.input_size else key)
+
+    @property
+    def further_keys(self) -> Mapping[str, object]:
+        """The keys besides name and size, with their values. Those of a config are to be equal, whether given or not.
+
+        A key that configs get later is added here, and to ``USUAL_KEYS``.
+        """
+        return {"precision": self.precision, "memory_format": self.memory_format, "arguments": self.arguments}
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The arguments of a command that profiles this model."""
+        size = ("--input-size", "x".join(map(str, self.input_size))) if self.input_size else ()
+        keys = WantedModel(self.model_name).further_keys
+        changed = [(key, value) for key, value in self.further_keys.items() if value != keys[key]]
+        options = [text for key, value in changed if key != "arguments" for text in (option_of(key), str(value))]
+        arguments = [f"{name}={tree_text(value)}" for name, value in self.arguments]
+        given = [text for argument in arguments for text in (option_of("arguments"), argument)]
+        allowed = (ALLOW_CODE,) if ModelName.of(self.model_name).is_file else ()
+        return (self.model_name, *size, *options, *given, *allowed)
+
+    @property
+    def base_name(self) -> str:
+        """The name of a folder for the model, without its size: ``my_net_build`` for ``my_net.py:build``."""
+        named = ModelName.of(self.model_name)
+        text = f"{Path(str(named.code)).name.removesuffix('.py')}_{named.name}" if named.is_file else self.model_name
+        return re.sub(r"\W+", "_", text).strip("_")
+
+    @staticmethod
+    def of(config: ModelConfig) -> WantedModel | None:
+        """Return the model whose profile uses this config, None if there is none: it has other keys.
+
+        A file below the present folder has its relative path, as a user would type it.
+        """
+        code = config.code
+        name = config.model_name if code is None else placed(code)
+        wanted = WantedModel(
+            name, config.input_size, config.precision, config.memory_format, arguments=config.arguments
+        )
+        if not wanted.is_described_by(config):
+            return None
+        if code is None or code.module is not None or not Path(code.path).is_relative_to(Path.cwd()):
+            return wanted
+        return replace(wanted, model_name=f"{Path(code.path).relative_to(Path.cwd())}:{code.function}")
+
+    def is_described_by(self, config: ModelConfig) -> bool:
+        """Return whether a config, with all of its keys, describes this model."""
+        own = {"model_name": self.model_name, "input_size": self.input_size, **USUAL_KEYS, **self.further_keys}
+        # 1, 1.0 and True are equal in Python, but build different models.
+        return all(repr(getattr(config, key)) == repr(value) for key, value in own.items())
+
+
+USUAL_KEYS: Mapping[str, object] = MappingProxyType({"weights_name": None, "seed": 0, "composites": (), "inputs": None})
+"""Keys that a profile leaves at their default."""

@@ -1,0 +1,220 @@
+"""A user's model after its profile: in the user's home, beside the shipped models."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from opcost.__main__ import main
+from opcost.errors import UserError
+from opcost.stages.proposals import Proposals
+from opcost.storage.model_folders import load_configs
+
+NET = """
+from torch import nn, randn
+import layers
+def build(channels=4):
+    return nn.Sequential(nn.Linear(16, channels), layers.last()), randn(8, 16)
+"""
+
+
+class Home:
+    """A folder with a user's file, a module beside it, and a home."""
+
+    def __init__(self, folder: Path) -> None:
+        self.home, self.net, self.layers = folder / "home", folder / "net.py", folder / "layers.py"
+        self.net.write_text(NET)
+        self.layers.write_text("from torch import nn\ndef last():\n    return nn.ReLU()\n")
+
+    def run(self, *words: str) -> int:
+        with patch.object(sys, "argv", ["opcost", *words, "--home", str(self.home)]):
+            return main()
+
+    def profile(self, *options: str) -> int:
+        return self.run("profile", "net.py:build", "--allow-code", *(options or ["--no-measure"]))
+
+    def paste(self, proposed: str, *options: str) -> int:
+        """Run a command that a message proposes."""
+        words = shlex.split(proposed)
+        with patch.object(sys, "argv", ["opcost", *words[1:], *options]):
+            return main()
+
+    def proposals(self) -> Proposals:
+        return Proposals.of(load_configs(self.home / "measurements", []))
+
+    def config(self, name: str) -> Path:
+        return self.home / "measurements" / name / "summary.yml"
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    monkeypatch.chdir(tmp_path)
+    return Home(tmp_path)
+
+
+@pytest.fixture
+def changed(home: Home, capsys: pytest.CaptureFixture[str]) -> Home:
+    """The home after a profile and an edit."""
+    assert home.profile() == 0
+    home.layers.write_text(f"{home.layers.read_text()}# edited\n")
+    capsys.readouterr()
+    return home
+
+
+CHANGED = "net_build/operators.pkl: net.py or a file that it imports has changed since it was counted; run "
+
+
+def test_a_model_whose_code_has_changed_is_left_out_and_the_others_are_shown(
+    changed: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert changed.run("show", "--top", "1") == 0
+    printed = capsys.readouterr()
+    (line,) = printed.err.splitlines()
+    assert line.startswith(f"left out: {changed.home}/measurements/{CHANGED}")
+    assert "NVIDIA H200" in printed.out
+    with pytest.raises(UserError) as caught:
+        changed.run("show", "net_build")
+    (line,) = caught.value.lines
+    assert line.startswith(f"{changed.home}/measurements/{CHANGED}")
+
+
+def test_a_report_names_each_model_that_is_left_out_once(changed: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    broken = changed.config("broken")
+    broken.parent.mkdir()
+    broken.write_text("model_name: [\n")
+    report = changed.net.with_name("z.html")
+    assert changed.run("report", "--output", str(report)) == 0
+    assert report.exists()
+    code, config = sorted(capsys.readouterr().err.splitlines(), key=lambda line: "summary.yml" in line)
+    assert code.startswith(f"left out: {changed.home}/measurements/{CHANGED}")
+    assert config.startswith(f"left out: {broken}:")
+
+
+def test_a_file_without_modules_of_its_own_is_named_alone(home: Home) -> None:
+    home.net.write_text(NET.replace("import layers", "").replace("layers.last()", "nn.ReLU()"))
+    assert home.profile() == 0
+    home.net.write_text(f"{home.net.read_text()}# edited\n")
+    with pytest.raises(UserError, match=r"operators\.pkl: net\.py has changed since it was counted; run "):
+        home.run("show", "net_build")
+
+
+def test_a_config_that_has_changed_is_named_without_the_text_of_its_tuple(home: Home) -> None:
+    assert home.profile() == 0
+    config = home.config("net_build")
+    config.write_text(f"{config.read_text()}seed: 1\n")
+    with pytest.raises(UserError, match=r"operators\.pkl: summary\.yml has changed since it was counted; run "):
+        home.run("show", "net_build")
+
+
+# The config of a profile
+
+
+def test_a_dry_run_names_the_config_that_the_profile_then_has(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    def name(*options: str) -> str:
+        capsys.readouterr()
+        assert home.profile("--no-measure", "--json", *options) == 0
+        (model,) = json.loads(capsys.readouterr().out)["models"]
+        return str(model["name"])
+
+    empty = home.config("net_build_2").parent
+    empty.mkdir(parents=True)
+    for argument, expected in [("channels=4", "net_build"), ("channels=8", "net_build_3"), ("channels=4", "net_build")]:
+        planned = name("--argument", argument, "--dry-run")
+        assert (planned, name("--argument", argument)) == (expected, expected)
+    assert list(empty.iterdir()) == []
+    with pytest.raises(UserError, match=r"^MODEL: .*/nat\.py: no such file; "):
+        home.run("profile", "nat.py:build", "--allow-code", "--no-measure", "--dry-run")
+
+
+# Beside other models, all that are not done
+
+
+def test_a_count_of_all_leaves_users_code_out_and_names_the_command_that_counts_it(
+    home: Home, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    for name, model in [("a", "../../../net.py:build"), ("b", "squeezenet1_1"), ("c", "../../../net.py:build")]:
+        home.config(name).parent.mkdir(parents=True)
+        home.config(name).write_text(f"model_name: {model}\ninput_size: [1, 3, 32, 32]\n")
+    folders = ["--measurements", str(home.home / "measurements"), "--database", str(home.home / "database")]
+    with patch.object(sys, "argv", ["opcost", "count", "--meta", "--device", "cpu", *folders]):
+        assert main() == 2
+    assert "b " in capsys.readouterr().out
+    (line,) = [line for line in caplog.messages if "left out" in line]
+    assert line.startswith("left out: a, c: Python code of yours; if you trust it, run ")
+    assert f"opcost count a c --allow-code {shlex.join(folders)}" in line
+    with patch.object(sys, "argv", ["opcost", "count", "--meta", "--json", "--device", "cpu", *folders]):
+        assert main() == 2
+    reports = json.loads(capsys.readouterr().out)
+    assert {report["name"]: "reason" in report for report in reports} == {"a": True, "b": False, "c": True}
+    with patch.object(sys, "argv", ["opcost", "count", "a", "b", *folders]), pytest.raises(UserError) as caught:
+        main()
+    assert len(caught.value.lines) == 1
+
+
+# Commands that messages propose run when they are pasted
+
+
+def test_a_proposed_count_may_run_the_code(changed: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(UserError) as caught:
+        changed.run("show", "net_build")
+    proposed = str(caught.value).partition("; run ")[2]
+    assert proposed.endswith(f"opcost count net_build --allow-code --home {changed.home}")
+    assert changed.paste(proposed, "--device", "cpu") == 0
+    assert changed.run("compare", "net_build", "--dry-run") == 1
+    printed = " ".join(capsys.readouterr().out.split())
+    assert f"opcost measure-models net_build --allow-code --home {changed.home}" in printed
+
+
+def test_a_model_without_counts_is_counted_with_the_option(home: Home) -> None:
+    assert home.profile() == 0
+    (home.config("net_build").parent / "operators.pkl").unlink()
+    with pytest.raises(
+        UserError, match=r"run .*opcost count net_build --allow-code --home .* and .*opcost filter net_"
+    ):
+        home.run("measure", "net_build", "--device", "cpu")
+
+
+@pytest.fixture
+def running(home: Home, monkeypatch: pytest.MonkeyPatch) -> Home:
+    """The home of the program that is running, as in ``opcost show --home``."""
+    monkeypatch.setattr(sys, "argv", ["opcost", "show", "--home", str(home.home)])
+    return home
+
+
+@pytest.mark.parametrize("options", [(), ("channels=8",)], ids=str)
+def test_a_model_of_a_profile_is_measured_by_the_same_profile(
+    running: Home, options: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [word for option in options for word in ("--argument", option)]
+    assert running.profile("--no-measure", *given) == 0
+    proposed = running.proposals().measuring(["net_build"], "--device", "cpu", "--seconds", "1", "--same-board")
+    words = [*given, "--allow-code", "--device", "cpu", "--seconds", "1", "--home", str(running.home)]
+    assert proposed.endswith(f"opcost profile {shlex.join(['net.py:build', *words])}")
+    capsys.readouterr()
+    assert running.paste(proposed, "--dry-run") == 0
+    assert "net_build" in capsys.readouterr().out
+    assert running.proposals().measuring(["net_build"]).count(" --seconds 30 ") == 1
+
+
+def test_a_model_that_block_1_knows_is_measured_by_block_2(running: Home) -> None:
+    assert running.profile() == 0
+    assert running.run("filter", "net_build") == 0
+    proposed = running.proposals().measuring(["net_build"], "--device", "cpu")
+    assert proposed.endswith(f"opcost measure net_build --device cpu --allow-code --home {running.home}")
+    assert " profile " not in proposed
+    assert running.paste(proposed, "--dry-run") == 0
+
+
+def test_a_counted_model_that_no_profile_describes_is_filtered_first(running: Home) -> None:
+    path = running.config("own")
+    path.parent.mkdir(parents=True)
+    path.write_text(f"model_name: {running.net}:build\nseed: 3\n")
+    assert running.run("count", "own", "--allow-code", "--device", "cpu") == 0
+    first, second = running.proposals().measuring(["own"], "--device", "cpu").split(" && ")
+    assert running.paste(first) == 0
+    assert running.paste(second, "--dry-run") == 0
