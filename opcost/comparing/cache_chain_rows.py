@@ -19,10 +19,11 @@ from opcost.comparing.cache_chains import (
     streams_of,
 )
 from opcost.estimates import Estimate, estimate_of, standard_error_of, sum_of_independent, value_of
-from opcost.measuring.conditions import DEVICE_UUID, FP32_DTYPE, GRAPH, WARM, Conditions
+from opcost.measuring.conditions import DEVICE_UUID, GRAPH, WARM, Conditions
 from opcost.measuring.flags import joined_notes, meanings
 from opcost.measuring.record import MeasurementRow, is_flagged, may_be_throttled, time_of
 from opcost.measuring.retries import RETRIES
+from opcost.operators.tuples import FLOAT32
 from opcost.summing.energy import common_basis
 
 
@@ -146,7 +147,7 @@ def is_corrected(conditions: Conditions) -> bool:
     return conditions.execution == GRAPH and conditions.cache == WARM
 
 
-def missing_chains(rows: Iterable[ChainRow], dtype: str = FP32_DTYPE) -> list[Chain]:
+def missing_chains(rows: Iterable[ChainRow], dtype: str = FLOAT32) -> list[Chain]:
     """Return the chains in a dtype that are to be measured, in this order.
 
     The others were measured, or refused ``RETRIES.runs`` times.
@@ -163,7 +164,7 @@ def missing_chains(rows: Iterable[ChainRow], dtype: str = FP32_DTYPE) -> list[Ch
     ]
 
 
-def missing_sides(rows: Iterable[ChainRow], dtype: str = FP32_DTYPE) -> list[int]:
+def missing_sides(rows: Iterable[ChainRow], dtype: str = FLOAT32) -> list[int]:
     """Return the sides of missing chains on images in a dtype behind the full stream."""
     on_images = [chain for chain in missing_chains(rows, dtype) if chain.kind in KINDS]
     return list(dict.fromkeys(chain.side for chain in on_images if chain.stream_elements == STREAM_ELEMENTS))

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from opcost.measuring.conditions import FP32_DTYPE, precision_dtype
-from opcost.operators.tuples import OperatorTuple, PlainValue, TensorSpec
+from opcost.measuring.conditions import precision_dtype
+from opcost.operators.tuples import FLOAT32, OperatorTuple, PlainValue, TensorSpec
 
 ELEMENTWISE, NORM, DEPTHWISE, MATRIX, FILTER = "elementwise", "norm", "depthwise", "matrix", "filter"
 KINDS = (ELEMENTWISE, NORM, DEPTHWISE, MATRIX, FILTER)
@@ -117,7 +117,7 @@ class Chain:
     side: int
     blocks: int = BLOCKS
     stream_elements: int = STREAM_ELEMENTS
-    dtype: str = FP32_DTYPE
+    dtype: str = FLOAT32
 
     @property
     def form(self) -> Form:
@@ -195,12 +195,12 @@ class Chain:
     def design(self) -> str:
         """The name of the chain's design in rows."""
         stream = f", stream of {1e-6 * self.stream_bytes:.0f} MB" if self.stream_bytes < STREAM_BYTES else ""
-        dtype = f", {self.dtype}" if self.dtype != FP32_DTYPE else ""
+        dtype = f", {self.dtype}" if self.dtype != FLOAT32 else ""
         return f"chains {VERSION}, {self.blocks} in a row{stream}{dtype}"
 
     @property
     def _inputs(self) -> tuple[TensorSpec, ...]:
-        return TensorSpec((self.stream_elements,), FP32_DTYPE), replace(self._operand, identity=1)
+        return TensorSpec((self.stream_elements,), FLOAT32), replace(self._operand, identity=1)
 
     @property
     def _operand(self) -> TensorSpec:
@@ -212,7 +212,7 @@ class Chain:
     @property
     def _weights(self) -> tuple[tuple[str, str], ...]:
         """The parameter of modules with weights, as block 0 counts them."""
-        return () if self.dtype == FP32_DTYPE else (("dtype", self.dtype),)
+        return () if self.dtype == FLOAT32 else (("dtype", self.dtype),)
 
 
 def block(kind: str) -> Modules:
@@ -224,14 +224,14 @@ def block(kind: str) -> Modules:
 
 
 def chains_of(
-    side: int, blocks: int = BLOCKS, stream_elements: int = STREAM_ELEMENTS, dtype: str = FP32_DTYPE
+    side: int, blocks: int = BLOCKS, stream_elements: int = STREAM_ELEMENTS, dtype: str = FLOAT32
 ) -> tuple[Chain, ...]:
     """Return the chains on images of one side behind one stream; the elementwise one comes first."""
     kinds = [kind for kind in KINDS if side in FORMS[kind].sides]
     return tuple(Chain(kind, side, blocks, stream_elements, dtype) for kind in kinds)
 
 
-def layer_chains(dtype: str = FP32_DTYPE, blocks: int = BLOCKS) -> tuple[Chain, ...]:
+def layer_chains(dtype: str = FLOAT32, blocks: int = BLOCKS) -> tuple[Chain, ...]:
     """Return the chains on tokens behind the full stream, kind by kind; those of matrices in 16 bits only.
 
     In fp32 such products draw so much power that they differ in a chain by their clocks (``docs/log/cache.md``).
@@ -245,7 +245,7 @@ def chain_dtype(precision: str) -> str:
 
     Chains in bfloat16 stand for all 16-bit dtypes: what a call finds in caches depends on its bytes.
     """
-    return FP32_DTYPE if precision_dtype(precision) == FP32_DTYPE else SIXTEEN_BITS
+    return FLOAT32 if precision_dtype(precision) == FLOAT32 else SIXTEEN_BITS
 
 
 def streams_of(side: int) -> tuple[int, ...]:

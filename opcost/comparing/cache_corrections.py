@@ -37,9 +37,9 @@ from opcost.comparing.cache_chains import (
     layer_chains,
 )
 from opcost.estimates import Estimate, combined, sum_of_independent
-from opcost.measuring.conditions import FP32_DTYPE, Conditions
+from opcost.measuring.conditions import Conditions
 from opcost.operators.counts import OperatorCount
-from opcost.operators.tuples import DTYPE, OperatorTuple, TensorSpec, tensor_specs
+from opcost.operators.tuples import DTYPE, FLOAT32, OperatorTuple, TensorSpec, tensor_specs
 
 WHOLE_RATIO = 0.75
 """Share of a kind's sizes that must be known for a curve, of those that were tried."""
@@ -85,7 +85,7 @@ def matrix_bytes(operator: OperatorTuple) -> int | None:
     inputs, outputs = parameters.get("in_features"), parameters.get("out_features")
     if name != "linear" or not isinstance(inputs, int) or not isinstance(outputs, int):
         return None
-    return TensorSpec((inputs, outputs), str(parameters.get(DTYPE, FP32_DTYPE))).floating_bytes
+    return TensorSpec((inputs, outputs), str(parameters.get(DTYPE, FLOAT32))).floating_bytes
 
 
 def _product_kind(operator: OperatorTuple) -> str:
@@ -160,7 +160,7 @@ Curves: TypeAlias = Mapping[str, Curve]
 MATRICES = {MATRIX: CHANNELS, LINEAR: WIDTH, WIDE_LINEAR: LARGE_WIDTH}
 """The kinds of chains of square matrices with their widths, the smallest first."""
 
-ITEM_BYTES = {FP32_DTYPE: 4, SIXTEEN_BITS: 2}
+ITEM_BYTES = {FLOAT32: 4, SIXTEEN_BITS: 2}
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ class Corrections:
 
     curves: Curves
     shorter: tuple[tuple[int, Curves], ...] = ()
-    dtype: str = FP32_DTYPE
+    dtype: str = FLOAT32
 
     def in_model(self, moved_bytes: int) -> Corrections | None:
         """Return the corrections in a model that moves a number of bytes, None if unknown.
@@ -236,7 +236,7 @@ def corrections_under(rows: Iterable[ChainRow], conditions: Conditions) -> Corre
     if not is_corrected(conditions):
         return None
     rows = of_the_same_card(rows, conditions)
-    found = (_corrections(rows, dtype) for dtype in dict.fromkeys((chain_dtype(conditions.precision), FP32_DTYPE)))
+    found = (_corrections(rows, dtype) for dtype in dict.fromkeys((chain_dtype(conditions.precision), FLOAT32)))
     return next((one for one in found if one is not None), None)
 
 

@@ -9,12 +9,12 @@ from enum import Enum
 from opcost.comparing.comparison import Comparison
 from opcost.comparing.roofline import FP32, TF32, Roofline, Work, roofline_of
 from opcost.estimates import Estimate, value_of
-from opcost.measuring.conditions import AUTOCAST_DTYPES, EAGER, FP32_DTYPE, Conditions
+from opcost.measuring.conditions import AUTOCAST_DTYPES, EAGER, Conditions
 from opcost.measuring.flags import Flag
 from opcost.measuring.record import MeasurementRow, is_flagged, time_of
 from opcost.operators.cases import Case, cases_of_count
 from opcost.operators.counts import OperatorCount
-from opcost.operators.tuples import OperatorTuple
+from opcost.operators.tuples import FLOAT32, OperatorTuple
 from opcost.summing.energy import EnergyBasis
 from opcost.summing.summation import ModelCost, Part
 
@@ -98,9 +98,9 @@ def arithmetic_of(operator: OperatorTuple, conditions: Conditions) -> str:
 
     torch has one TF32 switch for convolutions and one for all other products.
     """
-    dtype = next((spec.dtype for spec in operator.floating_inputs), FP32_DTYPE)
+    dtype = next((spec.dtype for spec in operator.floating_inputs), FLOAT32)
     dtype = AUTOCAST_DTYPES.get(conditions.precision, dtype)
-    if dtype != FP32_DTYPE:
+    if dtype != FLOAT32:
         return dtype
     if conditions.device_type == "cpu":
         return FP32

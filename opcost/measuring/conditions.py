@@ -26,7 +26,6 @@ EXECUTIONS = (GRAPH, EAGER)
 Precision: TypeAlias = Literal["torch-default", "fp32", "tf32", "bf16", "fp16", "amp-bf16"]
 """The precisions that a config may ask for; ``torch_backend.switches`` sets them."""
 
-FP32_DTYPE = FLOAT32
 DTYPES: Mapping[str, str] = MappingProxyType({"bf16": "bfloat16", "fp16": "float16"})
 """The dtype of weights and inputs in a precision that is not ``float32``."""
 
@@ -203,7 +202,7 @@ class DeviceFacts:
 
 def precision_dtype(precision: str) -> str:
     """Return the dtype of a precision's weights and inputs; under autocast, that of its products."""
-    return DTYPES.get(precision) or AUTOCAST_DTYPES.get(precision, FP32_DTYPE)
+    return DTYPES.get(precision) or AUTOCAST_DTYPES.get(precision, FLOAT32)
 
 
 def usual_execution(device_type: str) -> str:

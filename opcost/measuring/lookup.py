@@ -13,9 +13,9 @@ from functools import cache, lru_cache
 from operator import attrgetter
 from typing import Final, TypeAlias
 
-from opcost.measuring.conditions import AUTOCAST_DTYPES, FP32_DTYPE, Conditions
+from opcost.measuring.conditions import AUTOCAST_DTYPES, Conditions
 from opcost.operators.counts import COMPOSITES
-from opcost.operators.tuples import Constant, OperatorTuple, PlainValue, Structure, TensorSpec
+from opcost.operators.tuples import FLOAT32, Constant, OperatorTuple, PlainValue, Structure, TensorSpec
 
 LookupKey: TypeAlias = tuple[object, ...]
 """Values that are equal if rows of one operator on the same input data stand for each other."""
@@ -81,7 +81,7 @@ def dtypes_of(operator: OperatorTuple) -> frozenset[str]:
         found.add(weights)
     elif not operator.is_function and not operator.floating_inputs:
         # Weights in float32 are not named.
-        found.add(FP32_DTYPE)
+        found.add(FLOAT32)
     return frozenset(found)
 
 

@@ -13,10 +13,10 @@ from typing import TypeAlias
 from opcost.errors import UserError
 from opcost.invocation import command
 from opcost.left_out import warn_left_out
-from opcost.measuring.conditions import AUTOCAST_DTYPES, CHANNELS_LAST, DTYPES, FP32_DTYPE, is_device_name
+from opcost.measuring.conditions import AUTOCAST_DTYPES, CHANNELS_LAST, DTYPES, is_device_name
 from opcost.measuring.setting import USUAL, Setting
 from opcost.operators.counts import OperatorCounts
-from opcost.operators.tuples import ARGUMENTS, OperatorTuple, Structure, model_operator, run_under, stored_as
+from opcost.operators.tuples import ARGUMENTS, FLOAT32, OperatorTuple, Structure, model_operator, run_under, stored_as
 from opcost.operators.user_code import FINGERPRINT, UserCode
 from opcost.operators.whitelist import select
 from opcost.running.counted_code import has_changed_code
@@ -161,7 +161,7 @@ def model_tuple(config: ModelConfig) -> OperatorTuple:
     model = model_operator(config.model_name, config.weights_name, config.input_size, config.seed, further)
     if config.inputs is not None:
         model = config.inputs.given_to(model)
-    stored = stored_as(model, DTYPES.get(config.precision, FP32_DTYPE), config.memory_format == CHANNELS_LAST)
+    stored = stored_as(model, DTYPES.get(config.precision, FLOAT32), config.memory_format == CHANNELS_LAST)
     return run_under(stored, AUTOCAST_DTYPES.get(config.precision))
 
 

@@ -20,12 +20,12 @@ from opcost.comparing.cache_chain_rows import (
 )
 from opcost.comparing.cache_chains import ELEMENTWISE, SIDES, STREAM_BYTES, Chain, chain_dtype
 from opcost.errors import CannotMeasureError, UserError
-from opcost.measuring.conditions import FP32_DTYPE, GRAPH, Conditions
+from opcost.measuring.conditions import GRAPH, Conditions
 from opcost.measuring.protocol import MeasurementProtocol, protocol_for
 from opcost.measuring.record import MeasurementRow
 from opcost.measuring.setting import USUAL, Setting
 from opcost.operators.cases import Case
-from opcost.operators.tuples import OperatorTuple
+from opcost.operators.tuples import FLOAT32, OperatorTuple
 from opcost.prediction.durations import Size
 from opcost.progress import Progress
 from opcost.running.bench import Bench, measured_row
@@ -70,7 +70,7 @@ class ChainTimes:
 def chain_settings(setting: Setting, precisions: Iterable[str]) -> tuple[Setting, ...]:
     """Return the settings to measure cache corrections for sums in these precisions, one for each dtype of chains."""
     dtypes = dict.fromkeys(map(chain_dtype, precisions))
-    return tuple(setting if dtype == FP32_DTYPE else replace(setting, precision="bf16") for dtype in dtypes)
+    return tuple(setting if dtype == FLOAT32 else replace(setting, precision="bf16") for dtype in dtypes)
 
 
 def chain_times(
@@ -266,5 +266,5 @@ def _expected_s(database: Database, conditions: Conditions) -> float:
 
 def _name(chain: Chain) -> str:
     stream = f" behind {1e-6 * chain.stream_bytes:.0f} MB" if chain.stream_bytes < STREAM_BYTES else ""
-    dtype = f"{chain.dtype} " if chain.dtype != FP32_DTYPE else ""
+    dtype = f"{chain.dtype} " if chain.dtype != FLOAT32 else ""
     return f"cache correction: {dtype}{chain.kind}, {1e-6 * chain.memory_bytes:.1f} MB{stream}"

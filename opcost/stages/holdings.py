@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from opcost.measuring.conditions import AUTOCAST_DTYPES, CHANNELS_LAST, DTYPES, FP32_DTYPE, Conditions
+from opcost.measuring.conditions import AUTOCAST_DTYPES, CHANNELS_LAST, DTYPES, Conditions
 from opcost.measuring.named_device import is_meant, refuse_unknown
 from opcost.measuring.protocol import usual_protocol
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.cases import CAPTURED, Case, cases_of
 from opcost.operators.counts import OperatorCounts
-from opcost.operators.tuples import AUTOCAST, OperatorTuple, tensor_specs
+from opcost.operators.tuples import AUTOCAST, FLOAT32, OperatorTuple, tensor_specs
 from opcost.operators.whitelist import EVERYTHING, select
 from opcost.prediction.durations import Size
 from opcost.running.expected_times import ExpectedTimes, sizes_in
@@ -164,7 +164,7 @@ def _tuples(cases: Iterable[Case]) -> int:
 def _runs_in(model: OperatorTuple, precision: str) -> bool:
     """Return whether a model's dtype and autocast are those of a precision."""
     (spec,) = tensor_specs(model.inputs)
-    wanted = DTYPES.get(precision, FP32_DTYPE), AUTOCAST_DTYPES.get(precision)
+    wanted = DTYPES.get(precision, FLOAT32), AUTOCAST_DTYPES.get(precision)
     return (spec.dtype, dict(model.parameters).get(AUTOCAST)) == wanted
 
 

@@ -13,13 +13,13 @@ from typing import Any
 from torch import Tensor, nn
 
 from opcost.errors import CannotBuildError, UserError
-from opcost.measuring.conditions import DTYPES, FP32_DTYPE, TORCH_DEFAULT
+from opcost.measuring.conditions import DTYPES, TORCH_DEFAULT
 from opcost.measuring.protocol import protocol_for
 from opcost.operators.cases import CAPTURED, cases_of
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.model_inputs import DescribedInputs
 from opcost.operators.model_names import OBJECT
-from opcost.operators.tuples import OperatorTuple, Structure, short_hash
+from opcost.operators.tuples import FLOAT32, OperatorTuple, Structure, short_hash
 from opcost.progress import Progress
 from opcost.running.devices import choose_device
 from opcost.running.opening import open_local_bench
@@ -69,7 +69,7 @@ class ObjectModel:
         found = {
             str(weight.dtype).removeprefix("torch.") for weight in self.model.parameters() if weight.is_floating_point()
         }
-        return next(iter(found)) if len(found) == 1 else None if found else FP32_DTYPE
+        return next(iter(found)) if len(found) == 1 else None if found else FLOAT32
 
     def checked_precision(self) -> str:
         """Return the precision.
@@ -80,7 +80,7 @@ class ObjectModel:
         usual = next((name for name, dtype in DTYPES.items() if dtype == self.dtype), TORCH_DEFAULT)
         if self.precision is None:
             return usual
-        needed = DTYPES.get(self.precision, FP32_DTYPE)
+        needed = DTYPES.get(self.precision, FLOAT32)
         if self.dtype not in (None, needed):
             remedy = f"convert model and inputs with .to(torch.{needed}) first, or leave precision out"
             raise UserError(

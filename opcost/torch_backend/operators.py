@@ -15,11 +15,12 @@ from torch.overrides import get_ignored_functions, resolve_name
 
 from opcost.comparing.cache_chains import WHOLE_CHAINS
 from opcost.errors import CannotMeasureError
-from opcost.measuring.conditions import CHANNELS_LAST, FP32_DTYPE
+from opcost.measuring.conditions import CHANNELS_LAST
 from opcost.operators.input_roles import INDEX_FUNCTIONS
 from opcost.operators.layouts import channels_last_strides
 from opcost.operators.tuples import (
     DTYPE,
+    FLOAT32,
     MEMORY_FORMAT,
     OperatorTuple,
     PlainValue,
@@ -264,7 +265,7 @@ def build_module(operator: OperatorTuple, device: str) -> nn.Module:
     arguments = dict(operator.parameters)
     if UNKNOWN in arguments:
         raise CannotMeasureError(f"{operator.operator} cannot be rebuilt: it does not keep {arguments[UNKNOWN]}")
-    dtype_name = str(arguments.pop(DTYPE, FP32_DTYPE))
+    dtype_name = str(arguments.pop(DTYPE, FLOAT32))
     dtype = getattr(torch, dtype_name, None)
     if not isinstance(dtype, torch.dtype):
         raise CannotMeasureError(f"this version of torch has no dtype {dtype_name}")

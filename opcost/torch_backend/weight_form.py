@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from opcost.errors import CannotBuildError, KeyRemedy
-from opcost.measuring.conditions import DTYPES, FP32_DTYPE
+from opcost.measuring.conditions import DTYPES
 from opcost.operators.layouts import channels_last_strides, contiguous_strides
-from opcost.operators.tuples import OperatorTuple, storage_form
+from opcost.operators.tuples import FLOAT32, OperatorTuple, storage_form
 from opcost.torch_backend.ready_model import ReadyModel
 
 CHANNELS_LAST_FORMATS = {4: "channels_last", 5: "channels_last_3d"}
@@ -75,7 +75,7 @@ def check_form(ready: ReadyModel, operator: OperatorTuple, name: str) -> None:
             weight or input can be stored so.
     """
     dtype, is_channels_last = storage_form(operator)
-    if dtype == FP32_DTYPE:
+    if dtype == FLOAT32:
         _refuse_16_bits(ready.model, name)
     tensors = [*_weights(ready.model), *ready.tensors]
     if is_channels_last and not any(tensor.dim() in CHANNELS_LAST_FORMATS for tensor in tensors):
@@ -89,9 +89,9 @@ def _refuse_16_bits(module: nn.Module, name: str) -> None:
     weights = (weight for weight in module.parameters() if weight.is_floating_point())
     found = sorted({str(weight.dtype).removeprefix("torch.") for weight in weights})
     if found and precisions.keys() >= {*found}:
-        text = f"{name} has weights in {' and '.join(found)} and none in {FP32_DTYPE}"
+        text = f"{name} has weights in {' and '.join(found)} and none in {FLOAT32}"
         known = tuple(precisions[dtype] for dtype in found)
-        raise CannotBuildError(text, KeyRemedy("precision", known, f"return a model in {FP32_DTYPE}"))
+        raise CannotBuildError(text, KeyRemedy("precision", known, f"return a model in {FLOAT32}"))
 
 
 def _channels_last(module: nn.Module) -> Iterator[torch.Tensor]:
