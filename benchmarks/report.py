@@ -136,7 +136,7 @@ def models_of(
         )
         model = model_operator(f"model{number}", None, (32, 3, 224, 224))
         total = OperatorCounts(model, counts, FLOP * len(used), MEMORY_BYTES * len(used), 0, "2.11.0", "cuda")
-        config: Any = SimpleNamespace(name=f"model{number}_32x3x224x224", folder=Path(f"model{number}"))
+        config: Any = SimpleNamespace(name=f"model{number}_32x3x224x224", folder=Path(f"model{number}"), code=None)
         yield ModelComparisons(
             config, (compare(Selection(total, replace(total, counts=())), whole, Evidence(measurements)),), (None,)
         )
