@@ -104,15 +104,13 @@ def _is_listed(name: str) -> bool:
 
 def _is_a_config(wanted: WantedModel, config: ModelConfig) -> str:
     """Return the line for a config's name: the commands that take it, or the profile of its model with its keys."""
-    name, size = wanted.model_name, config.input_size
-    form = config.precision, config.memory_format
-    same = WantedModel(config.model_name, size, *form, arguments=config.arguments)
-    if name == config.name and config.code is None and same.is_described_by(config):
+    name, has_code = wanted.model_name, config.code is not None
+    same = WantedModel.of(config)
+    if name == config.name and not has_code and same is not None:
         remedy = f"run {command('profile', *same.words)}"
     else:
-        allowed = ("--allow-code",) if config.code is not None else ()
-        steps = (("count", name, *allowed), ("filter", name), ("measure", name, "--whole", *allowed), ("compare", name))
-        remedy = f"these take it: {' && '.join(command(*step) for step in steps)}"
+        steps = (("count", name), ("filter", name), ("measure", name, "--whole"), ("compare", name))
+        remedy = f"these take it: {' && '.join(command(*step, has_code=has_code) for step in steps)}"
     return f"{wanted.where('model_name')}: {name} is a config ({config.path}) and no model; {remedy}"
 
 

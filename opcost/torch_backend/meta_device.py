@@ -53,8 +53,11 @@ def is_fused_attention(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, An
     """Return whether an operation on the meta device is attention that a device runs in one kernel."""
     if func is not torch.ops.aten.scaled_dot_product_attention.default or not args[0].is_meta:
         return False
-    given = dict(zip(ATTENTION_ARGUMENTS, args, strict=False)) | dict(kwargs)
-    return not given.get("dropout_p") and len({tensor.shape[-1] for tensor in args[:3]}) == 1
+    return not _attention_given(args, kwargs).get("dropout_p") and len({tensor.shape[-1] for tensor in args[:3]}) == 1
+
+
+def _attention_given(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    return dict(zip(ATTENTION_ARGUMENTS, args, strict=False)) | dict(kwargs)
 
 
 def fused_attention(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> torch.Tensor:
@@ -66,7 +69,7 @@ def fused_attention(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> torch.T
         args: the positional arguments of ``scaled_dot_product_attention``.
         kwargs: those by keyword.
     """
-    given = dict(zip(ATTENTION_ARGUMENTS, args, strict=False)) | dict(kwargs)
+    given = _attention_given(args, kwargs)
     query, key, value = (given[name] for name in ATTENTION_ARGUMENTS[:3])
     mask = given.get("attn_mask")
     if mask is not None and mask.dtype == torch.bool:

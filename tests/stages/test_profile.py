@@ -323,7 +323,7 @@ def test_a_mistake_is_one_line_and_nothing_is_written(tmp_path: Path, wanted: Wa
 def test_the_name_of_a_config_is_no_model_and_the_line_says_which_commands_take_it(
     text: str, name: str, remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("opcost.stages.profile_configs.command", lambda *words: " ".join(("opcost", *words)))
+    monkeypatch.setattr("opcost.invocation._opcost", lambda: ["opcost"])
     path = tmp_path / "mine" / "summary.yml"
     path.parent.mkdir()
     path.write_text(text)
