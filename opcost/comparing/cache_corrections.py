@@ -204,10 +204,8 @@ class Corrections:
     def missing_kinds(self, counts: Iterable[OperatorCount]) -> tuple[str, ...]:
         """Return the kinds on tokens of these calls whose stand-in corrects them, because they are not measured."""
         missing = {chain.kind for chain in layer_chains(self.dtype)} - self.curves.keys()
-        kinds = {kind_of(count) for count in counts if count.computes}
-        if MATRIX in kinds:
-            kinds |= {LINEAR, WIDE_LINEAR}
-        return tuple(kind for kind in LAYER_KINDS if kind in missing & kinds)
+        wanted = {kind for count in counts if count.computes for kind in _kinds_around(count)}
+        return tuple(kind for kind in LAYER_KINDS if kind in missing & wanted)
 
     def _kinds_of(self, count: OperatorCount) -> Mapping[str, float]:
         """Return the kinds of chains that a call is corrected by, with their weights; none if it computes nothing.
@@ -216,13 +214,23 @@ class Corrections:
         """
         if not count.computes:
             return {}
-        kind = kind_of(count)
-        weight_bytes = matrix_bytes(count.operator) if kind == MATRIX else None
+        weight_bytes = _weight_bytes(count)
         if weight_bytes:
-            kinds = [one for one in MATRICES if one in self.curves]
+            kinds = [one for one in _kinds_around(count) if one in self.curves]
             sizes = [MATRICES[one] ** 2 * ITEM_BYTES[self.dtype] for one in kinds]
             return {kinds[place]: share for place, share in shares_between(sizes, weight_bytes).items()}
+        kind = kind_of(count)
         return {kind if kind in self.curves else FORMS[kind].stand_in or kind: 1.0}
+
+
+def _weight_bytes(count: OperatorCount) -> int | None:
+    """Return the bytes of the matrix of a product that chains of matrices correct, None for other calls."""
+    return matrix_bytes(count.operator) if kind_of(count) == MATRIX else None
+
+
+def _kinds_around(count: OperatorCount) -> tuple[str, ...]:
+    """Return the kinds of chains that are made for a call: those of all matrices for a product with one."""
+    return tuple(MATRICES) if _weight_bytes(count) else (kind_of(count),)
 
 
 def corrections_under(rows: Iterable[ChainRow], conditions: Conditions) -> Corrections | None:

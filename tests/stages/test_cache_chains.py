@@ -560,6 +560,9 @@ def test_kinds_that_a_stand_in_corrects_are_named(known: tuple[str, ...], missin
     assert found is not None
     assert found.missing_kinds(counts) == missing
     assert found.missing_kinds([counted("torch.nn.ReLU", 10), replace(counts[0], memory_bytes=0)]) == ()
+    # Products without a matrix of weights, and 1 x 1 convolutions, need no chains of large ones.
+    products = [counted("torch.bmm", 10, flop=5), convolution(in_channels=64, out_channels=8, kernel_size=1)]
+    assert found.missing_kinds(products) == ()
     # In fp32 no chain of large matrices is missing.
     in_fp32 = corrections_under(of_all_sizes(1.0), GRAPHS)
     assert in_fp32 is not None
