@@ -1,13 +1,15 @@
-"""Operators that draw more than the power limit: at full clocks with pauses, and throttled under a lasting load -> rows
+"""Operators that draw more than the power limit: throttled under a lasting load, beside their rows at full clocks
 
-Each is measured as block 2 does, then in a loop of 3 s after 2 s, in which its clocks settle at the limit. How much
-longer it takes there, and how much less energy, shows what a model at the limit takes. Nothing else may run on the GPU.
+Their rows are those that block 2 measured with pauses on the same board. Here each runs in a loop of 2 s after 2 s, in
+which its clocks settle at the limit. How much longer it takes there, and how much less energy, shows what a model at
+the limit takes. Nothing else may run on the GPU.
 Example: PYTHONPATH=. python benchmarks/at_the_power_limit.py --database RUN --output FILE
          PYTHONPATH=. python benchmarks/at_the_power_limit.py --evaluate FILE
 """
 
 from __future__ import annotations
 
+import random
 import sys
 import time
 from collections.abc import Sequence
@@ -15,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from fast_vs_reference import SHORT, text
+from fast_vs_reference import text
 from growing_csv import append, growing_parser, known
 from operators_in_turn import case_of
 from tables import markdown
@@ -32,33 +34,34 @@ from opcost.running.apparatus import Apparatus, open_apparatus
 from opcost.running.qualification import qualified
 from opcost.storage.database import Database
 
-LASTING = MeasurementProtocol(warm_up_s=2.0, loop_s=3.0)
+LASTING = MeasurementProtocol(warm_up_s=2.0, loop_s=2.0)
 """Clocks at the limit swing for two or three periods of 0.9 s (``docs/log/power_limit.md``)."""
 
 COLUMNS = {"time_s": "time_s", "energy_j": "energy_j", "clock_hz": "sm_clock_hz", "temperature_c": "temperature_c"}
 
 
-def above_the_limit(rows: Sequence[MeasurementRow]) -> list[tuple[Case, Setting]]:
-    """Return the cases that were measured with pauses in graphs, the longest first, with their precision."""
+def above_the_limit(rows: Sequence[MeasurementRow], seed: int) -> list[MeasurementRow]:
+    """Return the rows of cases that were measured with pauses in graphs, in an order that only the seed decides."""
     found = [
         row
         for row in rows
         if Flag.DUTY_CYCLE in row.measurement.flags
         and (row.conditions.execution, row.conditions.cache) == (GRAPH, WARM)
     ]
-    found.sort(key=lambda row: -row.measurement.time_s)
-    return list(dict.fromkeys((case_of(row), Setting(precision=row.conditions.precision)) for row in found))
+    found.sort(key=lambda row: row.key)
+    random.Random(seed).shuffle(found)
+    return found
 
 
-def compared(apparatus: Apparatus, case: Case, setting: Setting) -> dict[str, object]:
+def compared(apparatus: Apparatus, row: MeasurementRow) -> dict[str, object]:
     """Return the cells of a case: at full clocks and under a lasting load."""
-    full = apparatus.measure(case, setting, SHORT, "full")
+    case, setting = case_of(row), Setting(precision=row.conditions.precision)
     with apparatus.workload(case, setting) as workload:
         lasting = measure(workload, apparatus.instruments("lasting"), LASTING)
     apparatus.rest.begin()
     apparatus.rest.end()
     place = {"operator": text(case), "dtype": _dtype(case), "precision": setting.precision}
-    return {**place, **_cells("full", full), **_cells("lasting", lasting)}
+    return {**place, **_cells("full", row.measurement), **_cells("lasting", lasting)}
 
 
 def _dtype(case: Case) -> str:
@@ -69,20 +72,20 @@ def _cells(name: str, measurement: Measurement) -> dict[str, object]:
     return {f"{name}_{column}": getattr(measurement, field) for column, field in COLUMNS.items()}
 
 
-def add_rows(path: Path, database: Path, wanted: Sequence[tuple[Case, Setting]], limit_s: float) -> None:
+def add_rows(path: Path, database: Database, seed: int, limit_s: float) -> None:
     """Measure the cases that a file does not have."""
     begin_s = time.monotonic()
     done = known(path, "operator")
-    with qualified(open_apparatus, "cuda", Database(database), True) as apparatus:
-        for case, setting in wanted:
+    with qualified(open_apparatus, "cuda", database, True) as apparatus:
+        for row in above_the_limit(database.operator_measurements.rows(), seed):
             if time.monotonic() - begin_s > limit_s:
                 break
-            if text(case) in done:
+            if text(case_of(row)) in done:
                 continue
             try:
-                append(path, compared(apparatus, case, setting))
+                append(path, compared(apparatus, row))
             except CannotMeasureError as error:
-                print(f"left out: {case.operator}: {error}", file=sys.stderr)
+                print(f"left out: {row.operator}: {error}", file=sys.stderr)
 
 
 def report(rows: pd.DataFrame) -> str:
@@ -114,10 +117,7 @@ def main() -> int:
     if arguments.evaluate:
         print(report(pd.read_csv(arguments.evaluate)))
         return 0
-    wanted = above_the_limit(Database(arguments.database).operator_measurements.rows())
-    if not wanted:
-        parser.error("--database: no operator was measured with pauses; run block 2 first")
-    add_rows(arguments.output, arguments.database, wanted, arguments.limit_seconds)
+    add_rows(arguments.output, Database(arguments.database), arguments.seed, arguments.limit_seconds)
     return 0
 
 

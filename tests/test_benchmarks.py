@@ -887,17 +887,20 @@ def test_calls_in_chains_and_in_turn_are_shown_beside_those_alone(benchmark):
     assert "| 8→8 | +0.1 of 2.0 |" in shown
 
 
-def test_operators_at_the_power_limit_are_those_with_pauses_the_longest_first(benchmark):
+def test_operators_at_the_power_limit_are_those_with_pauses(benchmark):
     row = simulated_row(OperatorTuple("torch.nn.ReLU", (), (TensorSpec((4,), "float32"),)))
     row = replace(row, conditions=replace(row.conditions, execution="graph"))
 
-    def with_pauses(time_s, precision="torch-default", flags=(Flag.DUTY_CYCLE,)):
-        conditions = replace(row.conditions, precision=precision)
-        return replace(row, conditions=conditions, measurement=replace(row.measurement, time_s=time_s, flags=flags))
+    def with_flags(key, *flags):
+        return replace(row, key=key, measurement=replace(row.measurement, flags=flags))
 
-    rows = [with_pauses(1.0), with_pauses(3.0, "bf16"), with_pauses(2.0, "fp32", ()), with_pauses(1.0)]
-    found = benchmark("at_the_power_limit").above_the_limit(rows)
-    assert [setting.precision for _, setting in found] == ["bf16", "torch-default"]
+    rows = [with_flags(f"{number}", Flag.DUTY_CYCLE) for number in range(9)]
+    others = [with_flags("eager", Flag.POWER_CAPPED), with_flags("none")]
+    eager = replace(rows[0], conditions=replace(row.conditions, execution="eager"))
+    above_the_limit = benchmark("at_the_power_limit").above_the_limit
+    found = above_the_limit([*others, eager, *rows], seed=0)
+    assert sorted(found, key=lambda row: row.key) == rows != found
+    assert above_the_limit(rows[::-1], seed=0) == found
 
 
 def test_time_and_energy_at_the_limit_are_powers_of_the_power(benchmark):
@@ -906,3 +909,26 @@ def test_time_and_energy_at_the_limit_are_powers_of_the_power(benchmark):
     lasting = {"lasting_time_s": 2**0.5, "lasting_energy_j": 1000.0 / 2**0.5, "lasting_clock_hz": 1e9}
     shown = benchmark("at_the_power_limit").report(pd.DataFrame([row | lasting]))
     assert "| a | 1000 W | 500 W | 1.414 (+0.50) | 0.707 (-0.50) | 0.500 (-1.00) |" in shown
+
+
+def test_an_operator_with_pauses_is_measured_under_a_lasting_load(benchmark, tmp_path, monkeypatch):
+    script = benchmark("at_the_power_limit")
+    operator = count_of("torch.nn.ReLU", 8, 4).operator
+    load = Load(time_s=0.001, power_w=770.0)
+    campaign = SimulatedCampaign(tmp_path, defaultdict(lambda: load), device="cpu")
+    campaign.machine.device = Device(white_noise_w=2.0, capping_delay_s=0.1)
+    campaign.machine.meter = RING
+    monkeypatch.setattr(script, "open_apparatus", campaign.open_apparatus)
+    graph = replace(SIMULATED_CONDITIONS, execution="graph")
+    row = simulated_row(operator, load, conditions=graph)
+    database = Database(tmp_path)
+    database.operator_measurements.append(
+        replace(row, measurement=replace(row.measurement, flags=(Flag.DUTY_CYCLE,), time_s=0.001, energy_j=0.77))
+    )
+    for _ in range(2):
+        script.add_rows(tmp_path / "limit.csv", database, seed=0, limit_s=60.0)
+    found = pd.read_csv(tmp_path / "limit.csv")
+    assert len(found) == 1
+    assert found["full_energy_j"][0] == 0.77
+    assert found["lasting_time_s"][0] > 0.00105
+    assert found["lasting_energy_j"][0] / found["lasting_time_s"][0] == pytest.approx(700.0, rel=0.02)
