@@ -7,6 +7,7 @@ from pathlib import Path
 
 import claims_of_boards as boards
 import claims_of_loops as loops
+import claims_of_other_sources as other_sources
 import claims_of_precisions as precisions
 import claims_of_predictions as predictions
 import claims_of_rows as rows
@@ -22,6 +23,8 @@ FIGURES_OF: Sequence[Callable[[Path], Mapping[str, str]]] = (
     precisions.sums_in_precisions,
     precisions.sums_of_two_models,
     precisions.kernels_in_precisions,
+    other_sources.sums_of_other_sources,
+    other_sources.kernels_of_other_sources,
     predictions.held_out_kinds,
     predictions.whitelisted_sums,
     boards.two_boards,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 from claim_formats import days, percent
+from sum_vs_full import corrected
 
 from opcost.comparing.cache_chain_rows import ChainRow
 from opcost.comparing.row import ComparisonRow
@@ -64,16 +65,27 @@ def sums_in_precisions(root: Path) -> dict[str, str]:
     }
     for precision in (*PRECISIONS, None):
         rows = sums if precision is None else sums[sums["precision"] == precision]
-        for quantity, ratios in ratios_of(rows):
-            errors = (ratios - 1).abs()
-            worst = rows.loc[errors.idxmax()]
-            name = worst["model"] if precision else f"{worst['model']} in {PRECISIONS[worst['precision']]}"
-            key = f"{precision or 'all_precisions'}_{quantity}".replace("-", "_")
-            found |= {
-                f"{key}_median": percent(errors.median()),
-                f"{key}_worst": percent(errors.max()),
-                f"{key}_worst_sum": f"{percent(errors.max())} ({name})",
-            }
+        in_precision = "" if precision else " in " + rows["precision"].map(PRECISIONS)
+        found |= differences(rows, (precision or "all_precisions").replace("-", "_"), rows["model"] + in_precision)
+    return found
+
+
+def differences(sums: pd.DataFrame, key: str, names: pd.Series) -> dict[str, str]:
+    """Return how far sums are from their wholes, plain and corrected.
+
+    Args:
+        sums: rows of comparisons.
+        key: the beginning of the figures' names.
+        names: those of the sums, with the same index.
+    """
+    found = {}
+    for quantity, ratios in ratios_of(sums):
+        errors = (ratios - 1).abs()
+        found |= {
+            f"{key}_{quantity}_median": percent(errors.median()),
+            f"{key}_{quantity}_worst": percent(errors.max()),
+            f"{key}_{quantity}_worst_sum": f"{percent(errors.max())} ({names[errors.idxmax()]})",
+        }
     return found
 
 
@@ -118,7 +130,7 @@ def sums_of(root: Path, folder: str, models: Iterable[str], precisions: Iterable
     for report in reports_of(request, find_comparisons(request)):
         (row,) = report.comparisons
         model, precision = cases[report.name]
-        found.append({"model": model, "precision": precision, **asdict(_complete(row))})
+        found.append({"model": model, "precision": precision, **asdict(complete(row))})
     return pd.DataFrame(found).set_index("name").loc[list(cases)]
 
 
@@ -126,7 +138,7 @@ def _both(ratios: pd.Series) -> str:
     return " and ".join(f"{ratio:.3f}" for ratio in ratios)
 
 
-def _complete(row: ComparisonRow) -> ComparisonRow:
+def complete(row: ComparisonRow) -> ComparisonRow:
     if row.missing_operators or row.correction_energy_j is None:
         raise ValueError(f"{row.name}: the sum lacks {row.missing_operators} operators, or its cache correction")
     return row
@@ -137,11 +149,16 @@ def ratios_of(sums: pd.DataFrame) -> Iterator[tuple[str, pd.Series]]:
     for quantity, column in (("time", "time_s"), ("energy", "energy_j")):
         summed, whole = sums[column], sums[f"full_{column}"]
         yield quantity, summed / whole
-        yield f"{quantity}_corrected", (summed + sums[f"correction_{column}"]) / whole
+        yield f"{quantity}_corrected", corrected(sums, column) / whole
 
 
 def days_of_folders(root: Path, folders: Iterable[str]) -> str:
     """Return the days on which the operators and wholes of folders were measured."""
+    return days_of_rows(root / FOLDER / folder for folder in folders)
+
+
+def days_of_rows(folders: Iterable[Path]) -> str:
+    """Return the days on which the operators and wholes in some folders were measured."""
     names = ("operator_measurements.csv", "full_model_measurements.csv")
-    tables = [pd.read_csv(root / FOLDER / folder / name, low_memory=False) for folder in folders for name in names]
+    tables = [pd.read_csv(folder / name, low_memory=False) for folder in folders for name in names]
     return days(*(table["started_at"] for table in tables))

@@ -8,9 +8,11 @@ import pandas as pd
 from claim_formats import days, milliseconds, percent, percent_of, ratio_with_error, signed_percent
 from claim_tables import committed
 from claims_of_rows import CARD, of_card
+from sum_vs_full import corrected
 
 from opcost.comparing.row import ComparisonRow
 from opcost.operators.cases import ALL, CAPTURED
+from opcost.reporting.compared_models import compared_model
 from opcost.running.request import Request
 from opcost.stages.compare import find_comparisons, keep_comparisons
 from opcost.storage.database import Database
@@ -44,7 +46,7 @@ def sums_against_wholes(root: Path) -> dict[str, str]:
             found["models_2ms"] = str(long.sum())
             totals = {name: rows[text]}
             if counted == "all":
-                totals[f"{name}_corrected"] = rows[text] + rows[f"correction_{text}"]
+                totals[f"{name}_corrected"] = corrected(rows, text)
             for key, total in totals.items():
                 errors = (total / rows[f"full_{text}"] - 1).abs()
                 found |= {
@@ -72,23 +74,23 @@ def short_kernels(root: Path) -> dict[str, str]:
     """Return the sum over the whole of the model that is worst uncorrected, and of the two with small inputs."""
     rows = complete_sums(root).query("counted == 'all'").set_index("name")
     plain = rows["time_s"] / rows["full_time_s"]
-    corrected = (rows["time_s"] + rows["correction_time_s"]) / rows["full_time_s"]
-    corrected_energy = (rows["energy_j"] + rows["correction_energy_j"]) / rows["full_energy_j"]
+    corrected_time = corrected(rows, "time_s") / rows["full_time_s"]
+    corrected_energy = corrected(rows, "energy_j") / rows["full_energy_j"]
     off, (small, smallest) = (plain - 1).abs(), SMALL_INPUTS
     worst = off[rows["is_published_size"]].idxmax()
     energy = rows["energy_j"] / rows["full_energy_j"]
     return {
         "worst_whole": milliseconds(rows.loc[worst, "full_time_s"]),
         "worst_ratio": f"{plain[worst]:.3f}",
-        "worst_corrected_ratio": f"{corrected[worst]:.3f}",
+        "worst_corrected_ratio": f"{corrected_time[worst]:.3f}",
         "worst_days": days_of_sums(root, rows.loc[[worst]]),
         "resnet34_small_whole": milliseconds(rows.loc[small, "full_time_s"]),
         "resnet18_small_whole": milliseconds(rows.loc[smallest, "full_time_s"]),
         "resnet34_small_ratio": f"{plain[small]:.3f}",
-        "resnet34_small_corrected_ratio": f"{corrected[small]:.3f}",
+        "resnet34_small_corrected_ratio": f"{corrected_time[small]:.3f}",
         "resnet34_small_energy_corrected_ratio": f"{corrected_energy[small]:.3f}",
         "resnet18_small_ratio": f"{plain[smallest]:.3f}",
-        "resnet18_small_corrected_ratio": f"{corrected[smallest]:.3f}",
+        "resnet18_small_corrected_ratio": f"{corrected_time[smallest]:.3f}",
         "resnet18_small_energy_corrected_ratio": f"{corrected_energy[smallest]:.3f}",
         "small_inputs_days": days_of_sums(root, rows.loc[[small, smallest]]),
         "small_kernels_time": percent(1 - plain.min()),
@@ -148,9 +150,16 @@ def resnet50(root: Path) -> dict[str, str]:
         "resnet50_span": f"{(ended.max() - begun.min()).total_seconds():.0f} s",
         "resnet50_time": ratio_with_error(row.time_ratio, row.time_standard_error_ratio),
         "resnet50_energy": ratio_with_error(row.energy_ratio, row.energy_standard_error_ratio),
-        "resnet50_time_corrected": f"{(row.time_s + row.correction_time_s) / row.full_time_s:.3f}",
-        "resnet50_energy_corrected": f"{(row.energy_j + row.correction_energy_j) / row.full_energy_j:.3f}",
+        "resnet50_time_corrected": f"{_corrected_ratio(row, 'time'):.3f}",
+        "resnet50_energy_corrected": f"{_corrected_ratio(row, 'energy'):.3f}",
     }
+
+
+def _corrected_ratio(row: ComparisonRow, quantity: str) -> float:
+    ratio = compared_model(row.name, row, ()).corrected_ratio(quantity)
+    if ratio is None:
+        raise ValueError(f"{row.name}: the corrected sum of {quantity} is unknown")
+    return ratio.value
 
 
 def under_the_whitelist(root: Path) -> dict[str, str]:
@@ -160,8 +169,8 @@ def under_the_whitelist(root: Path) -> dict[str, str]:
     return {
         "efficientnet_time": milliseconds(row.full_time_s, 3),
         "efficientnet_energy": f"{1e3 * row.full_energy_j:.0f} mJ",
-        "efficientnet_time_corrected": percent_of((row.time_s + row.correction_time_s) / row.full_time_s),
-        "efficientnet_energy_corrected": percent_of((row.energy_j + row.correction_energy_j) / row.full_energy_j),
+        "efficientnet_time_corrected": percent_of(_corrected_ratio(row, "time")),
+        "efficientnet_energy_corrected": percent_of(_corrected_ratio(row, "energy")),
         "efficientnet_dropped": percent(row.dropped_time_s / row.full_time_s),
         "resnet50_sum_time": milliseconds(resnet.time_s, 3),
         "resnet50_sum_energy": f"{resnet.energy_j:.3f} J",

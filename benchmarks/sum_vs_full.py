@@ -29,7 +29,8 @@ Made by `PYTHONPATH=. python benchmarks/sum_vs_full.py --models > docs/accuracy/
 [committed comparisons](../../database/sum_vs_full.csv); the conditions are those of [accuracy](../accuracy.md), and no
 operator is left out.
 
-`corrected` is with the cache correction. Eager runs are not corrected.
+`corrected` is with the cache correction, and with the power limit's part where a model reaches it. Eager runs are not
+corrected.
 """
 
 
@@ -38,13 +39,25 @@ def complete(table: pd.DataFrame) -> pd.DataFrame:
     return table[table["missing_operators"] == 0]
 
 
+def corrected(rows: pd.DataFrame, quantity: str) -> pd.Series:
+    """Return sums with all that corrects them, unknown without a cache correction.
+
+    An unknown part of the power limit is left out.
+
+    Args:
+        rows: of the table.
+        quantity: ``time_s`` or ``energy_j``.
+    """
+    return rows[quantity] + rows[f"correction_{quantity}"] + rows[f"power_limit_{quantity}"].fillna(0.0)
+
+
 def report(table: pd.DataFrame) -> str:
     """Return how far complete sums are from wholes, for each execution, set of operators and kind of values."""
     lines = []
     for (group, rows), quantity in product(complete(table).groupby(GROUP), ("time_s", "energy_j")):
         name = f"{quantity.partition('_')[0]}, {', '.join(map(str, group))}"
         summed, whole = rows[quantity], rows[f"full_{quantity}"]
-        for text, total in ((name, summed), (f"{name}, corrected", summed + rows[f"correction_{quantity}"])):
+        for text, total in ((name, summed), (f"{name}, corrected", corrected(rows, quantity))):
             errors = (total / whole - 1).dropna()
             if len(errors):
                 lines.append([text, *_sizes(errors), str(rows["name"][errors.abs().idxmax()])])
@@ -60,6 +73,7 @@ def by_model(table: pd.DataFrame) -> str:
     """Return each complete sum of all operators on captured values beside its whole: graphs first, by time."""
     rows = complete(table)
     rows = rows[(rows["counted"] == ALL) & (rows["input_data"] == CAPTURED)]
+    rows = rows.assign(**{f"corrected_{quantity}": corrected(rows, quantity) for quantity in ("time_s", "energy_j")})
     lines = []
     for execution, of_execution in sorted(rows.groupby("execution"), reverse=True):
         for one in of_execution.sort_values("full_time_s").to_dict("records"):
@@ -70,8 +84,8 @@ def by_model(table: pd.DataFrame) -> str:
 
 
 def _ratios(one: Mapping[Hashable, float], quantity: str) -> list[str]:
-    summed, more, whole = (one[name] for name in (quantity, f"correction_{quantity}", f"full_{quantity}"))
-    return ["" if math.isnan(total) else f"{total / whole:.3f}" for total in (summed, summed + more)]
+    totals = one[quantity], one[f"corrected_{quantity}"]
+    return ["" if math.isnan(total) else f"{total / one[f'full_{quantity}']:.3f}" for total in totals]
 
 
 def page_of(table: pd.DataFrame) -> str:

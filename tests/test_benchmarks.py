@@ -477,6 +477,8 @@ def test_sums_are_compared_with_wholes_by_how_they_were_run(benchmark):
             "full_energy_j": 1.0,
             "correction_time_s": [0.02, math.nan, 0.0, 0.0],
             "correction_energy_j": math.nan,
+            "power_limit_time_s": [math.nan, 0.0, 0.0, 0.0],
+            "power_limit_energy_j": math.nan,
         }
     )
     said = benchmark("sum_vs_full").report(table)

@@ -33,6 +33,7 @@ EXACT = (
     "full_time_standard_error_s full_energy_j full_energy_standard_error_j reference_temperature_c time_ratio "
     "time_standard_error_ratio energy_ratio energy_standard_error_ratio function_time_s function_energy_j "
     "correction_time_s correction_time_standard_error_s correction_energy_j correction_energy_standard_error_j "
+    "power_limit_time_s power_limit_energy_j "
     "eager_device_time_s eager_launch_time_s eager_energy_j kernel_error_ratio absolute_kernel_error_ratio "
     "flop_ratio memory_bytes_ratio summed_operators missing_operators"
 ).split()

@@ -38,6 +38,13 @@ class Excess:
         """Return ``count`` times this excess."""
         return Excess(self.time_s.times(count), None if self.energy_j is None else self.energy_j.times(count))
 
+    def plus(self, other: Excess) -> Excess:
+        """Return the sum with an independent excess."""
+        time_s = sum_of_independent([self.time_s, other.time_s])
+        if self.energy_j is None or other.energy_j is None:
+            return Excess(time_s, None)
+        return Excess(time_s, sum_of_independent([self.energy_j, other.energy_j]))
+
 
 @dataclass(frozen=True)
 class ChainRow(Columns):

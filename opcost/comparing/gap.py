@@ -1,4 +1,4 @@
-"""The parts of a whole model's cost: sum, cache correction, dropped and unmeasured operators, and the rest."""
+"""The parts of a whole model's cost: sum, corrections, dropped and unmeasured operators, and the rest."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from opcost.comparing.cache_chain_rows import Excess
 from opcost.comparing.cache_corrections import Corrections
+from opcost.comparing.power_limit import OTHERS, Load, added_by_limit, limit_beside
 from opcost.estimates import total_if_known, value_of
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.counts import OperatorCount
@@ -44,14 +45,16 @@ class Gap:
 
     ``correction`` is the cache correction of the summed calls, which may be negative; if it is None, its cost is a part
     of ``unexplained``. ``correction_dtype`` is the dtype of the chains that it was measured with; ``missing_kinds`` are
-    those that have a stand-in's correction. ``dropped`` is the measured or predicted cost of operators that are not in
-    the whitelist. ``unmeasured`` is the predicted cost of
-    operators without a row. ``unexplained`` is the whole minus all other parts.
+    those that have a stand-in's correction. ``power_limit`` is what the power limit adds to the time of all these
+    parts, and to their energy (below 0), None if unknown. ``dropped`` is the measured or predicted cost of operators
+    that are not in the whitelist. ``unmeasured`` is the predicted cost of operators without a row. ``unexplained`` is
+    the whole minus all other parts.
     """
 
     modules: Piece
     functions: Piece
     correction: Excess | None
+    power_limit: Excess | None
     dropped: Piece
     unmeasured: Piece
     unexplained: Piece
@@ -76,11 +79,14 @@ def gap(cost: ModelCost, dropped: ModelCost, full: MeasurementRow, constants: Co
     unmeasured = predicted_piece(cost.missing, constants.predictor)
     corrections = constants.corrections
     correction = None if corrections is None else corrections.of(cost.summed)
-    known = modules.plus(functions).plus(left_out).plus(unmeasured).plus(_piece(correction))
+    besides = left_out.plus(unmeasured).plus(_piece(correction))
+    power_limit = _power_limit(cost, besides, full)
+    known = modules.plus(functions).plus(besides).plus(_piece(power_limit))
     return Gap(
         modules=modules,
         functions=functions,
         correction=correction,
+        power_limit=power_limit,
         dropped=left_out,
         unmeasured=unmeasured,
         unexplained=Piece(
@@ -90,6 +96,13 @@ def gap(cost: ModelCost, dropped: ModelCost, full: MeasurementRow, constants: Co
         correction_dtype=None if corrections is None else corrections.dtype,
         missing_kinds=() if corrections is None else corrections.missing_kinds(cost.summed),
     )
+
+
+def _power_limit(cost: ModelCost, besides: Piece, full: MeasurementRow) -> Excess | None:
+    """Return what the power limit adds to a sum and to what else is known of the model besides it."""
+    if besides.time_s is None or besides.energy_j is None:
+        return None
+    return added_by_limit(cost, Load(besides.time_s, besides.energy_j, OTHERS), limit_beside(full, cost))
 
 
 def _piece(correction: Excess | None) -> Piece:

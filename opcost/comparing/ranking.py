@@ -1,6 +1,6 @@
 """Models in the order of their cost per sample, each with the sum of its operators.
 
-A model whose whole is not measured has the sum of its operators with the cache correction as its cost. Operators that
+A model whose whole is not measured has the corrected sum of its operators as its cost. Operators that
 are not measured have predicted costs there. The error of such a sum is expected from the sums of other models with a
 measured whole, and from predictions of operators that were held out.
 """
@@ -46,7 +46,8 @@ class ModelFigures:
     """The cost of one run of a model under one set of conditions: the measured whole, and the sum of its operators.
 
     ``input_size`` has the batch first, and is empty if unknown. ``whole`` is None if it is not measured, ``cost`` if
-    the model is not counted, ``correction`` (the cache correction of the sum) if it is unknown. The sum has all
+    the model is not counted, ``correction`` (all that corrects the sum) if it is
+    unknown. The sum has all
     operators that compute something and have a row, whitelisted or not. ``predicted`` is the predicted cost of the
     others, if it is a part of the cost.
     """
@@ -95,13 +96,13 @@ class ModelFigures:
 
     @property
     def corrected_time_s(self) -> Estimate | None:
-        """The time of the sum with the cache correction, without it if that is unknown."""
+        """The time of the corrected sum, without correction if that is unknown."""
         correction = None if self.correction is None else self.correction.time_s
         return None if self.cost is None else _plus(self.cost.time_s, correction)
 
     @property
     def corrected_energy_j(self) -> Estimate | None:
-        """The energy of the sum with the cache correction, without it if that is unknown."""
+        """The energy of the corrected sum, without correction if that is unknown."""
         correction = None if self.correction is None else self.correction.energy_j
         return None if self.cost is None else _plus(self.cost.energy_j, correction)
 

@@ -76,12 +76,12 @@ class RankingSource:
 
     @property
     def sum_time_s(self) -> float | None:
-        """The time of the sum without cache correction."""
+        """The time of the sum without correction."""
         return _if_known(self.model.cost, lambda cost: value_of(cost.time_s))
 
     @property
     def sum_energy_j(self) -> float | None:
-        """The energy of the sum without cache correction."""
+        """The energy of the sum without correction."""
         return _if_known(self.model.cost, lambda cost: value_of(cost.energy_j))
 
     def saving_per_sample(self, cost: float | None, roof_ratio: float | None) -> float | None:
@@ -120,8 +120,8 @@ def _of(get: Callable[[RankingSource], Value]) -> Value:
 class RankingRow(Columns):
     """The cost of one run of a model, and of one sample: an image, a clip, or a pair of frames.
 
-    If the whole model is measured, the cost is the whole's. Otherwise it is the sum of its operators with the cache
-    correction and with predicted costs of operators without a row. The sum has all measured operators, whitelisted or
+    If the whole model is measured, the cost is the whole's. Otherwise it is the corrected sum of its operators with
+    predicted costs of operators without a row. The sum has all measured operators, whitelisted or
     not.
     """
 
@@ -183,10 +183,10 @@ class RankingRow(Columns):
     expected_energy_error_ratio: Annotated[
         float | None, Column("error of the corrected sum: 95 % of the models' sums deviate less in energy")
     ] = _of(lambda one: one.expected_energy_error_ratio)
-    sum_time_s: Annotated[float | None, Column("time of the measured operators, without cache correction")] = _of(
+    sum_time_s: Annotated[float | None, Column("time of the measured operators, without correction")] = _of(
         lambda one: one.sum_time_s
     )
-    sum_energy_j: Annotated[float | None, Column("energy of the measured operators, without cache correction")] = _of(
+    sum_energy_j: Annotated[float | None, Column("energy of the measured operators, without correction")] = _of(
         lambda one: one.sum_energy_j
     )
     predicted_time_s: Annotated[
@@ -204,11 +204,11 @@ class RankingRow(Columns):
     flop_missing_reason: Annotated[str | None, Column("reason why the model's FLOPs are unknown")] = _of(
         lambda one: _if_known(one.model.cost, lambda cost: cost.flop_missing_reason)
     )
-    corrected_time_ratio: Annotated[
-        float | None, Column("time of the complete sum with cache correction / of the whole model")
-    ] = _of(lambda one: one.model.corrected_time_ratio)
+    corrected_time_ratio: Annotated[float | None, Column("time of the complete corrected sum / of the whole model")] = (
+        _of(lambda one: one.model.corrected_time_ratio)
+    )
     corrected_energy_ratio: Annotated[
-        float | None, Column("energy of the complete sum with cache correction / of the whole model")
+        float | None, Column("energy of the complete corrected sum / of the whole model")
     ] = _of(lambda one: one.model.corrected_energy_ratio)
     roof_time_ratio: Annotated[
         float | None, Column("time of the sum at its roof / of the sum; empty if under 95 % of bytes are summed")

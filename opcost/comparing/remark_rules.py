@@ -151,7 +151,7 @@ def _throttled(found: Comparison) -> Iterator[Remark]:
     if max(ours, theirs or 0.0) < NOTICEABLE_RATIO:
         return
     yield Remark(RemarkKind.THROTTLED, {"time_ratio": ours, "whole_time_ratio": theirs})
-    if theirs and (longer := _longer_at_lower_clocks_ratio(found)):
+    if theirs and found.gap.power_limit is None and (longer := _longer_at_lower_clocks_ratio(found)):
         yield Remark(RemarkKind.LOWER_CLOCKS, {"longer_ratio": longer})
 
 

@@ -13,7 +13,7 @@ from opcost.comparing.gap import Gap
 from opcost.comparing.kernel_times import KernelErrors
 from opcost.comparing.remark_rules import remarks_on_kernels
 from opcost.comparing.remarks import Remark, all_worded
-from opcost.estimates import Estimate, standard_error_of, value_of
+from opcost.estimates import Estimate, estimate_of, standard_error_of, sum_of_independent, value_of
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.cases import COUNTED, INPUT_DATA
@@ -65,6 +65,16 @@ class RowSource:
         return None if self.gap.correction is None else self.gap.correction.energy_j
 
     @property
+    def power_limit_time_s(self) -> Estimate | None:
+        """What the power limit adds to the time."""
+        return None if self.gap.power_limit is None else self.gap.power_limit.time_s
+
+    @property
+    def power_limit_energy_j(self) -> Estimate | None:
+        """What the power limit adds to the energy."""
+        return None if self.gap.power_limit is None else self.gap.power_limit.energy_j
+
+    @property
     def energy_missing_reason(self) -> str | None:
         """The reason why the sum or the whole model has no energy."""
         return self.cost.energy_missing_reason or self.full.measurement.energy_missing_reason
@@ -92,6 +102,7 @@ class Costs:
     summed: float | None
     functions: float | None
     correction: float | None
+    power_limit: float | None
     dropped: float | None
     unmeasured: float | None
     unexplained: float | None
@@ -105,9 +116,9 @@ class Costs:
 class ComparisonRow(Columns):
     """A model's summed operators and the measured whole model, under one set of conditions.
 
-    The whole is the sum (modules and functions), the cache correction, dropped operators, unmeasured operators, and the
-    unexplained rest. Expected costs of an eager run are derived from rows of eager loops and of graphs, kernel errors
-    from ``kernel_times.csv``.
+    The whole is the sum (modules and functions), the cache correction, what the power limit adds, dropped operators,
+    unmeasured operators, and the unexplained rest. Expected costs of an eager run are derived from rows of eager loops
+    and of graphs, kernel errors from ``kernel_times.csv``.
     """
 
     key: Annotated[str, Column("key of the whole model's row")] = _of(lambda one: one.full.key)
@@ -174,6 +185,18 @@ class ComparisonRow(Columns):
     correction_energy_standard_error_j: Annotated[float | None, Column("standard error of that correction")] = _of(
         lambda one: standard_error_of(one.correction_energy_j)
     )
+    power_limit_time_s: Annotated[
+        float | None, Column("time that lower clocks at the power limit add, not included in the sum")
+    ] = _of(lambda one: value_of(one.power_limit_time_s))
+    power_limit_time_standard_error_s: Annotated[float | None, Column("standard error of that time")] = _of(
+        lambda one: standard_error_of(one.power_limit_time_s)
+    )
+    power_limit_energy_j: Annotated[
+        float | None, Column("energy that lower clocks at the power limit add (0 or below), not included in the sum")
+    ] = _of(lambda one: value_of(one.power_limit_energy_j))
+    power_limit_energy_standard_error_j: Annotated[float | None, Column("standard error of that energy")] = _of(
+        lambda one: standard_error_of(one.power_limit_energy_j)
+    )
     dropped_time_s: Annotated[
         float | None, Column("time of operators that are not in the whitelist, predicted if not measured")
     ] = _of(lambda one: one.gap.dropped.time_s)
@@ -239,12 +262,30 @@ class ComparisonRow(Columns):
         if quantity == "time":
             return Costs(
                 *(self.full_time_s, self.time_s, self.function_time_s, self.correction_time_s),
-                *(self.dropped_time_s, self.unmeasured_time_s, self.unexplained_time_s),
+                *(self.power_limit_time_s, self.dropped_time_s, self.unmeasured_time_s, self.unexplained_time_s),
             )
         return Costs(
             *(self.full_energy_j, self.energy_j, self.function_energy_j, self.correction_energy_j),
-            *(self.dropped_energy_j, self.unmeasured_energy_j, self.unexplained_energy_j),
+            *(self.power_limit_energy_j, self.dropped_energy_j, self.unmeasured_energy_j, self.unexplained_energy_j),
         )
+
+    def correction(self, quantity: str) -> Estimate | None:
+        """Return all that corrects the sum of ``time`` or ``energy``: the cache correction and the power limit's part.
+
+        None if the cache correction is unknown. An unknown part of the power limit is left out.
+        """
+        cache, limit = (
+            (
+                estimate_of(self.correction_time_s, self.correction_time_standard_error_s),
+                estimate_of(self.power_limit_time_s, self.power_limit_time_standard_error_s),
+            )
+            if quantity == "time"
+            else (
+                estimate_of(self.correction_energy_j, self.correction_energy_standard_error_j),
+                estimate_of(self.power_limit_energy_j, self.power_limit_energy_standard_error_j),
+            )
+        )
+        return None if cache is None else sum_of_independent([cache, *([limit] if limit is not None else [])])
 
     @property
     def identity(self) -> tuple[str, str, str, str, str]:

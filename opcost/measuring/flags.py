@@ -82,6 +82,9 @@ CASTING_DOUBT = frozenset(
 POSSIBLY_THROTTLED = frozenset({Flag.POWER_CAPPED, Flag.POWER_CAP_UNKNOWN, Flag.ABOVE_POWER_LIMIT})
 """Flags of a load that was throttled by the power limit, may have been, or would have been."""
 
+AT_LIMIT = frozenset({Flag.POWER_CAPPED, Flag.POWER_CAP_UNKNOWN, Flag.AT_POWER_LIMIT})
+"""Flags of a load that draws the power limit."""
+
 LEAVING_CLOCKS_LOW = frozenset({Flag.POWER_CAPPED, Flag.AT_POWER_LIMIT, Flag.CLOCKS_STILL_LOW})
 """Flags after which clocks may still be low, so that the next measurement should wait. A loop at the power limit may be
 one that was cut where throttling began."""

@@ -8,7 +8,7 @@ from typing import Annotated
 from opcost.columns import ABOVE_0, COUNT, COUNT_FROM_1, FROM_0, MOMENT, SHARE, SIGNED, Column, Columns, one_of
 from opcost.estimates import Estimate
 from opcost.measuring.conditions import EXECUTIONS, Circumstances, Conditions
-from opcost.measuring.flags import CASTING_DOUBT, LEAVING_CLOCKS_LOW, POSSIBLY_THROTTLED, Flag, Flags
+from opcost.measuring.flags import AT_LIMIT, CASTING_DOUBT, LEAVING_CLOCKS_LOW, POSSIBLY_THROTTLED, Flag, Flags
 from opcost.operators.columns import INPUT_DATA, INPUTS, OPERATOR, PARAMETERS, TRAINING_MODE
 
 REFERENCE_TEMPERATURE_C = 50.0
@@ -150,6 +150,11 @@ def quality_flags(measurement: Measurement) -> Flags:
 def may_be_throttled(measurement: Measurement) -> bool:
     """Return whether a load or its overhead was throttled by the power limit, or may have been."""
     return not POSSIBLY_THROTTLED.isdisjoint(measurement.flags)
+
+
+def is_at_power_limit(measurement: Measurement) -> bool:
+    """Return whether a load draws the power limit, so that it is throttled if it lasts."""
+    return not AT_LIMIT.isdisjoint(measurement.flags)
 
 
 def leaves_clocks_low(measurement: Measurement) -> bool:

@@ -27,8 +27,9 @@ OTHERS = "others"
 class ComparedModel:
     """One model: the sum of its operators, the measured whole, and the cost of each kind of operator in the sum.
 
-    The ``correction_`` fields are the cache correction, None if it is unknown. ``energy_ratio`` is the comparison's sum
-    over whole, whose error includes that of normalising both to one temperature; None for the plain quotient.
+    The ``correction_`` fields are all that corrects the sum, None if the cache correction is unknown. ``energy_ratio``
+    is the comparison's sum over whole, whose error includes that of normalising both to one temperature; None for the
+    plain quotient.
     """
 
     name: str
@@ -54,7 +55,7 @@ class ComparedModel:
         return None if pair is None else pair[0].divided_by(pair[1])
 
     def corrected_ratio(self, quantity: str) -> Estimate | None:
-        """Return sum plus cache correction over whole of ``time`` or ``energy``, None if one is unknown."""
+        """Return the corrected sum over the whole of ``time`` or ``energy``, None if one is unknown."""
         ratio, pair = self.ratio(quantity), self.pair(quantity)
         correction = self.correction_time_s if quantity == "time" else self.correction_energy_j
         if ratio is None or pair is None or correction is None:
@@ -116,7 +117,7 @@ def compared_model(label: str, row: ComparisonRow, kinds: tuple[KindCost, ...]) 
         energy_j=estimate_of(row.energy_j, row.energy_standard_error_j),
         full_energy_j=estimate_of(row.full_energy_j, row.full_energy_standard_error_j),
         kinds=kinds,
-        correction_time_s=estimate_of(row.correction_time_s, row.correction_time_standard_error_s),
-        correction_energy_j=estimate_of(row.correction_energy_j, row.correction_energy_standard_error_j),
+        correction_time_s=row.correction("time"),
+        correction_energy_j=row.correction("energy"),
         energy_ratio=estimate_of(row.energy_ratio, row.energy_standard_error_ratio),
     )

@@ -132,7 +132,8 @@ def _print_sums(compared: Sequence[_Shown], notes: Sequence[Footnote], dry_run: 
     for celsius in sorted({one.noted.row.reference_temperature_c or 0 for one in compared} - {0}):
         print_line(f"Energies are normalised to {celsius:g} °C, if all energies of a model can be.")
     if any(one.noted.row.correction_time_s is not None for one in compared):
-        print_line("Corrected: the sum plus the cache correction, over the whole model.")
+        others = " and the power limit's part" if any(map(_is_at_limit, compared)) else ""
+        print_line(f"Corrected: the sum plus the cache correction{others}, over the whole model.")
     print_line("")
 
 
@@ -152,23 +153,32 @@ def _sum_cells(one: _Shown, mark: str) -> tuple[tuple[str, ...], tuple[str, ...]
     )
 
 
+def _is_at_limit(one: _Shown) -> bool:
+    """Return whether the model would draw more than the power limit at full clocks."""
+    return bool(one.noted.row.power_limit_time_s)
+
+
 def _print_parts(compared: Sequence[_Shown], notes: Sequence[Footnote]) -> None:
     """Print the parts of each whole."""
-    columns = [
+    are_shown = {
+        "power limit": any(map(_is_at_limit, compared)),
+        "not measured": any(one.noted.row.missing_operators for one in compared),
+    }
+    columns = (
         Column("model", "left", wraps=32),
         Column("", "left"),
         Column("sum", drop=3),
         Column("functions in it", drop=4),
         Column("cache correction", drop=1),
+        Column("power limit", drop=1),
         Column("dropped", drop=2),
+        Column("not measured"),
         Column("unexplained"),
-    ]
+    )
+    shown = [place for place, column in enumerate(columns) if are_shown.get(column.title, True)]
     rows = [cells for number, one in enumerate(compared) for cells in _part_cells(one, numbers_of(notes, number))]
-    if any(one.noted.row.missing_operators for one in compared):
-        columns.insert(-1, Column("not measured"))
-    else:
-        rows = [[*row[:-2], row[-1]] for row in rows]
-    print_table("Parts of the whole model", columns, rows, block=2)
+    chosen = [[row[place] for place in shown] for row in rows]
+    print_table("Parts of the whole model", [columns[place] for place in shown], chosen, block=2)
     print_line("Dropped and unmeasured operators without a row are estimated from FLOPs and bytes.")
     print_line("")
 
@@ -178,7 +188,7 @@ def _part_cells(one: _Shown, mark: str) -> list[list[str]]:
     cells = []
     for name, (quantity, _) in zip(one.names(mark), QUANTITIES, strict=True):
         costs = one.noted.row.costs(quantity)
-        others = (costs.functions, costs.correction, costs.dropped, costs.unmeasured)
+        others = (costs.functions, costs.correction, costs.power_limit, costs.dropped, costs.unmeasured)
         *shares, rest = (percent(costs.over_whole(part)) for part in (costs.summed, *others, costs.unexplained))
         cells.append([name, quantity, *shares, rest + doubt_mark(one.is_doubtful(quantity))])
     return cells

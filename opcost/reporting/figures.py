@@ -85,7 +85,7 @@ def operators(models: Sequence[ComparedModel]) -> Figure:
 
 
 def errors(models: Sequence[ComparedModel]) -> Figure:
-    """Draw the error of each sum, without and with cache correction, with 95 % intervals, in the order of time."""
+    """Draw the error of each sum, plain and corrected, with 95 % intervals, in the order of time."""
     figure = Figure(figsize=(7.0, 1.2 + 0.22 * len(models)), layout="constrained")
     axes = figure.subplots()
     ordered = sorted(models, key=lambda model: ratio.value if (ratio := model.ratio("time")) else 0.0)
@@ -94,9 +94,7 @@ def errors(models: Sequence[ComparedModel]) -> Figure:
         corrected = [model.corrected_ratio(quantity) for model in ordered]
         look = {"fmt": marker, "color": colour, "markersize": 4, "linewidth": 1}
         _draw_errors(axes, sums, aside, **look, label=quantity)
-        _draw_errors(
-            axes, corrected, aside, **look, markerfacecolor="white", label=f"{quantity}, with cache correction"
-        )
+        _draw_errors(axes, corrected, aside, **look, markerfacecolor="white", label=f"{quantity}, corrected")
     axes.axvline(0.0, color="black", linewidth=0.8)
     axes.set_yticks(range(len(ordered)), [model.name for model in ordered])
     axes.set_ylim(-0.5, len(ordered) - 0.5)

@@ -33,8 +33,9 @@ def gaps(found: Sequence[Compared]) -> str:
             rows.append((bar.name, quantity, *parts, rest + doubt_mark(doubts(one.row, one.remarks, quantity))))
     caption = (
         "The parts of the whole model (100 %). Modules and functions make the sum. The cache correction is left of "
-        "zero if calls take less time in the model than alone. Dropped and unmeasured operators without a row are "
-        "estimated. The unexplained part is left of zero if the others exceed the whole. A missing part is unknown."
+        "zero if calls take less time in the model than alone. A model at the power limit runs at lower clocks, which "
+        "add time and save energy. Dropped and unmeasured operators without a row are estimated. The unexplained part "
+        "is left of zero if the others exceed the whole. A missing part is unknown."
     )
     legend = [svg.swatch(number) + name for number, name in enumerate(PARTS)]
     numbers = table(
@@ -44,13 +45,12 @@ def gaps(found: Sequence[Compared]) -> str:
 
 
 def _parts(one: Compared, quantity: str) -> tuple[float | None, ...]:
-    gap, row = one.comparison.gap, one.row
-    correction = (row.correction_time_s, row.correction_energy_j)
-    costs = row.costs(quantity)
-    known = [(gap.modules.time_s, gap.modules.energy_j), (gap.functions.time_s, gap.functions.energy_j), correction]
-    known += [(piece.time_s, piece.energy_j) for piece in (gap.dropped, gap.unmeasured, gap.unexplained)]
-    values = [time_s if quantity == "time" else energy_j for time_s, energy_j in known]
-    return tuple(map(costs.over_whole, values))
+    gap, costs = one.comparison.gap, one.row.costs(quantity)
+    modules, functions = (
+        piece.time_s if quantity == "time" else piece.energy_j for piece in (gap.modules, gap.functions)
+    )
+    others = (costs.correction, costs.power_limit, costs.dropped, costs.unmeasured, costs.unexplained)
+    return tuple(map(costs.over_whole, (modules, functions, *others)))
 
 
 def _unexplained(one: Compared, quantity: str) -> str:

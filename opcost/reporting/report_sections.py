@@ -142,14 +142,13 @@ def _verdict(found: Sequence[Compared], quantity: str) -> str:
         return f"The sum differs from the whole model by {alone} in {quantity}."
     those = "" if len(rests) == len(off) else f" ({len(rests)} of {len(off)} models)"
     return (
-        f"The sum of all operators with the cache correction differs from the whole model by {percent(median(rests))} "
-        f"(median) and {percent(max(rests))} (worst) in {quantity}{those}; the sum of whitelisted operators alone by "
-        f"{alone}."
+        f"The corrected sum of all operators differs from the whole model by {percent(median(rests))} (median) and "
+        f"{percent(max(rests))} (worst) in {quantity}{those}; the sum of whitelisted operators alone by {alone}."
     )
 
 
 def _unexplained_ratio(one: Compared, quantity: str) -> float | None:
-    """Return the share of a whole that all operators and the cache correction leave; None if no correction is known."""
+    """Return the share of a whole that all operators and corrections leave; None without a cache correction."""
     costs = one.row.costs(quantity)
     return None if costs.correction is None else costs.over_whole(costs.unexplained)
 
@@ -190,10 +189,10 @@ def errors(found: Sequence[Compared]) -> str:
         rows = [(one.label, list(_errors_of(one, quantity))) for one in complete]
         rows.sort(key=lambda row: row[1][0].value.value if row[1] else 0.0)
         drawings.append(svg_charts.deviations(rows, f"{quantity}: sum minus whole (% of the whole)"))
-    legend = [svg_charts.legend_mark(0, "sum"), svg_charts.legend_mark(1, "sum with cache correction, if known")]
+    legend = [svg_charts.legend_mark(0, "sum"), svg_charts.legend_mark(1, "corrected sum, if known")]
     caption = (
-        "The error of each sum, in order: the middle row is the median. Left of zero, the sum is too small. If the "
-        "cache correction helps, squares are nearer to zero than circles."
+        "The error of each sum, in order: the middle row is the median. Left of zero, the sum is too small. If "
+        "corrections help, squares are nearer to zero than circles."
     )
     return figure(drawings, caption, legend)
 
@@ -205,7 +204,7 @@ def _errors_of(one: Compared, quantity: str) -> Iterable[Deviation]:
     yield Deviation(_minus_one(ratio), 0, f"{quantity} {percent(ratio.value - 1)}")
     corrected = one.model.corrected_ratio(quantity)
     if corrected is not None:
-        yield Deviation(_minus_one(corrected), 1, f"{quantity} {percent(corrected.value - 1)} with cache correction")
+        yield Deviation(_minus_one(corrected), 1, f"{quantity} {percent(corrected.value - 1)} corrected")
 
 
 def _minus_one(ratio: Estimate) -> Estimate:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from opcost.measuring.conditions import Conditions
     from opcost.stages.make_configs import ConfigReport
 
-PARTS = ("modules", "functions", "cache correction", "dropped", "not measured", "unexplained")
+PARTS = ("modules", "functions", "cache correction", "power limit", "dropped", "not measured", "unexplained")
 """The parts of a whole model's time or energy."""
 
 DOUBTFUL = "(!)"

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from opcost import __version__
 from opcost.errors import UserError
-from opcost.measuring.builds import median_of_builds
+from opcost.measuring.builds import median_of_builds, settled
 from opcost.measuring.conditions import (
     COLD,
     EAGER,
@@ -119,13 +119,17 @@ class Apparatus:
                 observer.before_build()
             with self.workload(case, setting, protocol.duty_cycle) as workload:
                 self.rest.end()
-                measurement = measure(workload, self.instruments(next(names), setting.meter), protocol)
+
+                def measure_build(protocol: MeasurementProtocol) -> Measurement:
+                    return measure(workload, self.instruments(next(names), setting.meter), protocol)
+
+                # A model that reaches the power limit does so in use, too.
+                measurement = settled(measure_build, protocol) if case.operator.is_model else measure_build(protocol)
             if leaves_clocks_low(measurement):
                 self.rest.begin()
             return measurement
 
         if case.operator.is_model:
-            # A model that reaches the power limit does so in use, too.
             return median_of_builds(partial(once, replace(protocol, at_full_clocks=False)), protocol.builds)
         at_full_clocks = replace(protocol, at_full_clocks=protocol.relative_error is not None)
         key = case.operator.key, setting

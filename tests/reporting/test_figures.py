@@ -82,8 +82,8 @@ def test_corrected_sums_stand_beside_the_others_where_they_are_known() -> None:
     corrected = replace(RESNET, correction_time_s=Estimate(0.0005, 0.0), correction_energy_j=Estimate(0.2, 0.3))
     figure = errors([corrected, NO_ENERGY])
     drawn = {c.get_label(): c for c in figure.axes[0].containers if isinstance(c, ErrorbarContainer)}
-    assert list(drawn) == ["time", "time, with cache correction", "energy", "energy, with cache correction"]
-    time, energy = (drawn[f"{quantity}, with cache correction"] for quantity in ("time", "energy"))
+    assert list(drawn) == ["time", "time, corrected", "energy", "energy, corrected"]
+    time, energy = (drawn[f"{quantity}, corrected"] for quantity in ("time", "energy"))
     assert time.lines[0].get_xydata() == pytest.approx(np.array([[-0.05, ASIDE]]))
     assert energy.lines[0].get_xydata() == pytest.approx(np.array([[-0.05, -ASIDE]]))
     assert corrected.corrected_ratio("energy").standard_error > corrected.ratio("energy").standard_error

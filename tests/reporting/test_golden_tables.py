@@ -104,6 +104,10 @@ def compared(name: str, **changes: object) -> ComparisonRow:
         correction_time_standard_error_s=1e-6,
         correction_energy_j=0.019,
         correction_energy_standard_error_j=0.001,
+        power_limit_time_s=0.0,
+        power_limit_time_standard_error_s=0.0,
+        power_limit_energy_j=0.0,
+        power_limit_energy_standard_error_j=0.0,
         dropped_time_s=2.5e-5,
         dropped_energy_j=0.003,
         unmeasured_time_s=0.0,
@@ -165,6 +169,13 @@ def comparisons() -> None:
 def comparisons_of_a_cpu() -> None:
     reason = "28 of 28 operators have no energy: /sys/class/powercap/intel-rapl:0/energy_uj: Permission denied"
     rows = [compared(name, conditions=CPU, energy_missing_reason=reason, **NO_ENERGY) for name in (USUAL, LONG)]
+    print_comparisons([comparing((row, ())) for row in rows], dry_run=False)
+
+
+def comparisons_at_the_power_limit() -> None:
+    added = {"power_limit_time_s": 9.6e-5, "power_limit_energy_j": -0.047}
+    errors = {"power_limit_time_standard_error_s": 2.4e-5, "power_limit_energy_standard_error_j": 0.012}
+    rows = [compared(USUAL), compared(SHORT, unexplained_time_s=-7.3e-5, unexplained_energy_j=0.075, **added, **errors)]
     print_comparisons([comparing((row, ())) for row in rows], dry_run=False)
 
 
@@ -395,6 +406,7 @@ TABLES = (
     census,
     comparisons,
     comparisons_of_a_cpu,
+    comparisons_at_the_power_limit,
     comparisons_of_a_long_name,
     counts,
     full_models,

@@ -77,7 +77,7 @@ def test_a_model_in_two_executions_counts_once() -> None:
 @pytest.mark.parametrize(("unexplained_ratio", "is_marked"), [(-2.22, True), (0.01, False)])
 def test_a_rest_that_no_effect_explains_is_marked(unexplained_ratio: float, is_marked: bool) -> None:
     rest_s = unexplained_ratio * WHOLE_S
-    gap = Gap(Piece(), Piece(), None, Piece(), Piece(), Piece(rest_s, None))
+    gap = Gap(Piece(), Piece(), None, None, Piece(), Piece(), Piece(rest_s, None))
     one = compared("a", 1.0 - unexplained_ratio)
     row = replace(one.row, unexplained_time_s=rest_s)
     comparison = cast("Comparison", SimpleNamespace(gap=gap))
@@ -96,7 +96,10 @@ def test_errors_of_sums_are_magnitudes() -> None:
 def test_errors_of_corrected_sums_are_magnitudes() -> None:
     found = [compared("a", 0.95, 0.02), compared("b", 1.0, 0.005), compared("c", 1.03, -0.02)]
     text = summary(*found)
-    assert "with the cache correction differs from the whole model by 1.0 % (median) and 3.0 % (worst) in time;" in text
+    assert (
+        "The corrected sum of all operators differs from the whole model by 1.0 % (median) and 3.0 % (worst) in time;"
+        in text
+    )
     assert "whitelisted operators alone by 3.0 % (median) and 5.0 % (worst)." in text
     assert "3.0 % (worst) in time (1 of 2 models);" in summary(found[0], compared("d", 1.0))
 

@@ -69,6 +69,20 @@ def test_an_operator_is_measured_at_full_clocks_and_a_model_as_it_runs(tmp_path:
     assert long.time_s == pytest.approx(TOO_MUCH.time_s * 8 / 7, rel=0.003)
 
 
+def test_a_whole_at_the_power_limit_is_measured_when_its_clocks_have_settled(tmp_path: Path) -> None:
+    """A short loop would end before it is throttled."""
+    model = model_operator("resnet18", None, (2, 8, 8))
+    campaign = SimulatedCampaign(tmp_path, {model: TOO_MUCH})
+    campaign.machine.device = Device(white_noise_w=2.0, capping_delay_s=0.8)
+    precise = MeasurementProtocol(0.1, 30.0, relative_error=0.01)
+    with campaign.open_apparatus(None, campaign.database, True) as apparatus:
+        whole = apparatus.measure(Case(model), Setting("fp32"), precise, "log")
+    assert whole.time_s == pytest.approx(TOO_MUCH.time_s * 8 / 7, rel=0.003)
+    assert whole.power_w == pytest.approx(700.0, rel=0.01)
+    assert whole.loop_time_s == pytest.approx(2.7, rel=0.1)
+    assert len(campaign.built) == precise.builds
+
+
 def test_an_operator_that_needed_pauses_begins_with_them_on_other_data(tmp_path: Path) -> None:
     zeros = Case(HEAVY, InputData((ZEROS,)))
     campaign = SimulatedCampaign(tmp_path, {HEAVY: TOO_MUCH}, {zeros: TOO_MUCH})
