@@ -1,7 +1,9 @@
 """Time calls of transformers in loops of themselves and in chains, where other calls evict their weights -> rows
 
-A Linear is also timed in turn with others of its size, on one input. No model is run, nothing is measured but time.
+A Linear is also timed in turn with others of its size, on one input. Attention and reductions have no weights: a loop
+finds their inputs in the cache. No model is run, nothing is measured but time.
 Example: PYTHONPATH=. python benchmarks/weights_in_caches.py --output FILE
+         PYTHONPATH=. python benchmarks/weights_in_caches.py --output FILE --kinds attentions reductions
          PYTHONPATH=. python benchmarks/weights_in_caches.py --evaluate docs/data/weights_in_caches.csv
 """
 
@@ -42,7 +44,13 @@ ADDITIONS = 6
 """An addition's older operand was written so many elementwise calls before."""
 
 Body = Callable[[], object]
-Layers = Sequence[nn.Module]
+Layers = Sequence[Callable[[torch.Tensor], torch.Tensor]]
+
+HEAD_WIDTH, HEADS, LENGTH = 64, 12, 128
+"""Attention has so many heads of so many elements, on sequences of so many tokens."""
+
+REDUCED_WIDTHS = (512, 1024, 4096)
+REDUCED_TOKENS = (*TOKENS, 16384, 32768)
 
 
 @dataclass(frozen=True)
@@ -87,7 +95,18 @@ def elementwise(tokens: torch.Tensor) -> torch.Tensor:
     return nn.functional.leaky_relu(tokens, 0.9)
 
 
-def alone_s(layer: nn.Module, tokens: torch.Tensor) -> float:
+def attention(tokens: torch.Tensor) -> torch.Tensor:
+    """Return attention over queries, keys and values that are parts of each token, shape (n, 3 * heads * width)."""
+    parts = tokens.view(-1, LENGTH, 3, HEADS, HEAD_WIDTH).permute(2, 0, 3, 1, 4)
+    return nn.functional.scaled_dot_product_attention(*parts)
+
+
+def reduction(tokens: torch.Tensor) -> torch.Tensor:
+    """Return the mean of each token."""
+    return tokens.mean(dim=-1, keepdim=True)
+
+
+def alone_s(layer: Callable[[torch.Tensor], torch.Tensor], tokens: torch.Tensor) -> float:
     """Return the time of a call in a loop of itself."""
     return graph_s(lambda: [layer(tokens) for _ in range(10)]) / 10
 
@@ -170,17 +189,41 @@ def additions(dtype: torch.dtype, stream: torch.Tensor) -> Iterator[Row]:
             yield Row(f"addition_{distance}", _name(dtype), number, ADDED_WIDTH, ADDED_WIDTH, alone, in_chain)
 
 
+def attentions(dtype: torch.dtype, stream: torch.Tensor) -> Iterator[Row]:
+    """Yield the times of attention on several numbers of sequences."""
+    yield from _without_weights("attention", attention, 3 * HEADS * HEAD_WIDTH, dtype, stream)
+
+
+def reductions(dtype: torch.dtype, stream: torch.Tensor) -> Iterator[Row]:
+    """Yield the times of means over a token."""
+    for width in REDUCED_WIDTHS:
+        yield from _without_weights("reduction", reduction, width, dtype, stream)
+
+
+def _without_weights(
+    kind: str, call: Callable[[torch.Tensor], torch.Tensor], width: int, dtype: torch.dtype, stream: torch.Tensor
+) -> Iterator[Row]:
+    for number in REDUCED_TOKENS:
+        tokens = torch.randn(max(number, LENGTH), width, dtype=dtype, device="cuda")
+        outputs = torch.empty_like(call(tokens))
+        times = alone_s(call, tokens), in_unequal_chain_s(CALLS * [call], tokens, outputs, stream)
+        yield Row(kind, _name(dtype), len(tokens), width, outputs.numel() // len(tokens), *times)
+
+
+KINDS = {one.__name__: one for one in (linears, layer_norms, additions, attentions, reductions)}
+
+
 def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def measured() -> Iterator[Row]:
-    """Yield all rows."""
+def measured(kinds: Sequence[str]) -> Iterator[Row]:
+    """Yield the rows of some kinds."""
     stream = torch.zeros(STREAM_ELEMENTS, device="cuda")
     with torch.inference_mode():
         for dtype in (getattr(torch, name) for name in DTYPES):
-            for kind in (linears, layer_norms, additions):
-                yield from kind(dtype, stream)
+            for kind in kinds:
+                yield from KINDS[kind](dtype, stream)
 
 
 def report(rows: pd.DataFrame) -> str:
@@ -209,12 +252,13 @@ def main() -> int:
     action = parser.add_mutually_exclusive_group(required=True)
     action.add_argument("--output", type=Path, help="measure; the file of the rows")
     action.add_argument("--evaluate", type=Path, help="print the rows of a file")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS), help="only these (default: all)")
     arguments = parser.parse_args()
     if arguments.evaluate:
         print(report(pd.read_csv(arguments.evaluate)))
         return 0
     rows = []
-    for row in measured():
+    for row in measured(arguments.kinds):
         rows.append(asdict(row))
         pd.DataFrame(rows).to_csv(arguments.output, index=False)
     return 0

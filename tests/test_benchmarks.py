@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import torch
 import yaml
 from simulated_apparatus import SimulatedCampaign
 from simulated_machine import RING, SIMULATED_CONDITIONS, Device, Load, SimulatedMachine, simulated_row
@@ -63,6 +64,7 @@ def benchmark(monkeypatch):
         "weights_in_caches",
         "at_the_power_limit",
         "chain_sizes",
+        "corrections_against_kernels",
         "million_rows",
         "whole_states",
         "claims",
@@ -934,3 +936,32 @@ def test_an_operator_with_pauses_is_measured_under_a_lasting_load(benchmark, tmp
     assert found["full_energy_j"][0] == 0.77
     assert found["lasting_time_s"][0] > 0.00105
     assert found["lasting_energy_j"][0] / found["lasting_time_s"][0] == pytest.approx(700.0, rel=0.02)
+
+
+def test_corrections_stand_beside_what_kernels_take_longer_in_models(benchmark):
+    """Of two models one has no such kind: means are over both."""
+    calls = pd.DataFrame(
+        [
+            ("one", "bf16", "norm", "LayerNorm", 1.0, 10, 1e-3, 4e-5, 1e-5),
+            ("other", "bf16", "matrix", "Linear", 2.0, 5, 1e-3, -1e-5, 1e-5),
+        ],
+        columns="model precision kind operator moved_mb calls whole_s longer_s correction_s".split(),
+    )
+    script = benchmark("corrections_against_kernels")
+    assert "| bf16 | norm | +2.00% | +0.50% | +3.00% (one) |" in script.by_kind(calls)
+    assert "| one | LayerNorm | norm | 1.0 MB | 10 | +4.00 us | +1.00 us | +3.00% |" in script.largest(calls)
+
+
+def test_committed_kernels_have_corrections(benchmark, monkeypatch, capsys):
+    folder = BENCHMARKS.parent / "docs" / "data" / "other_sources"
+    arguments = map(str, (folder / "measurements", folder / "h100", folder / "h100" / "kernels.json"))
+    monkeypatch.setattr(sys, "argv", ["corrections_against_kernels.py", *arguments])
+    assert benchmark("corrections_against_kernels").main() == 0
+    assert "| torch-default | matrix |" in capsys.readouterr().out
+
+
+def test_attention_and_reductions_read_all_of_their_tokens(benchmark):
+    script = benchmark("weights_in_caches")
+    width = 3 * script.HEADS * script.HEAD_WIDTH
+    assert script.attention(torch.ones(256, width)).shape == (2, script.HEADS, script.LENGTH, script.HEAD_WIDTH)
+    assert script.reduction(torch.tensor([[1.0, 3.0], [2.0, 2.0]])).tolist() == [[2.0], [2.0]]
