@@ -1,6 +1,7 @@
 """The cache correction of each call beside how much longer its kernels take in a model than alone
 
-The kernels of an eager run, by the profiler, are those of ``opcost compare-kernels --json``.
+The kernels of an eager run, by the profiler, are those of ``opcost compare-kernels --json``. Rows with weights from
+memory (``opcost measure --cache cold``) stand beside them, if there are any.
 Example: opcost compare-kernels --measurements MODELS --database RUN --json > KERNELS.json
          PYTHONPATH=. python benchmarks/corrections_against_kernels.py MODELS RUN KERNELS.json
 """
@@ -8,8 +9,10 @@ Example: opcost compare-kernels --measurements MODELS --database RUN --json > KE
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -19,9 +22,14 @@ from tables import markdown
 from opcost.command.options import Parser
 from opcost.comparing.cache_corrections import corrections_under, kind_of, moved_bytes
 from opcost.comparing.compare import corrections_of
+from opcost.comparing.comparison import Comparison
+from opcost.measuring.conditions import COLD, WARM
+from opcost.operators.tuples import OperatorTuple
 from opcost.running.request import Request
 from opcost.stages.compare import find_comparisons
 from opcost.storage.database import Database
+from opcost.summing.index import Measurements
+from opcost.summing.summation import sum_operators
 
 SHIPPED = Path(__file__).resolve().parent.parent / "database"
 SHOWN = 20
@@ -31,9 +39,11 @@ def calls_of(request: Request, reports: list[dict[str, object]]) -> Iterator[dic
     """Yield the cells of each operator tuple of models whose kernels and whole are known; times of all calls in s."""
     tuples = {report["name"]: {one["operator"]: one for one in report["tuples"]} for report in reports}  # type: ignore[attr-defined]
     chains = request.database.calls_in_chains.rows()
+    measurements = Measurements(request.database.operator_measurements.rows())
     for model in find_comparisons(request):
         for comparison in model.comparisons:
             found = corrections_of(comparison.counts, corrections_under(chains, comparison.conditions))
+            warm_s, cold_s = (_times_s(comparison, measurements, cache) for cache in (WARM, COLD))
             for count in comparison.cost.summed:
                 kernels = tuples.get(model.config.name, {}).get(str(count.operator))
                 if found is None or kernels is None or not count.computes or kernels["alone_s"] is None:
@@ -48,7 +58,17 @@ def calls_of(request: Request, reports: list[dict[str, object]]) -> Iterator[dic
                     "whole_s": comparison.full.measurement.time_s,
                     "longer_s": kernels["in_model_s"] - kernels["alone_s"],
                     "correction_s": found.of([count]).time_s.value,
+                    "cold_s": cold_s.get(count.operator, math.nan) - warm_s.get(count.operator, math.nan),
                 }
+
+
+def _times_s(comparison: Comparison, measurements: Measurements, cache: str) -> dict[OperatorTuple, float]:
+    """Return the time of all calls of each operator of a comparison, as measured with a cache mode."""
+    conditions = replace(comparison.conditions, cache=cache)
+    times_s: dict[OperatorTuple, float] = {}
+    for part in sum_operators(comparison.counts, measurements, conditions).parts:
+        times_s[part.case.operator] = times_s.get(part.case.operator, 0.0) + part.time_s
+    return times_s
 
 
 def by_kind(calls: pd.DataFrame) -> str:
@@ -74,10 +94,12 @@ def largest(calls: pd.DataFrame) -> str:
     lines = []
     for index in share.abs().nlargest(SHOWN).index:
         row = calls.loc[index]
-        times = (f"{1e6 * row[name] / row['calls']:+.2f} us" for name in ("longer_s", "correction_s"))
+        names = ("longer_s", "correction_s", "cold_s")
+        times = ("" if math.isnan(row[name]) else f"{1e6 * row[name] / row['calls']:+.2f} us" for name in names)
         place = (row["model"], row["operator"], row["kind"], f"{row['moved_mb']:.1f} MB", str(row["calls"]))
         lines.append([*place, *times, f"{share[index]:+.2%}"])
-    titles = ("model", "operator", "kind", "moved", "calls", "longer", "correction", "miss of the whole")
+    figures = ("longer", "correction", "cold - warm", "miss of the whole")
+    titles = ("model", "operator", "kind", "moved", "calls", *figures)
     return markdown(titles, lines)
 
 

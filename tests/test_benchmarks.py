@@ -942,14 +942,15 @@ def test_corrections_stand_beside_what_kernels_take_longer_in_models(benchmark):
     """Of two models one has no such kind: means are over both."""
     calls = pd.DataFrame(
         [
-            ("one", "bf16", "norm", "LayerNorm", 1.0, 10, 1e-3, 4e-5, 1e-5),
-            ("other", "bf16", "matrix", "Linear", 2.0, 5, 1e-3, -1e-5, 1e-5),
+            ("one", "bf16", "norm", "LayerNorm", 1.0, 10, 1e-3, 4e-5, 1e-5, 3e-5),
+            ("other", "bf16", "matrix", "Linear", 2.0, 5, 1e-3, -1e-5, 1e-5, math.nan),
         ],
-        columns="model precision kind operator moved_mb calls whole_s longer_s correction_s".split(),
+        columns="model precision kind operator moved_mb calls whole_s longer_s correction_s cold_s".split(),
     )
     script = benchmark("corrections_against_kernels")
     assert "| bf16 | norm | +2.00% | +0.50% | +3.00% (one) |" in script.by_kind(calls)
-    assert "| one | LayerNorm | norm | 1.0 MB | 10 | +4.00 us | +1.00 us | +3.00% |" in script.largest(calls)
+    assert "| one | LayerNorm | norm | 1.0 MB | 10 | +4.00 us | +1.00 us | +3.00 us | +3.00% |" in script.largest(calls)
+    assert "| 5 | -2.00 us | +2.00 us |  | -2.00% |" in script.largest(calls)
 
 
 def test_committed_kernels_have_corrections(benchmark, monkeypatch, capsys):
