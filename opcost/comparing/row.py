@@ -66,12 +66,12 @@ class RowSource:
 
     @property
     def power_limit_time_s(self) -> Estimate | None:
-        """What the power limit adds to the time."""
+        """The time that the power limit adds."""
         return None if self.gap.power_limit is None else self.gap.power_limit.time_s
 
     @property
     def power_limit_energy_j(self) -> Estimate | None:
-        """What the power limit adds to the energy."""
+        """The energy that the power limit adds, 0 or below."""
         return None if self.gap.power_limit is None else self.gap.power_limit.energy_j
 
     @property

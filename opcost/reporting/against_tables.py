@@ -168,7 +168,7 @@ def _notes(reports: Sequence[AgainstReport]) -> list[str]:
         "Saved: the cost under the conditions of --against minus that under the model's own; below 0 where these cost "
         "more.",
         "Costs more: by more than the 95 % interval of the saved energy; of the time if an energy is unknown.",
-        "Operators are matched one to one: only dtypes and memory layouts may differ. Sums have no cache correction.",
+        "Operators are matched one to one: only dtypes and memory layouts may differ. Sums have no corrections.",
     ]
     temperatures = sorted({one.reference_temperature_c or 0.0 for one in reports})
     texts = [f"at {celsius:g} °C" if celsius else "as measured" for celsius in temperatures]

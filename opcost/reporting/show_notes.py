@@ -110,7 +110,7 @@ def model_notes(model: ShownModel, boards: BoardDifferences, names: Collection[s
     if row.source != SUM and row.corrected_time_ratio is not None:
         errors = _errors_of_sums(row)
         others = f"; 95 % of the models' sums deviate by less than {errors}" if errors else ""
-        lines.append(f"Corrected: sum plus cache correction, over the whole model{others}.")
+        lines.append(f"Corrected: sum plus corrections, over the whole model{others}.")
     if row.roof_time_ratio is not None:
         lines.append(_roof_line([model]))
     return [*lines, *_unknown_flop_lines([row]), *function_lines(names), *_sum_lines([row]), *doubt_lines([row])]
