@@ -46,7 +46,7 @@ class Gap:
     ``correction`` is the cache correction of the summed calls, which may be negative; if it is None, its cost is a part
     of ``unexplained``. ``correction_dtype`` is the dtype of the chains that it was measured with; ``missing_kinds`` are
     those that have a stand-in's correction. ``power_limit`` is what the power limit adds to the time of all these
-    parts, and to their energy (below 0), None if unknown. ``dropped`` is the measured or predicted cost of operators
+    parts, and to their energy, None if unknown. ``dropped`` is the measured or predicted cost of operators
     that are not in the whitelist. ``unmeasured`` is the predicted cost of operators without a row. ``unexplained`` is
     the whole minus all other parts.
     """

@@ -1,7 +1,8 @@
 """The power limit's part in the cost of a model whose operators together would draw more.
 
 Operators are measured at full clocks. A model of many such operators runs at lower clocks, at which it draws the limit
-on average: it takes longer than its operators, and less energy.
+on average, whatever its temperature. It takes longer than its operators, and less energy than they would at its
+temperature. Energies of operators are normalised to a lower one, so the part of the energy may be of either sign.
 """
 
 from __future__ import annotations
@@ -30,14 +31,21 @@ EXPONENT_ERROR = 0.06
 LARGEST_POWER_RATIO = 1.45
 """The largest power at full clocks, relative to that under the limit, at which exponents were measured."""
 
-CARDS = ("NVIDIA H100", "NVIDIA H200")
-"""Beginnings of the names of cards whose operators have these exponents."""
+CARDS = ("NVIDIA H100 80GB HBM3", "NVIDIA H200")
+"""The cards whose operators have these exponents."""
+
+SETTLED_LOOP_S = 2.3
+"""The shortest loop of a whole in which its clocks have settled, or settle soon: two and a half swings of 0.9 s. In
+shorter loops throttled wholes still have 98 % to 99 % of full clocks (``docs/log/power_limit.md``)."""
+
+THROTTLED_RATIO = 0.02
+"""Share of a loop below which a load is not throttled, and of a sum below which throttled rows do not matter."""
 
 LEAST_KELVIN = 2.0
 """The smallest difference of temperatures from which a row shows its coefficient: temperatures are whole degrees."""
 
 POWER_RATIO_STEP = 1e-6
-"""The error of a power ratio."""
+"""The width at which the bisection of a power ratio ends."""
 
 UNCHANGED = Excess(Estimate(0.0, 0.0), Estimate(0.0, 0.0))
 
@@ -72,20 +80,22 @@ class Load:
 
 def limit_of(conditions: Conditions) -> Limit | None:
     """Return the power limit; None if it is unknown how operators under these conditions respond to it."""
-    is_known = is_corrected(conditions) and conditions.device_product.startswith(CARDS)
+    is_known = is_corrected(conditions) and conditions.device_product in CARDS
     return Limit(conditions.device_power_limit_w) if is_known and conditions.device_power_limit_w else None
 
 
 def limit_beside(full: MeasurementRow, cost: ModelCost) -> Limit | None:
     """Return the power limit in the run of a whole model, see ``limit_of``.
 
-    It is infinite for a whole that was not throttled, as in a loop that ended before.
+    It is infinite for a whole that was not throttled, as in a loop that ended before, and None for one that was
+    throttled in a loop too short for its clocks to settle.
     """
-    if full.measurement.power_capped_ratio == 0:
+    measured = full.measurement
+    if measured.power_capped_ratio is not None and measured.power_capped_ratio < THROTTLED_RATIO:
         return Limit(math.inf)
-    limit, measured_j = limit_of(full.conditions), full.measurement.energy_j
-    normal_j = value_of(cost.basis.energy_of(full))
-    if limit is None or normal_j is None or not measured_j:
+    limit = limit_of(replace(full.conditions, execution=measured.executed_as))
+    normal_j, measured_j = value_of(cost.basis.energy_of(full)), measured.energy_j
+    if limit is None or normal_j is None or not measured_j or measured.loop_time_s < SETTLED_LOOP_S:
         return None
     return replace(limit, warmth=_warmth(full, cost), normalised=normal_j / measured_j)
 
@@ -118,7 +128,12 @@ def added_by_limit(cost: ModelCost, besides: Load, limit: Limit | None) -> Exces
 
 
 def loads_of(cost: ModelCost) -> list[Load] | None:
-    """Return the parts of a sum, None if an energy is unknown."""
+    """Return the parts of a sum; None if an energy is unknown, or if its rows are throttled, as in loops of 30 s."""
+    throttled_s = math.fsum(
+        part.time_s for part in cost.parts if (part.row.measurement.power_capped_ratio or 0.0) >= THROTTLED_RATIO
+    )
+    if throttled_s > THROTTLED_RATIO * math.fsum(part.time_s for part in cost.parts):
+        return None
     has_products = {count.operator for count in cost.summed if count.flop}
     loads = []
     for part in cost.parts:
@@ -130,7 +145,7 @@ def loads_of(cost: ModelCost) -> list[Load] | None:
 
 
 def at_limit(loads: Sequence[Load], limit: Limit) -> Excess | None:
-    """Return what the power limit adds to the time of some loads, and to their energy.
+    """Return what the power limit adds to the time of some loads, and to their energy on the basis of the sum.
 
     The power of all falls by one ratio, so that they draw the limit on average. It is 0 if they draw less at full
     clocks, and None if the ratio is larger than any that was measured.
@@ -142,7 +157,8 @@ def at_limit(loads: Sequence[Load], limit: Limit) -> Excess | None:
         return None
     power_ratio = _power_ratio(loads, limit_w)
     (time_s, _), (full_time_s, full_energy_j) = _cost(loads, power_ratio), _cost(loads, 1.0)
-    error_s = EXPONENT_ERROR * math.log(power_ratio) * math.fsum(load.time_s for load in loads if load.exponent)
+    products_s = math.fsum(load.at(power_ratio)[0] for load in loads if load.exponent)
+    error_s = EXPONENT_ERROR * math.log(power_ratio) * products_s
     power_w = limit.power_w * limit.normalised
     return Excess(
         Estimate(time_s - full_time_s, error_s), Estimate(power_w * time_s - full_energy_j, power_w * error_s)

@@ -151,7 +151,9 @@ def _throttled(found: Comparison) -> Iterator[Remark]:
     if max(ours, theirs or 0.0) < NOTICEABLE_RATIO:
         return
     yield Remark(RemarkKind.THROTTLED, {"time_ratio": ours, "whole_time_ratio": theirs})
-    if theirs and found.gap.power_limit is None and (longer := _longer_at_lower_clocks_ratio(found)):
+    limit = found.gap.power_limit
+    is_explained = limit is not None and limit.time_s.value > 0
+    if theirs and not is_explained and (longer := _longer_at_lower_clocks_ratio(found)):
         yield Remark(RemarkKind.LOWER_CLOCKS, {"longer_ratio": longer})
 
 

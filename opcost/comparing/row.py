@@ -71,7 +71,7 @@ class RowSource:
 
     @property
     def power_limit_energy_j(self) -> Estimate | None:
-        """The energy that the power limit adds, 0 or below."""
+        """The energy that the power limit adds, of either sign."""
         return None if self.gap.power_limit is None else self.gap.power_limit.energy_j
 
     @property
@@ -192,7 +192,10 @@ class ComparisonRow(Columns):
         lambda one: standard_error_of(one.power_limit_time_s)
     )
     power_limit_energy_j: Annotated[
-        float | None, Column("energy that lower clocks at the power limit add (0 or below), not included in the sum")
+        float | None,
+        Column(
+            "energy at the power limit and the temperature of the run, less that of the sum; not included in the sum"
+        ),
     ] = _of(lambda one: value_of(one.power_limit_energy_j))
     power_limit_energy_standard_error_j: Annotated[float | None, Column("standard error of that energy")] = _of(
         lambda one: standard_error_of(one.power_limit_energy_j)

@@ -34,8 +34,8 @@ def gaps(found: Sequence[Compared]) -> str:
     caption = (
         "The parts of the whole model (100 %). Modules and functions make the sum. The cache correction is left of "
         "zero if calls take less time in the model than alone. A model at the power limit runs at lower clocks, which "
-        "add time and save energy. Dropped and unmeasured operators without a row are estimated. The unexplained part "
-        "is left of zero if the others exceed the whole. A missing part is unknown."
+        "add time. Dropped and unmeasured operators without a row are estimated. The unexplained part is left of zero "
+        "if the others exceed the whole. A missing part is unknown."
     )
     legend = [svg.swatch(number) + name for number, name in enumerate(PARTS)]
     numbers = table(
