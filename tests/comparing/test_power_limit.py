@@ -217,3 +217,18 @@ def test_a_throttled_whole_has_a_bound_where_no_part_explains_it(linear_w: float
     slower = replace(found.full, measurement=replace(found.full.measurement, sm_clock_hz=1.7e9))
     kinds = [one.kind for one in remark_rules.remarks_on(replace(found, full=slower), Measurements([]))]
     assert (RemarkKind.LOWER_CLOCKS not in kinds) == is_explained
+
+
+def test_the_energy_at_the_limit_is_on_the_basis_of_the_sum() -> None:
+    added = at_limit([load(800.0)], Limit(LIMIT_W, normalised=0.98))
+    assert added is not None
+    assert added.energy_j is not None
+    assert 0.8 + added.energy_j.value == pytest.approx(0.98 * LIMIT_W * (0.001 + added.time_s.value))
+    assert added.energy_j.standard_error == pytest.approx(0.98 * LIMIT_W * added.time_s.standard_error)
+
+
+def test_temperatures_do_not_matter_to_energies_as_measured() -> None:
+    found = compared(linear_w=800.0, whole_s=0.0115, whole_w=700.0)
+    hot = replace(found.full, measurement=replace(found.full.measurement, temperature_c=90.0))
+    assert found.cost.basis is EnergyBasis.MEASURED
+    assert limit_beside(hot, found.cost) == LIMIT
