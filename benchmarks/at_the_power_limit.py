@@ -73,13 +73,20 @@ def _cells(name: str, measurement: Measurement) -> dict[str, object]:
 
 
 def add_rows(path: Path, database: Database, seed: int, limit_s: float) -> None:
-    """Measure the cases of this board's rows that a file does not have."""
+    """Measure the cases of this board's rows that a file does not have.
+
+    Raises:
+        SystemExit: no operator was measured with pauses on this board.
+    """
     begin_s = time.monotonic()
     done = known(path, "operator")
     with qualified(open_apparatus, "cuda", database, True) as apparatus:
         board = apparatus.circumstances(LASTING).device_uuid
         rows = [row for row in database.operator_measurements.rows() if row.circumstances.device_uuid == board]
-        for row in above_the_limit(rows, seed):
+        wanted = above_the_limit(rows, seed)
+        if not wanted:
+            raise SystemExit("--database: no operator was measured with pauses on this board; run block 2 first")
+        for row in wanted:
             if time.monotonic() - begin_s > limit_s:
                 break
             if text(case_of(row)) in done:

@@ -966,3 +966,11 @@ def test_attention_and_reductions_read_all_of_their_tokens(benchmark):
     width = 3 * script.HEADS * script.HEAD_WIDTH
     assert script.attention(torch.ones(256, width)).shape == (2, script.HEADS, script.LENGTH, script.HEAD_WIDTH)
     assert script.reduction(torch.tensor([[1.0, 3.0], [2.0, 2.0]])).tolist() == [[2.0], [2.0]]
+
+
+def test_a_board_without_pauses_has_nothing_to_compare_at_the_limit(benchmark, tmp_path, monkeypatch):
+    script = benchmark("at_the_power_limit")
+    campaign = SimulatedCampaign(tmp_path, defaultdict(Load), device="cpu")
+    monkeypatch.setattr(script, "open_apparatus", campaign.open_apparatus)
+    with pytest.raises(SystemExit, match="no operator was measured with pauses on this board; run block 2 first"):
+        script.add_rows(tmp_path / "limit.csv", Database(tmp_path), seed=0, limit_s=60.0)
