@@ -33,6 +33,12 @@ def milliseconds(time_s: float, decimals: int = 1) -> str:
     return f"{1e3 * time_s:.{decimals}f} ms"
 
 
+def spread(ratios: pd.Series, name: str) -> dict[str, str]:
+    """Return the figures of the lowest, the highest and the median of some ratios; their names begin with this one."""
+    found = {"lowest": ratios.min(), "highest": ratios.max(), "median": ratios.median()}
+    return {f"{name}_{figure}": f"{ratio:.3f}" for figure, ratio in found.items()}
+
+
 def days(*moments: pd.Series) -> str:
     """Return the days of times in ISO 8601, such as ``2026-11-22/23``; all are of one month."""
     found = pd.concat(moments).str[:10]

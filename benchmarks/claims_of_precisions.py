@@ -7,13 +7,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pandas as pd
-from claim_formats import days, percent
+from claim_formats import days, percent, spread
+from claim_tables import kernel_ratios
 from sum_vs_full import corrected
 
 from opcost.comparing.cache_chain_rows import ChainRow
 from opcost.comparing.row import ComparisonRow
 from opcost.running.request import Request
-from opcost.stages.compare import find_comparisons, reports_of
+from opcost.stages.compare import ComparingReport, find_comparisons, reports_of
 from opcost.storage.database import Database
 from opcost.storage.table import CsvTable
 
@@ -102,18 +103,14 @@ def sums_of_two_models(root: Path) -> dict[str, str]:
 def kernels_in_precisions(root: Path) -> dict[str, str]:
     """Return the ratio of kernel time alone to kernel time in the model in each precision, by the profiler."""
     tables = [pd.read_csv(root / FOLDER / folder / "kernel_times.csv") for folder in ("h200_fifth", "h100")]
-    times = [table.groupby("name").sum(numeric_only=True) for table in tables]
-    alone, alone_h100 = (table["alone_time_s"] / table["in_model_time_s"] for table in times)
-    same = pd.concat([table["same_kernels_time_s"] / table["in_model_time_s"] for table in times])
+    (alone, same), (alone_h100, same_h100) = map(kernel_ratios, tables)
     return {
         "precision_kernel_cases": str(len(alone)),
         "precision_kernel_models": str(len({name.partition("_32x3")[0] for name in alone.index})),
         "precision_kernel_days": days(*(table["profiled_at"] for table in tables)),
-        "precision_kernels_lowest": f"{alone.min():.3f}",
-        "precision_kernels_highest": f"{alone.max():.3f}",
-        "precision_kernels_median": f"{alone.median():.3f}",
+        **spread(alone, "precision_kernels"),
         "h100_kernels": _both(alone_h100),
-        "precision_same_kernels_lowest": percent(same.min()),
+        "precision_same_kernels_lowest": percent(min(same.min(), same_h100.min())),
     }
 
 
@@ -123,15 +120,26 @@ def sums_of(root: Path, folder: str, models: Iterable[str], precisions: Iterable
     Raises:
         ValueError: a sum lacks an operator or its cache correction.
     """
-    rows = CorrectedRows(root / FOLDER / folder, corrections=Database(root / "database"))
     cases = {f"{model}_{BATCH}x3x224x224_{one}": (model, one) for model in models for one in precisions}
-    request = Request(tuple(cases), root / FOLDER / "measurements", rows, dry_run=True)
     found = []
-    for report in reports_of(request, find_comparisons(request)):
+    for report in reports_in(root, FOLDER / folder, cases):
         (row,) = report.comparisons
         model, precision = cases[report.name]
         found.append({"model": model, "precision": precision, **asdict(complete(row))})
     return pd.DataFrame(found).set_index("name").loc[list(cases)]
+
+
+def reports_in(root: Path, folder: Path, names: Iterable[str] = ()) -> list[ComparingReport]:
+    """Return the comparisons of a folder's rows and the committed corrections.
+
+    Args:
+        root: of the repository.
+        folder: the tables; its configs are in ``measurements`` beside it.
+        names: of configs, all without any.
+    """
+    rows = CorrectedRows(root / folder, corrections=Database(root / "database"))
+    request = Request(tuple(names), root / folder.parent / "measurements", rows, dry_run=True)
+    return reports_of(request, find_comparisons(request))
 
 
 def _both(ratios: pd.Series) -> str:
@@ -154,11 +162,6 @@ def ratios_of(sums: pd.DataFrame) -> Iterator[tuple[str, pd.Series]]:
 
 def days_of_folders(root: Path, folders: Iterable[str]) -> str:
     """Return the days on which the operators and wholes of folders were measured."""
-    return days_of_rows(root / FOLDER / folder for folder in folders)
-
-
-def days_of_rows(folders: Iterable[Path]) -> str:
-    """Return the days on which the operators and wholes in some folders were measured."""
     names = ("operator_measurements.csv", "full_model_measurements.csv")
-    tables = [pd.read_csv(folder / name, low_memory=False) for folder in folders for name in names]
+    tables = [pd.read_csv(root / FOLDER / folder / name, low_memory=False) for folder in folders for name in names]
     return days(*(table["started_at"] for table in tables))

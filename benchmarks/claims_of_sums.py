@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pandas as pd
-from claim_formats import days, milliseconds, percent, percent_of, ratio_with_error, signed_percent
-from claim_tables import committed
+from claim_formats import days, milliseconds, percent, percent_of, ratio_with_error, signed_percent, spread
+from claim_tables import committed, kernel_ratios
 from claims_of_rows import CARD, of_card
 from sum_vs_full import corrected
 
@@ -125,15 +125,11 @@ def other_runs(root: Path) -> dict[str, str]:
 def kernels_alone(root: Path) -> dict[str, str]:
     """Return the ratio of kernel time alone to kernel time in the model, by the profiler."""
     rows = pd.read_csv(root / "database" / "kernel_times.csv")
-    table = rows.groupby("name").sum(numeric_only=True)
-    alone = table["alone_time_s"] / table["in_model_time_s"]
-    same = table["same_kernels_time_s"] / table["in_model_time_s"]
+    alone, same = kernel_ratios(rows)
     return {
-        "kernel_models": str(len(table)),
+        "kernel_models": str(len(alone)),
         "kernel_days": days(rows["profiled_at"]),
-        "kernels_alone_lowest": f"{alone.min():.3f}",
-        "kernels_alone_highest": f"{alone.max():.3f}",
-        "kernels_alone_median": f"{alone.median():.3f}",
+        **spread(alone, "kernels_alone"),
         "same_kernels_lowest": percent(same.min()),
     }
 

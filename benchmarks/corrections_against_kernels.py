@@ -22,14 +22,13 @@ from tables import markdown
 from opcost.command.options import Parser
 from opcost.comparing.cache_corrections import corrections_under, kind_of, moved_bytes
 from opcost.comparing.compare import corrections_of
-from opcost.comparing.comparison import Comparison
-from opcost.measuring.conditions import COLD, WARM
+from opcost.measuring.conditions import COLD
 from opcost.operators.tuples import OperatorTuple
 from opcost.running.request import Request
 from opcost.stages.compare import find_comparisons
 from opcost.storage.database import Database
 from opcost.summing.index import Measurements
-from opcost.summing.summation import sum_operators
+from opcost.summing.summation import ModelCost, sum_operators
 
 SHIPPED = Path(__file__).resolve().parent.parent / "database"
 SHOWN = 20
@@ -43,7 +42,8 @@ def calls_of(request: Request, reports: list[dict[str, object]]) -> Iterator[dic
     for model in find_comparisons(request):
         for comparison in model.comparisons:
             found = corrections_of(comparison.counts, corrections_under(chains, comparison.conditions))
-            warm_s, cold_s = (_times_s(comparison, measurements, cache) for cache in (WARM, COLD))
+            cold = sum_operators(comparison.counts, measurements, replace(comparison.conditions, cache=COLD))
+            warm_s, cold_s = _times_s(comparison.cost), _times_s(cold)
             for count in comparison.cost.summed:
                 kernels = tuples.get(model.config.name, {}).get(str(count.operator))
                 if found is None or kernels is None or not count.computes or kernels["alone_s"] is None:
@@ -62,11 +62,10 @@ def calls_of(request: Request, reports: list[dict[str, object]]) -> Iterator[dic
                 }
 
 
-def _times_s(comparison: Comparison, measurements: Measurements, cache: str) -> dict[OperatorTuple, float]:
-    """Return the time of all calls of each operator of a comparison, as measured with a cache mode."""
-    conditions = replace(comparison.conditions, cache=cache)
+def _times_s(cost: ModelCost) -> dict[OperatorTuple, float]:
+    """Return the time of all calls of each operator of a sum."""
     times_s: dict[OperatorTuple, float] = {}
-    for part in sum_operators(comparison.counts, measurements, conditions).parts:
+    for part in cost.parts:
         times_s[part.case.operator] = times_s.get(part.case.operator, 0.0) + part.time_s
     return times_s
 

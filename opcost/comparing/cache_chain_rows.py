@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -38,12 +38,12 @@ class Excess:
         """Return ``count`` times this excess."""
         return Excess(self.time_s.times(count), None if self.energy_j is None else self.energy_j.times(count))
 
-    def plus(self, other: Excess) -> Excess:
-        """Return the sum with an independent excess."""
-        time_s = sum_of_independent([self.time_s, other.time_s])
-        if self.energy_j is None or other.energy_j is None:
-            return Excess(time_s, None)
-        return Excess(time_s, sum_of_independent([self.energy_j, other.energy_j]))
+
+def pooled(excesses: Sequence[Excess], pool: Callable[[Sequence[Estimate]], Estimate]) -> Excess:
+    """Pool times and energies; the energy is None if any is."""
+    energies_j = [excess.energy_j for excess in excesses if excess.energy_j is not None]
+    is_known = len(energies_j) == len(excesses)
+    return Excess(pool([excess.time_s for excess in excesses]), pool(energies_j) if is_known else None)
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from opcost.comparing.cache_chain_rows import ChainRow, Excess, is_corrected, missing_sides, of_the_same_card
+from opcost.comparing.cache_chain_rows import (
+    ChainRow,
+    Excess,
+    is_corrected,
+    missing_sides,
+    of_the_same_card,
+    pooled,
+)
 from opcost.comparing.cache_chains import (
     ADDITION,
     CHANNELS,
@@ -36,7 +43,7 @@ from opcost.comparing.cache_chains import (
     chains_of,
     layer_chains,
 )
-from opcost.estimates import Estimate, combined, sum_of_independent
+from opcost.estimates import combined, sum_of_independent
 from opcost.measuring.conditions import Conditions
 from opcost.operators.counts import OperatorCount
 from opcost.operators.tuples import DTYPE, FLOAT32, OperatorTuple, TensorSpec, tensor_specs
@@ -199,7 +206,7 @@ class Corrections:
                 for point, share in self.curves[kind].shares(moved_bytes(count)).items():
                     weights[kind, point] = weights.get((kind, point), 0.0) + part * share * count.occurrences
         terms = [self.curves[kind].points[point][1].times(weight) for (kind, point), weight in weights.items()]
-        return _pooled(terms, sum_of_independent)
+        return pooled(terms, sum_of_independent)
 
     def missing_kinds(self, counts: Iterable[OperatorCount]) -> tuple[str, ...]:
         """Return the kinds on tokens of these calls whose stand-in corrects them, because they are not measured."""
@@ -321,7 +328,7 @@ def _is_whole(known: Collection[int], sizes: Sequence[int]) -> bool:
 
 def _curve(by_size: Mapping[int, Sequence[Excess]]) -> Curve:
     """Return the curve through the mean at each size, perhaps over several boards."""
-    return Curve(tuple((size, _pooled(excesses, combined)) for size, excesses in sorted(by_size.items())))
+    return Curve(tuple((size, pooled(excesses, combined)) for size, excesses in sorted(by_size.items())))
 
 
 def _blended(parts: Sequence[tuple[Curve, float]]) -> Curve:
@@ -338,7 +345,7 @@ def _mean(parts: Sequence[tuple[Excess, float]]) -> Excess:
     first = parts[0][0]
     if all(excess is first for excess, _ in parts):
         return first
-    return _pooled([excess.times(share) for excess, share in parts], sum_of_independent)
+    return pooled([excess.times(share) for excess, share in parts], sum_of_independent)
 
 
 def shares_between(sizes: Sequence[int], size: int) -> Mapping[int, float]:
@@ -353,10 +360,3 @@ def shares_between(sizes: Sequence[int], size: int) -> Mapping[int, float]:
         return {max(upper - 1, 0): 1.0}
     share = math.log(size / sizes[upper - 1]) / math.log(sizes[upper] / sizes[upper - 1])
     return {upper - 1: 1 - share, upper: share}
-
-
-def _pooled(excesses: Sequence[Excess], pool: Callable[[Sequence[Estimate]], Estimate]) -> Excess:
-    """Pool times and energies; the energy is None if any is."""
-    energies_j = [excess.energy_j for excess in excesses if excess.energy_j is not None]
-    is_known = len(energies_j) == len(excesses)
-    return Excess(pool([excess.time_s for excess in excesses]), pool(energies_j) if is_known else None)

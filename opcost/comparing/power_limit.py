@@ -12,10 +12,11 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from opcost.comparing.cache_chain_rows import Excess, is_corrected
-from opcost.estimates import Estimate, value_of
+from opcost.comparing.cache_chain_rows import Excess, is_corrected, pooled
+from opcost.estimates import Estimate, sum_of_independent, value_of
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import REFERENCE_TEMPERATURE_C, Measurement, MeasurementRow
+from opcost.measuring.throttling import HARDLY_THROTTLED_RATIO
 from opcost.summing.energy import EnergyBasis
 from opcost.summing.summation import ModelCost
 
@@ -34,12 +35,12 @@ LARGEST_POWER_RATIO = 1.45
 CARDS = ("NVIDIA H100 80GB HBM3", "NVIDIA H200")
 """The cards whose operators have these exponents."""
 
-SETTLED_LOOP_S = 2.3
+LEAST_SETTLED_LOOP_S = 2.3
 """The shortest loop of a whole in which its clocks have settled, or settle soon: two and a half swings of 0.9 s. In
 shorter loops throttled wholes still have 98 % to 99 % of full clocks (``docs/log/power_limit.md``)."""
 
-THROTTLED_RATIO = 0.02
-"""Share of a loop below which a load is not throttled, and of a sum below which throttled rows do not matter."""
+THROTTLED_SHARE = 0.02
+"""Share of a sum's time up to which throttled rows do not matter."""
 
 LEAST_KELVIN = 2.0
 """The smallest difference of temperatures from which a row shows its coefficient: temperatures are whole degrees."""
@@ -91,11 +92,11 @@ def limit_beside(full: MeasurementRow, cost: ModelCost) -> Limit | None:
     throttled in a loop too short for its clocks to settle.
     """
     measured = full.measurement
-    if measured.power_capped_ratio is not None and measured.power_capped_ratio < THROTTLED_RATIO:
+    if measured.power_capped_ratio is not None and measured.power_capped_ratio < HARDLY_THROTTLED_RATIO:
         return Limit(math.inf)
     limit = limit_of(replace(full.conditions, execution=measured.executed_as))
     normal_j, measured_j = value_of(cost.basis.energy_of(full)), measured.energy_j
-    if limit is None or normal_j is None or not measured_j or measured.loop_time_s < SETTLED_LOOP_S:
+    if limit is None or normal_j is None or not measured_j or measured.loop_time_s < LEAST_SETTLED_LOOP_S:
         return None
     return replace(limit, warmth=_warmth(full, cost), normalised=normal_j / measured_j)
 
@@ -127,12 +128,21 @@ def added_by_limit(cost: ModelCost, besides: Load, limit: Limit | None) -> Exces
     return None if loads is None or limit is None else at_limit([*loads, besides], limit)
 
 
+def correction_of(cache: Excess, cost: ModelCost, whole: MeasurementRow | None, conditions: Conditions) -> Excess:
+    """Return all that corrects a sum: the cache correction, and what the power limit adds if that is known."""
+    limit = limit_of(conditions) if whole is None else limit_beside(whole, cost)
+    if cache.energy_j is None:
+        return cache
+    added = added_by_limit(cost, Load(cache.time_s.value, cache.energy_j.value, OTHERS), limit)
+    return cache if added is None else pooled([cache, added], sum_of_independent)
+
+
 def loads_of(cost: ModelCost) -> list[Load] | None:
     """Return the parts of a sum; None if an energy is unknown, or if its rows are throttled, as in loops of 30 s."""
     throttled_s = math.fsum(
-        part.time_s for part in cost.parts if (part.row.measurement.power_capped_ratio or 0.0) >= THROTTLED_RATIO
+        part.time_s for part in cost.parts if (part.row.measurement.power_capped_ratio or 0.0) >= HARDLY_THROTTLED_RATIO
     )
-    if throttled_s > THROTTLED_RATIO * math.fsum(part.time_s for part in cost.parts):
+    if throttled_s > THROTTLED_SHARE * math.fsum(part.time_s for part in cost.parts):
         return None
     has_products = {count.operator for count in cost.summed if count.flop}
     loads = []

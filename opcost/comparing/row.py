@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, TypeVar
 
 from opcost.columns import ABOVE_0, COUNT, MOMENT, Column, Columns, one_of
+from opcost.comparing.cache_chain_rows import Excess
 from opcost.comparing.comparison import Comparison
 from opcost.comparing.eager_regime import EagerCost
 from opcost.comparing.gap import Gap
@@ -55,26 +56,6 @@ class RowSource:
         return self.comparison.eager
 
     @property
-    def correction_time_s(self) -> Estimate | None:
-        """The cache correction of the time."""
-        return None if self.gap.correction is None else self.gap.correction.time_s
-
-    @property
-    def correction_energy_j(self) -> Estimate | None:
-        """The cache correction of the energy."""
-        return None if self.gap.correction is None else self.gap.correction.energy_j
-
-    @property
-    def power_limit_time_s(self) -> Estimate | None:
-        """The time that the power limit adds."""
-        return None if self.gap.power_limit is None else self.gap.power_limit.time_s
-
-    @property
-    def power_limit_energy_j(self) -> Estimate | None:
-        """The energy that the power limit adds, of either sign."""
-        return None if self.gap.power_limit is None else self.gap.power_limit.energy_j
-
-    @property
     def energy_missing_reason(self) -> str | None:
         """The reason why the sum or the whole model has no energy."""
         return self.cost.energy_missing_reason or self.full.measurement.energy_missing_reason
@@ -83,6 +64,14 @@ class RowSource:
     def remarks(self) -> tuple[Remark, ...]:
         """The remarks on the comparison and on kernels."""
         return (*self.comparison.remarks, *remarks_on_kernels(self.kernels))
+
+
+def _time_of(part: Excess | None) -> Estimate | None:
+    return None if part is None else part.time_s
+
+
+def _energy_of(part: Excess | None) -> Estimate | None:
+    return None if part is None else part.energy_j
 
 
 def _of(get: Callable[[RowSource], Value]) -> Value:
@@ -174,31 +163,31 @@ class ComparisonRow(Columns):
         lambda one: one.gap.functions.energy_j
     )
     correction_time_s: Annotated[float | None, Column("cache correction of the time, not included in the sum")] = _of(
-        lambda one: value_of(one.correction_time_s)
+        lambda one: value_of(_time_of(one.gap.correction))
     )
     correction_time_standard_error_s: Annotated[float | None, Column("standard error of that correction")] = _of(
-        lambda one: standard_error_of(one.correction_time_s)
+        lambda one: standard_error_of(_time_of(one.gap.correction))
     )
     correction_energy_j: Annotated[float | None, Column("cache correction of the energy, not included in the sum")] = (
-        _of(lambda one: value_of(one.correction_energy_j))
+        _of(lambda one: value_of(_energy_of(one.gap.correction)))
     )
     correction_energy_standard_error_j: Annotated[float | None, Column("standard error of that correction")] = _of(
-        lambda one: standard_error_of(one.correction_energy_j)
+        lambda one: standard_error_of(_energy_of(one.gap.correction))
     )
     power_limit_time_s: Annotated[
         float | None, Column("time that lower clocks at the power limit add, not included in the sum")
-    ] = _of(lambda one: value_of(one.power_limit_time_s))
+    ] = _of(lambda one: value_of(_time_of(one.gap.power_limit)))
     power_limit_time_standard_error_s: Annotated[float | None, Column("standard error of that time")] = _of(
-        lambda one: standard_error_of(one.power_limit_time_s)
+        lambda one: standard_error_of(_time_of(one.gap.power_limit))
     )
     power_limit_energy_j: Annotated[
         float | None,
         Column(
             "energy at the power limit and the temperature of the run, less that of the sum; not included in the sum"
         ),
-    ] = _of(lambda one: value_of(one.power_limit_energy_j))
+    ] = _of(lambda one: value_of(_energy_of(one.gap.power_limit)))
     power_limit_energy_standard_error_j: Annotated[float | None, Column("standard error of that energy")] = _of(
-        lambda one: standard_error_of(one.power_limit_energy_j)
+        lambda one: standard_error_of(_energy_of(one.gap.power_limit))
     )
     dropped_time_s: Annotated[
         float | None, Column("time of operators that are not in the whitelist, predicted if not measured")
@@ -277,18 +266,13 @@ class ComparisonRow(Columns):
 
         None if the cache correction is unknown. An unknown part of the power limit is left out.
         """
-        cache, limit = (
-            (
-                estimate_of(self.correction_time_s, self.correction_time_standard_error_s),
-                estimate_of(self.power_limit_time_s, self.power_limit_time_standard_error_s),
-            )
-            if quantity == "time"
-            else (
-                estimate_of(self.correction_energy_j, self.correction_energy_standard_error_j),
-                estimate_of(self.power_limit_energy_j, self.power_limit_energy_standard_error_j),
-            )
-        )
-        return None if cache is None else sum_of_independent([cache, *([limit] if limit is not None else [])])
+        if quantity == "time":
+            cache = estimate_of(self.correction_time_s, self.correction_time_standard_error_s)
+            limit = estimate_of(self.power_limit_time_s, self.power_limit_time_standard_error_s)
+        else:
+            cache = estimate_of(self.correction_energy_j, self.correction_energy_standard_error_j)
+            limit = estimate_of(self.power_limit_energy_j, self.power_limit_energy_standard_error_j)
+        return cache if cache is None or limit is None else sum_of_independent([cache, limit])
 
     @property
     def identity(self) -> tuple[str, str, str, str, str]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from opcost.comparing.cache_chain_rows import ChainRow, Excess
+from opcost.comparing.cache_chain_rows import ChainRow
 from opcost.comparing.cache_corrections import Corrections, corrections_under
 from opcost.comparing.compare import corrections_of
 from opcost.comparing.potential import roofline_of_rows
-from opcost.comparing.power_limit import OTHERS, Load, added_by_limit, limit_beside, limit_of
+from opcost.comparing.power_limit import correction_of
 from opcost.comparing.ranking import ModelFigures
 from opcost.comparing.roofline import Roofline
 from opcost.errors import UserError
@@ -103,15 +103,6 @@ class RankingData:
         of_model = corrections_of(counts, corrections)
         correction = None if of_model is None else correction_of(of_model.of(cost.summed), cost, whole, conditions)
         return ModelFigures(model.config.name, model.config.shape, conditions, whole, cost, correction)
-
-
-def correction_of(cache: Excess, cost: ModelCost, whole: MeasurementRow | None, conditions: Conditions) -> Excess:
-    """Return all that corrects a sum: the cache correction, and what the power limit adds if that is known."""
-    limit = limit_of(conditions) if whole is None else limit_beside(whole, cost)
-    if cache.energy_j is None:
-        return cache
-    added = added_by_limit(cost, Load(cache.time_s.value, cache.energy_j.value, OTHERS), limit)
-    return cache if added is None else cache.plus(added)
 
 
 def read_ranking_data(request: Request, configs: Sequence[ModelConfig], names: Collection[str]) -> RankingData:

@@ -8,7 +8,7 @@ from simulated_machine import SIMULATED_CONDITIONS, simulated_row
 from opcost.comparing import power_limit, remark_rules
 from opcost.comparing.cache_chain_rows import Excess
 from opcost.comparing.compare import Evidence, compare
-from opcost.comparing.power_limit import OTHERS, PRODUCTS, Limit, at_limit, limit_beside, limit_of
+from opcost.comparing.power_limit import OTHERS, PRODUCTS, Limit, at_limit, correction_of, limit_beside, limit_of
 from opcost.comparing.remarks import RemarkKind
 from opcost.estimates import Estimate
 from opcost.measuring.conditions import measurement_key
@@ -17,7 +17,6 @@ from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.whitelist import Selection
-from opcost.stages.ranking_data import correction_of
 from opcost.summing.energy import EnergyBasis
 from opcost.summing.index import Measurements
 from opcost.summing.summation import Part
