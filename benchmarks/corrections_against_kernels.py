@@ -41,7 +41,8 @@ def calls_of(request: Request, reports: list[dict[str, object]]) -> Iterator[dic
     measurements = Measurements(request.database.operator_measurements.rows())
     for model in find_comparisons(request):
         for comparison in model.comparisons:
-            found = corrections_of(comparison.counts, corrections_under(chains, comparison.conditions))
+            under = comparison.conditions
+            found = corrections_of(comparison.counts, corrections_under(chains, under), measurements, under)
             cold = sum_operators(comparison.counts, measurements, replace(comparison.conditions, cache=COLD))
             warm_s, cold_s = _times_s(comparison.cost), _times_s(cold)
             for count in comparison.cost.summed:

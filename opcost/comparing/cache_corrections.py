@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from opcost.comparing.cache_chain_rows import (
@@ -43,19 +43,18 @@ from opcost.comparing.cache_chains import (
     chains_of,
     layer_chains,
 )
+from opcost.comparing.weights_from_memory import matrix_bytes
 from opcost.estimates import combined, sum_of_independent
 from opcost.measuring.conditions import Conditions
 from opcost.operators.counts import OperatorCount
-from opcost.operators.tuples import DTYPE, FLOAT32, OperatorTuple, TensorSpec, tensor_specs
+from opcost.operators.tuples import FLOAT32, OperatorTuple, tensor_specs
 
 WHOLE_RATIO = 0.75
 """Share of a kind's sizes that must be known for a curve, of those that were tried."""
 
+ATTENTION = "scaleddotproductattention"
 NORMS_OF_TOKENS = ("layernorm", "layernorm2d", "rmsnorm")
 NORMS_WITHOUT_WEIGHTS = ("norm", "normalize")
-
-WEIGHT_PLACES = {"linear": 1, "addmm": 2}
-"""Functions that multiply by one matrix, with the place of the matrix among their floating-point inputs."""
 
 WITH_WEIGHTS = ("linear", "conv", "addmm", "baddbmm")
 """Prefixes of the names of functions that take weights as inputs."""
@@ -64,11 +63,14 @@ WITH_WEIGHTS = ("linear", "conv", "addmm", "baddbmm")
 def kind_of(count: OperatorCount) -> str:
     """Return the kind of chain whose correction applies to an operator.
 
-    An operator of unknown FLOPs has that of one without products; ``remark_rules`` remarks on it.
+    An operator of unknown FLOPs has that of one without products; ``remark_rules`` remarks on it. Attention has no
+    weights, so it has that of elementwise operators, too.
     """
+    name = count.operator.short_name.lower().replace("_", "")
+    if name == ATTENTION:
+        return ELEMENTWISE
     if count.flop:
         return _product_kind(count.operator)
-    name = count.operator.short_name.lower().replace("_", "")
     if name == "add" and _has_equal_sizes(count.operator):
         return ADDITION
     if name in NORMS_OF_TOKENS:
@@ -80,19 +82,6 @@ def _has_equal_sizes(operator: OperatorTuple) -> bool:
     """Return whether an operator has two different tensors of one shape as inputs."""
     shapes = [tensor.shape for tensor in operator.floating_inputs]
     return len(shapes) == 2 and shapes[0] == shapes[1]
-
-
-def matrix_bytes(operator: OperatorTuple) -> int | None:
-    """Return the bytes of the weights of a product with one matrix, such as a Linear; None for other operators."""
-    name, tensors = operator.short_name.lower(), operator.floating_inputs
-    if operator.is_function:
-        place = WEIGHT_PLACES.get(name, len(tensors))
-        return tensors[place].floating_bytes if place < len(tensors) else None
-    parameters = dict(operator.parameters)
-    inputs, outputs = parameters.get("in_features"), parameters.get("out_features")
-    if name != "linear" or not isinstance(inputs, int) or not isinstance(outputs, int):
-        return None
-    return TensorSpec((inputs, outputs), str(parameters.get(DTYPE, FLOAT32))).floating_bytes
 
 
 def _product_kind(operator: OperatorTuple) -> str:
@@ -177,11 +166,14 @@ class Corrections:
     ``curves`` are those of models that move more than ``STREAM_BYTES``. ``shorter`` has those behind shorter streams,
     with the bytes of each stream, the shortest first; it is empty if they are unknown. ``dtype`` is that of the chains.
     Curves of ``LAYER_KINDS`` may be unknown; behind shorter streams they are those of their stand-ins.
+    ``of_weights`` has what calls of some products take longer with weights from memory. These are corrected by it, and
+    for their code as the smallest elementwise operator is; no curve applies.
     """
 
     curves: Curves
     shorter: tuple[tuple[int, Curves], ...] = ()
     dtype: str = FLOAT32
+    of_weights: Mapping[OperatorTuple, Excess] = field(default_factory=dict)
 
     def in_model(self, moved_bytes: int) -> Corrections | None:
         """Return the corrections in a model that moves a number of bytes, None if unknown.
@@ -196,22 +188,37 @@ class Corrections:
         streams = (*self.shorter, (STREAM_BYTES, self.curves))
         shares = shares_between([stream_bytes for stream_bytes, _ in streams], moved_bytes)
         curves = {kind: _blended([(streams[i][1][kind], share) for i, share in shares.items()]) for kind in self.curves}
-        return replace(self, curves=curves, shorter=())
+        # What a shorter stream leaves of weights in caches is unknown.
+        return replace(self, curves=curves, shorter=(), of_weights={})
 
     def of(self, counts: Iterable[OperatorCount]) -> Excess:
         """Return the correction of all calls of these operators. Calls share the errors of the chains' points."""
         weights: dict[tuple[str, int], float] = {}
+        terms = []
         for count in counts:
-            for kind, part in self._kinds_of(count).items():
-                for point, share in self.curves[kind].shares(moved_bytes(count)).items():
-                    weights[kind, point] = weights.get((kind, point), 0.0) + part * share * count.occurrences
-        terms = [self.curves[kind].points[point][1].times(weight) for (kind, point), weight in weights.items()]
+            of_weights = self.of_weights.get(count.operator)
+            if of_weights is not None:
+                terms.append(of_weights.times(count.occurrences))
+            for (kind, point), share in self._points_of(count).items():
+                weights[kind, point] = weights.get((kind, point), 0.0) + share * count.occurrences
+        terms += [self.curves[kind].points[point][1].times(weight) for (kind, point), weight in weights.items()]
         return pooled(terms, sum_of_independent)
+
+    def _points_of(self, count: OperatorCount) -> Mapping[tuple[str, int], float]:
+        """Return the points of curves that a call is corrected by, by kind and index, with their weights."""
+        if count.operator in self.of_weights:
+            return {(ELEMENTWISE, 0): 1.0}
+        return {
+            (kind, point): part * share
+            for kind, part in self._kinds_of(count).items()
+            for point, share in self.curves[kind].shares(moved_bytes(count)).items()
+        }
 
     def missing_kinds(self, counts: Iterable[OperatorCount]) -> tuple[str, ...]:
         """Return the kinds on tokens of these calls whose stand-in corrects them, because they are not measured."""
         missing = {chain.kind for chain in layer_chains(self.dtype)} - self.curves.keys()
-        wanted = {kind for count in counts if count.computes for kind in _kinds_around(count)}
+        others = (count for count in counts if count.computes and count.operator not in self.of_weights)
+        wanted = {kind for count in others for kind in _kinds_around(count)}
         return tuple(kind for kind in LAYER_KINDS if kind in missing & wanted)
 
     def _kinds_of(self, count: OperatorCount) -> Mapping[str, float]:

@@ -11,6 +11,7 @@ from opcost.comparing.comparison import USUAL_RUNS, Comparison, OperatorRuns, co
 from opcost.comparing.eager_regime import eager_cost
 from opcost.comparing.gap import Constants, gap
 from opcost.comparing.remark_rules import remarks_on
+from opcost.comparing.weights_from_memory import excesses_from_memory
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.cases import LEAF
@@ -57,7 +58,9 @@ def compare(
     left_out = sum_operators(selection.dropped, measurements, conditions, runs.input_data, cost.basis)
     constants = Constants(
         predictor=_predictor(selection, (cost, left_out), measurements, conditions),
-        corrections=corrections_of(selection.kept, corrections_under(evidence.chains, conditions)),
+        corrections=corrections_of(
+            selection.kept, corrections_under(evidence.chains, conditions), measurements, conditions
+        ),
     )
     pieces, eager = gap(cost, left_out, full, constants), eager_cost(cost, measurements)
     found = Comparison(selection.kept, runs, full, cost, left_out, pieces, eager)
@@ -86,12 +89,18 @@ def _predictor(
     return predictor_of(counts, measurements, conditions, sums[0].basis)
 
 
-def corrections_of(counts: OperatorCounts, found: Corrections | None) -> Corrections | None:
-    """Return the cache corrections of a model's operators: those that are found for the card, None if unknown.
+def corrections_of(
+    counts: OperatorCounts, found: Corrections | None, measurements: Measurements, conditions: Conditions
+) -> Corrections | None:
+    """Return the cache corrections of a model's operators, None if unknown.
 
-    A model that moves less than the chains' stream has others, because its data may stay in caches.
+    They are those that are found for the card, and those of its products with a matrix that were measured with weights
+    from memory, too. A model that moves less than the chains' stream has others, because its data may stay in caches.
     """
-    return None if found is None else found.in_model(counts.total_memory_bytes)
+    if found is None:
+        return None
+    of_weights = excesses_from_memory(counts.counts, measurements, conditions)
+    return replace(found, of_weights=of_weights).in_model(counts.total_memory_bytes)
 
 
 def counted_only(selection: Selection, runs: OperatorRuns) -> Selection:

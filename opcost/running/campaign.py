@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
 from opcost.errors import CannotMeasureError
+from opcost.measuring.conditions import WARM
 from opcost.measuring.flags import Flag, Flags
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import FailureRow, MeasurementRow, quality_flags
-from opcost.operators.cases import Case, of_operators
+from opcost.operators.cases import of_operators
 from opcost.operators.short_forms import short_form, short_inputs
 from opcost.operators.values import NORMAL_DATA
 from opcost.progress import Progress
@@ -152,7 +153,7 @@ class Campaign:
 
     def _measure(self, item: PlanItem, model: str, progress: Progress) -> bool:
         """Measure one item of a model and return whether a row was added."""
-        progress.begin(_name(item.case, model))
+        progress.begin(_name(item, model))
         try:
             row = measured_row(self._bench, item.case, item.setting, self.plan.protocol, self._circumstances)
         except CannotMeasureError as error:
@@ -201,10 +202,11 @@ class Campaign:
         )
 
 
-def _name(case: Case, model: str) -> str:
-    """Return a case's name for people. A whole has that of its config: the tuples of users' models have no names."""
-    operator, data = case.operator, case.input_data
+def _name(item: PlanItem, model: str) -> str:
+    """Return an item's name for people. A whole has that of its config: the tuples of users' models have no names."""
+    operator, data = item.case.operator, item.case.input_data
     if operator.is_model:
         return model
     values = "" if data == NORMAL_DATA else f" ({data})"
-    return " on ".join(filter(None, (short_form(operator), short_inputs(operator)))) + values
+    cache = "" if item.setting.cache == WARM else f", {item.setting.cache} cache"
+    return " on ".join(filter(None, (short_form(operator), short_inputs(operator)))) + values + cache

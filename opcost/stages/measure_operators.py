@@ -8,8 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from opcost.comparing.cache_chain_rows import is_corrected
+from opcost.comparing.weights_from_memory import cases_from_memory
 from opcost.errors import UserError
 from opcost.invocation import command
+from opcost.measuring.conditions import COLD
 from opcost.measuring.protocol import FULL_LOOP_S, MeasurementProtocol, ProtocolFor
 from opcost.measuring.setting import Setting
 from opcost.operators.cases import CAPTURED, cases_of
@@ -24,7 +27,7 @@ from opcost.running.plan import Work
 from opcost.running.planned_bench import AssumedVersions, assumed_versions
 from opcost.running.request import Request, selected
 from opcost.running.shipped_counts import counted_or_shipped, ship_counts
-from opcost.stages.cache_chains import Before, chain_settings, chain_times, measure_missing_chains
+from opcost.stages.cache_chains import Before, ChainTimes, chain_settings, chain_times, measure_missing_chains
 from opcost.storage.configs import ModelConfig, set_done
 
 KNOWN_FROM = 20
@@ -98,26 +101,50 @@ def measure_operators(
         if not request.dry_run:
             ship_counts(request, [config for config, _ in models])
         protocol = protocol_for(bench.is_gpu)
-        campaign = Campaign(bench, protocol, request, request.database.operator_measurements, works)
+        from_memory = _works_from_memory(bench, request, models, works, input_data)
+        table = request.database.operator_measurements
+        campaign = Campaign(bench, protocol, request, table, (*works, *from_memory))
         product = bench.conditions(request.setting).device_product
         reports = []
         is_full = protocol.loop_s >= FULL_LOOP_S and protocol.relative_error is None and bench.is_gpu
+        from_memory_s = 0.0
         for outcome in campaign.outlook() if request.dry_run else campaign.run(progress):
+            if outcome.work.setting.cache != request.setting.cache:
+                from_memory_s += outcome.expected_s if request.dry_run else outcome.taken_s
+                continue
             config, kept = by_name[outcome.work.name]
             is_complete = is_full and not outcome.remaining and _has_values(kept, input_data)
             is_due = is_complete and not request.dry_run
             done = (is_due and _set_done(request, config)) or config.done
             reports.append(_operators_report(outcome, done, bench.device, product))
         if request.dry_run:
-            return _sorted(_with_besides(reports, bench, campaign, request, for_chains))
+            times = chain_times(bench, request.database, for_chains, Before(campaign.expected_s))
+            corrections = None if times is None else replace(times, now_s=times.now_s + from_memory_s)
+            return _sorted(_with_besides(reports, bench, campaign, request.setting, corrections))
         chains_begin_s = time.monotonic()
         before = _before(campaign, reports, protocol)
         for setting in for_chains:
             measure_missing_chains(bench, request.database, progress, setting, before)
-        chains_s = time.monotonic() - chains_begin_s
+        corrections_s = from_memory_s + time.monotonic() - chains_begin_s
     besides_s = time.monotonic() - begin_s - sum(report.taken_s for report in reports)
-    parts_s = campaign.besides_taken_s(besides_s, chains_s)
+    parts_s = campaign.besides_taken_s(besides_s, corrections_s)
     return _sorted([replace(report, besides_s=besides_s, besides_parts_s=parts_s) for report in reports])
+
+
+def _works_from_memory(
+    bench: Bench,
+    request: Request,
+    models: Sequence[tuple[ModelConfig, OperatorCounts]],
+    works: Sequence[Work],
+    input_data: str,
+) -> list[Work]:
+    """Return the products with a matrix to be measured with weights from memory, too, for cache corrections."""
+    if not (bench.is_gpu and is_corrected(bench.conditions(request.setting))):
+        return []
+    return [
+        replace(work, setting=replace(work.setting, cache=COLD), cases=cases_from_memory(kept.counts, input_data))
+        for work, (_, kept) in zip(works, models, strict=True)
+    ]
 
 
 def _sorted(reports: Iterable[OperatorsReport]) -> list[OperatorsReport]:
@@ -128,16 +155,15 @@ def _with_besides(
     reports: Sequence[OperatorsReport],
     bench: Bench,
     campaign: Campaign,
-    request: Request,
-    for_chains: Sequence[Setting],
+    setting: Setting,
+    corrections: ChainTimes | None,
 ) -> list[OperatorsReport]:
     """Return plans with the expected times besides the measurements, and with the versions that they assume."""
     parts_s = campaign.besides_parts_s
-    times = chain_times(bench, request.database, for_chains, Before(campaign.expected_s))
-    if times is not None and (times.now_s or not times.later_s):
-        parts_s["cache_corrections"] = times.now_s
-    later_s = 0.0 if times is None else times.later_s
-    assumed = assumed_versions(bench, request.setting, 0.0 if times is None else times.all_s)
+    if corrections is not None and (corrections.now_s or not corrections.later_s):
+        parts_s["cache_corrections"] = corrections.now_s
+    later_s = 0.0 if corrections is None else corrections.later_s
+    assumed = assumed_versions(bench, setting, 0.0 if corrections is None else corrections.all_s)
     besides_s = sum(parts_s.values())
     plan = partial(replace, besides_s=besides_s, besides_parts_s=parts_s, assumed=assumed, later_s=later_s)
     return [plan(one) for one in reports]

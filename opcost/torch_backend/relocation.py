@@ -37,10 +37,13 @@ NO_WEIGHTS = "no weights: as warm"
 NO_INPUT = "not chained: its output cannot be its input"
 DIVERGES = "not chained: its values become zero or infinite"
 
-FUNCTIONS_WITH_WEIGHTS = frozenset(
-    {F.linear, F.conv1d, F.conv2d, F.conv3d, F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d}
-)
-"""Functions whose second argument is the weights."""
+WEIGHTS_OF_FUNCTIONS: Mapping[object, int] = {
+    **dict.fromkeys(
+        (F.linear, F.conv1d, F.conv2d, F.conv3d, F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d), 1
+    ),
+    torch.addmm: 2,
+}
+"""Functions with weights, and the place of these among their arguments."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +67,13 @@ class Layer:
         """A module's parameters and buffers, or the weights among a function's inputs."""
         if isinstance(self.function, nn.Module):
             return [*self.function.parameters(), *self.function.buffers()]
-        has_weights = self.function in FUNCTIONS_WITH_WEIGHTS
-        return [value for value in self.args[1:2] if has_weights and isinstance(value, torch.Tensor)]
+        return [value for value in self.args[self._weights_at] if isinstance(value, torch.Tensor)]
+
+    @property
+    def _weights_at(self) -> slice:
+        """The place of the weights among a function's arguments, empty without any."""
+        place = WEIGHTS_OF_FUNCTIONS.get(self.function, len(self.args))
+        return slice(place, place + 1)
 
     @property
     def inputs(self) -> list[torch.Tensor]:
@@ -81,8 +89,9 @@ class Layer:
         """Return a layer with the same inputs and a copy of the weights."""
         if isinstance(self.function, nn.Module):
             return replace(self, function=copy.deepcopy(self.function))
-        weights = self.weights
-        return replace(self, args=(self.args[0], weights[0].clone(), *self.args[2:])) if weights else self
+        args = list(self.args)
+        args[self._weights_at] = [tensor.clone() for tensor in self.weights]
+        return replace(self, args=tuple(args))
 
 
 @dataclass(frozen=True)
