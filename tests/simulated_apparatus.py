@@ -15,7 +15,7 @@ from pathlib import Path
 from simulated_machine import SIMULATED_CIRCUMSTANCES, SIMULATED_CONDITIONS, Device, Load, MeterModel, SimulatedMachine
 
 from opcost.comparing.comparison import USUAL_RUNS, OperatorRuns
-from opcost.measuring.conditions import Circumstances, Conditions, is_gpu
+from opcost.measuring.conditions import COLD, Circumstances, Conditions, is_gpu
 from opcost.measuring.known_device import known_beforehand
 from opcost.measuring.ports import Workload
 from opcost.measuring.protocol import MeasurementProtocol
@@ -48,13 +48,15 @@ precision: {precision}
 class SimulatedCampaign:
     """Folders with models, one simulated machine, and a record of what was built on it.
 
-    ``loads`` are those on normal values, ``loads_on`` those on others. ``state_ratios`` are the times of an operator's
+    ``loads`` are those on normal values, ``loads_on`` those on others, ``loads_from_memory`` those of the cache mode
+    cold. ``state_ratios`` are the times of an operator's
     builds over its declared time, in turn. ``before`` is called with each operator before it is built; it may raise.
     """
 
     folder: Path
     loads: Mapping[OperatorTuple, Load]
     loads_on: Mapping[Case, Load] = field(default_factory=dict)
+    loads_from_memory: Mapping[OperatorTuple, Load] = field(default_factory=dict)
     state_ratios: Mapping[OperatorTuple, Sequence[float]] = field(default_factory=dict)
     device: str = "cuda:0"
     conditions: Conditions = SIMULATED_CONDITIONS
@@ -132,6 +134,8 @@ class SimulatedCampaign:
         self.settings.append(setting)
         self.before(case.operator)
         load = self.loads_on.get(case, self.loads[case.operator])
+        if setting.cache == COLD:
+            load = self.loads_from_memory.get(case.operator, load)
         states = self.state_ratios.get(case.operator, (1.0,))
         state_ratio = states[self.built.count(case.operator) % len(states)]
         self.built.append(case.operator)

@@ -11,19 +11,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from opcost.comparing.cache_chain_rows import Excess, is_corrected
-from opcost.estimates import Estimate
 from opcost.measuring.conditions import COLD, Conditions
 from opcost.measuring.flags import Flag
-from opcost.measuring.record import MeasurementRow, is_flagged, ran_as_requested, time_of
+from opcost.measuring.record import MeasurementRow, is_flagged, may_be_throttled, ran_as_requested, time_of
 from opcost.operators.cases import Case, cases_of_count
 from opcost.operators.counts import OperatorCount
 from opcost.operators.tuples import DTYPE, FLOAT32, OperatorTuple, TensorSpec
 from opcost.summing.energy import common_basis
 from opcost.summing.index import Measurements
 
-LEAST_BYTES = 2**19
-"""The smallest matrix that is measured both ways: 512 x 512 in 16 bits, the smallest whose calls were found to take
-longer (``docs/data/weights_in_caches.csv``)."""
+LEAST_BYTES, MOST_BYTES = 2**19, 2**27
+"""The smallest and the largest matrix that are measured both ways. The smallest whose calls were found to take longer
+has 512 x 512 elements of 16 bits (``docs/data/weights_in_caches.csv``). Of more than 134 MB a loop finds next to
+nothing in a cache."""
 
 WEIGHT_PLACES = {"linear": 1, "addmm": 2}
 """Functions that multiply by one matrix, with the place of the matrix among their floating-point inputs."""
@@ -44,8 +44,11 @@ def matrix_bytes(operator: OperatorTuple) -> int | None:
 
 def cases_from_memory(counts: Iterable[OperatorCount], input_data: str) -> tuple[Case, ...]:
     """Return the cases to measure with weights from memory: of each such operator the one with most calls."""
-    wanted = (count for count in counts if count.computes and (matrix_bytes(count.operator) or 0) >= LEAST_BYTES)
-    return tuple(max(cases_of_count(count, input_data), key=lambda found: found[1])[0] for count in wanted)
+    return tuple(
+        max(cases_of_count(count, input_data), key=lambda found: found[1])[0]
+        for count in counts
+        if count.computes and LEAST_BYTES <= (matrix_bytes(count.operator) or 0) <= MOST_BYTES
+    )
 
 
 def excesses_from_memory(
@@ -53,7 +56,7 @@ def excesses_from_memory(
 ) -> Mapping[OperatorTuple, Excess]:
     """Return how much longer a call of each operator takes with weights from memory than in the cache.
 
-    Operators that were not measured both ways on one board and the same input data are left out.
+    Operators that were not measured both ways on one board, on the same input data and at full clocks are left out.
 
     Args:
         counts: of a model.
@@ -64,30 +67,28 @@ def excesses_from_memory(
         return {}
     found = {}
     for count in counts:
-        if matrix_bytes(count.operator) is None:
-            continue
         for cold in measurements.under(count.operator, replace(conditions, cache=COLD)):
-            excess = _excess(cold, measurements.under(count.operator, conditions))
-            if excess is not None:
-                found[count.operator] = excess
+            of_board = measurements.preferring(cold.circumstances.device_uuid)
+            warm = next((row for row in of_board.under(count.operator, conditions) if _is_pair(row, cold)), None)
+            if warm is not None and _is_full_speed(warm) and _is_full_speed(cold):
+                found[count.operator] = _difference(warm, cold)
     return found
 
 
-def _excess(cold: MeasurementRow, warm_rows: Iterable[MeasurementRow]) -> Excess | None:
-    """Return the difference from the row that differs in nothing else, None without one."""
-    for warm in warm_rows:
-        is_same = warm.input_data == cold.input_data
-        is_same_board = warm.circumstances.device_uuid == cold.circumstances.device_uuid
-        if is_same and is_same_board and _is_from_memory(cold):
-            basis = common_basis([warm, cold])
-            return Excess(time_of(cold).less(time_of(warm)), _less(basis.energy_of(cold), basis.energy_of(warm)))
-    return None
+def _is_pair(warm: MeasurementRow, cold: MeasurementRow) -> bool:
+    """Return whether two rows are of one board and the same input data."""
+    return (warm.input_data, warm.circumstances.device_uuid) == (cold.input_data, cold.circumstances.device_uuid)
 
 
-def _is_from_memory(row: MeasurementRow) -> bool:
-    """Return whether the weights came from memory, and no flag casts doubt on the measurement."""
-    return ran_as_requested(row) and not is_flagged(row.measurement) and Flag.RAN_WARM not in row.measurement.flags
+def _difference(warm: MeasurementRow, cold: MeasurementRow) -> Excess:
+    basis = common_basis([warm, cold])
+    warm_j, cold_j = basis.energy_of(warm), basis.energy_of(cold)
+    energy_j = None if warm_j is None or cold_j is None else cold_j.less(warm_j)
+    return Excess(time_of(cold).less(time_of(warm)), energy_j)
 
 
-def _less(one: Estimate | None, other: Estimate | None) -> Estimate | None:
-    return None if one is None or other is None else one.less(other)
+def _is_full_speed(row: MeasurementRow) -> bool:
+    """Return whether a row ran as requested, at full clocks, and without a flag that casts doubt on it."""
+    measured = row.measurement
+    is_refused = is_flagged(measured) or may_be_throttled(measured) or Flag.RAN_WARM in measured.flags
+    return ran_as_requested(row) and not is_refused

@@ -234,6 +234,7 @@ def added(*shapes: tuple[int, ...], name: str = "torch.add") -> OperatorCount:
         (counted("torch.nn.Linear", 10, flop=5), MATRIX),
         (counted("torch.nn.MultiheadAttention", 10, flop=5), MATRIX),
         (counted("torch.matmul", 10, flop=5), MATRIX),
+        (counted("torch.nn.functional.scaled_dot_product_attention", 10, flop=5), ELEMENTWISE),
         (convolution(in_channels=64, out_channels=8, kernel_size=1), MATRIX),
         (convolution(in_channels=64, out_channels=8, kernel_size=(1, 1)), MATRIX),
         (convolution(in_channels=64, out_channels=8, kernel_size=1, groups=2), FILTER),
@@ -600,6 +601,19 @@ def test_calls_that_rest_on_the_same_chains_share_their_errors() -> None:
     # Six calls rest on two points by halves, three of another kind on one.
     assert excess.time_s.standard_error == pytest.approx(0.1 * math.sqrt(3**2 + 3**2 + 3**2))
     assert excess.energy_j.value == pytest.approx(6 * 20.0 + 3 * 10.0)  # type: ignore[union-attr]
+
+
+def test_a_product_that_was_measured_with_weights_from_memory_needs_no_kind() -> None:
+    count = replace(linear(1024, 1024, "float32"), occurrences=3)
+    of_weights = replace(CORRECTIONS, of_weights={count.operator: excess_of(7.0, 70.0)})
+    excess = of_weights.of([count, counted("torch.add", 100, 2)])
+    # Both have the code of the smallest elementwise operator; its point is shared.
+    assert excess.time_s.value == pytest.approx(3 * (7.0 + 1.0) + 2 * 1.0)
+    assert excess.time_s.standard_error == pytest.approx(0.1 * math.sqrt(3**2 + 5**2))
+    assert excess.energy_j.value == pytest.approx(3 * (70.0 + 10.0) + 2 * 10.0)  # type: ignore[union-attr]
+    in_16_bits = replace(CORRECTIONS, dtype="bfloat16")
+    assert in_16_bits.missing_kinds([count]) == (LINEAR, WIDE_LINEAR)
+    assert replace(in_16_bits, of_weights=of_weights.of_weights).missing_kinds([count]) == ()
 
 
 def test_what_computes_nothing_takes_no_longer() -> None:
@@ -995,10 +1009,11 @@ def test_a_sum_of_calls_without_chains_of_their_kind_says_so(tmp_path: Path, one
 
 
 def measured_with_whole(
-    folder: Path, precision: str = "torch-default", operator: OperatorTuple = RELU
+    folder: Path, precision: str = "torch-default", operator: OperatorTuple = RELU, from_memory: Load = ALONE
 ) -> tuple[SimulatedCampaign, ModelConfig]:
     """Return a campaign with the rows of a model that moves more than the stream, without those of chains."""
     campaign = campaign_in(folder)
+    campaign.loads_from_memory = {operator: from_memory}
     campaign.loads = {**campaign.loads, operator: ALONE}
     config = campaign.add_model("a", {operator: 3}, precision=precision)
     counts = COUNTS.read(config)
@@ -1009,6 +1024,70 @@ def measured_with_whole(
     measure_full_models(campaign.request(), lambda _: protocol, campaign.open_apparatus, RecordedProgress())
     campaign.database.calls_in_chains.path.unlink()
     return campaign, config
+
+
+# Weights from memory
+
+MEGABYTE = linear(512, 512, "float32").operator
+FROM_MEMORY = Load(time_s=6e-6, power_w=500.0)
+
+
+@pytest.mark.parametrize(
+    ("device", "setting", "is_measured"),
+    [
+        ("cuda:0", USUAL, True),
+        ("cuda:0", Setting(execution="eager"), False),
+        ("cuda:0", Setting(cache="chained"), False),
+        ("cpu", USUAL, False),
+    ],
+)
+def test_products_with_a_matrix_are_measured_with_weights_from_memory_after_all_others(
+    tmp_path: Path, one_size: None, device: str, setting: Setting, is_measured: bool
+) -> None:
+    campaign = campaign_in(tmp_path)
+    campaign.device = device
+    campaign.loads = {**campaign.loads, MEGABYTE: ALONE, linear(8, 8).operator: ALONE}
+    campaign.add_model("a", {MEGABYTE: 2, linear(8, 8).operator: 1})
+    campaign.add_model("b", {MEGABYTE: 1, RELU: 1})
+    request = replace(campaign.request(), setting=setting)
+    reports = measure_operators(
+        request, lambda _: MeasurementProtocol(0.5, 1.0), campaign.open_apparatus, RecordedProgress()
+    )
+    assert [(report.wanted, report.measured) for report in reports] == [(2, 2), (2, 1)]
+    built = [MEGABYTE, linear(8, 8).operator, RELU, *([MEGABYTE] if is_measured else [])]
+    assert campaign.built[: len(built)] == built
+    caches = [one.cache for one in campaign.settings[: len(built)]]
+    assert caches == [*(3 * [setting.cache]), *(["cold"] if is_measured else [])]
+    assert campaign.built.count(MEGABYTE) == 1 + is_measured
+
+
+def test_their_time_is_that_of_cache_corrections(tmp_path: Path, one_size: None) -> None:
+    campaign = campaign_in(tmp_path)
+    campaign.loads = {**campaign.loads, MEGABYTE: ALONE}
+    campaign.add_model("a", {RELU: 1})
+    (chains,) = measure_model(campaign, dry_run=True)
+    campaign.add_model("b", {RELU: 1, MEGABYTE: 1})
+    both = measure_model(campaign, dry_run=True)
+    one_s = both[1].besides_parts_s["cache_corrections"] - chains.besides_parts_s["cache_corrections"]
+    assert one_s == pytest.approx(both[1].expected_s, rel=0.2)
+    measured = measure_model(campaign)
+    assert all(report.besides_parts_s["cache_corrections"] > 0 for report in measured)
+    after = measure_model(campaign, dry_run=True)
+    assert [(one.expected_s, one.besides_parts_s.get("cache_corrections", 0.0)) for one in after] == 2 * [(0.0, 0.0)]
+
+
+def test_a_product_is_corrected_by_its_own_difference_and_for_its_code(tmp_path: Path, one_size: None) -> None:
+    campaign, config = measured_with_whole(tmp_path, operator=MEGABYTE, from_memory=FROM_MEMORY)
+    campaign.database.calls_in_chains.append_missing(of_all_sizes(2e-7, 1e-5))
+    ((row,),) = (report.comparisons for report in compare_models(campaign.request()))
+    longer_s, more_j = FROM_MEMORY.time_s - ALONE.time_s, FROM_MEMORY.energy_j - ALONE.energy_j
+    assert row.correction_time_s == pytest.approx(3 * (longer_s + 2e-7), rel=0.02)
+    assert row.correction_energy_j == pytest.approx(3 * (more_j + 1e-5), rel=0.05)
+    # A smaller model may keep its weights in caches.
+    write_both(config, replace(COUNTS.read(config), total_memory_bytes=STREAM_BYTES // 2))
+    campaign.database.calls_in_chains.append_missing(behind_shorter_streams(1e-7, 1e-7, 1e-7))
+    ((row,),) = (report.comparisons for report in compare_models(campaign.request()))
+    assert row.correction_time_s == pytest.approx(3 * 1.5e-7, rel=0.5)
 
 
 @pytest.mark.parametrize("precision", ["tf32", "bf16", "fp16", "amp-bf16"])

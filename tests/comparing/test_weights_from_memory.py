@@ -1,0 +1,160 @@
+"""Products with a matrix: which are measured with weights from memory, and when both rows are a pair."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from simulated_machine import SIMULATED_CONDITIONS, Load, simulated_row
+
+from opcost.comparing.cache_chain_rows import Excess
+from opcost.comparing.weights_from_memory import (
+    LEAST_BYTES,
+    MOST_BYTES,
+    cases_from_memory,
+    excesses_from_memory,
+    matrix_bytes,
+)
+from opcost.measuring.conditions import COLD, WARM
+from opcost.measuring.flags import Flag
+from opcost.measuring.record import MeasurementRow
+from opcost.operators.cases import CAPTURED
+from opcost.operators.counts import OperatorCount
+from opcost.operators.tuples import OperatorTuple, TensorSpec
+from opcost.operators.values import InputStatistics
+from opcost.summing.index import Measurements
+
+GRAPHS = replace(SIMULATED_CONDITIONS, execution="graph")
+TOKENS = TensorSpec((64, 512), "float32", identity=0)
+
+
+def linear(inputs: int, outputs: int, *dtype: tuple[str, str], flop: int = 5) -> OperatorCount:
+    parameters = (("in_features", inputs), ("out_features", outputs), *dtype)
+    return OperatorCount(OperatorTuple("torch.nn.Linear", parameters, (TOKENS,)), 4, flop, 10)
+
+
+def function(name: str, *shapes: tuple[int, ...]) -> OperatorTuple:
+    tensors = tuple(TensorSpec(shape, "bfloat16", identity=place) for place, shape in enumerate(shapes))
+    return OperatorTuple(name, (), tensors, mode=None)
+
+
+@pytest.mark.parametrize(
+    ("operator", "expected"),
+    [
+        (linear(512, 100).operator, 4 * 51_200),
+        (linear(512, 100, ("dtype", "bfloat16")).operator, 2 * 51_200),
+        (function("torch.nn.functional.linear", (8, 9), (7, 9), (7,)), 2 * 63),
+        (function("torch.addmm", (7,), (8, 9), (9, 7)), 2 * 63),
+        (function("torch.bmm", (2, 8, 9), (2, 9, 7)), None),
+        (function("torch.nn.functional.linear", (8, 9)), None),
+        (OperatorTuple("torch.nn.Conv2d", (("in_channels", 3), ("out_channels", 8)), (TOKENS,)), None),
+    ],
+)
+def test_a_product_with_one_matrix_has_the_bytes_of_it(operator: OperatorTuple, expected: int | None) -> None:
+    assert matrix_bytes(operator) == expected
+
+
+@pytest.mark.parametrize(
+    ("count", "is_measured"),
+    [
+        (linear(512, LEAST_BYTES // 2048), True),
+        (linear(512, LEAST_BYTES // 2048 - 1), False),
+        (linear(512, MOST_BYTES // 2048), True),
+        (linear(512, MOST_BYTES // 2048 + 1), False),
+        (OperatorCount(function("torch.bmm", (2, 512, 512), (2, 512, 512)), 1, 5, 10), False),
+    ],
+)
+def test_matrices_of_the_size_of_caches_are_measured_from_memory(count: OperatorCount, is_measured: bool) -> None:
+    assert [case.operator for case in cases_from_memory([count], CAPTURED)] == is_measured * [count.operator]
+
+
+def test_the_most_frequent_input_data_of_an_operator_are_measured() -> None:
+    few, many = InputStatistics(0.0, 0.0, 1.0), InputStatistics(0.5, 0.0, 1.0)
+    count = replace(linear(512, 512), statistics={(few,): 1, (many,): 3})
+    (case,) = cases_from_memory([count], CAPTURED)
+    assert count.captured_data[case.input_data] == 3
+
+
+COUNT = linear(512, 512)
+
+
+def row(cache: str, time_s: float, energy_j: float | None = None) -> MeasurementRow:
+    found = simulated_row(COUNT.operator, Load(time_s=1e-5, power_w=300.0), conditions=replace(GRAPHS, cache=cache))
+    measured = replace(
+        found.measurement,
+        time_s=time_s,
+        time_standard_error_s=0.3,
+        energy_j=energy_j,
+        energy_standard_error_j=None if energy_j is None else 4.0,
+        energy_at_reference_j=None,
+        executed_as="graph",
+        flags=(),
+    )
+    return replace(found, measurement=measured)
+
+
+WARM_ROW, COLD_ROW = row(WARM, 2.0, 20.0), row(COLD, 5.0, 70.0)
+
+
+def found_of(*rows: MeasurementRow, board: str | None = None, **conditions: str) -> Excess | None:
+    measurements = Measurements(rows).preferring(board)
+    return excesses_from_memory([COUNT], measurements, replace(GRAPHS, **conditions)).get(COUNT.operator)  # type: ignore[arg-type]
+
+
+def test_the_difference_of_both_rows_has_the_errors_of_both() -> None:
+    found = found_of(WARM_ROW, COLD_ROW)
+    assert found is not None
+    assert found.energy_j is not None
+    assert (found.time_s.value, found.time_s.standard_error) == (3.0, pytest.approx(0.3 * 2**0.5))
+    assert (found.energy_j.value, found.energy_j.standard_error) == (50.0, pytest.approx(4.0 * 2**0.5))
+
+
+def test_without_an_energy_the_time_is_known() -> None:
+    found = found_of(WARM_ROW, row(COLD, 5.0))
+    assert found is not None
+    assert (found.time_s.value, found.energy_j) == (3.0, None)
+
+
+def flagged(flag: Flag) -> Callable[[MeasurementRow], MeasurementRow]:
+    return lambda row: replace(row, measurement=replace(row.measurement, flags=(flag,)))
+
+
+def on_board(board: str) -> Callable[[MeasurementRow], MeasurementRow]:
+    return lambda row: replace(row, circumstances=replace(row.circumstances, device_uuid=board))
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        flagged(Flag.RAN_WARM),
+        flagged(Flag.POWER_CAPPED),
+        flagged(Flag.UNEVEN),
+        on_board("another"),
+        lambda row: replace(row, input_data="zeros"),
+        lambda row: replace(row, measurement=replace(row.measurement, executed_as="eager")),
+    ],
+)
+def test_rows_that_differ_in_more_than_the_cache_are_no_pair(
+    changed: Callable[[MeasurementRow], MeasurementRow],
+) -> None:
+    assert found_of(WARM_ROW, changed(COLD_ROW)) is None
+    assert found_of(changed(WARM_ROW), COLD_ROW) is None
+
+
+@pytest.mark.parametrize("conditions", [{"cache": COLD}, {"execution": "eager"}])
+def test_only_graphs_of_warm_operators_have_a_difference(conditions: dict[str, str]) -> None:
+    assert found_of(WARM_ROW, COLD_ROW, **conditions) is None
+
+
+def test_one_row_is_no_pair() -> None:
+    assert found_of(WARM_ROW) is None
+    assert found_of(COLD_ROW) is None
+
+
+def test_a_pair_may_be_of_another_board_than_the_sum() -> None:
+    other = on_board("another")
+    slower = replace(WARM_ROW, measurement=replace(WARM_ROW.measurement, time_s=2.5))
+    found = found_of(WARM_ROW, other(slower), other(COLD_ROW), board=WARM_ROW.circumstances.device_uuid)
+    assert found is not None
+    assert found.time_s.value == 2.5
