@@ -3,6 +3,7 @@
 In the chain the weights come from memory and the first input was just written, as in a model. Alone, a loop finds all
 of them in the cache. No model is run, nothing is measured but time.
 Example: PYTHONPATH=. python benchmarks/operators_in_chains.py docs/data/other_sources/h100 --output FILE
+         PYTHONPATH=. python benchmarks/operators_in_chains.py --evaluate docs/data/operators_in_chains.csv
 """
 
 from __future__ import annotations
@@ -11,12 +12,15 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
 import torch
 from operators_in_turn import case_of
-from weights_in_caches import STREAM_ELEMENTS, Body
+from tables import markdown
+from weights_in_caches import STREAM_ELEMENTS
+from weights_in_caches import graph_s as of_graph_s
 
 from opcost.command.options import Parser
 from opcost.errors import CannotMeasureError
@@ -37,7 +41,7 @@ WEIGHTS_BYTES = 2**27
 FEWEST, MOST = 6, 24
 """Calls in a chain."""
 
-REPLAYED_S, REPEATS = 0.008, 3
+LOOP_S, REPEATS = 0.008, 3
 
 
 @dataclass(frozen=True)
@@ -56,34 +60,13 @@ class Row:
     in_chain_s: float
 
 
-def graph_s(body: Body) -> float:
-    """Return the median time in s of a CUDA graph of some calls."""
-    with torch.cuda.stream(torch.cuda.Stream()):
-        body()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        body()
-    replays = max(3, round(REPLAYED_S / _replayed_s(graph, 3)))
-    return sorted(_replayed_s(graph, replays) for _ in range(REPEATS))[REPEATS // 2]
-
-
-def _replayed_s(graph: torch.cuda.CUDAGraph, replays: int) -> float:
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    begin.record()
-    for _ in range(replays):
-        graph.replay()
-    end.record()
-    end.synchronize()
-    return 1e-3 * begin.elapsed_time(end) / replays
-
-
 def times_of(case: Case, stream: torch.Tensor) -> tuple[int, float, float | None, float]:
     """Return the number of copies, and the times alone, in turn with other weights (None without any), in a chain."""
     layer = Layer(*operator_call(case.operator, "cuda", case.input_data))
     weights_bytes = sum(tensor.nbytes for tensor in layer.weights)
     copies = min(max(WEIGHTS_BYTES // weights_bytes + 1, FEWEST), MOST) if weights_bytes else MOST
     layers = [layer, *(layer.copied() for _ in range(copies - 1))] if weights_bytes else copies * [layer]
+    graph_s = partial(of_graph_s, loop_s=LOOP_S, repeats=REPEATS)
     alone_s = graph_s(lambda: [layer.call() for _ in range(copies)]) / copies
     in_turn_s = graph_s(lambda: [one.call() for one in layers]) / copies if weights_bytes else None
     written = [tensor for tensor in layer.inputs if tensor.is_floating_point()][:1]
@@ -116,12 +99,41 @@ def measured(cases: Sequence[Case], limit_s: float) -> Iterator[Row]:
         yield Row(case.key, case.operator.operator, case.operator.inputs_text, *times)
 
 
+def is_usual(row: MeasurementRow) -> bool:
+    """Return whether a row is of an operator that computes, in a warm CUDA graph."""
+    conditions, flags = row.conditions, row.measurement.flags
+    return (conditions.execution, conditions.cache) == (GRAPH, WARM) and Flag.NO_KERNEL not in flags
+
+
+def report(rows: pd.DataFrame) -> str:
+    """Return how much longer a call takes in turn with other weights and in a chain, the longest first; times in us."""
+    longer = rows.assign(
+        turn=1e6 * (rows["in_turn_s"] - rows["alone_s"]), chain=1e6 * (rows["in_chain_s"] - rows["alone_s"])
+    )
+    lines = [
+        (
+            row.operator,
+            row.inputs,
+            f"{1e6 * row.alone_s:.1f}",
+            "" if pd.isna(row.turn) else f"{row.turn:+.1f}",
+            f"{row.chain:+.1f}",
+        )
+        for row in longer.sort_values("chain", ascending=False).itertuples()
+    ]
+    return markdown(("operator", "inputs", "alone", "in turn", "in a chain"), lines)
+
+
 def main() -> int:
     parser = Parser(description=__doc__)
-    parser.add_argument("database", type=Path, help="the folder of the operators' rows")
-    parser.add_argument("--output", type=Path, required=True, help="the file of the rows")
+    parser.add_argument("database", type=Path, nargs="?", help="the folder of the operators' rows")
+    action = parser.add_mutually_exclusive_group(required=True)
+    action.add_argument("--output", type=Path, help="measure; the file of the rows")
+    action.add_argument("--evaluate", type=Path, help="print the rows of a file")
     parser.add_argument("--limit-seconds", type=float, default=300.0, help="begin no operator after this time")
     arguments = parser.parse_args()
+    if arguments.evaluate:
+        print(report(pd.read_csv(arguments.evaluate)))
+        return 0
     measurements = Database(arguments.database).operator_measurements.rows()
     times_s = {case_of(row): row.measurement.time_s for row in measurements if is_usual(row)}
     cases = sorted((case for case, time_s in times_s.items() if time_s < LONGEST_S), key=times_s.__getitem__)
@@ -130,12 +142,6 @@ def main() -> int:
         rows.append(asdict(row))
         pd.DataFrame(rows).to_csv(arguments.output, index=False)
     return 0
-
-
-def is_usual(row: MeasurementRow) -> bool:
-    """Return whether a row is of an operator that computes, in a warm CUDA graph."""
-    conditions, flags = row.conditions, row.measurement.flags
-    return (conditions.execution, conditions.cache) == (GRAPH, WARM) and Flag.NO_KERNEL not in flags
 
 
 if __name__ == "__main__":

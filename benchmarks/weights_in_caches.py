@@ -67,17 +67,17 @@ class Row:
     in_turn_s: float | None = None
 
 
-def graph_s(body: Body) -> float:
-    """Return the median time in s of a CUDA graph of some calls."""
+def graph_s(body: Body, loop_s: float = LOOP_S, repeats: int = REPEATS) -> float:
+    """Return the median time in s of a CUDA graph of some calls, from loops of some length."""
     with torch.cuda.stream(torch.cuda.Stream()):
         body()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         body()
-    replays = max(3, round(LOOP_S / _replayed_s(graph, 3)))
+    replays = max(3, round(loop_s / _replayed_s(graph, 3)))
     _replayed_s(graph, replays)
-    return sorted(_replayed_s(graph, replays) for _ in range(REPEATS))[REPEATS // 2]
+    return sorted(_replayed_s(graph, replays) for _ in range(repeats))[repeats // 2]
 
 
 def _replayed_s(graph: torch.cuda.CUDAGraph, replays: int) -> float:

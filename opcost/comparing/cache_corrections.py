@@ -188,7 +188,7 @@ class Corrections:
         streams = (*self.shorter, (STREAM_BYTES, self.curves))
         shares = shares_between([stream_bytes for stream_bytes, _ in streams], moved_bytes)
         curves = {kind: _blended([(streams[i][1][kind], share) for i, share in shares.items()]) for kind in self.curves}
-        # What a shorter stream leaves of weights in caches is unknown.
+        # It is unknown how much of the weights a shorter stream leaves in caches.
         return replace(self, curves=curves, shorter=(), of_weights={})
 
     def of(self, counts: Iterable[OperatorCount]) -> Excess:
