@@ -24,7 +24,8 @@ class OperatorCount:
     each computing operation once. ``outputs`` describes the value returned by the first call. ``statistics`` holds,
     for each call, the statistics of its distinct floating-point inputs; it is empty if the model ran on shapes only.
     ``flop`` is None if it is unknown, because operations without a formula ran in a call; ``without_formula`` are the
-    qualified names of these.
+    qualified names of these. ``operations`` are the names of the ATen operations of the first call, each with its
+    number, ordered; it is empty in counts of version 0.2.
     """
 
     operator: OperatorTuple
@@ -34,6 +35,7 @@ class OperatorCount:
     outputs: PlainValue = None
     statistics: tuple[tuple[InputStatistics, ...], ...] = ()
     without_formula: tuple[str, ...] = ()
+    operations: tuple[tuple[str, int], ...] = ()
 
     def __getstate__(self) -> dict[str, object]:
         """Return the contents of a pickle: the fields alone, without cached values."""

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
+from opcost.operators.model_inputs import INTEGERS as RANGE
+from opcost.operators.model_inputs import POSITIVE_DEFINITE, UNIFORM
 from opcost.operators.tuples import ELLIPSIS, Constant, OperatorTuple, PlainValue, TensorSpec, tensor_specs
 
 INDEX_FUNCTIONS = frozenset({"__getitem__", "__setitem__"})
 """Functions whose second argument is an index. In an index, a tuple and a list have different meanings."""
+
+INTEGERS = ("int64", "int32", "int16", "int8", "uint8")
 
 GROUPED_PRODUCT = "_grouped_mm"
 """The product of matrices in groups, whose third argument has the index at which each group ends."""
@@ -94,6 +99,15 @@ def group_ends(operator: OperatorTuple) -> Iterator[tuple[int, int]]:
     yield from ((spec.identity, last) for spec in tensor_specs(ends))
 
 
+def group_starts(operator: OperatorTuple) -> Iterator[tuple[int, int]]:
+    """Yield the identity of each tensor with the starts of groups, and the end of all (``embedding_bag``)."""
+    if operator.short_name != "embedding_bag":
+        return
+    offsets = [*operator.inputs[2:3], *(value for name, value in operator.keyword_inputs if name == "offsets")]
+    (ids,) = tensor_specs(operator.inputs[:1])
+    yield from ((spec.identity, ids.elements) for spec in tensor_specs(offsets))
+
+
 def integer_bounds(operator: OperatorTuple) -> Iterator[tuple[int, int]]:
     """Yield the identity of each integer tensor of indices or token ids, with the bound that its values are below."""
     rows = dict(operator.parameters).get("num_embeddings")
@@ -103,6 +117,94 @@ def integer_bounds(operator: OperatorTuple) -> Iterator[tuple[int, int]]:
     elif operator.short_name in INDEX_FUNCTIONS:
         index = operator.inputs[1]
         yield from _index_bounds(specs[0].shape, _tuple(index))
+    elif operator.short_name in INDEXING:
+        yield from _bounds_by_role(operator, INDEXING[operator.short_name])
+
+
+@dataclass(frozen=True)
+class Indexing:
+    """A function whose integer tensor ``index`` names places in the tensor ``table``.
+
+    The places are along the dimension ``dimension``: the name of the argument, or its number. Among all elements, if it
+    is None. ``arguments`` are the names of the function's arguments in order.
+    """
+
+    arguments: tuple[str, ...]
+    dimension: str | int | None = "dim"
+    table: str = "input"
+    index: str = "index"
+
+
+def _indexing(arguments: str, dimension: str | int | None = "dim", **names: str) -> Indexing:
+    return Indexing(tuple(arguments.split()), dimension, **names)
+
+
+_IN_ALL = _indexing("input index source accumulate", None)
+_LABELS = _indexing("input target", 1, index="target")
+
+INDEXING = {
+    **dict.fromkeys(("index_select", "gather"), _indexing("input dim index")),
+    **dict.fromkeys(
+        "index_add index_add_ index_copy index_copy_ index_reduce index_reduce_ index_fill index_fill_ scatter "
+        "scatter_ scatter_add scatter_add_ scatter_reduce scatter_reduce_".split(),
+        _indexing("input dim index src"),
+    ),
+    "take_along_dim": _indexing("input indices dim", index="indices"),
+    **dict.fromkeys(("take", "put", "put_"), _IN_ALL),
+    **dict.fromkeys(("embedding", "embedding_bag"), _indexing("index input", 0)),
+    **dict.fromkeys(("cross_entropy", "nll_loss", "multi_margin_loss", "multilabel_margin_loss"), _LABELS),
+}
+"""Functions that index a tensor, by their short names."""
+
+LAST_IF_FLAT = frozenset({"cross_entropy", "nll_loss", "multi_margin_loss", "multilabel_margin_loss"})
+"""Functions on labels of classes, which are the only dimension of a single sample."""
+
+
+def _bounds_by_role(operator: OperatorTuple, role: Indexing) -> Iterator[tuple[int, int]]:
+    given = {**dict(zip(role.arguments, operator.inputs, strict=False)), **dict(operator.keyword_inputs)}
+    if operator.is_function and "self" in given:
+        given.setdefault("input", given["self"])
+    table, index = given.get(role.table), given.get(role.index)
+    if not isinstance(table, TensorSpec) or not isinstance(index, TensorSpec) or index.dtype not in INTEGERS:
+        return
+    place = given.get(role.dimension) if isinstance(role.dimension, str) else role.dimension
+    if place is None:
+        yield index.identity, table.elements
+    elif isinstance(place, int):
+        # A scalar is indexed as a vector of one element.
+        shape = table.shape or (1,)
+        place = min(place, len(shape) - 1) if operator.short_name in LAST_IF_FLAT else place
+        yield index.identity, shape[place]
+
+
+UNIT_INTERVAL: PlainValue = (UNIFORM, 0.0, 1.0)
+
+DESCRIBED: Mapping[str, Mapping[str | int, PlainValue]] = {
+    "bernoulli": {0: UNIT_INTERVAL},
+    "multinomial": {0: UNIT_INTERVAL},
+    "binary_cross_entropy": {0: UNIT_INTERVAL, 1: UNIT_INTERVAL},
+    "gaussian_nll_loss": {2: UNIT_INTERVAL, "var": UNIT_INTERVAL},
+    "normal": {1: UNIT_INTERVAL, "std": UNIT_INTERVAL},
+    "cholesky": {0: POSITIVE_DEFINITE},
+}
+"""Values that some functions need, by the place or the name of their argument: probabilities, variances, and matrices
+that have a Cholesky factor."""
+
+PIVOTED = {"torch.lu_unpack": 1, "torch.lu_solve": 2, "torch.linalg.lu_solve": 1, "torch.linalg.ldl_solve": 1}
+"""Functions of factorised matrices, with the place of the rows that were swapped, which are numbered from 1. The
+matrices come before."""
+
+
+def described_values(operator: OperatorTuple) -> Iterator[tuple[int, PlainValue]]:
+    """Yield the identity and the values of each tensor that a function restricts (as in ``model_inputs``)."""
+    given: dict[str | int, PlainValue] = {**dict(enumerate(operator.inputs)), **dict(operator.keyword_inputs)}
+    for argument, values in DESCRIBED.get(operator.short_name, {}).items():
+        yield from ((spec.identity, values) for spec in tensor_specs([given.get(argument)]))
+    if operator.operator in PIVOTED:
+        pivots = given.get(PIVOTED[operator.operator])
+        matrix = given.get(PIVOTED[operator.operator] - 1)
+        if isinstance(matrix, TensorSpec) and isinstance(pivots, TensorSpec):
+            yield pivots.identity, (RANGE, 1, matrix.shape[-2] + 1)
 
 
 def _tuple(value: PlainValue) -> tuple[PlainValue, ...]:

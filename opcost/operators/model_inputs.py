@@ -12,6 +12,9 @@ NAMED_VALUES = (NORMAL, ZEROS, ONES, CAUSAL)
 """Values of a tensor by name. ``causal`` is a mask of attention: 1 on and below the diagonal of the last two
 dimensions, 0 above; in floating point 0 and minus infinity, to be added to the scores."""
 
+POSITIVE_DEFINITE = "positive definite"
+"""Values that only operators need: matrices that have a Cholesky factor."""
+
 INTEGERS, UNIFORM = "integers", "uniform"
 """The first item of values in a range, before its ends: uniformly distributed from the first to below the second."""
 

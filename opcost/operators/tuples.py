@@ -45,6 +45,9 @@ MEMORY_FORMAT = "memory_format"
 """Parameters that say how weights are stored, if not contiguous in float32. A whole model stores its weights like its
 first floating-point input, and has a parameter only where they differ (``stored_as``)."""
 
+REQUIRES_GRAD = "requires_grad"
+"""The parameter of a product with the place of a matrix that requires gradients, where that changes what runs."""
+
 ARGUMENTS = "arguments"
 """The parameter of a whole model with the keyword arguments of the function or class that builds it."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,7 +15,7 @@ from opcost.progress import Progress
 from opcost.running.devices import choose_device
 from opcost.running.request import COUNTS, Request, counted
 from opcost.storage.configs import ModelConfig
-from opcost.torch_backend.flops import CostCounter, OperationCost, total
+from opcost.torch_backend.flops import CostCounter, OperationCost, operations_of, total
 from opcost.torch_backend.meta_device import like_a_device
 from opcost.torch_backend.passes import INFERENCE, Context
 from opcost.torch_backend.switches import autocast
@@ -32,8 +33,8 @@ may give other sizes than in the model, or fail."""
 class RebuildReport:
     """The operator tuples of one model that no earlier model has.
 
-    ``rebuilt`` is the number of tuples with outputs and FLOPs as counted. The others differ: ``value_dependent`` ones
-    may, ``failures`` must not.
+    ``rebuilt`` is the number of tuples with outputs, ATen operations, FLOPs and bytes as counted. The others differ:
+    ``value_dependent`` ones may, ``failures`` must not.
     """
 
     name: str
@@ -80,8 +81,16 @@ def difference(count: OperatorCount, device: str, context: Context = nullcontext
         return one_line(error)
     if _form(outputs) != _form(count.outputs):
         return f"outputs {outputs}, not {count.outputs}"
-    flop = total(costs).flop
-    return None if flop == count.flop else f"{_shown(flop)} FLOPs, not {_shown(count.flop)}"
+    cost, operations = total(costs), operations_of(costs)
+    if count.operations and operations != count.operations:
+        return f"operations {_names(operations)}, not {_names(count.operations)}"
+    if cost.flop != count.flop:
+        return f"{_shown(cost.flop)} FLOPs, not {_shown(count.flop)}"
+    return None if cost.memory_bytes == count.memory_bytes else f"{cost.memory_bytes} bytes, not {count.memory_bytes}"
+
+
+def _names(operations: Iterable[tuple[str, int]]) -> str:
+    return ", ".join(name if number == 1 else f"{number} {name}" for name, number in operations) or "none"
 
 
 def _form(outputs: PlainValue) -> PlainValue:

@@ -148,6 +148,13 @@ def _named(value: object, budget: _Budget, depth: int) -> None:
     _plain(value[1], budget, depth + 1)
 
 
+def _operation(value: object, budget: _Budget, depth: int) -> None:
+    if type(value) is not tuple or len(value) != 2:
+        raise _other(value, "operation with a number")
+    _NAME(value[0], budget, depth + 1)
+    _COUNT(value[1], budget, depth + 1)
+
+
 def _plain(value: object, budget: _Budget, depth: int) -> None:
     cls = type(value)
     if cls is tuple:
@@ -185,6 +192,7 @@ FIELDS: Mapping[type[Any], Mapping[str, _Kind]] = {
         "outputs": _plain,
         "statistics": _tuple_of(_tuple_of(_record(InputStatistics))),
         "without_formula": _tuple_of(_NAME),
+        "operations": _tuple_of(_operation),
     },
     OperationWithoutFormula: {"operation": _NAME, "calls": _COUNT, "memory_bytes": _COUNT},
     OperatorCounts: {

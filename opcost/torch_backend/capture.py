@@ -21,6 +21,7 @@ from opcost.torch_backend.flops import (
     CostCounter,
     OperationCost,
     least_flop,
+    operations_of,
     operations_without_formula,
     total,
     unfused,
@@ -141,6 +142,7 @@ class _Call:
     operator: OperatorTuple
     statistics: tuple[InputStatistics, ...] = ()
     cost: OperationCost = NO_COST
+    operations: tuple[tuple[str, int], ...] = ()
 
 
 class _Recorder(TorchFunctionMode):
@@ -232,6 +234,7 @@ class _Recorder(TorchFunctionMode):
                 outputs=self._outputs.get(operator),
                 statistics=tuple(call.statistics for call in calls) if self._with_statistics else (),
                 without_formula=cost.without_formula,
+                operations=calls[0].operations,
             )
 
     @contextmanager
@@ -288,5 +291,6 @@ class _Recorder(TorchFunctionMode):
         finally:
             self._is_inside = False
             if len(self.costs) > begin or not call.operator.is_function:
-                call = replace(call, cost=total(self.costs[begin:]))
+                ran = self.costs[begin:]
+                call = replace(call, cost=total(ran), operations=operations_of(ran))
                 self._calls.setdefault(call.operator, []).append(call)

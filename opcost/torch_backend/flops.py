@@ -1,14 +1,14 @@
 """FLOPs and bytes of a run, counted for each ATen operation that torch dispatches.
 
 FLOPs are those of matrix products, convolutions and attention, a multiply-add counted as two, by torch's formulas
-(``torch.utils.flop_counter``) and those added here. Bytes are each distinct input tensor once and each output once, of
-every operation that is neither a view nor an allocation.
+(``torch.utils.flop_counter``) and those of ``formulas``. Bytes are each distinct input tensor once and each output
+once, of every operation that is neither a view nor an allocation.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +20,9 @@ from torch.utils.flop_counter import flop_registry
 
 from opcost.operators.counts import OperationWithoutFormula
 from opcost.operators.input_roles import WRITE_ONLY
+from opcost.torch_backend.formulas import COMPLEX_FACTOR, FORMULAS, flops
 from opcost.torch_backend.meta_device import fused_attention, is_fused_attention
+from opcost.torch_backend.without_products import FOR_EACH, WITHOUT_PRODUCTS
 
 ALLOCATIONS = frozenset(
     {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided", "resize_", "set_"}
@@ -28,47 +30,6 @@ ALLOCATIONS = frozenset(
     | {"unsafe_chunk", "unsafe_split_with_sizes", "_local_scalar_dense", "is_same_size"}
 )
 """Operations that compute nothing although their schema does not declare them as views."""
-
-WITHOUT_PRODUCTS = frozenset(
-    # elementwise, but not tagged as pointwise in every version
-    "hardswish hardswish_ hardsigmoid hardsigmoid_ hardtanh hardtanh_ leaky_relu leaky_relu_ elu elu_ celu celu_ "
-    "threshold threshold_ glu log_sigmoid_forward _prelu_kernel floor_divide floor_divide_ masked_fill masked_fill_ "
-    "bernoulli complex polar "
-    # normalisation, softmax
-    "native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_no_training cudnn_batch_norm "
-    "miopen_batch_norm native_group_norm native_layer_norm _fused_rms_norm linalg_vector_norm norm "
-    "_weight_norm_interface _softmax _log_softmax _safe_softmax logsumexp _logcumsumexp "
-    # pooling, interpolation
-    "avg_pool2d avg_pool3d _adaptive_avg_pool2d _adaptive_avg_pool3d max_pool2d_with_indices max_pool3d_with_indices "
-    "adaptive_max_pool2d adaptive_max_pool3d fractional_max_pool2d fractional_max_pool3d max_unpool2d max_unpool3d "
-    "grid_sampler_2d grid_sampler_3d cudnn_grid_sampler upsample_nearest1d upsample_nearest2d "
-    "upsample_nearest3d _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d "
-    "upsample_linear1d upsample_bilinear2d upsample_bicubic2d upsample_trilinear3d "
-    "_upsample_bilinear2d_aa _upsample_bicubic2d_aa roi_align roi_pool ps_roi_align ps_roi_pool "
-    # reductions, searches
-    "sum mean amax amin aminmax max min any all prod argmax argmin cumsum cumprod cummax cummin _cummax_helper "
-    "_cummin_helper var std var_mean std_mean median nanmedian kthvalue mode topk sort nonzero bincount histc "
-    "bucketize searchsorted isin _unique _unique2 unique_consecutive unique_dim unique_dim_consecutive multinomial "
-    "equal nms _linalg_check_errors _assert_async mse_loss smooth_l1_loss huber_loss nll_loss_forward "
-    "nll_loss2d_forward "
-    # moving
-    "clone copy copy_ _to_copy cat stack repeat repeat_interleave roll flip rot90 constant_pad_nd reflection_pad1d "
-    "reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d im2col col2im "
-    "pixel_shuffle pixel_unshuffle channel_shuffle native_channel_shuffle index index_select index_put index_put_ "
-    "_unsafe_index _index_put_impl_ index_add index_add_ index_copy index_copy_ index_reduce index_reduce_ gather "
-    "scatter scatter_ scatter_add scatter_add_ scatter_reduce scatter_reduce_ take put put_ masked_select "
-    "masked_scatter masked_scatter_ embedding _embedding_bag _embedding_bag_forward_only tril tril_ triu triu_ "
-    "diag_embed slice_scatter select_scatter diagonal_scatter "
-    # filling
-    "fill fill_ index_fill index_fill_ zero_ zeros ones full eye zeros_like ones_like full_like new_zeros new_ones "
-    "new_full scalar_tensor arange linspace logspace tril_indices triu_indices hann_window hamming_window one_hot "
-    # random numbers
-    "normal_ uniform_ bernoulli_ random_ exponential_ rand randn randint randperm rand_like randn_like randint_like "
-    "native_dropout".split()
-)
-"""Operations that move or combine elements without multiplying matrices, besides those that torch tags as pointwise.
-
-The FLOPs of an operation that is neither listed here nor has a formula are unknown, not 0."""
 
 BACKENDS = {"cpu": "CPU", "cuda": "CUDA"}
 """torch's names of the kernels of a device."""
@@ -186,7 +147,9 @@ def is_known(func: Any) -> bool:
     packet = func._overloadpacket
     if packet in flop_registry or torch.Tag.pointwise in func.tags:
         return True
-    return func.namespace in NAMESPACES and packet.__name__ in WITHOUT_PRODUCTS | FORMULAS.keys()
+    if func.namespace not in NAMESPACES:
+        return False
+    return packet.__name__ in WITHOUT_PRODUCTS | FORMULAS.keys() or packet.__name__.startswith(FOR_EACH)
 
 
 def tensor_bytes(tensor: torch.Tensor) -> int:
@@ -206,82 +169,30 @@ def tensors_of(values: Any) -> list[torch.Tensor]:
 
 def _flop(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int:
     packet = func._overloadpacket
-    formula = FORMULAS.get(packet.__name__) if func.namespace in NAMESPACES else None
-    if formula is not None:
-        return formula(*args)
-    return int(flop_registry[packet](*args, **kwargs, out_val=result)) if packet in flop_registry else 0
+    is_complex = any(tensor.is_complex() for tensor in tensors_of((args, kwargs, result)))
+    if func.namespace in NAMESPACES:
+        found = flops(packet.__name__, _by_name(func, args, kwargs), is_complex)
+        if found is not None:
+            return found
+    if packet not in flop_registry:
+        return 0
+    return int(flop_registry[packet](*args, **kwargs, out_val=result)) * (COMPLEX_FACTOR if is_complex else 1)
 
 
-def _attention_flop(query: Any, key: Any, value: Any, *_: Any) -> int:
-    """FLOPs of scaled dot-product attention: each query head with all positions of a key's head.
-
-    Keys and values may have fewer heads than queries, which torch 2.11 and older refuse to count.
-    """
-    *heads, width = query.shape
-    positions = key.shape[-2]
-    return int(2 * math.prod(heads) * positions * (width + value.shape[-1]))
-
-
-def _vector_flop(matrix: Any, *_: Any) -> int:
-    """FLOPs of a product of a matrix or a vector with a vector."""
-    return 2 * int(matrix.numel())
-
-
-def _added_vector_flop(_: Any, matrix: Any, *__: Any) -> int:
-    """FLOPs of a product of a matrix with a vector that is added to another."""
-    return _vector_flop(matrix)
-
-
-def _grouped_product_flop(left: Any, right: Any, *_: Any) -> int:
-    """FLOPs of products of matrices in groups, such as the experts of a mixture; the groups have all rows or columns.
-
-    Groups are parts of the rows of ``left``, of the columns of ``right``, or of the dimension that both share.
-    """
-    if left.dim() > right.dim():
-        return int(2 * left.shape[-2] * right.numel())
-    return int(2 * left.numel() * right.shape[-1])
-
-
-def _native_attention_flop(query: Any, _: Any, __: Any, width: int, *___: Any) -> int:
-    """FLOPs of ``_native_multi_head_attention`` on (batch, length, width) inputs, which all have one shape.
-
-    Four projections of width x width per position, and two products of length x length x width per sample.
-    """
-    batch, length, _ = query.shape
-    projections = 2 * batch * 4 * length * width * width
-    return int(projections + 2 * 2 * batch * length * length * width)
-
-
-def _encoder_layer_flop(source: Any, width: int, *rest: Any) -> int:
-    """FLOPs of ``_transformer_encoder_layer_fwd``: self-attention, then two linear layers of width x hidden."""
-    hidden_weight = rest[ENCODER_LAYER_HIDDEN_WEIGHT]
-    linear = 2 * 2 * (source.numel() // width) * hidden_weight.numel()
-    return _native_attention_flop(source, source, source, width) + int(linear)
+def _by_name(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of an operation by their names in its schema, with the defaults of those not given."""
+    arguments = func._schema.arguments
+    defaults = {one.name: one.default_value for one in arguments if one.has_default_value()}
+    return {**defaults, **dict(zip((one.name for one in arguments), args, strict=False)), **kwargs}
 
 
 def _is_alias(value: Any) -> bool:
     return value.alias_info is not None and not value.alias_info.is_write
 
 
-ENCODER_LAYER_HIDDEN_WEIGHT = 12
-"""Index of the first linear layer's weight among the arguments of ``_transformer_encoder_layer_fwd`` after width."""
-
-ATTENTION = tuple(
-    f"_scaled_dot_product_{kernel}"
-    for kernel in ("flash_attention", "flash_attention_for_cpu", "efficient_attention", "cudnn_attention")
-)
-
-FORMULAS: Mapping[str, Callable[..., int]] = {
-    **dict.fromkeys(ATTENTION, _attention_flop),
-    "_native_multi_head_attention": _native_attention_flop,
-    "_transformer_encoder_layer_fwd": _encoder_layer_flop,
-    "_grouped_mm": _grouped_product_flop,
-    "mv": _vector_flop,
-    "dot": _vector_flop,
-    "vdot": _vector_flop,
-    "addmv": _added_vector_flop,
-}
-"""Formulas by positional arguments, for operations without one in ``torch.utils.flop_counter`` that holds for all."""
+def operations_of(costs: Iterable[OperationCost]) -> tuple[tuple[str, int], ...]:
+    """Return the names of operations, each with its number, ordered."""
+    return tuple(sorted(Counter(cost.operation for cost in costs).items()))
 
 
 def total(costs: Iterable[OperationCost]) -> OperationCost:

@@ -5,14 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 
-from opcost.operators.input_roles import INDEX_FUNCTIONS, box_sides, group_ends, integer_bounds
-from opcost.operators.model_inputs import CAUSAL, UNIFORM, USUAL_BOUND, ZEROS, values_of
+from opcost.operators.input_roles import (
+    INDEX_FUNCTIONS,
+    box_sides,
+    described_values,
+    group_ends,
+    group_starts,
+    integer_bounds,
+)
+from opcost.operators.model_inputs import CAUSAL, POSITIVE_DEFINITE, UNIFORM, USUAL_BOUND, ZEROS, values_of
 from opcost.operators.model_inputs import NORMAL as NORMALLY_DISTRIBUTED
-from opcost.operators.tuples import DEFAULT_SEED, META, OperatorTuple, PlainValue, TensorSpec, seed_of
+from opcost.operators.tuples import DEFAULT_SEED, META, REQUIRES_GRAD, OperatorTuple, PlainValue, TensorSpec, seed_of
 from opcost.operators.values import NORMAL, NORMAL_DATA, InputData, InputStatistics, InputValues
 from opcost.torch_backend.values import real_value, stored_elements, tensors_within
 
@@ -33,14 +40,15 @@ class Kinds:
 
     ``floating`` holds kinds of floating-point values (default: normal), ``bounds`` the upper bounds of integers,
     ``box_sides`` the image's side in pixels for tensors whose rows are boxes, ``group_ends`` the last end for tensors
-    with the ends of groups, and ``described`` the values of a model's inputs that a config describes
-    (``operators.model_inputs``).
+    with the ends of groups, ``group_starts`` the end of all for tensors with their starts, and ``described`` the values
+    that a config or a function prescribes (``operators.model_inputs``).
     """
 
     floating: Mapping[int, InputValues] = field(default_factory=dict)
     bounds: Mapping[int, int] = field(default_factory=dict)
     box_sides: Mapping[int, float] = field(default_factory=dict)
     group_ends: Mapping[int, int] = field(default_factory=dict)
+    group_starts: Mapping[int, int] = field(default_factory=dict)
     described: Mapping[int, PlainValue] = field(default_factory=dict)
 
 
@@ -91,6 +99,8 @@ class DrawnInputs:
             return self._boxes(spec, self._kinds.box_sides[spec.identity])
         if spec.identity in self._kinds.group_ends:
             return self._ends(spec, self._kinds.group_ends[spec.identity])
+        if spec.identity in self._kinds.group_starts:
+            return self._ends(spec, self._kinds.group_starts[spec.identity], first=0)
         described = self._kinds.described.get(spec.identity, NORMALLY_DISTRIBUTED)
         if described != NORMALLY_DISTRIBUTED:
             return self._described(spec, described)
@@ -104,7 +114,9 @@ class DrawnInputs:
         return buffer.to(self._device).as_strided(spec.shape, strides)
 
     def _floating(self, elements: int, dtype: torch.dtype, values: InputValues) -> torch.Tensor:
-        buffer = torch.randn(elements, dtype=dtype, device=self._drawn_on, generator=self._generator)
+        # No numbers of 8 bits can be drawn.
+        drawn = torch.float32 if dtype.itemsize == 1 else dtype
+        buffer = torch.randn(elements, dtype=drawn, device=self._drawn_on, generator=self._generator).to(dtype)
         if values == NORMAL:
             return buffer
         buffer.mul_(values.spread).add_(values.mean)
@@ -132,12 +144,15 @@ class DrawnInputs:
     def _named(self, spec: TensorSpec, values: str) -> torch.Tensor:
         if values == ZEROS:
             return torch.zeros(spec.shape, device=self._drawn_on)
+        if values == POSITIVE_DEFINITE:
+            factor = torch.randn(spec.shape, device=self._drawn_on, generator=self._generator)
+            return factor @ factor.mT + torch.eye(spec.shape[-1], device=self._drawn_on)
         ones = torch.ones(spec.shape, device=self._drawn_on)
         return ones.tril() if values == CAUSAL else ones
 
-    def _ends(self, spec: TensorSpec, last: int) -> torch.Tensor:
-        """Return the ends of groups of one size, as far as the number of groups divides the last end."""
-        groups = torch.arange(1, spec.elements + 1, device=self._device)
+    def _ends(self, spec: TensorSpec, last: int, first: int = 1) -> torch.Tensor:
+        """Return the ends of groups of one size, as far as the number of groups divides the last end, or the starts."""
+        groups = torch.arange(first, first + spec.elements, device=self._device)
         return (groups * last // spec.elements).to(getattr(torch, spec.dtype)).reshape(spec.shape)
 
     def _boxes(self, spec: TensorSpec, side: float) -> torch.Tensor:
@@ -164,11 +179,21 @@ def operator_inputs(
         CannotMeasureError: an argument cannot be recreated.
     """
     floating = {spec.identity: data.kind(index) for index, spec in enumerate(operator.floating_inputs)}
-    kinds = Kinds(floating, dict(integer_bounds(operator)), dict(box_sides(operator)), dict(group_ends(operator)))
+    kinds = Kinds(
+        floating,
+        dict(integer_bounds(operator)),
+        dict(box_sides(operator)),
+        dict(group_ends(operator)),
+        dict(group_starts(operator)),
+        dict(described_values(operator)),
+    )
     inputs = DrawnInputs(device, kinds=kinds)
     args = inputs.values(operator.inputs)
     if operator.short_name in INDEX_FUNCTIONS and isinstance(args[1], list):
         args = (args[0], tuple(args[1]), *args[2:])
+    place = dict(operator.parameters).get(REQUIRES_GRAD)
+    if isinstance(place, int):
+        cast(torch.Tensor, args[place]).requires_grad_()
     return args, {name: inputs.value(value) for name, value in operator.keyword_inputs}
 
 

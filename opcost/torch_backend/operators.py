@@ -22,6 +22,7 @@ from opcost.operators.tuples import (
     DTYPE,
     FLOAT32,
     MEMORY_FORMAT,
+    REQUIRES_GRAD,
     OperatorTuple,
     PlainValue,
     TensorSpec,
@@ -40,11 +41,23 @@ from opcost.torch_backend.weight_form import (
 TRUSTED_PACKAGES = ("torch", "torchvision")
 """The only packages, besides ``WHOLE_CHAINS``, from which classes are imported by name, because importing runs code."""
 
-FACTORIES = frozenset(
+WINDOWS = frozenset(f"torch.{name}_window" for name in ("bartlett", "blackman", "hamming", "hann", "kaiser"))
+
+FACTORIES = WINDOWS | frozenset(
     [f"torch.{name}" for name in "arange empty eye full linspace ones rand randint randn randperm tensor zeros".split()]
+    + [f"torch.{name}" for name in "empty_strided logspace range scalar_tensor tril_indices triu_indices".split()]
     + [f"torch.Tensor.new_{name}" for name in "empty full ones tensor zeros".split()]
 )
 """Functions that create tensors. torch lists them among functions that cannot be overridden, beside ``torch.load``."""
+
+OF_TENSORS = frozenset(f"torch.{name}" for name in ("linspace", "logspace", "tensor", "Tensor.new_tensor"))
+"""Those whose tensors are values, not sizes."""
+
+UNLISTED = frozenset(
+    [f"torch.{name}" for name in "fill normal rand_like randint_like randn_like".split()]
+    + [f"torch.nn.functional.{name}" for name in "grouped_mm hardsigmoid hardswish scaled_grouped_mm scaled_mm".split()]
+)
+"""Other functions on tensors that torch lists so."""
 
 SIZE_DTYPES = (torch.int64, torch.int32)
 SIZE_KEYWORDS = frozenset({"size", "output_size"})
@@ -55,6 +68,9 @@ NAMESPACES_OF_TORCH = frozenset(
     "fsdp image inductor mempool onnx onnx_symbolic prim prims quantized rngprims streams symm_mem".split()
 )
 """Other namespaces of operations that torch and torchvision register themselves. None is an operator of a model."""
+
+PRODUCTS = ("matmul", "__matmul__", "__rmatmul__")
+MATRIX_DIMENSIONS = 2
 
 TEXT_TYPES = ("str", "Optional[str]", "List[str]")
 """Types of arguments that may name a file."""
@@ -151,13 +167,32 @@ def function_tuple(
     defaults = function_defaults(function)
     given = {name: value for name, value in sorted(kwargs.items()) if not _is_default(value, name, defaults)}
     is_of_user = fingerprint is not None and any(map(is_custom, _overloads(function)))
+    of_user = ((FINGERPRINT, fingerprint),) if is_of_user else ()
     return OperatorTuple(
         operator=name,
-        parameters=((FINGERPRINT, fingerprint),) if is_of_user else (),
+        parameters=(*of_user, *_folding_weight(name, args)),
         inputs=tuple(plain_value(value, identities) for value in args),
         keyword_inputs=tuple((name, plain_value(value, identities)) for name, value in given.items()),
         mode=None,
     )
+
+
+def _folding_weight(function: str, args: tuple[Any, ...]) -> Iterator[tuple[str, int]]:
+    """Yield the place of a matrix that requires gradients and therefore changes what ``torch.matmul`` runs.
+
+    torch folds the batch of a product of three dimensions with such a matrix into one product, even in inference mode,
+    and copies for it, where it would run a product for each sample (``should_fold`` in
+    ``aten/src/ATen/native/LinearAlgebra.cpp``). Where it folds anyway, the tuple is that of any matrix.
+    """
+    if function.rpartition(".")[2] not in PRODUCTS or not all(isinstance(value, torch.Tensor) for value in args[:2]):
+        return
+    place = 0 if args[0].dim() < args[1].dim() else 1
+    small, large = args[place], args[1 - place]
+    if small.requires_grad and small.dim() <= MATRIX_DIMENSIONS < large.dim():
+        batch = range(large.dim() - MATRIX_DIMENSIONS)
+        is_foldable = all(large.stride(i) == large.stride(i + 1) * large.shape[i + 1] for i in batch)
+        if args[0].dim() == MATRIX_DIMENSIONS or not is_foldable:
+            yield REQUIRES_GRAD, place
 
 
 def with_numbers(
@@ -169,7 +204,7 @@ def with_numbers(
     """
     if function.rpartition(".")[2] in INDEX_FUNCTIONS:
         return args, kwargs
-    is_factory = function in FACTORIES and not function.endswith("tensor")
+    is_factory = function in FACTORIES - OF_TENSORS
     numbers = {key: _number(value, is_factory or key in SIZE_KEYWORDS) for key, value in kwargs.items()}
     return tuple(_number(value, is_factory) for value in args), numbers
 
@@ -206,7 +241,8 @@ def find_function(name: str) -> Callable[..., Any]:
     for part in path if package == "torch" else [""]:
         found = getattr(found, part, None)
     # A name may resolve to anything (torch.os.system), so only functions that torch lists for tensors are admitted.
-    is_admitted = takes_tensor(found) if is_operation(found) else name in FACTORIES or is_overridable(found)
+    is_listed = name in FACTORIES | UNLISTED or is_overridable(found)
+    is_admitted = takes_tensor(found) if is_operation(found) else is_listed
     if not is_admitted or function_name(found) != name:
         is_foreign = path[:1] == ["ops"] and {*path[1:2]}.isdisjoint({*OPERATION_NAMESPACES, *NAMESPACES_OF_TORCH})
         remedy = ", and none with tensors and numbers alone is registered by torch.library here" if is_foreign else ""

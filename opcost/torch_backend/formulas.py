@@ -1,0 +1,358 @@
+"""FLOPs of ATen operations that multiply matrices, or do as much work as such products, besides torch's own formulas.
+
+A multiply-add counts as two. Operations on complex numbers count as those on real numbers; ``flops`` multiplies by
+``COMPLEX_FACTOR``. Fourier transforms and factorisations have the usual operation counts, whatever the algorithm of a
+library does: a figure to compare, not the number of instructions. Sources:
+
+* Fourier transforms: 5 N log2 N for N complex numbers, half for real ones, as in benchFFT (https://fftw.org/speed).
+* Factorisations, solutions and inverses: LAPACK Working Note 41, appendix C (Blackford and Dongarra 1999).
+* Eigenvalues and singular values: Golub and Van Loan, Matrix Computations, 4th edition, sections 7.5, 8.3 and 8.6.
+  These algorithms iterate, so the counts are typical ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+Given: TypeAlias = Mapping[str, Any]
+"""The arguments of an operation by their names in its schema, defaults included."""
+
+Formula: TypeAlias = Callable[[Given], float]
+
+COMPLEX_FACTOR = 4
+"""A product of complex numbers has four real products and two additions, a sum has two."""
+
+MATRIX_EXPONENTIAL_PRODUCTS = 5
+"""Products in the Taylor polynomial of degree 18 that torch evaluates for large matrices
+(``aten/src/ATen/native/LinearAlgebra.cpp``). Squarings, which depend on values, are not included."""
+
+EUCLIDEAN_COLUMNS = 2
+"""Columns that ``cdist`` appends to each matrix, so that one product gives squared distances."""
+
+LEAST_ROWS_OF_PRODUCT = 26
+"""``cdist`` uses a product of matrices from so many rows on (``aten/src/ATen/native/Distance.cpp``)."""
+
+ENCODER_LAYER_HIDDEN_WEIGHT = "ffn_weight_1"
+
+
+def _shape(tensor: Any) -> tuple[int, ...]:
+    return tuple(tensor.shape)
+
+
+def _numel(tensor: Any) -> int:
+    return math.prod(tensor.shape)
+
+
+# Products
+
+
+def _attention(given: Given) -> float:
+    """FLOPs of scaled dot-product attention: each query head with all positions of a key's head.
+
+    Keys and values may have fewer heads than queries, which torch 2.11 and older refuse to count.
+    """
+    query, key, value = given["query"], given["key"], given["value"]
+    *heads, width = _shape(query)
+    return 2 * math.prod(heads) * _shape(key)[-2] * (width + _shape(value)[-1])
+
+
+def _vector(matrix: str) -> Formula:
+    """FLOPs of a product of a matrix or a vector with a vector."""
+    return lambda given: 2 * _numel(given[matrix])
+
+
+def _matrices(left: str, right: str) -> Formula:
+    """FLOPs of products of matrices (..., n, m) and (..., m, k)."""
+    return lambda given: 2 * _numel(given[left]) * _shape(given[right])[-1]
+
+
+def _grouped(given: Given) -> float:
+    """FLOPs of products of matrices in groups, such as the experts of a mixture; the groups have all rows or columns.
+
+    Groups are parts of the rows of the left one, of the columns of the right one, or of the dimension that both share.
+    """
+    left, right = given["self"], given["mat2"]
+    if left.dim() > right.dim():
+        return 2 * _shape(left)[-2] * _numel(right)
+    return 2 * _numel(left) * _shape(right)[-1]
+
+
+def _native_attention(given: Given) -> float:
+    """FLOPs of ``_native_multi_head_attention`` on (batch, length, width) inputs, which all have one shape."""
+    return _self_attention(given["query"], int(given["embed_dim"]))
+
+
+def _self_attention(query: Any, width: int) -> float:
+    """FLOPs of four projections of width x width per position, and two products of length x length x width a sample."""
+    batch, length, _ = _shape(query)
+    return 2 * batch * 4 * length * width * width + 2 * 2 * batch * length * length * width
+
+
+def _encoder_layer(given: Given) -> float:
+    """FLOPs of ``_transformer_encoder_layer_fwd``: self-attention, then two linear layers of width x hidden."""
+    source, width = given["src"], int(given["embed_dim"])
+    linear = 2 * 2 * (_numel(source) // width) * _numel(given[ENCODER_LAYER_HIDDEN_WEIGHT])
+    return _self_attention(source, width) + linear
+
+
+def _trilinear(given: Given) -> float:
+    """FLOPs of a sum over products of three tensors (``Bilinear``): a multiply-add for each element before the sum."""
+    shapes: list[list[int]] = []
+    for name in ("1", "2", "3"):
+        shape = list(_shape(given[f"i{name}"]))
+        for place in given[f"expand{name}"]:
+            shape.insert(place, 1)
+        shapes.append(shape)
+    elements: int = math.prod(max(sizes) for sizes in zip(*shapes, strict=True))
+    return 2 * elements
+
+
+def _distances(given: Given) -> float:
+    """FLOPs of Euclidean distances by a product of matrices; other distances multiply no matrices."""
+    one, other = given["x1"], given["x2"]
+    rows, columns, width = _shape(one)[-2], _shape(other)[-2], _shape(one)[-1]
+    by_product = given["compute_mode"] == 1 or (
+        given["compute_mode"] in (None, 0) and max(rows, columns) >= LEAST_ROWS_OF_PRODUCT
+    )
+    if given["p"] != 2.0 or not by_product:
+        return 0
+    batch = math.prod(_broadcast(_shape(one)[:-2], _shape(other)[:-2]))
+    return 2 * batch * rows * columns * (width + EUCLIDEAN_COLUMNS)
+
+
+def _deformable(given: Given) -> float:
+    """FLOPs of a convolution with offsets, which has the size of its output: (batch, offsets, height, width)."""
+    batch, _, height, width = _shape(given["offset"])
+    return 2 * batch * height * width * _numel(given["weight"])
+
+
+def _recurrent(given: Given) -> float:
+    """FLOPs of a recurrent layer: each step of each sequence is multiplied with all matrices."""
+    steps = math.prod(_shape(given["input"])[:-1])
+    weights = given["weight"] if "weight" in given else [given["weight0"], given["weight1"]]
+    return 2 * steps * sum(_numel(weight) for weight in weights if weight.dim() > 1)
+
+
+# Fourier transforms
+
+
+def _transform(elements: int, sizes: Sequence[int]) -> float:
+    """FLOPs of a complex Fourier transform over dimensions of these sizes, of so many numbers in all."""
+    return 5 * elements * math.log2(max(1, math.prod(sizes)))
+
+
+def _complex_transform(given: Given) -> float:
+    values = given["self"]
+    return _transform(_numel(values), [_shape(values)[place] for place in given["dim"]])
+
+
+def _from_real(given: Given) -> float:
+    return _complex_transform(given) / 2
+
+
+def _to_real(given: Given) -> float:
+    values, dims = given["self"], given["dim"]
+    last = given["last_dim_size"]
+    elements = _numel(values) // max(1, _shape(values)[dims[-1]]) * last
+    return _transform(elements, [*(_shape(values)[place] for place in dims[:-1]), last]) / 2
+
+
+# Factorisations: sizes of a batch of matrices (rows, columns)
+
+
+def _batch(matrix: Any) -> int:
+    return math.prod(_shape(matrix)[:-2])
+
+
+def _lu(rows: int, columns: int) -> float:
+    small, large = sorted((rows, columns))
+    return small**2 * (large - small / 3)
+
+
+def _qr(rows: int, columns: int) -> float:
+    small, large = sorted((rows, columns))
+    return 2 * small**2 * (large - small / 3)
+
+
+def _orthogonal(rows: int, columns: int, reflections: int) -> float:
+    """FLOPs of the columns of a product of reflections."""
+    return 4 * rows * columns * reflections - 2 * (rows + columns) * reflections**2 + 4 * reflections**3 / 3
+
+
+def _singular(rows: int, columns: int, vectors: str) -> float:
+    """FLOPs of singular values: of these alone, with as many vectors as values, or with all vectors."""
+    small, large = sorted((rows, columns))
+    if vectors == "none":
+        return 4 * large * small**2 - 4 * small**3 / 3
+    if vectors == "all":
+        return 4 * large**2 * small + 8 * large * small**2 + 9 * small**3
+    return 14 * large * small**2 + 8 * small**3
+
+
+def _factorised(matrix: str, formula: Callable[[int, int], float]) -> Formula:
+    """FLOPs of a factorisation of each matrix of a batch."""
+    return lambda given: _batch(given[matrix]) * formula(*_shape(given[matrix])[-2:])
+
+
+def _square(matrix: str, cubes: float) -> Formula:
+    """FLOPs that are a multiple of the cube of a square matrix's size."""
+    return _factorised(matrix, lambda rows, _: cubes * rows**3)
+
+
+def _solved(matrix: str, right_sides: str, squares: float, cubes: float = 0.0) -> Formula:
+    """FLOPs of a solution with square matrices (..., n, n): for each number of the right sides so many n, and n^3."""
+
+    def flop(given: Given) -> float:
+        size = _shape(given[matrix])[-1]
+        sides = given[right_sides]
+        is_vector = sides.dim() < given[matrix].dim()
+        numbers = math.prod(_broadcast(_shape(given[matrix])[:-2], _shape(sides)[: -1 if is_vector else -2]))
+        numbers *= _shape(sides)[-1] if is_vector else math.prod(_shape(sides)[-2:])
+        return squares * size * numbers + cubes * _batch(given[matrix]) * size**3
+
+    return flop
+
+
+def _qr_with_columns(given: Given) -> float:
+    matrix, mode = given["A"], given["mode"]
+    rows, columns = _shape(matrix)[-2:]
+    made = {"r": 0, "complete": rows, "reduced": min(rows, columns)}[mode]
+    orthogonal = _orthogonal(rows, made, min(rows, columns)) if made else 0.0
+    return _batch(matrix) * (_qr(rows, columns) + orthogonal)
+
+
+def _singular_values(given: Given) -> float:
+    matrix = given["A"]
+    vectors = "none" if not given["compute_uv"] else "all" if given["full_matrices"] else "thin"
+    rows, columns = _shape(matrix)[-2:]
+    return _batch(matrix) * _singular(rows, columns, vectors)
+
+
+def _pseudoinverse(given: Given) -> float:
+    """FLOPs of singular values and vectors, and of the product of both matrices of vectors."""
+    rows, columns = _shape(given["self"])[-2:]
+    product = 2 * rows * columns * min(rows, columns)
+    return _batch(given["self"]) * (_singular(rows, columns, "thin") + product)
+
+
+def _symmetric(given: Given) -> float:
+    size = _shape(given["A"])[-1]
+    return _batch(given["A"]) * (9 if given["compute_v"] else 4 / 3) * size**3
+
+
+def _least_squares(given: Given) -> float:
+    """FLOPs of a solution by QR: the factorisation, the reflections of the right sides, and a triangular solution."""
+    matrix, sides = given["self"], given["b"]
+    rows, columns = _shape(matrix)[-2:]
+    small, count = min(rows, columns), 1 if sides.dim() < matrix.dim() else _shape(sides)[-1]
+    one = _qr(rows, columns) + count * (4 * rows * small - 2 * small**2) + count * small**2
+    return _batch(matrix) * one
+
+
+def _reflected(given: Given) -> float:
+    """FLOPs of a product with a matrix that is stored as reflections (``ormqr``)."""
+    other, reflections = given["input3"], _shape(given["input2"])[-1]
+    rows, columns = _shape(other)[-2:]
+    size, count = (rows, columns) if given["left"] else (columns, rows)
+    return _batch(other) * count * (4 * size * reflections - 2 * reflections**2)
+
+
+def _householder(given: Given) -> float:
+    matrix = given["input"]
+    rows, columns = _shape(matrix)[-2:]
+    return _batch(matrix) * _orthogonal(rows, columns, _shape(given["tau"])[-1])
+
+
+def _polar(given: Given) -> float:
+    """FLOPs of singular values and vectors, and of two products with them."""
+    rows, columns = _shape(given["A"])[-2:]
+    products = 2 * rows * columns * min(rows, columns) + 2 * columns * columns * min(rows, columns)
+    return _batch(given["A"]) * (_singular(rows, columns, "thin") + products)
+
+
+def _broadcast(one: Sequence[int], other: Sequence[int]) -> list[int]:
+    """Return the shape of two batches together."""
+    length = max(len(one), len(other))
+    both = [[1] * (length - len(shape)) + list(shape) for shape in (one, other)]
+    return [max(sizes) for sizes in zip(*both, strict=True)]
+
+
+ATTENTION = tuple(
+    f"_scaled_dot_product_{kernel}"
+    for kernel in ("flash_attention", "flash_attention_for_cpu", "efficient_attention", "cudnn_attention")
+)
+
+FORMULAS: Mapping[str, Formula] = {
+    **dict.fromkeys(ATTENTION, _attention),
+    "_native_multi_head_attention": _native_attention,
+    "_transformer_encoder_layer_fwd": _encoder_layer,
+    "_grouped_mm": _grouped,
+    "_scaled_grouped_mm": _grouped,
+    "mv": _vector("self"),
+    "dot": _vector("self"),
+    "vdot": _vector("self"),
+    "addmv": _vector("mat"),
+    "addmv_": _vector("mat"),
+    "addmm_": _matrices("mat1", "mat2"),
+    "_addmm_activation": _matrices("mat1", "mat2"),
+    "baddbmm_": _matrices("batch1", "batch2"),
+    "addbmm": _matrices("batch1", "batch2"),
+    "addbmm_": _matrices("batch1", "batch2"),
+    "_int_mm": _matrices("self", "mat2"),
+    "_scaled_mm_v2": _matrices("self", "mat2"),
+    "_trilinear": _trilinear,
+    "_cdist_forward": _distances,
+    "deform_conv2d": _deformable,
+    "mkldnn_rnn_layer": _recurrent,
+    "_cudnn_rnn": _recurrent,
+    "_fft_c2c": _complex_transform,
+    "_fft_r2c": _from_real,
+    "_fft_c2r": _to_real,
+    "linalg_lu_factor_ex": _factorised("A", _lu),
+    "linalg_lu": _factorised("A", _lu),
+    "_linalg_det": _factorised("A", _lu),
+    "_linalg_slogdet": _factorised("A", _lu),
+    "geqrf": _factorised("self", _qr),
+    "linalg_qr": _qr_with_columns,
+    "linalg_householder_product": _householder,
+    "ormqr": _reflected,
+    "linalg_cholesky_ex": _square("self", 1 / 3),
+    "cholesky_inverse": _square("self", 2 / 3),
+    "linalg_ldl_factor_ex": _square("self", 1 / 3),
+    "linalg_inv_ex": _square("A", 2.0),
+    "linalg_matrix_exp": _square("self", 2.0 * MATRIX_EXPONENTIAL_PRODUCTS),
+    "linalg_eig": _square("self", 25.0),
+    "_linalg_eigvals": _square("self", 10.0),
+    "_linalg_eigh": _symmetric,
+    "linalg_matrix_sqrth": _square("self", 9.0 + 2.0),
+    "_linalg_svd": _singular_values,
+    "linalg_pinv": _pseudoinverse,
+    "linalg_polar": _polar,
+    "linalg_lstsq": _least_squares,
+    "_linalg_solve_ex": _solved("A", "B", 2.0, 2 / 3),
+    "linalg_lu_solve": _solved("LU", "B", 2.0),
+    "linalg_ldl_solve": _solved("LD", "B", 2.0),
+    "cholesky_solve": _solved("input2", "self", 2.0),
+    "linalg_solve_triangular": _solved("self", "B", 1.0),
+    "triangular_solve": _solved("A", "self", 1.0),
+}
+"""Formulas for operations without one in ``torch.utils.flop_counter`` that holds for all arguments."""
+
+ON_COMPLEX_NUMBERS = frozenset({"_fft_c2c", "_fft_r2c", "_fft_c2r"})
+"""Operations whose formulas are those of complex numbers already."""
+
+
+def flops(name: str, given: Given, is_complex: bool) -> int | None:
+    """Return the FLOPs of an operation by its formula, None if it has none here.
+
+    Args:
+        name: of the operation, without namespace and overload.
+        given: its arguments by name, defaults included.
+        is_complex: whether it computes complex numbers.
+    """
+    formula = FORMULAS.get(name)
+    if formula is None:
+        return None
+    return round(formula(given) * (COMPLEX_FACTOR if is_complex and name not in ON_COMPLEX_NUMBERS else 1))
