@@ -67,7 +67,8 @@ class CostCounter(TorchDispatchMode):
             with self:
                 return fused_attention(args, kwargs)
         # In inference mode composite operations (linear, batch_norm, reshape) arrive undecomposed.
-        if func._overloadpacket not in flop_registry and is_composite(func, args):
+        packet = func._overloadpacket
+        if packet not in flop_registry and packet.__name__ not in FORMULAS and is_composite(func, args):
             with autocast_as_called(), self:
                 return func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
         result = func(*args, **kwargs)
@@ -169,7 +170,7 @@ def tensors_of(values: Any) -> list[torch.Tensor]:
 
 def _flop(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int:
     packet = func._overloadpacket
-    is_complex = any(tensor.is_complex() for tensor in tensors_of((args, kwargs, result)))
+    is_complex = any(tensor.is_complex() for tensor in tensors_of((args, kwargs)))
     if func.namespace in NAMESPACES:
         found = flops(packet.__name__, _by_name(func, args, kwargs), is_complex)
         if found is not None:

@@ -111,13 +111,19 @@ def _trilinear(given: Given) -> float:
 
 def _distances(given: Given) -> float:
     """FLOPs of Euclidean distances by a product of matrices; other distances multiply no matrices."""
-    one, other = given["x1"], given["x2"]
-    rows, columns, width = _shape(one)[-2], _shape(other)[-2], _shape(one)[-1]
+    rows, columns = _shape(given["x1"])[-2], _shape(given["x2"])[-2]
     by_product = given["compute_mode"] == 1 or (
         given["compute_mode"] in (None, 0) and max(rows, columns) >= LEAST_ROWS_OF_PRODUCT
     )
     if given["p"] != 2.0 or not by_product:
         return 0
+    return _euclidean(given)
+
+
+def _euclidean(given: Given) -> float:
+    """FLOPs of squared distances by a product of matrices with appended columns."""
+    one, other = given["x1"], given["x2"]
+    rows, columns, width = _shape(one)[-2], _shape(other)[-2], _shape(one)[-1]
     batch = math.prod(_broadcast(_shape(one)[:-2], _shape(other)[:-2]))
     return 2 * batch * rows * columns * (width + EUCLIDEAN_COLUMNS)
 
@@ -237,6 +243,12 @@ def _pseudoinverse(given: Given) -> float:
     return _batch(given["self"]) * (_singular(rows, columns, "thin") + product)
 
 
+def _values_of_any_shape(given: Given) -> float:
+    """FLOPs of singular values alone."""
+    rows, columns = _shape(given["A"])[-2:]
+    return _batch(given["A"]) * _singular(rows, columns, "none")
+
+
 def _symmetric(given: Given) -> float:
     size = _shape(given["A"])[-1]
     return _batch(given["A"]) * (9 if given["compute_v"] else 4 / 3) * size**3
@@ -304,6 +316,7 @@ FORMULAS: Mapping[str, Formula] = {
     "_scaled_mm_v2": _matrices("self", "mat2"),
     "_trilinear": _trilinear,
     "_cdist_forward": _distances,
+    "_euclidean_dist": _euclidean,
     "deform_conv2d": _deformable,
     "mkldnn_rnn_layer": _recurrent,
     "_cudnn_rnn": _recurrent,
@@ -327,6 +340,10 @@ FORMULAS: Mapping[str, Formula] = {
     "_linalg_eigvals": _square("self", 10.0),
     "_linalg_eigh": _symmetric,
     "linalg_matrix_sqrth": _square("self", 9.0 + 2.0),
+    # Composites of the operations with vectors, which they would compute while a dispatch mode looks on.
+    "linalg_eigvals": _square("self", 10.0),
+    "linalg_eigvalsh": _square("self", 4 / 3),
+    "linalg_svdvals": _values_of_any_shape,
     "_linalg_svd": _singular_values,
     "linalg_pinv": _pseudoinverse,
     "linalg_polar": _polar,

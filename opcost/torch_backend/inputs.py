@@ -132,7 +132,10 @@ class DrawnInputs:
         if values == CAUSAL and dtype.is_floating_point:
             drawn = torch.log(drawn)
         _, strides = stored_elements(spec)
-        return torch.empty_strided(spec.shape, strides, dtype=dtype, device=self._device).copy_(drawn)
+        # Expanded dimensions are stored once.
+        sizes = [size if stride else min(size, 1) for size, stride in zip(spec.shape, strides, strict=True)]
+        stored = torch.empty_strided(sizes, strides, dtype=dtype, device=self._device)
+        return stored.copy_(drawn[tuple(map(slice, sizes))]).expand(spec.shape)
 
     def _in_range(self, spec: TensorSpec, values: tuple[Any, ...]) -> torch.Tensor:
         kind, first, end = values

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
+import torchvision
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
@@ -129,6 +130,91 @@ def test_attention_costs_the_same_flops_off_its_native_path() -> None:
     x, y = torch.randn(3, 5, 8), torch.randn(3, 5, 8)
     native = cost(lambda: attention(x, x, x, need_weights=False))
     assert cost(lambda: attention(x, y, y, need_weights=False)).flop == native.flop
+
+
+UNIT, TALL, BATCH = torch.eye(6), torch.zeros(8, 4), torch.zeros(2, 5, 3)
+COMPLEX = torch.zeros(3, 4, dtype=torch.complex64)
+
+LU = 6**2 * (6 - 6 / 3)
+QR = 2 * 4**2 * (8 - 4 / 3)
+THIN = 14 * 8 * 4**2 + 8 * 4**3
+
+
+@pytest.mark.parametrize(
+    ("call", "flop"),
+    [
+        (lambda: torch.addbmm(torch.zeros(5, 4), BATCH, torch.zeros(2, 3, 4)), 2 * 2 * 5 * 3 * 4),
+        (lambda: torch.zeros(5, 4).addmm_(torch.zeros(5, 3), torch.zeros(3, 4)), 2 * 5 * 3 * 4),
+        (lambda: nn.Bilinear(3, 4, 5)(torch.zeros(2, 3), torch.zeros(2, 4)), 2 * 2 * 3 * 4 * 5),
+        (lambda: torch.cdist(torch.zeros(2, 30, 3), torch.zeros(2, 4, 3)), 2 * 2 * 30 * 4 * (3 + 2)),
+        (lambda: torch.cdist(torch.zeros(20, 3), torch.zeros(4, 3)), 0),
+        (lambda: torch.cdist(torch.zeros(30, 3), torch.zeros(4, 3), p=1.0), 0),
+        # Complex numbers: four real products and their additions.
+        (lambda: COMPLEX @ COMPLEX.T, 4 * 2 * 3 * 4 * 3),
+        # Fourier transforms of 16 numbers, three of them.
+        (lambda: torch.fft.fft(torch.zeros(3, 16, dtype=torch.complex64)), 3 * 5 * 16 * 4),
+        (lambda: torch.fft.rfft(torch.zeros(3, 16)), 3 * 5 * 16 * 4 / 2),
+        (lambda: torch.fft.irfft(torch.zeros(3, 9, dtype=torch.complex64)), 3 * 5 * 16 * 4 / 2),
+        (lambda: torch.fft.fft2(torch.zeros(3, 4, 8, dtype=torch.complex64)), 3 * 5 * 32 * 5),
+        # Factorisations of 6 x 6 and 8 x 4 matrices.
+        (lambda: torch.linalg.lu_factor(UNIT), LU),
+        (lambda: torch.linalg.det(UNIT.expand(3, 6, 6)), 3 * LU),
+        (lambda: torch.linalg.cholesky(UNIT), 6**3 / 3),
+        (lambda: torch.linalg.inv(UNIT), 2 * 6**3),
+        (lambda: torch.linalg.qr(TALL, mode="r"), QR),
+        (lambda: torch.linalg.qr(TALL), QR + 4 * 8 * 4 * 4 - 2 * (8 + 4) * 4**2 + 4 * 4**3 / 3),
+        (lambda: torch.linalg.eigvalsh(UNIT), 4 / 3 * 6**3),
+        (lambda: torch.linalg.eigh(UNIT), 9 * 6**3),
+        (lambda: torch.linalg.eigvals(UNIT), 10 * 6**3),
+        (lambda: torch.linalg.eig(UNIT), 25 * 6**3),
+        (lambda: torch.linalg.svdvals(TALL), 4 * 8 * 4**2 - 4 * 4**3 / 3),
+        (lambda: torch.linalg.svd(TALL, full_matrices=False), THIN),
+        (lambda: torch.linalg.svd(TALL), 4 * 8**2 * 4 + 8 * 8 * 4**2 + 9 * 4**3),
+        (lambda: torch.linalg.svdvals(TALL.mT), 4 * 8 * 4**2 - 4 * 4**3 / 3),
+        # Solutions with a vector, with two right sides, and with a triangular matrix.
+        (lambda: torch.linalg.solve(UNIT, torch.ones(6)), 2 / 3 * 6**3 + 2 * 6**2),
+        (lambda: torch.linalg.solve(UNIT, torch.ones(6, 2)), 2 / 3 * 6**3 + 2 * 6**2 * 2),
+        (lambda: torch.linalg.solve_triangular(UNIT, torch.ones(6, 2), upper=True), 6**2 * 2),
+        (lambda: torch.cholesky_solve(torch.ones(6, 2), UNIT), 2 * 6**2 * 2),
+        # Elementwise, although vectors are multiplied.
+        (lambda: torch.addr(torch.zeros(3, 4), torch.zeros(3), torch.zeros(4)), 0),
+        (lambda: torch.kron(torch.ones(2, 2), torch.ones(3, 3)), 0),
+        (lambda: torch._foreach_add([torch.zeros(3), torch.zeros(4)], 1.0), 0),
+    ],
+)
+def test_what_multiplies_has_the_usual_operation_count(call: Callable[[], object], flop: float) -> None:
+    assert cost(call).flop == round(flop)
+
+
+@pytest.mark.parametrize(("layer", "gates"), [(nn.LSTM, 4), (nn.GRU, 3), (nn.RNN, 1)])
+@pytest.mark.parametrize("directions", [1, 2])
+def test_a_recurrent_layer_multiplies_each_step_with_its_matrices(
+    layer: Callable[..., nn.Module], gates: int, directions: int
+) -> None:
+    module = layer(6, 5, num_layers=2, bidirectional=directions == 2).eval()
+    matrices = gates * 5 * (6 + 5) + gates * 5 * (directions * 5 + 5)
+    assert cost(lambda: module(torch.zeros(7, 3, 6))).flop == 2 * 7 * 3 * directions * matrices
+
+
+def test_a_packed_sequence_has_the_steps_that_it_holds() -> None:
+    packed = nn.utils.rnn.pack_padded_sequence(torch.zeros(7, 2, 6), torch.tensor([7, 3]))
+    counted = cost(lambda: nn.LSTM(6, 5).eval()(packed))
+    assert counted.flop == 2 * (7 + 3) * 4 * 5 * (6 + 5)
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_the_recurrent_kernel_of_a_gpu_counts_its_matrices(batch_first: bool) -> None:
+    weights = [torch.zeros(20, 6), torch.zeros(20, 5), torch.zeros(20), torch.zeros(20)]
+    x, state = torch.zeros(7, 3, 6), torch.zeros(1, 3, 5)
+    arguments = (x, weights, 4, None, state, state, 2, 5, 0, 1, batch_first, 0.0, False, False, [], None)
+    counted = operation_cost(torch.ops.aten._cudnn_rnn.default, arguments, {}, x)
+    assert counted.flop == 2 * 7 * 3 * 20 * (6 + 5)
+
+
+def test_a_deformable_convolution_has_the_products_of_a_convolution() -> None:
+    x, weight = torch.zeros(2, 4, 8, 8), torch.zeros(6, 4, 3, 3)
+    counted = cost(lambda: torchvision.ops.deform_conv2d(x, torch.zeros(2, 18, 6, 6), weight))
+    assert counted.flop == cost(lambda: F.conv2d(x, weight)).flop
 
 
 def test_operations_that_are_no_products_have_no_flops(x: torch.Tensor) -> None:
