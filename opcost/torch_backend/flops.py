@@ -22,6 +22,7 @@ from opcost.operators.counts import OperationWithoutFormula
 from opcost.operators.input_roles import WRITE_ONLY
 from opcost.torch_backend.formulas import COMPLEX_FACTOR, FORMULAS, flops
 from opcost.torch_backend.meta_device import fused_attention, is_fused_attention
+from opcost.torch_backend.touched import table_of
 from opcost.torch_backend.without_products import FOR_EACH, WITHOUT_PRODUCTS
 
 ALLOCATIONS = frozenset(
@@ -80,14 +81,25 @@ class CostCounter(TorchDispatchMode):
 def operation_cost(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> OperationCost:
     """Return the FLOPs and bytes of one operation, given its arguments and its result."""
     name = func._overloadpacket.__name__
-    inputs = tensors_of((args, {key: value for key, value in kwargs.items() if key != "out"}))
-    read = inputs[1:] if name in WRITE_ONLY else inputs
-    distinct = {id(tensor): tensor for tensor in read}.values()
-    outputs = [*tensors_of(result), *_written(func, args, kwargs)]
-    memory_bytes = sum(map(tensor_bytes, distinct)) + sum(map(tensor_bytes, outputs))
+    memory_bytes = _moved_bytes(name, func, args, kwargs, result)
     if not is_known(func):
         return OperationCost(name, None, memory_bytes, (func._schema.name,))
     return OperationCost(name, _flop(func, args, kwargs, result), memory_bytes)
+
+
+def _moved_bytes(name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int:
+    """Return the bytes of distinct inputs and of outputs; of a table that is indexed, those that are touched."""
+    inputs = tensors_of((args, {key: value for key, value in kwargs.items() if key != "out"}))
+    read = inputs[1:] if name in WRITE_ONLY else inputs
+    distinct = {id(tensor): tensor for tensor in read}
+    outputs = [*tensors_of(result), *_written(func, args, kwargs)]
+    is_own = func.namespace in NAMESPACES
+    table = table_of(name, _by_name(func, args, kwargs), result, tensor_bytes) if is_own else None
+    if table is None:
+        return sum(map(tensor_bytes, distinct.values())) + sum(map(tensor_bytes, outputs))
+    others = (tensor for key, tensor in distinct.items() if key != id(table.tensor))
+    made = sum(map(tensor_bytes, outputs)) if not table.written_bytes else table.written_bytes
+    return sum(map(tensor_bytes, others)) + table.read_bytes + made
 
 
 def _written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:

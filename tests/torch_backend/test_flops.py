@@ -224,6 +224,48 @@ def test_operations_that_are_no_products_have_no_flops(x: torch.Tensor) -> None:
 
 # Bytes
 
+TABLE, ROWS, PLACES = torch.zeros(1000, 8), torch.ones(5, 8), torch.tensor([3, 1, 4, 1, 5])
+INDEX = 5 * INT64
+PART = 5 * 8 * FLOAT
+
+
+@pytest.mark.parametrize(
+    ("call", "memory_bytes"),
+    [
+        # A part of the table is read and written elsewhere.
+        (lambda: F.embedding(PLACES, TABLE), INDEX + PART + PART),
+        (lambda: torch.index_select(TABLE, 0, PLACES), INDEX + PART + PART),
+        (lambda: TABLE[PLACES], INDEX + PART + PART),
+        (lambda: torch.gather(TABLE, 0, PLACES.unsqueeze(1)), INDEX + 5 * FLOAT + 5 * FLOAT),
+        (lambda: torch.take(TABLE, PLACES), INDEX + 5 * FLOAT + 5 * FLOAT),
+        # No more than the table is read.
+        (lambda: torch.index_select(TABLE[:2], 0, PLACES.clamp(max=1)), INDEX + 2 * 8 * FLOAT + PART),
+        # Source, index, and a part of the table, which is read too if it is added to.
+        (lambda: TABLE.clone().index_copy_(0, PLACES, ROWS), INDEX + PART + PART),
+        (lambda: TABLE.clone().index_add_(0, PLACES, ROWS), INDEX + PART + PART + PART),
+        (lambda: TABLE.clone().scatter_add_(0, PLACES.unsqueeze(1), ROWS), INDEX + PART + 2 * 5 * FLOAT),
+        (lambda: TABLE.clone().index_put_((PLACES,), ROWS), INDEX + PART + PART),
+        (lambda: TABLE.clone().index_put_((PLACES,), ROWS, accumulate=True), INDEX + PART + PART + PART),
+        (lambda: TABLE.clone().index_fill_(0, PLACES, 2.0), INDEX + PART),
+        # A mask may choose any number of places.
+        (
+            lambda: TABLE.clone().index_put_((TABLE[:, 0] > 1,), torch.tensor(1.0)),
+            1000 + FLOAT + 1000 * 8 * FLOAT,
+        ),
+    ],
+)
+def test_a_table_counts_as_far_as_it_is_touched(call: Callable[[], object], memory_bytes: int) -> None:
+    *_, last = costs(call)
+    assert last.memory_bytes == memory_bytes
+
+
+def test_bags_read_all_of_their_rows() -> None:
+    bags = torch.tensor([0, 2])
+    (counted,) = costs(lambda: F.embedding_bag(PLACES, TABLE, bags))
+    assert counted.operation == "_embedding_bag_forward_only"
+    assert counted.memory_bytes >= INDEX + 2 * INT64 + PART + 2 * 8 * FLOAT
+    assert counted.memory_bytes < 1000 * 8 * FLOAT
+
 
 @pytest.mark.parametrize(
     "view",

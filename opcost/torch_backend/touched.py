@@ -1,0 +1,95 @@
+"""Bytes of tables that operations with indices touch: those of the gathered or scattered elements, not of all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+
+from opcost.torch_backend.formulas import Given
+
+Touched: TypeAlias = Callable[[Given, Any], int]
+"""Returns the number of elements of a table that an operation touches, from its arguments and its result."""
+
+
+def _of_result(_: Given, result: Any) -> int:
+    return int(result.numel())
+
+
+def _of_bags(given: Given, _: Any) -> int:
+    """Return the elements of all rows, of which a bag adds some."""
+    return int(given["indices"].numel() * given["weight"].shape[-1])
+
+
+def _of_source(name: str) -> Touched:
+    return lambda given, _: int(given[name].numel())
+
+
+def _of_rows(given: Given, _: Any) -> int:
+    """Return the elements of all indexed slices."""
+    table = given["self"]
+    rows = max(1, table.shape[given["dim"]]) if table.dim() else 1
+    return int(given["index"].numel() * (table.numel() // rows))
+
+
+def _of_places(given: Given, _: Any) -> int:
+    """Return the elements at the places of ``index_put_``: indices are broadcast, other dimensions are whole.
+
+    A mask may choose any number of places, so it counts as all.
+    """
+    table, indices = given["self"], given["indices"]
+    if any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in indices):
+        return int(table.numel())
+    places = torch.broadcast_shapes(*(index.shape for index in indices if index is not None))
+    whole = [size for place, size in enumerate(table.shape) if place >= len(indices) or indices[place] is None]
+    return math.prod((*places, *whole))
+
+
+READ: Mapping[str, tuple[str, Touched]] = {
+    **dict.fromkeys(("index_select", "gather", "take", "index", "_unsafe_index"), ("self", _of_result)),
+    "embedding": ("weight", _of_result),
+    **dict.fromkeys(("_embedding_bag", "_embedding_bag_forward_only"), ("weight", _of_bags)),
+}
+"""Operations that read a part of a table, with the argument's name."""
+
+WRITTEN: Mapping[str, Touched] = {
+    **dict.fromkeys(("index_copy_", "index_add_", "index_reduce_", "index_fill_"), _of_rows),
+    **dict.fromkeys(("scatter_", "scatter_add_", "scatter_reduce_"), _of_source("index")),
+    "put_": _of_source("index"),
+    **dict.fromkeys(("index_put_", "_index_put_impl_"), _of_places),
+}
+"""Operations that write a part of their first argument, in place."""
+
+COMBINING = frozenset({"index_add_", "index_reduce_", "scatter_add_", "scatter_reduce_"})
+"""Those that read what they write, too. ``index_put_`` and ``put_`` do if they accumulate."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A tensor of which an operation reads and writes a part, with the bytes of both."""
+
+    tensor: torch.Tensor
+    read_bytes: int
+    written_bytes: int = 0
+
+
+def table_of(name: str, given: Given, result: Any, size: Callable[[torch.Tensor], int]) -> Table | None:
+    """Return the table that an operation touches in part, None if it reads and writes whole tensors.
+
+    Args:
+        name: of the operation, without namespace and overload.
+        given: its arguments by name, defaults included.
+        result: its result.
+        size: returns the bytes of a whole tensor.
+    """
+    argument, touched = READ.get(name) or ("self", WRITTEN.get(name))
+    if touched is None:
+        return None
+    table = given[argument]
+    part = min(size(table), touched(given, result) * table.element_size())
+    if name in READ:
+        return Table(table, part)
+    return Table(table, part if name in COMBINING or given.get("accumulate") else 0, part)
