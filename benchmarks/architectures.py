@@ -205,7 +205,8 @@ biases and norms have none. Attention computes all scores, also those that a cau
 - **calls**, **tuples**: calls of operators in one run, and the distinct ones. Functions that compute nothing are left
   out.
 - **FLOPs**, **bytes**: the share of the whole run's FLOPs and bytes that tuples have.
-- **same**: tuples with the same output shapes, dtypes and layouts and the same FLOPs in a fresh process.
+- **same**: tuples with the same ATen operations, output shapes, dtypes and layouts, FLOPs and bytes in a fresh
+  process.
 
 {table}
 """
@@ -242,7 +243,7 @@ def summary_lines(results: Sequence[Result]) -> Iterable[str]:
         f"{min(result.bytes_ratio for result in known):.4%} of bytes"
     )
     yield f"- operations in no tuple: {', '.join(outside) or 'none'}"
-    yield f"- tuples with the same shapes and FLOPs in a fresh process: {rebuilt:,} of {tuples:,}"
+    yield f"- tuples with the same operations, outputs, FLOPs and bytes in a fresh process: {rebuilt:,} of {tuples:,}"
     yield from (
         f"- not counted: {result.name} ({result.refused.partition('; ')[0]})" for result in results if result.refused
     )

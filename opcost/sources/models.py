@@ -55,30 +55,30 @@ class ResolvedModel:
                 ready = self.source.ready(self.operator, device)
             check_form(ready, self.operator, str(self.code or self.listed.name))
             if self.listed.is_foreign:
-                self._try(ready, context)
+                ready = self._tried(ready, context)
         except RuntimeError as error:
             raise CannotMeasureError(one_line(error)) from error
         return ready
 
-    def _try(self, ready: ReadyModel, context: Context) -> None:
-        """Run a model that may raise anything and set any switch."""
+    def _tried(self, ready: ReadyModel, context: Context) -> ReadyModel:
+        """Run a model that may raise anything and set any switch, and return it."""
         with kept_switches() as changes:
-            self._run_foreign(ready, context)
+            ready = self._run_foreign(ready, context)
         if changes:
             # Only the first run may import something.
             with kept_switches() as changes:
-                self._run_foreign(ready, context)
+                ready = self._run_foreign(ready, context)
         if changes:
             text = f"{self.listed.name} sets switches of torch when it runs: {'; '.join(changes)}"
             raise CannotBuildError(text)
+        return ready
 
-    def _run_foreign(self, ready: ReadyModel, context: Context) -> None:
+    def _run_foreign(self, ready: ReadyModel, context: Context) -> ReadyModel:
         if self.code is not None:
             with own_frames(self.code, remedy="correct the model or its inputs"):
-                run_first(ready, context)
-            return
+                return run_first(ready, context)
         try:
-            run_first(ready, context)
+            return run_first(ready, context)
         except RuntimeError:
             raise
         except Exception as error:
@@ -99,12 +99,11 @@ class ResolvedModel:
         if self.listed.is_foreign:
             return ready
         try:
-            run_first(ready, context)
+            return run_first(ready, context)
         except REFUSALS:
             raise
         except Exception as error:
             raise CannotMeasureError(one_line(error)) from error
-        return ready
 
 
 def resolve(operator: OperatorTuple, code: UserCode | None = None) -> ResolvedModel:

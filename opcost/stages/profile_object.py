@@ -134,7 +134,7 @@ def profile_object(request: Request, own: ObjectModel, progress: Progress, end: 
         except ValueError as error:
             raise UserError(str(error)) from None
         request = stack.enter_context(scratch_folder(replace(request, device=device_of(ready)), []))
-        counts = _counted(ready, own, name, str(request.device))
+        ready, counts = _counted(ready, own, name, str(request.device))
         config = _config(request, ready, own, name, counts)
         write_counts(COUNTS.path(config), replace(counts, model=model_tuple(config)))
         measuring = None
@@ -144,8 +144,8 @@ def profile_object(request: Request, own: ObjectModel, progress: Progress, end: 
         return profile_counted(request, [ProfileConfig(config, is_new=True, is_kept=False)], progress, measuring)
 
 
-def _counted(ready: ReadyModel, own: ObjectModel, precision: str, device: str) -> OperatorCounts:
-    """Return the counts of a model, whose tuple is not known yet.
+def _counted(ready: ReadyModel, own: ObjectModel, precision: str, device: str) -> tuple[ReadyModel, OperatorCounts]:
+    """Return a model after its first run, and its counts. Its tuple is not known yet.
 
     Raises:
         UserError: it does what tuples cannot describe.
@@ -154,9 +154,9 @@ def _counted(ready: ReadyModel, own: ObjectModel, precision: str, device: str) -
     name = type(own.model).__name__
     try:
         with reported_switches(name):
-            run_first(ready, context)
+            ready = run_first(ready, context)
             with context():
-                return capture(ready, OperatorTuple(f"{OBJECT}.{name.lower()}"))
+                return ready, capture(ready, OperatorTuple(f"{OBJECT}.{name.lower()}"))
     except CannotBuildError as error:
         raise UserError(f"{name}: {error}; leave the switch to precision") from error
 

@@ -82,15 +82,32 @@ def capture(
     )
 
 
-def run_first(ready: ReadyModel, context: Context = nullcontext) -> None:
+def run_first(ready: ReadyModel, context: Context = nullcontext) -> ReadyModel:
     """Run a model once as ``capture`` does, so that what it sets up in its first run is not counted.
 
     Args:
         ready: the model, in the mode in which it is measured.
         context: returns the context of a run, such as autocast.
+
+    Returns:
+        The model, marked if it only runs outside of inference mode, because it computes gradients.
     """
-    with like_a_device(ready.device_type), context():
-        INFERENCE.run_once(ready.run)
+
+    def run(one: ReadyModel) -> ReadyModel:
+        with like_a_device(one.device_type), context():
+            INFERENCE.run_once(one.run)
+        return one
+
+    try:
+        return run(ready)
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        try:
+            return run(replace(ready, computes_gradients=True))
+        except Exception:
+            # The first error is that of the model as it is measured.
+            raise error from error.__cause__
 
 
 def watch(

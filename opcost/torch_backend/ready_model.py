@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
@@ -16,13 +17,15 @@ from opcost.torch_backend.flops import tensors_of
 class ReadyModel:
     """A model on a device, with its positional arguments and those by keyword.
 
-    ``fingerprint`` is the hash of the user's code that built it (``UserCode``), None for models of libraries.
+    ``fingerprint`` is the hash of the user's code that built it (``UserCode``), None for models of libraries. A model
+    that ``computes_gradients`` in its ``forward``, such as forces from an energy, runs outside of inference mode.
     """
 
     model: nn.Module
     inputs: tuple[Any, ...] = ()
     keyword_inputs: Mapping[str, Any] = field(default_factory=dict)
     fingerprint: str | None = None
+    computes_gradients: bool = False
 
     @staticmethod
     def of(model: nn.Module, examples: Any) -> ReadyModel:
@@ -56,7 +59,10 @@ class ReadyModel:
 
     def run(self) -> Any:
         """Run the model once and return its result."""
-        return self.model(*self.inputs, **self.keyword_inputs)
+        if not self.computes_gradients:
+            return self.model(*self.inputs, **self.keyword_inputs)
+        with torch.inference_mode(False), torch.no_grad():
+            return self.model(*self.inputs, **self.keyword_inputs)
 
     @property
     def device_type(self) -> str:
