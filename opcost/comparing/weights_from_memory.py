@@ -1,21 +1,23 @@
 """Products with a matrix, each measured with its weights in the cache and from memory.
 
 In a loop of itself a Linear finds its weights in the cache. In a model they come from memory, because all other layers
-ran in between. How much longer that takes depends on the kernel: 0 % to 20 % of the call for matrices of one size
-(``docs/log/cache.md``). So each such operator is measured both ways, and corrected by its own difference.
+ran in between. How much longer that takes depends on the kernel, from nothing to three quarters of the call for one
+matrix (``docs/log/cache.md``). So each such operator is measured both ways, and corrected by its own difference.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from opcost.comparing.cache_chain_rows import Excess, is_corrected
+from opcost.comparing.cache_chains import STREAM_BYTES
 from opcost.measuring.conditions import COLD, Conditions
 from opcost.measuring.flags import Flag
 from opcost.measuring.record import MeasurementRow, is_flagged, may_be_throttled, ran_as_requested, time_of
 from opcost.operators.cases import Case, cases_of_count
-from opcost.operators.counts import OperatorCount
+from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import DTYPE, FLOAT32, OperatorTuple, TensorSpec
 from opcost.summing.energy import common_basis
 from opcost.summing.index import Measurements
@@ -42,11 +44,16 @@ def matrix_bytes(operator: OperatorTuple) -> int | None:
     return TensorSpec((inputs, outputs), str(parameters.get(DTYPE, FLOAT32))).floating_bytes
 
 
-def cases_from_memory(counts: Iterable[OperatorCount], input_data: str) -> tuple[Case, ...]:
-    """Return the cases to measure with weights from memory: of each such operator the one with most calls."""
+def cases_from_memory(counts: OperatorCounts, input_data: str) -> tuple[Case, ...]:
+    """Return the cases of a model to measure with weights from memory: of each such operator the one with most calls.
+
+    A model that moves no more than the chains' stream has none, because its weights may stay in caches.
+    """
+    if counts.total_memory_bytes <= STREAM_BYTES:
+        return ()
     return tuple(
         max(cases_of_count(count, input_data), key=lambda found: found[1])[0]
-        for count in counts
+        for count in counts.counts
         if count.computes and LEAST_BYTES <= (matrix_bytes(count.operator) or 0) <= MOST_BYTES
     )
 
@@ -65,19 +72,35 @@ def excesses_from_memory(
     """
     if not is_corrected(conditions):
         return {}
+    cold = replace(conditions, cache=COLD)
     found = {}
     for count in counts:
-        for cold in measurements.under(count.operator, replace(conditions, cache=COLD)):
-            of_board = measurements.preferring(cold.circumstances.device_uuid)
-            warm = next((row for row in of_board.under(count.operator, conditions) if _is_pair(row, cold)), None)
-            if warm is not None and _is_full_speed(warm) and _is_full_speed(cold):
-                found[count.operator] = _difference(warm, cold)
+        if matrix_bytes(count.operator) is None:
+            continue
+        warm_rows = measurements.all_under(count.operator, conditions)
+        pairs = _pairs(warm_rows, measurements.all_under(count.operator, cold))
+        if pairs:
+            calls = Counter({str(data): number for data, number in count.captured_data.items()})
+            # Of equals the last: that of the preferred board.
+            warm, from_memory = max(reversed(pairs), key=lambda pair: calls[pair[0].input_data])
+            found[count.operator] = _difference(warm, from_memory)
     return found
 
 
-def _is_pair(warm: MeasurementRow, cold: MeasurementRow) -> bool:
-    """Return whether two rows are of one board and the same input data."""
-    return (warm.input_data, warm.circumstances.device_uuid) == (cold.input_data, cold.circumstances.device_uuid)
+def _pairs(
+    warm_rows: Sequence[MeasurementRow], cold_rows: Sequence[MeasurementRow]
+) -> list[tuple[MeasurementRow, MeasurementRow]]:
+    """Return pairs of rows with weights in the cache and from memory that differ in nothing else."""
+    return [
+        (warm, cold)
+        for cold in cold_rows
+        for warm in warm_rows
+        if (warm.input_data, warm.circumstances.device_uuid) == (cold.input_data, cold.circumstances.device_uuid)
+        and _is_full_speed(warm)
+        and _is_full_speed(cold)
+        # Without its energy a pair would take that of the whole correction.
+        and (warm.measurement.energy_j is None or cold.measurement.energy_j is not None)
+    ]
 
 
 def _difference(warm: MeasurementRow, cold: MeasurementRow) -> Excess:

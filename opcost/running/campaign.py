@@ -90,10 +90,19 @@ class Campaign:
                 item.key: times.item_s(item.case, conditions[item.setting], protocol) for item in self.plan.items
             }
 
+    def without_drift_checks(self) -> Campaign:
+        """Return the campaign without drift checks, since another one of the same run has them."""
+        self._drift_check.turn_off()
+        return self
+
     @property
     def expected_s(self) -> float:
         """The expected time of all items in s."""
         return sum(self._expected_s.values())
+
+    def item_s(self, item: PlanItem) -> float:
+        """Return the expected time of an item in s."""
+        return self._expected_s[item.key]
 
     @property
     def besides_parts_s(self) -> dict[str, float]:

@@ -56,6 +56,10 @@ class DriftCheck:
         self._last_setting = USUAL
         self._measured_since = 0
 
+    def turn_off(self) -> None:
+        """Measure nothing from now on."""
+        self._case = None
+
     def measure_if_due(self, setting: Setting) -> None:
         """Measure the case first of all, and then after every ``EVERY`` other measurements."""
         if not self._rows or self._measured_since >= EVERY:

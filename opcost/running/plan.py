@@ -122,14 +122,13 @@ class PlanItem:
 
 @dataclass(frozen=True)
 class PlannedWork:
-    """The plan for one model in one setting.
+    """The plan for one model.
 
     ``keys`` are those of all its cases, perhaps of rows under other conditions. ``items`` are the cases to measure, in
     this order, without those of an earlier model.
     """
 
     name: str
-    setting: Setting
     keys: tuple[str, ...]
     items: tuple[PlanItem, ...]
 
@@ -218,7 +217,7 @@ def _planned(
         if (reason := known.reason(key)) is not None
     ]
     items.sort(key=lambda item: (item.has_failed, item.key in known.best))
-    return PlannedWork(work.name, work.setting, tuple(key for key, _ in chosen.values()), tuple(items))
+    return PlannedWork(work.name, tuple(key for key, _ in chosen.values()), tuple(items))
 
 
 def _case_of(key: str) -> str:

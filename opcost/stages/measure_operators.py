@@ -8,11 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from opcost.comparing.cache_chain_rows import is_corrected
-from opcost.comparing.weights_from_memory import cases_from_memory
 from opcost.errors import UserError
 from opcost.invocation import command
-from opcost.measuring.conditions import COLD
 from opcost.measuring.protocol import FULL_LOOP_S, MeasurementProtocol, ProtocolFor
 from opcost.measuring.setting import Setting
 from opcost.operators.cases import CAPTURED, cases_of
@@ -28,6 +25,7 @@ from opcost.running.planned_bench import AssumedVersions, assumed_versions
 from opcost.running.request import Request, selected
 from opcost.running.shipped_counts import counted_or_shipped, ship_counts
 from opcost.stages.cache_chains import Before, ChainTimes, chain_settings, chain_times, measure_missing_chains
+from opcost.stages.weights_from_memory import WeightsFromMemory
 from opcost.storage.configs import ModelConfig, set_done
 
 KNOWN_FROM = 20
@@ -101,50 +99,49 @@ def measure_operators(
         if not request.dry_run:
             ship_counts(request, [config for config, _ in models])
         protocol = protocol_for(bench.is_gpu)
-        from_memory = _works_from_memory(bench, request, models, works, input_data)
-        table = request.database.operator_measurements
-        campaign = Campaign(bench, protocol, request, table, (*works, *from_memory))
-        product = bench.conditions(request.setting).device_product
-        reports = []
-        is_full = protocol.loop_s >= FULL_LOOP_S and protocol.relative_error is None and bench.is_gpu
-        from_memory_s = 0.0
-        for outcome in campaign.outlook() if request.dry_run else campaign.run(progress):
-            if outcome.work.setting.cache != request.setting.cache:
-                from_memory_s += outcome.expected_s if request.dry_run else outcome.taken_s
-                continue
-            config, kept = by_name[outcome.work.name]
-            is_complete = is_full and not outcome.remaining and _has_values(kept, input_data)
-            is_due = is_complete and not request.dry_run
-            done = (is_due and _set_done(request, config)) or config.done
-            reports.append(_operators_report(outcome, done, bench.device, product))
+        campaign = Campaign(bench, protocol, request, request.database.operator_measurements, works)
+        of_models = [(work, kept) for work, (_, kept) in zip(works, models, strict=True)]
+        plan_pairs = partial(WeightsFromMemory.of, bench, protocol, request, of_models, input_data)
+        from_memory = plan_pairs()
         if request.dry_run:
+            reports = [_operators_report(outcome, bench, request, by_name) for outcome in campaign.outlook()]
             times = chain_times(bench, request.database, for_chains, Before(campaign.expected_s))
-            corrections = None if times is None else replace(times, now_s=times.now_s + from_memory_s)
+            corrections = None if times is None else replace(times, now_s=times.now_s + from_memory.expected_s())
             return _sorted(_with_besides(reports, bench, campaign, request.setting, corrections))
-        chains_begin_s = time.monotonic()
+        completion = Completion(request, by_name, protocol, bench.is_gpu, input_data)
+        reports = []
+        for outcome in campaign.run(progress):
+            report = _operators_report(outcome, bench, request, by_name)
+            reports.append(report if report.name in from_memory.names else completion.of(report))
+        corrections_begin_s = time.monotonic()
+        # Again, since the rows with weights in the cache are known now.
+        plan_pairs().measure(progress)
+        reports = [completion.of(report) if report.name in from_memory.names else report for report in reports]
         before = _before(campaign, reports, protocol)
         for setting in for_chains:
             measure_missing_chains(bench, request.database, progress, setting, before)
-        corrections_s = from_memory_s + time.monotonic() - chains_begin_s
+        corrections_s = time.monotonic() - corrections_begin_s
     besides_s = time.monotonic() - begin_s - sum(report.taken_s for report in reports)
     parts_s = campaign.besides_taken_s(besides_s, corrections_s)
     return _sorted([replace(report, besides_s=besides_s, besides_parts_s=parts_s) for report in reports])
 
 
-def _works_from_memory(
-    bench: Bench,
-    request: Request,
-    models: Sequence[tuple[ModelConfig, OperatorCounts]],
-    works: Sequence[Work],
-    input_data: str,
-) -> list[Work]:
-    """Return the products with a matrix to be measured with weights from memory, too, for cache corrections."""
-    if not (bench.is_gpu and is_corrected(bench.conditions(request.setting))):
-        return []
-    return [
-        replace(work, setting=replace(work.setting, cache=COLD), cases=cases_from_memory(kept.counts, input_data))
-        for work, (_, kept) in zip(works, models, strict=True)
-    ]
+@dataclass(frozen=True)
+class Completion:
+    """The rule for ``done``: it is set by the full protocol on a GPU, on captured values, once nothing is missing."""
+
+    request: Request
+    by_name: Mapping[str, tuple[ModelConfig, OperatorCounts]]
+    protocol: MeasurementProtocol
+    is_gpu: bool
+    input_data: str
+
+    def of(self, report: OperatorsReport) -> OperatorsReport:
+        """Set ``done`` if a model is complete, and return its report with it."""
+        config, kept = self.by_name[report.name]
+        is_full = self.protocol.loop_s >= FULL_LOOP_S and self.protocol.relative_error is None and self.is_gpu
+        is_due = is_full and not report.remaining and _has_values(kept, self.input_data)
+        return replace(report, done=(is_due and _set_done(self.request, config)) or config.done)
 
 
 def _sorted(reports: Iterable[OperatorsReport]) -> list[OperatorsReport]:
@@ -211,7 +208,9 @@ def _set_done(request: Request, config: ModelConfig) -> bool:
     return True
 
 
-def _operators_report(outcome: Outcome, done: bool, device: str, device_product: str) -> OperatorsReport:
+def _operators_report(
+    outcome: Outcome, bench: Bench, request: Request, by_name: Mapping[str, tuple[ModelConfig, OperatorCounts]]
+) -> OperatorsReport:
     keys = outcome.work.keys
     reasons = [outcome.failures[key] for key in keys if key in outcome.failures]
     rows = [outcome.rows[key].measurement for key in keys if key in outcome.rows]
@@ -228,11 +227,11 @@ def _operators_report(outcome: Outcome, done: bool, device: str, device_product:
         taken_s=outcome.taken_s,
         steps_s=outcome.steps_s,
         besides_s=0.0,
-        done=done,
+        done=by_name[outcome.work.name][0].done,
         reasons=tuple(dict.fromkeys(reasons)),
         without_energy=len(without_energy),
         energy_missing_reasons=tuple(dict.fromkeys(without_energy)),
         planned=outcome.work.reasons,
-        device=device,
-        device_product=device_product,
+        device=bench.device,
+        device_product=bench.conditions(request.setting).device_product,
     )

@@ -59,6 +59,11 @@ class Measurements:
         """Return the best row of an operator on each input data, under these conditions."""
         return self._best(self._under(operator, conditions))
 
+    def all_under(self, operator: OperatorTuple, conditions: Conditions) -> list[MeasurementRow]:
+        """Return the rows of the best quality on each input data, of all boards; those of the preferred board last."""
+        rows = [row for of_data in self._under(operator, conditions).values() for row in of_data]
+        return sorted(rows, key=lambda row: self._board is not None and row.circumstances.device_uuid == self._board)
+
     def measured_ratio(self, counts: OperatorCounts, conditions: Conditions) -> float:
         """Return the share of the bytes of counted operators that have a row under these conditions; 0 of none."""
         measured = [count for count in counts.counts if self._under(count.operator, conditions)]

@@ -9,6 +9,7 @@ import pytest
 from simulated_machine import SIMULATED_CONDITIONS, Load, simulated_row
 
 from opcost.comparing.cache_chain_rows import Excess
+from opcost.comparing.cache_chains import STREAM_BYTES
 from opcost.comparing.weights_from_memory import (
     LEAST_BYTES,
     MOST_BYTES,
@@ -20,7 +21,7 @@ from opcost.measuring.conditions import COLD, WARM
 from opcost.measuring.flags import Flag
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.cases import CAPTURED
-from opcost.operators.counts import OperatorCount
+from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.operators.values import InputStatistics
 from opcost.summing.index import Measurements
@@ -37,6 +38,10 @@ def linear(inputs: int, outputs: int, *dtype: tuple[str, str], flop: int = 5) ->
 def function(name: str, *shapes: tuple[int, ...]) -> OperatorTuple:
     tensors = tuple(TensorSpec(shape, "bfloat16", identity=place) for place, shape in enumerate(shapes))
     return OperatorTuple(name, (), tensors, mode=None)
+
+
+def model_of(count: OperatorCount, memory_bytes: int = STREAM_BYTES + 1) -> OperatorCounts:
+    return OperatorCounts(OperatorTuple("torchvision.models.x"), (count,), 0, memory_bytes, 0, "2.11", "cuda")
 
 
 @pytest.mark.parametrize(
@@ -66,13 +71,15 @@ def test_a_product_with_one_matrix_has_the_bytes_of_it(operator: OperatorTuple, 
     ],
 )
 def test_matrices_of_the_size_of_caches_are_measured_from_memory(count: OperatorCount, is_measured: bool) -> None:
-    assert [case.operator for case in cases_from_memory([count], CAPTURED)] == is_measured * [count.operator]
+    cases = cases_from_memory(model_of(count), CAPTURED)
+    assert [case.operator for case in cases] == is_measured * [count.operator]
+    assert cases_from_memory(model_of(count, STREAM_BYTES), CAPTURED) == ()
 
 
 def test_the_most_frequent_input_data_of_an_operator_are_measured() -> None:
     few, many = InputStatistics(0.0, 0.0, 1.0), InputStatistics(0.5, 0.0, 1.0)
     count = replace(linear(512, 512), statistics={(few,): 1, (many,): 3})
-    (case,) = cases_from_memory([count], CAPTURED)
+    (case,) = cases_from_memory(model_of(count), CAPTURED)
     assert count.captured_data[case.input_data] == 3
 
 
@@ -110,10 +117,11 @@ def test_the_difference_of_both_rows_has_the_errors_of_both() -> None:
     assert (found.energy_j.value, found.energy_j.standard_error) == (50.0, pytest.approx(4.0 * 2**0.5))
 
 
-def test_without_an_energy_the_time_is_known() -> None:
-    found = found_of(WARM_ROW, row(COLD, 5.0))
+def test_a_pair_without_energies_has_a_time_and_one_that_lacks_an_energy_is_none() -> None:
+    found = found_of(row(WARM, 2.0), row(COLD, 5.0))
     assert found is not None
     assert (found.time_s.value, found.energy_j) == (3.0, None)
+    assert found_of(WARM_ROW, row(COLD, 5.0)) is None
 
 
 def flagged(flag: Flag) -> Callable[[MeasurementRow], MeasurementRow]:
@@ -158,3 +166,29 @@ def test_a_pair_may_be_of_another_board_than_the_sum() -> None:
     found = found_of(WARM_ROW, other(slower), other(COLD_ROW), board=WARM_ROW.circumstances.device_uuid)
     assert found is not None
     assert found.time_s.value == 2.5
+
+
+def test_a_row_without_its_pair_hides_no_other_pair() -> None:
+    other = on_board("another")(COLD_ROW)
+    for board in (None, "another", WARM_ROW.circumstances.device_uuid):
+        found = found_of(WARM_ROW, COLD_ROW, other, board=board)
+        assert found is not None
+        assert found.time_s.value == 3.0
+
+
+def test_the_pair_of_the_whole_models_board_comes_first() -> None:
+    other = on_board("another")
+    slower = replace(WARM_ROW, measurement=replace(WARM_ROW.measurement, time_s=2.5))
+    rows = (WARM_ROW, COLD_ROW, other(slower), other(COLD_ROW))
+    times = {board: found_of(*rows, board=board) for board in ("another", WARM_ROW.circumstances.device_uuid)}
+    assert [one.time_s.value for one in times.values() if one is not None] == [2.5, 3.0]
+
+
+def test_of_several_input_data_those_of_most_calls_count() -> None:
+    few, many = InputStatistics(0.0, 0.0, 1.0), InputStatistics(0.5, 0.0, 1.0)
+    count = replace(COUNT, statistics={(few,): 1, (many,): 3})
+    data = max(count.captured_data, key=lambda one: count.captured_data[one])
+    on_most = [replace(one, input_data=str(data)) for one in (WARM_ROW, row(COLD, 9.0, 70.0))]
+    for rows in ((WARM_ROW, COLD_ROW, *on_most), (*on_most, WARM_ROW, COLD_ROW)):
+        found = excesses_from_memory([count], Measurements(rows), GRAPHS)[count.operator]
+        assert found.time_s.value == 7.0

@@ -16,7 +16,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from simulated_apparatus import RecordedProgress, SimulatedCampaign, compare_models, write_both
+from simulated_apparatus import RecordedProgress, SimulatedCampaign, change_by_hand, compare_models, write_both
 from simulated_machine import SIMULATED_CONDITIONS, Device, Load, simulated_row
 
 from opcost.comparing import cache_chain_rows, cache_chains
@@ -61,7 +61,7 @@ from opcost.comparing.remarks import RemarkKind
 from opcost.errors import CannotMeasureError, UserError
 from opcost.estimates import Estimate
 from opcost.measuring.flags import Flag, Flags
-from opcost.measuring.protocol import MeasurementProtocol
+from opcost.measuring.protocol import FULL_LOOP_S, MeasurementProtocol
 from opcost.measuring.record import Measurement, MeasurementRow
 from opcost.measuring.retries import RETRIES
 from opcost.measuring.setting import USUAL, Setting
@@ -1032,6 +1032,13 @@ MEGABYTE = linear(512, 512, "float32").operator
 FROM_MEMORY = Load(time_s=6e-6, power_w=500.0)
 
 
+def large(campaign: SimulatedCampaign, name: str, operators: Mapping[OperatorTuple, int]) -> ModelConfig:
+    """Add a model that moves more than the stream."""
+    config = campaign.add_model(name, operators)
+    write_both(config, replace(COUNTS.read(config), total_memory_bytes=STREAM_BYTES + 1))
+    return config
+
+
 @pytest.mark.parametrize(
     ("device", "setting", "is_measured"),
     [
@@ -1047,8 +1054,8 @@ def test_products_with_a_matrix_are_measured_with_weights_from_memory_after_all_
     campaign = campaign_in(tmp_path)
     campaign.device = device
     campaign.loads = {**campaign.loads, MEGABYTE: ALONE, linear(8, 8).operator: ALONE}
-    campaign.add_model("a", {MEGABYTE: 2, linear(8, 8).operator: 1})
-    campaign.add_model("b", {MEGABYTE: 1, RELU: 1})
+    large(campaign, "a", {MEGABYTE: 2, linear(8, 8).operator: 1})
+    large(campaign, "b", {MEGABYTE: 1, RELU: 1})
     request = replace(campaign.request(), setting=setting)
     reports = measure_operators(
         request, lambda _: MeasurementProtocol(0.5, 1.0), campaign.open_apparatus, RecordedProgress()
@@ -1066,7 +1073,7 @@ def test_their_time_is_that_of_cache_corrections(tmp_path: Path, one_size: None)
     campaign.loads = {**campaign.loads, MEGABYTE: ALONE}
     campaign.add_model("a", {RELU: 1})
     (chains,) = measure_model(campaign, dry_run=True)
-    campaign.add_model("b", {RELU: 1, MEGABYTE: 1})
+    large(campaign, "b", {RELU: 1, MEGABYTE: 1})
     both = measure_model(campaign, dry_run=True)
     one_s = both[1].besides_parts_s["cache_corrections"] - chains.besides_parts_s["cache_corrections"]
     assert one_s == pytest.approx(both[1].expected_s, rel=0.2)
@@ -1074,6 +1081,58 @@ def test_their_time_is_that_of_cache_corrections(tmp_path: Path, one_size: None)
     assert all(report.besides_parts_s["cache_corrections"] > 0 for report in measured)
     after = measure_model(campaign, dry_run=True)
     assert [(one.expected_s, one.besides_parts_s.get("cache_corrections", 0.0)) for one in after] == 2 * [(0.0, 0.0)]
+
+
+def test_a_model_that_may_keep_its_weights_in_caches_is_measured_once(tmp_path: Path, one_size: None) -> None:
+    campaign = campaign_in(tmp_path)
+    campaign.loads = {**campaign.loads, MEGABYTE: ALONE}
+    campaign.add_model("a", {MEGABYTE: 1})
+    measure_model(campaign)
+    assert campaign.built.count(MEGABYTE) == 1
+
+
+def of_memory(campaign: SimulatedCampaign) -> list[tuple[str | None, str]]:
+    """Return the boards and the cache modes of the rows of the product."""
+    rows = campaign.database.operator_measurements.rows()
+    products = [row for row in rows if row.operator == MEGABYTE.operator]
+    return [(row.circumstances.device_uuid, row.conditions.cache) for row in products]
+
+
+def test_a_product_of_another_board_is_measured_both_ways(tmp_path: Path, one_size: None) -> None:
+    campaign = campaign_in(tmp_path)
+    campaign.loads = {**campaign.loads, MEGABYTE: ALONE}
+    large(campaign, "a", {MEGABYTE: 1})
+    measure_model(campaign)
+    table = campaign.database.operator_measurements
+    change_by_hand(table.path, "simulated-0", "another")
+    # A pair of any board will do.
+    measure_model(campaign)
+    assert of_memory(campaign) == [("another", "warm"), ("another", "cold")]
+    table.replace_rows(lambda rows: [row for row in rows if row.conditions.cache == "warm"])
+    (plan,) = measure_model(campaign, dry_run=True)
+    assert (plan.expected_s, plan.besides_parts_s["cache_corrections"] > 0) == (0.0, True)
+    measure_model(campaign)
+    assert of_memory(campaign) == [("another", "warm"), ("simulated-0", "warm"), ("simulated-0", "cold")]
+
+
+def test_a_model_is_done_after_its_products_from_memory(tmp_path: Path, one_size: None) -> None:
+    campaign = campaign_in(tmp_path)
+    campaign.loads = {**campaign.loads, MEGABYTE: ALONE}
+    first, second = large(campaign, "a", {MEGABYTE: 1}), large(campaign, "b", {RELU: 1})
+    full = MeasurementProtocol(0.5, FULL_LOOP_S)
+
+    def stop(_: OperatorTuple) -> None:
+        if campaign.settings[-1].cache == "cold":
+            raise KeyboardInterrupt
+
+    campaign.before = stop
+    with pytest.raises(KeyboardInterrupt):
+        measure_operators(campaign.request(), lambda _: full, campaign.open_apparatus, RecordedProgress())
+    assert ["done: true" in config.path.read_text() for config in (first, second)] == [False, True]
+    campaign.before = lambda _: None
+    measure_operators(campaign.request(), lambda _: full, campaign.open_apparatus, RecordedProgress())
+    assert "done: true" in first.path.read_text()
+    assert [cache for _, cache in of_memory(campaign)] == ["warm", "cold"]
 
 
 def test_a_product_is_corrected_by_its_own_difference_and_for_its_code(tmp_path: Path, one_size: None) -> None:
