@@ -846,7 +846,7 @@ def test_the_page_of_architectures_has_totals_and_names_what_is_not_counted_or_n
     page = script.page(results, RUN)
     assert "architectures that pass: 1 of 2 of transformers, 0 of 1 of timm" in page
     assert "in tuples: at least 100.0000% of FLOPs, 88.8889% of bytes" in page
-    assert "same shapes and FLOPs in a fresh process: 5 of 6" in page
+    assert "same operations, outputs, FLOPs and bytes in a fresh process: 5 of 6" in page
     assert "- not counted: refused (why)" in page
     assert "- not the same: other: `torch.mm on (): no`" in page
     assert "| bert, 2 of its layers, 128 tokens | 9,876,406,272 | 9,876,406,272 |" in page

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from opcost.operators.model_inputs import INTEGERS as RANGE
@@ -11,6 +11,9 @@ from opcost.operators.tuples import ELLIPSIS, Constant, OperatorTuple, PlainValu
 
 INDEX_FUNCTIONS = frozenset({"__getitem__", "__setitem__"})
 """Functions whose second argument is an index. In an index, a tuple and a list have different meanings."""
+
+PUTTING = frozenset({"index_put", "index_put_"})
+"""Functions whose second argument is a tuple of indices."""
 
 INTEGERS = ("int64", "int32", "int16", "int8", "uint8")
 
@@ -100,12 +103,20 @@ def group_ends(operator: OperatorTuple) -> Iterator[tuple[int, int]]:
 
 
 def group_starts(operator: OperatorTuple) -> Iterator[tuple[int, int]]:
-    """Yield the identity of each tensor with the starts of groups, and the end of all (``embedding_bag``)."""
-    if operator.short_name != "embedding_bag":
-        return
-    offsets = [*operator.inputs[2:3], *(value for name, value in operator.keyword_inputs if name == "offsets")]
-    (ids,) = tensor_specs(operator.inputs[:1])
-    yield from ((spec.identity, ids.elements) for spec in tensor_specs(offsets))
+    """Yield the identity of each tensor with the starts of groups, and the end of all (bags of embeddings)."""
+    if operator.operator in BAGS:
+        given = _given(operator, BAGS[operator.operator])
+        ids, offsets = given.get("ids"), given.get("offsets")
+        if isinstance(ids, TensorSpec) and isinstance(offsets, TensorSpec):
+            yield offsets.identity, ids.elements
+
+
+def _given(operator: OperatorTuple, names: Sequence[str]) -> dict[str, PlainValue]:
+    """Return the arguments of a function by these names, in their order; ``NAMES`` has other names for some."""
+    by_keyword = {NAMES.get(name, name): value for name, value in operator.keyword_inputs}
+    if "ids" in names and "input" in by_keyword:
+        by_keyword.setdefault("ids", by_keyword["input"])
+    return {**dict(zip(names, operator.inputs, strict=False)), **by_keyword}
 
 
 def integer_bounds(operator: OperatorTuple) -> Iterator[tuple[int, int]]:
@@ -117,8 +128,14 @@ def integer_bounds(operator: OperatorTuple) -> Iterator[tuple[int, int]]:
     elif operator.short_name in INDEX_FUNCTIONS:
         index = operator.inputs[1]
         yield from _index_bounds(specs[0].shape, _tuple(index))
+    elif operator.short_name in PUTTING:
+        index = _given(operator, ("input", "ids")).get("ids", ())
+        # Here None is a whole dimension, as a number is one.
+        yield from _index_bounds(specs[0].shape, tuple(0 if item is None else item for item in _tuple(index)))
     elif operator.short_name in INDEXING:
         yield from _bounds_by_role(operator, INDEXING[operator.short_name])
+    elif operator.operator in BAGS:
+        yield from _bounds_by_role(operator, Indexing(BAGS[operator.operator], 0, "table", "ids"))
 
 
 @dataclass(frozen=True)
@@ -149,21 +166,37 @@ INDEXING = {
         "scatter_ scatter_add scatter_add_ scatter_reduce scatter_reduce_".split(),
         _indexing("input dim index src"),
     ),
-    "take_along_dim": _indexing("input indices dim", index="indices"),
+    "take_along_dim": _indexing("input ids dim", index="ids"),
     **dict.fromkeys(("take", "put", "put_"), _IN_ALL),
-    **dict.fromkeys(("embedding", "embedding_bag"), _indexing("index input", 0)),
+    "embedding": _indexing("ids table", 0, table="table", index="ids"),
     **dict.fromkeys(("cross_entropy", "nll_loss", "multi_margin_loss", "multilabel_margin_loss"), _LABELS),
 }
 """Functions that index a tensor, by their short names."""
+
+BAGS = {
+    "torch.nn.EmbeddingBag": ("ids", "offsets"),
+    "torch.nn.functional.embedding_bag": ("ids", "table", "offsets"),
+    "torch.embedding_bag": ("table", "ids", "offsets"),
+}
+"""Bags of embeddings, with their arguments in order."""
+
+NAMES = {
+    "self": "input",
+    "indices": "ids",
+    "weight": "table",
+    "LU": "matrix",
+    "LU_data": "matrix",
+    "LD": "matrix",
+    "LU_pivots": "pivots",
+}
+"""Other names of arguments, by those in torch."""
 
 LAST_IF_FLAT = frozenset({"cross_entropy", "nll_loss", "multi_margin_loss", "multilabel_margin_loss"})
 """Functions on labels of classes, which are the only dimension of a single sample."""
 
 
 def _bounds_by_role(operator: OperatorTuple, role: Indexing) -> Iterator[tuple[int, int]]:
-    given = {**dict(zip(role.arguments, operator.inputs, strict=False)), **dict(operator.keyword_inputs)}
-    if operator.is_function and "self" in given:
-        given.setdefault("input", given["self"])
+    given = _given(operator, role.arguments)
     table, index = given.get(role.table), given.get(role.index)
     if not isinstance(table, TensorSpec) or not isinstance(index, TensorSpec) or index.dtype not in INTEGERS:
         return
@@ -179,30 +212,33 @@ def _bounds_by_role(operator: OperatorTuple, role: Indexing) -> Iterator[tuple[i
 
 UNIT_INTERVAL: PlainValue = (UNIFORM, 0.0, 1.0)
 
-DESCRIBED: Mapping[str, Mapping[str | int, PlainValue]] = {
-    "bernoulli": {0: UNIT_INTERVAL},
-    "multinomial": {0: UNIT_INTERVAL},
-    "binary_cross_entropy": {0: UNIT_INTERVAL, 1: UNIT_INTERVAL},
-    "gaussian_nll_loss": {2: UNIT_INTERVAL, "var": UNIT_INTERVAL},
-    "normal": {1: UNIT_INTERVAL, "std": UNIT_INTERVAL},
-    "cholesky": {0: POSITIVE_DEFINITE},
+DESCRIBED: Mapping[str, tuple[tuple[str, ...], Mapping[str, PlainValue]]] = {
+    "bernoulli": (("input",), {"input": UNIT_INTERVAL}),
+    "multinomial": (("input",), {"input": UNIT_INTERVAL}),
+    "binary_cross_entropy": (("input", "target"), {"input": UNIT_INTERVAL, "target": UNIT_INTERVAL}),
+    "gaussian_nll_loss": (("input", "target", "var"), {"var": UNIT_INTERVAL}),
+    "normal": (("mean", "std"), {"std": UNIT_INTERVAL}),
+    "cholesky": (("input",), {"input": POSITIVE_DEFINITE, "A": POSITIVE_DEFINITE}),
 }
-"""Values that some functions need, by the place or the name of their argument: probabilities, variances, and matrices
-that have a Cholesky factor."""
+"""Functions that need certain values: their arguments in order, and the values of some: probabilities, variances, and
+matrices that have a Cholesky factor."""
 
-PIVOTED = {"torch.lu_unpack": 1, "torch.lu_solve": 2, "torch.linalg.lu_solve": 1, "torch.linalg.ldl_solve": 1}
-"""Functions of factorised matrices, with the place of the rows that were swapped, which are numbered from 1. The
-matrices come before."""
+PIVOTED = {
+    **dict.fromkeys(("torch.lu_unpack", "torch.linalg.lu_solve", "torch.linalg.ldl_solve"), ("matrix", "pivots")),
+    **dict.fromkeys(("torch.lu_solve", "torch.Tensor.lu_solve"), ("sides", "matrix", "pivots")),
+}
+"""Functions of factorised matrices, with their arguments in order. Pivots are the rows that were swapped, from 1."""
 
 
 def described_values(operator: OperatorTuple) -> Iterator[tuple[int, PlainValue]]:
     """Yield the identity and the values of each tensor that a function restricts (as in ``model_inputs``)."""
-    given: dict[str | int, PlainValue] = {**dict(enumerate(operator.inputs)), **dict(operator.keyword_inputs)}
-    for argument, values in DESCRIBED.get(operator.short_name, {}).items():
-        yield from ((spec.identity, values) for spec in tensor_specs([given.get(argument)]))
+    names, values = DESCRIBED.get(operator.short_name, ((), {}))
+    given = _given(operator, names)
+    for name in values:
+        yield from ((spec.identity, values[name]) for spec in tensor_specs([given.get(name)]))
     if operator.operator in PIVOTED:
-        pivots = given.get(PIVOTED[operator.operator])
-        matrix = given.get(PIVOTED[operator.operator] - 1)
+        given = _given(operator, PIVOTED[operator.operator])
+        matrix, pivots = given.get("matrix"), given.get("pivots")
         if isinstance(matrix, TensorSpec) and isinstance(pivots, TensorSpec):
             yield pivots.identity, (RANGE, 1, matrix.shape[-2] + 1)
 

@@ -86,7 +86,9 @@ def difference(count: OperatorCount, device: str, context: Context = nullcontext
         return f"operations {_names(operations)}, not {_names(count.operations)}"
     if cost.flop != count.flop:
         return f"{_shown(cost.flop)} FLOPs, not {_shown(count.flop)}"
-    return None if cost.memory_bytes == count.memory_bytes else f"{cost.memory_bytes} bytes, not {count.memory_bytes}"
+    # Older counts, which do not know their operations, have bytes by another rule.
+    is_same = not count.operations or cost.memory_bytes == count.memory_bytes
+    return None if is_same else f"{cost.memory_bytes} bytes, not {count.memory_bytes}"
 
 
 def _names(operations: Iterable[tuple[str, int]]) -> str:

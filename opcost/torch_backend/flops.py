@@ -68,8 +68,7 @@ class CostCounter(TorchDispatchMode):
             with self:
                 return fused_attention(args, kwargs)
         # In inference mode composite operations (linear, batch_norm, reshape) arrive undecomposed.
-        packet = func._overloadpacket
-        if packet not in flop_registry and packet.__name__ not in FORMULAS and is_composite(func, args):
+        if not has_formula(func) and is_composite(func, args):
             with autocast_as_called(), self:
                 return func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
         result = func(*args, **kwargs)
@@ -98,7 +97,7 @@ def _moved_bytes(name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, 
     if table is None:
         return sum(map(tensor_bytes, distinct.values())) + sum(map(tensor_bytes, outputs))
     others = (tensor for key, tensor in distinct.items() if key != id(table.tensor))
-    made = sum(map(tensor_bytes, outputs)) if not table.written_bytes else table.written_bytes
+    made = sum(map(tensor_bytes, outputs)) if table.written_bytes is None else table.written_bytes
     return sum(map(tensor_bytes, others)) + table.read_bytes + made
 
 
@@ -155,14 +154,20 @@ def is_free(func: Any) -> bool:
     return any(_is_alias(value) for value in func._schema.returns)
 
 
+def has_formula(func: Any) -> bool:
+    """Return whether an ATen operation has a formula for its FLOPs. One of a user may have the name of another."""
+    packet = func._overloadpacket
+    return packet in flop_registry or (func.namespace in NAMESPACES and packet.__name__ in FORMULAS)
+
+
 def is_known(func: Any) -> bool:
     """Return whether an ATen operation has a formula for its FLOPs, or is known to have none."""
     packet = func._overloadpacket
-    if packet in flop_registry or torch.Tag.pointwise in func.tags:
+    if has_formula(func) or torch.Tag.pointwise in func.tags:
         return True
     if func.namespace not in NAMESPACES:
         return False
-    return packet.__name__ in WITHOUT_PRODUCTS | FORMULAS.keys() or packet.__name__.startswith(FOR_EACH)
+    return packet.__name__ in WITHOUT_PRODUCTS or packet.__name__.startswith(FOR_EACH)
 
 
 def tensor_bytes(tensor: torch.Tensor) -> int:

@@ -207,13 +207,16 @@ def _square(matrix: str, cubes: float) -> Formula:
     return _factorised(matrix, lambda rows, _: cubes * rows**3)
 
 
-def _solved(matrix: str, right_sides: str, squares: float, cubes: float = 0.0) -> Formula:
-    """FLOPs of a solution with square matrices (..., n, n): for each number of the right sides so many n, and n^3."""
+def _solved(matrix: str, right_sides: str, squares: float, cubes: float = 0.0, may_be_vectors: bool = False) -> Formula:
+    """FLOPs of a solution with square matrices (..., n, n): for each number of the right sides so many n, and n^3.
+
+    Right sides are matrices, or vectors in the one operation that takes them.
+    """
 
     def flop(given: Given) -> float:
         size = _shape(given[matrix])[-1]
         sides = given[right_sides]
-        is_vector = sides.dim() < given[matrix].dim()
+        is_vector = (may_be_vectors and _shape(sides) == _shape(given[matrix])[:-1]) or sides.dim() == 1
         numbers = math.prod(_broadcast(_shape(given[matrix])[:-2], _shape(sides)[: -1 if is_vector else -2]))
         numbers *= _shape(sides)[-1] if is_vector else math.prod(_shape(sides)[-2:])
         return squares * size * numbers + cubes * _batch(given[matrix]) * size**3
@@ -237,8 +240,13 @@ def _singular_values(given: Given) -> float:
 
 
 def _pseudoinverse(given: Given) -> float:
-    """FLOPs of singular values and vectors, and of the product of both matrices of vectors."""
+    """FLOPs of singular values and vectors, and of the product of both matrices of vectors.
+
+    A Hermitian matrix has eigenvalues and eigenvectors instead.
+    """
     rows, columns = _shape(given["self"])[-2:]
+    if given["hermitian"]:
+        return _batch(given["self"]) * (9 + 2) * rows**3
     product = 2 * rows * columns * min(rows, columns)
     return _batch(given["self"]) * (_singular(rows, columns, "thin") + product)
 
@@ -259,7 +267,7 @@ def _least_squares(given: Given) -> float:
     matrix, sides = given["self"], given["b"]
     rows, columns = _shape(matrix)[-2:]
     small, count = min(rows, columns), 1 if sides.dim() < matrix.dim() else _shape(sides)[-1]
-    one = _qr(rows, columns) + count * (4 * rows * small - 2 * small**2) + count * small**2
+    one = _qr(rows, columns) + count * (4 * max(rows, columns) * small - 2 * small**2) + count * small**2
     return _batch(matrix) * one
 
 
@@ -348,7 +356,7 @@ FORMULAS: Mapping[str, Formula] = {
     "linalg_pinv": _pseudoinverse,
     "linalg_polar": _polar,
     "linalg_lstsq": _least_squares,
-    "_linalg_solve_ex": _solved("A", "B", 2.0, 2 / 3),
+    "_linalg_solve_ex": _solved("A", "B", 2.0, 2 / 3, may_be_vectors=True),
     "linalg_lu_solve": _solved("LU", "B", 2.0),
     "linalg_ldl_solve": _solved("LD", "B", 2.0),
     "cholesky_solve": _solved("input2", "self", 2.0),

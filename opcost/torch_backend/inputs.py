@@ -109,21 +109,21 @@ class DrawnInputs:
         if dtype.is_floating_point or dtype.is_complex:
             buffer = self._floating(elements, dtype, self._kinds.floating.get(spec.identity, NORMAL))
         else:
-            bound = self._kinds.bounds.get(spec.identity, USUAL_BOUND)
+            # An empty table has an empty index.
+            bound = max(1, self._kinds.bounds.get(spec.identity, USUAL_BOUND))
             buffer = torch.randint(bound, (elements,), device=self._drawn_on, generator=self._generator).to(dtype)
         return buffer.to(self._device).as_strided(spec.shape, strides)
 
     def _floating(self, elements: int, dtype: torch.dtype, values: InputValues) -> torch.Tensor:
         # No numbers of 8 bits can be drawn.
         drawn = torch.float32 if dtype.itemsize == 1 else dtype
-        buffer = torch.randn(elements, dtype=drawn, device=self._drawn_on, generator=self._generator).to(dtype)
-        if values == NORMAL:
-            return buffer
-        buffer.mul_(values.spread).add_(values.mean)
+        buffer = torch.randn(elements, dtype=drawn, device=self._drawn_on, generator=self._generator)
+        if values != NORMAL:
+            buffer.mul_(values.spread).add_(values.mean)
         if values.zeros_ratio:
             chances = torch.rand(elements, device=self._drawn_on, generator=self._generator)
             buffer.masked_fill_(chances < values.zeros_ratio, 0.0)
-        return buffer
+        return buffer.to(dtype)
 
     def _described(self, spec: TensorSpec, values: PlainValue) -> torch.Tensor:
         """Draw the values that a config describes; they are laid out as in the spec."""

@@ -184,10 +184,11 @@ def _folding_weight(function: str, args: tuple[Any, ...]) -> Iterator[tuple[str,
     and copies for it, where it would run a product for each sample (``should_fold`` in
     ``aten/src/ATen/native/LinearAlgebra.cpp``). Where it folds anyway, the tuple is that of any matrix.
     """
-    if function.rpartition(".")[2] not in PRODUCTS or not all(isinstance(value, torch.Tensor) for value in args[:2]):
+    is_product = function.rpartition(".")[2] in PRODUCTS and len(args) > 1
+    if not is_product or not all(isinstance(value, torch.Tensor) for value in args[:2]):
         return
     place = 0 if args[0].dim() < args[1].dim() else 1
-    small, large = args[place], args[1 - place]
+    small, large = args[place], args[1].mT if place == 0 and args[1].dim() >= MATRIX_DIMENSIONS else args[1 - place]
     if small.requires_grad and small.dim() <= MATRIX_DIMENSIONS < large.dim():
         batch = range(large.dim() - MATRIX_DIMENSIONS)
         is_foldable = all(large.stride(i) == large.stride(i + 1) * large.shape[i + 1] for i in batch)

@@ -39,3 +39,10 @@ def _inference() -> Iterator[None]:
 
 
 INFERENCE = Pass("inference", _inference)
+
+
+@contextmanager
+def gradients_allowed() -> Iterator[None]:
+    """While active, code may compute gradients where it enables them, inside of an inference pass."""
+    with torch.inference_mode(False), torch.no_grad():
+        yield

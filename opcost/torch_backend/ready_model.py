@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from opcost.torch_backend.flops import tensors_of
+from opcost.torch_backend.passes import gradients_allowed
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class ReadyModel:
         """Run the model once and return its result."""
         if not self.computes_gradients:
             return self.model(*self.inputs, **self.keyword_inputs)
-        with torch.inference_mode(False), torch.no_grad():
+        with gradients_allowed():
             return self.model(*self.inputs, **self.keyword_inputs)
 
     @property

@@ -64,16 +64,17 @@ WRITTEN: Mapping[str, Touched] = {
 """Operations that write a part of their first argument, in place."""
 
 COMBINING = frozenset({"index_add_", "index_reduce_", "scatter_add_", "scatter_reduce_"})
-"""Those that read what they write, too. ``index_put_`` and ``put_`` do if they accumulate."""
+"""Those that read what they write, too. ``index_put_`` and ``put_`` do if they accumulate, ``scatter_`` does if it
+reduces."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """A tensor of which an operation reads and writes a part, with the bytes of both."""
+    """A tensor of which an operation touches a part, with the bytes read and written; None if it writes elsewhere."""
 
     tensor: torch.Tensor
     read_bytes: int
-    written_bytes: int = 0
+    written_bytes: int | None = None
 
 
 def table_of(name: str, given: Given, result: Any, size: Callable[[torch.Tensor], int]) -> Table | None:
@@ -92,4 +93,5 @@ def table_of(name: str, given: Given, result: Any, size: Callable[[torch.Tensor]
     part = min(size(table), touched(given, result) * table.element_size())
     if name in READ:
         return Table(table, part)
-    return Table(table, part if name in COMBINING or given.get("accumulate") else 0, part)
+    is_combining = name in COMBINING or given.get("accumulate") or given.get("reduce") is not None
+    return Table(table, part if is_combining else 0, part)

@@ -10,8 +10,12 @@ import torch.nn.functional as F  # noqa: N812
 
 from opcost.operators.input_roles import described_values, integer_bounds
 from opcost.operators.tuples import OperatorTuple
-from opcost.torch_backend.operators import build_operator, function_tuple
+from opcost.operators.values import NORMAL_DATA, ZEROS_DATA, InputData, InputValues
+from opcost.stages.replay import difference
+from opcost.torch_backend.capture import capture
+from opcost.torch_backend.operators import build_operator, function_tuple, module_tuple
 from opcost.torch_backend.passes import INFERENCE
+from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.workload import operator_call
 
 TABLE = torch.zeros(50, 4)
@@ -37,6 +41,11 @@ def bounds(function: Callable[..., object], *args: object, **kwargs: object) -> 
         (torch.take, (TABLE, PLACES), {}, 200),
         (torch.take_along_dim, (TABLE, WIDE_PLACES), {"dim": 0}, 50),
         (F.embedding, (PLACES, TABLE), {}, 50),
+        (F.embedding, (), {"input": PLACES, "weight": TABLE}, 50),
+        (F.embedding_bag, (PLACES, TABLE), {}, 50),
+        (torch.embedding_bag, (TABLE, PLACES, torch.tensor([0, 9])), {}, 50),
+        (torch.Tensor.index_put_, (TABLE, (PLACES,), ROWS), {}, 50),
+        (torch.Tensor.index_put_, (TABLE, (None, PLACES), torch.zeros(50, 300)), {}, 4),
         (F.cross_entropy, (ROWS, PLACES), {}, 4),
         (F.cross_entropy, (torch.zeros(2, 7, 5), torch.zeros(2, 5, dtype=torch.int64)), {}, 7),
         (F.cross_entropy, (torch.zeros(7), torch.tensor(1)), {}, 7),
@@ -83,6 +92,13 @@ def test_indices_are_spread_over_the_whole_table() -> None:
         (torch.lu_solve, (torch.ones(9, 2), *torch.linalg.lu_factor(torch.eye(9))), {}),
         (torch.lu_unpack, torch.linalg.lu_factor(torch.eye(9)), {}),
         (F.embedding_bag, (PLACES, TABLE), {"offsets": torch.tensor([0, 7, 9])}),
+        (F.embedding_bag, (), {"input": PLACES, "weight": TABLE, "offsets": torch.tensor([0, 7, 9])}),
+        (torch.embedding_bag, (TABLE, PLACES, torch.tensor([0, 7, 9])), {}),
+        (torch.bernoulli, (), {"input": torch.full((9,), 0.5)}),
+        (F.binary_cross_entropy, (), {"input": torch.full((9,), 0.5), "target": torch.ones(9)}),
+        (torch.lu_unpack, (), dict(zip(("LU_data", "LU_pivots"), torch.linalg.lu_factor(torch.eye(9)), strict=True))),
+        (torch.Tensor.lu_solve, (torch.ones(9, 2), *torch.linalg.lu_factor(torch.eye(9))), {}),
+        (torch.index_select, (torch.zeros(0, 3), 0, torch.zeros(0, dtype=torch.int64)), {}),
     ],
 )
 def test_restricted_values_are_drawn_so_that_the_function_runs(
@@ -97,18 +113,32 @@ def test_groups_start_at_0_and_have_one_size() -> None:
     assert torch.equal(offsets, torch.tensor([0, 100, 200]))
 
 
+def test_a_module_of_bags_has_ids_of_its_table_and_offsets_of_groups() -> None:
+    operator = module_tuple(torch.nn.EmbeddingBag(50, 4).eval(), (PLACES, torch.tensor([0, 7])), {})
+    module, (ids, offsets), _ = operator_call(operator, "cpu")
+    assert ids.max() == 49
+    assert torch.equal(offsets, torch.tensor([0, 150]))
+    module(ids, offsets)
+
+
 def test_most_functions_restrict_nothing() -> None:
     assert list(described_values(function_tuple(torch.add, (ROWS, ROWS), {}))) == []
 
 
 def test_values_of_8_bits_are_drawn() -> None:
     small = torch.zeros(4, 4).to(torch.float8_e4m3fn)
+    operator = function_tuple(torch.Tensor.float, (small,), {})
+    for data in (NORMAL_DATA, ZEROS_DATA, InputData((InputValues(zeros_ratio=0.5, spread=16.0),))):
+        _, (again,), _ = operator_call(operator, "cpu", data)
+        assert again.dtype == torch.float8_e4m3fn
     (again,) = drawn(torch.Tensor.float, small)
     assert isinstance(again, torch.Tensor)
     assert (again.dtype, bool(again.float().any())) == (torch.float8_e4m3fn, True)
 
 
 # Matrices that require gradients
+
+VECTOR = torch.nn.Parameter(torch.zeros(4))
 
 MATRIX = torch.nn.Parameter(torch.zeros(4, 8))
 BATCH = torch.zeros(2, 8, 5)
@@ -124,6 +154,8 @@ BATCH = torch.zeros(2, 8, 5)
         ((torch.zeros(5, 4), MATRIX), ()),
         # Not folded otherwise, because of its strides.
         ((torch.zeros(5, 2, 4).transpose(0, 1), MATRIX), (("requires_grad", 1),)),
+        # A vector times a batch, which torch transposes.
+        ((VECTOR, torch.zeros(2, 4, 3)), (("requires_grad", 0),)),
     ],
 )
 def test_a_matrix_that_changes_what_runs_is_part_of_the_tuple(
@@ -135,6 +167,21 @@ def test_a_matrix_that_changes_what_runs_is_part_of_the_tuple(
     assert [value.requires_grad for value in again if isinstance(value, torch.Tensor)] == [
         ("requires_grad", place) in parameters for place in range(2)
     ]
+
+
+@pytest.mark.parametrize("args", [(MATRIX, BATCH), (VECTOR, torch.zeros(2, 4, 3)), (BATCH.mT, MATRIX.mT)])
+def test_such_a_product_runs_alone_as_in_the_model(args: tuple[torch.Tensor, ...]) -> None:
+    class Product(torch.nn.Module):
+        def forward(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+            return torch.matmul(left, right)
+
+    (count,) = capture(ReadyModel(Product(), args), OperatorTuple("test.product")).counts
+    assert difference(count, "cpu") is None
+
+
+def test_a_product_by_keyword_is_described() -> None:
+    assert function_tuple(torch.matmul, (BATCH,), {"other": BATCH.mT}).parameters == ()
+    assert function_tuple(torch.matmul, (), {"input": BATCH, "other": BATCH.mT}).parameters == ()
 
 
 @pytest.mark.parametrize(

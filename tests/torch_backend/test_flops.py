@@ -174,6 +174,13 @@ THIN = 14 * 8 * 4**2 + 8 * 4**3
         # Solutions with a vector, with two right sides, and with a triangular matrix.
         (lambda: torch.linalg.solve(UNIT, torch.ones(6)), 2 / 3 * 6**3 + 2 * 6**2),
         (lambda: torch.linalg.solve(UNIT, torch.ones(6, 2)), 2 / 3 * 6**3 + 2 * 6**2 * 2),
+        (lambda: torch.linalg.solve(UNIT.expand(3, 6, 6), torch.ones(3, 6)), 3 * (2 / 3 * 6**3 + 2 * 6**2)),
+        # A matrix of right sides for all matrices of a batch.
+        (lambda: torch.linalg.solve(UNIT.expand(3, 6, 6), torch.ones(6, 2)), 3 * (2 / 3 * 6**3 + 2 * 6**2 * 2)),
+        (lambda: torch.cholesky_solve(torch.ones(6, 2), UNIT.expand(3, 6, 6)), 3 * 2 * 6**2 * 2),
+        (lambda: torch.linalg.lstsq(TALL, torch.ones(8, 3)), QR + 3 * (4 * 8 * 4 - 2 * 4**2 + 4**2)),
+        (lambda: torch.linalg.lstsq(TALL.mT, torch.ones(4, 3)), QR + 3 * (4 * 8 * 4 - 2 * 4**2 + 4**2)),
+        (lambda: torch.linalg.pinv(UNIT, hermitian=True), (9 + 2) * 6**3),
         (lambda: torch.linalg.solve_triangular(UNIT, torch.ones(6, 2), upper=True), 6**2 * 2),
         (lambda: torch.cholesky_solve(torch.ones(6, 2), UNIT), 2 * 6**2 * 2),
         # Elementwise, although vectors are multiplied.
@@ -247,6 +254,11 @@ PART = 5 * 8 * FLOAT
         (lambda: TABLE.clone().index_put_((PLACES,), ROWS), INDEX + PART + PART),
         (lambda: TABLE.clone().index_put_((PLACES,), ROWS, accumulate=True), INDEX + PART + PART + PART),
         (lambda: TABLE.clone().index_fill_(0, PLACES, 2.0), INDEX + PART),
+        (lambda: TABLE.clone().index_add_(0, PLACES[:0], ROWS[:0]), 0),
+        (
+            lambda: TABLE.clone().scatter_(0, PLACES.unsqueeze(1), ROWS, reduce="add"),
+            INDEX + PART + 2 * 5 * FLOAT,
+        ),
         # A mask may choose any number of places.
         (
             lambda: TABLE.clone().index_put_((TABLE[:, 0] > 1,), torch.tensor(1.0)),
