@@ -207,7 +207,7 @@ def genuine_counts() -> list[OperatorCounts]:
     called = tuple(
         replace(count, positions=tuple(range(count.occurrences)), callers=(1,) * count.occurrences) for count in counts
     )
-    modules = (CalledModule("", "Net", 9), CalledModule("layer1.0", "Conv2d", 7))
+    modules = (CalledModule("", "Net", 9), CalledModule("layer1", "Conv2d", 7))
     return [
         OperatorCounts(model, (*counts, unknown), 10**10, 2**30, 7, "2.11.0", "cuda", outside, composites, gaps),
         OperatorCounts(model, called, 10**10, 2**30, 7, "2.11.0", "cuda", modules=modules),

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from opcost.operators.counts import OperationWithoutFormula, OperatorCount, OperatorCounts
 from opcost.operators.input_roles import shown_inputs
-from opcost.operators.modules import CalledModule
+from opcost.operators.modules import CalledModule, at_level, levels_of
 from opcost.operators.tuples import Constant, OperatorTuple, Structure, TensorSpec
 from opcost.operators.values import InputStatistics
 
@@ -94,6 +94,9 @@ def _check_call(count: OperatorCount) -> None:
 
 
 def _check_callers(counts: OperatorCounts) -> None:
+    paths = {module.path for module in counts.modules}
+    if any(at_level(path, levels_of(path) - 1) not in paths for path in paths if path) or (paths and "" not in paths):
+        raise UnpicklingError("it has a module in an unknown one")
     for count in counts.counts:
         numbers = {count.occurrences if counts.modules else 0}
         if {len(count.positions), len(count.callers)} != numbers:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 from torch import nn
 
-from opcost.operators.modules import SEPARATOR, CalledModule
+from opcost.operators.modules import CalledModule, at_level, levels_of
 
 LONGEST_PATH = 1000
 """The most characters of a path in a file of counts."""
@@ -21,9 +21,14 @@ def called_modules(model: nn.Module, callers: Collection[str]) -> Mapping[str, C
     """Return the modules with these paths, and the modules around them, by path in the order of ``named_modules``."""
     wanted = {"", *callers}
     for path in callers:
-        names = path.split(SEPARATOR)
-        wanted.update(SEPARATOR.join(names[:level]) for level in range(1, len(names)))
-    return {path: _called(path, module) for path, module in model.named_modules() if path in wanted}
+        wanted.update(at_level(path, level) for level in range(1, levels_of(path)))
+    modules = dict(model.named_modules())
+    # A name that has a dot stands for modules that are not there.
+    order = [*(path for path in modules if path in wanted), *sorted(wanted - modules.keys())]
+    return {path: _called(path, modules.get(path, NO_MODULE)) for path in order}
+
+
+NO_MODULE = nn.Module()
 
 
 def _called(path: str, module: nn.Module) -> CalledModule:
