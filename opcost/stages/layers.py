@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from opcost.comparing.layers import Layers, layers_of
 from opcost.comparing.ranking import ModelFigures
@@ -18,6 +18,7 @@ from opcost.running.request import COUNTS, Request
 from opcost.running.shipped_counts import shipped_counts
 from opcost.stages.count import count_in_memory
 from opcost.stages.profile_configs import configs_of, existing_config, named_configs, scratch_folder
+from opcost.stages.profile_object import ObjectModel, counted_object
 from opcost.stages.ranking_data import RankingData, read_ranking_data
 from opcost.stages.wanted_model import WantedModel
 from opcost.storage.configs import ModelConfig
@@ -59,6 +60,11 @@ class LayersReport:
     differs: bool = False
     measuring: str | None = None
 
+    @property
+    def lacks_rows(self) -> bool:
+        """Whether a call that computes something has no row."""
+        return any(call.lacks_row for call in self.layers.calls)
+
 
 def find_layers(request: Request, wanted: WantedModel, choice: RowsChoice, progress: Progress) -> LayersReport:
     """Return the layers of a model. Nothing is measured or written.
@@ -81,12 +87,33 @@ def find_layers(request: Request, wanted: WantedModel, choice: RowsChoice, progr
     # The database's counts have the input values of a run on the device, and comparisons use them.
     summed = shipped if shipped is not None and is_same else counts
     data = read_ranking_data(request, [config], {config.name}, {config.name: summed})
-    return layers_report(config, counts, data, choice, differs=not is_same)
+    report = layers_report(config, counts, data, choice)
+    same = WantedModel.of(config)
+    return replace(
+        report,
+        differs=not is_same,
+        measuring=command("profile", *same.words) if report.lacks_rows and same is not None else None,
+    )
 
 
-def layers_report(
-    config: ModelConfig, counts: OperatorCounts, data: RankingData, choice: RowsChoice, differs: bool = False
-) -> LayersReport:
+def layers_of_object(request: Request, own: ObjectModel, choice: RowsChoice) -> LayersReport:
+    """Return the layers of a model that is an object. It runs once, on its own device; nothing is measured.
+
+    Args:
+        request: the database.
+        own: the model. It is as before afterwards.
+        choice: whose rows.
+
+    Raises:
+        UserError: the model cannot be counted, or no row is of the device.
+    """
+    with counted_object(request, own) as counted:
+        config, counts = counted.config, counted.counts
+        data = read_ranking_data(counted.request, [config], {config.name}, {config.name: counts})
+        return layers_report(config, counts, data, choice)
+
+
+def layers_report(config: ModelConfig, counts: OperatorCounts, data: RankingData, choice: RowsChoice) -> LayersReport:
     """Return the layers of a model from its counts with paths.
 
     Args:
@@ -94,7 +121,6 @@ def layers_report(
         counts: with the modules that call operators.
         data: of this model alone, from counts of as many calls.
         choice: whose rows.
-        differs: whether the database has other counts.
 
     Raises:
         UserError: no row is of the device.
@@ -104,8 +130,6 @@ def layers_report(
     found = _figures(data, choice)
     figures = found[0] if found else None
     product = None if figures is None else figures.conditions.device_product
-    missing = figures is None or not figures.is_complete
-    same = WantedModel.of(config)
     return LayersReport(
         name=config.name,
         layers=layers_of(counts, None if figures is None else figures.cost),
@@ -114,8 +138,6 @@ def layers_report(
         conditions=None if figures is None else figures.conditions,
         costs=UNKNOWN_COSTS if figures is None else RunCosts.of(figures),
         others=tuple(sorted({one.conditions.device_product for one in found} - {product})),
-        differs=differs,
-        measuring=command("profile", *same.words) if missing and same is not None else None,
     )
 
 

@@ -188,6 +188,8 @@ def _free_name(folders: ModelFolders, wanted: WantedModel) -> str:
 def arguments_of(texts: Sequence[str]) -> tuple[tuple[str, PlainValue], ...]:
     """Return the arguments that texts such as ``num_hidden_layers=2`` name, each with a value in YAML.
 
+    They are in the order of their names, as in configs: the config of a profile is found again in any order.
+
     Raises:
         UserError: one of them is none.
     """
@@ -201,7 +203,7 @@ def arguments_of(texts: Sequence[str]) -> tuple[tuple[str, PlainValue], ...]:
         if not equals or mistakes or len(parts) != 1:
             raise UserError(f"--argument {text}: write NAME=VALUE, such as num_hidden_layers=2")
         found |= dict(parts)
-    return tuple(found.items())
+    return tuple(sorted(found.items()))
 
 
 @contextmanager
