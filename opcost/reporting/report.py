@@ -18,7 +18,7 @@ from opcost.estimates import Estimate
 from opcost.measuring.conditions import Circumstances, Conditions
 from opcost.measuring.flags import meanings
 from opcost.measuring.record import Measurement, MeasurementRow
-from opcost.reporting import gap_sections, meter_sections, report_sections, svg_charts
+from opcost.reporting import gap_sections, layer_sections, meter_sections, report_sections, svg_charts
 from opcost.reporting.html import page
 from opcost.reporting.power_drawing import PowerDrawing, drawing_of
 from opcost.reporting.power_plot import readings_of_log
@@ -78,6 +78,7 @@ def write_report(
         "drift": meter_sections.drift(database.sentinel_measurements.rows(), boards),
         "flags": report_sections.flags(found, tuples),
         "kinds": report_sections.kinds(found),
+        "layers": layer_sections.layers(found),
         "rooflines": report_sections.rooflines(roofline, plots, tuples),
         "gaps": gap_sections.gaps(found),
         "kernels": gap_sections.kernel_kinds(found),

@@ -65,7 +65,8 @@ def sums_of(name: str, measurements: Path, database: Database) -> dict[str, tupl
     found = {}
     for comparison in find_comparisons(request)[0].comparisons:
         time_s, energy_j = comparison.cost.time_s, comparison.cost.energy_j
-        assert time_s is not None and energy_j is not None
+        assert time_s is not None
+        assert energy_j is not None
         if comparison.conditions.execution == GRAPH:
             found[comparison.conditions.device_product] = time_s.value, energy_j.value
     return found
@@ -80,8 +81,10 @@ def test_layers_add_up_to_the_sum_of_the_comparison(name: str, tmp_path: Path) -
     assert expected
     for product, sums in expected.items():
         found = shipped_layers(name, RowsChoice(product), tmp_path)
-        assert found.conditions is not None and found.conditions.device_product == product
-        assert not found.differs and not found.lacks_rows
+        assert found.conditions is not None
+        assert found.conditions.device_product == product
+        assert not found.differs
+        assert not found.lacks_rows
         assert (found.costs.sum_time_s, found.costs.sum_energy_j) == pytest.approx(sums, rel=1e-12)
         for rows in (found.layers.rows, *(found.layers.rows_to(depth) for depth in range(5))):
             assert totals(rows) == pytest.approx(sums, rel=1e-12)
@@ -145,7 +148,8 @@ def profiled(campaign: SimulatedCampaign, wanted: WantedModel) -> tuple[float, f
     (model,) = profile(request, [wanted], RecordedProgress(), measuring).models
     assert model.comparison is not None
     (row,) = model.comparison.comparisons
-    assert row.time_s is not None and row.energy_j is not None
+    assert row.time_s is not None
+    assert row.energy_j is not None
     return row.time_s, row.energy_j
 
 
@@ -165,7 +169,8 @@ def test_layers_of_small_transformers_are_complete_and_add_up(campaign: Simulate
     assert progress.names == []
     rows = report.layers.rows
     assert totals(rows) == pytest.approx(sums, rel=1e-12)
-    assert not report.lacks_rows and not report.layers.are_means
+    assert not report.lacks_rows
+    assert not report.layers.are_means
     measured = [row for row in rows if row.time_s is not None]
     assert all(row.time_s == pytest.approx(0.001, rel=0.02) for row in measured)
     assert all(row.energy_j == pytest.approx(0.2, rel=0.05) for row in measured)
