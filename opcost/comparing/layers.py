@@ -39,8 +39,10 @@ class LayerRow(Columns):
     operator: Annotated[str | None, Column("the operator tuple's name; empty for a module with layers inside it")]
     key: Annotated[str | None, Column("hash of the operator tuple; empty if there are several")]
     parameters: Annotated[str | None, Column("arguments of the constructor; empty if there are several")]
-    input_sizes: Annotated[str | None, Column("sizes of the operator's inputs; empty if there are several")]
-    output_sizes: Annotated[str | None, Column("sizes of the operator's outputs; empty if there are several")]
+    input_sizes: Annotated[
+        str | None, Column("sizes of the inputs; of a module with layers inside it those of its first call")
+    ]
+    output_sizes: Annotated[str | None, Column("sizes of the outputs, as for the inputs")]
     training_mode: Annotated[str | None, TRAINING_MODE]
     weights: Annotated[int | None, Column("number of the module's parameters, empty for functions", COUNT)]
     calls: Annotated[int, Column("calls of operators in one run", COUNT_FROM_1)]
@@ -138,8 +140,8 @@ class Layers:
             operator=_common(count.operator.operator for count in operators),
             key=_common(count.operator.key for count in operators),
             parameters=_common(count.operator.parameters_text for count in operators),
-            input_sizes=_common(short_inputs(count.operator) for count in operators),
-            output_sizes=_common(short_outputs(count.outputs) for count in operators),
+            input_sizes=_common(short_inputs(one.operator) for one in operators) if is_leaf else module.input_sizes,
+            output_sizes=_common(short_outputs(one.outputs) for one in operators) if is_leaf else module.output_sizes,
             training_mode=_common(count.operator.mode for count in operators),
             weights=None if function is not None else module.weights,
             calls=len(calls),

@@ -13,12 +13,16 @@ class CalledModule:
     """A module of a model that calls operators, is one, or contains such modules.
 
     ``path`` is its name in ``named_modules``, such as ``layer1.0.conv1``; the model's own is empty. ``weights`` is the
-    number of its parameters, those of its children included; each that is shared in it counts once.
+    number of its parameters, those of its children included; each that is shared in it counts once. ``input_sizes`` and
+    ``output_sizes`` are those of the tensors in its first call, as ``short_forms`` has them; None for a module that is
+    an operator, whose tuple has them.
     """
 
     path: str
     class_name: str
     weights: int
+    input_sizes: str | None = None
+    output_sizes: str | None = None
 
 
 def levels_of(path: str) -> int:

@@ -47,7 +47,12 @@ def short_outputs(outputs: PlainValue) -> str:
 
 
 def _sizes(values: Sequence[PlainValue]) -> str:
-    return ", ".join({spec.identity: _size(spec) for spec in tensor_specs(values)}.values())
+    return joined_sizes(list({spec.identity: spec for spec in tensor_specs(values)}.values()))
+
+
+def joined_sizes(specs: Sequence[TensorSpec]) -> str:
+    """Return the sizes of some tensors, as ``short_inputs``."""
+    return ", ".join(map(_size, specs))
 
 
 def _parameters(parameters: Mapping[str, PlainValue]) -> Iterator[str]:

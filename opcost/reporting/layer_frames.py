@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     # Only for types: the function is found without torch, which the stage imports.
-    from opcost.stages.layers import LayersReport
+    from opcost.stages.model_layers import LayersReport
 
 
 @dataclass(frozen=True)
@@ -64,14 +64,18 @@ class LayersResult:
 
     def __str__(self) -> str:
         """Return a table of the layers, and notes."""
-        return "\n".join([self._table().to_string(index=False), *layer_notes(self.report)])
+        return "\n".join([self._table().to_string(index=False), *self._notes()])
 
     def _repr_html_(self) -> str:
         """Return the same for a notebook."""
         from html import escape
 
-        notes = "<br>".join(map(escape, layer_notes(self.report)))
+        notes = "<br>".join(map(escape, self._notes()))
         return f"{self._table().to_html(index=False)}<p>{notes}</p>"
+
+    def _notes(self) -> list[str]:
+        more = ["opcost.profile(model, inputs) measures what has no row."] if self.report.lacks_rows else []
+        return [*layer_notes(self.report), *more]
 
     def _table(self) -> DataFrame:
         import pandas
@@ -112,7 +116,7 @@ def layers(  # noqa: PLR0913 (a call in a notebook names its options)
         Exception: any that the model raises on these inputs, as it is.
     """
     # They import torch.
-    from opcost.stages.layers import RowsChoice, layers_of_object
+    from opcost.stages.model_layers import RowsChoice, layers_of_object
     from opcost.stages.profile_object import ObjectModel
 
     folders = user_folders(database=None if database is None else Path(database))

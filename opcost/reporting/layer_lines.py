@@ -14,7 +14,7 @@ from opcost.operators.columns import MODEL
 
 if TYPE_CHECKING:
     # Only for types: the stage imports torch.
-    from opcost.stages.layers import LayersReport
+    from opcost.stages.model_layers import LayersReport
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from opcost.units import UNKNOWN, milli, number_of
 if TYPE_CHECKING:
     # Only for types: the stage imports torch.
     from opcost.comparing.layers import Layers
-    from opcost.stages.layers import LayersReport
+    from opcost.stages.model_layers import LayersReport
 
 
 def layer_notes(report: LayersReport) -> list[str]:

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from opcost.comparing.layers import LayerNode, LayerRow, layers_of
-from opcost.invocation import command
 from opcost.reporting.html import code, folded, paragraph
 from opcost.reporting.layer_notes import missing_notes
 from opcost.reporting.layer_tables import layer_in_words
 from opcost.reporting.report_sections import Compared, counted_once
+from opcost.stages.proposals import NO_PROPOSALS, Proposals
 from opcost.units import UNKNOWN, milli, number_of, percent, significant, some_of
 
 MOST_TREES = 20
@@ -23,12 +23,12 @@ COLUMNS = (
 """Titles of the figures, each with the class that hides it on narrow screens."""
 
 
-def layers(found: Sequence[Compared]) -> str:
+def layers(found: Sequence[Compared], proposals: Proposals = NO_PROPOSALS) -> str:
     """Return a tree for each model, in its usual execution, whose counts have paths."""
     usual = [found[index] for index in sorted(counted_once(found))]
     known = [one for one in usual if one.comparison.counts.modules]
     trees = "".join(map(_tree, known[:MOST_TREES]))
-    return "".join(filter(None, (_caption(known), trees, _left_out(usual, known))))
+    return "".join(filter(None, (_caption(known), trees, _left_out(usual, known, proposals))))
 
 
 def _caption(known: Sequence[Compared]) -> str:
@@ -77,18 +77,18 @@ def _figures(row: LayerRow) -> tuple[str, ...]:
     )
 
 
-def _left_out(usual: Sequence[Compared], known: Sequence[Compared]) -> str:
+def _left_out(usual: Sequence[Compared], known: Sequence[Compared], proposals: Proposals) -> str:
     """Return what to do for the trees of the other models; empty if all have one."""
     texts = []
     more = list(dict.fromkeys(one.name for one in known[MOST_TREES:]))
     if more:
         texts.append(
-            f"The first {MOST_TREES} models have a tree. Name others: {code(command('report', more[0])).html}."
+            f"The first {MOST_TREES} models have a tree. Name others: {code(proposals.command('report', more[:1])).html}."
         )
     without = list(dict.fromkeys(one.name for one in usual if not one.comparison.counts.modules))
     if without:
         names = f"{number_of(len(without), 'model')} ({escape(some_of(without))})"
-        shown, counted = code(command("layers", without[0])).html, code(command("count", without[0])).html
+        shown, counted = (code(proposals.command(step, without[:1])).html for step in ("layers", "count"))
         texts.append(
             f"No tree of {names}: the counts have no paths. {shown} shows the layers; after {counted} this report has "
             "them, too."

@@ -17,7 +17,7 @@ from opcost.units import UNKNOWN, milli, number_of, percent, significant
 
 if TYPE_CHECKING:
     # Only for types: the stage imports torch.
-    from opcost.stages.layers import LayersReport
+    from opcost.stages.model_layers import LayersReport
 
 NAMES = (Column("path", "left", wraps=12), Column("layer", "left", wraps=14))
 SIZES = (Column("input", "left", drop=4, wraps=12), Column("output", "left", drop=6, wraps=12))

@@ -203,7 +203,13 @@ FIELDS: Mapping[type[Any], Mapping[str, _Kind]] = {
         "positions": _tuple_of(_COUNT),
         "callers": _tuple_of(_COUNT),
     },
-    CalledModule: {"path": _NAME, "class_name": _NAME, "weights": _COUNT},
+    CalledModule: {
+        "path": _NAME,
+        "class_name": _NAME,
+        "weights": _COUNT,
+        "input_sizes": _optional(_NAME),
+        "output_sizes": _optional(_NAME),
+    },
     OperationWithoutFormula: {"operation": _NAME, "calls": _COUNT, "memory_bytes": _COUNT},
     OperatorCounts: {
         "model": _record(OperatorTuple),

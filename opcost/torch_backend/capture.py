@@ -27,7 +27,7 @@ from opcost.torch_backend.flops import (
 )
 from opcost.torch_backend.inputs import input_statistics
 from opcost.torch_backend.meta_device import like_a_device
-from opcost.torch_backend.module_paths import called_modules, paths_of
+from opcost.torch_backend.module_paths import CallSizes, called_modules, paths_of
 from opcost.torch_backend.operators import can_be_rebuilt, function_tuple, is_property, module_tuple
 from opcost.torch_backend.passes import INFERENCE, Context
 from opcost.torch_backend.ready_model import ReadyModel
@@ -68,7 +68,7 @@ def capture(
         raise CannotBuildError(f"{model_tuple.short_name} switches autocast itself, for {name}")
     for cost in recorder.costs:
         record(cost)
-    modules = called_modules(ready.model, recorder.callers)
+    modules = called_modules(ready.model, recorder.callers, recorder.sizes)
     return OperatorCounts(
         model=model_tuple,
         counts=tuple(recorder.counts(list(modules))),
@@ -167,6 +167,7 @@ class _Recorder(TorchFunctionMode):
         super().__init__()
         self.costs: list[OperationCost] = []
         self.outside: set[str] = set()
+        self.sizes: dict[str, CallSizes] = {}
         self.in_other_autocast: list[OperatorTuple] = []
         self._bugs: list[Exception] = []
         self._mark = mark
@@ -230,14 +231,18 @@ class _Recorder(TorchFunctionMode):
         return _with_forward(module, observed)
 
     def _following(self, module: nn.Module, path: str) -> AbstractContextManager[None]:
-        """Note that what is called in a module's ``forward`` is called by it."""
+        """Note that what is called in a module's ``forward`` is called by it, and the sizes of its first call."""
         forward = module.forward
 
         # Some callers look at the signature.
         @wraps(forward)
         def followed(*args: Any, **kwargs: Any) -> Any:
             with self._inside_of(path):
-                return forward(*args, **kwargs)
+                result = forward(*args, **kwargs)
+            if path not in self.sizes:
+                with self._off():
+                    self.sizes[path] = CallSizes.of((args, kwargs), result)
+            return result
 
         return _with_forward(module, followed)
 

@@ -50,10 +50,10 @@ from opcost.stages.filter import FilterReport, OperatorShare
 from opcost.stages.holdings import Holdings
 from opcost.stages.holdings import holdings as find_holdings
 from opcost.stages.kernels import KernelsReport, KindOfOperator
-from opcost.stages.layers import RowsChoice, find_layers
 from opcost.stages.measure_models import FullModelReport
 from opcost.stages.measure_operators import OperatorsReport
 from opcost.stages.measure_units import UnitReport
+from opcost.stages.model_layers import RowsChoice, find_layers
 from opcost.stages.profile import KnownCost, ModelProfile, OperatorLine, Profile
 from opcost.stages.replay import RebuildReport
 from opcost.stages.show import Choice, ShowReport

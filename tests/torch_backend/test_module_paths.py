@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -69,10 +70,32 @@ def test_each_call_has_its_place_and_the_path_of_its_module() -> None:
 
 def test_modules_have_their_class_and_parameters_and_those_around_them_are_there() -> None:
     net = Net()
-    assert counts_of(net, torch.ones(2, 4)).modules == tuple(
+    modules = counts_of(net, torch.ones(2, 4)).modules
+    assert tuple(replace(module, input_sizes=None, output_sizes=None) for module in modules) == tuple(
         CalledModule(path, type(module).__name__, sum(weight.numel() for weight in module.parameters()))
         for path, module in net.named_modules()
     )
+
+
+def test_modules_that_are_no_operators_have_the_sizes_of_their_first_call() -> None:
+    class Wraps(nn.Module):
+        def forward(self, x: Tensor, *, more: Mapping[str, Any]) -> dict[str, Any]:
+            return {"a": x.flatten() + 1, "b": [x > 0, "text"], "c": [x + number for number in range(9)], "d": more}
+
+    class Calls(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.wraps, self.linear = Wraps(), nn.Linear(4, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.wraps(x, more={"mask": x > 0, "other": x})
+            found: Tensor = self.linear(self.wraps(x[:1], more={})["a"].reshape(1, 4))
+            return found
+
+    whole, wraps, linear = counts_of(Calls(), torch.ones(2, 4)).modules
+    assert (whole.input_sizes, whole.output_sizes) == ("2x4", "1x2")
+    assert (wraps.input_sizes, wraps.output_sizes) == ("2x4, bool 2x4", "8, bool 2x4, 2x4, 2x4, ...")
+    assert (linear.input_sizes, linear.output_sizes) == (None, None)
 
 
 def test_a_shared_module_has_its_first_path_at_each_call() -> None:

@@ -54,7 +54,7 @@ def layers(arguments: Namespace) -> int:
     from opcost.reporting.layer_tables import print_layers
     from opcost.reporting.terminal import progress_on_stderr
     from opcost.running.request import Request
-    from opcost.stages.layers import RowsChoice, find_layers
+    from opcost.stages.model_layers import RowsChoice, find_layers
 
     # The device is a name in rows here, not one of torch's.
     request = replace(Request.from_arguments(Namespace(**{**vars(arguments), "names": ()})), device=None)

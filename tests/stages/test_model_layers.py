@@ -31,8 +31,8 @@ from opcost.measuring.protocol import MeasurementProtocol
 from opcost.operators.tuples import OperatorTuple
 from opcost.running.request import COUNTS, Request
 from opcost.stages.compare import find_comparisons
-from opcost.stages.layers import LayersReport, RowsChoice, find_layers
 from opcost.stages.measure_units import Protocols
+from opcost.stages.model_layers import LayersReport, RowsChoice, find_layers
 from opcost.stages.profile import EVERY_OPERATOR, Measuring, profile
 from opcost.stages.profile_configs import arguments_of
 from opcost.stages.wanted_model import WantedModel
@@ -110,6 +110,8 @@ def test_layers_are_in_the_order_of_execution(tmp_path: Path) -> None:
     assert (first.input_sizes, first.output_sizes, first.weights) == ("32x3x224x224", "32x64x112x112", 9408)
     assert first.parameters == "in_channels=3, out_channels=64, kernel_size=7, stride=2, padding=3, bias=False"
     assert report.weights == 25_557_032
+    sizes = [(row.input_sizes, row.output_sizes, row.weights) for row in report.layers.rows_to(1)][4:6]
+    assert sizes == [("32x64x56x56", "32x256x56x56", 215_808), ("32x256x56x56", "32x512x28x28", 1_219_584)]
 
 
 @pytest.mark.parametrize("name", ["bert_base_8x128_bf16", "llama31_8b_1x2048"])
@@ -303,6 +305,7 @@ def test_an_object_has_the_layers_that_its_profile_measured(tmp_path: Path, monk
     monkeypatch.setattr("opcost.measuring.protocol.CPU_WARM_UP_S", 0.01)
     model, inputs = Net().train(), {"image": torch.ones(2, 3, 8, 8)}
     before = opcost.layers(model, inputs, database=tmp_path)
+    assert "opcost.profile(model, inputs) measures" in str(before)
     assert before.rows["time_s"].isna().all()
     measured = opcost.profile(model, inputs, seconds=0.02, database=tmp_path)
     found = opcost.layers(model, inputs, database=tmp_path)
