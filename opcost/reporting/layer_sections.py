@@ -82,9 +82,8 @@ def _left_out(usual: Sequence[Compared], known: Sequence[Compared], proposals: P
     texts = []
     more = list(dict.fromkeys(one.name for one in known[MOST_TREES:]))
     if more:
-        texts.append(
-            f"The first {MOST_TREES} models have a tree. Name others: {code(proposals.command('report', more[:1])).html}."
-        )
+        named = code(proposals.command("report", more[:1])).html
+        texts.append(f"The first {MOST_TREES} models have a tree. Name others: {named}.")
     without = list(dict.fromkeys(one.name for one in usual if not one.comparison.counts.modules))
     if without:
         names = f"{number_of(len(without), 'model')} ({escape(some_of(without))})"
