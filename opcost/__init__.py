@@ -1,8 +1,8 @@
 """opcost: time and energy of PyTorch operators on real hardware.
 
-``opcost.load``, ``opcost.show`` and ``opcost.compare`` return data frames, ``opcost.Database`` reads typed rows, and
-``opcost.profile`` measures a model. Names are imported lazily, so that ``import opcost`` needs the standard library
-only.
+``opcost.load``, ``opcost.show`` and ``opcost.compare`` return data frames, ``opcost.Database`` reads typed rows,
+``opcost.profile`` measures a model, and ``opcost.layers`` shows what its layers cost. Names are imported lazily, so
+that ``import opcost`` needs the standard library only.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from opcost.operators.texts import parse_operator
     from opcost.operators.tuples import OperatorTuple
     from opcost.reporting.frames import compare, load, show
+    from opcost.reporting.layer_frames import layers
     from opcost.reporting.profile_frames import profile
     from opcost.storage.database import Database
     from opcost.summing.index import best_rows
@@ -25,6 +26,7 @@ __all__ = [
     "UserError",
     "best_rows",
     "compare",
+    "layers",
     "load",
     "parse_operator",
     "profile",
@@ -40,6 +42,7 @@ def __getattr__(name: str) -> object:
         "UserError": "opcost.errors",
         "best_rows": "opcost.summing.index",
         "compare": "opcost.reporting.frames",
+        "layers": "opcost.reporting.layer_frames",
         "load": "opcost.reporting.frames",
         "parse_operator": "opcost.operators.texts",
         "profile": "opcost.reporting.profile_frames",

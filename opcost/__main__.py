@@ -20,6 +20,7 @@ from opcost.command.subcommands.count import COUNT
 from opcost.command.subcommands.coverage import COVERAGE
 from opcost.command.subcommands.filter import FILTER
 from opcost.command.subcommands.info import INFO
+from opcost.command.subcommands.layers import LAYERS
 from opcost.command.subcommands.make_configs import MAKE_CONFIGS
 from opcost.command.subcommands.measure import MEASURE
 from opcost.command.subcommands.measure_models import MEASURE_MODELS
@@ -31,7 +32,7 @@ from opcost.command.subcommands.report import REPORT
 from opcost.command.subcommands.show import SHOW
 
 SUBCOMMANDS = (
-    *(PROFILE, SHOW, REPORT, INFO),
+    *(PROFILE, SHOW, LAYERS, REPORT, INFO),
     *(MAKE_CONFIGS, COUNT, FILTER, MEASURE, MEASURE_MODELS, COMPARE, ADVISE),
     *(POWER, QUALIFY, CHECK, MERGE),
     *(CHECK_OPERATORS, COMPARE_KERNELS, COVERAGE, COLUMNS),

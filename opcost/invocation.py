@@ -37,7 +37,7 @@ FOLDERS = (*WITHOUT_MODELS, "--measurements")
 ALLOW_CODE = "--allow-code"
 """The option with which users' code may run."""
 
-RUN_MODELS = frozenset({"count", "measure", "measure-models", "compare-kernels"})
+RUN_MODELS = frozenset({"count", "layers", "measure", "measure-models", "compare-kernels"})
 """The subcommands that have this option, besides ``profile``, and refuse a user's code without it."""
 
 

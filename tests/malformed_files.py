@@ -38,6 +38,7 @@ from opcost.meters.nvidia_smi_logger import LogFollower, NvidiaSmiLogger
 from opcost.meters.nvidia_smi_meter import power_trace
 from opcost.operators.cases import INPUT_DATA, cases_of
 from opcost.operators.counts import OperationWithoutFormula, OperatorCount, OperatorCounts
+from opcost.operators.modules import CalledModule
 from opcost.operators.tuples import Constant, OperatorTuple, Structure, TensorSpec, model_operator
 from opcost.operators.values import InputStatistics
 from opcost.operators.whitelist import by_operator, select
@@ -203,8 +204,13 @@ def genuine_counts() -> list[OperatorCounts]:
     scale = OperatorTuple("torch.ops.mine.scale", (), (image,), mode=None)
     unknown = OperatorCount(scale, 2, None, 9, image, without_formula=("m::s",))
     gaps = (OperationWithoutFormula("m::s", 2, 18),)
+    called = tuple(
+        replace(count, positions=tuple(range(count.occurrences)), callers=(1,) * count.occurrences) for count in counts
+    )
+    modules = (CalledModule("", "Net", 9), CalledModule("layer1", "Conv2d", 7))
     return [
         OperatorCounts(model, (*counts, unknown), 10**10, 2**30, 7, "2.11.0", "cuda", outside, composites, gaps),
+        OperatorCounts(model, called, 10**10, 2**30, 7, "2.11.0", "cuda", modules=modules),
         OperatorCounts(model, (*counts, *counts) * 20, 10**10, 2**30, 70_000, "2.11.0", "cpu"),
     ]
 

@@ -50,6 +50,7 @@ NEEDING_TORCH = {
     "opcost compare-kernels": (),
     "opcost count": (MODEL, "--dry-run"),
     "opcost coverage": ("--output", "{folder}/page.md"),
+    "opcost layers": ("resnet18",),
     "opcost make-configs": ("--dry-run",),
     "opcost measure-models": (MODEL, "--dry-run"),
     "opcost profile": ("resnet18", "--dry-run"),

@@ -64,6 +64,17 @@ def count(text: str) -> int:
     return int(text)
 
 
+def count_from_0(text: str) -> int:
+    """Return a whole number from 0: a type for argparse.
+
+    Raises:
+        argparse.ArgumentTypeError: it is not such a number.
+    """
+    if not re.fullmatch(r"0|[1-9][0-9]{0,8}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a count; use a whole number from 0, such as 2")
+    return int(text)
+
+
 def input_size(text: str) -> tuple[int, ...]:
     """Return the size of an input, batch first: a type for argparse.
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 
 from opcost.operators.input_roles import shown_inputs, shows_spread
+from opcost.operators.modules import CalledModule
 from opcost.operators.tuples import OperatorTuple, PlainValue
 from opcost.operators.values import NORMAL, InputData, InputStatistics, kind_of
 
@@ -26,6 +27,10 @@ class OperatorCount:
     ``flop`` is None if it is unknown, because operations without a formula ran in a call; ``without_formula`` are the
     qualified names of these. ``operations`` are the names of the ATen operations of the first call, each with its
     number, ordered; it is empty in counts of version 0.2.
+
+    ``positions`` has the place of each call among all calls of the run, from 0 up, and ``callers`` the index of its
+    module in ``OperatorCounts.modules``: the module that is the operator, or for a function the innermost whose
+    ``forward`` calls it. Both are in the order of the calls, as ``statistics``, and empty if they are unknown.
     """
 
     operator: OperatorTuple
@@ -36,6 +41,8 @@ class OperatorCount:
     statistics: tuple[tuple[InputStatistics, ...], ...] = ()
     without_formula: tuple[str, ...] = ()
     operations: tuple[tuple[str, int], ...] = ()
+    positions: tuple[int, ...] = ()
+    callers: tuple[int, ...] = ()
 
     def __getstate__(self) -> dict[str, object]:
         """Return the contents of a pickle: the fields alone, without cached values."""
@@ -44,13 +51,25 @@ class OperatorCount:
     @cached_property
     def captured_data(self) -> Mapping[InputData, int]:
         """The input data of the calls, with the number of calls on each; empty without statistics."""
-        shown, with_spread = shown_inputs(self.operator), shows_spread(self.operator)
         calls: Counter[InputData] = Counter()
         # Many calls have the same statistics.
-        for call, number in Counter(self.statistics).items():
-            kinds = [kind_of(seen) if shows else NORMAL for seen, shows in zip(call, shown, strict=True)]
-            calls[InputData.of(kinds if with_spread else [kind.without_spread() for kind in kinds])] += number
+        for statistics, number in Counter(self.statistics).items():
+            calls[self._data_of[statistics]] += number
         return calls
+
+    @property
+    def data_of_calls(self) -> tuple[InputData, ...]:
+        """The input data of each call, in the order of the calls; empty without statistics."""
+        return tuple(self._data_of[statistics] for statistics in self.statistics)
+
+    @cached_property
+    def _data_of(self) -> Mapping[tuple[InputStatistics, ...], InputData]:
+        shown, with_spread = shown_inputs(self.operator), shows_spread(self.operator)
+        found = {}
+        for call in dict.fromkeys(self.statistics):
+            kinds = [kind_of(seen) if shows else NORMAL for seen, shows in zip(call, shown, strict=True)]
+            found[call] = InputData.of(kinds if with_spread else [kind.without_spread() for kind in kinds])
+        return found
 
     @property
     def computes(self) -> bool:
@@ -94,7 +113,9 @@ class OperatorCounts:
     operator, so shares of them are shares of the model; ``outside`` names these operations. ``device_type`` is the
     device that the model ran on: ``meta`` (shapes only), ``cpu`` or ``cuda``. ``composites`` are the classes of modules
     that were counted as one operator each, besides ``COMPOSITES``. ``without_formula`` are the operations whose FLOPs
-    are unknown; if there are any, ``total_flop`` is that of the others, the least that the model has.
+    are unknown; if there are any, ``total_flop`` is that of the others, the least that the model has. ``modules`` are
+    those that call operators, in the order of ``named_modules``; they are empty if they are unknown, as in counts of
+    versions before 0.3 and in the database's table.
     """
 
     model: OperatorTuple
@@ -107,6 +128,7 @@ class OperatorCounts:
     outside: tuple[str, ...] = ()
     composites: tuple[str, ...] = ()
     without_formula: tuple[OperationWithoutFormula, ...] = ()
+    modules: tuple[CalledModule, ...] = ()
 
     @property
     def flop_missing_reason(self) -> str | None:

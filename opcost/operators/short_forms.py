@@ -5,7 +5,7 @@ Different tuples may have the same short form, for example with other inputs tha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from opcost.operators.layouts import channels_last_strides
 from opcost.operators.tuples import OperatorTuple, PlainValue, TensorSpec, tensor_specs
@@ -38,8 +38,21 @@ def short_form(operator: OperatorTuple) -> str:
 
 def short_inputs(operator: OperatorTuple) -> str:
     """Return the sizes of the operator's distinct tensors, with dtypes and memory layouts other than the usual."""
-    specs = tensor_specs([*operator.inputs, *(value for _, value in operator.keyword_inputs)])
-    return ", ".join({spec.identity: _size(spec) for spec in specs}.values())
+    return _sizes([*operator.inputs, *(value for _, value in operator.keyword_inputs)])
+
+
+def short_outputs(outputs: PlainValue) -> str:
+    """Return the sizes of the distinct tensors that a call returns, as ``short_inputs``; empty if there are none."""
+    return _sizes([outputs])
+
+
+def _sizes(values: Sequence[PlainValue]) -> str:
+    return joined_sizes(list({spec.identity: spec for spec in tensor_specs(values)}.values()))
+
+
+def joined_sizes(specs: Sequence[TensorSpec]) -> str:
+    """Return the sizes of some tensors, as ``short_inputs``."""
+    return ", ".join(map(_size, specs))
 
 
 def _parameters(parameters: Mapping[str, PlainValue]) -> Iterator[str]:

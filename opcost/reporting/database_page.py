@@ -11,6 +11,7 @@ from typing import Any
 from opcost.columns import ANY, Field, columns_of, fields_of
 from opcost.comparing.conditions_side_by_side import KindSides, OperatorSides
 from opcost.measuring.flags import Flag
+from opcost.reporting.layer_lines import LayerLine
 from opcost.reporting.show_lines import ModelLine, OperatorLine
 from opcost.storage.database import Database
 from opcost.storage.rows import CHECKSUM
@@ -28,6 +29,7 @@ HEAD = "| column | unit | may be empty | values | meaning |\n|---|---|---|---|--
 SHOWN: Mapping[Any, list[str]] = {
     ModelLine: ["Models of `opcost show --csv`, and of `opcost.show`"],
     OperatorLine: ["Operators of `opcost show --operators --csv`"],
+    LayerLine: ["Layers of `opcost layers --csv`, and of `opcost.layers`"],
     KindSides: ["Kinds of operators of `opcost compare --against --json`"],
     OperatorSides: ["Operators of `opcost compare --against --json`"],
 }

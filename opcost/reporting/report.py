@@ -18,7 +18,7 @@ from opcost.estimates import Estimate
 from opcost.measuring.conditions import Circumstances, Conditions
 from opcost.measuring.flags import meanings
 from opcost.measuring.record import Measurement, MeasurementRow
-from opcost.reporting import gap_sections, meter_sections, report_sections, svg_charts
+from opcost.reporting import gap_sections, layer_sections, meter_sections, report_sections, svg_charts
 from opcost.reporting.html import page
 from opcost.reporting.power_drawing import PowerDrawing, drawing_of
 from opcost.reporting.power_plot import readings_of_log
@@ -68,6 +68,7 @@ def write_report(
     roofline = roofline_of_tuples(tuples)
     plots = _plots(roofline, tuples)
     boards = {board for one in found for board in _boards(one)}
+    proposals = Proposals.of(model.config for model in models)
     parts = {
         "about": _about(),
         "summary": report_sections.summary(found, tuples, reports),
@@ -78,11 +79,12 @@ def write_report(
         "drift": meter_sections.drift(database.sentinel_measurements.rows(), boards),
         "flags": report_sections.flags(found, tuples),
         "kinds": report_sections.kinds(found),
+        "layers": layer_sections.layers(found, proposals),
         "rooflines": report_sections.rooflines(roofline, plots, tuples),
         "gaps": gap_sections.gaps(found),
         "kernels": gap_sections.kernel_kinds(found),
         "remarks": report_sections.remarks(found, reports),
-        "steps": report_sections.steps(found, tuples, reports, Proposals.of(model.config for model in models)),
+        "steps": report_sections.steps(found, tuples, reports, proposals),
         "patterns": svg_charts.patterns_figure(),
     }
     replace_file(path, page(parts, _data(found, tuples, roofline, plots, database.power_logs)).encode())

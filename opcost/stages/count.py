@@ -7,7 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -174,6 +174,34 @@ def count_operators(
     finally:
         progress.end()
     return [*reports, *(CountFailure(one.name, line) for one in refused for line in check_that_code_may_run(one))]
+
+
+def count_in_memory(request: Request, config: ModelConfig, progress: Progress) -> OperatorCounts:
+    """Return the counts of a model without writing them: of shapes only if the model runs on these.
+
+    Raises:
+        UserError: the model cannot be counted, or it is a user's code that may not run.
+    """
+    mistakes = [] if request.allow_code else check_that_code_may_run(config)
+    if mistakes:
+        raise UserError(*mistakes)
+    try:
+        return _count_with_progress(request, config, progress, on_meta=True)
+    except UserError:
+        # Some models run with values only.
+        return _count_with_progress(request, config, progress, on_meta=False)
+
+
+def _count_with_progress(request: Request, config: ModelConfig, progress: Progress, on_meta: bool) -> OperatorCounts:
+    (task,) = _tasks(replace(request, device=None), on_meta, [config])
+    progress.start(1, [task.expected_s])
+    progress.begin(config.name)
+    try:
+        counts = _count(task)
+        progress.finish(_counted_words(counts))
+        return counts
+    finally:
+        progress.end()
 
 
 def census(request: Request) -> list[CensusRow]:

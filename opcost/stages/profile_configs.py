@@ -57,6 +57,32 @@ def configs_of(folders: ModelFolders, wanted: Sequence[WantedModel], allow_code:
     return [_config_of(folders, model, listed, known, given) for (model, listed), given in as_given.items()]
 
 
+def existing_config(folders: ModelFolders, wanted: WantedModel, allow_code: bool = False) -> ModelConfig | None:
+    """Return the config of a model, None if there is none: then ``configs_of`` writes it.
+
+    Raises:
+        UserError: with one line for each mistake in the name, the size or another key.
+    """
+    model, _ = _complete(folders, wanted, allow_code)
+    return _existing(folders, model, _known(folders), wanted)
+
+
+def named_configs(folders: ModelFolders, name: str) -> list[ModelConfig]:
+    """Return the cases of the config with a name, or the case with this name; none if there is neither.
+
+    Raises:
+        UserError: the config has a mistake.
+    """
+    try:
+        names = folders.names()
+    except UserError:
+        # There is no folder yet.
+        return []
+    if folders.wanted_name(name) in names:
+        return folders.configs([name])
+    return [config for config in folders.read(names)[0] if folders.is_named(config, name)]
+
+
 def _complete(folders: ModelFolders, wanted: WantedModel, allow_code: bool) -> tuple[WantedModel, ListedModel]:
     """Return the model with its size, and the facts of its source.
 
@@ -127,9 +153,9 @@ def _known(folders: ModelFolders) -> list[ModelConfig]:
 def _config_of(
     folders: ModelFolders, wanted: WantedModel, listed: ListedModel, known: Sequence[ModelConfig], given: WantedModel
 ) -> ProfileConfig:
-    for config in known:
-        if wanted.is_described_by(config) and folders.configs([config.name]) == [config]:
-            return ProfileConfig(replace(config, given_by=given.option_for), is_new=False)
+    existing = _existing(folders, wanted, known, given)
+    if existing is not None:
+        return ProfileConfig(existing, is_new=False)
     name = _free_name(folders, wanted)
     usual = WantedModel(wanted.model_name).further_keys
     more = {key: value for key, value in wanted.further_keys.items() if value != usual[key]}
@@ -139,6 +165,15 @@ def _config_of(
     replace_file(folders.own / name / "summary.yml", text.encode())
     (config,) = folders.configs([name])
     return ProfileConfig(replace(config, given_by=given.option_for), is_new=True)
+
+
+def _existing(
+    folders: ModelFolders, wanted: WantedModel, known: Sequence[ModelConfig], given: WantedModel
+) -> ModelConfig | None:
+    for config in known:
+        if wanted.is_described_by(config) and folders.configs([config.name]) == [config]:
+            return replace(config, given_by=given.option_for)
+    return None
 
 
 def _free_name(folders: ModelFolders, wanted: WantedModel) -> str:
@@ -153,6 +188,8 @@ def _free_name(folders: ModelFolders, wanted: WantedModel) -> str:
 def arguments_of(texts: Sequence[str]) -> tuple[tuple[str, PlainValue], ...]:
     """Return the arguments that texts such as ``num_hidden_layers=2`` name, each with a value in YAML.
 
+    They are in the order of their names, as in configs: the config of a profile is found again in any order.
+
     Raises:
         UserError: one of them is none.
     """
@@ -166,7 +203,7 @@ def arguments_of(texts: Sequence[str]) -> tuple[tuple[str, PlainValue], ...]:
         if not equals or mistakes or len(parts) != 1:
             raise UserError(f"--argument {text}: write NAME=VALUE, such as num_hidden_layers=2")
         found |= dict(parts)
-    return tuple(found.items())
+    return tuple(sorted(found.items()))
 
 
 @contextmanager

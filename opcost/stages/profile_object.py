@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -124,7 +125,38 @@ def profile_object(request: Request, own: ObjectModel, progress: Progress, end: 
     Raises:
         UserError: the precision is not that of the weights, or the model cannot be counted.
     """
-    name = own.checked_precision()
+    with counted_object(request, own) as counted:
+        write_counts(COUNTS.path(counted.config), counted.counts)
+        measuring = None
+        if end is not None:
+            open_bench = partial(open_local_bench, ready={model_tuple(counted.config): counted.ready})
+            measuring = Measuring(end.protocols(), open_bench, lambda _: None)
+        found = [ProfileConfig(counted.config, is_new=True, is_kept=False)]
+        return profile_counted(counted.request, found, progress, measuring)
+
+
+@dataclass(frozen=True)
+class CountedObject:
+    """A borrowed model with its counts and its config, which is in the temporary folder of the request."""
+
+    request: Request
+    ready: ReadyModel
+    config: ModelConfig
+    counts: OperatorCounts
+
+
+@contextmanager
+def counted_object(request: Request, own: ObjectModel) -> Iterator[CountedObject]:
+    """Count a model that is an object, and yield it; it is given back afterwards.
+
+    Args:
+        request: the database and the device, None for the model's own.
+        own: the model.
+
+    Raises:
+        UserError: the precision is not that of the weights, or the model cannot be counted.
+    """
+    precision = own.checked_precision()
     with ExitStack() as stack:
         try:
             device = None if request.device is None else choose_device(request.device)
@@ -134,14 +166,9 @@ def profile_object(request: Request, own: ObjectModel, progress: Progress, end: 
         except ValueError as error:
             raise UserError(str(error)) from None
         request = stack.enter_context(scratch_folder(replace(request, device=device_of(ready)), []))
-        ready, counts = _counted(ready, own, name, str(request.device))
-        config = _config(request, ready, own, name, counts)
-        write_counts(COUNTS.path(config), replace(counts, model=model_tuple(config)))
-        measuring = None
-        if end is not None:
-            open_bench = partial(open_local_bench, ready={model_tuple(config): ready})
-            measuring = Measuring(end.protocols(), open_bench, lambda _: None)
-        return profile_counted(request, [ProfileConfig(config, is_new=True, is_kept=False)], progress, measuring)
+        ready, counts = _counted(ready, own, precision, str(request.device))
+        config = _config(request, ready, own, precision, counts)
+        yield CountedObject(request, ready, config, replace(counts, model=model_tuple(config)))
 
 
 def _counted(ready: ReadyModel, own: ObjectModel, precision: str, device: str) -> tuple[ReadyModel, OperatorCounts]:

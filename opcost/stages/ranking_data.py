@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from opcost.comparing.cache_chain_rows import ChainRow
 from opcost.comparing.cache_corrections import Corrections, corrections_under
@@ -105,15 +106,30 @@ class RankingData:
         return ModelFigures(model.config.name, model.config.shape, conditions, whole, cost, correction)
 
 
-def read_ranking_data(request: Request, configs: Sequence[ModelConfig], names: Collection[str]) -> RankingData:
+NOT_READ: Mapping[str, OperatorCounts] = MappingProxyType({})
+
+
+def read_ranking_data(
+    request: Request,
+    configs: Sequence[ModelConfig],
+    names: Collection[str],
+    known: Mapping[str, OperatorCounts] = NOT_READ,
+) -> RankingData:
     """Return all that is known of these models; ``names`` are those that the user chose.
+
+    Args:
+        request: the database.
+        configs: of the models.
+        names: of the configs that the user chose.
+        known: counts by the config's name that replace those in the table and in pickles.
 
     Raises:
         UserError: a table is damaged, or the counts of a named model are wrong. Others with wrong counts are left out
             with a warning.
     """
     shipped = counts_in(request.database.model_operators)
-    counts, mistakes = _counts(shipped, configs, names)
+    read, mistakes = _counts(shipped, [config for config in configs if config.name not in known], names)
+    counts = {**read, **{name: select(one, (EVERYTHING,)).kept for name, one in known.items()}}
     wrong = {config.name for config, _ in mistakes}
     leave_out(request, mistakes, is_error=wrong == {config.name for config in configs})
     configs = [config for config in configs if config.name not in wrong]

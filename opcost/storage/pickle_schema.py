@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 from opcost.operators.counts import OperationWithoutFormula, OperatorCount, OperatorCounts
 from opcost.operators.input_roles import shown_inputs
+from opcost.operators.modules import CalledModule, at_level, levels_of
 from opcost.operators.tuples import Constant, OperatorTuple, Structure, TensorSpec
 from opcost.operators.values import InputStatistics
 
@@ -69,6 +70,8 @@ def _check(value: object, cls: type[Any], budget: _Budget, depth: int) -> None:
         raise UnpicklingError("its TensorSpec has an impossible layout")
     if isinstance(value, OperatorCount):
         _check_call(value)
+    if isinstance(value, OperatorCounts):
+        _check_callers(value)
 
 
 def _is_tensor(spec: TensorSpec) -> bool:
@@ -88,6 +91,18 @@ def _check_call(count: OperatorCount) -> None:
         raise UnpicklingError("its statistics do not match its calls")
     if any(len(call) != inputs for call in count.statistics):
         raise UnpicklingError("its statistics do not match its inputs")
+
+
+def _check_callers(counts: OperatorCounts) -> None:
+    paths = {module.path for module in counts.modules}
+    if any(at_level(path, levels_of(path) - 1) not in paths for path in paths if path) or (paths and "" not in paths):
+        raise UnpicklingError("it has a module in an unknown one")
+    for count in counts.counts:
+        numbers = {count.occurrences if counts.modules else 0}
+        if {len(count.positions), len(count.callers)} != numbers:
+            raise UnpicklingError("its modules do not match its calls")
+        if any(caller >= len(counts.modules) for caller in count.callers):
+            raise UnpicklingError("it has a call of an unknown module")
 
 
 def _other(value: object, wanted: str) -> UnpicklingError:
@@ -193,6 +208,15 @@ FIELDS: Mapping[type[Any], Mapping[str, _Kind]] = {
         "statistics": _tuple_of(_tuple_of(_record(InputStatistics))),
         "without_formula": _tuple_of(_NAME),
         "operations": _tuple_of(_operation),
+        "positions": _tuple_of(_COUNT),
+        "callers": _tuple_of(_COUNT),
+    },
+    CalledModule: {
+        "path": _NAME,
+        "class_name": _NAME,
+        "weights": _COUNT,
+        "input_sizes": _optional(_NAME),
+        "output_sizes": _optional(_NAME),
     },
     OperationWithoutFormula: {"operation": _NAME, "calls": _COUNT, "memory_bytes": _COUNT},
     OperatorCounts: {
@@ -206,6 +230,7 @@ FIELDS: Mapping[type[Any], Mapping[str, _Kind]] = {
         "outside": _tuple_of(_NAME),
         "composites": _tuple_of(_NAME),
         "without_formula": _tuple_of(_record(OperationWithoutFormula)),
+        "modules": _tuple_of(_record(CalledModule)),
     },
 }
 """The fields of each class that a pickle may hold, with the check of each field."""

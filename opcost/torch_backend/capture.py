@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, wraps
 from typing import Any, TypeAlias
 
 import torch
@@ -28,6 +28,7 @@ from opcost.torch_backend.flops import (
 )
 from opcost.torch_backend.inputs import input_statistics
 from opcost.torch_backend.meta_device import like_a_device
+from opcost.torch_backend.module_paths import CallSizes, called_modules, paths_of
 from opcost.torch_backend.operators import can_be_rebuilt, function_tuple, is_property, module_tuple
 from opcost.torch_backend.passes import INFERENCE, Context
 from opcost.torch_backend.ready_model import ReadyModel
@@ -45,9 +46,9 @@ def capture(
 
     Operators are torch's and torchvision's leaf modules (no children) and ``COMPOSITES``, and every function that is
     called outside them and computes something; functions that only make views or allocate memory are omitted. A module
-    called three times counts three times. Operations inside an operator are not counted again. The capture does not
-    change the operations that run: operators see no hook and no function mode, either of which disables attention's
-    native path.
+    called three times counts three times, and each call has its module's path and its place in the run. Operations
+    inside an operator are not counted again. The capture does not change the operations that run: operators see no hook
+    and no function mode, either of which disables attention's native path.
 
     Args:
         ready: the model, in the mode in which it is measured.
@@ -68,9 +69,10 @@ def capture(
         raise CannotBuildError(f"{model_tuple.short_name} switches autocast itself, for {name}")
     for cost in recorder.costs:
         record(cost)
+    modules = called_modules(ready.model, recorder.callers, recorder.sizes)
     return OperatorCounts(
         model=model_tuple,
-        counts=tuple(recorder.counts()),
+        counts=tuple(recorder.counts(list(modules))),
         total_flop=least_flop(recorder.costs),
         total_memory_bytes=total(recorder.costs).memory_bytes,
         parameters=sum(parameter.numel() for parameter in ready.model.parameters()),
@@ -79,6 +81,7 @@ def capture(
         outside=tuple(sorted(recorder.outside)),
         composites=tuple(composites),
         without_formula=operations_without_formula(recorder.costs),
+        modules=tuple(modules.values()),
     )
 
 
@@ -130,6 +133,11 @@ def operator_modules(module: nn.Module, composites: Collection[str] = ()) -> Ite
     Modules of other packages than torch and torchvision are none, so that no tuple needs code that only the model's
     author has. Their children, and the functions that they call, are operators instead.
     """
+    yield from (found for found, is_operator in _observed_modules(module, composites) if is_operator)
+
+
+def _observed_modules(module: nn.Module, composites: Collection[str]) -> Iterator[tuple[nn.Module, bool]]:
+    """Yield each module that is not inside an operator once, and whether it is an operator itself."""
     seen: set[int] = set()
     pending = [module]
     while pending:
@@ -140,9 +148,9 @@ def operator_modules(module: nn.Module, composites: Collection[str] = ()) -> Ite
         children = list(candidate.children())
         classes = {base.__name__ for base in type(candidate).__mro__}
         is_whole = not children or not classes.isdisjoint(COMPOSITES)
-        if (is_whole and can_be_rebuilt(candidate)) or not classes.isdisjoint(composites):
-            yield candidate
-        else:
+        is_operator = (is_whole and can_be_rebuilt(candidate)) or not classes.isdisjoint(composites)
+        yield candidate, is_operator
+        if not is_operator:
             pending.extend(reversed(children))
 
 
@@ -154,12 +162,14 @@ NO_COST = total([])
 
 @dataclass(frozen=True)
 class _Call:
-    """One call of an operator, with its cost and the statistics of its floating-point inputs."""
+    """One call of an operator: its module's path, its place in the run, its cost, and its inputs' statistics."""
 
     operator: OperatorTuple
     statistics: tuple[InputStatistics, ...] = ()
     cost: OperationCost = NO_COST
     operations: tuple[tuple[str, int], ...] = ()
+    caller: str = ""
+    position: int = 0
 
 
 class _Recorder(TorchFunctionMode):
@@ -176,6 +186,7 @@ class _Recorder(TorchFunctionMode):
         super().__init__()
         self.costs: list[OperationCost] = []
         self.outside: set[str] = set()
+        self.sizes: dict[str, CallSizes] = {}
         self.in_other_autocast: list[OperatorTuple] = []
         self._bugs: list[Exception] = []
         self._mark = mark
@@ -185,6 +196,8 @@ class _Recorder(TorchFunctionMode):
         self._is_inside = False
         self._autocast = autocast_dtypes()
         self._fingerprint: str | None = None
+        self._path = ""
+        self._position = 0
 
     def __torch_function__(  # type: ignore[no-untyped-def]
         self, function, types, args=(), kwargs=None
@@ -204,8 +217,10 @@ class _Recorder(TorchFunctionMode):
         with ExitStack() as stack:
             stack.enter_context(INFERENCE.context())
             stack.enter_context(unfused())
-            for module in operator_modules(ready.model, composites):
-                stack.enter_context(self._observing(module))
+            paths = paths_of(ready.model)
+            for module, is_operator in _observed_modules(ready.model, composites):
+                observing = self._observing if is_operator else self._following
+                stack.enter_context(observing(module, paths[id(module)]))
             stack.enter_context(self)
             try:
                 ready.run()
@@ -219,28 +234,52 @@ class _Recorder(TorchFunctionMode):
         if not self._is_inside:
             self.outside.add(cost.operation)
 
-    @contextmanager
-    def _observing(self, module: nn.Module) -> Iterator[None]:
-        """Count the calls of a module as calls of an operator.
+    @property
+    def callers(self) -> set[str]:
+        """The paths of the modules that called operators, or are some."""
+        return {call.caller for calls in self._calls.values() for call in calls}
 
-        This replaces its ``forward``, because some modules change their path if they have hooks.
-        """
-        forward, attributes = module.forward, vars(module)
-        own = {"forward": attributes["forward"]} if "forward" in attributes else {}
+    def _observing(self, module: nn.Module, path: str) -> AbstractContextManager[None]:
+        """Count the calls of a module as calls of an operator meanwhile."""
+        forward = module.forward
 
         def observed(*args: Any, **kwargs: Any) -> Any:
-            with self._off():
+            with self._off(), self._inside_of(path):
                 return self._run(partial(module_tuple, module), forward, args, kwargs)
 
-        attributes["forward"] = observed
+        return _with_forward(module, observed)
+
+    def _following(self, module: nn.Module, path: str) -> AbstractContextManager[None]:
+        """Note that what is called in a module's ``forward`` is called by it, and the sizes of its first call."""
+        forward = module.forward
+
+        # Some callers look at the signature.
+        @wraps(forward)
+        def followed(*args: Any, **kwargs: Any) -> Any:
+            with self._inside_of(path):
+                result = forward(*args, **kwargs)
+            if path not in self.sizes:
+                with self._off():
+                    self.sizes[path] = CallSizes.of((args, kwargs), result)
+            return result
+
+        return _with_forward(module, followed)
+
+    @contextmanager
+    def _inside_of(self, path: str) -> Iterator[None]:
+        before, self._path = self._path, path
         try:
             yield
         finally:
-            del attributes["forward"]
-            attributes.update(own)
+            self._path = before
 
-    def counts(self) -> Iterator[OperatorCount]:
-        """Yield the counts in order of first call. Costs per call are means over all calls."""
+    def counts(self, modules: Sequence[str]) -> Iterator[OperatorCount]:
+        """Yield the counts in order of first call. Costs per call are means over all calls.
+
+        Args:
+            modules: the paths of the modules in the result, to which calls refer by index.
+        """
+        indices = {path: index for index, path in enumerate(modules)}
         for operator, calls in self._calls.items():
             cost = total([call.cost for call in calls])
             yield OperatorCount(
@@ -252,6 +291,8 @@ class _Recorder(TorchFunctionMode):
                 statistics=tuple(call.statistics for call in calls) if self._with_statistics else (),
                 without_formula=cost.without_formula,
                 operations=calls[0].operations,
+                positions=tuple(call.position for call in calls),
+                callers=tuple(indices[call.caller] for call in calls),
             )
 
     @contextmanager
@@ -309,5 +350,25 @@ class _Recorder(TorchFunctionMode):
             self._is_inside = False
             if len(self.costs) > begin or not call.operator.is_function:
                 ran = self.costs[begin:]
-                call = replace(call, cost=total(ran), operations=operations_of(ran))
+                call = replace(
+                    call,
+                    cost=total(ran),
+                    operations=operations_of(ran),
+                    caller=self._path,
+                    position=self._position,
+                )
+                self._position += 1
                 self._calls.setdefault(call.operator, []).append(call)
+
+
+@contextmanager
+def _with_forward(module: nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
+    """Give a module another ``forward`` meanwhile, because some modules change their path if they have hooks."""
+    attributes = vars(module)
+    own = {"forward": attributes["forward"]} if "forward" in attributes else {}
+    attributes["forward"] = forward
+    try:
+        yield
+    finally:
+        del attributes["forward"]
+        attributes.update(own)

@@ -17,6 +17,7 @@ import pytest
 from committed_tables import committed
 from rich.cells import cell_len
 from rich.console import Console
+from simulated_apparatus import RecordedProgress
 from simulated_machine import SIMULATED_CONDITIONS
 
 from opcost.comparing.coverage import Addition, CostShare
@@ -34,6 +35,7 @@ from opcost.reporting.count_tables import (
     print_selections,
 )
 from opcost.reporting.holdings_tables import print_holdings
+from opcost.reporting.layer_tables import print_layers
 from opcost.reporting.measurement_tables import print_full_models, print_operator_measurements, print_qualification
 from opcost.reporting.profile_tables import print_profile
 from opcost.reporting.show_tables import print_rankings
@@ -51,10 +53,12 @@ from opcost.stages.kernels import KernelsReport, KindOfOperator
 from opcost.stages.measure_models import FullModelReport
 from opcost.stages.measure_operators import OperatorsReport
 from opcost.stages.measure_units import UnitReport
+from opcost.stages.model_layers import RowsChoice, find_layers
 from opcost.stages.profile import KnownCost, ModelProfile, OperatorLine, Profile
 from opcost.stages.replay import RebuildReport
 from opcost.stages.show import Choice, ShowReport
 from opcost.stages.show import show as show_models
+from opcost.stages.wanted_model import WantedModel
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "tables"
@@ -300,6 +304,11 @@ def operators_by_saving() -> None:
     print_rankings(shown("vit_b_16", sort="saving"), "saving", top=4)
 
 
+def layers() -> None:
+    request = Request((), ROOT / "measurements", committed())
+    print_layers(find_layers(request, WantedModel("resnet18_32x3x32x32"), RowsChoice(), RecordedProgress()), 1)
+
+
 @cache
 def against(name: str, board: str, conditions: str) -> list[AgainstReport]:
     folder = ROOT / "docs" / "data" / "precisions"
@@ -412,6 +421,7 @@ TABLES = (
     full_models,
     holdings,
     kernels,
+    layers,
     models_under_two_conditions,
     models_under_two_memory_formats,
     operator_measurements,

@@ -23,6 +23,7 @@ from torchvision.models import resnet50
 
 from opcost.errors import UserError
 from opcost.operators.counts import OperatorCount, OperatorCounts
+from opcost.operators.modules import CalledModule
 from opcost.operators.tuples import Constant, OperatorTuple, Structure, TensorSpec, model_operator
 from opcost.operators.values import InputStatistics
 from opcost.storage.counts_file import MAXIMUM_BYTES, SCHEMA, read_counts, write_counts
@@ -154,6 +155,25 @@ def test_counts_of_30_000_calls_come_back(tmp_path: Path) -> None:
     assert read_counts(written(tmp_path, counts), MADE_BY) == counts
 
 
+def with_modules(calls: int, callers: int | None = None) -> OperatorCounts:
+    """Return counts of one operator with the places of its calls, and with so many callers."""
+    count = replace(COUNTS.counts[1], occurrences=calls, positions=tuple(range(calls)), callers=(1,) * calls)
+    found = count if callers is None else replace(count, callers=(1,) * callers)
+    return replace(COUNTS, counts=(found,), modules=(CalledModule("", "Net", 7), CalledModule("head", "Linear", 7)))
+
+
+def test_paths_and_order_of_100_000_calls_come_back(tmp_path: Path) -> None:
+    counts = with_modules(100_000)
+    path = written(tmp_path, counts)
+    assert read_counts(path, MADE_BY) == counts
+    assert path.stat().st_size < 1_000_000
+
+
+def test_counts_without_paths_are_read_as_before(tmp_path: Path) -> None:
+    counts = read_counts(written(tmp_path), MADE_BY)
+    assert (counts.modules, counts.counts[0].positions, counts.counts[0].callers) == ((), (), ())
+
+
 def test_a_larger_pickle_may_hold_more_values() -> None:
     counts = with_calls(30_000, 9)
     assert checked_counts(counts, 2_000_000) is counts
@@ -168,8 +188,11 @@ def test_a_larger_pickle_may_hold_more_values() -> None:
         lambda: replace(COUNTS, outside=("x" * 1001,)),
         lambda: replace(COUNTS, total_flop=-1),
         lambda: replace(COUNTS, total_flop=numpy.int64(3)),
+        lambda: with_modules(3, callers=2),
+        lambda: replace(with_modules(3), modules=(CalledModule("", "Net", 7),)),
+        lambda: replace(with_modules(3), modules=()),
     ],
-    ids=["too large", "a long name", "a negative number", "another type"],
+    ids=["too large", "a long name", "a negative number", "another type", "a caller too few", "no module", "none"],
 )
 def test_what_could_not_be_read_again_is_a_line_and_the_earlier_file_stays(
     tmp_path: Path, make_counts: Callable[[], OperatorCounts]

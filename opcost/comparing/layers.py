@@ -1,0 +1,217 @@
+"""The layers of a model with their parts of the sum of operators: as rows in the order of execution, and as a tree."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Annotated, TypeAlias
+
+from opcost.columns import ABOVE_0, COUNT, COUNT_FROM_1, Column, Columns
+from opcost.comparing.layer_calls import LayerCall, are_means, layer_calls
+from opcost.estimates import total_if_known
+from opcost.operators.columns import TRAINING_MODE
+from opcost.operators.counts import OperatorCounts
+from opcost.operators.modules import SEPARATOR, CalledModule, at_level
+from opcost.operators.short_forms import short_inputs, short_outputs
+from opcost.summing.summation import ModelCost
+from opcost.units import number_of
+
+COMPUTES_NOTHING = "computes nothing"
+NO_ROW = "not measured under these conditions"
+
+
+@dataclass(frozen=True)
+class LayerRow(Columns):
+    """A layer of a model: one call of a module or function, several calls, or a module with all calls inside it.
+
+    Rows are in the order of execution. Ratios are shares of the sum of all measured operators of the model; the rows
+    add up to it. A row of several calls has the cost of those that are measured.
+    """
+
+    position: Annotated[int, Column("place of the first call among all calls of the run, from 0 up", COUNT)]
+    path: Annotated[
+        str,
+        Column("the module's name in `named_modules`; of a function, the module that calls it; empty: the model"),
+    ]
+    layer: Annotated[str, Column("class of the module, or name of the function")]
+    operator: Annotated[str | None, Column("the operator tuple's name; empty for a module with layers inside it")]
+    key: Annotated[str | None, Column("hash of the operator tuple; empty if there are several")]
+    parameters: Annotated[str | None, Column("arguments of the constructor; empty if there are several")]
+    input_sizes: Annotated[
+        str | None, Column("sizes of the inputs; of a module with layers inside it those of its first call")
+    ]
+    output_sizes: Annotated[str | None, Column("sizes of the outputs, as for the inputs")]
+    training_mode: Annotated[str | None, TRAINING_MODE]
+    weights: Annotated[int | None, Column("number of the module's parameters, empty for functions", COUNT)]
+    calls: Annotated[int, Column("calls of operators in one run", COUNT_FROM_1)]
+    calls_without_row: Annotated[int, Column("those of them that compute something and are not measured", COUNT)]
+    flop: Annotated[int | None, Column("floating-point operations of all calls, empty if unknown", COUNT, "FLOP")]
+    memory_bytes: Annotated[int, Column("bytes that all calls read and write", COUNT)]
+    time_s: Annotated[float | None, Column("time of all calls", ABOVE_0)]
+    energy_j: Annotated[float | None, Column("energy of all calls", ABOVE_0)]
+    time_ratio: Annotated[float | None, Column("share of the sum in time")]
+    energy_ratio: Annotated[float | None, Column("share of the sum in energy")]
+    missing_reason: Annotated[str | None, Column("reason why the time is empty, or is not that of all calls")]
+    energy_missing_reason: Annotated[str | None, Column("reason why the energy is empty")]
+
+
+@dataclass(frozen=True)
+class LayerNode:
+    """A module of a model or a function that it calls, with the layers inside it in order of their first call.
+
+    ``name`` is the last name of the module's path, or the function's name. The row of a module has the totals of all
+    that is inside it.
+    """
+
+    name: str
+    row: LayerRow
+    children: tuple[LayerNode, ...] = ()
+
+
+Calls: TypeAlias = Sequence[LayerCall]
+
+Place: TypeAlias = tuple[str, str | None]
+"""The path of a module, and the name of a function that it calls, None for the module itself."""
+
+MODEL: Place = ("", None)
+
+
+@dataclass(frozen=True)
+class Layers:
+    """The calls of a model's run in order, with the sum of operators that they are parts of.
+
+    ``cost`` is None if nothing is measured. ``are_means`` says whether calls of one operator share a mean cost.
+    """
+
+    calls: tuple[LayerCall, ...]
+    modules: tuple[CalledModule, ...]
+    cost: ModelCost | None
+    are_means: bool = False
+
+    @property
+    def rows(self) -> tuple[LayerRow, ...]:
+        """A row for each call, in the order of execution."""
+        return tuple(self._row(_place(call), [call]) for call in self.calls)
+
+    def rows_to(self, depth: int) -> tuple[LayerRow, ...]:
+        """Return a row for each module with so many names in its path, and for each layer above it.
+
+        All calls of a layer are one row, in the order of the first.
+        """
+        groups = _grouped(self.calls, lambda call: _place(call, depth))
+        return tuple(self._row(place, calls) for place, calls in groups)
+
+    @property
+    def tree(self) -> LayerNode:
+        """The model with all layers inside it."""
+        return self._node(MODEL, 0, self.calls)
+
+    @cached_property
+    def _time_s(self) -> float:
+        return math.fsum(call.cost.time_s for call in self.calls if call.cost is not None)
+
+    @cached_property
+    def _energy_j(self) -> float | None:
+        return total_if_known(call.cost.energy_j for call in self.calls if call.cost is not None)
+
+    @cached_property
+    def _module_of(self) -> Mapping[str, CalledModule]:
+        return {module.path: module for module in self.modules}
+
+    def _node(self, place: Place, level: int, calls: Calls) -> LayerNode:
+        path, function = place
+        node = LayerNode(function or path.rpartition(SEPARATOR)[2], self._row(place, calls))
+        inside = [call for call in calls if _place(call) != place]
+        groups = _grouped(inside, lambda call: _place(call, level + 1))
+        return replace(node, children=tuple(self._node(child, level + 1, own) for child, own in groups))
+
+    def _row(self, place: Place, calls: Calls) -> LayerRow:
+        path, function = place
+        module = self._module_of[path]
+        is_leaf = all(_place(call) == place for call in calls)
+        operators = {call.count.operator.key: call.count for call in calls}.values() if is_leaf else ()
+        time_s, energy_j = _time_of(calls), _energy_of(calls)
+        return LayerRow(
+            position=calls[0].position,
+            path=path,
+            layer=function or module.class_name,
+            operator=_common(count.operator.operator for count in operators),
+            key=_common(count.operator.key for count in operators),
+            parameters=_common(count.operator.parameters_text for count in operators),
+            input_sizes=_common(short_inputs(one.operator) for one in operators) if is_leaf else module.input_sizes,
+            output_sizes=_common(short_outputs(one.outputs) for one in operators) if is_leaf else module.output_sizes,
+            training_mode=_common(count.operator.mode for count in operators),
+            weights=None if function is not None else module.weights,
+            calls=len(calls),
+            calls_without_row=sum(call.lacks_row for call in calls),
+            flop=_flop_of(calls),
+            memory_bytes=sum(call.count.memory_bytes for call in calls),
+            time_s=time_s,
+            energy_j=energy_j,
+            time_ratio=_ratio(time_s, self._time_s),
+            energy_ratio=_ratio(energy_j, self._energy_j),
+            missing_reason=_missing_reason(calls),
+            energy_missing_reason=next(filter(None, map(_energy_missing_reason, calls)), None),
+        )
+
+
+def layers_of(counts: OperatorCounts, cost: ModelCost | None) -> Layers:
+    """Return the layers of a model.
+
+    Args:
+        counts: of a run whose modules are known.
+        cost: the sum of the operators with the same calls, None if nothing is measured.
+    """
+    return Layers(layer_calls(counts, cost), counts.modules, cost, are_means(counts, cost))
+
+
+def _place(call: LayerCall, depth: int | None = None) -> Place:
+    """Return the place of a call in a tree of this depth; None for all levels."""
+    if depth is None or call.level <= depth:
+        return call.module.path, call.function
+    return at_level(call.module.path, depth), None
+
+
+def _grouped(calls: Iterable[LayerCall], place: Callable[[LayerCall], Place]) -> list[tuple[Place, list[LayerCall]]]:
+    groups: dict[Place, list[LayerCall]] = {}
+    for call in calls:
+        groups.setdefault(place(call), []).append(call)
+    return list(groups.items())
+
+
+def _time_of(calls: Calls) -> float | None:
+    known = [call.cost.time_s for call in calls if call.cost is not None]
+    return math.fsum(known) if known else None
+
+
+def _energy_of(calls: Calls) -> float | None:
+    known = [call.cost for call in calls if call.cost is not None]
+    return total_if_known(cost.energy_j for cost in known) if known else None
+
+
+def _flop_of(calls: Calls) -> int | None:
+    known = [call.count.flop for call in calls if call.count.flop is not None]
+    return sum(known) if len(known) == len(calls) else None
+
+
+def _missing_reason(calls: Calls) -> str | None:
+    missing = sum(call.lacks_row for call in calls)
+    if not missing:
+        return None if any(call.count.computes for call in calls) else COMPUTES_NOTHING
+    return NO_ROW if len(calls) == 1 else f"{missing} of {number_of(len(calls), 'call')} {NO_ROW}"
+
+
+def _energy_missing_reason(call: LayerCall) -> str | None:
+    return None if call.cost is None else call.cost.energy_missing_reason
+
+
+def _ratio(part: float | None, whole: float | None) -> float | None:
+    return part / whole if part is not None and whole else None
+
+
+def _common(values: Iterable[str | None]) -> str | None:
+    """Return the value that all have, None if they differ or there are none."""
+    found = set(values)
+    return next(iter(found)) if len(found) == 1 else None

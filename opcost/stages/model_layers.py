@@ -1,0 +1,201 @@
+"""The layers of one model with what they cost, from the counts of a run and the rows of the database."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from opcost.comparing.layers import Layers, layers_of
+from opcost.comparing.ranking import ModelFigures
+from opcost.comparing.run_costs import UNKNOWN_COSTS, RunCosts
+from opcost.errors import UserError
+from opcost.invocation import command
+from opcost.measuring.conditions import WARM, Conditions, is_device_name, usual_execution
+from opcost.measuring.named_device import is_meant, refuse_unknown
+from opcost.operators.counts import OperatorCounts
+from opcost.progress import Progress
+from opcost.running.request import COUNTS, Request
+from opcost.running.shipped_counts import shipped_counts
+from opcost.stages.count import count_in_memory
+from opcost.stages.profile_configs import configs_of, existing_config, named_configs, scratch_folder
+from opcost.stages.profile_object import ObjectModel, counted_object
+from opcost.stages.ranking_data import RankingData, read_ranking_data
+from opcost.stages.wanted_model import WantedModel
+from opcost.storage.configs import ModelConfig
+from opcost.units import some_of
+
+
+@dataclass(frozen=True)
+class RowsChoice:
+    """The device whose rows are used: a type or a part of a product's name, None for the one with the most.
+
+    ``execution`` is None for the usual one: graph on a GPU, eager on a CPU.
+    """
+
+    device: str | None = None
+    execution: str | None = None
+
+    def is_meant(self, conditions: Conditions) -> bool:
+        """Return whether rows under these conditions may be used."""
+        execution = self.execution or usual_execution(conditions.device_type)
+        return conditions.execution == execution and conditions.cache == WARM and is_meant(self.device, conditions)
+
+
+@dataclass(frozen=True)
+class LayersReport:
+    """The layers of one run of a model, with the costs under one set of conditions, None if nothing is measured.
+
+    ``costs`` are the sum that the layers are parts of, and the measured whole. ``others`` are further devices with rows
+    of the model. ``differs`` says whether the database has other counts of the
+    model, so that its sum there is another one. ``measuring`` is the command that measures what has no row.
+    """
+
+    name: str
+    layers: Layers
+    weights: int
+    counted_on: str
+    conditions: Conditions | None
+    costs: RunCosts
+    others: tuple[str, ...] = ()
+    differs: bool = False
+    measuring: str | None = None
+
+    @property
+    def lacks_rows(self) -> bool:
+        """Whether a call that computes something has no row."""
+        return any(call.lacks_row for call in self.layers.calls)
+
+
+def find_layers(request: Request, wanted: WantedModel, choice: RowsChoice, progress: Progress) -> LayersReport:
+    """Return the layers of a model. Nothing is measured or written.
+
+    A model that block 0 has counted is not run. Any other is run once, on shapes if possible.
+
+    Args:
+        request: the folders, and whether a user's code may run.
+        wanted: the model, or the name of a config.
+        choice: whose rows.
+        progress: reports the count.
+
+    Raises:
+        UserError: the model does not exist or cannot be counted, its counts have no paths, or no row is of the device.
+    """
+    config = _config_of(request, wanted)
+    shipped = shipped_counts(request, [config]).get(config.name)
+    counts = _pickled(config, shipped) or count_in_memory(request, config, progress)
+    is_same = shipped is None or _calls_of(shipped) == _calls_of(counts)
+    # The database's counts have the input values of a run on the device, and comparisons use them.
+    summed = shipped if shipped is not None and is_same else counts
+    data = read_ranking_data(request, [config], {config.name}, {config.name: summed})
+    report = layers_report(config, counts, data, choice)
+    same = WantedModel.of(config)
+    return replace(
+        report,
+        differs=not is_same,
+        measuring=command("profile", *same.words) if report.lacks_rows and same is not None else None,
+    )
+
+
+def layers_of_object(request: Request, own: ObjectModel, choice: RowsChoice) -> LayersReport:
+    """Return the layers of a model that is an object. It runs once, on its own device; nothing is measured.
+
+    Args:
+        request: the database.
+        own: the model. It is as before afterwards.
+        choice: whose rows.
+
+    Raises:
+        UserError: the model cannot be counted, or no row is of the device.
+    """
+    with counted_object(request, own) as counted:
+        config, counts = counted.config, counted.counts
+        data = read_ranking_data(counted.request, [config], {config.name}, {config.name: counts})
+        return layers_report(config, counts, data, choice)
+
+
+def layers_report(config: ModelConfig, counts: OperatorCounts, data: RankingData, choice: RowsChoice) -> LayersReport:
+    """Return the layers of a model from its counts with paths.
+
+    Args:
+        config: the model's.
+        counts: with the modules that call operators.
+        data: of this model alone, from counts of as many calls.
+        choice: whose rows.
+
+    Raises:
+        UserError: no row is of the device.
+    """
+    if choice.device is not None and not is_device_name(choice.device):
+        refuse_unknown(choice.device, (one.device_product for one in data.newest))
+    found = _figures(data, choice)
+    figures = found[0] if found else None
+    product = None if figures is None else figures.conditions.device_product
+    return LayersReport(
+        name=config.name,
+        layers=layers_of(counts, None if figures is None else figures.cost),
+        weights=counts.parameters,
+        counted_on=counts.device_type,
+        conditions=None if figures is None else figures.conditions,
+        costs=UNKNOWN_COSTS if figures is None else RunCosts.of(figures),
+        others=tuple(sorted({one.conditions.device_product for one in found} - {product})),
+    )
+
+
+def _figures(data: RankingData, choice: RowsChoice) -> list[ModelFigures]:
+    """Return the figures of the model under each set of conditions, the preferred first.
+
+    A GPU comes before a CPU, a sum before none, then a whole, most bytes in the sum, and the newest row.
+    """
+
+    def rank(one: ModelFigures) -> tuple[bool, bool, bool, float, str]:
+        is_gpu = one.conditions.device_type != "cpu"
+        ratio = 0.0 if one.cost is None else one.cost.memory_bytes_ratio or 0.0
+        return is_gpu, one.cost is not None, one.whole is not None, ratio, data.newest[one.conditions]
+
+    found = [one for conditions in data.newest if choice.is_meant(conditions) for one in data.figures(conditions)]
+    return sorted(found, key=rank, reverse=True)
+
+
+def _calls_of(counts: OperatorCounts) -> dict[str, int]:
+    return {count.operator.key: count.occurrences for count in counts.counts if count.computes}
+
+
+def _config_of(request: Request, wanted: WantedModel) -> ModelConfig:
+    """Return the config with the name of the model, else the one that describes the model."""
+    if wanted == WantedModel(wanted.model_name):
+        configs = named_configs(request.folders, wanted.model_name)
+        if configs:
+            return _only(wanted, configs)
+    existing = existing_config(request.folders, wanted, request.allow_code)
+    if existing is not None:
+        return existing
+    with scratch_folder(request, []) as scratch:
+        (found,) = configs_of(scratch.folders, [wanted], request.allow_code)
+    return found.config
+
+
+def _only(wanted: WantedModel, configs: Sequence[ModelConfig]) -> ModelConfig:
+    if len(configs) > 1:
+        names = some_of([config.name for config in configs])
+        raise UserError(f"{configs[0].path}: {wanted.model_name} has {len(configs)} cases; name one of them: {names}")
+    return configs[0]
+
+
+def _pickled(config: ModelConfig, shipped: OperatorCounts | None) -> OperatorCounts | None:
+    """Return the counts of block 0 with paths, None if the model is to be run.
+
+    Raises:
+        UserError: there are no others, and they are damaged, or of an earlier version, which kept no paths.
+    """
+    if not COUNTS.path(config).exists():
+        return None
+    try:
+        counts = COUNTS.read(config)
+    except UserError:
+        if shipped is None:
+            raise
+        return None
+    if not counts.modules and shipped is None:
+        again = command(COUNTS.made_by, config.name, has_code=config.code is not None)
+        raise UserError(f"{COUNTS.path(config)}: its calls have no paths, as in earlier versions; run {again}")
+    return counts if counts.modules else None

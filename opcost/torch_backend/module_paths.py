@@ -1,0 +1,79 @@
+"""Paths of a model's modules, and the facts of those that call operators."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from opcost.operators.modules import CalledModule, at_level, levels_of
+from opcost.operators.short_forms import joined_sizes
+from opcost.operators.tuples import TensorSpec
+from opcost.torch_backend.flops import tensors_of
+
+LONGEST_PATH = 1000
+"""The most characters of a path in a file of counts."""
+
+MOST_SIZES = 4
+"""The most sizes of a module's tensors; a model may hand on a list of many."""
+
+
+def paths_of(model: nn.Module) -> dict[int, str]:
+    """Return the path of each module by the module's ``id``; one that is there twice has its first path."""
+    return {id(module): path for path, module in model.named_modules()}
+
+
+@dataclass(frozen=True)
+class CallSizes:
+    """The sizes of the tensors that a module gets and returns in a call."""
+
+    inputs: str
+    outputs: str
+
+    @staticmethod
+    def of(arguments: Any, result: Any) -> CallSizes:
+        """Return the sizes of a call."""
+        return CallSizes(_sizes(arguments), _sizes(result))
+
+
+def _sizes(values: Any) -> str:
+    tensors = list({id(tensor): tensor for tensor in tensors_of(values)}.values())
+    specs = [TensorSpec(tuple(one.shape), str(one.dtype).removeprefix("torch.")) for one in tensors[:MOST_SIZES]]
+    more = ["..."] if len(tensors) > MOST_SIZES else []
+    return ", ".join([*filter(None, [joined_sizes(specs)]), *more])
+
+
+def called_modules(
+    model: nn.Module, callers: Collection[str], sizes: Mapping[str, CallSizes]
+) -> Mapping[str, CalledModule]:
+    """Return the modules with these paths, and the modules around them, by path in the order of ``named_modules``.
+
+    Args:
+        model: the model.
+        callers: the paths of modules that are or call operators.
+        sizes: those of the first call of each module that is no operator, by path.
+    """
+    wanted = {"", *callers}
+    for path in callers:
+        wanted.update(at_level(path, level) for level in range(1, levels_of(path)))
+    modules = dict(model.named_modules())
+    # A name that has a dot stands for modules that are not there.
+    order = [*(path for path in modules if path in wanted), *sorted(wanted - modules.keys())]
+    return {path: _called(path, modules.get(path, NO_MODULE), sizes.get(path)) for path in order}
+
+
+NO_MODULE = nn.Module()
+
+
+def _called(path: str, module: nn.Module, sizes: CallSizes | None) -> CalledModule:
+    # Names of modules may have any characters.
+    shown = "".join(character if character.isprintable() else "?" for character in path[:LONGEST_PATH])
+    return CalledModule(
+        path=shown,
+        class_name=type(module).__name__,
+        weights=sum(weight.numel() for weight in module.parameters()),
+        input_sizes=None if sizes is None else sizes.inputs,
+        output_sizes=None if sizes is None else sizes.outputs,
+    )
