@@ -40,9 +40,9 @@ class OperatorCount:
     outputs: PlainValue = None
     statistics: tuple[tuple[InputStatistics, ...], ...] = ()
     without_formula: tuple[str, ...] = ()
-    operations: tuple[tuple[str, int], ...] = ()
     positions: tuple[int, ...] = ()
     callers: tuple[int, ...] = ()
+    operations: tuple[tuple[str, int], ...] = ()
 
     def __getstate__(self) -> dict[str, object]:
         """Return the contents of a pickle: the fields alone, without cached values."""
