@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 
 from opcost.operators.input_roles import shown_inputs, shows_spread
-from opcost.operators.tuples import OperatorTuple, PlainValue
+from opcost.operators.tuples import META, OperatorTuple, PlainValue
 from opcost.operators.values import NORMAL, InputData, InputStatistics, kind_of
 
 COMPOSITES = ("MultiheadAttention", "TransformerEncoderLayer")
@@ -25,7 +25,8 @@ class OperatorCount:
     for each call, the statistics of its distinct floating-point inputs; it is empty if the model ran on shapes only.
     ``flop`` is None if it is unknown, because operations without a formula ran in a call; ``without_formula`` are the
     qualified names of these. ``operations`` are the names of the ATen operations of the first call, each with its
-    number, ordered; it is empty in counts of version 0.2.
+    number, ordered; it is empty in counts of version 0.2. ``weight_zeros`` holds, for each call, the share of weights
+    that a grid sets to zero; it is empty if all are as initialised.
     """
 
     operator: OperatorTuple
@@ -36,6 +37,7 @@ class OperatorCount:
     statistics: tuple[tuple[InputStatistics, ...], ...] = ()
     without_formula: tuple[str, ...] = ()
     operations: tuple[tuple[str, int], ...] = ()
+    weight_zeros: tuple[float, ...] = ()
 
     def __getstate__(self) -> dict[str, object]:
         """Return the contents of a pickle: the fields alone, without cached values."""
@@ -46,10 +48,12 @@ class OperatorCount:
         """The input data of the calls, with the number of calls on each; empty without statistics."""
         shown, with_spread = shown_inputs(self.operator), shows_spread(self.operator)
         calls: Counter[InputData] = Counter()
+        weights = self.weight_zeros or (0.0,) * len(self.statistics)
         # Many calls have the same statistics.
-        for call, number in Counter(self.statistics).items():
+        for (call, zeros), number in Counter(zip(self.statistics, weights, strict=True)).items():
             kinds = [kind_of(seen) if shows else NORMAL for seen, shows in zip(call, shown, strict=True)]
-            calls[InputData.of(kinds if with_spread else [kind.without_spread() for kind in kinds])] += number
+            kinds = kinds if with_spread else [kind.without_spread() for kind in kinds]
+            calls[InputData.of(kinds, kind_of(InputStatistics(zeros, None, None)).zeros_ratio)] += number
         return calls
 
     @property
@@ -112,6 +116,11 @@ class OperatorCounts:
     def flop_missing_reason(self) -> str | None:
         """The reason why the FLOPs of the run are unknown; None if they are known."""
         return flop_missing_reason(one.operation for one in self.without_formula)
+
+    @property
+    def has_values(self) -> bool:
+        """Whether the values of the inputs are known: of those of a run, or of those that a grid names."""
+        return self.device_type != META or any(count.statistics for count in self.counts)
 
     @property
     def operator_calls(self) -> int:
