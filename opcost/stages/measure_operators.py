@@ -17,7 +17,6 @@ from opcost.measuring.protocol import FULL_LOOP_S, MeasurementProtocol, Protocol
 from opcost.measuring.setting import Setting
 from opcost.operators.cases import CAPTURED, cases_of
 from opcost.operators.counts import OperatorCounts
-from opcost.operators.tuples import META
 from opcost.operators.whitelist import select
 from opcost.prediction.durations import Size
 from opcost.progress import Progress
@@ -46,7 +45,7 @@ class OperatorsReport:
     ``besides_parts_s`` has its parts: start, drift checks, cache corrections; in a dry run they are expected.
     ``device`` is the torch device, ``device_product`` its product name. ``planned`` has the number of measurements to
     make for each reason, and ``assumed`` the versions on a device that is not here. ``later_s`` is the time of cache
-    corrections that the next run measures.
+    corrections that the next run measures. A grid has no whole model (``has_whole``).
     """
 
     name: str
@@ -70,6 +69,7 @@ class OperatorsReport:
     besides_parts_s: Mapping[str, float] = field(default_factory=dict)
     assumed: AssumedVersions | None = None
     later_s: float = 0.0
+    has_whole: bool = True
 
 
 def measure_operators(
@@ -95,13 +95,15 @@ def measure_operators(
         for config, kept in models
     ]
     by_name = {config.name: (config, kept) for config, kept in models}
-    for_chains = chain_settings(request.setting, (config.precision for config, _ in models))
+    # Grids have no whole, whose sum were to be corrected.
+    wholes = [(config, kept) for config, kept in models if config.grid is None]
+    for_chains = chain_settings(request.setting, (config.precision for config, _ in wholes))
     begin_s = time.monotonic()
     with open_bench(request.device, request.database, not request.dry_run) as bench:
         if not request.dry_run:
             ship_counts(request, [config for config, _ in models])
         protocol = protocol_for(bench.is_gpu)
-        from_memory = _works_from_memory(bench, request, models, works, input_data)
+        from_memory = _works_from_memory(bench, request, wholes, works, input_data)
         table = request.database.operator_measurements
         campaign = Campaign(bench, protocol, request, table, (*works, *from_memory))
         product = bench.conditions(request.setting).device_product
@@ -116,7 +118,8 @@ def measure_operators(
             is_complete = is_full and not outcome.remaining and _has_values(kept, input_data)
             is_due = is_complete and not request.dry_run
             done = (is_due and _set_done(request, config)) or config.done
-            reports.append(_operators_report(outcome, done, bench.device, product))
+            report = _operators_report(outcome, done, bench.device, product)
+            reports.append(replace(report, has_whole=config.grid is None))
         if request.dry_run:
             times = chain_times(bench, request.database, for_chains, Before(campaign.expected_s))
             corrections = None if times is None else replace(times, now_s=times.now_s + from_memory_s)
@@ -141,9 +144,11 @@ def _works_from_memory(
     """Return the products with a matrix to be measured with weights from memory, too, for cache corrections."""
     if not (bench.is_gpu and is_corrected(bench.conditions(request.setting))):
         return []
+    works_of = {work.name: work for work in works}
     return [
         replace(work, setting=replace(work.setting, cache=COLD), cases=cases_from_memory(kept.counts, input_data))
-        for work, (_, kept) in zip(works, models, strict=True)
+        for config, kept in models
+        for work in [works_of[config.name]]
     ]
 
 
@@ -189,14 +194,15 @@ def _sizes(counts: OperatorCounts) -> dict[str, Size]:
 
 def _has_values(counts: OperatorCounts, input_data: str) -> bool:
     """Return whether operators run on values as captured in the model."""
-    return input_data == CAPTURED and counts.device_type != META
+    return input_data == CAPTURED and counts.has_values
 
 
 def _warn_of_unknown_values(models: Sequence[tuple[ModelConfig, OperatorCounts]], input_data: str) -> None:
-    names = [config.name for config, kept in models if kept.device_type == META]
+    unknown = [config for config, kept in models if not kept.has_values]
+    names = [config.name for config in unknown]
     if names and input_data == CAPTURED:
         text = "%s: counted on shapes only, measured on normal values; to capture values, run %s without --meta"
-        with_code = [config.name for config, kept in models if kept.device_type == META and config.code is not None]
+        with_code = [config.name for config in unknown if config.code is not None]
         counting = command("count", *with_code, has_code=bool(with_code))
         logging.getLogger(__name__).warning(text, ", ".join(names), counting)
 
