@@ -51,8 +51,8 @@ def count_grid(grid: Grid, device: str) -> tuple[OperatorCounts, list[Refusal]]:
         try:
             counts = count_point(point, device)
         except CannotMeasureError as error:
-            # Its cause is the same for many points.
-            reason = str(error) if error.__cause__ is None else one_line(error.__cause__)
+            # The error names the point, its cause does not.
+            reason = one_line(error.__cause__) if isinstance(error.__cause__, REFUSED) else str(error)
             refused.setdefault(reason, []).append(point)
         else:
             ((case, _),) = cases_of_count(counts.counts[0], CAPTURED)
