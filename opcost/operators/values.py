@@ -144,9 +144,8 @@ class InputData:
         return self.kinds[min(index, len(self.kinds) - 1)]
 
     def distance(self, other: InputData, inputs: int) -> float:
-        """Return the distance between two input data, summed over this number of floating-point inputs and weights."""
-        of_weights = abs(self.weight_zeros_ratio - other.weight_zeros_ratio)
-        return of_weights + sum(self.kind(index).distance(other.kind(index)) for index in range(inputs))
+        """Return the distance between two input data, summed over this number of floating-point inputs."""
+        return sum(self.kind(index).distance(other.kind(index)) for index in range(inputs))
 
 
 NORMAL_DATA = InputData()

@@ -128,10 +128,6 @@ def test_other_words_are_no_zeros_in_weights(text: str) -> None:
         parse_input_data(text)
 
 
-def test_zeros_in_weights_count_for_a_distance() -> None:
-    assert NORMAL_DATA.distance(InputData(weight_zeros_ratio=0.9), 1) == 0.9
-
-
 @given(DATA)
 def test_words_say_all_of_the_data(data: InputData) -> None:
     assert parse_input_data(str(data)) == data
