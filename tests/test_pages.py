@@ -44,7 +44,11 @@ ELSEWHERE = (
 )
 """Commands that other tests try, or that this machine should not run."""
 
-PREPARED = (f"{PYTHON} general_pipeline_block0.py --meta 'resnet50*'", f"{PYTHON} general_pipeline_block1.py")
+PREPARED = (
+    f"{PYTHON} general_pipeline_block0.py --meta 'resnet50*'",
+    f"{PYTHON} general_pipeline_block1.py",
+    f"{OPCOST} count conv_grid --meta --measurements docs/data/grid/measurements",
+)
 """Commands that others need the results of."""
 
 LINK = re.compile(r"\]\(([^)\s]+)\)")

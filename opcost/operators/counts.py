@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 
 from opcost.operators.input_roles import shown_inputs, shows_spread
 from opcost.operators.modules import CalledModule
-from opcost.operators.tuples import OperatorTuple, PlainValue
+from opcost.operators.tuples import META, OperatorTuple, PlainValue
 from opcost.operators.values import NORMAL, InputData, InputStatistics, kind_of
 
 COMPOSITES = ("MultiheadAttention", "TransformerEncoderLayer")
@@ -26,7 +26,8 @@ class OperatorCount:
     for each call, the statistics of its distinct floating-point inputs; it is empty if the model ran on shapes only.
     ``flop`` is None if it is unknown, because operations without a formula ran in a call; ``without_formula`` are the
     qualified names of these. ``operations`` are the names of the ATen operations of the first call, each with its
-    number, ordered; it is empty in counts of version 0.2.
+    number, ordered; it is empty in counts of version 0.2. ``weight_zeros`` holds, for each call, the share of weights
+    that a grid sets to zero; it is empty if all are as initialised.
 
     ``positions`` has the place of each call among all calls of the run, from 0 up, and ``callers`` the index of its
     module in ``OperatorCounts.modules``: the module that is the operator, or for a function the innermost whose
@@ -43,6 +44,7 @@ class OperatorCount:
     positions: tuple[int, ...] = ()
     callers: tuple[int, ...] = ()
     operations: tuple[tuple[str, int], ...] = ()
+    weight_zeros: tuple[float, ...] = ()
 
     def __getstate__(self) -> dict[str, object]:
         """Return the contents of a pickle: the fields alone, without cached values."""
@@ -53,22 +55,29 @@ class OperatorCount:
         """The input data of the calls, with the number of calls on each; empty without statistics."""
         calls: Counter[InputData] = Counter()
         # Many calls have the same statistics.
-        for statistics, number in Counter(self.statistics).items():
-            calls[self._data_of[statistics]] += number
+        for call, number in Counter(self._kinds_of_calls).items():
+            calls[self._data_of[call]] += number
         return calls
 
     @property
     def data_of_calls(self) -> tuple[InputData, ...]:
         """The input data of each call, in the order of the calls; empty without statistics."""
-        return tuple(self._data_of[statistics] for statistics in self.statistics)
+        return tuple(self._data_of[call] for call in self._kinds_of_calls)
+
+    @property
+    def _kinds_of_calls(self) -> Iterator[tuple[tuple[InputStatistics, ...], float]]:
+        """The statistics of each call, with the share of zeros in its weights."""
+        return zip(self.statistics, self.weight_zeros or (0.0,) * len(self.statistics), strict=True)
 
     @cached_property
-    def _data_of(self) -> Mapping[tuple[InputStatistics, ...], InputData]:
+    def _data_of(self) -> Mapping[tuple[tuple[InputStatistics, ...], float], InputData]:
         shown, with_spread = shown_inputs(self.operator), shows_spread(self.operator)
         found = {}
-        for call in dict.fromkeys(self.statistics):
-            kinds = [kind_of(seen) if shows else NORMAL for seen, shows in zip(call, shown, strict=True)]
-            found[call] = InputData.of(kinds if with_spread else [kind.without_spread() for kind in kinds])
+        for statistics, zeros in dict.fromkeys(self._kinds_of_calls):
+            kinds = [kind_of(seen) if shows else NORMAL for seen, shows in zip(statistics, shown, strict=True)]
+            kinds = kinds if with_spread else [kind.without_spread() for kind in kinds]
+            weights = kind_of(InputStatistics(zeros, None, None)).zeros_ratio
+            found[statistics, zeros] = InputData.of(kinds, weights)
         return found
 
     @property
@@ -134,6 +143,11 @@ class OperatorCounts:
     def flop_missing_reason(self) -> str | None:
         """The reason why the FLOPs of the run are unknown; None if they are known."""
         return flop_missing_reason(one.operation for one in self.without_formula)
+
+    @property
+    def has_values(self) -> bool:
+        """Whether the values of the inputs are known: of those of a run, or of those that a grid names."""
+        return self.device_type != META or any(count.statistics for count in self.counts)
 
     @property
     def operator_calls(self) -> int:

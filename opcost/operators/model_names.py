@@ -8,7 +8,9 @@ TORCHVISION = "torchvision"
 FILE = "file"
 OBJECT = "object"
 """The source of models that are objects of a Python program."""
-SOURCES_OF_ANY_CASE = ("transformers", FILE)
+GRID = "grid"
+"""The source of grids of operator tuples, which are no models."""
+SOURCES_OF_ANY_CASE = ("transformers", FILE, GRID)
 """Sources whose models are classes or functions of any name; those of the others have lower-case names."""
 
 SOURCES_OF_TEXT = ("transformers",)

@@ -205,7 +205,13 @@ def _counts(rows: Iterable[ModelOperatorRow]) -> Iterator[OperatorCount]:
             outputs=None if first.outputs is None else parse_value(first.outputs),
             statistics=() if first.counted_on == META else tuple(_statistics(operator, kinds)),
             without_formula=_formula_names(first),
+            weight_zeros=_weight_zeros(kinds),
         )
+
+
+def _weight_zeros(kinds: Iterable[ModelOperatorRow]) -> tuple[float, ...]:
+    zeros = [parse_input_data(row.input_data).weight_zeros_ratio for row in kinds for _ in range(row.calls)]
+    return tuple(zeros) if any(zeros) else ()
 
 
 def _statistics(operator: OperatorTuple, kinds: Iterable[ModelOperatorRow]) -> Iterator[tuple[InputStatistics, ...]]:

@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import TypeAlias, Union
 
 from opcost.operators.layouts import channels_last_strides
-from opcost.operators.model_names import FILE, OBJECT, SOURCES_OF_ANY_CASE, TORCHVISION, ModelName
+from opcost.operators.model_names import FILE, GRID, OBJECT, SOURCES_OF_ANY_CASE, TORCHVISION, ModelName
 
 PlainValue: TypeAlias = Union[
     bool, int, float, str, "TensorSpec", "Constant", "Structure", tuple["PlainValue", ...], None
@@ -30,6 +30,7 @@ MODEL_PACKAGES = {
     "transformers": "transformers.",
     FILE: f"{FILE}.",
     OBJECT: f"{OBJECT}.",
+    GRID: f"{GRID}.",
 }
 """The prefix of whole models' names, by source (``model_names``)."""
 

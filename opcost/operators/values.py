@@ -35,6 +35,9 @@ VERY_WIDE_SPREAD = 64.0
 CAPTURED_PREFIX = "captured: "
 """The prefix of texts of input data other than ``normal`` and ``zeros``."""
 
+WEIGHTS_PREFIX = "; weights "
+"""The beginning of the part of such a text that names the share of zeros in weights: ``; weights 0.9 zeros``."""
+
 TEXTS_KEPT = 1024
 """The parsed texts and statistics that are kept: tables repeat few."""
 
@@ -106,26 +109,35 @@ _BY_NAME = {name: values for values, name in _NAMES.items()}
 
 @dataclass(frozen=True)
 class InputData:
-    """The kinds of values of an operator's distinct floating-point inputs in order; the last is also the rest's."""
+    """The kinds of values of an operator's distinct floating-point inputs in order; the last is also the rest's.
+
+    ``weight_zeros_ratio`` is the share of its weights that are set to zero. Weights are as initialised if it is 0, as
+    they are in all models.
+    """
 
     kinds: tuple[InputValues, ...] = (NORMAL,)
+    weight_zeros_ratio: float = 0.0
 
     @staticmethod
-    def of(kinds: Sequence[InputValues]) -> InputData:
+    def of(kinds: Sequence[InputValues], weight_zeros_ratio: float = 0.0) -> InputData:
         """Return the data of these kinds in its shortest form; without kinds the data is normal."""
         shortest = list(kinds) or [NORMAL]
         while len(shortest) > 1 and shortest[-1] == shortest[-2]:
             del shortest[-1]
-        return InputData(tuple(shortest))
+        return InputData(tuple(shortest), weight_zeros_ratio)
 
     def __str__(self) -> str:
-        """``normal``, ``zeros``, or ``captured: `` and the kinds, such as ``captured: 0.5 zeros, normal``."""
+        """``normal``, ``zeros``, or ``captured: `` and the kinds, such as ``captured: 0.5 zeros, normal``.
+
+        Zeros in weights are named last: ``captured: normal; weights 0.9 zeros``.
+        """
         return self._text
 
     @cached_property
     def _text(self) -> str:
         text = ", ".join(map(str, self.kinds))
-        return text if self in (NORMAL_DATA, ZEROS_DATA) else CAPTURED_PREFIX + text
+        weights = f"{WEIGHTS_PREFIX}{InputValues(self.weight_zeros_ratio)}" if self.weight_zeros_ratio else ""
+        return text if self in (NORMAL_DATA, ZEROS_DATA) else CAPTURED_PREFIX + text + weights
 
     def kind(self, index: int) -> InputValues:
         """Return the kind of the floating-point input at a position."""
@@ -147,7 +159,19 @@ def parse_input_data(text: str) -> InputData:
     Raises:
         ValueError: the text does not describe input data.
     """
-    return InputData(tuple(map(_parse_kind, text.removeprefix(CAPTURED_PREFIX).split(", "))))
+    of_inputs, has_weights, of_weights = text.partition(WEIGHTS_PREFIX)
+    kinds = tuple(map(_parse_kind, of_inputs.removeprefix(CAPTURED_PREFIX).split(", ")))
+    data = InputData(kinds, _parse_weights(of_weights) if has_weights else 0.0)
+    if has_weights and str(data) != text:
+        raise ValueError(f"{text!r} is no input data")
+    return data
+
+
+def _parse_weights(text: str) -> float:
+    kind = _parse_kind(text)
+    if kind == NORMAL or kind != InputValues(kind.zeros_ratio):
+        raise ValueError(f"{text!r} is no share of zeros in weights")
+    return kind.zeros_ratio
 
 
 def _parse_kind(text: str) -> InputValues:

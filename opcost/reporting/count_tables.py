@@ -65,6 +65,8 @@ def print_counts(reports: Sequence[CountReport]) -> None:
     for report in reports:
         if report.outside:
             print_line(f"{report.name}: operations in no tuple: {', '.join(report.outside)}")
+        for line in report.left_out:
+            print_line(f"{report.name}: {line}")
     _print_formula_gaps(reports)
     print_origin()
 

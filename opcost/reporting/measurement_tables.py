@@ -71,7 +71,7 @@ def print_operator_measurements(reports: Sequence[OperatorsReport], dry_run: boo
     _print_operators(reports, dry_run)
     if dry_run:
         _print_plan(reports)
-        if any(report.planned for report in reports):
+        if any(report.planned and report.has_whole for report in reports):
             print_line("not in this time: whole models, which the same command with --whole measures, too")
         _print_later(reports)
     else:

@@ -20,6 +20,7 @@ from opcost.operators.tuples import ARGUMENTS, FLOAT32, OperatorTuple, Structure
 from opcost.operators.user_code import FINGERPRINT, UserCode
 from opcost.operators.whitelist import select
 from opcost.running.counted_code import has_changed_code
+from opcost.sources import grids
 from opcost.sources.registry import check_config, check_that_code_may_run
 from opcost.storage.configs import ModelConfig, load_whitelist
 from opcost.storage.counts_file import read_counts
@@ -94,7 +95,7 @@ class Request:
         """The check of configs whose models are to be run; none in a plan for a product, because it imports torch."""
         if self.is_product:
             return None
-        return check_config if self.allow_code or self.dry_run else check_that_code_may_run
+        return _checked_by(check_config if self.allow_code or self.dry_run else check_that_code_may_run)
 
     def configs(self, check: Check | None = None) -> list[ModelConfig]:
         """Return the named configs, done or not; all if none is named.
@@ -106,6 +107,16 @@ class Request:
             UserError: with one line for each mistake in any of them.
         """
         return self.folders.configs(self.names, check)
+
+    def models(self, check: Check | None = None) -> list[ModelConfig]:
+        """Return the named configs of models, see ``configs``; grids are left out with a warning if they are named.
+
+        Raises:
+            UserError: see ``configs``; or all configs are grids.
+        """
+        configs = self.configs(check)
+        models = [config for config in configs if config.grid is None]
+        return without_grids(configs, is_strict=True) if self.names or not models else models
 
     def open_configs(self, check: Check | None = None) -> list[ModelConfig]:
         """Return the named configs, done or not; all that are not done if none is named.
@@ -123,7 +134,7 @@ class Request:
         """
         if self.names or self.allow_code or self.dry_run:
             return self.open_configs(self.check), []
-        configs = self.open_configs(check_config)
+        configs = self.open_configs(_checked_by(check_config))
         refused = [config for config in configs if config.code is not None]
         allowed = [config for config in configs if config.code is None]
         if refused and not allowed:
@@ -154,8 +165,32 @@ class Request:
         return self.whitelist() if self.operators is not None or self.folders.whitelist.exists() else None
 
 
+def _checked_by(check: Check) -> Check:
+    """Return a check of models, and of the operators of grids."""
+    return lambda config: check(config) if config.grid is None else grids.mistakes(config)
+
+
+def without_grids(configs: Sequence[ModelConfig], is_strict: bool) -> list[ModelConfig]:
+    """Return the configs of models, for a command that runs whole models; a warning names the grids.
+
+    Raises:
+        UserError: all configs are grids, and ``is_strict``.
+    """
+    models = [config for config in configs if config.grid is None]
+    names = [config.name for config in configs if config.grid is not None]
+    if names:
+        are = "is a grid of operators" if len(names) == 1 else "are grids of operators"
+        text = f"{', '.join(names)} {are} and no model; {command('measure', *names)} measures its tuples"
+        if is_strict and not models:
+            raise UserError(text)
+        warn_left_out(text)
+    return models
+
+
 def model_tuple(config: ModelConfig) -> OperatorTuple:
-    """Return the tuple that describes a config's model as a whole."""
+    """Return the tuple that describes a config's model as a whole, or its grid."""
+    if config.grid is not None:
+        return config.grid.model
     arguments = ((ARGUMENTS, Structure("dict", config.arguments)),) if config.arguments else ()
     further = (*(() if config.code is None else config.code.parameters), *arguments)
     model = model_operator(config.model_name, config.weights_name, config.input_size, config.seed, further)
@@ -204,6 +239,8 @@ class CountsFile:
 
 def _changed(config: ModelConfig, counts: OperatorCounts) -> str:
     """Return what has changed since a model was counted."""
+    if config.grid is not None:
+        return f"made for another {config.path.name}, which has changed since"
     if config.code is None:
         composites = f" (composites: {', '.join(counts.composites) or 'none'})"
         made_for = f"{counts.model}{'' if counts.composites == config.composites else composites}"

@@ -93,8 +93,9 @@ def counted_or_shipped(
 def ship_counts(request: Request, configs: Collection[ModelConfig]) -> None:
     """Add the pickled counts of these models to the database, if it does not have the same already.
 
-    Counts of shapes only are not added: they have no input values.
+    Counts of shapes only are not added: they have no input values. Nor are those of grids, which are no models.
     """
+    configs = [config for config in configs if config.grid is None]
     known = _in_table(request.database.model_operators, configs)
     rows: list[ModelOperatorRow] = []
     for config in configs:

@@ -101,7 +101,7 @@ def advise(request: Request, target_ratio: float, write: bool) -> Advice:
     Raises:
         UserError: nothing is counted, or too little is measured.
     """
-    models = counted_or_shipped(request, request.configs())
+    models = counted_or_shipped(request, request.models())
     whitelist = names_kept(request.whitelist(), (count for _, counts in models for count in counts.counts))
     known = _known(request, models)
     models = _of_one_precision(models, known.conditions.precision)
@@ -221,7 +221,8 @@ def _most_common(rows: Sequence[MeasurementRow], operator_keys: set[str]) -> Con
 
 def _all_counted(request: Request) -> list[tuple[ModelConfig, OperatorCounts]]:
     """Return all counted models, named or not, without those that have mistakes."""
-    configs, _ = request.folders.read(request.folders.names())
+    read, _ = request.folders.read(request.folders.names())
+    configs = [config for config in read if config.grid is None]
     shipped, found = shipped_counts(request, configs), []
     for config in configs:
         with suppress(UserError):

@@ -77,7 +77,7 @@ def find_comparisons(request: Request, runs: OperatorRuns = USUAL_RUNS) -> list[
         request: which models.
         runs: which runs of operators are summed.
     """
-    configs = request.configs() if request.names else request.folders.readable()
+    configs = request.models() if request.names else request.folders.readable()
     models = _selections(request, configs)
     request.database.must_exist()
     evidence = _evidence(request, [selection for _, selection in models])

@@ -68,7 +68,7 @@ def compare_against(request: Request, against: Sequence[str], runs: OperatorRuns
         UserError: conditions are unknown, or a named model, or every model, is not measured under both.
     """
     request.database.must_exist()
-    configs = request.configs() if request.names else request.folders.readable()
+    configs = request.models() if request.names else request.folders.readable()
     data = read_against_data(request, configs, runs)
     try:
         asked = parse_conditions(against)

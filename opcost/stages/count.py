@@ -16,6 +16,7 @@ from torch import nn
 from opcost.errors import CannotBuildError, CannotMeasureError, UserError
 from opcost.measuring.conditions import AUTOCAST_DTYPES, CONTIGUOUS, DTYPES, device_type_of
 from opcost.operators.counts import FORMULA_REMEDY, OperationWithoutFormula, OperatorCounts
+from opcost.operators.grids import Grid
 from opcost.operators.tuples import META, TORCHVISION_MODELS, OperatorTuple
 from opcost.operators.whitelist import select, share
 from opcost.prediction.durations import SECONDS_PER_PARAMETER, Size
@@ -31,10 +32,11 @@ from opcost.stages.model_sizes import size_of
 from opcost.storage.configs import INPUTS_HELP, ModelConfig, clear_done
 from opcost.storage.counts_file import write_counts
 from opcost.torch_backend.capture import capture
+from opcost.torch_backend.grid_counts import count_grid
 from opcost.torch_backend.kept_switches import reported_switches
 from opcost.torch_backend.switches import autocast
 from opcost.torch_backend.workload import REFUSALS, one_line
-from opcost.units import some_of
+from opcost.units import number_of, some_of
 
 COUNTING_RATES = {"cpu": Rates(2e-11, 5e-10, 0.3), "cuda": Rates(5e-14, 5e-13, 0.5), META: Rates(0.0, 0.0, 0.25)}
 """Rates at which models are counted, for each FLOP (on a CPU also for each thread), byte and model. CPU: eleven models
@@ -42,6 +44,9 @@ on two cores, within a factor of two (2026-11-23). GPU, meta: the mean over the 
 
 RUNS = 2
 """The runs of each model: the first, which is not counted, and the counted one."""
+
+SECONDS_PER_POINT = 0.05
+"""The expected time to run a point of a grid once: small convolutions on two cores (2026-11-25)."""
 
 USUAL_SIZE = Size(5 * 10**11, 10**10, 3 * 10**7)
 """The size of a model that is neither counted nor published: about the mean of the project's configs."""
@@ -70,7 +75,7 @@ class CountReport:
     ``whitelisted_`` those in tuples that the whitelist keeps (None without a whitelist). FLOPs are None if an operation
     without a formula ran there; then ``flops_missing_reason`` names all of these, ``without_formula`` describes them,
     and ``least_flops`` are the FLOPs of all other operations of the run. ``outside`` names the operations in no tuple.
-    ``counted_on`` is ``meta``, ``cpu`` or ``cuda``.
+    ``counted_on`` is ``meta``, ``cpu`` or ``cuda``. ``left_out`` describes the tuples of a grid that torch refuses.
     """
 
     name: str
@@ -90,6 +95,7 @@ class CountReport:
     least_flops: int
     flops_missing_reason: str | None
     without_formula: tuple[FormulaGap, ...]
+    left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -128,16 +134,37 @@ class CensusRow:
 
 @dataclass(frozen=True)
 class _Task:
-    """A model to count, the device to count it on, and the expected time."""
+    """A model or a grid to count, the device to count it on, and the expected time."""
 
     config: ModelConfig
-    model: ResolvedModel
     device: str
     expected_s: float
 
     def plan(self) -> CountPlan:
         is_counted = COUNTS.path(self.config).exists()
-        return CountPlan(self.config.name, str(self.model.operator), is_counted, self.device, self.expected_s)
+        return CountPlan(self.config.name, self._text, is_counted, self.device, self.expected_s)
+
+    @property
+    def _text(self) -> str:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class _ModelTask(_Task):
+    model: ResolvedModel
+
+    @property
+    def _text(self) -> str:
+        return str(self.model.operator)
+
+
+@dataclass(frozen=True)
+class _GridTask(_Task):
+    grid: Grid
+
+    @property
+    def _text(self) -> str:
+        return f"{number_of(self.grid.number, 'combination')} of {self.grid.operator}"
 
 
 def plan_counting(request: Request, on_meta: bool = False) -> list[CountPlan]:
@@ -197,7 +224,7 @@ def _count_with_progress(request: Request, config: ModelConfig, progress: Progre
     progress.start(1, [task.expected_s])
     progress.begin(config.name)
     try:
-        counts = _count(task)
+        counts, _ = _count(task)
         progress.finish(_counted_words(counts))
         return counts
     finally:
@@ -235,12 +262,17 @@ def _tasks(request: Request, on_meta: bool, configs: Sequence[ModelConfig]) -> l
     device = choose_device(request.device)
     # Finding a model runs no code of a user, and a dry run does no more.
     codes = [config.code if request.dry_run else request.code_of(config) for config in configs]
-    models = [(config, resolve(model_tuple(config), code)) for config, code in zip(configs, codes, strict=True)]
     shipped = sizes_in(request.database.model_operators)
-    tasks = []
-    for config, model in models:
-        counted_on = model.counting_device(device, on_meta)
-        tasks.append(_Task(config, model, counted_on, counting_s(size_of(config, shipped), counted_on)))
+    tasks: list[_Task] = []
+    for config, code in zip(configs, codes, strict=True):
+        if config.grid is not None:
+            expected_s = SECONDS_PER_POINT * config.grid.number
+            tasks.append(_GridTask(config, META if on_meta else device, expected_s, config.grid))
+        else:
+            model = resolve(model_tuple(config), code)
+            counted_on = model.counting_device(device, on_meta)
+            expected_s = counting_s(size_of(config, shipped), counted_on)
+            tasks.append(_ModelTask(config, counted_on, expected_s, model))
     return tasks
 
 
@@ -260,16 +292,16 @@ def _count_and_report(
     config = task.config
     progress.begin(config.name)
     try:
-        counts = _count(task)
+        counts, left_out = _count(task)
         if is_strict and counts.without_formula:
             reason = f"{config.model_name}: {counts.flop_missing_reason}; {FORMULA_REMEDY}, or count without --strict"
-            raise UserError(f"{config.where('model_name')}: {reason}")
+            raise UserError(f"{config.where('model_name' if config.grid is None else 'operator')}: {reason}")
         _write(task, counts, request)
     except UserError as error:
         progress.fail(str(error))
         return CountFailure(config.name, str(error))
     progress.finish(_counted_words(counts))
-    return _count_report(config.name, counts, whitelist)
+    return replace(_count_report(config.name, counts, whitelist), left_out=left_out)
 
 
 def _counted_words(counts: OperatorCounts) -> str:
@@ -284,7 +316,7 @@ def _write(task: _Task, counts: OperatorCounts, request: Request) -> None:
     if config.done and has_changed_code(config, COUNTS.path(config), request.database.model_operators):
         # A campaign that ends early would leave it done, with rows of its former code.
         clear_done(config.path)
-    if task.device == META and _has_values(config):
+    if not counts.has_values and _has_values(config):
         text = "%s: earlier counts have input values and are kept; delete %s to replace them by counts of shapes only"
         logging.getLogger(__name__).warning(text, config.name, COUNTS.path(config))
     else:
@@ -294,12 +326,32 @@ def _write(task: _Task, counts: OperatorCounts, request: Request) -> None:
 def _has_values(config: ModelConfig) -> bool:
     """Return whether a model's counts have the operators' input values, unlike counts of shapes only."""
     try:
-        return COUNTS.read(config).device_type != META
+        return COUNTS.read(config).has_values
     except UserError:
         return False
 
 
-def _count(task: _Task) -> OperatorCounts:
+def _count(task: _Task) -> tuple[OperatorCounts, tuple[str, ...]]:
+    """Return the counts of a model or a grid, and a line for each kind of tuples of a grid that are left out.
+
+    Raises:
+        UserError: it cannot be counted.
+    """
+    if isinstance(task, _GridTask):
+        return _count_grid(task)
+    assert isinstance(task, _ModelTask)
+    return _count_model(task), ()
+
+
+def _count_grid(task: _GridTask) -> tuple[OperatorCounts, tuple[str, ...]]:
+    counts, refusals = count_grid(task.grid, task.device)
+    if not counts.counts:
+        remedy = "correct its parameters, inputs or dtypes"
+        raise UserError(f"{task.config.where('operator')}: no tuple is left; {refusals[0]}; {remedy}")
+    return counts, tuple(map(str, refusals))
+
+
+def _count_model(task: _ModelTask) -> OperatorCounts:
     config = task.config
     try:
         context = partial(autocast, config.precision, task.device)
@@ -320,19 +372,19 @@ def _count(task: _Task) -> OperatorCounts:
         raise UserError(_does_not_run(task, one_line(error))) from error
 
 
-def _key_of_build(task: _Task) -> str:
+def _key_of_build(task: _ModelTask) -> str:
     """Return the key of a config that explains why a model cannot be built."""
     is_of_user = task.config.code is not None or _is_registered(task)
     keys = [] if is_of_user else [key for key in ("arguments", "inputs", "input_size") if key in task.config.lines]
     return next(iter(keys), "model_name")
 
 
-def _is_registered(task: _Task) -> bool:
+def _is_registered(task: _ModelTask) -> bool:
     """Return whether a user has registered the model with torchvision."""
     return task.model.operator.operator.startswith(TORCHVISION_MODELS) and task.model.listed.is_foreign
 
 
-def _remedy(task: _Task) -> str:
+def _remedy(task: _ModelTask) -> str:
     """Return what to do about a model that cannot be built."""
     if task.config.code:
         return "correct its arguments or the function" if task.config.arguments else "fix the function"
@@ -363,7 +415,7 @@ def _warn_of_compiled(config: ModelConfig, model: nn.Module) -> None:
         logging.getLogger(__name__).warning(text, config.name, some_of(compiled))
 
 
-def _does_not_run(task: _Task, reason: str) -> str:
+def _does_not_run(task: _ModelTask, reason: str) -> str:
     config = task.config
     size = list(config.input_size) if config.input_size else f"its inputs ({task.model.operator.inputs_text})"
     asked = _asked_for(config)

@@ -114,7 +114,7 @@ def _product(conditions: Conditions) -> tuple[bool, str]:
 
 def _held(database: Database, request: Request) -> _Held:
     are_chosen = bool(request.names)
-    configs = request.configs() if are_chosen else request.folders.readable()
+    configs = request.models() if are_chosen else request.folders.readable()
     rows, wholes = database.operator_measurements.rows(), database.full_model_measurements.rows()
     return _Held(rows, wholes, Measurements(rows), _models(database, configs), configs, are_chosen)
 

@@ -90,7 +90,7 @@ def compare_kernels(
     Raises:
         UserError: there is no GPU.
     """
-    configs = request.configs(request.check)
+    configs = request.models(request.check)
     table = request.database.kernel_times
     progress.start(len(configs))
     reports = []

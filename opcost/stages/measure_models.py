@@ -56,7 +56,7 @@ def measure_full_models(
     request: Request, protocol_for: ProtocolFor, open_bench: OpenBench, progress: Progress
 ) -> list[FullModelReport]:
     """Measure each chosen model as a whole, unless the database has it."""
-    configs = request.configs(request.check)
+    configs = request.models(request.check)
     shipped = sizes_in(request.database.model_operators)
     works = [_work(request, config, shipped) for config in configs]
     begin_s = time.monotonic()

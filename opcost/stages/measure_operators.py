@@ -14,7 +14,6 @@ from opcost.measuring.protocol import FULL_LOOP_S, MeasurementProtocol, Protocol
 from opcost.measuring.setting import Setting
 from opcost.operators.cases import CAPTURED, cases_of
 from opcost.operators.counts import OperatorCounts
-from opcost.operators.tuples import META
 from opcost.operators.whitelist import select
 from opcost.prediction.durations import Size
 from opcost.progress import Progress
@@ -44,7 +43,7 @@ class OperatorsReport:
     ``besides_parts_s`` has its parts: start, drift checks, cache corrections; in a dry run they are expected.
     ``device`` is the torch device, ``device_product`` its product name. ``planned`` has the number of measurements to
     make for each reason, and ``assumed`` the versions on a device that is not here. ``later_s`` is the time of cache
-    corrections that the next run measures.
+    corrections that the next run measures. A grid has no whole model (``has_whole``).
     """
 
     name: str
@@ -68,6 +67,7 @@ class OperatorsReport:
     besides_parts_s: Mapping[str, float] = field(default_factory=dict)
     assumed: AssumedVersions | None = None
     later_s: float = 0.0
+    has_whole: bool = True
 
 
 def measure_operators(
@@ -93,14 +93,15 @@ def measure_operators(
         for config, kept in models
     ]
     by_name = {config.name: (config, kept) for config, kept in models}
-    for_chains = chain_settings(request.setting, (config.precision for config, _ in models))
+    # A grid has no sum to be corrected.
+    for_chains = chain_settings(request.setting, (config.precision for config, _ in models if config.grid is None))
     begin_s = time.monotonic()
     with open_bench(request.device, request.database, not request.dry_run) as bench:
         if not request.dry_run:
             ship_counts(request, [config for config, _ in models])
         protocol = protocol_for(bench.is_gpu)
         campaign = Campaign(bench, protocol, request, request.database.operator_measurements, works)
-        of_models = [(work, kept) for work, (_, kept) in zip(works, models, strict=True)]
+        of_models = [(work, kept) for work, (config, kept) in zip(works, models, strict=True) if config.grid is None]
         plan_pairs = partial(WeightsFromMemory.of, bench, protocol, request, of_models, input_data)
         from_memory = plan_pairs()
         if request.dry_run:
@@ -186,14 +187,15 @@ def _sizes(counts: OperatorCounts) -> dict[str, Size]:
 
 def _has_values(counts: OperatorCounts, input_data: str) -> bool:
     """Return whether operators run on values as captured in the model."""
-    return input_data == CAPTURED and counts.device_type != META
+    return input_data == CAPTURED and counts.has_values
 
 
 def _warn_of_unknown_values(models: Sequence[tuple[ModelConfig, OperatorCounts]], input_data: str) -> None:
-    names = [config.name for config, kept in models if kept.device_type == META]
+    unknown = [config for config, kept in models if not kept.has_values]
+    names = [config.name for config in unknown]
     if names and input_data == CAPTURED:
         text = "%s: counted on shapes only, measured on normal values; to capture values, run %s without --meta"
-        with_code = [config.name for config, kept in models if kept.device_type == META and config.code is not None]
+        with_code = [config.name for config in unknown if config.code is not None]
         counting = command("count", *with_code, has_code=bool(with_code))
         logging.getLogger(__name__).warning(text, ", ".join(names), counting)
 
@@ -212,6 +214,7 @@ def _operators_report(
     outcome: Outcome, bench: Bench, request: Request, by_name: Mapping[str, tuple[ModelConfig, OperatorCounts]]
 ) -> OperatorsReport:
     keys = outcome.work.keys
+    config, _ = by_name[outcome.work.name]
     reasons = [outcome.failures[key] for key in keys if key in outcome.failures]
     rows = [outcome.rows[key].measurement for key in keys if key in outcome.rows]
     without_energy = [str(row.energy_missing_reason) for row in rows if row.energy_j is None]
@@ -227,11 +230,12 @@ def _operators_report(
         taken_s=outcome.taken_s,
         steps_s=outcome.steps_s,
         besides_s=0.0,
-        done=by_name[outcome.work.name][0].done,
+        done=config.done,
         reasons=tuple(dict.fromkeys(reasons)),
         without_energy=len(without_energy),
         energy_missing_reasons=tuple(dict.fromkeys(without_energy)),
         planned=outcome.work.reasons,
         device=bench.device,
         device_product=bench.conditions(request.setting).device_product,
+        has_whole=config.grid is None,
     )

@@ -135,7 +135,8 @@ def _is_a_config(wanted: WantedModel, config: ModelConfig) -> str:
     if name == config.name and not has_code and same is not None:
         remedy = f"run {command('profile', *same.words)}"
     else:
-        steps = (("count", name), ("filter", name), ("measure", name, "--whole"), ("compare", name))
+        whole = ((), ()) if config.grid is not None else (("--whole",), (("compare", name),))
+        steps = (("count", name), ("filter", name), ("measure", name, *whole[0]), *whole[1])
         remedy = f"these take it: {' && '.join(command(*step, has_code=has_code) for step in steps)}"
     return f"{wanted.where('model_name')}: {name} is a config ({config.path}) and no model; {remedy}"
 

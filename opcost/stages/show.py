@@ -167,7 +167,7 @@ def show(request: Request, choice: Choice = USUAL_CHOICE) -> ShowReport:
     request.database.must_exist()
     _refuse_empty_globs(request)
     # Roofs and expected errors rest on all models, so that they do not depend on the choice.
-    chosen = request.configs() if request.names else []
+    chosen = request.models() if request.names else []
     configs = {config.name: config for config in (*request.folders.readable(), *chosen)}
     names = {config.name for config in chosen} or configs.keys()
     data = read_ranking_data(request, list(configs.values()), names)

@@ -102,5 +102,7 @@ class WantedModel:
         return all(repr(getattr(config, key)) == repr(value) for key, value in own.items())
 
 
-USUAL_KEYS: Mapping[str, object] = MappingProxyType({"weights_name": None, "seed": 0, "composites": (), "inputs": None})
+USUAL_KEYS: Mapping[str, object] = MappingProxyType(
+    {"weights_name": None, "seed": 0, "composites": (), "inputs": None, "grid": None}
+)
 """Keys that a profile leaves at their default."""

@@ -9,7 +9,7 @@ import difflib
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, ClassVar, get_args
 
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, PositiveInt, Tag, ValidationError
@@ -54,7 +54,12 @@ UNSUPPORTED_KEYS: Mapping[str, str] = MappingProxyType(
 
 
 class Schema(BaseModel):
-    """The schema of a file. Error messages quote a field's description as the remedy."""
+    """The schema of a file. Error messages quote a field's description as the remedy.
+
+    ``unsupported`` are keys that users expect and opcost does not have, in lower case, with the reason.
+    """
+
+    unsupported: ClassVar[Mapping[str, str]] = UNSUPPORTED_KEYS
 
     model_config = ConfigDict(strict=True, extra="forbid", protected_namespaces=())
 
@@ -79,7 +84,8 @@ _InputSize = Annotated[list[PositiveInt], Field(min_length=2, max_length=6)]
 ONE, SEVERAL = "one", "several"
 
 
-def _one_or_several(value: object) -> str:
+def one_or_several(value: object) -> str:
+    """Return whether a value is ``ONE`` or a list of them."""
     return SEVERAL if isinstance(value, list) else ONE
 
 
@@ -105,16 +111,16 @@ class Summary(Schema):
         min_length=1,
         description="batch: [1, 8, 32] (whole numbers above 0; one batch is the first number of input_size)",
     )
-    done: Annotated[Annotated[bool, Tag(ONE)] | Annotated[list[str], Tag(SEVERAL)], Discriminator(_one_or_several)] = (
+    done: Annotated[Annotated[bool, Tag(ONE)] | Annotated[list[str], Tag(SEVERAL)], Discriminator(one_or_several)] = (
         Field(default=False, description="done: false (true or false, no quotes)")
     )
     precision: Annotated[
         Annotated[Precision, Tag(ONE)] | Annotated[list[Precision], Field(min_length=1), Tag(SEVERAL)],
-        Discriminator(_one_or_several),
+        Discriminator(one_or_several),
     ] = Field(default=TORCH_DEFAULT, description=f"precision: torch-default (or {', '.join(get_args(Precision)[1:])})")
     memory_format: Annotated[
         Annotated[MemoryFormat, Tag(ONE)] | Annotated[list[MemoryFormat], Field(min_length=1), Tag(SEVERAL)],
-        Discriminator(_one_or_several),
+        Discriminator(one_or_several),
     ] = Field(default=CONTIGUOUS, description="memory_format: contiguous (or channels_last, of weights and inputs)")
     seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(
         default=DEFAULT_SEED, description="seed: 0 (a whole number from 0 up, for random weights and the input)"
@@ -179,7 +185,7 @@ def _value(node: yaml.Node) -> object:
 def meant_keys(given: Collection[str], schema: type[Schema]) -> dict[str, str]:
     """Return the absent key that each unknown one probably means; it is then no missing key."""
     absent = [key for key in schema.model_fields if key not in given]
-    unknown = [key for key in given if key not in schema.model_fields and key.lower() not in UNSUPPORTED_KEYS]
+    unknown = [key for key in given if key not in schema.model_fields and key.lower() not in schema.unsupported]
     return {key: close for key in unknown for close in difflib.get_close_matches(key, absent, n=1)}
 
 
@@ -189,7 +195,7 @@ def _schema_mistakes(errors: list[ErrorDetails], entries: Entries, schema: type[
     for error in errors:
         key = str(error["loc"][0])
         if key not in fields:
-            otherwise = UNSUPPORTED_KEYS.get(key.lower(), f"the keys are {', '.join(fields)}")
+            otherwise = schema.unsupported.get(key.lower(), f"the keys are {', '.join(fields)}")
             remedy = f"did you mean {meant[key]}?" if key in meant else otherwise
             yield line_of(entries[key][0]), f"{shown(key)}: unknown key; {remedy}"
         elif key in entries:

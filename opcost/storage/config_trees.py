@@ -42,13 +42,24 @@ Parts: TypeAlias = tuple[tuple[str, PlainValue], ...]
 
 def arguments_in(node: yaml.Node | None) -> tuple[Parts, list[Mistake]]:
     """Return the arguments of a model in the order of their names, and the mistakes in them."""
-    reader = _Reader("arguments", f"write {ARGUMENTS_EXAMPLE}")
+    parts, mistakes = parts_in(node, "arguments", f"write {ARGUMENTS_EXAMPLE}")
+    return tuple(sorted(parts, key=lambda part: part[0])), mistakes
+
+
+def parts_in(node: yaml.Node | None, key: str, remedy: str) -> tuple[Parts, list[Mistake]]:
+    """Return the values of a key that is a mapping in the order of the file, none without it, and the mistakes."""
+    reader = _Reader(key, remedy)
     if node is None or kind(node) == "null":
         return (), []
     if not isinstance(node, yaml.MappingNode):
         return (), [reader.mistake(node, f"the value is {described(node)}")]
-    parts = reader.parts(node)
-    return tuple(sorted(parts, key=lambda part: part[0])), reader.mistakes
+    return reader.parts(node), reader.mistakes
+
+
+def tree_in(node: yaml.Node, key: str, remedy: str) -> tuple[PlainValue, list[Mistake]]:
+    """Return the value of a node of a key, in which mappings are dicts, and the mistakes in it."""
+    reader = _Reader(key, remedy)
+    return reader.value(node), reader.mistakes
 
 
 def inputs_in(node: yaml.Node | None) -> tuple[DescribedInputs | None, list[Mistake]]:

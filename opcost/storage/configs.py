@@ -1,4 +1,4 @@
-"""The YAML files that people write: one ``summary.yml`` per model, and the operator whitelist.
+"""The YAML files that people write: one ``summary.yml`` per model, or a ``grid.yml``, and the operator whitelist.
 
 Lists in a ``summary.yml`` make several cases of it (``config_cases``).
 
@@ -18,8 +18,9 @@ import yaml
 
 from opcost.errors import UserError
 from opcost.measuring.conditions import CONTIGUOUS, TORCH_DEFAULT
+from opcost.operators.grids import Grid
 from opcost.operators.model_inputs import DescribedInputs
-from opcost.operators.model_names import TORCHVISION, ModelName
+from opcost.operators.model_names import GRID, TORCHVISION, ModelName
 from opcost.operators.tuples import DEFAULT_SEED, PlainValue
 from opcost.operators.user_code import UserCode
 from opcost.storage.code_files import find_code
@@ -45,6 +46,7 @@ from opcost.storage.config_schema import (
 )
 from opcost.storage.config_trees import arguments_in, inputs_in
 from opcost.storage.files import replace_file
+from opcost.storage.grid_files import GRID_NAME, read_grid
 
 SUMMARY_NAME = "summary.yml"
 HELP = "docs/usage.md shows an example under 'Configs'"
@@ -58,6 +60,9 @@ _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 @dataclass(frozen=True)
 class ModelConfig:
     """One model at one input size, as described by a ``summary.yml``: the file without lists, or one case of it.
+
+    Or the ``grid`` of operator tuples that a ``grid.yml`` describes, which is no model. Its ``model_name`` is the
+    operator's name behind ``grid:``.
 
     ``name`` is the case's name, without lists that of the folder. ``path`` is the file as the user named it.
     ``weights_name`` None means random weights; a path is absolute or begins with ``~``. ``input_size`` has the batch
@@ -84,6 +89,7 @@ class ModelConfig:
     arguments: tuple[tuple[str, PlainValue], ...] = ()
     inputs: DescribedInputs | None = None
     code: UserCode | None = None
+    grid: Grid | None = None
     own_folder: Path | None = field(default=None, compare=False, repr=False)
     lines: Mapping[str, int] = field(default_factory=dict, compare=False, repr=False)
     lists: tuple[str, ...] = field(default=(), compare=False, repr=False)
@@ -121,7 +127,7 @@ class ModelConfig:
 def load_config(
     path: Path, own_folder: Path, check: Callable[[ModelConfig], list[str]] | None = None
 ) -> list[ModelConfig]:
-    """Return the cases in a ``summary.yml``, in the order of its lists; one if there are no lists.
+    """Return the cases in a ``summary.yml``, in the order of its lists; one if there are no lists, or if it is a grid.
 
     Args:
         path: the file.
@@ -132,8 +138,10 @@ def load_config(
     Raises:
         UserError: with one line for each mistake.
     """
+    if path.name == GRID_NAME:
+        return [_load_grid(path, own_folder, check)]
     document, values, mistakes = _read_summary(path)
-    places = {key: line_of(node) for key, (node, _) in document.entries.items()}
+    places = _places(document)
     lists = tuple(lists_of(values))
     code, code_mistakes = _code_of(document, values)
     mistakes += code_mistakes
@@ -165,12 +173,39 @@ def load_config(
     return configs
 
 
+def _load_grid(path: Path, own_folder: Path, check: Callable[[ModelConfig], list[str]] | None) -> ModelConfig:
+    found = read_grid(path)
+    mistakes = found.mistakes
+    if (path.parent / SUMMARY_NAME).exists():
+        mistakes.append((1, f"beside a {SUMMARY_NAME}, which describes a model; move one to another folder"))
+    config = ModelConfig(
+        name=path.parent.name,
+        path=path,
+        model_name=f"{GRID}:{found.grid.operator}",
+        weights_name=None,
+        input_size=(),
+        done=found.values["done"],
+        precision=found.values["precision"],
+        grid=found.grid,
+        own_folder=own_folder,
+        lines=_places(found.document),
+    )
+    further = check(config) if check and found.grid.operator else []
+    if mistakes or further:
+        raise UserError(*user_error(path, mistakes).lines, *further)
+    return config
+
+
+def _places(document: Document) -> dict[str, int]:
+    return {key: line_of(node) for key, (node, _) in document.entries.items()}
+
+
 def set_done(path: Path, case: str) -> bool:
     """Set ``done`` for a case in a ``summary.yml`` and keep every other byte; return whether that changed the file.
 
-    Without lists ``done`` becomes ``true``. With lists the case's name is added to a list of names; it does not become
-    ``true`` with the last case, so that a value that is added to the lists later is measured. Without the key, the line
-    is added.
+    Without lists, and in a ``grid.yml``, ``done`` becomes ``true``. With lists the case's name is added to a list of
+    names; it does not become ``true`` with the last case, so that a value that is added to the lists later is measured.
+    Without the key, the line is added.
 
     The file is replaced in one step, and its mode is kept.
 
@@ -182,10 +217,11 @@ def set_done(path: Path, case: str) -> bool:
         UserError: the file is not valid or does not have the case (it may have been edited since it was loaded), or it
             cannot be written.
     """
-    document, values, mistakes = _read_summary(path)
+    document, values, mistakes = _read_config(path)
     if mistakes:
         raise user_error(path, mistakes)
-    if case not in [one.name for one in cases_of(path.parent.name, values)]:
+    cases = [path.parent.name] if path.name == GRID_NAME else [one.name for one in cases_of(path.parent.name, values)]
+    if case not in cases:
         raise UserError(f"{path}: its lists have no case {case} any more; run the command again")
     if _is_done(values["done"], case):
         return False
@@ -248,6 +284,14 @@ def replace_whitelist(path: Path, names: Sequence[str]) -> None:
         indent = " " * node.start_mark.column
         text = indent.join(f"- {name}{new_line}" for name in names)
     _replace_text(document, (begin, end), text)
+
+
+def _read_config(path: Path) -> tuple[Document, Mapping[str, Any], list[Mistake]]:
+    """Return a ``grid.yml`` or a ``summary.yml``, its values and all mistakes."""
+    if path.name != GRID_NAME:
+        return _read_summary(path)
+    found = read_grid(path)
+    return found.document, found.values, found.mistakes
 
 
 def _read_summary(path: Path) -> tuple[Document, dict[str, Any], list[Mistake]]:

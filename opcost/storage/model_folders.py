@@ -17,6 +17,7 @@ from opcost.storage.config_cases import without_size
 from opcost.storage.config_nodes import quoted
 from opcost.storage.configs import HELP, SUMMARY_NAME, ModelConfig, load_config
 from opcost.storage.files import replace_file
+from opcost.storage.grid_files import GRID_NAME
 from opcost.storage.user_folders import UserFolders
 from opcost.units import some_of
 
@@ -30,7 +31,7 @@ FOLDERS_SHOWN = 8
 
 @dataclass(frozen=True)
 class ModelFolders:
-    """Folders of models, each with a ``summary.yml``, and a whitelist.
+    """Folders of models, each with a ``summary.yml``, or of grids, each with a ``grid.yml``, and a whitelist.
 
     ``own`` need not exist if there are ``shipped`` ones. A file in ``own`` replaces the shipped one of the same name.
     ``taken`` are names that no new folder may have, besides those of the folders.
@@ -54,7 +55,7 @@ class ModelFolders:
 
         Args:
             patterns: names of folders, for all their cases, or of cases, with or without the input size; paths to them
-                or to a ``summary.yml``; or globs; all folders if empty.
+                or to a ``summary.yml`` or ``grid.yml``; or globs; all folders if empty.
             check: returns one line for each further mistake in a case, see ``load_config``.
 
         Raises:
@@ -67,17 +68,18 @@ class ModelFolders:
         return [config for config in configs if any(_is_meant(one, config) for one in chosen[config.config_name])]
 
     def readable(self) -> list[ModelConfig]:
-        """Return all cases, sorted by folder, without configs that have a mistake, of which a warning is logged.
+        """Return all cases of models, sorted by folder, without configs that have a mistake: a warning names each.
 
         Raises:
             UserError: there is no model, or all configs have a mistake.
         """
         configs, lines = self.read(self.names())
-        if not configs:
-            raise UserError(*lines)
+        models = [config for config in configs if config.grid is None]
+        if not models:
+            raise UserError(*(lines or [f"{self.own}: contains grids and no model; add one ({HELP})"]))
         for line in lines:
             warn_left_out(line)
-        return configs
+        return models
 
     def read(
         self, folders: Sequence[str], check: Callable[[ModelConfig], list[str]] | None = None
@@ -132,8 +134,11 @@ class ModelFolders:
         return self.wanted_name(pattern) in {config.name, config.config_name, f"{config.config_name}/{config.name}"}
 
     def path_of(self, name: str) -> Path:
-        """Return the path of a model's ``summary.yml``."""
-        return self._existing(Path(name, SUMMARY_NAME))
+        """Return the path of a model's ``summary.yml`` or of a ``grid.yml``; the user's own comes first."""
+        folders = [self.own] if self.shipped is None else [self.own, self.shipped]
+        # If a folder has both files, that is a mistake of the grid.
+        paths = [folder / name / file for folder in folders for file in (GRID_NAME, SUMMARY_NAME)]
+        return next((path for path in paths if path.exists()), paths[1])
 
     @property
     def whitelist(self) -> Path:
@@ -157,7 +162,7 @@ class ModelFolders:
         if "/" not in pattern:
             return pattern
         path = Path(pattern)
-        folder = path.parent if path.name == SUMMARY_NAME else path
+        folder = path.parent if path.name in (SUMMARY_NAME, GRID_NAME) else path
         real = {os.path.realpath(one) for one in (self.own, self.shipped) if one is not None}
         # The path as written comes first, because a model's folder may be a link.
         for reading in (folder, Path(os.path.realpath(folder))):

@@ -89,6 +89,8 @@ def _check_call(count: OperatorCount) -> None:
         raise UnpicklingError(f"it has an impossible call of {count.operator.short_name}") from None
     if count.statistics and len(count.statistics) != count.occurrences:
         raise UnpicklingError("its statistics do not match its calls")
+    if count.weight_zeros and len(count.weight_zeros) != len(count.statistics):
+        raise UnpicklingError("its weights do not match its calls")
     if any(len(call) != inputs for call in count.statistics):
         raise UnpicklingError("its statistics do not match its inputs")
 
@@ -208,6 +210,7 @@ FIELDS: Mapping[type[Any], Mapping[str, _Kind]] = {
         "statistics": _tuple_of(_tuple_of(_record(InputStatistics))),
         "without_formula": _tuple_of(_NAME),
         "operations": _tuple_of(_operation),
+        "weight_zeros": _tuple_of(_SHARE),
         "positions": _tuple_of(_COUNT),
         "callers": _tuple_of(_COUNT),
     },

@@ -12,7 +12,7 @@ from opcost.measuring.record import MeasurementRow, is_flagged, ran_as_requested
 from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCounts, memory_bytes_of
 from opcost.operators.tuples import OperatorTuple
-from opcost.operators.values import InputData, parse_input_data
+from opcost.operators.values import WEIGHTS_PREFIX, InputData, parse_input_data
 from opcost.summing.energy import EnergyBasis
 
 RowsByData: TypeAlias = Mapping[str, Sequence[MeasurementRow]]
@@ -23,7 +23,8 @@ class Measurements:
     """The best row of each case under each set of conditions.
 
     Rows under other conditions are found, too, if they stand for each other (``measuring.lookup``). Among equally good
-    ones of a board, those under the very conditions are preferred.
+    ones of a board, those under the very conditions are preferred. Rows with zeros in weights are left out: they are of
+    grids, and would make a model's sum too small.
     """
 
     def __init__(self, rows: Iterable[MeasurementRow]) -> None:
@@ -33,6 +34,8 @@ class Measurements:
         self._conditions: dict[str, Conditions] = {}
         self._found: dict[tuple[str, str], RowsByData] = {}
         for row in rows:
+            if WEIGHTS_PREFIX in row.input_data:
+                continue
             operator_key, conditions_key = row.key.partition("-")[0], row.key.rpartition("-")[2]
             by_data = self._rows.setdefault(operator_key, {}).setdefault(conditions_key, {})
             by_data.setdefault(row.input_data, []).append(row)

@@ -228,6 +228,18 @@ def build_operator(operator: OperatorTuple, device: str) -> Callable[..., Any]:
     return find_function(operator.operator) if operator.is_function else build_module(operator, device)
 
 
+def find_operator(name: str) -> Callable[..., Any]:
+    """Return the function of a name, or the class of a module.
+
+    Raises:
+        CannotMeasureError: neither torch nor torchvision has an operator of this name.
+    """
+    try:
+        return find_function(name)
+    except CannotMeasureError:
+        return cast(Callable[..., Any], _resolve(name))
+
+
 def find_function(name: str) -> Callable[..., Any]:
     """Return the function of a name (see ``function_name``).
 

@@ -26,6 +26,7 @@ from opcost.torch_backend.operators import build_operator
 from opcost.torch_backend.passes import INFERENCE, Context
 from opcost.torch_backend.pieces import CaptureRefusal
 from opcost.torch_backend.relocation import Layer, device_memory, repeated
+from opcost.torch_backend.weight_zeros import set_zeros
 
 REFUSALS = (RuntimeError, ValueError, TypeError, IndexError, AssertionError)
 """Exceptions that torch and torchvision raise for unsupported arguments; most are RuntimeError."""
@@ -288,7 +289,10 @@ def operator_call(
     Raises:
         CannotMeasureError: it cannot be built here.
     """
-    return (build_operator(operator, device), *operator_inputs(operator, device, data))
+    function, (args, kwargs) = build_operator(operator, device), operator_inputs(operator, device, data)
+    if data.weight_zeros_ratio:
+        set_zeros(function, args, data.weight_zeros_ratio)
+    return function, args, kwargs
 
 
 def synchronize(device: str) -> None:

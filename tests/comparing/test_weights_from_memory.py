@@ -78,7 +78,7 @@ def test_matrices_of_the_size_of_caches_are_measured_from_memory(count: Operator
 
 def test_the_most_frequent_input_data_of_an_operator_are_measured() -> None:
     few, many = InputStatistics(0.0, 0.0, 1.0), InputStatistics(0.5, 0.0, 1.0)
-    count = replace(linear(512, 512), statistics={(few,): 1, (many,): 3})
+    count = replace(linear(512, 512), statistics=((few,), (many,), (many,), (many,)))
     (case,) = cases_from_memory(model_of(count), CAPTURED)
     assert count.captured_data[case.input_data] == 3
 
@@ -186,7 +186,7 @@ def test_the_pair_of_the_whole_models_board_comes_first() -> None:
 
 def test_of_several_input_data_those_of_most_calls_count() -> None:
     few, many = InputStatistics(0.0, 0.0, 1.0), InputStatistics(0.5, 0.0, 1.0)
-    count = replace(COUNT, statistics={(few,): 1, (many,): 3})
+    count = replace(COUNT, statistics=((few,), (many,), (many,), (many,)))
     data = max(count.captured_data, key=lambda one: count.captured_data[one])
     on_most = [replace(one, input_data=str(data)) for one in (WARM_ROW, row(COLD, 9.0, 70.0))]
     for rows in ((WARM_ROW, COLD_ROW, *on_most), (*on_most, WARM_ROW, COLD_ROW)):

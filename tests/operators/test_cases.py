@@ -115,3 +115,16 @@ def test_boxes_are_boxes_whatever_numbers_they_hold():
 def test_tuples_of_several_counts_are_summed():
     counts = [OperatorCount(SCALES, 2, 0, 1), OperatorCount(SCALES, 3, 0, 1)]
     assert cases_of(counts, "captured") == {Case(SCALES): 5}
+
+
+def test_zeros_in_weights_part_the_cases_of_a_tuple() -> None:
+    seen = ((SEEN_HALF,), (SEEN_HALF,), (SEEN_NORMAL,))
+    relu = OperatorTuple("torch.nn.ReLU", (), (TensorSpec((100,), "float32"),))
+    count = OperatorCount(relu, 3, 0, 1, statistics=seen, weight_zeros=(0.9, 0.0, 0.9))
+    found = {str(case.input_data): calls for case, calls in cases_of([count], "captured").items()}
+    assert found == {
+        "captured: 0.5 zeros; weights 0.9 zeros": 1,
+        "captured: 0.5 zeros": 1,
+        "captured: normal; weights 0.9 zeros": 1,
+    }
+    assert cases_of([count], "normal") == {Case(relu): 3}

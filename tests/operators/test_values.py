@@ -23,7 +23,8 @@ FINITE = st.none() | st.floats(allow_nan=False, allow_infinity=False)
 STATISTICS = st.builds(
     InputStatistics, st.none() | st.floats(0, 1), FINITE, st.none() | st.floats(0, allow_infinity=False)
 )
-DATA = st.lists(STATISTICS.map(kind_of), max_size=4).map(InputData.of)
+SHARES = st.sampled_from([0.0, *(tenths / 10 for tenths in range(1, 10)), 1.0])
+DATA = st.builds(InputData.of, st.lists(STATISTICS.map(kind_of), max_size=4), SHARES)
 
 
 @pytest.mark.parametrize(
@@ -95,6 +96,36 @@ def test_data_are_described_in_words(kinds: list[InputValues], text: str) -> Non
     assert str(data) == text
     assert parse_input_data(text) == data
     assert all(data.kind(index) == kind for index, kind in enumerate(kinds))
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (InputData((NORMAL,), 0.9), "captured: normal; weights 0.9 zeros"),
+        (InputData((ZEROS,), 0.5), "captured: zeros; weights 0.5 zeros"),
+        (InputData((HALF,), 1.0), "captured: 0.5 zeros; weights zeros"),
+        (InputData((HALF, NORMAL), 0.1), "captured: 0.5 zeros, normal; weights 0.1 zeros"),
+    ],
+)
+def test_zeros_in_weights_are_named_last(data: InputData, text: str) -> None:
+    assert str(data) == text
+    assert parse_input_data(text) == data
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "normal; weights 0.9 zeros",
+        "captured: normal; weights normal",
+        "captured: normal; weights constant",
+        "captured: normal; weights 0.9 zeros spread 16",
+        "captured: normal; weights ",
+        "captured: normal; weights 0.9 zeros; weights 0.9 zeros",
+    ],
+)
+def test_other_words_are_no_zeros_in_weights(text: str) -> None:
+    with pytest.raises(ValueError, match="is no "):
+        parse_input_data(text)
 
 
 @given(DATA)

@@ -1,0 +1,121 @@
+"""Grids: the operator tuples of one operator with each combination of some sizes, parameters, dtypes and zeros."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from opcost.operators.model_names import GRID
+from opcost.operators.tuples import OperatorTuple, PlainValue, TensorSpec, short_hash
+from opcost.operators.values import InputValues
+
+Lists: TypeAlias = tuple[tuple[str, tuple[PlainValue, ...]], ...]
+"""The values of each name."""
+
+MAXIMUM_POINTS = 1000
+"""The most points of a grid. Each is run once when it is counted, and measured for seconds."""
+
+NOT_ZERO = (0.0,)
+
+
+@dataclass(frozen=True)
+class GridTensor:
+    """A tensor among the inputs: its sides are numbers, or names of sizes or parameters.
+
+    ``dtype`` is None for the dtype of the weights.
+    """
+
+    shape: tuple[int | str, ...]
+    dtype: str | None = None
+
+
+@dataclass(frozen=True)
+class GridPoint:
+    """One combination of the values of a grid.
+
+    ``dtype`` is that of weights and of floating-point inputs. ``input_zeros`` and ``weight_zeros`` are shares.
+    """
+
+    operator: str
+    parameters: tuple[tuple[str, PlainValue], ...]
+    inputs: tuple[TensorSpec, ...]
+    dtype: str
+    input_zeros: float = 0.0
+    weight_zeros: float = 0.0
+
+    def __str__(self) -> str:
+        asked = str(OperatorTuple(self.operator, self.parameters, self.inputs)).removesuffix(" eval")
+        zeros = {"inputs": self.input_zeros, "weights": self.weight_zeros}
+        shares = [f"{name} {InputValues(ratio)}" for name, ratio in zeros.items() if ratio]
+        return ", ".join([asked, *shares])
+
+
+@dataclass(frozen=True)
+class Grid:
+    """An operator by its qualified name, with lists of values.
+
+    ``sizes`` are numbers that shapes and parameters may name. ``parameters`` are the constructor's arguments of a
+    module, or a function's arguments by keyword; a text that is the name of a size stands for it. ``inputs`` are the
+    positional arguments. ``input_zeros`` and ``weight_zeros`` are shares of zeros, in tenths.
+    """
+
+    operator: str
+    inputs: tuple[GridTensor, ...]
+    parameters: Lists = ()
+    sizes: Lists = ()
+    dtypes: tuple[str, ...] = ("float32",)
+    input_zeros: tuple[float, ...] = NOT_ZERO
+    weight_zeros: tuple[float, ...] = NOT_ZERO
+
+    @property
+    def number(self) -> int:
+        """The number of points."""
+        lists = [values for _, values in (*self.sizes, *self.parameters)]
+        return math.prod(map(len, (*lists, self.dtypes, self.input_zeros, self.weight_zeros)))
+
+    @property
+    def model(self) -> OperatorTuple:
+        """The tuple that stands for a whole model in the counts of a grid. Another grid has another one."""
+        contents = short_hash(repr(self))
+        return OperatorTuple(f"{GRID}.{self.operator.rpartition('.')[2]}", (("contents", contents),), mode=None)
+
+    def points(self) -> Iterator[GridPoint]:
+        """Yield the points in the order of the lists; those of the last list follow each other."""
+        for sizes in _combinations(self.sizes):
+            for given in _combinations(self.parameters):
+                parameters = {name: _substituted(value, sizes) for name, value in given.items()}
+                for dtype, *zeros in itertools.product(self.dtypes, self.input_zeros, self.weight_zeros):
+                    inputs = _inputs(self.inputs, {**parameters, **sizes}, str(dtype))
+                    shares = (float(share) for share in zeros)
+                    yield GridPoint(self.operator, tuple(parameters.items()), inputs, str(dtype), *shares)
+
+
+def _combinations(lists: Lists) -> Iterator[dict[str, PlainValue]]:
+    names = [name for name, _ in lists]
+    for values in itertools.product(*(values for _, values in lists)):
+        yield dict(zip(names, values, strict=True))
+
+
+def _substituted(value: PlainValue, sizes: Mapping[str, PlainValue]) -> PlainValue:
+    if isinstance(value, tuple):
+        return tuple(_substituted(item, sizes) for item in value)
+    return sizes.get(value, value) if isinstance(value, str) else value
+
+
+def _inputs(tensors: tuple[GridTensor, ...], known: Mapping[str, PlainValue], dtype: str) -> tuple[TensorSpec, ...]:
+    """Return the tensors of one point, each of its own.
+
+    Raises:
+        ValueError: a name stands for no whole number above 0.
+    """
+    specs = []
+    for identity, tensor in enumerate(tensors):
+        sides = [known.get(side) if isinstance(side, str) else side for side in tensor.shape]
+        shape = tuple(side for side in sides if type(side) is int and side > 0)
+        if len(shape) < len(sides):
+            raise ValueError(f"a side of {tensor.shape} is no whole number above 0")
+        specs.append(TensorSpec(shape, tensor.dtype or dtype, identity=identity))
+    return tuple(specs)

@@ -1,0 +1,172 @@
+"""Counts of a grid: each of its points is run once, as a model with one operator."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from opcost.errors import CannotMeasureError
+from opcost.operators.cases import CAPTURED, Case, cases_of_count
+from opcost.operators.counts import OperationWithoutFormula, OperatorCount, OperatorCounts
+from opcost.operators.grids import Grid, GridPoint
+from opcost.operators.input_roles import shown_inputs
+from opcost.operators.tuples import DTYPE, FLOAT32, META, OperatorTuple, TensorSpec
+from opcost.operators.values import NORMAL, InputData, InputStatistics, InputValues
+from opcost.torch_backend.capture import capture
+from opcost.torch_backend.operators import UNKNOWN, find_operator
+from opcost.torch_backend.ready_model import ReadyModel
+from opcost.torch_backend.relocation import WEIGHTS_OF_FUNCTIONS
+from opcost.torch_backend.workload import REFUSALS, one_line, operator_call
+from opcost.units import number_of, some_of
+
+REFUSED = (*REFUSALS, ArithmeticError, AttributeError, LookupError, MemoryError)
+"""Exceptions of torch for arguments that an operator does not take."""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """The reason why points of a grid are no operator tuples, their number, and the first of them."""
+
+    reason: str
+    points: int
+    first: str
+
+    def __str__(self) -> str:
+        return f"{number_of(self.points, 'combination')} left out ({self.reason}), such as {self.first}"
+
+
+def count_grid(grid: Grid, device: str) -> tuple[OperatorCounts, list[Refusal]]:
+    """Run each point of a grid once; return its counts, and the points that torch refuses by their reason.
+
+    Points that are the same case, because a parameter has no effect, count as one.
+    """
+    found: dict[Case, OperatorCounts] = {}
+    refused: dict[str, list[GridPoint]] = {}
+    for point in grid.points():
+        try:
+            counts = count_point(point, device)
+        except CannotMeasureError as error:
+            # The error names the point, its cause does not.
+            reason = one_line(error.__cause__) if isinstance(error.__cause__, REFUSED) else str(error)
+            refused.setdefault(reason, []).append(point)
+        else:
+            ((case, _),) = cases_of_count(counts.counts[0], CAPTURED)
+            found.setdefault(case, counts)
+    refusals = [Refusal(reason, len(points), str(points[0])) for reason, points in refused.items()]
+    return _together(grid, list(found.values()), device), refusals
+
+
+def count_point(point: GridPoint, device: str) -> OperatorCounts:
+    """Run a point of a grid once, and return its counts: one call of one operator.
+
+    Raises:
+        CannotMeasureError: torch refuses it, it is no single operator, or it has nothing to set to zero.
+    """
+    function = find_operator(point.operator)
+    asked = _asked(point, is_module=isinstance(function, type))
+    data = InputData.of(list(_kinds(function, asked, point)), point.weight_zeros)
+    try:
+        call, args, kwargs = operator_call(asked, device, data)
+        module = call if isinstance(call, nn.Module) else _Calling(call)
+        counts = capture(ReadyModel(module, args, kwargs), asked)
+    except REFUSED as error:
+        raise CannotMeasureError(one_line(error)) from error
+    count = _only(counts.counts)
+    kinds = tuple(_kinds(function, count.operator, point))
+    if point.input_zeros and not any(map(_has_zeros, _shown(count.operator, kinds))):
+        raise CannotMeasureError("the operator has no floating-point input whose values affect its cost")
+    statistics = tuple(kind.statistics() for kind in kinds)
+    weights = (point.weight_zeros,) if point.weight_zeros else ()
+    return replace(counts, counts=(replace(count, statistics=(statistics,), weight_zeros=weights),))
+
+
+class _Calling(nn.Module):
+    """A model that calls one function."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self._function = function
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function."""
+        return self._function(*args, **kwargs)
+
+
+def _asked(point: GridPoint, is_module: bool) -> OperatorTuple:
+    """Return a point as an operator tuple that can be built; the captured one has its parameters in another form."""
+    if not is_module:
+        return OperatorTuple(point.operator, (), point.inputs, point.parameters, None)
+    dtype = () if point.dtype == FLOAT32 else ((DTYPE, point.dtype),)
+    return OperatorTuple(point.operator, (*point.parameters, *dtype), point.inputs)
+
+
+def _kinds(function: Callable[..., Any], operator: OperatorTuple, point: GridPoint) -> Iterator[InputValues]:
+    """Yield the kinds of values of an operator's floating-point inputs; weights among them are not among its inputs."""
+    place = None if isinstance(function, type) else WEIGHTS_OF_FUNCTIONS.get(function)
+    weights = None if place is None or place >= len(operator.inputs) else operator.inputs[place]
+    for spec in operator.floating_inputs:
+        is_weights = isinstance(weights, TensorSpec) and spec.identity == weights.identity
+        yield NORMAL if is_weights else InputValues(point.input_zeros)
+
+
+def _shown(operator: OperatorTuple, kinds: Iterable[InputValues]) -> Iterator[InputValues]:
+    return (kind for kind, is_shown in zip(kinds, shown_inputs(operator), strict=True) if is_shown)
+
+
+def _has_zeros(kind: InputValues) -> bool:
+    return kind.zeros_ratio > 0
+
+
+def _only(counts: Sequence[OperatorCount]) -> OperatorCount:
+    """Return the count of a point's only operator.
+
+    Raises:
+        CannotMeasureError: there is none or more than one, or it cannot be rebuilt from its tuple.
+    """
+    if not counts:
+        raise CannotMeasureError("it runs no operation")
+    if len(counts) > 1 or counts[0].occurrences > 1:
+        names = some_of(sorted({count.operator.operator for count in counts}))
+        raise CannotMeasureError(f"it is more than one operator; write a grid for each of {names}")
+    if UNKNOWN in dict(counts[0].operator.parameters):
+        raise CannotMeasureError("it does not keep all of its arguments, so that its tuple cannot be run again")
+    return counts[0]
+
+
+def _together(grid: Grid, points: Sequence[OperatorCounts], device: str) -> OperatorCounts:
+    """Return the counts of all points as those of a model that calls each once."""
+    groups: dict[OperatorTuple, list[OperatorCount]] = {}
+    for one in points:
+        groups.setdefault(one.counts[0].operator, []).append(one.counts[0])
+    return OperatorCounts(
+        model=grid.model,
+        counts=tuple(map(_calls, groups.values())),
+        total_flop=sum(one.total_flop for one in points),
+        total_memory_bytes=sum(one.total_memory_bytes for one in points),
+        parameters=0,
+        torch_version=str(torch.__version__),
+        device_type=META if device == META else torch.device(device).type,
+        without_formula=_without_formula(points),
+    )
+
+
+def _calls(counts: Sequence[OperatorCount]) -> OperatorCount:
+    """Return the count of one operator tuple that is called once on each of some input data."""
+    statistics: tuple[tuple[InputStatistics, ...], ...] = tuple(call for count in counts for call in count.statistics)
+    zeros = [next(iter(count.weight_zeros), 0.0) for count in counts]
+    weight_zeros = tuple(zeros) if any(zeros) else ()
+    return replace(counts[0], occurrences=len(counts), statistics=statistics, weight_zeros=weight_zeros)
+
+
+def _without_formula(points: Iterable[OperatorCounts]) -> tuple[OperationWithoutFormula, ...]:
+    calls: Counter[str] = Counter()
+    memory_bytes: Counter[str] = Counter()
+    for one in (one for point in points for one in point.without_formula):
+        calls[one.operation] += one.calls
+        memory_bytes[one.operation] += one.memory_bytes
+    return tuple(OperationWithoutFormula(name, calls[name], memory_bytes[name]) for name in sorted(calls))

@@ -1,0 +1,96 @@
+"""Grids: the product of their lists, names in shapes, and the tuple that stands for a grid."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from opcost.operators.grids import Grid, GridTensor
+from opcost.operators.tuples import TensorSpec
+
+CONV = Grid(
+    operator="torch.nn.Conv2d",
+    inputs=(GridTensor(("batch", "in_channels", "side", 7)),),
+    parameters=(("in_channels", (64, "wide")), ("kernel_size", (1, (1, 3)))),
+    sizes=(("batch", (1, 32)), ("side", (14,)), ("wide", (128,))),
+    dtypes=("float32", "bfloat16"),
+    input_zeros=(0.0, 0.5),
+    weight_zeros=(0.9,),
+)
+SIDES = st.lists(st.integers(1, 99), min_size=1, max_size=4, unique=True).map(tuple)
+SHARES = st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=1, unique=True).map(tuple)
+
+
+def test_points_are_the_product_of_all_lists() -> None:
+    points = list(CONV.points())
+    assert len(points) == CONV.number == len(set(points)) == 2 * 2 * 2 * 2 * 2
+    assert {point.dtype for point in points} == {"float32", "bfloat16"}
+    assert {(point.input_zeros, point.weight_zeros) for point in points} == {(0.0, 0.9), (0.5, 0.9)}
+
+
+def test_names_have_one_value_in_a_point() -> None:
+    for point in CONV.points():
+        parameters = dict(point.parameters)
+        (spec,) = point.inputs
+        assert spec == TensorSpec((spec.shape[0], parameters["in_channels"], 14, 7), point.dtype)
+        assert parameters["in_channels"] in (64, 128)
+        assert parameters["kernel_size"] in (1, (1, 3))
+
+
+def test_a_point_is_named_by_its_values() -> None:
+    *_, last = CONV.points()
+    assert str(last) == (
+        "torch.nn.Conv2d(in_channels=128, kernel_size=(1, 3)) on (bfloat16[32, 128, 14, 7]), inputs 0.5 zeros, "
+        "weights 0.9 zeros"
+    )
+
+
+def test_tensors_with_a_dtype_of_their_own_keep_it() -> None:
+    grid = Grid("torch.nn.Embedding", (GridTensor((4, 8), "int64"),), dtypes=("float16",))
+    (point,) = grid.points()
+    assert point.inputs == (TensorSpec((4, 8), "int64"),)
+
+
+def test_tensors_of_a_point_are_distinct() -> None:
+    (point,) = Grid("torch.matmul", (GridTensor((2, 3)), GridTensor((3, 2)))).points()
+    assert [spec.identity for spec in point.inputs] == [0, 1]
+
+
+@given(SIDES, SIDES, SHARES, SHARES)
+def test_each_combination_is_one_point(
+    rows: tuple[int, ...], columns: tuple[int, ...], inputs: tuple[float, ...], weights: tuple[float, ...]
+) -> None:
+    grid = Grid(
+        "torch.nn.Linear",
+        (GridTensor(("rows", "in_features")),),
+        (("in_features", columns), ("out_features", (8,))),
+        (("rows", rows),),
+        input_zeros=inputs,
+        weight_zeros=weights,
+    )
+    found = [(*point.inputs[0].shape, point.input_zeros, point.weight_zeros) for point in grid.points()]
+    assert found == list(product(rows, columns, inputs, weights))
+    assert grid.number == len(found)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"operator": "torchvision.ops.Conv2d"},
+        {"dtypes": ("float32",)},
+        {"input_zeros": (0.0,)},
+        {"weight_zeros": (0.0,)},
+        {"sizes": (*CONV.sizes[1:], ("batch", (1, 16)))},
+        {"parameters": CONV.parameters[:1]},
+        {"inputs": (*CONV.inputs, GridTensor((1,)))},
+    ],
+)
+def test_another_grid_has_another_tuple(change: dict[str, object]) -> None:
+    other = replace(CONV, **change)  # type: ignore[arg-type]
+    assert other.model != CONV.model
+    assert CONV.model == replace(CONV).model
+    assert CONV.model.is_model

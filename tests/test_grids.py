@@ -1,0 +1,357 @@
+"""A grid on its way through blocks 0 to 2, and commands that need a whole model."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import warm_python
+from simulated_apparatus import RecordedProgress, SimulatedCampaign
+from simulated_machine import SIMULATED_CONDITIONS, Load
+
+from opcost.errors import CannotMeasureError, UserError
+from opcost.measuring.conditions import measurement_key
+from opcost.measuring.protocol import FULL_LOOP_S, MeasurementProtocol
+from opcost.operators.cases import Case, cases_of
+from opcost.running.request import COUNTS, FILTERED_COUNTS, Request
+from opcost.stages.advise import advise
+from opcost.stages.check_files import check_files
+from opcost.stages.compare import find_comparisons
+from opcost.stages.compare_against import compare_against
+from opcost.stages.count import CountFailure, CountReport, count_operators, plan_counting
+from opcost.stages.filter import filter_operators
+from opcost.stages.holdings import holdings
+from opcost.stages.measure_models import measure_full_models
+from opcost.stages.measure_operators import OperatorsReport, measure_operators
+from opcost.stages.measure_units import Protocols, measure_units
+from opcost.stages.profile_configs import configs_of
+from opcost.stages.proposals import Proposals
+from opcost.stages.replay import rebuild_operators
+from opcost.stages.wanted_model import WantedModel
+from opcost.storage.configs import ModelConfig, load_config
+from opcost.storage.database import Database
+from opcost.storage.grid_files import GRID_NAME
+from opcost.storage.model_folders import WHITELIST, load_configs
+from opcost.summing.index import Measurements
+
+SHORT = MeasurementProtocol(warm_up_s=0.5, loop_s=1.0)
+FULL = MeasurementProtocol(warm_up_s=2.0, loop_s=FULL_LOOP_S)
+
+CONV = """\
+operator: torch.nn.Conv2d
+sizes: {batch: 2, side: [4, 8]}
+parameters: {in_channels: [8, 9], out_channels: 16, kernel_size: 3, padding: 1, groups: 8}
+inputs: [[batch, in_channels, side, side]]
+zeros: {inputs: [0, 0.5], weights: [0, 0.9]}
+done: false   # stays
+"""
+TEXTS = (
+    "normal",
+    "captured: normal; weights 0.9 zeros",
+    "captured: 0.5 zeros",
+    "captured: 0.5 zeros; weights 0.9 zeros",
+)
+
+
+class GridCampaign(SimulatedCampaign):
+    """A campaign with a grid. Each case has a declared load of its own."""
+
+    def add_grid(self, text: str = CONV, name: str = "conv_grid") -> ModelConfig:
+        path = self.measurements / name / GRID_NAME
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        (config,) = load_config(path, path.parent)
+        return config
+
+    def count(self, *names: str, on_meta: bool = False) -> list[CountReport | CountFailure]:
+        return count_operators(self.request(*names, device="cpu"), RecordedProgress(), on_meta)
+
+    def prepare(self, text: str = CONV) -> list[Case]:
+        """Count and filter a grid; return its cases, with declared loads."""
+        config = self.add_grid(text)
+        (report,) = self.count("conv_grid")
+        assert isinstance(report, CountReport)
+        filter_operators(self.request("conv_grid"))
+        cases = list(cases_of(FILTERED_COUNTS.read(config).counts, "captured"))
+        self.loads = {case.operator: Load(0.001, 200.0) for case in cases}
+        self.loads_on = {case: Load(0.001 * (1 + place), 200.0 + 10 * place) for place, case in enumerate(cases)}
+        return cases
+
+    def measure(self, *names: str, protocol: MeasurementProtocol = SHORT, dry_run: bool = False) -> OperatorsReport:
+        request = self.request(*names, dry_run=dry_run)
+        (report,) = measure_operators(request, lambda _: protocol, self.open_apparatus, RecordedProgress())
+        return report
+
+
+@pytest.fixture
+def campaign(tmp_path: Path) -> GridCampaign:
+    return GridCampaign(tmp_path, {})
+
+
+def test_each_combination_becomes_a_row_with_its_declared_cost(campaign: GridCampaign) -> None:
+    cases = campaign.prepare()
+    assert [str(case.input_data) for case in cases] == [*TEXTS, *TEXTS]
+    report = campaign.measure()
+    assert (report.tuples, report.wanted, report.measured, report.failed, report.remaining) == (2, 8, 8, 0, 0)
+    assert not report.has_whole
+    rows = {row.key: row for row in campaign.database.operator_measurements.rows()}
+    assert len(rows) == 8
+    for case in cases:
+        row = rows[measurement_key(case, SIMULATED_CONDITIONS)]
+        assert row.input_data == str(case.input_data)
+        assert row.measurement.time_s == pytest.approx(campaign.loads_on[case].time_s, rel=1e-9)
+        assert row.measurement.power_w == pytest.approx(campaign.loads_on[case].power_w, rel=0.02)
+
+
+def test_block_0_reports_what_it_left_out(campaign: GridCampaign) -> None:
+    campaign.add_grid()
+    (plan,) = plan_counting(campaign.request(device="cpu"))
+    assert (plan.name, plan.model, plan.counted_before) == ("conv_grid", "16 combinations of torch.nn.Conv2d", False)
+    (report,) = campaign.count()
+    assert isinstance(report, CountReport)
+    assert (report.unique_tuples, report.operator_calls, report.counted_on) == (2, 8, "cpu")
+    assert report.flops == report.counted_flops == report.whitelisted_flops
+    (line,) = report.left_out
+    assert "8 combinations" in line
+    assert "in_channels=9" in line
+
+
+def test_block_1_and_the_replay_take_a_grid_as_a_model(campaign: GridCampaign) -> None:
+    campaign.prepare()
+    (selection,) = filter_operators(campaign.request())
+    assert (selection.kept_tuples, selection.measurements) == (2, 8)
+    (replay,) = rebuild_operators(campaign.request(device="cpu"), RecordedProgress())
+    assert (replay.operators, replay.rebuilt, replay.failures) == (2, 2, ())
+    assert check_files(campaign.request().folders, with_folder(campaign.database)).problems == ()
+
+
+def with_folder(database: Database) -> Database:
+    database.folder.mkdir(exist_ok=True)
+    return database
+
+
+def test_a_plan_measures_nothing(campaign: GridCampaign) -> None:
+    campaign.prepare()
+    report = campaign.measure(dry_run=True)
+    assert (report.remaining, report.measured, report.planned) == (8, 0, {"missing": 8})
+    assert report.expected_s > 0
+    assert campaign.built == []
+
+
+def test_a_grid_goes_on_after_an_interrupt(campaign: GridCampaign) -> None:
+    campaign.prepare()
+
+    def interrupt(_: object) -> None:
+        if len(campaign.built) == 3:
+            raise KeyboardInterrupt
+
+    campaign.before = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        campaign.measure()
+    campaign.before = lambda _: None
+    report = campaign.measure()
+    assert (report.found, report.measured, report.remaining) == (3, 5, 0)
+
+
+def test_a_failed_combination_is_no_obstacle(campaign: GridCampaign) -> None:
+    first, *_ = campaign.prepare()
+
+    def fail(operator: object) -> None:
+        if operator == first.operator:
+            raise CannotMeasureError("no such kernel")
+
+    campaign.before = fail
+    report = campaign.measure()
+    assert (report.measured, report.failed) == (4, 4)
+    assert {row.input_data for row in campaign.database.failures.rows()} == {*TEXTS}
+
+
+def test_a_complete_grid_is_done(campaign: GridCampaign) -> None:
+    campaign.prepare()
+    path = campaign.measurements / "conv_grid" / GRID_NAME
+    assert not campaign.measure(protocol=SHORT).done
+    assert campaign.measure(protocol=FULL).done
+    assert path.read_text() == CONV.replace("done: false", "done: true")
+    assert campaign.count() == []
+    assert [report.name for report in campaign.count("conv_grid")] == ["conv_grid"]
+    assert measure_operators(campaign.request(), lambda _: FULL, campaign.open_apparatus, RecordedProgress()) == []
+
+
+def test_a_grid_on_shapes_alone_has_the_values_that_it_names(campaign: GridCampaign) -> None:
+    config = campaign.add_grid()
+    campaign.count()
+    on_cpu = COUNTS.read(config)
+    campaign.count(on_meta=True)
+    assert COUNTS.read(config) == replace(on_cpu, device_type="meta")
+
+
+def test_rows_of_a_model_are_found_again(campaign: GridCampaign) -> None:
+    """A grid measures nothing that a model has measured under the same conditions."""
+    cases = campaign.prepare()
+    campaign.add_model("a", {case.operator: 1 for case in cases})
+    request = campaign.request("a")
+    measure_operators(request, lambda _: SHORT, campaign.open_apparatus, RecordedProgress())
+    assert campaign.measure("conv_grid").found == 2
+
+
+def test_rows_with_zeros_in_weights_are_in_no_sum(campaign: GridCampaign) -> None:
+    cases = campaign.prepare()
+    campaign.measure()
+    rows = campaign.database.operator_measurements.rows()
+    sparse = [row for row in rows if "weights" in row.input_data]
+    assert len(sparse) == 4
+    for case in cases:
+        row = Measurements(rows).nearest(case, SIMULATED_CONDITIONS)
+        assert row is not None
+        assert row not in sparse
+        assert Measurements(sparse).nearest(case, SIMULATED_CONDITIONS) is None
+
+
+def test_a_changed_grid_is_to_be_counted_again(campaign: GridCampaign) -> None:
+    campaign.prepare()
+    config = campaign.add_grid(CONV.replace("side: [4, 8]", "side: [4, 16]"))
+    with pytest.raises(UserError, match=r"grid\.yml, which has changed since; run .*count conv_grid"):
+        COUNTS.read(config)
+
+
+def test_counts_of_a_grid_are_not_those_of_a_model(campaign: GridCampaign) -> None:
+    campaign.prepare()
+    campaign.measure()
+    assert campaign.database.model_operators.rows() == []
+
+
+def test_a_grid_has_no_profile(campaign: GridCampaign) -> None:
+    campaign.prepare()
+    (config,) = load_configs(campaign.measurements, ["conv_grid"])
+    assert WantedModel.of(config) is None
+    assert Proposals.of([config]) == Proposals()
+    with pytest.raises(UserError, match="is a config") as caught:
+        configs_of(campaign.request().folders, [WantedModel("conv_grid")])
+    assert "--whole" not in str(caught.value)
+
+
+# Commands that need a whole model
+
+
+def measured_models(campaign: GridCampaign, request: Request) -> list[str]:
+    reports = measure_full_models(request, lambda _: SHORT, campaign.open_apparatus, RecordedProgress())
+    return [report.name for report in reports]
+
+
+def measured_units(campaign: GridCampaign, request: Request) -> list[str]:
+    protocols = Protocols(lambda _: SHORT, lambda _: SHORT)
+    opened, progress = campaign.open_apparatus, RecordedProgress()
+    return [unit.name for unit in measure_units(request, protocols, opened, progress, lambda _: None)]
+
+
+COMMANDS: dict[str, Callable[[GridCampaign, Request], list[str]]] = {
+    "measure-models": measured_models,
+    "measure --whole": measured_units,
+    "compare": lambda _, request: [one.config.name for one in find_comparisons(request)],
+}
+
+
+@pytest.fixture
+def beside_a_model(campaign: GridCampaign) -> GridCampaign:
+    """A grid that is measured, and a model."""
+    cases = campaign.prepare()
+    config = campaign.add_model("a", {cases[0].operator: 1})
+    campaign.loads = {**campaign.loads, COUNTS.read(config).model: Load(0.002, 300.0)}
+    campaign.measure("conv_grid")
+    return campaign
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_grid_is_left_out_where_models_are_meant(
+    beside_a_model: GridCampaign, command: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = COMMANDS[command]
+    with caplog.at_level(logging.WARNING):
+        assert run(beside_a_model, beside_a_model.request("*")) == ["a"]
+    (line,) = [record.getMessage() for record in caplog.records if "conv_grid" in record.getMessage()]
+    assert "measure conv_grid" in line
+    assert run(beside_a_model, beside_a_model.request()) == ["a"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_grid_alone_is_a_mistake_where_models_are_meant(beside_a_model: GridCampaign, command: str) -> None:
+    with pytest.raises(UserError, match="conv_grid is a grid") as caught:
+        COMMANDS[command](beside_a_model, beside_a_model.request("conv_grid"))
+    assert len(caught.value.lines) == 1
+
+
+def test_holdings_name_models_only(beside_a_model: GridCampaign) -> None:
+    (one,) = holdings(beside_a_model.request())
+    assert (one.tuples, one.complete, one.partial) == (2, ("a",), ())
+    with pytest.raises(UserError, match="conv_grid is a grid"):
+        holdings(beside_a_model.request("conv_grid"))
+
+
+def test_advice_and_other_conditions_are_for_models(beside_a_model: GridCampaign) -> None:
+    with pytest.raises(UserError, match="conv_grid is a grid"):
+        advise(beside_a_model.request("conv_grid"), 0.9, False)
+    with pytest.raises(UserError, match="conv_grid is a grid"):
+        compare_against(beside_a_model.request("conv_grid"), ["precision=fp32"])
+
+
+# The commands
+
+
+def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    options = ("--measurements", str(folder / "measurements"), "--database", str(folder / "database"))
+    return warm_python.run([sys.executable, "-m", "opcost", *words, *options])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("torch.nn.Conv2d", "torch.nn.Conv2dd", "grid.yml:1: operator: Conv2dd; did you mean Conv2d"),
+        ("torch.nn.Conv2d", "torch.nn.functional.softmacks", "grid.yml:1: operator: ; did you mean softmax"),
+        ("torch.nn.Conv2d", "torch.os.system", "grid.yml:1: operator: torch.os.system ;"),
+        ("torch.nn.Conv2d", "torch.nix.Conv2d", "grid.yml:1: operator: torch.nix.Conv2d ;"),
+        ("torch.nn.Conv2d", "timm.layers.Conv2dSame", "grid.yml:1: operator: ; torch.nn.Conv2d"),
+        ("sizes:", "sises:", "grid.yml:2: sises: ; did you mean sizes?"),
+    ],
+)
+def test_a_mistake_is_one_line(campaign: GridCampaign, old: str, new: str, words: str) -> None:
+    path = campaign.measurements / "conv_grid" / GRID_NAME
+    path.parent.mkdir()
+    path.write_text(CONV.replace(old, new))
+    with pytest.raises(UserError) as caught:
+        campaign.count("conv_grid")
+    place, *others = words.split()
+    line = next(line for line in caught.value.lines if place in line)
+    assert [word for word in others if word not in line] == []
+
+
+def test_a_grid_of_which_nothing_is_left_is_a_failure(campaign: GridCampaign) -> None:
+    campaign.add_grid(CONV.replace("groups: 8", "groups: 7"))
+    (failure,) = campaign.count("conv_grid")
+    assert isinstance(failure, CountFailure)
+    words = ("grid.yml:1: operator:", "16 combinations", "divisible", "; correct its parameters")
+    assert [word for word in words if word not in failure.reason] == []
+
+
+def test_the_commands_take_a_grid(campaign: GridCampaign) -> None:
+    campaign.add_grid()
+    (campaign.measurements / WHITELIST).write_text("operators: [Conv2d]\n")
+    counted = run(campaign.folder, "count", "conv_grid", "--meta")
+    assert (counted.returncode, "conv_grid: 8 combinations left out" in counted.stdout) == (0, True)
+    for command in ("filter", "check-operators"):
+        assert run(campaign.folder, command, "conv_grid").returncode == 0
+    plan = run(campaign.folder, "measure", "conv_grid", "--dry-run", "--device", "cpu")
+    assert (plan.returncode, "8 without a row" in plan.stdout, "--whole" in plan.stdout) == (0, True, False)
+    for words in (("measure", "--whole"), ("measure-models",)):
+        refused = run(campaign.folder, *words, "conv_grid", "--dry-run", "--device", "cpu")
+        assert refused.returncode == 2
+        (line,) = refused.stderr.splitlines()
+        assert "conv_grid is a grid" in line
+    (campaign.measurements / "conv_grid" / GRID_NAME).write_text(CONV.replace("sizes:", "sises:"))
+    refused = run(campaign.folder, "count", "conv_grid")
+    assert refused.returncode == 2
+    assert "grid.yml:2: sises: unknown key; did you mean sizes?" in refused.stderr
