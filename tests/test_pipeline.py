@@ -160,7 +160,8 @@ def interrupted(project: Project, filtered: subprocess.CompletedProcess[str]) ->
     for name in ("operators.pkl", "operators_filtered.pkl"):
         path = project.measurements / "c_squeezenet" / name
         counts = read_counts(path, "block 0 or 1")
-        write_counts(path, replace(counts, counts=(OperatorCount(UNMEASURABLE, 1, 60, 80), *counts.counts)))
+        added = OperatorCount(UNMEASURABLE, 1, 60, 80, positions=(10**6,), callers=(0,))
+        write_counts(path, replace(counts, counts=(added, *counts.counts)))
     command = project.command("general_pipeline_block2.py", "--seconds", "0.05", "--json")
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 60
