@@ -6,7 +6,6 @@ opcost profile docs/examples/networks.py:lstm --allow-code
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 
@@ -71,7 +70,7 @@ class Spectral(nn.Module):
             spectrum = torch.fft.rfft2(field)
             mixed = torch.zeros_like(spectrum)
             mixed[:, :, low, low] = torch.einsum("bixy,ioxy->boxy", spectrum[:, :, low, low], weight)
-            field = F.gelu(torch.fft.irfft2(mixed, s=field.shape[-2:]) + local(field))
+            field = nn.functional.gelu(torch.fft.irfft2(mixed, s=field.shape[-2:]) + local(field))
         return self.project(field)
 
 
