@@ -82,7 +82,9 @@ def count_point(point: GridPoint, device: str) -> OperatorCounts:
         raise CannotMeasureError("the operator has no floating-point input whose values affect its cost")
     statistics = tuple(kind.statistics() for kind in kinds)
     weights = (point.weight_zeros,) if point.weight_zeros else ()
-    return replace(counts, counts=(replace(count, statistics=(statistics,), weight_zeros=weights),))
+    # The points of a grid are no layers of one model.
+    alone = replace(count, statistics=(statistics,), weight_zeros=weights, positions=(), callers=())
+    return replace(counts, counts=(alone,), modules=())
 
 
 class _Calling(nn.Module):
