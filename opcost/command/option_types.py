@@ -59,9 +59,7 @@ def count(text: str) -> int:
     Raises:
         argparse.ArgumentTypeError: it is not such a number.
     """
-    if not re.fullmatch(r"[1-9][0-9]{0,8}", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a count; use a whole number from 1, such as 10")
-    return int(text)
+    return _count(text, least=1, example=10)
 
 
 def count_from_0(text: str) -> int:
@@ -70,8 +68,13 @@ def count_from_0(text: str) -> int:
     Raises:
         argparse.ArgumentTypeError: it is not such a number.
     """
-    if not re.fullmatch(r"0|[1-9][0-9]{0,8}", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a count; use a whole number from 0, such as 2")
+    return _count(text, least=0, example=2)
+
+
+def _count(text: str, least: int, example: int) -> int:
+    if not re.fullmatch(r"0|[1-9][0-9]{0,8}", text) or int(text) < least:
+        remedy = f"use a whole number from {least}, such as {example}"
+        raise argparse.ArgumentTypeError(f"{text!r} is not a count; {remedy}")
     return int(text)
 
 

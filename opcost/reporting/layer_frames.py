@@ -12,10 +12,11 @@ from opcost.comparing.run_costs import RunCosts
 from opcost.reporting.layer_lines import rows_of
 from opcost.reporting.layer_notes import layer_notes
 from opcost.reporting.layer_tables import MODEL, layer_in_words
+from opcost.reporting.notebook import short_table
 from opcost.running.request import Request
 from opcost.storage.database import Database
 from opcost.storage.user_folders import user_folders
-from opcost.units import UNKNOWN, milli, percent, significant
+from opcost.units import milli, percent, significant
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -78,11 +79,7 @@ class LayersResult:
         return [*layer_notes(self.report), *more]
 
     def _table(self) -> DataFrame:
-        import pandas
-
-        frame = pandas.DataFrame([_short(row) for row in rows_of(self.report, self.depth)])
-        known: DataFrame = frame.dropna(axis="columns", how="all").fillna(UNKNOWN)
-        return known
+        return short_table(map(_short, rows_of(self.report, self.depth)))
 
 
 def layers(  # noqa: PLR0913 (a call in a notebook names its options)

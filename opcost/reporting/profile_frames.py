@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 from opcost.comparing.row import ComparisonRow
 from opcost.operators.short_forms import short_form, short_inputs
 from opcost.operators.texts import parse_operator
+from opcost.reporting.notebook import short_table
 from opcost.reporting.profile_words import work_in_words
 from opcost.reporting.terminal import progress_on_stderr
 from opcost.running.request import Request
 from opcost.storage.database import Database
 from opcost.storage.user_folders import user_folders
-from opcost.units import UNKNOWN, milli, millijoules, milliseconds, percent, ratio, significant
+from opcost.units import milli, millijoules, milliseconds, percent, ratio, significant
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -116,11 +117,7 @@ class ProfileResult:
         return [*lines, f"{shown} of {len(own.operators)} operator tuples, the largest first:"]
 
     def _table(self) -> DataFrame:
-        import pandas
-
-        frame = pandas.DataFrame([_short(line) for line in self.profile.operators[:SHOWN]])
-        known: DataFrame = frame.dropna(axis="columns", how="all").fillna(UNKNOWN)
-        return known
+        return short_table(map(_short, self.profile.operators[:SHOWN]))
 
 
 def profile(  # noqa: PLR0913 (a call in a notebook names its options)

@@ -115,8 +115,9 @@ def measure_operators(
             report = _operators_report(outcome, bench, request, by_name)
             reports.append(report if report.name in from_memory.names else completion.of(report))
         corrections_begin_s = time.monotonic()
-        # Again, since the rows with weights in the cache are known now.
-        plan_pairs().measure(progress)
+        if from_memory.names:
+            # Planned again, since the rows with weights in the cache are known now.
+            plan_pairs().measure(progress)
         reports = [completion.of(report) if report.name in from_memory.names else report for report in reports]
         before = _before(campaign, reports, protocol)
         for setting in for_chains:

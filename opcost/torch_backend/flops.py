@@ -22,7 +22,7 @@ from opcost.operators.counts import OperationWithoutFormula
 from opcost.operators.input_roles import WRITE_ONLY
 from opcost.torch_backend.formulas import COMPLEX_FACTOR, FORMULAS, flops
 from opcost.torch_backend.meta_device import fused_attention, is_fused_attention
-from opcost.torch_backend.touched import table_of
+from opcost.torch_backend.touched import INDEXING, table_of
 from opcost.torch_backend.without_products import FOR_EACH, WITHOUT_PRODUCTS
 
 ALLOCATIONS = frozenset(
@@ -92,10 +92,9 @@ def _moved_bytes(name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, 
     read = inputs[1:] if name in WRITE_ONLY else inputs
     distinct = {id(tensor): tensor for tensor in read}
     outputs = [*tensors_of(result), *_written(func, args, kwargs)]
-    is_own = func.namespace in NAMESPACES
-    table = table_of(name, _by_name(func, args, kwargs), result, tensor_bytes) if is_own else None
-    if table is None:
+    if func.namespace not in NAMESPACES or name not in INDEXING:
         return sum(map(tensor_bytes, distinct.values())) + sum(map(tensor_bytes, outputs))
+    table = table_of(name, _by_name(func, args, kwargs), result, tensor_bytes)
     others = (tensor for key, tensor in distinct.items() if key != id(table.tensor))
     made = sum(map(tensor_bytes, outputs)) if table.written_bytes is None else table.written_bytes
     return sum(map(tensor_bytes, others)) + table.read_bytes + made
@@ -186,14 +185,12 @@ def tensors_of(values: Any) -> list[torch.Tensor]:
 
 
 def _flop(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int:
+    if not has_formula(func):
+        return 0
     packet = func._overloadpacket
     is_complex = any(tensor.is_complex() for tensor in tensors_of((args, kwargs)))
-    if func.namespace in NAMESPACES:
-        found = flops(packet.__name__, _by_name(func, args, kwargs), is_complex)
-        if found is not None:
-            return found
-    if packet not in flop_registry:
-        return 0
+    if func.namespace in NAMESPACES and packet.__name__ in FORMULAS:
+        return flops(packet.__name__, _by_name(func, args, kwargs), is_complex)
     return int(flop_registry[packet](*args, **kwargs, out_val=result)) * (COMPLEX_FACTOR if is_complex else 1)
 
 

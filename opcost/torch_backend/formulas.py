@@ -369,15 +369,12 @@ ON_COMPLEX_NUMBERS = frozenset({"_fft_c2c", "_fft_r2c", "_fft_c2r"})
 """Operations whose formulas are those of complex numbers already."""
 
 
-def flops(name: str, given: Given, is_complex: bool) -> int | None:
-    """Return the FLOPs of an operation by its formula, None if it has none here.
+def flops(name: str, given: Given, is_complex: bool) -> int:
+    """Return the FLOPs of an operation of ``FORMULAS``.
 
     Args:
         name: of the operation, without namespace and overload.
         given: its arguments by name, defaults included.
         is_complex: whether it computes complex numbers.
     """
-    formula = FORMULAS.get(name)
-    if formula is None:
-        return None
-    return round(formula(given) * (COMPLEX_FACTOR if is_complex and name not in ON_COMPLEX_NUMBERS else 1))
+    return round(FORMULAS[name](given) * (COMPLEX_FACTOR if is_complex and name not in ON_COMPLEX_NUMBERS else 1))

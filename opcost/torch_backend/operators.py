@@ -205,7 +205,7 @@ def with_numbers(
     """
     if function.rpartition(".")[2] in INDEX_FUNCTIONS:
         return args, kwargs
-    is_factory = function in FACTORIES - OF_TENSORS
+    is_factory = function in FACTORIES and function not in OF_TENSORS
     numbers = {key: _number(value, is_factory or key in SIZE_KEYWORDS) for key, value in kwargs.items()}
     return tuple(_number(value, is_factory) for value in args), numbers
 

@@ -77,8 +77,12 @@ class Table:
     written_bytes: int | None = None
 
 
-def table_of(name: str, given: Given, result: Any, size: Callable[[torch.Tensor], int]) -> Table | None:
-    """Return the table that an operation touches in part, None if it reads and writes whole tensors.
+INDEXING = READ.keys() | WRITTEN.keys()
+"""Operations that touch a part of a table; others read and write whole tensors."""
+
+
+def table_of(name: str, given: Given, result: Any, size: Callable[[torch.Tensor], int]) -> Table:
+    """Return the table that an operation of ``INDEXING`` touches in part.
 
     Args:
         name: of the operation, without namespace and overload.
@@ -86,9 +90,7 @@ def table_of(name: str, given: Given, result: Any, size: Callable[[torch.Tensor]
         result: its result.
         size: returns the bytes of a whole tensor.
     """
-    argument, touched = READ.get(name) or ("self", WRITTEN.get(name))
-    if touched is None:
-        return None
+    argument, touched = READ[name] if name in READ else ("self", WRITTEN[name])
     table = given[argument]
     part = min(size(table), touched(given, result) * table.element_size())
     if name in READ:

@@ -9,7 +9,7 @@ from torch import nn
 
 from opcost.errors import CannotMeasureError
 from opcost.operators.tuples import DEFAULT_SEED
-from opcost.torch_backend.relocation import WEIGHTS_OF_FUNCTIONS
+from opcost.torch_backend.relocation import Layer
 
 MATRIX_DIMENSIONS = 2
 """The least dimensions of weights that are multiplied as a matrix or a kernel; scales of norms and biases have one."""
@@ -18,11 +18,12 @@ MATRIX_DIMENSIONS = 2
 def matrices_of(function: Callable[..., object], args: Sequence[object]) -> list[torch.Tensor]:
     """Return the weights of a module, or those among a function's arguments, without vectors such as biases."""
     if isinstance(function, nn.Module):
-        found: list[object] = [one for name, one in function.named_parameters() if "weight" in name.rpartition(".")[2]]
+        found: list[torch.Tensor] = [
+            one for name, one in function.named_parameters() if "weight" in name.rpartition(".")[2]
+        ]
     else:
-        place = WEIGHTS_OF_FUNCTIONS.get(function, len(args))
-        found = list(args[place : place + 1])
-    return [one for one in found if isinstance(one, torch.Tensor) and one.dim() >= MATRIX_DIMENSIONS]
+        found = Layer(function, tuple(args), {}).weights
+    return [weight for weight in found if weight.dim() >= MATRIX_DIMENSIONS]
 
 
 def set_zeros(function: Callable[..., object], args: Sequence[object], zeros_ratio: float) -> None:
