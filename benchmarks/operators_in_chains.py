@@ -17,16 +17,13 @@ from pathlib import Path
 
 import pandas as pd
 import torch
-from operators_in_turn import case_of
+from operators_in_turn import case_of, is_in_warm_graph
 from tables import markdown
 from weights_in_caches import STREAM_ELEMENTS
 from weights_in_caches import graph_s as of_graph_s
 
 from opcost.command.options import Parser
 from opcost.errors import CannotMeasureError
-from opcost.measuring.conditions import GRAPH, WARM
-from opcost.measuring.flags import Flag
-from opcost.measuring.record import MeasurementRow
 from opcost.operators.cases import Case
 from opcost.storage.database import Database
 from opcost.torch_backend.relocation import Layer
@@ -99,12 +96,6 @@ def measured(cases: Sequence[Case], limit_s: float) -> Iterator[Row]:
         yield Row(case.key, case.operator.operator, case.operator.inputs_text, *times)
 
 
-def is_usual(row: MeasurementRow) -> bool:
-    """Return whether a row is of an operator that computes, in a warm CUDA graph."""
-    conditions, flags = row.conditions, row.measurement.flags
-    return (conditions.execution, conditions.cache) == (GRAPH, WARM) and Flag.NO_KERNEL not in flags
-
-
 def report(rows: pd.DataFrame) -> str:
     """Return how much longer a call takes in turn with other weights and in a chain, the longest first; times in us."""
     longer = rows.assign(
@@ -135,7 +126,7 @@ def main() -> int:
         print(report(pd.read_csv(arguments.evaluate)))
         return 0
     measurements = Database(arguments.database).operator_measurements.rows()
-    times_s = {case_of(row): row.measurement.time_s for row in measurements if is_usual(row)}
+    times_s = {case_of(row): row.measurement.time_s for row in measurements if is_in_warm_graph(row)}
     cases = sorted((case for case, time_s in times_s.items() if time_s < LONGEST_S), key=times_s.__getitem__)
     rows = []
     for row in measured(cases, arguments.limit_seconds):

@@ -23,9 +23,14 @@ def usual_cases(rows: Iterable[MeasurementRow]) -> dict[Case, float]:
     return {
         case_of(row): row.measurement.time_s
         for row in rows
-        if (row.conditions.execution, row.conditions.cache, row.conditions.precision) == (GRAPH, WARM, TORCH_DEFAULT)
-        and Flag.NO_KERNEL not in row.measurement.flags
+        if is_in_warm_graph(row) and row.conditions.precision == TORCH_DEFAULT
     }
+
+
+def is_in_warm_graph(row: MeasurementRow) -> bool:
+    """Return whether a row is of an operator that launches a kernel, in a CUDA graph with warm caches."""
+    conditions, flags = row.conditions, row.measurement.flags
+    return (conditions.execution, conditions.cache) == (GRAPH, WARM) and Flag.NO_KERNEL not in flags
 
 
 def drawn(times_s: dict[Case, float], seed: int) -> list[Case]:
