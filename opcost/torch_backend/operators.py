@@ -283,6 +283,17 @@ def find_function(name: str) -> Callable[..., Any]:
     return cast(Callable[..., Any], found)
 
 
+def function_of(operation: Any) -> Any:
+    """Return what a tuple calls for an operation: the operation, whose overload arguments choose, or torch's factory.
+
+    Operations that create tensors take none, and are not admitted by their names (``takes_tensor``).
+    """
+    packet = operation.overloadpacket
+    name = packet.__name__
+    is_factory = f"torch.{name}" in FACTORIES and operation.namespace == "aten"
+    return getattr(torch, name) if is_factory else packet
+
+
 def is_overridable(function: Any) -> bool:
     """Return whether torch lists a function as overridable, which it does for all functions on tensors."""
     return callable(function) and resolve_name(function) is not None and function not in get_ignored_functions()

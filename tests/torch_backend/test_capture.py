@@ -813,6 +813,42 @@ def test_function_modes_of_the_model_keep_their_order_within_operators_and_after
     assert seen == ["inner", "middle", "outer"] * 2
 
 
+# Functions of one sample
+
+
+class PerSample(nn.Module):
+    def __init__(self, call: Callable[[torch.Tensor, nn.Module], torch.Tensor]) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.call = call
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.func.vmap(lambda sample: self.call(sample, self.linear))(x).neg()
+
+
+@pytest.mark.parametrize(
+    ("call", "names"),
+    [
+        (lambda sample, _: sample.softmax(0), ["_softmax"]),
+        (lambda sample, linear: linear(sample), ["matmul", "add"]),
+        (lambda sample, linear: torch.sin(sample @ linear.weight), ["matmul", "sin"]),
+        (lambda sample, _: torch.func.vmap(torch.sin)(sample), ["sin"]),
+        (lambda sample, _: torch.where(sample > 0, sample, 0), ["gt", "scalar_tensor", "where"]),
+        (lambda sample, linear: sample + linear.weight.sin(), ["sin", "add"]),
+        (lambda sample, _: sample + torch.ones(4), ["ones", "add"]),
+        (lambda sample, _: torch.func.grad(lambda x: x.sin().sum())(sample), ["sin", "sum", "ones_like", "cos", "mul"]),
+    ],
+)
+def test_what_vmap_shows_one_sample_is_the_operations_on_all(
+    call: Callable[[torch.Tensor, nn.Module], torch.Tensor], names: list[str]
+) -> None:
+    counts = counts_of(PerSample(call).eval(), torch.ones(32, 4))
+    assert [count.operator.short_name for count in counts.counts] == [*names, "neg"]
+    assert [difference(count, "cpu") for count in counts.counts] == [None] * len(counts.counts)
+    assert (counts.memory_bytes, counts.flop) == (counts.total_memory_bytes, counts.total_flop)
+    assert counts.outside == ()
+
+
 def test_outputs_are_those_of_the_first_call() -> None:
     one, two = torch.tensor([1.0, 0.0, 0.0]), torch.tensor([1.0, 1.0, 0.0])
     count = only(counts_of_call(lambda _: (one.nonzero(), two.nonzero()), one))
