@@ -31,7 +31,7 @@ from opcost.operators.tuples import (
     tensor_specs,
 )
 from opcost.operators.user_code import FINGERPRINT
-from opcost.torch_backend.values import plain_value, public_name
+from opcost.torch_backend.values import is_dense, plain_value, public_name
 from opcost.torch_backend.weight_form import (
     has_channels_last,
     has_strides_of_channels_last,
@@ -378,6 +378,8 @@ def module_parameters(module: nn.Module) -> Iterable[tuple[str, PlainValue]]:
             unknown.append(name)
         elif parameter.default is parameter.empty or value != plain_parameter(name, parameter.default):
             yield name, value
+    if not all(map(is_dense, (*module.parameters(), *module.buffers()))):
+        unknown.append("dense weights")
     if unknown:
         yield UNKNOWN, f"{', '.join(unknown)}; contents {short_hash(_contents(module))}"
     yield from _weight_form(module)
