@@ -9,6 +9,7 @@ from unittest.mock import patch
 
 import torch
 from torch._prims_common import suggest_memory_format
+from torch.nn.attention import SDPBackend
 from torch.nn.modules import activation
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -50,10 +51,26 @@ def is_channels_last(tensor: torch.Tensor) -> bool:
 
 
 def is_fused_attention(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-    """Return whether an operation on the meta device is attention that a device runs in one kernel."""
+    """Return whether an operation on the meta device is attention that a CPU runs in one kernel.
+
+    torch is asked for its choice on a CPU, which depends on dtypes, sizes, last strides and switches.
+    """
     if func is not torch.ops.aten.scaled_dot_product_attention.default or not args[0].is_meta:
         return False
-    return not _attention_given(args, kwargs).get("dropout_p") and len({tensor.shape[-1] for tensor in args[:3]}) == 1
+    given = _attention_given(args, kwargs)
+    tensors = {name: value for name, value in given.items() if isinstance(value, torch.Tensor)}
+    choice = torch._fused_sdp_choice(**{**given, **{name: _on_cpu(tensor) for name, tensor in tensors.items()}})
+    return choice == SDPBackend.FLASH_ATTENTION.value
+
+
+def _on_cpu(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor on the CPU like one on the meta device, in almost no memory: all rows are the same one."""
+    width, stride = (tensor.shape[-1], tensor.stride(-1)) if tensor.dim() else (1, 1)
+    # Of other strides torch only asks whether they are 1.
+    stride = min(stride, 2)
+    row = torch.empty(max(1, width * stride), dtype=tensor.dtype, device="cpu")
+    like = row.as_strided(tensor.shape, (*[0] * (tensor.dim() - 1), stride) if tensor.dim() else ())
+    return like.requires_grad_() if tensor.requires_grad else like
 
 
 def _attention_given(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,8 +7,9 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from opcost.torch_backend.flops import CostCounter, OperationCost
+from opcost.torch_backend.flops import CostCounter, OperationCost, operations_of, total
 from opcost.torch_backend.meta_device import like_a_device
 
 IMAGE = torch.zeros(2, 4, 8, 8)
@@ -68,8 +69,15 @@ MASK = torch.ones(2, 1, 5, 5, dtype=torch.bool)
         ((heads(4, 5), heads(4, 5), heads(4, 5), torch.ones(5, 5)), {}),
         ((heads(4, 5), heads(4, 5), heads(4, 5, 6)), {}),
         ((heads(4, 5)[0], heads(4, 5)[0], heads(4, 5)[0]), {}),
+        # torch fuses none of these.
+        ((torch.zeros(2, 3, 4, 5, 8),) * 3, {}),
+        ((torch.zeros(5, 8),) * 3, {}),
+        ((heads(4, 5), heads(4, 7)[:1], heads(4, 7)[:1]), {}),
+        ((heads(4, 5), heads(4, 5), heads(4, 5), torch.ones(4, 5, 5)), {}),
+        ((torch.zeros(2, 4, 8, 5).mT,) * 3, {}),
     ],
-    ids=["self", "cross", "causal", "grouped", "mask", "float mask", "one mask", "other width", "without batch"],
+    ids="self,cross,causal,grouped,mask,float mask,one mask,other width,without batch,windows,without heads,one batch,"
+    "mask by head,columns".split(","),
 )
 def test_attention_runs_the_kernels_of_a_cpu(tensors: tuple[torch.Tensor, ...], keywords: dict[str, object]) -> None:
     class Attention(nn.Module):
@@ -84,6 +92,35 @@ def test_attention_runs_the_kernels_of_a_cpu(tensors: tuple[torch.Tensor, ...], 
     assert [(cost.operation, cost.memory_bytes) for cost in costs] == [
         (cost.operation, cost.memory_bytes) for cost in meta_costs
     ]
+
+
+def test_the_switches_of_torch_decide_as_on_a_cpu() -> None:
+    class Attention(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with sdpa_kernel(SDPBackend.MATH):
+                return nn.functional.scaled_dot_product_attention(x, x, x)
+
+    (_, costs), (_, meta_costs) = run(Attention(), "cpu", heads(4, 5)), run(Attention(), "meta", heads(4, 5))
+    assert costs == meta_costs
+    assert "bmm" in {cost.operation for cost in costs}
+
+
+def test_attention_of_any_size_takes_no_memory() -> None:
+    class Attention(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return nn.functional.scaled_dot_product_attention(x, x, x)
+
+    _, (cost,) = run(Attention(), "meta", torch.zeros(1, device="meta").expand(2**20, 8, 2**20, 64).contiguous())
+    assert cost.operation == "_scaled_dot_product_flash_attention_for_cpu"
+
+
+def test_a_vision_transformer_of_windows_and_reduced_keys_costs_the_same() -> None:
+    timm = pytest.importorskip("timm")
+    for name in ("pvt_v2_b0", "twins_svt_small"):
+        model, image = timm.create_model(name, depths=(1, 1, 1, 1)), torch.zeros(1, 3, 64, 64)
+        (_, costs), (_, meta_costs) = run(model, "cpu", image), run(model, "meta", image)
+        assert total(costs) == total(meta_costs)
+        assert operations_of(costs) == operations_of(meta_costs)
 
 
 @pytest.mark.parametrize("keywords", [{"need_weights": False}, {}, {"average_attn_weights": False}])
