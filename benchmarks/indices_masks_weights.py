@@ -530,7 +530,7 @@ def _draw_ratios(axes: Any, rows: pd.DataFrame, column: str) -> None:
     ratios = rows[column].dropna()
     if not ratios.empty and (ratios.max() > WIDE_RATIO or ratios.min() < 1 / WIDE_RATIO):
         axes.set_xscale("log", base=2)
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:.2g}")
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:.3g}")
     axes.set_yticks(range(len(operators)), operators)
     axes.set_ylim(len(operators) - 0.5, -0.5)
     axes.grid(alpha=0.3)

@@ -31,6 +31,7 @@ from opcost.torch_backend.meta_device import like_a_device
 from opcost.torch_backend.module_paths import CallSizes, called_modules, paths_of
 from opcost.torch_backend.operators import can_be_rebuilt, function_tuple, is_property, module_tuple
 from opcost.torch_backend.passes import INFERENCE, Context
+from opcost.torch_backend.patterns import patterns_of
 from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.switches import autocast_dtypes
 from opcost.torch_backend.values import plain_value
@@ -162,10 +163,11 @@ NO_COST = total([])
 
 @dataclass(frozen=True)
 class _Call:
-    """One call of an operator: its module's path, its place in the run, its cost, and its inputs' statistics."""
+    """One call of an operator: its module's path, its place in the run, its cost, and its inputs' values."""
 
     operator: OperatorTuple
     statistics: tuple[InputStatistics, ...] = ()
+    patterns: tuple[str, ...] = ()
     cost: OperationCost = NO_COST
     operations: tuple[tuple[str, int], ...] = ()
     caller: str = ""
@@ -291,6 +293,7 @@ class _Recorder(TorchFunctionMode):
                 statistics=tuple(call.statistics for call in calls) if self._with_statistics else (),
                 without_formula=cost.without_formula,
                 operations=calls[0].operations,
+                patterns=tuple(call.patterns for call in calls) if any(call.patterns for call in calls) else (),
                 positions=tuple(call.position for call in calls),
                 callers=tuple(indices[call.caller] for call in calls),
             )
@@ -322,7 +325,7 @@ class _Recorder(TorchFunctionMode):
             if not self._with_statistics:
                 return _Call(operator)
             with _disable_current_modes():
-                return _Call(operator, input_statistics(args, kwargs))
+                return _Call(operator, input_statistics(args, kwargs), patterns_of(operator, args, kwargs))
         except Exception as error:
             self._bugs.append(error)
             return None
