@@ -324,8 +324,8 @@ CLAIMS: Mapping[str, tuple[Claim, ...]] = {
             ("docs/data/input_values.csv",),
         ),
         Claim(
-            "With indices as words of a text (Zipf) an embedding takes {zipf_embedding_time} in time, `scatter_add_` "
-            "{zipf_scatter_time}, `index_put_` with `accumulate` {zipf_put_times} the time of random indices",
+            "Indices as words of a text (Zipf) change the time of an embedding by {zipf_embedding_time}, of "
+            "`scatter_add_` by {zipf_scatter_time}; `index_put_` with `accumulate` takes {zipf_put_times} as long",
             "one H100, eager loops of 0.8 s",
             PATTERNS_DAYS,
             ("docs/data/indices_masks_weights.csv",),
