@@ -17,6 +17,7 @@ from opcost.errors import CannotBuildError, DescriptionError
 from opcost.operators.counts import COMPOSITES, OperatorCount, OperatorCounts
 from opcost.operators.tuples import META, OperatorTuple, PlainValue
 from opcost.operators.values import InputStatistics
+from opcost.torch_backend.backward import GRADIENTS, EachOperation
 from opcost.torch_backend.flops import (
     CostCounter,
     OperationCost,
@@ -207,7 +208,14 @@ class _Recorder(TorchFunctionMode):
         kwargs = kwargs or {}
         if is_property(function):
             return function(*args, **kwargs)
+        if function in GRADIENTS and not self._is_inside:
+            with EachOperation(self._operation):
+                return function(*args, **kwargs)
         return self._run(partial(function_tuple, function, fingerprint=self._fingerprint), function, args, kwargs)
+
+    def _operation(self, operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run an operation of a backward pass as an operator. Its arguments say which overload it is."""
+        return self._run(partial(function_tuple, operation.overloadpacket), operation, args, kwargs)
 
     def run(self, ready: ReadyModel, composites: Collection[str]) -> None:
         """Run a model once in inference mode, its operators observed.
