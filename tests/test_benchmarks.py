@@ -1037,8 +1037,8 @@ def test_nearly_all_operators_of_torch_are_counted_and_rebuilt(benchmark):
     found = list(catalogue.results())
     here = [result for result in found if result.outcome != catalogue.Outcome.NOT_HERE]
     failing = catalogue.failing(here)
-    # torch 2.14: 12 of 693. Other versions have other entries.
-    assert len(failing) <= 0.025 * len(here), failing
+    # torch 2.14: 9 of 693. Other versions have other entries.
+    assert len(failing) <= 0.02 * len(here), failing
     assert all(result.reason for result in failing)
     page = catalogue.page(found)
     assert f"| **pass** | **{len(here) - len(failing)} of {len(found)}** |" in page
