@@ -876,8 +876,17 @@ def test_the_listed_architectures_are_configs_of_enough_models_of_each_source(be
         path.write_text(yaml.safe_dump(summary), encoding="utf-8")
     assert [config.name for config in load_configs(tmp_path, [])] == sorted(models)
     sources = [summary["model_name"].partition(":")[0] for summary in models.values()]
-    assert sources.count("transformers") >= 40
-    assert sources.count("timm") >= 20
+    assert sources.count("transformers") >= 70
+    assert sources.count("timm") >= 100
+
+
+def test_the_listed_architectures_are_of_every_family_of_timm_at_its_usual_size(benchmark):
+    timm = pytest.importorskip("timm")
+    listed = [one for one in benchmark("architectures").models().values() if one["model_name"].startswith("timm:")]
+    sizes = {one["model_name"].removeprefix("timm:"): one["input_size"] for one in listed}
+    families = {module: timm.list_models(module=module) for module in timm.list_modules()}
+    assert sum(not sizes.keys().isdisjoint(members) for members in families.values()) >= 98
+    assert sizes == {name: [1, *timm.get_pretrained_cfg(name).input_size] for name in sizes}
 
 
 def test_calls_in_chains_and_in_turn_are_shown_beside_those_alone(benchmark):
@@ -1028,8 +1037,8 @@ def test_nearly_all_operators_of_torch_are_counted_and_rebuilt(benchmark):
     found = list(catalogue.results())
     here = [result for result in found if result.outcome != catalogue.Outcome.NOT_HERE]
     failing = catalogue.failing(here)
-    # torch 2.14: 12 of 693. Other versions have other entries.
-    assert len(failing) <= 0.025 * len(here), failing
+    # torch 2.14: 9 of 693. Other versions have other entries.
+    assert len(failing) <= 0.02 * len(here), failing
     assert all(result.reason for result in failing)
     page = catalogue.page(found)
     assert f"| **pass** | **{len(here) - len(failing)} of {len(found)}** |" in page

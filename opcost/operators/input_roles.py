@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from opcost.operators.model_inputs import BOUNDARIES, LENGTHS, POSITIVE_DEFINITE, UNIFORM
 from opcost.operators.model_inputs import INTEGERS as RANGE
-from opcost.operators.model_inputs import POSITIVE_DEFINITE, UNIFORM
 from opcost.operators.patterns import Role
 from opcost.operators.tuples import ELLIPSIS, Constant, OperatorTuple, PlainValue, TensorSpec, tensor_specs
 
@@ -282,6 +282,22 @@ def described_values(operator: OperatorTuple) -> Iterator[tuple[int, PlainValue]
         matrix, pivots = given.get("matrix"), given.get("pivots")
         if isinstance(matrix, TensorSpec) and isinstance(pivots, TensorSpec):
             yield pivots.identity, (RANGE, 1, matrix.shape[-2] + 1)
+    if operator.short_name == "segment_reduce":
+        yield from _segments(operator)
+
+
+SEGMENTING: Mapping[str, str] = {"lengths": LENGTHS, "offsets": BOUNDARIES}
+"""The arguments of ``segment_reduce`` that say where segments are, with their kinds of values."""
+
+
+def _segments(operator: OperatorTuple) -> Iterator[tuple[int, PlainValue]]:
+    """Yield the identity and the values of each tensor that says where the segments of a reduction are."""
+    given = _given(operator, ("data",))
+    data = given.get("data")
+    for name, kind in SEGMENTING.items():
+        segments = given.get(name)
+        if isinstance(data, TensorSpec) and isinstance(segments, TensorSpec):
+            yield segments.identity, (kind, 0, data.shape[len(segments.shape) - 1])
 
 
 def _tuple(value: PlainValue) -> tuple[PlainValue, ...]:

@@ -15,6 +15,10 @@ dimensions, 0 above; in floating point 0 and minus infinity, to be added to the 
 POSITIVE_DEFINITE = "positive definite"
 """Values that only operators need: matrices that have a Cholesky factor."""
 
+LENGTHS, BOUNDARIES = "lengths", "boundaries"
+"""The first item of values that only operators need, before 0 and the end of a range: the lengths of segments
+of about one size that take it up, or their boundaries, both ends included; along the last dimension."""
+
 INTEGERS, UNIFORM = "integers", "uniform"
 """The first item of values in a range, before its ends: uniformly distributed from the first to below the second."""
 

@@ -10,8 +10,9 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import nn
+from torch._C import _functorch as functorch
 from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode
-from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from opcost.errors import CannotBuildError, DescriptionError
 from opcost.operators.counts import COMPOSITES, OperatorCount, OperatorCounts
@@ -30,12 +31,12 @@ from opcost.torch_backend.flops import (
 from opcost.torch_backend.inputs import input_statistics
 from opcost.torch_backend.meta_device import like_a_device
 from opcost.torch_backend.module_paths import CallSizes, called_modules, paths_of
-from opcost.torch_backend.operators import can_be_rebuilt, function_tuple, is_property, module_tuple
+from opcost.torch_backend.operators import can_be_rebuilt, function_of, function_tuple, is_property, module_tuple
 from opcost.torch_backend.passes import INFERENCE, Context
 from opcost.torch_backend.patterns import patterns_of
 from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.switches import autocast_dtypes
-from opcost.torch_backend.values import plain_value
+from opcost.torch_backend.values import plain_value, tensors_within
 
 
 def capture(
@@ -47,7 +48,8 @@ def capture(
     """Run a model once in inference mode and count every call of its operators; ``run_first`` comes before.
 
     Operators are torch's and torchvision's leaf modules (no children) and ``COMPOSITES``, and every function that is
-    called outside them and computes something; functions that only make views or allocate memory are omitted. A module
+    called outside them and computes something; functions that only make views or allocate memory are omitted. Inside
+    ``torch.func.vmap``, which shows functions a single sample, they are the operations on all samples. A module
     called three times counts three times, and each call has its module's path and its place in the run. Operations
     inside an operator are not counted again. The capture does not change the operations that run: operators see no hook
     and no function mode, either of which disables attention's native path.
@@ -197,6 +199,7 @@ class _Recorder(TorchFunctionMode):
         self._calls: dict[OperatorTuple, list[_Call]] = {}
         self._outputs: dict[OperatorTuple, PlainValue] = {}
         self._is_inside = False
+        self._is_split = False
         self._autocast = autocast_dtypes()
         self._fingerprint: str | None = None
         self._path = ""
@@ -324,6 +327,20 @@ class _Recorder(TorchFunctionMode):
             for mode in (self, *reversed(above)):
                 _push_mode(mode)
 
+    @contextmanager
+    def _split(self) -> Iterator[None]:
+        """Count each operation as a call of an operator meanwhile, instead of the function that runs it."""
+        self._is_split = True
+        try:
+            with _Operations(self._run_operation):
+                yield
+        finally:
+            self._is_split = False
+
+    def _run_operation(self, operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        description = partial(function_tuple, function_of(operation), fingerprint=self._fingerprint)
+        return self._run(description, operation, args, kwargs)
+
     def _described(self, description: Description, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call | None:
         """Return the description of a call. Errors are stored, because the model might catch an exception."""
         try:
@@ -346,6 +363,9 @@ class _Recorder(TorchFunctionMode):
         kwargs: dict[str, Any],
     ) -> Any:
         """Call a function, and count the call unless it is inside another operator's call."""
+        if not self._is_inside and not self._is_split and sees_one_sample((args, kwargs)):
+            with self._split():
+                return function(*args, **kwargs)
         call = None if self._is_inside else self._described(description, args, kwargs)
         if call is None:
             return function(*args, **kwargs)
@@ -370,6 +390,27 @@ class _Recorder(TorchFunctionMode):
                 )
                 self._position += 1
                 self._calls.setdefault(call.operator, []).append(call)
+
+
+class _Operations(TorchDispatchMode):
+    """Calls operations by ``run``, which gets an operation with its arguments."""
+
+    def __init__(self, run: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._run = run
+
+    def __torch_dispatch__(  # type: ignore[no-untyped-def]
+        self, func, types, args=(), kwargs=None
+    ) -> Any:
+        return self._run(func, args, kwargs or {})
+
+
+def sees_one_sample(arguments: Any) -> bool:
+    """Return whether a function is called inside ``torch.func.vmap`` with tensors that stand for one sample of many."""
+    levels = functorch.get_interpreter_stack() or ()
+    if not any(level.key() == functorch.TransformType.Vmap for level in levels):
+        return False
+    return any(map(functorch.is_functorch_wrapped_tensor, tensors_within(arguments)))
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from opcost.operators.tuples import META
 from opcost.torch_backend.formulas import COMPLEX_FACTOR, FORMULAS, flops
 from opcost.torch_backend.meta_device import fused_attention, is_fused_attention
 from opcost.torch_backend.touched import INDEXING, table_of
+from opcost.torch_backend.values import is_dense, stored_parts
 from opcost.torch_backend.without_products import FOR_EACH, WITHOUT_PRODUCTS
 
 ALLOCATIONS = frozenset(
@@ -82,7 +83,9 @@ def operation_cost(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], res
     """Return the FLOPs and bytes of one operation, given its arguments and its result."""
     name = func._overloadpacket.__name__
     memory_bytes = _moved_bytes(name, func, args, kwargs, result)
-    if not is_known(func):
+    # The products of a sparse matrix depend on its values.
+    is_counted = is_known(func) and (not has_formula(func) or all(map(is_dense, tensors_of((args, kwargs)))))
+    if not is_counted:
         return OperationCost(name, None, memory_bytes, (func._schema.name,))
     return OperationCost(name, _flop(func, args, kwargs, result), memory_bytes)
 
@@ -174,6 +177,8 @@ def is_known(func: Any) -> bool:
 
 def tensor_bytes(tensor: torch.Tensor) -> int:
     """Return the bytes of a tensor's elements in memory; expanded dimensions (stride 0) count once."""
+    if not is_dense(tensor):
+        return sum(part.numel() * part.element_size() for part in stored_parts(tensor))
     if tensor.numel() == 0:
         return 0
     distinct = 1

@@ -40,7 +40,8 @@ class CallSizes:
 
 def _sizes(values: Any) -> str:
     tensors = list({id(tensor): tensor for tensor in tensors_of(values)}.values())
-    specs = [TensorSpec(tuple(one.shape), str(one.dtype).removeprefix("torch.")) for one in tensors[:MOST_SIZES]]
+    sized = (one for one in tensors[:MOST_SIZES] if not one.is_nested)
+    specs = [TensorSpec(tuple(one.shape), str(one.dtype).removeprefix("torch.")) for one in sized]
     more = ["..."] if len(tensors) > MOST_SIZES else []
     return ", ".join([*filter(None, [joined_sizes(specs)]), *more])
 

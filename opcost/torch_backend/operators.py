@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, cast
 
+import numpy
 import torch
 from torch import nn
 from torch.overrides import get_ignored_functions, resolve_name
@@ -30,7 +31,7 @@ from opcost.operators.tuples import (
     tensor_specs,
 )
 from opcost.operators.user_code import FINGERPRINT
-from opcost.torch_backend.values import plain_value, public_name
+from opcost.torch_backend.values import is_dense, plain_value, public_name
 from opcost.torch_backend.weight_form import (
     has_channels_last,
     has_strides_of_channels_last,
@@ -58,6 +59,10 @@ UNLISTED = frozenset(
     + [f"torch.nn.functional.{name}" for name in "grouped_mm hardsigmoid hardswish scaled_grouped_mm scaled_mm".split()]
 )
 """Other functions on tensors that torch lists so."""
+
+LONGEST_LIST_AS_TUPLE = 31
+"""Elements of a list that torch may take as a tuple of indices (``treatSequenceAsTuple`` in
+``torch/csrc/autograd/python_variable_indexing.cpp``)."""
 
 SIZE_DTYPES = (torch.int64, torch.int32)
 SIZE_KEYWORDS = frozenset({"size", "output_size"})
@@ -162,7 +167,7 @@ def function_tuple(
             of operations that are registered from Python: the code decides what they do.
     """
     name = function_name(function)
-    args, kwargs = with_numbers(name, args, kwargs)
+    args, kwargs = with_numbers(name, _with_index(name, args), kwargs)
     identities: dict[int, int] = {}
     defaults = function_defaults(function)
     given = {name: value for name, value in sorted(kwargs.items()) if not _is_default(value, name, defaults)}
@@ -194,6 +199,21 @@ def _folding_weight(function: str, args: tuple[Any, ...]) -> Iterator[tuple[str,
         is_foldable = all(large.stride(i) == large.stride(i + 1) * large.shape[i + 1] for i in batch)
         if args[0].dim() == MATRIX_DIMENSIONS or not is_foldable:
             yield REQUIRES_GRAD, place
+
+
+def _with_index(function: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the arguments of a function with a list as index in a tuple: plain values have no lists.
+
+    ``x[[0, 2]]`` and ``x[[0, 2],]`` are the same rows, ``x[0, 2]`` is one place.
+    """
+    is_index = function.rpartition(".")[2] in INDEX_FUNCTIONS and len(args) > 1 and isinstance(args[1], list)
+    return (args[0], (args[1],), *args[2:]) if is_index and not _is_taken_as_tuple(args[1]) else args
+
+
+def _is_taken_as_tuple(index: list[Any]) -> bool:
+    """Return whether torch takes a list as the tuple of its elements, because it holds more than numbers."""
+    is_of_numbers = all(isinstance(item, (bool, int, numpy.generic)) for item in index)
+    return len(index) <= LONGEST_LIST_AS_TUPLE and not is_of_numbers
 
 
 def with_numbers(
@@ -261,6 +281,17 @@ def find_function(name: str) -> Callable[..., Any]:
         remedy = ", and none with tensors and numbers alone is registered by torch.library here" if is_foreign else ""
         raise CannotMeasureError(f"this version of torch has no function {name}{remedy}")
     return cast(Callable[..., Any], found)
+
+
+def function_of(operation: Any) -> Any:
+    """Return what a tuple calls for an operation: the operation, whose overload arguments choose, or torch's factory.
+
+    Operations that create tensors take none, and are not admitted by their names (``takes_tensor``).
+    """
+    packet = operation.overloadpacket
+    name = packet.__name__
+    is_factory = f"torch.{name}" in FACTORIES and operation.namespace == "aten"
+    return getattr(torch, name) if is_factory else packet
 
 
 def is_overridable(function: Any) -> bool:
@@ -347,6 +378,8 @@ def module_parameters(module: nn.Module) -> Iterable[tuple[str, PlainValue]]:
             unknown.append(name)
         elif parameter.default is parameter.empty or value != plain_parameter(name, parameter.default):
             yield name, value
+    if not all(map(is_dense, (*module.parameters(), *module.buffers()))):
+        unknown.append("dense weights")
     if unknown:
         yield UNKNOWN, f"{', '.join(unknown)}; contents {short_hash(_contents(module))}"
     yield from _weight_form(module)

@@ -31,7 +31,8 @@ DEVICE = "device"
 def plain_value(value: Any, identities: dict[int, int]) -> PlainValue:
     """Return an argument of a call as plain data; ``identities`` numbers the tensors seen so far by their id."""
     if isinstance(value, torch.Tensor):
-        return tensor_spec(value, identities.setdefault(id(value), len(identities)))
+        is_described = is_dense(value)
+        return tensor_spec(value, identities.setdefault(id(value), len(identities))) if is_described else _named(value)
     if isinstance(value, (list, tuple)):
         return tuple(plain_value(item, identities) for item in value)
     for scalar in SCALARS:
@@ -48,9 +49,9 @@ def plain_value(value: Any, identities: dict[int, int]) -> PlainValue:
 
 
 def tensors_within(value: Any) -> Iterator[torch.Tensor]:
-    """Yield the tensors in an argument of a call, in the order of ``plain_value``."""
+    """Yield the dense tensors in an argument of a call, in the order of ``plain_value``."""
     if isinstance(value, torch.Tensor):
-        yield value
+        yield from [value] if is_dense(value) else []
         return
     for part in value if isinstance(value, (list, tuple)) else (_parts(value) or {}).values():
         yield from tensors_within(part)
@@ -97,6 +98,31 @@ def real_value(plain: PlainValue, device: str, tensor: Callable[[TensorSpec], to
     if isinstance(plain, str) and plain.startswith("<"):
         raise CannotMeasureError(f"an argument of type {plain} cannot be recreated")
     return plain
+
+
+def is_dense(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor is laid out by strides, and neither sparse, nested nor in a library's own layout."""
+    return not tensor.is_nested and tensor.layout == torch.strided
+
+
+def _named(tensor: torch.Tensor) -> str:
+    """Return a description of a tensor that is not dense. It cannot be recreated: its indices are values."""
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    if tensor.is_nested:
+        return f"<nested {dtype} of {tensor.numel()} values>"
+    stored = stored_parts(tensor)[-1].numel()
+    return f"<{tensor.layout} {dtype}[{', '.join(map(str, tensor.shape))}] of {stored} values>"
+
+
+def stored_parts(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """Return the dense tensors that a sparse tensor is stored in, the values last; any other is its own part."""
+    if tensor.layout == torch.sparse_coo:
+        return [tensor._indices(), tensor._values()]
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
+    return [tensor]
 
 
 def tensor_spec(tensor: torch.Tensor, identity: int) -> TensorSpec:

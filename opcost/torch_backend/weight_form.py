@@ -12,6 +12,7 @@ from opcost.measuring.conditions import DTYPES
 from opcost.operators.layouts import channels_last_strides, contiguous_strides
 from opcost.operators.tuples import FLOAT32, OperatorTuple, storage_form
 from opcost.torch_backend.ready_model import ReadyModel
+from opcost.torch_backend.values import is_dense
 
 CHANNELS_LAST_FORMATS = {4: "channels_last", 5: "channels_last_3d"}
 """torch's names of the memory format, by the number of dimensions."""
@@ -99,5 +100,6 @@ def _channels_last(module: nn.Module) -> Iterator[torch.Tensor]:
 
 
 def _weights(module: nn.Module) -> Iterator[torch.Tensor]:
-    weights = (*module.parameters(), *module.buffers())
+    """Yield the dense weights that are not integers."""
+    weights = filter(is_dense, (*module.parameters(), *module.buffers()))
     return (weight for weight in weights if weight.is_floating_point() or weight.is_complex())

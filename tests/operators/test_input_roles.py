@@ -113,6 +113,21 @@ def test_groups_start_at_0_and_have_one_size() -> None:
     assert torch.equal(offsets, torch.tensor([0, 100, 200]))
 
 
+@pytest.mark.parametrize(
+    ("segments", "axis", "name", "drawn_values"),
+    [
+        (torch.tensor([9, 1, 0]), 0, "lengths", [3, 3, 4]),
+        (torch.tensor([0, 9, 10, 10]), 0, "offsets", [0, 3, 6, 10]),
+        (torch.tensor([[3, 1]] * 10), 1, "lengths", [[2, 2]] * 10),
+    ],
+)
+def test_segments_take_up_all_rows(segments: torch.Tensor, axis: int, name: str, drawn_values: list[int]) -> None:
+    operator = function_tuple(torch.segment_reduce, (torch.ones(10, 4), "sum"), {name: segments, "axis": axis})
+    function, args, kwargs = operator_call(operator, "cpu")
+    assert kwargs[name].tolist() == drawn_values
+    assert function(*args, **kwargs).sum() == pytest.approx(args[0].sum())
+
+
 def test_a_module_of_bags_has_ids_of_its_table_and_offsets_of_groups() -> None:
     operator = module_tuple(torch.nn.EmbeddingBag(50, 4).eval(), (PLACES, torch.tensor([0, 7])), {})
     module, (ids, offsets), _ = operator_call(operator, "cpu")

@@ -813,6 +813,90 @@ def test_function_modes_of_the_model_keep_their_order_within_operators_and_after
     assert seen == ["inner", "middle", "outer"] * 2
 
 
+# Tensors that are not dense
+
+EYE = torch.eye(4)
+UNIT = 4 * 4
+"""Bytes of four numbers in float32."""
+
+
+@pytest.mark.filterwarnings("ignore:Sparse", "ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize(
+    ("make", "text", "memory_bytes"),
+    [
+        (lambda x: x.to_sparse_csr(), "<torch.sparse_csr float32[4, 4] of 4 values>", UNIT + (5 + 4) * 8),
+        (lambda x: x.to_sparse_csc(), "<torch.sparse_csc float32[4, 4] of 4 values>", UNIT + (5 + 4) * 8),
+        (lambda x: x.to_sparse_bsr((2, 2)), "<torch.sparse_bsr float32[4, 4] of 8 values>", 2 * UNIT + (3 + 2) * 8),
+        (lambda x: x.to_sparse(), "<torch.sparse_coo float32[4, 4] of 4 values>", UNIT + 2 * 4 * 8),
+        (lambda x: x.to_mkldnn(), "<torch._mkldnn float32[4, 4] of 16 values>", 4 * UNIT),
+        (lambda x: torch.nested.nested_tensor([x, x[:2]]), "<nested float32 of 24 values>", 6 * UNIT),
+    ],
+)
+def test_a_tensor_that_is_not_dense_is_counted_and_named_as_what_cannot_be_recreated(
+    make: Callable[[torch.Tensor], torch.Tensor], text: str, memory_bytes: int
+) -> None:
+    other = make(EYE)
+    call = torch.relu if "nested" in text or "mkldnn" in text else torch.neg
+    count = only(counts_of_call(lambda _: call(other), EYE))
+    assert (count.operator.inputs, count.outputs) == ((text,), text)
+    assert (count.memory_bytes, count.flop) == (2 * memory_bytes, 0)
+    with pytest.raises(CannotMeasureError, match="cannot be recreated"):
+        operator_workload(count.operator, "cpu")
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_products_of_a_sparse_matrix_have_unknown_flops_as_they_depend_on_its_values() -> None:
+    sparse = EYE.to_sparse_csr()
+    count = only(counts_of_call(lambda x: sparse @ x, EYE))
+    assert (count.flop, count.without_formula) == (None, ("aten::mm",))
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_a_layer_with_sparse_weights_is_counted_and_not_taken_for_a_dense_one() -> None:
+    layer = nn.Linear(4, 4, bias=False)
+    layer.weight = nn.Parameter(layer.weight.detach().to_sparse_csr())
+    count = only(counts_of(nn.Sequential(layer).eval(), EYE))
+    assert count.flop is None
+    with pytest.raises(CannotMeasureError, match="does not keep dense weights"):
+        operator_workload(count.operator, "cpu")
+
+
+# Functions of one sample
+
+
+class PerSample(nn.Module):
+    def __init__(self, call: Callable[[torch.Tensor, nn.Module], torch.Tensor]) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.call = call
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.func.vmap(lambda sample: self.call(sample, self.linear))(x).neg()
+
+
+@pytest.mark.parametrize(
+    ("call", "names"),
+    [
+        (lambda sample, _: sample.softmax(0), ["_softmax"]),
+        (lambda sample, linear: linear(sample), ["matmul", "add"]),
+        (lambda sample, linear: torch.sin(sample @ linear.weight), ["matmul", "sin"]),
+        (lambda sample, _: torch.func.vmap(torch.sin)(sample), ["sin"]),
+        (lambda sample, _: torch.where(sample > 0, sample, 0), ["gt", "scalar_tensor", "where"]),
+        (lambda sample, linear: sample + linear.weight.sin(), ["sin", "add"]),
+        (lambda sample, _: sample + torch.ones(4), ["ones", "add"]),
+        (lambda sample, _: torch.func.grad(lambda x: x.sin().sum())(sample), ["sin", "sum", "ones_like", "cos", "mul"]),
+    ],
+)
+def test_what_vmap_shows_one_sample_is_the_operations_on_all(
+    call: Callable[[torch.Tensor, nn.Module], torch.Tensor], names: list[str]
+) -> None:
+    counts = counts_of(PerSample(call).eval(), torch.ones(32, 4))
+    assert [count.operator.short_name for count in counts.counts] == [*names, "neg"]
+    assert [difference(count, "cpu") for count in counts.counts] == [None] * len(counts.counts)
+    assert (counts.memory_bytes, counts.flop) == (counts.total_memory_bytes, counts.total_flop)
+    assert counts.outside == ()
+
+
 def test_outputs_are_those_of_the_first_call() -> None:
     one, two = torch.tensor([1.0, 0.0, 0.0]), torch.tensor([1.0, 1.0, 0.0])
     count = only(counts_of_call(lambda _: (one.nonzero(), two.nonzero()), one))

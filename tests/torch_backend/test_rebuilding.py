@@ -329,6 +329,30 @@ def test_a_function_is_found_and_called_again_with_arguments_that_give_the_same_
 
 
 @pytest.mark.parametrize(
+    ("index", "text"),
+    [
+        ([0, 2], "((0, 2),)"),
+        ((0, 2), "(0, 2)"),
+        ([True, False, True, True], "((True, False, True, True),)"),
+        ([], "((),)"),
+        ((slice(None), [0, 2]), "(slice(start=None, stop=None, step=None), (0, 2))"),
+        # torch takes lists of these as tuples.
+        ([slice(1, 3), 0], "(slice(start=1, stop=3, step=None), 0)"),
+        ([torch.tensor([0, 1]), torch.tensor([2, 3])], "(int64[2], int64[2])"),
+    ],
+    ids=str,
+)
+@pytest.mark.filterwarnings("ignore:Using a non-tuple sequence")
+def test_a_list_as_index_chooses_rows_and_a_tuple_one_place(index: object, text: str) -> None:
+    image = torch.arange(64.0).view(4, 4, 4)
+    operator = called(torch.Tensor.__getitem__, image, index)
+    assert operator.inputs_text == f"float32[4, 4, 4], {text}"
+    (_, again), _ = operator_inputs(operator, "cpu")
+    assert image[again].shape == image[index].shape  # type: ignore[index]
+    assert called(torch.Tensor.__getitem__, image, again) == operator
+
+
+@pytest.mark.parametrize(
     ("left", "right", "last"), [((9, 16), (4, 16, 8), 9), ((4, 8, 16), (16, 9), 9), ((8, 9), (9, 8), 9)]
 )
 def test_ends_of_groups_are_drawn_in_order_up_to_the_last(
