@@ -59,6 +59,9 @@ UNLISTED = frozenset(
 )
 """Other functions on tensors that torch lists so."""
 
+GRADIENT = "torch.autograd.grad"
+"""The function whose tensors must know the calls that they come from."""
+
 SIZE_DTYPES = (torch.int64, torch.int32)
 SIZE_KEYWORDS = frozenset({"size", "output_size"})
 
@@ -244,8 +247,10 @@ def find_function(name: str) -> Callable[..., Any]:
     """Return the function of a name (see ``function_name``).
 
     Raises:
-        CannotMeasureError: torch lists no function of this name.
+        CannotMeasureError: torch lists no function of this name, or it does not run alone.
     """
+    if name == GRADIENT:
+        raise CannotMeasureError(f"{name} cannot run without the calls before it; the whole model includes it")
     found: Any = torch
     package, *path = name.split(".")
     if path[:2] == ["ops", "torchvision"]:

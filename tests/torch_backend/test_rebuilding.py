@@ -389,6 +389,11 @@ def test_what_torch_does_not_list_as_its_function_is_not_called(name: str) -> No
 # What cannot be rebuilt
 
 
+def test_a_gradient_does_not_run_without_the_calls_before_it() -> None:
+    with pytest.raises(CannotMeasureError, match=r"^torch.autograd.grad cannot run without the calls before it; "):
+        find_function("torch.autograd.grad")
+
+
 def test_a_class_of_another_package_is_not_imported() -> None:
     with pytest.raises(CannotMeasureError, match="not an operator of torch or torchvision"):
         build_module(tuple_of(Scale(3), IMAGE), "cpu")
