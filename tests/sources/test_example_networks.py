@@ -34,10 +34,12 @@ def smaller(model: nn.Module, inputs: Any, name: str) -> ReadyModel:
     if name == "graph":
         nodes, edges = inputs
         return ReadyModel.of(model.eval(), (nodes[:500], edges[:, :2000] % 500))
+    if name == "mamba":
+        return ReadyModel.of(model.eval(), inputs[:2, :8])
     return ReadyModel.of(model.eval(), inputs[:2])
 
 
-@pytest.mark.parametrize("name", ["lstm", "gru", "graph", "spectral", "forces"])
+@pytest.mark.parametrize("name", ["lstm", "gru", "graph", "spectral", "forces", "mamba"])
 def test_each_network_is_counted_and_rebuilt_wholly(networks: ModuleType, name: str) -> None:
     torch.manual_seed(0)
     ready = run_first(smaller(*getattr(networks, name)(), name))
