@@ -188,8 +188,9 @@ with {libraries}, on a CPU, in {minutes:.0f} minutes ({processes} models at a ti
 
 Each model of [the list](../../benchmarks/architectures.yml) was counted by `opcost count`: random weights, batch 1.
 Then `opcost check-operators` rebuilt each operator tuple from the pickles in a fresh process without the libraries of
-the models, and ran it on random values. A tuple of several models ran once. Models have their full width. Most have one
-or two layers of each kind: further layers have the same tuples.
+the models, and ran it on random values. A tuple of several models ran once. Models have their full width. Most of
+transformers have one or two layers of each kind, as their arguments say: further layers have the same tuples. Those of
+timm are whole unless they have a `depth`, and are of every module of timm that registers models.
 
 {summary}
 

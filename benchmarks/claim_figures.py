@@ -37,6 +37,7 @@ FIGURES_OF: Sequence[Callable[[Path], Mapping[str, str]]] = (
     loops.fast_against_long,
     loops.meters,
     loops.values_of_inputs,
+    loops.patterns_of_inputs,
     loops.counting,
     rows.conditions,
     rows.campaigns,

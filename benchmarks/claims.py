@@ -85,6 +85,7 @@ OTHER_SOURCES_LINES = (
 GRAPHS = "CUDA graphs, captured values"
 LOOPS_DAYS = "2026-11-21/22 ([log](log/speed.md#2026-11-22-sixty-operators-in-short-and-long-loops))"
 VALUES_DAYS = "2026-11-21 ([log](log/values.md))"
+PATTERNS_DAYS = "2026-11-25 ([log](log/values.md))"
 
 CLAIMS: Mapping[str, tuple[Claim, ...]] = {
     "sums": (
@@ -321,6 +322,20 @@ CLAIMS: Mapping[str, tuple[Claim, ...]] = {
             "as above",
             VALUES_DAYS,
             ("docs/data/input_values.csv",),
+        ),
+        Claim(
+            "Indices as words of a text (Zipf) change the time of an embedding by {zipf_embedding_time}, of "
+            "`scatter_add_` by {zipf_scatter_time}; `index_put_` with `accumulate` takes {zipf_put_times} as long",
+            "one H100, eager loops of 0.8 s",
+            PATTERNS_DAYS,
+            ("docs/data/indices_masks_weights.csv",),
+        ),
+        Claim(
+            "Boolean masks change attention by at most {masks_attention_time} in time and {masks_attention_energy} in "
+            "energy; weights of which half are zero cost the same within {half_zero_weights}",
+            "as above",
+            PATTERNS_DAYS,
+            ("docs/data/indices_masks_weights.csv",),
         ),
     ),
     "counting": (

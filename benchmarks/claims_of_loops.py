@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
-from claim_formats import days, fine_percent, percent
+from claim_formats import days, fine_percent, percent, signed_percent
 from claims_of_rows import of_card
 
 CAMPAIGN_BOARD = "GPU-cd1b"
@@ -101,6 +101,24 @@ def values_of_inputs(root: Path) -> dict[str, str]:
         "zeros_save_most": percent(saved[1.0].max()),
         "convolution_half_zeros_saves": percent(saved.loc["Conv2d 3x3", 0.5]),
         "silu_half_zeros_costs": percent(-saved.loc["SiLU", 0.5]),
+    }
+
+
+def patterns_of_inputs(root: Path) -> dict[str, str]:
+    """Return what patterns of indices and masks, and zeros in weights, change relative to the first kind of values."""
+    table = pd.read_csv(root / "docs" / "data" / "indices_masks_weights.csv").set_index(["operator", "values"])
+    figures = table[["time_s", "energy_j"]]
+    ratios = figures / figures.groupby("operator").transform("first")
+    time, energy = ratios["time_s"], ratios["energy_j"]
+    is_mask = ratios.index.get_level_values("operator").str.endswith("boolean mask")
+    half = ratios[(table["role"] == "weights") & (ratios.index.get_level_values("values") == "0.5")]
+    return {
+        "zipf_embedding_time": signed_percent(time["embedding fp32 50k x 768", "zipf"] - 1),
+        "zipf_scatter_time": signed_percent(time["scatter_add_", "zipf"] - 1),
+        "zipf_put_times": f"{time['index_put_ accumulate', 'zipf']:.0f} times",
+        "masks_attention_time": percent((time[is_mask] - 1).abs().max()),
+        "masks_attention_energy": percent((energy[is_mask] - 1).abs().max()),
+        "half_zero_weights": percent((half - 1).abs().max().max()),
     }
 
 

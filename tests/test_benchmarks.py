@@ -71,6 +71,7 @@ def benchmark(monkeypatch):
         "architectures",
         "operators_of_torch",
         "operators_in_chains",
+        "indices_masks_weights",
     ],
 )
 def test_scripts_say_how_they_are_run(name, benchmark, monkeypatch, capsys):
@@ -875,8 +876,17 @@ def test_the_listed_architectures_are_configs_of_enough_models_of_each_source(be
         path.write_text(yaml.safe_dump(summary), encoding="utf-8")
     assert [config.name for config in load_configs(tmp_path, [])] == sorted(models)
     sources = [summary["model_name"].partition(":")[0] for summary in models.values()]
-    assert sources.count("transformers") >= 40
-    assert sources.count("timm") >= 20
+    assert sources.count("transformers") >= 70
+    assert sources.count("timm") >= 100
+
+
+def test_the_listed_architectures_are_of_every_family_of_timm_at_its_usual_size(benchmark):
+    timm = pytest.importorskip("timm")
+    listed = [one for one in benchmark("architectures").models().values() if one["model_name"].startswith("timm:")]
+    sizes = {one["model_name"].removeprefix("timm:"): one["input_size"] for one in listed}
+    families = {module: timm.list_models(module=module) for module in timm.list_modules()}
+    assert sum(not sizes.keys().isdisjoint(members) for members in families.values()) >= 98
+    assert sizes == {name: [1, *timm.get_pretrained_cfg(name).input_size] for name in sizes}
 
 
 def test_calls_in_chains_and_in_turn_are_shown_beside_those_alone(benchmark):
@@ -976,6 +986,47 @@ def test_a_board_without_pauses_has_nothing_to_compare_at_the_limit(benchmark, t
     monkeypatch.setattr(script, "open_apparatus", campaign.open_apparatus)
     with pytest.raises(SystemExit, match="no operator was measured with pauses on this board; run block 2 first"):
         script.add_rows(tmp_path / "limit.csv", Database(tmp_path), seed=0, limit_s=60.0)
+
+
+# Indices, masks and weights
+
+
+def test_kinds_of_indices_are_below_the_number_of_rows_and_differ_in_repeats(benchmark):
+    script = benchmark("indices_masks_weights")
+    indexing = script.Indexing(50, 100, lambda indices: indices)
+    drawn = {
+        kind: draw(indexing, torch.Generator("cpu").manual_seed(seed))
+        for kind, (draw, seed) in script.INDEX_KINDS.items()
+    }
+    assert all(indices.shape == (100,) and indices.min() >= 0 and indices.max() < 50 for indices in drawn.values())
+    assert drawn["sorted"].tolist() == sorted(drawn["uniform"].tolist()) != sorted(drawn["uniform again"].tolist())
+    most = {kind: int(torch.bincount(indices).max()) for kind, indices in drawn.items()}
+    assert most["sequence"] == 2 < most["uniform"] < most["zipf"] < most["one row"] == 100
+
+
+def test_all_loads_of_experts_have_all_tokens(benchmark):
+    script = benchmark("indices_masks_weights")
+    assert {round(sum(load), 6) for load in script.loads(1000).values()} == {1000}
+
+
+def test_kinds_of_values_are_compared_with_the_first_one_of_their_operator(benchmark, tmp_path):
+    script = benchmark("indices_masks_weights")
+    columns = ["role", "operator", "values", "time_s", "energy_j", "energy_standard_error_j", "flags"]
+    rows = pd.DataFrame(
+        [
+            ("indices", "gather", "uniform", 1e-3, 0.5, 0.0, ""),
+            ("indices", "gather", "one row", 0.5e-3, 0.6, 0.006, "uneven"),
+            ("masks", "where", "all true", 2e-3, math.nan, math.nan, ""),
+            ("masks", "where", "causal", 3e-3, math.nan, math.nan, ""),
+        ],
+        columns=columns,
+    )
+    shown = script.report(rows)
+    assert "| gather | uniform: 1.000 ms / 500.0 mJ | -50.0% / +20.0% ± 1.2%\\* |" in shown
+    assert "| where | all true: 2.000 ms / - mJ | +50.0% |" in shown
+    assert "\\* gather, one row: uneven" in shown
+    script.draw(rows, tmp_path / "figure.svg")
+    assert (tmp_path / "figure.svg").stat().st_size > 10_000
 
 
 # Operators of torch

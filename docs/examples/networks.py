@@ -1,4 +1,4 @@
-"""Networks of other kinds than images and texts: recurrent, on graphs, in the spectrum, with forces.
+"""Networks of other kinds: recurrent, on graphs, in the spectrum, with forces, with a selective state.
 
 opcost profile docs/examples/networks.py:lstm --allow-code
 """
@@ -99,3 +99,42 @@ class Forces(nn.Module):
 
 def forces() -> tuple[nn.Module, torch.Tensor]:
     return Forces(), torch.randn(16, 64, 3)
+
+
+class SelectiveState(nn.Module):
+    """A block of Mamba: each channel has a state, whose decay, input and output depend on the token.
+
+    The scan is a loop over the tokens, as in the slow path of the reference implementation.
+    """
+
+    def __init__(self, width: int, state: int, kernel: int = 4) -> None:
+        super().__init__()
+        inner, rank = 2 * width, width // 16
+        self.sizes = (rank, state, state)
+        self.norm = nn.RMSNorm(width)
+        self.enter, self.leave = nn.Linear(width, 2 * inner, bias=False), nn.Linear(inner, width, bias=False)
+        self.mix = nn.Conv1d(inner, inner, kernel, groups=inner, padding=kernel - 1)
+        self.select, self.step = nn.Linear(inner, sum(self.sizes), bias=False), nn.Linear(rank, inner)
+        self.log_decay = nn.Parameter(torch.arange(1.0, state + 1).log().repeat(inner, 1))
+        self.skip = nn.Parameter(torch.ones(inner))
+
+    def scan(self, x: torch.Tensor) -> torch.Tensor:
+        rank, b, c = self.select(x).split(self.sizes, dim=-1)
+        dt = nn.functional.softplus(self.step(rank))
+        decays = torch.exp(dt.unsqueeze(-1) * -torch.exp(self.log_decay))
+        inputs = (dt * x).unsqueeze(-1) * b.unsqueeze(2)
+        h, outputs = torch.zeros_like(inputs[:, 0]), []
+        for token in range(x.shape[1]):
+            h = decays[:, token] * h + inputs[:, token]
+            outputs.append((h @ c[:, token].unsqueeze(-1)).squeeze(-1))
+        return torch.stack(outputs, dim=1) + self.skip * x
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        x, gate = self.enter(self.norm(tokens)).chunk(2, dim=-1)
+        mixed = self.mix(x.transpose(1, 2))[..., : x.shape[1]].transpose(1, 2)
+        y = self.scan(nn.functional.silu(mixed)) * nn.functional.silu(gate)
+        return tokens + self.leave(y)
+
+
+def mamba() -> tuple[nn.Module, torch.Tensor]:
+    return nn.Sequential(SelectiveState(512, 16), SelectiveState(512, 16), nn.RMSNorm(512)), torch.randn(8, 64, 512)

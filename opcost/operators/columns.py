@@ -11,6 +11,7 @@ INPUTS = Column("the operator tuple's inputs")
 TRAINING_MODE = Column("`eval` or `train`; empty for functions")
 INPUT_DATA = Column(
     "the values of the inputs: `normal` (standard normal), `zeros`, or as captured in a model, one kind for each "
-    "floating-point input, the last for the rest: `captured: 0.5 zeros, normal`; zeros that a grid sets in weights "
+    "floating-point input, the last for the rest: `captured: 0.5 zeros, normal`; patterns of indices and masks follow: "
+    "`captured: normal; patterns zipf`; zeros that a grid sets in weights "
     "come last: `captured: normal; weights 0.9 zeros`"
 )

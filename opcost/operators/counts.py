@@ -6,15 +6,20 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import TypeAlias
 
 from opcost.operators.input_roles import shown_inputs, shows_spread
 from opcost.operators.modules import CalledModule
+from opcost.operators.patterns import Pattern
 from opcost.operators.tuples import META, OperatorTuple, PlainValue
 from opcost.operators.values import NORMAL, InputData, InputStatistics, kind_of
 
 COMPOSITES = ("MultiheadAttention", "TransformerEncoderLayer")
 """Classes of modules with children that are one operator each, because their own ``forward`` uses the children's
 weights, in one kernel where possible. A config adds others with ``composites``."""
+
+Values: TypeAlias = tuple[tuple[InputStatistics, ...], float, tuple[str, ...]]
+"""The statistics of a call's inputs, the share of zeros in its weights, and the names of its patterns."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +32,8 @@ class OperatorCount:
     ``flop`` is None if it is unknown, because operations without a formula ran in a call; ``without_formula`` are the
     qualified names of these. ``operations`` are the names of the ATen operations of the first call, each with its
     number, ordered; it is empty in counts of version 0.2. ``weight_zeros`` holds, for each call, the share of weights
-    that a grid sets to zero; it is empty if all are as initialised.
+    that a grid sets to zero; it is empty if all are as initialised. ``patterns`` holds, for each call, the names of
+    those of its indices, masks and loads, none if all are usual; it is empty if those of all calls are.
 
     ``positions`` has the place of each call among all calls of the run, from 0 up, and ``callers`` the index of its
     module in ``OperatorCounts.modules``: the module that is the operator, or for a function the innermost whose
@@ -45,6 +51,7 @@ class OperatorCount:
     callers: tuple[int, ...] = ()
     operations: tuple[tuple[str, int], ...] = ()
     weight_zeros: tuple[float, ...] = ()
+    patterns: tuple[tuple[str, ...], ...] = ()
 
     def __getstate__(self) -> dict[str, object]:
         """Return the contents of a pickle: the fields alone, without cached values."""
@@ -65,19 +72,20 @@ class OperatorCount:
         return tuple(self._data_of[call] for call in self._kinds_of_calls)
 
     @property
-    def _kinds_of_calls(self) -> Iterator[tuple[tuple[InputStatistics, ...], float]]:
-        """The statistics of each call, with the share of zeros in its weights."""
-        return zip(self.statistics, self.weight_zeros or (0.0,) * len(self.statistics), strict=True)
+    def _kinds_of_calls(self) -> Iterator[Values]:
+        """The statistics of each call, with the share of zeros in its weights and its patterns."""
+        calls = len(self.statistics)
+        return zip(self.statistics, self.weight_zeros or (0.0,) * calls, self.patterns or ((),) * calls, strict=True)
 
     @cached_property
-    def _data_of(self) -> Mapping[tuple[tuple[InputStatistics, ...], float], InputData]:
+    def _data_of(self) -> Mapping[Values, InputData]:
         shown, with_spread = shown_inputs(self.operator), shows_spread(self.operator)
         found = {}
-        for statistics, zeros in dict.fromkeys(self._kinds_of_calls):
+        for statistics, zeros, patterns in dict.fromkeys(self._kinds_of_calls):
             kinds = [kind_of(seen) if shows else NORMAL for seen, shows in zip(statistics, shown, strict=True)]
             kinds = kinds if with_spread else [kind.without_spread() for kind in kinds]
             weights = kind_of(InputStatistics(zeros, None, None)).zeros_ratio
-            found[statistics, zeros] = InputData.of(kinds, weights)
+            found[statistics, zeros, patterns] = InputData.of(kinds, weights, tuple(map(Pattern, patterns)))
         return found
 
     @property

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from opcost.operators.model_inputs import BOUNDARIES, LENGTHS, POSITIVE_DEFINITE, UNIFORM
 from opcost.operators.model_inputs import INTEGERS as RANGE
+from opcost.operators.patterns import Role
 from opcost.operators.tuples import ELLIPSIS, Constant, OperatorTuple, PlainValue, TensorSpec, tensor_specs
 
 INDEX_FUNCTIONS = frozenset({"__getitem__", "__setitem__"})
@@ -208,6 +209,46 @@ def _bounds_by_role(operator: OperatorTuple, role: Indexing) -> Iterator[tuple[i
         shape = table.shape or (1,)
         place = min(place, len(shape) - 1) if operator.short_name in LAST_IF_FLAT else place
         yield index.identity, shape[place]
+
+
+SELECTING = frozenset({"where", "masked_fill", "masked_fill_", "scaled_dot_product_attention"})
+"""Functions whose cost depends on the values of a mask, but whose outputs have the same sizes whatever they are."""
+
+FEWEST_WITH_PATTERN = 256
+"""Elements, and rows of a table, from which indices and masks may have a pattern. With fewer,
+random ones may look like another pattern."""
+
+
+@dataclass(frozen=True)
+class PatternedInput:
+    """An integer or boolean input whose pattern affects the cost.
+
+    ``bound`` is the one that indices are below, or the last end of groups; 0 for a mask.
+    """
+
+    spec: TensorSpec
+    role: Role
+    bound: int = 0
+
+
+def patterned_inputs(operator: OperatorTuple) -> tuple[PatternedInput, ...]:
+    """Return the distinct inputs of an operator whose patterns affect its cost, in order of first appearance.
+
+    Labels of a loss do not (``docs/log/values.md``), nor do indices into a few rows.
+    """
+    bounds, ends = dict(integer_bounds(operator)), dict(group_ends(operator))
+    is_loss, selects = operator.short_name in LAST_IF_FLAT, operator.short_name in SELECTING
+    specs = tensor_specs([*operator.inputs, *(value for _, value in operator.keyword_inputs)])
+    found = {}
+    for spec in specs:
+        bound = bounds.get(spec.identity, 0)
+        if spec.identity in ends:
+            found[spec.identity] = PatternedInput(spec, Role.LOADS, ends[spec.identity])
+        elif spec.dtype in INTEGERS and min(bound, spec.elements) >= FEWEST_WITH_PATTERN and not is_loss:
+            found[spec.identity] = PatternedInput(spec, Role.INDEX, bound)
+        elif spec.dtype == "bool" and selects and spec.elements >= FEWEST_WITH_PATTERN:
+            found[spec.identity] = PatternedInput(spec, Role.MASK)
+    return tuple(found.values())
 
 
 UNIT_INTERVAL: PlainValue = (UNIFORM, 0.0, 1.0)

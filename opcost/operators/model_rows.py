@@ -206,12 +206,19 @@ def _counts(rows: Iterable[ModelOperatorRow]) -> Iterator[OperatorCount]:
             statistics=() if first.counted_on == META else tuple(_statistics(operator, kinds)),
             without_formula=_formula_names(first),
             weight_zeros=_weight_zeros(kinds),
+            patterns=_patterns(kinds),
         )
 
 
 def _weight_zeros(kinds: Iterable[ModelOperatorRow]) -> tuple[float, ...]:
     zeros = [parse_input_data(row.input_data).weight_zeros_ratio for row in kinds for _ in range(row.calls)]
     return tuple(zeros) if any(zeros) else ()
+
+
+def _patterns(kinds: Iterable[ModelOperatorRow]) -> tuple[tuple[str, ...], ...]:
+    data = [parse_input_data(row.input_data) for row in kinds for _ in range(row.calls)]
+    names = tuple(tuple(pattern.value for pattern in one.patterns) for one in data)
+    return names if any(names) else ()
 
 
 def _statistics(operator: OperatorTuple, kinds: Iterable[ModelOperatorRow]) -> Iterator[tuple[InputStatistics, ...]]:

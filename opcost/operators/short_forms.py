@@ -6,6 +6,7 @@ Different tuples may have the same short form, for example with other inputs tha
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 
 from opcost.operators.layouts import channels_last_strides
 from opcost.operators.tuples import OperatorTuple, PlainValue, TensorSpec, tensor_specs
@@ -27,6 +28,9 @@ SHOWN = {
 """The other parameters that are shown, each with the text before its value."""
 
 USUAL_DTYPE = "float32"
+
+MOST_REPEATED = 4
+"""The most equal sizes in a row that are shown one by one."""
 
 
 def short_form(operator: OperatorTuple) -> str:
@@ -51,8 +55,11 @@ def _sizes(values: Sequence[PlainValue]) -> str:
 
 
 def joined_sizes(specs: Sequence[TensorSpec]) -> str:
-    """Return the sizes of some tensors, as ``short_inputs``."""
-    return ", ".join(map(_size, specs))
+    """Return the sizes of some tensors, as ``short_inputs``. Many of one size in a row are one: ``64 times 8x1024``."""
+    rows = ((size, len(list(row))) for size, row in groupby(map(_size, specs)))
+    return ", ".join(
+        f"{count} times {size}" if count > MOST_REPEATED else ", ".join([size] * count) for size, count in rows
+    )
 
 
 def _parameters(parameters: Mapping[str, PlainValue]) -> Iterator[str]:

@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
+from opcost.operators.patterns import PATTERNS_PREFIX, Pattern
+
 ZEROS_FROM = 0.995
 """Share of zeros from which a tensor counts as all zeros: a convolution of zeros takes a fifth less energy than one of
 90 % zeros."""
@@ -37,6 +39,9 @@ CAPTURED_PREFIX = "captured: "
 
 WEIGHTS_PREFIX = "; weights "
 """The beginning of the part of such a text that names the share of zeros in weights: ``; weights 0.9 zeros``."""
+
+PATTERNS_DISTANCE = 100.0
+"""The distance between input data of different patterns."""
 
 TEXTS_KEPT = 1024
 """The parsed texts and statistics that are kept: tables repeat few."""
@@ -112,24 +117,28 @@ class InputData:
     """The kinds of values of an operator's distinct floating-point inputs in order; the last is also the rest's.
 
     ``weight_zeros_ratio`` is the share of its weights that are set to zero. Weights are as initialised if it is 0, as
-    they are in all models.
+    they are in all models. ``patterns`` are those of its indices, masks and loads (``input_roles.patterned_inputs``) in
+    order; it is empty if all are usual.
     """
 
     kinds: tuple[InputValues, ...] = (NORMAL,)
     weight_zeros_ratio: float = 0.0
+    patterns: tuple[Pattern, ...] = ()
 
     @staticmethod
-    def of(kinds: Sequence[InputValues], weight_zeros_ratio: float = 0.0) -> InputData:
+    def of(
+        kinds: Sequence[InputValues], weight_zeros_ratio: float = 0.0, patterns: tuple[Pattern, ...] = ()
+    ) -> InputData:
         """Return the data of these kinds in its shortest form; without kinds the data is normal."""
         shortest = list(kinds) or [NORMAL]
         while len(shortest) > 1 and shortest[-1] == shortest[-2]:
             del shortest[-1]
-        return InputData(tuple(shortest), weight_zeros_ratio)
+        return InputData(tuple(shortest), weight_zeros_ratio, patterns)
 
     def __str__(self) -> str:
         """``normal``, ``zeros``, or ``captured: `` and the kinds, such as ``captured: 0.5 zeros, normal``.
 
-        Zeros in weights are named last: ``captured: normal; weights 0.9 zeros``.
+        Patterns and zeros in weights are named last: ``captured: normal; patterns zipf; weights 0.9 zeros``.
         """
         return self._text
 
@@ -137,15 +146,21 @@ class InputData:
     def _text(self) -> str:
         text = ", ".join(map(str, self.kinds))
         weights = f"{WEIGHTS_PREFIX}{InputValues(self.weight_zeros_ratio)}" if self.weight_zeros_ratio else ""
-        return text if self in (NORMAL_DATA, ZEROS_DATA) else CAPTURED_PREFIX + text + weights
+        names = ", ".join(pattern.value for pattern in self.patterns)
+        patterns = f"{PATTERNS_PREFIX}{names}" if names else ""
+        return text if self in (NORMAL_DATA, ZEROS_DATA) else CAPTURED_PREFIX + text + patterns + weights
 
     def kind(self, index: int) -> InputValues:
         """Return the kind of the floating-point input at a position."""
         return self.kinds[min(index, len(self.kinds) - 1)]
 
     def distance(self, other: InputData, inputs: int) -> float:
-        """Return the distance between two input data, summed over this number of floating-point inputs."""
-        return sum(self.kind(index).distance(other.kind(index)) for index in range(inputs))
+        """Return the distance between two input data, summed over this number of floating-point inputs.
+
+        Data of other patterns is further away than any other, since it may cost many times as much.
+        """
+        of_kinds = sum(self.kind(index).distance(other.kind(index)) for index in range(inputs))
+        return of_kinds + (0.0 if self.patterns == other.patterns else PATTERNS_DISTANCE)
 
 
 NORMAL_DATA = InputData()
@@ -159,10 +174,12 @@ def parse_input_data(text: str) -> InputData:
     Raises:
         ValueError: the text does not describe input data.
     """
-    of_inputs, has_weights, of_weights = text.partition(WEIGHTS_PREFIX)
+    rest, has_weights, of_weights = text.partition(WEIGHTS_PREFIX)
+    of_inputs, has_patterns, of_patterns = rest.partition(PATTERNS_PREFIX)
     kinds = tuple(map(_parse_kind, of_inputs.removeprefix(CAPTURED_PREFIX).split(", ")))
-    data = InputData(kinds, _parse_weights(of_weights) if has_weights else 0.0)
-    if has_weights and str(data) != text:
+    patterns = tuple(map(Pattern, of_patterns.split(", "))) if has_patterns else ()
+    data = InputData(kinds, _parse_weights(of_weights) if has_weights else 0.0, patterns)
+    if (has_weights or has_patterns) and str(data) != text:
         raise ValueError(f"{text!r} is no input data")
     return data
 

@@ -9,8 +9,9 @@ from pickle import UnpicklingError
 from typing import Any, TypeAlias
 
 from opcost.operators.counts import OperationWithoutFormula, OperatorCount, OperatorCounts
-from opcost.operators.input_roles import shown_inputs
+from opcost.operators.input_roles import patterned_inputs, shown_inputs
 from opcost.operators.modules import CalledModule, at_level, levels_of
+from opcost.operators.patterns import Pattern
 from opcost.operators.tuples import Constant, OperatorTuple, Structure, TensorSpec
 from opcost.operators.values import InputStatistics
 
@@ -23,6 +24,7 @@ MAXIMUM_DEPTH = 32
 """The deepest nesting of tuples and objects; models of torchvision need 10."""
 
 LONGEST_NAME = 1000
+_PATTERNS = frozenset(pattern.value for pattern in Pattern)
 INTEGER_LIMIT = 2**63
 """torch has no larger sizes, and Python refuses to print or divide very large integers."""
 
@@ -84,13 +86,17 @@ def _check_call(count: OperatorCount) -> None:
         raise UnpicklingError("its FLOPs do not match its operations without a formula")
     try:
         # This fails for inputs that the operator cannot have.
-        inputs = len(shown_inputs(count.operator))
+        inputs, patterned = len(shown_inputs(count.operator)), len(patterned_inputs(count.operator))
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         raise UnpicklingError(f"it has an impossible call of {count.operator.short_name}") from None
     if count.statistics and len(count.statistics) != count.occurrences:
         raise UnpicklingError("its statistics do not match its calls")
     if count.weight_zeros and len(count.weight_zeros) != len(count.statistics):
         raise UnpicklingError("its weights do not match its calls")
+    if count.patterns and len(count.patterns) != len(count.statistics):
+        raise UnpicklingError("its patterns do not match its calls")
+    if any(len(call) not in (0, patterned) for call in count.patterns):
+        raise UnpicklingError("its patterns do not match its inputs")
     if any(len(call) != inputs for call in count.statistics):
         raise UnpicklingError("its statistics do not match its inputs")
 
@@ -149,6 +155,7 @@ _FROM_0 = _scalar("number from 0 up", lambda value: type(value) is float and 0 <
 _SHARE = _scalar("share", lambda value: type(value) is float and 0 <= value <= 1)
 # Names are printed unchanged, so they must not contain line breaks or lone surrogates.
 _NAME = _scalar("name", lambda value: type(value) is str and len(value) <= LONGEST_NAME and value.isprintable())
+_PATTERN = _scalar("pattern", lambda value: type(value) is str and value in _PATTERNS)
 _PLAIN_SCALAR = _scalar(
     "plain value",
     lambda value: (
@@ -211,6 +218,7 @@ FIELDS: Mapping[type[Any], Mapping[str, _Kind]] = {
         "without_formula": _tuple_of(_NAME),
         "operations": _tuple_of(_operation),
         "weight_zeros": _tuple_of(_SHARE),
+        "patterns": _tuple_of(_tuple_of(_PATTERN)),
         "positions": _tuple_of(_COUNT),
         "callers": _tuple_of(_COUNT),
     },

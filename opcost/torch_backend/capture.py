@@ -18,6 +18,7 @@ from opcost.errors import CannotBuildError, DescriptionError
 from opcost.operators.counts import COMPOSITES, OperatorCount, OperatorCounts
 from opcost.operators.tuples import META, OperatorTuple, PlainValue
 from opcost.operators.values import InputStatistics
+from opcost.torch_backend.backward import GRADIENTS, EachOperation
 from opcost.torch_backend.flops import (
     CostCounter,
     OperationCost,
@@ -32,6 +33,7 @@ from opcost.torch_backend.meta_device import like_a_device
 from opcost.torch_backend.module_paths import CallSizes, called_modules, paths_of
 from opcost.torch_backend.operators import can_be_rebuilt, function_of, function_tuple, is_property, module_tuple
 from opcost.torch_backend.passes import INFERENCE, Context
+from opcost.torch_backend.patterns import patterns_of
 from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.switches import autocast_dtypes
 from opcost.torch_backend.values import plain_value, tensors_within
@@ -164,10 +166,11 @@ NO_COST = total([])
 
 @dataclass(frozen=True)
 class _Call:
-    """One call of an operator: its module's path, its place in the run, its cost, and its inputs' statistics."""
+    """One call of an operator: its module's path, its place in the run, its cost, and its inputs' values."""
 
     operator: OperatorTuple
     statistics: tuple[InputStatistics, ...] = ()
+    patterns: tuple[str, ...] = ()
     cost: OperationCost = NO_COST
     operations: tuple[tuple[str, int], ...] = ()
     caller: str = ""
@@ -208,7 +211,14 @@ class _Recorder(TorchFunctionMode):
         kwargs = kwargs or {}
         if is_property(function):
             return function(*args, **kwargs)
+        if function in GRADIENTS and not self._is_inside:
+            with EachOperation(self._operation):
+                return function(*args, **kwargs)
         return self._run(partial(function_tuple, function, fingerprint=self._fingerprint), function, args, kwargs)
+
+    def _operation(self, operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run an operation of a backward pass as an operator. Its arguments say which overload it is."""
+        return self._run(partial(function_tuple, operation.overloadpacket), operation, args, kwargs)
 
     def run(self, ready: ReadyModel, composites: Collection[str]) -> None:
         """Run a model once in inference mode, its operators observed.
@@ -294,6 +304,7 @@ class _Recorder(TorchFunctionMode):
                 statistics=tuple(call.statistics for call in calls) if self._with_statistics else (),
                 without_formula=cost.without_formula,
                 operations=calls[0].operations,
+                patterns=tuple(call.patterns for call in calls) if any(call.patterns for call in calls) else (),
                 positions=tuple(call.position for call in calls),
                 callers=tuple(indices[call.caller] for call in calls),
             )
@@ -339,7 +350,7 @@ class _Recorder(TorchFunctionMode):
             if not self._with_statistics:
                 return _Call(operator)
             with _disable_current_modes():
-                return _Call(operator, input_statistics(args, kwargs))
+                return _Call(operator, input_statistics(args, kwargs), patterns_of(operator, args, kwargs))
         except Exception as error:
             self._bugs.append(error)
             return None

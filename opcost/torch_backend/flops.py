@@ -20,6 +20,7 @@ from torch.utils.flop_counter import flop_registry
 
 from opcost.operators.counts import OperationWithoutFormula
 from opcost.operators.input_roles import WRITE_ONLY
+from opcost.operators.tuples import META
 from opcost.torch_backend.formulas import COMPLEX_FACTOR, FORMULAS, flops
 from opcost.torch_backend.meta_device import fused_attention, is_fused_attention
 from opcost.torch_backend.touched import INDEXING, table_of
@@ -33,8 +34,8 @@ ALLOCATIONS = frozenset(
 )
 """Operations that compute nothing although their schema does not declare them as views."""
 
-BACKENDS = {"cpu": "CPU", "cuda": "CUDA"}
-"""torch's names of the kernels of a device."""
+BACKENDS = {"cpu": ("CPU",), "cuda": ("CUDA",), META: ("CPU", "CUDA")}
+"""torch's names of the kernels of a device. On shapes, an operation is a kernel if it is one on both devices."""
 
 NAMESPACES = frozenset({"aten", "prims", "torchvision"})
 """The namespaces of the operations in these lists. An operation of the same name in another may do anything."""
@@ -122,7 +123,9 @@ def is_composite(func: Any, args: tuple[Any, ...]) -> bool:
     if not has_kernel(func.name(), "CompositeImplicitAutograd"):
         return False
     devices = {tensor.device.type for tensor in tensors_of(args)}
-    return not any(has_kernel(func.name(), BACKENDS[device]) for device in devices & BACKENDS.keys())
+    return not any(
+        all(has_kernel(func.name(), backend) for backend in BACKENDS[device]) for device in devices & BACKENDS.keys()
+    )
 
 
 @contextmanager
@@ -132,7 +135,7 @@ def autocast_as_called() -> Iterator[None]:
     torch disables autocast while a mode handles an operation, so that the parts would not be cast as in the model.
     """
     with torch._C._RestorePythonTLSSnapshot():  # type: ignore[attr-defined]
-        devices = [device for device in BACKENDS if torch.is_autocast_enabled(device)]
+        devices = [device for device in BACKENDS if device != META and torch.is_autocast_enabled(device)]
     for device in devices:
         torch.set_autocast_enabled(device, True)
     try:

@@ -83,7 +83,7 @@ def count_point(point: GridPoint, device: str) -> OperatorCounts:
     statistics = tuple(kind.statistics() for kind in kinds)
     weights = (point.weight_zeros,) if point.weight_zeros else ()
     # The points of a grid are no layers of one model.
-    alone = replace(count, statistics=(statistics,), weight_zeros=weights, positions=(), callers=())
+    alone = replace(count, statistics=(statistics,), weight_zeros=weights, patterns=(), positions=(), callers=())
     return replace(counts, counts=(alone,), modules=())
 
 

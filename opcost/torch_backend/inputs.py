@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -11,11 +11,13 @@ import torch
 
 from opcost.operators.input_roles import (
     INDEX_FUNCTIONS,
+    PatternedInput,
     box_sides,
     described_values,
     group_ends,
     group_starts,
     integer_bounds,
+    patterned_inputs,
 )
 from opcost.operators.model_inputs import (
     BOUNDARIES,
@@ -28,8 +30,10 @@ from opcost.operators.model_inputs import (
     values_of,
 )
 from opcost.operators.model_inputs import NORMAL as NORMALLY_DISTRIBUTED
+from opcost.operators.patterns import USUAL, Pattern
 from opcost.operators.tuples import DEFAULT_SEED, META, REQUIRES_GRAD, OperatorTuple, PlainValue, TensorSpec, seed_of
 from opcost.operators.values import NORMAL, NORMAL_DATA, InputData, InputStatistics, InputValues
+from opcost.torch_backend.patterns import drawn_pattern
 from opcost.torch_backend.values import real_value, stored_elements, tensors_within
 
 SMALLEST_BOX = 16.0
@@ -49,8 +53,8 @@ class Kinds:
 
     ``floating`` holds kinds of floating-point values (default: normal), ``bounds`` the upper bounds of integers,
     ``box_sides`` the image's side in pixels for tensors whose rows are boxes, ``group_ends`` the last end for tensors
-    with the ends of groups, ``group_starts`` the end of all for tensors with their starts, and ``described`` the values
-    that a config or a function prescribes (``operators.model_inputs``).
+    with the ends of groups, ``group_starts`` the end of all for tensors with their starts, ``described`` the values
+    that a config or a function prescribes (``operators.model_inputs``), and ``patterns`` those that are not usual.
     """
 
     floating: Mapping[int, InputValues] = field(default_factory=dict)
@@ -59,6 +63,7 @@ class Kinds:
     group_ends: Mapping[int, int] = field(default_factory=dict)
     group_starts: Mapping[int, int] = field(default_factory=dict)
     described: Mapping[int, PlainValue] = field(default_factory=dict)
+    patterns: Mapping[int, tuple[PatternedInput, Pattern]] = field(default_factory=dict)
 
 
 class DrawnInputs:
@@ -104,6 +109,9 @@ class DrawnInputs:
         return self._drawn[spec.identity]
 
     def _draw(self, spec: TensorSpec) -> torch.Tensor:
+        if spec.identity in self._kinds.patterns:
+            drawn = drawn_pattern(*self._kinds.patterns[spec.identity], self._generator)
+            return self._laid_out(spec, drawn)
         if spec.identity in self._kinds.box_sides:
             return self._boxes(spec, self._kinds.box_sides[spec.identity])
         if spec.identity in self._kinds.group_ends:
@@ -140,10 +148,14 @@ class DrawnInputs:
         drawn = self._in_range(spec, values) if isinstance(values, tuple) else self._named(spec, str(values))
         if values == CAUSAL and dtype.is_floating_point:
             drawn = torch.log(drawn)
+        return self._laid_out(spec, drawn)
+
+    def _laid_out(self, spec: TensorSpec, drawn: torch.Tensor) -> torch.Tensor:
+        """Return values in the layout of a spec."""
         _, strides = stored_elements(spec)
         # Expanded dimensions are stored once.
         sizes = [size if stride else min(size, 1) for size, stride in zip(spec.shape, strides, strict=True)]
-        stored = torch.empty_strided(sizes, strides, dtype=dtype, device=self._device)
+        stored = torch.empty_strided(sizes, strides, dtype=getattr(torch, spec.dtype), device=self._device)
         return stored.copy_(drawn[tuple(map(slice, sizes))]).expand(spec.shape)
 
     def _in_range(self, spec: TensorSpec, values: tuple[Any, ...]) -> torch.Tensor:
@@ -207,6 +219,7 @@ def operator_inputs(
         dict(group_ends(operator)),
         dict(group_starts(operator)),
         dict(described_values(operator)),
+        dict(_patterns(operator, data)),
     )
     inputs = DrawnInputs(device, kinds=kinds)
     args = inputs.values(operator.inputs)
@@ -216,6 +229,13 @@ def operator_inputs(
     if isinstance(place, int):
         cast(torch.Tensor, args[place]).requires_grad_()
     return args, {name: inputs.value(value) for name, value in operator.keyword_inputs}
+
+
+def _patterns(operator: OperatorTuple, data: InputData) -> Iterator[tuple[int, tuple[PatternedInput, Pattern]]]:
+    """Yield the inputs whose patterns are not usual, by their identities."""
+    for given, pattern in zip(patterned_inputs(operator), data.patterns, strict=False):
+        if pattern is not USUAL[given.role]:
+            yield given.spec.identity, (given, pattern)
 
 
 def model_inputs(

@@ -21,6 +21,8 @@ from opcost.operators.texts import parse_operator
         ("torch.nn.LayerNorm", "normalized_shape=(96,)", "float32[2, 96]", "LayerNorm 96", "2x96"),
         ("torch.nn.ReLU", "inplace=True", "bfloat16[2, 96]", "ReLU", "bfloat16 2x96"),
         ("torch.Tensor.add", "", "float32[4], float32[4]", "add", "4, 4"),
+        ("torch.stack", "", "(float32[4], float32[4], float32[4], float32[4])", "stack", "4, 4, 4, 4"),
+        ("torch.stack", "", f"({', '.join(['float32[8, 2]'] * 64)}, float32[4])", "stack", "64 times 8x2, 4"),
         ("torch.Tensor.mul", "", "float32[4]#0, float32[4]#0", "mul", "4"),
         ("torch.Tensor.mul", "", "float32[], 2.0", "mul", "scalar"),
         ("torch.Tensor.mul", "", "float32[2, 3]:strides(1, 2), 2.0", "mul", "2x3 strided"),

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from opcost.operators.patterns import Pattern
 from opcost.operators.values import (
     CONSTANT,
     NORMAL,
@@ -24,7 +25,8 @@ STATISTICS = st.builds(
     InputStatistics, st.none() | st.floats(0, 1), FINITE, st.none() | st.floats(0, allow_infinity=False)
 )
 SHARES = st.sampled_from([0.0, *(tenths / 10 for tenths in range(1, 10)), 1.0])
-DATA = st.builds(InputData.of, st.lists(STATISTICS.map(kind_of), max_size=4), SHARES)
+PATTERNS = st.lists(st.sampled_from(Pattern), max_size=3).map(tuple)
+DATA = st.builds(InputData.of, st.lists(STATISTICS.map(kind_of), max_size=4), SHARES, PATTERNS)
 
 
 @pytest.mark.parametrize(
@@ -105,9 +107,14 @@ def test_data_are_described_in_words(kinds: list[InputValues], text: str) -> Non
         (InputData((ZEROS,), 0.5), "captured: zeros; weights 0.5 zeros"),
         (InputData((HALF,), 1.0), "captured: 0.5 zeros; weights zeros"),
         (InputData((HALF, NORMAL), 0.1), "captured: 0.5 zeros, normal; weights 0.1 zeros"),
+        (InputData(patterns=(Pattern.ZIPF,)), "captured: normal; patterns zipf"),
+        (
+            InputData((HALF,), 0.9, (Pattern.RANDOM, Pattern.CAUSAL)),
+            "captured: 0.5 zeros; patterns random, causal; weights 0.9 zeros",
+        ),
     ],
 )
-def test_zeros_in_weights_are_named_last(data: InputData, text: str) -> None:
+def test_patterns_and_zeros_in_weights_are_named_last(data: InputData, text: str) -> None:
     assert str(data) == text
     assert parse_input_data(text) == data
 
@@ -121,10 +128,14 @@ def test_zeros_in_weights_are_named_last(data: InputData, text: str) -> None:
         "captured: normal; weights 0.9 zeros spread 16",
         "captured: normal; weights ",
         "captured: normal; weights 0.9 zeros; weights 0.9 zeros",
+        "captured: normal; weights 0.9 zeros; patterns zipf",
+        "captured: normal; patterns ",
+        "captured: normal; patterns words",
+        "normal; patterns zipf",
     ],
 )
-def test_other_words_are_no_zeros_in_weights(text: str) -> None:
-    with pytest.raises(ValueError, match="is no "):
+def test_other_words_are_no_input_data(text: str) -> None:
+    with pytest.raises(ValueError, match="is no"):
         parse_input_data(text)
 
 

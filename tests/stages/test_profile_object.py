@@ -153,7 +153,7 @@ def test_the_model_is_as_before_after_an_interrupt_and_the_same_call_goes_on(
     assert profiled(model, IMAGE, tmp_path).whole is not None
 
 
-def test_a_model_that_computes_forces_has_a_whole_and_no_row_of_its_gradient(tmp_path: Path) -> None:
+def test_a_model_that_computes_forces_has_a_whole_and_rows_of_its_backward_pass(tmp_path: Path) -> None:
     class Forces(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -168,7 +168,8 @@ def test_a_model_that_computes_forces_has_a_whole_and_no_row_of_its_gradient(tmp
     found = profiled(Forces(), torch.ones(2, 3), tmp_path)
     assert found.whole.time_s > 0
     frame = found.operators
-    assert list(frame.loc[frame["time_s"].isna(), "operator"]) == ["torch.autograd.grad"]
+    assert "torch.ops.aten.mm" in set(frame["operator"])
+    assert not frame["time_s"].isna().any()
 
 
 def test_an_error_of_the_model_itself_is_its_own(tmp_path: Path) -> None:

@@ -1,0 +1,74 @@
+"""Backward passes that a model runs in its own forward are counted by their operations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+from opcost.operators.counts import OperatorCounts
+from opcost.operators.tuples import model_operator
+from opcost.stages.replay import difference
+from opcost.torch_backend.capture import capture, run_first
+from opcost.torch_backend.ready_model import ReadyModel
+
+
+def by_grad(outputs: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
+    (gradient,) = torch.autograd.grad(outputs.sum(), inputs)
+    return gradient
+
+
+def by_backward(outputs: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
+    outputs.sum().backward()
+    assert inputs.grad is not None
+    return inputs.grad
+
+
+def by_function(outputs: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
+    torch.autograd.backward(outputs.sum())
+    assert inputs.grad is not None
+    return inputs.grad
+
+
+Gradient = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+class Slope(nn.Module):
+    """The gradient of a small network by its input."""
+
+    def __init__(self, gradient: Gradient) -> None:
+        super().__init__()
+        self.network = nn.Sequential(nn.Linear(8, 16), nn.SiLU(), nn.Linear(16, 4))
+        self.gradient = gradient
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        with torch.enable_grad():
+            inputs = inputs.detach().requires_grad_()
+            return self.gradient(self.network(inputs), inputs)
+
+
+def counts_of(gradient: Gradient, device: str = "cpu") -> OperatorCounts:
+    with torch.device(device):
+        ready = ReadyModel(Slope(gradient).requires_grad_(False).eval(), (torch.ones(32, 8),))
+    return capture(run_first(ready), model_operator("slope", None, (32, 8)))
+
+
+@pytest.mark.parametrize("gradient", [by_grad, by_backward, by_function])
+def test_each_operation_of_a_backward_pass_is_an_operator(gradient: Gradient) -> None:
+    counts = counts_of(gradient)
+    names = {count.operator.operator: count.occurrences for count in counts.counts}
+    assert names["torch.ops.aten.silu_backward"] == 1
+    assert sum(count.occurrences for count in counts.counts if count.operator.operator == "torch.ops.aten.mm") == 2
+    assert counts.outside == ()
+    assert counts.flop == counts.total_flop == 2 * 2 * 32 * (8 * 16 + 16 * 4)
+    assert counts.memory_bytes == counts.total_memory_bytes
+    assert [difference(count, "cpu") for count in counts.counts if difference(count, "cpu") is not None] == []
+
+
+def test_shapes_alone_have_the_operations_of_a_device() -> None:
+    of_values, of_shapes = counts_of(by_grad), counts_of(by_grad, "meta")
+    assert [(one.operator, one.memory_bytes) for one in of_shapes.counts] == [
+        (one.operator, one.memory_bytes) for one in of_values.counts
+    ]
