@@ -21,7 +21,7 @@ ALL, LEAF = COUNTED = ("all", "leaf")
 
 @dataclass(frozen=True)
 class Counted:
-    """What was counted of an operator tuple, without what is known of its single calls, and the type of the device."""
+    """The count of an operator tuple, without what is known of its single calls, and the type of its device."""
 
     count: OperatorCount
     device_type: str
@@ -31,7 +31,7 @@ class Counted:
 class Case:
     """An operator tuple on one kind of input data.
 
-    ``counted`` is what was counted in a model, None if it is not to be compared. It makes no case another one.
+    ``counted`` is its count in a model, None if it is not to be compared. Cases that differ in it alone are equal.
     """
 
     operator: OperatorTuple

@@ -10,7 +10,7 @@ from opcost.errors import CannotMeasureError
 from opcost.measuring.conditions import device_type_of
 from opcost.measuring.flags import Flag
 from opcost.operators.counts import OperatorCount
-from opcost.operators.tuples import META, OperatorTuple, PlainValue, Structure
+from opcost.operators.tuples import META, OperatorTuple, PlainValue, Structure, value_text
 from opcost.torch_backend.flops import CostCounter, OperationCost, operations_of, total
 from opcost.torch_backend.meta_device import like_a_device
 from opcost.torch_backend.passes import INFERENCE, Context
@@ -55,7 +55,7 @@ def difference(count: OperatorCount, device: str, context: Context = nullcontext
     except REFUSED as error:
         return one_line(error)
     if _form(outputs) != _form(count.outputs):
-        return f"outputs {outputs}, not {count.outputs}"
+        return f"outputs {value_text(outputs)}, not {value_text(count.outputs)}"
     cost, operations = total(costs), operations_of(costs)
     if count.operations and operations != count.operations:
         return f"operations {_names(operations)}, not {_names(count.operations)}"

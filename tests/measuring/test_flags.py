@@ -39,13 +39,13 @@ def test_what_is_measured_again_is_what_casts_doubt():
     }
 
 
-def test_a_flag_of_other_work_is_told_with_those_of_quality_and_casts_no_doubt() -> None:
+def test_a_flag_of_other_work_is_one_of_quality_and_casts_no_doubt() -> None:
     """Another measurement would do the same work."""
     flags = (Flag.UNEVEN, Flag.IMPRECISE, Flag.NO_KERNEL, *OTHER_WORK)
     measurement = replace(simulated_row(OperatorTuple("torch.nn.ReLU")).measurement, flags=flags_of(flags))
-    told = (Flag.UNEVEN, Flag.IMPRECISE, Flag.NOT_AS_COUNTED, Flag.VALUE_DEPENDENT)
-    assert quality_flags(measurement) == told
-    assert [flag.casts_doubt for flag in told] == [True, False, False, False]
+    shown = (Flag.UNEVEN, Flag.IMPRECISE, Flag.NOT_AS_COUNTED, Flag.VALUE_DEPENDENT)
+    assert quality_flags(measurement) == shown
+    assert [flag.casts_doubt for flag in shown] == [True, False, False, False]
 
 
 def test_an_overhead_passes_on_what_disturbed_it_and_not_what_it_is():

@@ -57,6 +57,11 @@ def test_operations_and_bytes_are_compared(changed: dict[str, object], words: st
     assert difference(replace(COUNT, **changed), "cpu") == words  # type: ignore[arg-type]
 
 
+def test_outputs_are_worded_as_in_a_tuples_text() -> None:
+    specs = TensorSpec((2,), "float32", identity=1), TensorSpec((2, 3), "int64", (1, 2))
+    assert difference(replace(COUNT, outputs=specs), "cpu") == (f"outputs float32[2], not ({specs[0]}, {specs[1]})")
+
+
 @pytest.mark.parametrize("counted", [True, False])
 def test_a_number_that_an_operator_reads_from_a_tensor_is_no_difference(counted: bool) -> None:
     operator = OperatorTuple("torch.Tensor.__contains__", (), (TensorSpec((1, 2), "int64"), 7), mode=None)
@@ -109,7 +114,7 @@ def measured(counts: OperatorCounts, precision: str = "torch-default") -> dict[s
     for case in as_counted(cases_of(counts.counts, CAPTURED), counts):
         with Workloads("cpu")(case, Setting(precision=precision)) as workload:
             found[case.operator.short_name] = tuple(workload.flags), workload.notes
-    return {name: told for name, told in found.items() if told != ((), "")}
+    return {name: found_of for name, found_of in found.items() if found_of != ((), "")}
 
 
 def test_what_does_alone_what_was_counted_has_no_flag_and_what_does_not_has_one_with_the_reason() -> None:
