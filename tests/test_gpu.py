@@ -28,7 +28,7 @@ from opcost.measuring.observers import ProcessWatch
 from opcost.measuring.ports import Workload
 from opcost.measuring.procedure import measure
 from opcost.measuring.protocol import GPU_WARM_UP_S, MeasurementProtocol, protocol_for
-from opcost.measuring.record import Measurement, may_be_throttled
+from opcost.measuring.record import Measurement, does_other_work, may_be_throttled
 from opcost.measuring.setting import USUAL, Setting
 from opcost.meters.nvidia_smi import GpuFacts, gpu_facts
 from opcost.meters.nvml import NvmlGpu
@@ -48,6 +48,7 @@ from opcost.storage.database import Database
 from opcost.torch_backend.background_load import BackgroundLoad
 from opcost.torch_backend.capture import capture
 from opcost.torch_backend.cuda_graph import PLACEMENTS, capture_calls
+from opcost.torch_backend.differences import difference, replay_device
 from opcost.torch_backend.flops import CostCounter, OperationCost
 from opcost.torch_backend.operators import module_tuple
 from opcost.torch_backend.ready_model import ReadyModel
@@ -526,6 +527,10 @@ def test_tuples_and_flops_are_the_same_on_gpu_and_cpu(name: str) -> None:
         (count.operator, count.occurrences, count.flop) for count in on_cpu.counts
     ]
     assert on_gpu.total_flop == on_cpu.total_flop
+    for counts in (on_gpu, on_cpu):
+        device = replay_device(counts.device_type, GPU)
+        assert device is not None
+        assert [text for text in (difference(count, device) for count in counts.counts) if text is not None] == []
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
@@ -575,6 +580,7 @@ def test_block_2_measures_a_model_and_its_parts_on_the_gpu(
         assert 30 < row.measurement.power_w < 1000
         assert (database.power_logs / str(row.measurement.power_log)).is_file()
         assert row.conditions.device_type == "cuda"
+        assert not does_other_work(row.measurement)
         taken_s, *steps_s = (float(time_s or 0.0) for time_s in values_of(row.step_times))
         assert row.measurement.loop_time_s < taken_s < 30
         assert sum(steps_s) == pytest.approx(taken_s, rel=0.1)

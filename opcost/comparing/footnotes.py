@@ -21,7 +21,7 @@ SHARE_RATIO = 0.05
 """Smallest share of the summed time: if all of it were off by a fifth, the sum would be off by 1 %."""
 
 FLAGGED_RATIO = 0.01
-"""The same for flagged rows, which can be off by any factor."""
+"""The same for flagged rows and those of other work, which can be off by any factor."""
 
 LONGER_RATIO = 0.01
 """Smallest difference of a whole model's time: the target precision of most rows."""
@@ -149,6 +149,12 @@ WORDINGS: Mapping[RemarkKind, Wording] = {
         "a part of the summed time is of flagged measurements; the next measurement of the model repeats them",
         "{time_ratio} ({operator}: {flags})",
         "a flagged row can be off by any factor",
+        _from("time_ratio", FLAGGED_RATIO),
+    ),
+    RemarkKind.OTHER_WORK: Wording(
+        "a part of the summed time is of operators that do other work alone than in the model",
+        "{time_ratio} ({operator}: {flags})",
+        "their cost can be off by any factor",
         _from("time_ratio", FLAGGED_RATIO),
     ),
     RemarkKind.NOT_PRECISE: Wording(

@@ -14,7 +14,7 @@ from typing import TypeAlias
 from opcost.comparing.roofline import Roof, Roofline, Work, roofline_of
 from opcost.comparing.tuple_costs import arithmetic_of
 from opcost.estimates import value_of
-from opcost.measuring.record import MeasurementRow, is_flagged
+from opcost.measuring.record import MeasurementRow, does_other_work, is_flagged
 from opcost.operators.counts import OperatorCount
 from opcost.summing.energy import EnergyBasis, common_basis
 from opcost.summing.summation import ModelCost, Part
@@ -55,7 +55,7 @@ def works_of(cost: ModelCost) -> Works:
 
 
 def roofline_of_rows(rows: Iterable[MeasurementRow], counts: Mapping[str, OperatorCount]) -> Roofline | None:
-    """Return the roofline of rows under the same conditions that are not flagged.
+    """Return the roofline of rows under the same conditions that are not flagged and do the counted work.
 
     Energies are at the reference temperature where that is known.
 
@@ -64,7 +64,8 @@ def roofline_of_rows(rows: Iterable[MeasurementRow], counts: Mapping[str, Operat
         counts: FLOPs and bytes of each operator, by its key; rows of other operators are left out.
     """
     # All boards and repeats: the roof is the best rate of any, so neither order nor length of loops matters.
-    known = ((counts.get(row.key.partition("-")[0]), row) for row in rows if not is_flagged(row.measurement))
+    sound = (row for row in rows if not (is_flagged(row.measurement) or does_other_work(row.measurement)))
+    known = ((counts.get(row.key.partition("-")[0]), row) for row in sound)
     return roofline_of(work_of(count, row, common_basis([row])) for count, row in known if count is not None)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
 
 from opcost.comparing.cache_chain_rows import is_corrected
@@ -14,7 +14,7 @@ from opcost.comparing.remarks import Figure, Remark, RemarkKind
 from opcost.estimates import total_if_known
 from opcost.measuring.builds import are_different
 from opcost.measuring.conditions import WARM, Circumstances, precision_dtype
-from opcost.measuring.flags import Flag, Flags
+from opcost.measuring.flags import CASTING_DOUBT, OTHER_WORK, Flag
 from opcost.measuring.record import MeasurementRow, is_flagged, quality_flags, ran_as_requested, time_of
 from opcost.operators.cases import CAPTURED, LEAF
 from opcost.operators.tuples import META
@@ -201,17 +201,23 @@ def _execution_of_the_whole(full: MeasurementRow) -> Iterator[Remark]:
 
 
 def _flagged(found: Comparison) -> Iterator[Remark]:
-    """Remark on flagged measurements."""
+    """Remark on flagged measurements, and on those of other work than the model's."""
     if is_flagged(found.full.measurement):
         yield Remark(RemarkKind.FLAGGED_WHOLE, {"flags": _names_of(quality_flags(found.full.measurement))})
-    first = next((part.row for part in found.cost.parts if is_flagged(part.row.measurement)), None)
+    yield from _with_a_flag(found, RemarkKind.FLAGGED_OPERATORS, CASTING_DOUBT)
+    yield from _with_a_flag(found, RemarkKind.OTHER_WORK, OTHER_WORK)
+
+
+def _with_a_flag(found: Comparison, kind: RemarkKind, flags: frozenset[Flag]) -> Iterator[Remark]:
+    """Remark on summed measurements with any of these flags, if there are any, and name the first."""
+    first = next((part.row for part in found.cost.parts if not flags.isdisjoint(part.row.measurement.flags)), None)
     if first is not None:
         figures: dict[str, Figure] = {
-            "time_ratio": _time_ratio(found, lambda part: is_flagged(part.row.measurement)),
+            "time_ratio": _time_ratio(found, lambda part: not flags.isdisjoint(part.row.measurement.flags)),
             "operator": first.operator,
-            "flags": _names_of(quality_flags(first.measurement)),
+            "flags": _names_of(flag for flag in first.measurement.flags if flag in flags),
         }
-        yield Remark(RemarkKind.FLAGGED_OPERATORS, figures)
+        yield Remark(kind, figures)
 
 
 def _not_precise(found: Comparison) -> Iterator[Remark]:
@@ -254,5 +260,5 @@ def _time_ratio(found: Comparison, is_meant: Callable[[Part], bool]) -> float:
     return math.fsum(part.time_s for part in found.cost.parts if is_meant(part)) / found.cost.time_s.value
 
 
-def _names_of(flags: Flags) -> tuple[str, ...]:
+def _names_of(flags: Iterable[Flag]) -> tuple[str, ...]:
     return tuple(flag.value for flag in flags)

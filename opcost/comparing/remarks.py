@@ -35,6 +35,7 @@ class RemarkKind(str, Enum):
     WAITS = "waits"
     FLAGGED_WHOLE = "flagged-whole"
     FLAGGED_OPERATORS = "flagged-operators"
+    OTHER_WORK = "other-work"
     NOT_PRECISE = "not-precise"
     UNCORRECTED_SMALL = "uncorrected-small"
     UNCORRECTED_UNKNOWN = "uncorrected-unknown"
@@ -97,6 +98,10 @@ TEXTS: Mapping[RemarkKind, str] = {
     RemarkKind.FLAGGED_OPERATORS: (
         "{time_ratio} of the summed time is of flagged measurements, such as {operator}: {flags}; the next "
         "measurement of the model repeats them"
+    ),
+    RemarkKind.OTHER_WORK: (
+        "{time_ratio} of the summed time is of operators that do other work alone than in the model, such as "
+        "{operator}: {flags}"
     ),
     RemarkKind.NOT_PRECISE: (
         "{time_ratio} of the summed time is of measurements that did not reach their target precision"

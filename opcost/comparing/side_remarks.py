@@ -11,7 +11,7 @@ from opcost.comparing.doubts import FLAGGED_RATIO
 from opcost.comparing.matched_calls import Calls, Pair, Standing
 from opcost.comparing.remark_rules import NOTICEABLE_RATIO
 from opcost.comparing.remarks import Figure, shown_texts
-from opcost.measuring.record import MeasurementRow, is_flagged, quality_flags
+from opcost.measuring.record import MeasurementRow, does_other_work, is_flagged, quality_flags
 
 
 class SideRemarkKind(str, Enum):
@@ -24,6 +24,7 @@ class SideRemarkKind(str, Enum):
     NOT_MEASURED = "not-measured"
     FLAGGED_WHOLE = "flagged-whole"
     FLAGGED_OPERATORS = "flagged-operators"
+    OTHER_WORK = "other-work"
     THROTTLED = "throttled"
 
 
@@ -54,6 +55,9 @@ TEXTS: Mapping[SideRemarkKind, str] = {
     SideRemarkKind.FLAGGED_WHOLE: "the whole model's measurement in {conditions} is flagged: {flags}",
     SideRemarkKind.FLAGGED_OPERATORS: (
         "{time_ratio} of the summed time in {conditions} is of flagged measurements; measure them again"
+    ),
+    SideRemarkKind.OTHER_WORK: (
+        "{time_ratio} of the summed time in {conditions} is of operators that do other work alone than in the model"
     ),
     SideRemarkKind.THROTTLED: (
         "the whole model was throttled by the power limit for {time_ratio} of the time in {conditions}"
@@ -128,11 +132,13 @@ def _flagged(side: Side) -> Iterator[SideRemark]:
     if side.whole is not None and is_flagged(side.whole.measurement):
         flags = tuple(flag.value for flag in quality_flags(side.whole.measurement))
         yield SideRemark(SideRemarkKind.FLAGGED_WHOLE, {"conditions": side.label, "flags": flags})
-    if side.cost.time_s is not None:
-        flagged_s = sum(part.time_s for part in side.cost.parts if is_flagged(part.row.measurement))
-        if flagged_s / side.cost.time_s.value >= FLAGGED_RATIO:
-            figures: dict[str, Figure] = {"conditions": side.label, "time_ratio": flagged_s / side.cost.time_s.value}
-            yield SideRemark(SideRemarkKind.FLAGGED_OPERATORS, figures)
+    if side.cost.time_s is None:
+        return
+    kinds = ((SideRemarkKind.FLAGGED_OPERATORS, is_flagged), (SideRemarkKind.OTHER_WORK, does_other_work))
+    for kind, is_meant in kinds:
+        share = sum(part.time_s for part in side.cost.parts if is_meant(part.row.measurement)) / side.cost.time_s.value
+        if share >= FLAGGED_RATIO:
+            yield SideRemark(kind, {"conditions": side.label, "time_ratio": share})
 
 
 def _throttled(side: Side) -> Iterator[SideRemark]:

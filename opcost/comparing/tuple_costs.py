@@ -11,7 +11,7 @@ from opcost.comparing.roofline import FP32, TF32, Roofline, Work, roofline_of
 from opcost.estimates import Estimate, value_of
 from opcost.measuring.conditions import AUTOCAST_DTYPES, EAGER, Conditions
 from opcost.measuring.flags import Flag
-from opcost.measuring.record import MeasurementRow, is_flagged, time_of
+from opcost.measuring.record import MeasurementRow, does_other_work, is_flagged, time_of
 from opcost.operators.cases import Case, cases_of_count
 from opcost.operators.counts import OperatorCount
 from opcost.operators.tuples import FLOAT32, OperatorTuple
@@ -27,6 +27,7 @@ class TupleFlag(Enum):
     DUTY_CYCLE = "duty cycle"
     POWER_LIMIT = "power limit"
     EAGER = "eager"
+    OTHER_WORK = "other work"
     OTHER_VALUES = "other values"
     OTHER_BOARD = "other board"
     NO_ENERGY = "no energy"
@@ -45,6 +46,7 @@ _MEANINGS = {
     TupleFlag.DUTY_CYCLE: "measured with pauses, because without them it is throttled by the power limit",
     TupleFlag.POWER_LIMIT: "at the power limit: throttled if the load lasts",
     TupleFlag.EAGER: "called from Python, not in a CUDA graph",
+    TupleFlag.OTHER_WORK: "alone it does other work than was counted in the model",
     TupleFlag.OTHER_VALUES: "measured on other values than the model's",
     TupleFlag.OTHER_BOARD: "measured on another board than the whole model",
     TupleFlag.NO_ENERGY: "no energy measured",
@@ -167,6 +169,7 @@ def flags_of_part(part: Part, board: str | None) -> Iterator[TupleFlag]:
         TupleFlag.DUTY_CYCLE: Flag.DUTY_CYCLE in measured.flags,
         TupleFlag.POWER_LIMIT: not {Flag.AT_POWER_LIMIT, Flag.POWER_CAPPED}.isdisjoint(measured.flags),
         TupleFlag.EAGER: part.row.conditions.device_type != "cpu" and measured.executed_as == EAGER,
+        TupleFlag.OTHER_WORK: does_other_work(measured),
         TupleFlag.OTHER_VALUES: part.is_on_other_values,
         TupleFlag.OTHER_BOARD: board not in (None, part.row.circumstances.device_uuid),
         TupleFlag.NO_ENERGY: EnergyBasis.MEASURED.energy_of(part.row) is None,
@@ -179,5 +182,6 @@ def _total_time_s(cost: TupleCost) -> float:
 
 
 def roofline_of_tuples(costs: Iterable[TupleCost]) -> Roofline | None:
-    """Return the roofline of measured tuples that are not flagged."""
-    return roofline_of(cost.work for cost in costs if cost.work is not None and TupleFlag.FLAGGED not in cost.flags)
+    """Return the roofline of measured tuples that are not flagged and do the counted work."""
+    left_out = {TupleFlag.FLAGGED, TupleFlag.OTHER_WORK}
+    return roofline_of(cost.work for cost in costs if cost.work is not None and left_out.isdisjoint(cost.flags))

@@ -15,7 +15,14 @@ from opcost.comparing.cache_chain_rows import Excess, is_corrected
 from opcost.comparing.cache_chains import STREAM_BYTES
 from opcost.measuring.conditions import COLD, Conditions
 from opcost.measuring.flags import Flag
-from opcost.measuring.record import MeasurementRow, is_flagged, may_be_throttled, ran_as_requested, time_of
+from opcost.measuring.record import (
+    MeasurementRow,
+    does_other_work,
+    is_flagged,
+    may_be_throttled,
+    ran_as_requested,
+    time_of,
+)
 from opcost.operators.cases import Case, cases_of_count
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import DTYPE, FLOAT32, OperatorTuple, TensorSpec
@@ -111,7 +118,7 @@ def _difference(warm: MeasurementRow, cold: MeasurementRow) -> Excess:
 
 
 def _is_full_speed(row: MeasurementRow) -> bool:
-    """Return whether a row ran as requested, at full clocks, and without a flag that casts doubt on it."""
+    """Return whether a row ran as requested, at full clocks, as counted, and without a flag that casts doubt on it."""
     measured = row.measurement
     is_refused = is_flagged(measured) or may_be_throttled(measured) or Flag.RAN_WARM in measured.flags
-    return ran_as_requested(row) and not is_refused
+    return ran_as_requested(row) and not is_refused and not does_other_work(measured)

@@ -28,6 +28,8 @@ class Flag(Enum):
     MODIFIES_INPUT = "modifies-input"
     RAN_WARM = "ran-warm"
     NOT_FINITE = "not-finite"
+    NOT_AS_COUNTED = "not-as-counted"
+    VALUE_DEPENDENT = "value-dependent"
 
     @property
     def meaning(self) -> str:
@@ -62,6 +64,8 @@ _MEANINGS = {
     Flag.MODIFIES_INPUT: "modifies its input, so it ran differently than in its model",
     Flag.RAN_WARM: "the requested cache mode is not possible, so it ran warm",
     Flag.NOT_FINITE: "its output contains NaN or infinity",
+    Flag.NOT_AS_COUNTED: "alone it has other outputs, operations, FLOPs or bytes than in its model",
+    Flag.VALUE_DEPENDENT: "its work depends on values, and differs from that in its model, since it ran on random ones",
 }
 
 CASTING_DOUBT = frozenset(
@@ -84,6 +88,9 @@ POSSIBLY_THROTTLED = frozenset({Flag.POWER_CAPPED, Flag.POWER_CAP_UNKNOWN, Flag.
 
 AT_LIMIT = frozenset({Flag.POWER_CAPPED, Flag.POWER_CAP_UNKNOWN, Flag.AT_POWER_LIMIT})
 """Flags of a load that draws the power limit."""
+
+OTHER_WORK = frozenset({Flag.NOT_AS_COUNTED, Flag.VALUE_DEPENDENT})
+"""Flags of figures that are sound, but of other work than was counted, so that FLOPs and bytes are not theirs."""
 
 LEAVING_CLOCKS_LOW = frozenset({Flag.POWER_CAPPED, Flag.AT_POWER_LIMIT, Flag.CLOCKS_STILL_LOW})
 """Flags after which clocks may still be low, so that the next measurement should wait. A loop at the power limit may be

@@ -8,7 +8,15 @@ from typing import Annotated
 from opcost.columns import ABOVE_0, COUNT, COUNT_FROM_1, FROM_0, MOMENT, SHARE, SIGNED, Column, Columns, one_of
 from opcost.estimates import Estimate
 from opcost.measuring.conditions import EXECUTIONS, Circumstances, Conditions
-from opcost.measuring.flags import AT_LIMIT, CASTING_DOUBT, LEAVING_CLOCKS_LOW, POSSIBLY_THROTTLED, Flag, Flags
+from opcost.measuring.flags import (
+    AT_LIMIT,
+    CASTING_DOUBT,
+    LEAVING_CLOCKS_LOW,
+    OTHER_WORK,
+    POSSIBLY_THROTTLED,
+    Flag,
+    Flags,
+)
 from opcost.operators.columns import INPUT_DATA, INPUTS, OPERATOR, PARAMETERS, TRAINING_MODE
 
 REFERENCE_TEMPERATURE_C = 50.0
@@ -22,6 +30,8 @@ two H200 were 0.22 to 0.52 % per kelvin (``docs/log/meters.md``)."""
 COEFFICIENT_ERROR_PER_KELVIN = 0.001
 """Standard error of a board's power temperature coefficient if rows do not hold it: qualifications gave 0.03 to 0.1 %
 per kelvin."""
+
+_OF_QUALITY = CASTING_DOUBT | OTHER_WORK | {Flag.IMPRECISE}
 
 
 @dataclass(frozen=True)
@@ -143,8 +153,13 @@ def is_flagged(measurement: Measurement) -> bool:
 
 
 def quality_flags(measurement: Measurement) -> Flags:
-    """Return the flags that cast doubt on a measurement, and the flag of an imprecise one."""
-    return tuple(flag for flag in measurement.flags if flag.casts_doubt or flag == Flag.IMPRECISE)
+    """Return the flags that cast doubt on a measurement, and those of an imprecise one and of other work."""
+    return tuple(flag for flag in measurement.flags if flag in _OF_QUALITY)
+
+
+def does_other_work(measurement: Measurement) -> bool:
+    """Return whether an operator is known to do other work than was counted in its model."""
+    return not OTHER_WORK.isdisjoint(measurement.flags)
 
 
 def may_be_throttled(measurement: Measurement) -> bool:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
-from opcost.operators.counts import OperatorCount
+from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.input_roles import shown_inputs
 from opcost.operators.tuples import OperatorTuple, short_hash
 from opcost.operators.values import NORMAL_DATA, ZEROS_DATA, InputData
@@ -20,11 +20,23 @@ ALL, LEAF = COUNTED = ("all", "leaf")
 
 
 @dataclass(frozen=True)
+class Counted:
+    """The count of an operator tuple, without what is known of its single calls, and the type of its device."""
+
+    count: OperatorCount
+    device_type: str
+
+
+@dataclass(frozen=True)
 class Case:
-    """An operator tuple on one kind of input data."""
+    """An operator tuple on one kind of input data.
+
+    ``counted`` is its count in a model, None if it is not to be compared. Cases that differ in it alone are equal.
+    """
 
     operator: OperatorTuple
     input_data: InputData = NORMAL_DATA
+    counted: Counted | None = field(default=None, compare=False, repr=False)
 
     @property
     def key(self) -> str:
@@ -56,6 +68,17 @@ def cases_of(counts: Iterable[OperatorCount], input_data: str) -> Counter[Case]:
 def cases_of_count(count: OperatorCount, input_data: str) -> list[tuple[Case, int]]:
     """Return the cases of one operator tuple with the number of calls of each, see ``cases_of``."""
     return [(Case(count.operator, data), number) for data, number in _data_of(count, input_data).items()]
+
+
+def as_counted(cases: Iterable[Case], counts: OperatorCounts) -> tuple[Case, ...]:
+    """Return cases of a model, each with what was counted of its operator."""
+    found = {
+        count.operator: Counted(
+            replace(count, statistics=(), weight_zeros=(), positions=(), callers=()), counts.device_type
+        )
+        for count in counts.counts
+    }
+    return tuple(replace(case, counted=found[case.operator]) for case in cases)
 
 
 def _data_of(count: OperatorCount, input_data: str) -> Mapping[InputData, int]:

@@ -321,6 +321,11 @@ def short_hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+def value_text(value: PlainValue) -> str:
+    """Return a value as it is written in a tuple's text."""
+    return _value_text(value, _shared_identities((value,)))
+
+
 def _keyword_text(items: Iterable[tuple[str, PlainValue]], shared: frozenset[int]) -> str:
     return ", ".join(f"{name}={_value_text(value, shared)}" for name, value in items)
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from opcost.estimates import value_of
 from opcost.measuring.conditions import Conditions
+from opcost.measuring.record import does_other_work
 from opcost.operators.counts import OperatorCount
 from opcost.summing.energy import EnergyBasis
 from opcost.summing.index import Measurements
@@ -39,13 +40,13 @@ def known_costs(
 ) -> list[KnownCost]:
     """Return the costs of operators of known FLOPs that compute something and were measured under these conditions.
 
-    Every input data that an operator was measured on gives one cost.
+    Every input data that an operator was measured on gives one cost. Rows of other work than was counted give none.
     """
     return [
         KnownCost(count, row.measurement.time_s, value_of(basis.energy_of(row)))
         for count in {count.operator: count for count in counts}.values()
         for row in measurements.under(count.operator, conditions)
-        if count.computes and count.flop is not None
+        if count.computes and count.flop is not None and not does_other_work(row.measurement)
     ]
 
 

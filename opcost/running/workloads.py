@@ -19,6 +19,7 @@ from opcost.operators.user_code import UserCode
 from opcost.sources.models import resolve
 from opcost.sources.python_file import register_operations
 from opcost.torch_backend.background_load import BackgroundLoad
+from opcost.torch_backend.differences import difference, flag_of_difference, replay_device
 from opcost.torch_backend.passes import Context
 from opcost.torch_backend.pauses import with_pauses
 from opcost.torch_backend.ready_model import ReadyModel
@@ -82,8 +83,21 @@ class Workloads:
             return EagerWorkload(Calls(partial(_run_in, context, ready)), self.device)
         if setting.code is not None and case.operator.operator.startswith(OPERATIONS):
             register_operations(setting.code)
+        # Before it is built, so that the memory never holds it twice.
+        text = self._difference(case, setting)
         loop = partial(context, keeps_casts=False)
-        return operator_workload(case.operator, self.device, case.input_data, setting.cache, loop)
+        workload = operator_workload(case.operator, self.device, case.input_data, setting.cache, loop)
+        if text is None:
+            return workload
+        return workload.annotated(f"not as counted: {text}", (flag_of_difference(case.operator),))
+
+    def _difference(self, case: Case, setting: Setting) -> str | None:
+        """Return how an operator differs from its count; None if it does not, or if that is unknown."""
+        counted = case.counted
+        device = None if counted is None else replay_device(counted.device_type, self.device)
+        if counted is None or device is None:
+            return None
+        return difference(counted.count, device, partial(autocast, setting.precision, device))
 
     def _model(self, operator: OperatorTuple, code: UserCode | None, context: Context) -> ReadyModel:
         return self.ready.get(operator) or resolve(operator, code).with_inputs(self.device, context)

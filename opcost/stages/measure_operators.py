@@ -12,7 +12,7 @@ from opcost.errors import UserError
 from opcost.invocation import command
 from opcost.measuring.protocol import FULL_LOOP_S, MeasurementProtocol, ProtocolFor
 from opcost.measuring.setting import Setting
-from opcost.operators.cases import CAPTURED, cases_of
+from opcost.operators.cases import CAPTURED, Case, as_counted, cases_of
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.whitelist import select
 from opcost.prediction.durations import Size
@@ -89,8 +89,7 @@ def measure_operators(
     models = _shipped(request) if request.is_product else selected(request, request.open_configs())
     _warn_of_unknown_values(models, input_data)
     works = [
-        Work(config.name, request.setting_of(config), tuple(cases_of(kept.counts, input_data)), _sizes(kept))
-        for config, kept in models
+        Work(config.name, request.setting_of(config), _cases(kept, input_data), _sizes(kept)) for config, kept in models
     ]
     by_name = {config.name: (config, kept) for config, kept in models}
     # A grid has no sum to be corrected.
@@ -180,6 +179,10 @@ def _shipped(request: Request) -> list[tuple[ModelConfig, OperatorCounts]]:
     whitelist = request.whitelist()
     models = counted_or_shipped(request, request.open_configs())
     return [(config, select(counts, whitelist).kept) for config, counts in models]
+
+
+def _cases(counts: OperatorCounts, input_data: str) -> tuple[Case, ...]:
+    return as_counted(cases_of(counts.counts, input_data), counts)
 
 
 def _sizes(counts: OperatorCounts) -> dict[str, Size]:

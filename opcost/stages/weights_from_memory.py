@@ -9,7 +9,7 @@ from opcost.comparing.cache_chain_rows import is_corrected
 from opcost.comparing.weights_from_memory import cases_from_memory, excesses_from_memory
 from opcost.measuring.conditions import COLD
 from opcost.measuring.protocol import MeasurementProtocol
-from opcost.operators.cases import Case, of_operators
+from opcost.operators.cases import Case, as_counted, of_operators
 from opcost.operators.counts import OperatorCounts
 from opcost.progress import Progress
 from opcost.running.bench import Bench
@@ -86,5 +86,5 @@ def _missing(
         known = excesses_from_memory(counts.counts, measurements, bench.conditions(work.setting))
         missing = tuple(case for case in cases if case.operator not in known)
         if missing:
-            found.append((work, missing))
+            found.append((work, as_counted(missing, counts)))
     return found

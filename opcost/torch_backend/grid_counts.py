@@ -21,11 +21,8 @@ from opcost.torch_backend.capture import capture
 from opcost.torch_backend.operators import UNKNOWN, find_operator
 from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.relocation import WEIGHTS_OF_FUNCTIONS
-from opcost.torch_backend.workload import REFUSALS, one_line, operator_call
+from opcost.torch_backend.workload import REFUSED, one_line, operator_call
 from opcost.units import number_of, some_of
-
-REFUSED = (*REFUSALS, ArithmeticError, AttributeError, LookupError, MemoryError)
-"""Exceptions of torch for arguments that an operator does not take."""
 
 
 @dataclass(frozen=True)

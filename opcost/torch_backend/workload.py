@@ -31,6 +31,9 @@ from opcost.torch_backend.weight_zeros import set_zeros
 REFUSALS = (RuntimeError, ValueError, TypeError, IndexError, AssertionError)
 """Exceptions that torch and torchvision raise for unsupported arguments; most are RuntimeError."""
 
+REFUSED = (*REFUSALS, ArithmeticError, AttributeError, LookupError, MemoryError)
+"""Exceptions of torch for arguments that an operator does not take."""
+
 Span: TypeAlias = tuple[torch.cuda.Event, torch.cuda.Event]
 """Two events of a GPU, one after the other."""
 

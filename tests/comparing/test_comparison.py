@@ -271,6 +271,15 @@ def test_flagged_measurements_are_remarked_on_with_their_share_of_the_summed_tim
     )
 
 
+@pytest.mark.parametrize("flag", [Flag.NOT_AS_COUNTED, Flag.VALUE_DEPENDENT])
+def test_other_work_than_the_models_is_remarked_on_with_its_share_of_the_summed_time(flag):
+    other = replace(RELU_ROW.measurement, flags=(Flag.IMPRECISE, flag))
+    figures = {"time_ratio": pytest.approx(0.4), "operator": "torch.nn.ReLU", "flags": (flag.value,)}
+    comparison = compared(CONVOLUTION_ROW, replace(RELU_ROW, measurement=other))
+    assert comparison.remarks[0] == Remark(RemarkKind.OTHER_WORK, figures)
+    assert comparison.cost.time_s == compared(CONVOLUTION_ROW, RELU_ROW).cost.time_s
+
+
 def test_builds_that_differ_are_remarked_on():
     def said(range_ratio):
         measured = replace(FULL.measurement, builds=3, builds_time_range_ratio=range_ratio)

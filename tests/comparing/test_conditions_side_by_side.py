@@ -236,6 +236,10 @@ def test_flags_and_throttling_are_remarks_with_their_conditions() -> None:
     (remark,) = side_remarks(found(rows=rows))
     assert remark.kind is SideRemarkKind.FLAGGED_OPERATORS
     assert remark.figures["time_ratio"] == pytest.approx(3 / 7)
+    rows = [row_of(CONVOLUTION, 0.001, 0.1, BF16, flags=(Flag.NOT_AS_COUNTED,)), *ROWS[1:]]
+    (remark,) = side_remarks(found(rows=rows))
+    assert remark.kind is SideRemarkKind.OTHER_WORK
+    assert remark.figures == {"conditions": "bf16", "time_ratio": pytest.approx(3 / 7)}
     assert kinds_of(found(other_whole=row_of(MODEL, 0.02, 5.0, FP32, power_capped_ratio=0.5))) == [
         SideRemarkKind.THROTTLED
     ]

@@ -146,6 +146,14 @@ def test_operators_without_a_kernel_give_no_rates() -> None:
     assert len(known_costs([*counts, view], Measurements(rows), SIMULATED_CONDITIONS)) == 3
 
 
+def test_operators_that_do_other_work_than_was_counted_give_no_rates() -> None:
+    counts = [OperatorCount(operator("ReLU", width), 1, 0, 100 * width) for width in (1, 2)]
+    rows = [simulated_row(count.operator) for count in counts]
+    rows[0] = replace(rows[0], measurement=replace(rows[0].measurement, flags=(Flag.VALUE_DEPENDENT,)))
+    (known,) = known_costs(counts, Measurements(rows), SIMULATED_CONDITIONS)
+    assert known.count == counts[1]
+
+
 # Costs
 
 

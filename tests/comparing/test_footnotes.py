@@ -26,6 +26,8 @@ def test_each_kind_has_words_of_its_own_figures(kind: RemarkKind) -> None:
     [
         (RemarkKind.FLAGGED_OPERATORS, {"time_ratio": 0.02}, True),
         (RemarkKind.FLAGGED_OPERATORS, {"time_ratio": 0.002}, False),
+        (RemarkKind.OTHER_WORK, {"time_ratio": 0.02}, True),
+        (RemarkKind.OTHER_WORK, {"time_ratio": 0.002}, False),
         (RemarkKind.OTHER_CIRCUMSTANCE, {"name": "protocol", "time_ratio": 1.0}, False),
         (RemarkKind.OTHER_CIRCUMSTANCE, {"name": "device_uuid", "time_ratio": 0.5}, True),
         (RemarkKind.OTHER_CIRCUMSTANCE, {"name": "device_uuid", "time_ratio": 0.01}, False),

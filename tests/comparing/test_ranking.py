@@ -150,6 +150,15 @@ def test_if_one_energy_is_unknown_operators_are_in_the_order_of_the_time_that_th
     assert [one.operator for one in found] == ["torch.nn.SiLU", "torch.nn.ReLU"]
 
 
+@pytest.mark.parametrize("flag", [Flag.UNEVEN, Flag.NOT_AS_COUNTED, Flag.VALUE_DEPENDENT])
+def test_what_was_disturbed_or_does_other_work_than_was_counted_is_no_roof(flag: Flag) -> None:
+    rows = [row_of(RELU, 0.001, 0.1), row_of(LINEAR, 0.01, 5.0)]
+    fastest = row_of(SILU, 1e-9, 1e-9)
+    flagged = replace(fastest, measurement=replace(fastest.measurement, flags=(flag,)))
+    assert roofline_of_rows([*rows, fastest], COUNTS) != roofline_of_rows(rows, COUNTS)
+    assert roofline_of_rows([*rows, flagged], COUNTS) == roofline_of_rows(rows, COUNTS)
+
+
 def test_an_operators_saving_is_its_cost_above_the_roof() -> None:
     best = [row_of(RELU, 0.001, 0.1), row_of(LINEAR, 0.01, 5.0)]
     roofline = roofline_of_rows(best, COUNTS)

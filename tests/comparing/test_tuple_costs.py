@@ -11,7 +11,7 @@ from simulated_machine import SIMULATED_CONDITIONS, simulated_row
 from opcost.comparing.compare import Evidence, compare
 from opcost.comparing.comparison import Comparison
 from opcost.comparing.roofline import Work
-from opcost.comparing.tuple_costs import TupleCost, TupleFlag, Use, arithmetic_of, tuple_costs
+from opcost.comparing.tuple_costs import TupleCost, TupleFlag, Use, arithmetic_of, roofline_of_tuples, tuple_costs
 from opcost.estimates import Estimate
 from opcost.measuring.conditions import EAGER, GRAPH, measurement_key
 from opcost.measuring.flags import Flag
@@ -101,6 +101,8 @@ def test_a_tuple_has_the_figures_of_its_row() -> None:
     [
         ({"flags": (Flag.METERS_DISAGREE,)}, TupleFlag.FLAGGED),
         ({"flags": (Flag.IMPRECISE,)}, TupleFlag.NOT_PRECISE),
+        ({"flags": (Flag.NOT_AS_COUNTED,)}, TupleFlag.OTHER_WORK),
+        ({"flags": (Flag.VALUE_DEPENDENT,)}, TupleFlag.OTHER_WORK),
         ({"flags": (Flag.DUTY_CYCLE,)}, TupleFlag.DUTY_CYCLE),
         ({"flags": (Flag.AT_POWER_LIMIT,)}, TupleFlag.POWER_LIMIT),
         ({"flags": (Flag.POWER_CAPPED,)}, TupleFlag.POWER_LIMIT),
@@ -112,6 +114,18 @@ def test_what_is_to_be_known_of_a_row_is_a_flag(measured: dict[str, Any], flag: 
     assert flags_of(row_of(RELU)) == set()
     assert flags_of(row_of(RELU, **measured)) == {flag}
     assert flags_of(row_of(RELU, **measured), "dropped") == {flag, TupleFlag.DROPPED}
+
+
+def test_a_tuple_that_does_other_work_is_no_roof() -> None:
+    """Its time is not that of the counted FLOPs and bytes: a copy that copies nothing would move them in no time."""
+    others = counts_of(FIRST, ReLU=1, GELU=1)
+    roofs = [
+        roofline_of_tuples(tuple_costs([compared(others, counts_of(FIRST), row_of(RELU), row)]))
+        for row in (row_of(GELU, time_s=1e-9), row_of(GELU, time_s=1e-9, flags=(Flag.NOT_AS_COUNTED,)))
+    ]
+    alone = roofline_of_tuples(tuple_costs([compared(counts_of(FIRST, ReLU=1), counts_of(FIRST), row_of(RELU))]))
+    assert roofs[0] != alone
+    assert roofs[1] == alone
 
 
 def test_a_row_of_another_board_is_flagged() -> None:

@@ -138,6 +138,7 @@ def on_board(board: str) -> Callable[[MeasurementRow], MeasurementRow]:
         flagged(Flag.RAN_WARM),
         flagged(Flag.POWER_CAPPED),
         flagged(Flag.UNEVEN),
+        flagged(Flag.NOT_AS_COUNTED),
         on_board("another"),
         lambda row: replace(row, input_data="zeros"),
         lambda row: replace(row, measurement=replace(row.measurement, executed_as="eager")),

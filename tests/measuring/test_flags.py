@@ -1,6 +1,19 @@
-import pytest
+from dataclasses import replace
 
-from opcost.measuring.flags import POSSIBLY_THROTTLED, Flag, flags_of, flags_of_an_overhead, joined_notes, meanings
+import pytest
+from simulated_machine import simulated_row
+
+from opcost.measuring.flags import (
+    OTHER_WORK,
+    POSSIBLY_THROTTLED,
+    Flag,
+    flags_of,
+    flags_of_an_overhead,
+    joined_notes,
+    meanings,
+)
+from opcost.measuring.record import quality_flags
+from opcost.operators.tuples import OperatorTuple
 
 
 def test_flags_come_once_and_in_one_order():
@@ -24,6 +37,15 @@ def test_what_is_measured_again_is_what_casts_doubt():
         "clocks-still-low",
         "out-of-memory-in-capture",
     }
+
+
+def test_a_flag_of_other_work_is_one_of_quality_and_casts_no_doubt() -> None:
+    """Another measurement would do the same work."""
+    flags = (Flag.UNEVEN, Flag.IMPRECISE, Flag.NO_KERNEL, *OTHER_WORK)
+    measurement = replace(simulated_row(OperatorTuple("torch.nn.ReLU")).measurement, flags=flags_of(flags))
+    shown = (Flag.UNEVEN, Flag.IMPRECISE, Flag.NOT_AS_COUNTED, Flag.VALUE_DEPENDENT)
+    assert quality_flags(measurement) == shown
+    assert [flag.casts_doubt for flag in shown] == [True, False, False, False]
 
 
 def test_an_overhead_passes_on_what_disturbed_it_and_not_what_it_is():

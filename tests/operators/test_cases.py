@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from opcost.operators.cases import INPUT_DATA, Case, cases_of
-from opcost.operators.counts import OperatorCount
-from opcost.operators.tuples import OperatorTuple, TensorSpec
+from opcost.operators.cases import INPUT_DATA, Case, as_counted, cases_of
+from opcost.operators.counts import OperatorCount, OperatorCounts
+from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.values import CONSTANT, NORMAL, ZEROS_DATA, InputData, InputStatistics, InputValues
 
 SCALES = OperatorTuple(
@@ -128,3 +128,17 @@ def test_zeros_in_weights_part_the_cases_of_a_tuple() -> None:
         "captured: normal; weights 0.9 zeros": 1,
     }
     assert cases_of([count], "normal") == {Case(relu): 3}
+
+
+def test_a_case_with_its_count_is_the_same_case_and_the_count_has_no_calls() -> None:
+    calls = ((SEEN_HALF, SEEN_NORMAL), (SEEN_NORMAL, SEEN_NORMAL))
+    count = OperatorCount(SCALES, 2, 7, 9, None, calls, (), (0, 1), (0, 0), (("mul", 1),))
+    counts = OperatorCounts(model_operator("resnet18", None, (1, 3, 8, 8)), (count,), 14, 18, 0, "2.11.0", "meta")
+    cases = cases_of(counts.counts, "captured")
+    found = as_counted(cases, counts)
+    assert found == tuple(cases)
+    assert [case.key for case in found] == [case.key for case in cases]
+    for case in found:
+        assert case.counted is not None
+        assert case.counted.device_type == "meta"
+        assert case.counted.count == OperatorCount(SCALES, 2, 7, 9, operations=(("mul", 1),))

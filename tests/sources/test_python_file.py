@@ -24,10 +24,10 @@ from opcost.running.workloads import Workloads
 from opcost.sources.arguments import seeded
 from opcost.sources.models import resolve
 from opcost.sources.registry import check_config, check_that_code_may_run
-from opcost.stages.replay import difference
 from opcost.storage.configs import ModelConfig
 from opcost.storage.model_folders import load_configs
 from opcost.torch_backend.capture import capture
+from opcost.torch_backend.differences import difference
 from opcost.torch_backend.ready_model import ReadyModel
 
 NET = """

@@ -11,12 +11,10 @@ from pathlib import Path
 import pytest
 from simulated_apparatus import RecordedProgress
 
-from opcost.operators.counts import OperatorCount
-from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.running.request import COUNTS, Request
 from opcost.stages.count import CountReport, count_operators
 from opcost.stages.make_configs import make_configs
-from opcost.stages.replay import difference, rebuild_operators
+from opcost.stages.replay import rebuild_operators
 from opcost.storage.counts_file import read_counts, write_counts
 from opcost.storage.database import Database
 from opcost.storage.model_folders import ModelFolders, load_configs
@@ -84,47 +82,3 @@ def test_a_fresh_process_rebuilds_from_the_pickles_alone_and_what_was_counted_ot
     (failure,) = bad["failures"]
     assert failure.startswith(f"{first.operator}: ")
     assert all(str(flop) in failure for flop in (first.flop, first.flop + 2))
-
-
-@pytest.mark.parametrize(
-    ("count", "words"),
-    [
-        (
-            OperatorCount(OperatorTuple("torch.nn.ReLU", (), (TensorSpec((2,), "float32"),)), 1, 0, 0, 5),
-            "outputs float32",
-        ),
-        (OperatorCount(OperatorTuple("torch.nn.NoSuch"), 1, 0, 0), "is no module class"),
-        (OperatorCount(OperatorTuple("torch.Tensor.no_such", mode=None), 1, 0, 0), "has no function"),
-        (
-            OperatorCount(OperatorTuple("torch.matmul", (), (TensorSpec((2,), "float32"), 3), mode=None), 1, 0, 0),
-            "Error",
-        ),
-    ],
-)
-def test_a_difference_is_reported(count: OperatorCount, words: str) -> None:
-    assert words in str(difference(count, "cpu"))
-
-
-RELU = OperatorTuple("torch.relu", (), (TensorSpec((2,), "float32"),), mode=None)
-COUNT = OperatorCount(RELU, 1, 0, 16, TensorSpec((2,), "float32"), operations=(("relu", 1),))
-
-
-@pytest.mark.parametrize(
-    ("changed", "words"),
-    [
-        ({}, None),
-        # Counts of version 0.2 do not know their operations.
-        ({"operations": ()}, None),
-        ({"operations": (("clone", 1), ("relu", 2))}, "operations relu, not clone, 2 relu"),
-        ({"memory_bytes": 24}, "16 bytes, not 24"),
-    ],
-)
-def test_operations_and_bytes_are_compared(changed: dict[str, object], words: str | None) -> None:
-    assert difference(replace(COUNT, **changed), "cpu") == words  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("counted", [True, False])
-def test_a_number_that_an_operator_reads_from_a_tensor_is_no_difference(counted: bool) -> None:
-    operator = OperatorTuple("torch.Tensor.__contains__", (), (TensorSpec((1, 2), "int64"), 7), mode=None)
-    assert difference(OperatorCount(operator, 1, 0, 21, counted), "cpu") is None
-    assert difference(OperatorCount(operator, 1, 0, 21, 1), "cpu") == "outputs False, not 1"

@@ -25,9 +25,9 @@ from opcost.operators.tuples import OperatorTuple, Structure, TensorSpec, model_
 from opcost.operators.values import CONSTANT, NORMAL, InputStatistics, InputValues, kind_of
 from opcost.sources.models import resolve
 from opcost.sources.torchvision import build
-from opcost.stages.replay import difference
 from opcost.storage.database import Database
 from opcost.torch_backend.capture import capture
+from opcost.torch_backend.differences import difference
 from opcost.torch_backend.flops import CostCounter, OperationCost
 from opcost.torch_backend.operators import can_be_rebuilt, function_name
 from opcost.torch_backend.ready_model import ReadyModel
