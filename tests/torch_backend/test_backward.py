@@ -10,8 +10,8 @@ from torch import nn
 
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.tuples import model_operator
-from opcost.stages.replay import difference
 from opcost.torch_backend.capture import capture, run_first
+from opcost.torch_backend.differences import difference
 from opcost.torch_backend.ready_model import ReadyModel
 
 
