@@ -13,8 +13,8 @@ from opcost.operators.tuples import ELLIPSIS, Constant, OperatorTuple, PlainValu
 INDEX_FUNCTIONS = frozenset({"__getitem__", "__setitem__"})
 """Functions whose second argument is an index. In an index, a tuple and a list have different meanings."""
 
-PUTTING = frozenset({"index_put", "index_put_"})
-"""Functions whose second argument is a tuple of indices."""
+BY_TUPLE = frozenset({"index", "index_put", "index_put_"})
+"""Functions whose second argument is a tuple of indices. ``index`` is the operation of ``__getitem__``."""
 
 INTEGERS = ("int64", "int32", "int16", "int8", "uint8")
 
@@ -129,12 +129,13 @@ def integer_bounds(operator: OperatorTuple) -> Iterator[tuple[int, int]]:
     elif operator.short_name in INDEX_FUNCTIONS:
         index = operator.inputs[1]
         yield from _index_bounds(specs[0].shape, _tuple(index))
-    elif operator.short_name in PUTTING:
+    elif operator.short_name in BY_TUPLE:
         index = _given(operator, ("input", "ids")).get("ids", ())
         # Here None is a whole dimension, as a number is one.
         yield from _index_bounds(specs[0].shape, tuple(0 if item is None else item for item in _tuple(index)))
     elif operator.short_name in INDEXING:
-        yield from _bounds_by_role(operator, INDEXING[operator.short_name])
+        role = TABLE_FIRST.get(operator.operator, INDEXING[operator.short_name])
+        yield from _bounds_by_role(operator, role)
     elif operator.operator in BAGS:
         yield from _bounds_by_role(operator, Indexing(BAGS[operator.operator], 0, "table", "ids"))
 
@@ -173,6 +174,10 @@ INDEXING = {
     **dict.fromkeys(("cross_entropy", "nll_loss", "multi_margin_loss", "multilabel_margin_loss"), _LABELS),
 }
 """Functions that index a tensor, by their short names."""
+
+_TABLE_FIRST = _indexing("table ids", 0, table="table", index="ids")
+TABLE_FIRST = dict.fromkeys(("torch.embedding", "torch.ops.aten.embedding"), _TABLE_FIRST)
+"""Those with another order of arguments than the function of the same short name."""
 
 BAGS = {
     "torch.nn.EmbeddingBag": ("ids", "offsets"),
