@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -96,8 +97,9 @@ def group_ends(operator: OperatorTuple) -> Iterator[tuple[int, int]]:
     """
     if operator.short_name != GROUPED_PRODUCT:
         return
-    ends = [*operator.inputs[2:3], *(value for name, value in operator.keyword_inputs if name == "offs")]
-    left, right = (spec.shape for spec in tensor_specs(operator.inputs[:2]))
+    given = _given(operator, ("input", "mat2", "offs"))
+    ends = [given.get("offs")]
+    left, right = (spec.shape for spec in tensor_specs([given.get("input"), given.get("mat2", given.get("mat_b"))]))
     shared_or_rows = left[1] if len(left) == len(right) else left[0]
     last = right[-1] if len(left) > len(right) else shared_or_rows
     yield from ((spec.identity, last) for spec in tensor_specs(ends))
@@ -126,7 +128,13 @@ def integer_bounds(operator: OperatorTuple) -> Iterator[tuple[int, int]]:
     specs = tensor_specs(operator.inputs)
     if isinstance(rows, int):
         yield from ((spec.identity, rows) for spec in specs)
-    elif operator.short_name in INDEX_FUNCTIONS:
+    elif operator.operator in NUMBERED:
+        ids, bound = NUMBERED[operator.operator]
+        given = _given(operator, (*ids, bound))
+        number = given[bound]
+        if isinstance(number, int):
+            yield from ((spec.identity, number) for spec in tensor_specs([given[ids[-1]]]))
+    elif operator.short_name in INDEX_FUNCTIONS and specs:
         index = operator.inputs[1]
         yield from _index_bounds(specs[0].shape, _tuple(index))
     elif operator.short_name in BY_TUPLE:
@@ -186,6 +194,9 @@ BAGS = {
 }
 """Bags of embeddings, with their arguments in order."""
 
+NUMBERED = {"torch.ops.aten.embedding_dense_backward": (("grad_output", "indices"), "num_weights")}
+"""Functions that have the number of rows as an argument: the arguments up to the indices, and its name."""
+
 NAMES = {
     "self": "input",
     "indices": "ids",
@@ -242,18 +253,35 @@ def patterned_inputs(operator: OperatorTuple) -> tuple[PatternedInput, ...]:
     Labels of a loss do not (``docs/log/values.md``), nor do indices into a few rows.
     """
     bounds, ends = dict(integer_bounds(operator)), dict(group_ends(operator))
-    is_loss, selects = operator.short_name in LAST_IF_FLAT, operator.short_name in SELECTING
+    is_loss, selects = operator.short_name in LAST_IF_FLAT, _selects(operator)
     specs = tensor_specs([*operator.inputs, *(value for _, value in operator.keyword_inputs)])
     found = {}
     for spec in specs:
         bound = bounds.get(spec.identity, 0)
         if spec.identity in ends:
             found[spec.identity] = PatternedInput(spec, Role.LOADS, ends[spec.identity])
-        elif spec.dtype in INTEGERS and min(bound, spec.elements) >= FEWEST_WITH_PATTERN and not is_loss:
+        elif spec.dtype in INTEGERS and min(bound, _stored(spec)) >= FEWEST_WITH_PATTERN and not is_loss:
             found[spec.identity] = PatternedInput(spec, Role.INDEX, bound)
-        elif spec.dtype == "bool" and selects and spec.elements >= FEWEST_WITH_PATTERN:
+        elif spec.dtype == "bool" and selects and _stored(spec) >= FEWEST_WITH_PATTERN:
             found[spec.identity] = PatternedInput(spec, Role.MASK)
     return tuple(found.values())
+
+
+def _selects(operator: OperatorTuple) -> bool:
+    """Return whether a mask selects values. With a condition alone, ``where`` returns places of any number."""
+    arguments = len(operator.inputs) + len(operator.keyword_inputs)
+    return operator.short_name in SELECTING and arguments > 1
+
+
+def _stored(spec: TensorSpec) -> int:
+    """Return the elements of a tensor without its expanded dimensions, which are stored once."""
+    return math.prod(stored_sizes(spec))
+
+
+def stored_sizes(spec: TensorSpec) -> tuple[int, ...]:
+    """Return the sizes of a tensor, 1 for each expanded dimension."""
+    strides = spec.strides or (1,) * len(spec.shape)
+    return tuple(size if stride else min(size, 1) for size, stride in zip(spec.shape, strides, strict=True))
 
 
 UNIT_INTERVAL: PlainValue = (UNIFORM, 0.0, 1.0)
@@ -324,4 +352,4 @@ def _indexed_dimensions(item: PlainValue) -> int:
     """Return how many dimensions an item of an index takes up: none for None, all of a boolean mask's."""
     if isinstance(item, TensorSpec) and item.dtype == "bool":
         return len(item.shape)
-    return 0 if item is None else 1
+    return 0 if item is None or isinstance(item, bool) else 1

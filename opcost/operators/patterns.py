@@ -25,8 +25,9 @@ class Pattern(Enum):
     """A pattern of the values of one such input. Tables hold its value.
 
     ``ZIPF`` are indices of which the one of rank r is drawn with a probability in proportion to 1/r, as words of texts.
-    ``IN_ORDER`` are indices that grow by one along the last dimension, as positions do. A mask with ``PADDING`` is true
-    in the first half of the last dimension. Loads are the sizes of groups: equal, or in proportion to 1/r.
+    ``IN_ORDER`` are indices that grow by one along the last dimension, the same in each row, as positions are. A mask
+    with ``PADDING`` is true in the first half of the last dimension, one with ``NOT_PADDING`` in the second. Loads are
+    the sizes of groups: equal, or in proportion to 1/r.
     """
 
     RANDOM = "random"
@@ -38,7 +39,9 @@ class Pattern(Enum):
     ALL_TRUE = "all true"
     ALL_FALSE = "all false"
     CAUSAL = "causal"
+    NOT_CAUSAL = "not causal"
     PADDING = "padding"
+    NOT_PADDING = "not padding"
     EQUAL_LOADS = "equal loads"
     UNEQUAL_LOADS = "unequal loads"
 

@@ -18,7 +18,6 @@ from opcost.errors import CannotBuildError, DescriptionError
 from opcost.operators.counts import COMPOSITES, OperatorCount, OperatorCounts
 from opcost.operators.tuples import META, OperatorTuple, PlainValue
 from opcost.operators.values import InputStatistics
-from opcost.torch_backend.backward import GRADIENTS, EachOperation
 from opcost.torch_backend.flops import (
     CostCounter,
     OperationCost,
@@ -212,13 +211,9 @@ class _Recorder(TorchFunctionMode):
         if is_property(function):
             return function(*args, **kwargs)
         if function in GRADIENTS and not self._is_inside:
-            with EachOperation(self._operation):
+            with self._split():
                 return function(*args, **kwargs)
         return self._run(partial(function_tuple, function, fingerprint=self._fingerprint), function, args, kwargs)
-
-    def _operation(self, operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run an operation of a backward pass as an operator. Its arguments say which overload it is."""
-        return self._run(partial(function_tuple, operation.overloadpacket), operation, args, kwargs)
 
     def run(self, ready: ReadyModel, composites: Collection[str]) -> None:
         """Run a model once in inference mode, its operators observed.
@@ -312,7 +307,7 @@ class _Recorder(TorchFunctionMode):
     @contextmanager
     def _off(self) -> Iterator[None]:
         """Remove this mode, and no other, from the stack of function modes, where operators would see it."""
-        if self._is_inside:
+        if self._is_inside or self._is_split:
             yield
             return
         above = []
@@ -329,7 +324,10 @@ class _Recorder(TorchFunctionMode):
 
     @contextmanager
     def _split(self) -> Iterator[None]:
-        """Count each operation as a call of an operator meanwhile, instead of the function that runs it."""
+        """Count each operation as a call of an operator meanwhile, instead of the function that runs it.
+
+        Autograd runs the operations of a GPU in a thread of its own, which takes over the mode.
+        """
         self._is_split = True
         try:
             with _Operations(self._run_operation):
@@ -345,7 +343,8 @@ class _Recorder(TorchFunctionMode):
         """Return the description of a call. Errors are stored, because the model might catch an exception."""
         try:
             operator = description(args, kwargs)
-            if autocast_dtypes() != self._autocast:
+            # torch disables autocast while a mode handles an operation, whose arguments have been cast by then.
+            if not self._is_split and autocast_dtypes() != self._autocast:
                 self.in_other_autocast.append(operator)
             if not self._with_statistics:
                 return _Call(operator)
@@ -390,6 +389,10 @@ class _Recorder(TorchFunctionMode):
                 )
                 self._position += 1
                 self._calls.setdefault(call.operator, []).append(call)
+
+
+GRADIENTS = (torch.autograd.grad, torch.autograd.backward, torch.Tensor.backward)
+"""Functions that run a backward pass. They read a graph that no arguments hold, so that none runs again alone."""
 
 
 class _Operations(TorchDispatchMode):

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import torch
 
-from opcost.operators.input_roles import PatternedInput, patterned_inputs
+from opcost.operators.input_roles import PatternedInput, patterned_inputs, stored_sizes
 from opcost.operators.patterns import USUAL, Pattern, Role
 from opcost.operators.tuples import OperatorTuple, tensor_specs
 from opcost.torch_backend.values import tensors_within
 
-MOST_ELEMENTS = 2**24
-"""Larger inputs are taken as usual: sorting them takes seconds on a CPU."""
+MOST_ELEMENTS = 2**22
+"""Inputs with more elements or of larger tables are taken as usual: they would take seconds on a CPU."""
+
+
+TABLES_KEPT = 64
+"""The expectations that are kept: calls of a model read few tables."""
 
 
 def patterns_of(operator: OperatorTuple, args: Iterable[Any], kwargs: Mapping[str, Any]) -> tuple[str, ...]:
@@ -32,10 +37,10 @@ def patterns_of(operator: OperatorTuple, args: Iterable[Any], kwargs: Mapping[st
 
 
 def _pattern(tensor: torch.Tensor, given: PatternedInput) -> Pattern:
-    if not 0 < tensor.numel() <= MOST_ELEMENTS:
-        return USUAL[given.role]
     # Expanded dimensions are stored once.
     stored = tensor[tuple(slice(None if stride else 1) for stride in tensor.stride())]
+    if not 0 < stored.numel() <= MOST_ELEMENTS or given.bound > MOST_ELEMENTS:
+        return USUAL[given.role]
     if given.role is Role.MASK:
         return _of_mask(stored)
     return (_of_loads if given.role is Role.LOADS else _of_indices)(stored.long(), given.bound)
@@ -45,23 +50,23 @@ def _of_indices(indices: torch.Tensor, rows: int) -> Pattern:
     """Return the pattern whose expected number of distinct rows is nearest, by its logarithm, to that of indices."""
     flat = indices.flatten()
     distinct = torch.unique(flat).numel()
-    expected = {
-        Pattern.RANDOM: _expected_distinct(torch.full((rows,), 1.0 / rows, dtype=torch.float64), flat.numel()),
-        Pattern.ZIPF: _expected_distinct(_zipf(rows), flat.numel()),
-        Pattern.ONE_ROW: 1.0,
-    }
+    expected = _expected_distinct(rows, flat.numel())
     nearest = min(expected, key=lambda pattern: abs(math.log(distinct / expected[pattern])))
     if nearest is Pattern.ONE_ROW:
         return nearest
-    if indices.shape[-1] > 1 and bool((indices.diff(dim=-1) == 1).all()):
+    if distinct == indices.shape[-1] and bool((indices.diff(dim=-1) == 1).all()):
         return Pattern.IN_ORDER
     if bool((flat.diff() >= 0).all()):
         return Pattern.SORTED if nearest is Pattern.RANDOM else Pattern.SORTED_ZIPF
     return nearest
 
 
-def _expected_distinct(probabilities: torch.Tensor, draws: int) -> float:
-    return float(-torch.expm1(draws * torch.log1p(-probabilities.clamp(max=1.0 - 1e-15))).sum())
+@lru_cache(TABLES_KEPT)
+def _expected_distinct(rows: int, draws: int) -> Mapping[Pattern, float]:
+    """Return how many distinct rows are expected among a number of indices of each pattern."""
+    uniform = -rows * math.expm1(draws * math.log1p(-1.0 / rows))
+    zipf = -torch.expm1(draws * torch.log1p(-_zipf(rows))).sum().item()
+    return {Pattern.RANDOM: uniform, Pattern.ZIPF: zipf, Pattern.ONE_ROW: 1.0}
 
 
 def _zipf(ranks: int) -> torch.Tensor:
@@ -75,11 +80,14 @@ def _of_mask(mask: torch.Tensor) -> Pattern:
         return Pattern.ALL_TRUE
     if not bool(mask.any()):
         return Pattern.ALL_FALSE
-    if mask.dim() > 1 and min(mask.shape[-2:]) > 1 and torch.equal(mask, mask.new_ones(mask.shape).tril()):
-        return Pattern.CAUSAL
-    # True up to some place, then false.
-    is_padding = mask.shape[-1] > 1 and not bool((mask[..., 1:] & ~mask[..., :-1]).any())
-    return Pattern.PADDING if is_padding else Pattern.RANDOM
+    if mask.dim() > 1 and min(mask.shape[-2:]) > 1:
+        causal = mask.new_ones(mask.shape).tril()
+        if torch.equal(mask, causal) or torch.equal(mask, ~causal):
+            return Pattern.CAUSAL if bool(mask[(0,) * mask.dim()]) else Pattern.NOT_CAUSAL
+    before, after = mask[..., :-1], mask[..., 1:]
+    if not bool((~before & after).any()):
+        return Pattern.PADDING
+    return Pattern.RANDOM if bool((before & ~after).any()) else Pattern.NOT_PADDING
 
 
 def _of_loads(ends: torch.Tensor, last: int) -> Pattern:
@@ -92,24 +100,28 @@ def _of_loads(ends: torch.Tensor, last: int) -> Pattern:
 
 def drawn_pattern(given: PatternedInput, pattern: Pattern, generator: torch.Generator | None) -> torch.Tensor:
     """Draw an input with a pattern that is not usual, on the generator's device (shapes only without one)."""
-    shape = given.spec.shape
+    shape = stored_sizes(given.spec)
     if generator is None:
-        return torch.empty(shape, device="meta")
+        return torch.empty(given.spec.shape, device="meta")
     with torch.device(generator.device):
         if given.role is Role.MASK:
-            return _mask(shape, pattern)
-        if given.role is Role.LOADS:
-            return _loads(shape, given.bound)
-        indices = _indices(shape, given.bound, pattern, generator)
-    is_sorted = pattern in (Pattern.SORTED, Pattern.SORTED_ZIPF)
-    return indices.flatten().sort().values.reshape(shape) if is_sorted else indices
+            drawn = _mask(shape, pattern)
+        elif given.role is Role.LOADS:
+            drawn = _loads(shape, given.bound)
+        else:
+            drawn = _indices(shape, given.bound, pattern, generator)
+    if pattern in (Pattern.SORTED, Pattern.SORTED_ZIPF):
+        drawn = drawn.flatten().sort().values.reshape(shape)
+    return drawn.expand(given.spec.shape)
 
 
 def _mask(shape: tuple[int, ...], pattern: Pattern) -> torch.Tensor:
-    if pattern is Pattern.CAUSAL:
-        return torch.ones(shape, dtype=torch.bool).tril()
-    if pattern is Pattern.PADDING:
-        return (torch.arange(shape[-1]) < (shape[-1] + 1) // 2).expand(shape)
+    if pattern in (Pattern.CAUSAL, Pattern.NOT_CAUSAL):
+        causal = torch.ones(shape, dtype=torch.bool).tril()
+        return causal if pattern is Pattern.CAUSAL else ~causal
+    if pattern in (Pattern.PADDING, Pattern.NOT_PADDING):
+        is_first_half = torch.arange(shape[-1]) < (shape[-1] + 1) // 2
+        return (is_first_half if pattern is Pattern.PADDING else ~is_first_half).expand(shape)
     return torch.full(shape, pattern is Pattern.ALL_TRUE)
 
 

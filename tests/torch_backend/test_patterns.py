@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -33,7 +35,9 @@ MASKS = {
     Pattern.ALL_TRUE: torch.ones(2, 32, 32, dtype=torch.bool),
     Pattern.ALL_FALSE: torch.zeros(2, 32, 32, dtype=torch.bool),
     Pattern.CAUSAL: torch.ones(2, 32, 32, dtype=torch.bool).tril(),
-    Pattern.PADDING: (torch.arange(32) < torch.tensor([[9], [20]])).unsqueeze(1).expand(2, 32, 32),
+    Pattern.NOT_CAUSAL: torch.ones(2, 32, 32, dtype=torch.bool).triu(1),
+    Pattern.NOT_PADDING: (torch.arange(32) >= torch.arange(9, 25).unsqueeze(1)).unsqueeze(1).expand(16, 32, 32),
+    Pattern.PADDING: (torch.arange(32) < torch.arange(9, 25).unsqueeze(1)).unsqueeze(1).expand(16, 32, 32),
 }
 
 
@@ -81,7 +85,7 @@ def test_indices_that_are_expanded_over_features_are_those_of_one_feature(functi
 
 @pytest.mark.parametrize(("pattern", "mask"), MASKS.items())
 def test_masks_keep_their_pattern(pattern: Pattern, mask: torch.Tensor) -> None:
-    args = (torch.zeros(2, 32, 32), mask, 0.0)
+    args = (torch.zeros(mask.shape), mask, 0.0)
     operator = function_tuple(torch.Tensor.masked_fill, args, {})
     assert patterns_of(operator, args, {}) == (pattern.value,)
     drawn, _ = operator_inputs(operator, "cpu", InputData(patterns=(pattern,)))
@@ -119,6 +123,41 @@ def test_loads_of_experts(sizes: list[int], expected: tuple[str, ...]) -> None:
     drawn, _ = operator_inputs(operator, "cpu", InputData(patterns=tuple(map(Pattern, expected))))
     assert patterns_of(operator, drawn, {}) == expected
     assert drawn[2][-1] == 2048  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("function", "args"),
+    [
+        (torch.Tensor.__getitem__, (torch.zeros(ROWS), torch.arange(500).view(250, 2)[torch.randperm(250)])),
+        (torch.Tensor.__getitem__, (torch.zeros(ROWS), (True, torch.randint(ROWS, (300,), generator=GENERATOR)))),
+        (torch.Tensor.__getitem__, (torch.eye(4).to_sparse(), 0)),
+        (torch.gather, (torch.zeros(ROWS, 512), 0, torch.tensor([[3]]).expand(1, 512))),
+        (torch.where, (torch.zeros(1000, dtype=torch.bool),)),
+    ],
+)
+def test_other_calls_have_no_pattern(function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    assert patterns_of(function_tuple(function, args, {}), args, {}) == ()
+
+
+def test_sorted_indices_that_are_expanded_over_rows_reach_the_whole_table() -> None:
+    args = (torch.zeros(64, ROWS), 1, torch.randint(ROWS, (512,), generator=GENERATOR).sort().values.expand(64, 512))
+    operator = function_tuple(torch.gather, args, {})
+    assert patterns_of(operator, args, {}) == ("sorted",)
+    (_, _, index), _ = operator_inputs(operator, "cpu", InputData(patterns=(Pattern.SORTED,)))
+    assert isinstance(index, torch.Tensor)
+    assert index.unique().numel() > 300
+
+
+def test_groups_by_keyword_are_found() -> None:
+    ends = torch.arange(256, 2049, 256, dtype=torch.int32)
+    tokens, experts = torch.zeros(2048, 16, dtype=torch.bfloat16), torch.zeros(8, 16, 32, dtype=torch.bfloat16)
+    kwargs = {"mat2": experts, "offs": ends}
+    assert patterns_of(function_tuple(torch._grouped_mm, (tokens,), kwargs), (tokens,), kwargs) == ()
+
+
+def test_large_tables_take_no_time() -> None:
+    args = (torch.empty(10**8, device="meta"), torch.zeros(300, dtype=torch.int64))
+    assert patterns_of(function_tuple(torch.take, args, {}), args, {}) == ()
 
 
 class TwoTexts(nn.Module):
