@@ -135,7 +135,8 @@ def _print_operators(reports: Sequence[OperatorsReport], dry_run: bool) -> None:
         for reason in report.energy_missing_reasons:
             print_line(f"{report.name}: no energy for {report.without_energy} of {report.wanted}: {reason}")
         if report.remaining and not dry_run:
-            print_line(f"{report.name}: {report.remaining} failed or are flagged; the same command measures them again")
+            rest = f"{report.failed} failed, the others are flagged or were not reached; repeat the command"
+            print_line(f"{report.name}: {report.remaining} remain: {rest}")
     if any(report.wanted > report.tuples for report in reports):
         print_line("A tuple on several kinds of input data needs a measurement for each.")
 
