@@ -74,7 +74,7 @@ def as_counted(cases: Iterable[Case], counts: OperatorCounts) -> tuple[Case, ...
     """Return cases of a model, each with what was counted of its operator."""
     found = {
         count.operator: Counted(
-            replace(count, statistics=(), weight_zeros=(), positions=(), callers=()), counts.device_type
+            replace(count, statistics=(), weight_zeros=(), patterns=(), positions=(), callers=()), counts.device_type
         )
         for count in counts.counts
     }

@@ -18,6 +18,7 @@ from opcost.operators.input_roles import (
     group_starts,
     integer_bounds,
     patterned_inputs,
+    stored_sizes,
 )
 from opcost.operators.model_inputs import (
     BOUNDARIES,
@@ -154,7 +155,7 @@ class DrawnInputs:
         """Return values in the layout of a spec."""
         _, strides = stored_elements(spec)
         # Expanded dimensions are stored once.
-        sizes = [size if stride else min(size, 1) for size, stride in zip(spec.shape, strides, strict=True)]
+        sizes = stored_sizes(spec)
         stored = torch.empty_strided(sizes, strides, dtype=getattr(torch, spec.dtype), device=self._device)
         return stored.copy_(drawn[tuple(map(slice, sizes))]).expand(spec.shape)
 

@@ -40,7 +40,7 @@ WITHOUT_PRODUCTS = frozenset(
     "slice_backward select_backward embedding_dense_backward index_backward reflection_pad1d_backward "
     "reflection_pad2d_backward reflection_pad3d_backward replication_pad1d_backward replication_pad2d_backward "
     "replication_pad3d_backward upsample_nearest1d_backward upsample_nearest2d_backward upsample_nearest3d_backward "
-    "upsample_bilinear2d_backward avg_pool2d_backward max_pool2d_with_indices_backward native_layer_norm_backward "
+    "upsample_bilinear2d_backward avg_pool2d_backward native_layer_norm_backward "
     "native_group_norm_backward native_batch_norm_backward "
     "diag_embed slice_scatter select_scatter diagonal_scatter as_strided_scatter _unsafe_masked_index "
     "_unsafe_masked_index_put_accumulate _chunk_cat unfold_backward max_pool2d_with_indices_backward lu_unpack "
