@@ -210,9 +210,6 @@ class _Recorder(TorchFunctionMode):
         kwargs = kwargs or {}
         if is_property(function):
             return function(*args, **kwargs)
-        if function in GRADIENTS and not self._is_inside:
-            with self._split():
-                return function(*args, **kwargs)
         return self._run(partial(function_tuple, function, fingerprint=self._fingerprint), function, args, kwargs)
 
     def run(self, ready: ReadyModel, composites: Collection[str]) -> None:
@@ -362,7 +359,8 @@ class _Recorder(TorchFunctionMode):
         kwargs: dict[str, Any],
     ) -> Any:
         """Call a function, and count the call unless it is inside another operator's call."""
-        if not self._is_inside and not self._is_split and sees_one_sample((args, kwargs)):
+        is_within = self._is_inside or self._is_split
+        if not is_within and (function in GRADIENTS or sees_one_sample((args, kwargs))):
             with self._split():
                 return function(*args, **kwargs)
         call = None if self._is_inside else self._described(description, args, kwargs)
