@@ -34,6 +34,7 @@ from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import StepTimes
 from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCount, OperatorCounts
+from opcost.operators.model_rows import rows_of
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.values import parse_input_data
 from opcost.storage.database import Database
@@ -72,6 +73,7 @@ def benchmark(monkeypatch):
         "operators_of_torch",
         "operators_in_chains",
         "indices_masks_weights",
+        "add_operations",
     ],
 )
 def test_scripts_say_how_they_are_run(name, benchmark, monkeypatch, capsys):
@@ -87,6 +89,26 @@ def test_a_script_runs_by_itself():
     environment = os.environ | {"PYTHONPATH": str(BENCHMARKS.parent)}
     said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert "benchmarks/sum_vs_full.py" in said.stdout
+
+
+def test_operations_are_added_to_an_older_table_where_a_tuple_runs_as_counted(benchmark, monkeypatch, tmp_path):
+    tensor = TensorSpec((4, 4), "float32")
+    linear = OperatorTuple("torch.nn.Linear", (("in_features", 4), ("out_features", 8)), (tensor,))
+    counts = (
+        OperatorCount(linear, 1, 2 * 4 * 4 * 8, 4 * (16 + 32 + 8 + 32), TensorSpec((4, 8), "float32")),
+        OperatorCount(OperatorTuple("torch.exp", (), (tensor,), mode=None), 1, 0, 127),
+        OperatorCount(OperatorTuple("mine.Block", (), (tensor,)), 1, 0, 128),
+    )
+    model = model_operator("resnet18", None, (1, 3, 8, 8))
+    counted = OperatorCounts(model, counts, 256, 607, 40, "2.14.1", "cpu")
+    table = Database(tmp_path).model_operators
+    old = rows_of("a", counted, "2026-11-22T10:00:00+00:00")
+    table.append_missing(old)
+    monkeypatch.setattr(sys, "argv", ["add_operations.py", str(tmp_path)])
+    benchmark("add_operations").main()
+    new = table.rows()
+    assert [row.operations for row in new] == [None, "addmm 1", None, None]
+    assert [replace(row, operations=None) for row in new] == old
 
 
 def test_every_script_and_every_table_is_explained():

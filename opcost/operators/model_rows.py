@@ -6,6 +6,7 @@ every sum can be made without counting the model again.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -28,6 +29,10 @@ MAXIMUM_CALLS = 1_000_000
 MODELS_KEPT = 512
 """The models whose counts are kept for rows that are read again: parsing them takes most of the time of a command."""
 
+_OPERATION = r"\w+ [1-9]\d{0,8}"
+_OPERATIONS = Values(
+    "names and numbers", lambda text: re.fullmatch(rf"{_OPERATION}( \| {_OPERATION})*", text) is not None
+)
 _CALLS = Values(f"1 to {MAXIMUM_CALLS}", lambda calls: 1 <= calls <= MAXIMUM_CALLS)
 
 
@@ -71,6 +76,14 @@ class ModelOperatorRow(Columns):
     torch_version: Annotated[str, Column("version of torch that the model was counted with")]
     counted_on: Annotated[str, Column("device that the model was counted on: `cpu`, `cuda` or `meta`")]
     counted_at: Annotated[str, Column("time of the count", MOMENT)]
+    operations: Annotated[
+        str | None,
+        Column(
+            "ATen operations of the first call that compute, each with its number, such as `clone 2`; "
+            "empty if there are none or they are unknown, and in the model's own row",
+            _OPERATIONS,
+        ),
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -115,11 +128,17 @@ def rows_of(name: str, counts: OperatorCounts, counted_at: str) -> list[ModelOpe
             memory_bytes=count.memory_bytes,
             outputs=None if count.outputs is None else value_text(count.outputs),
             without_formula=SEPARATOR.join(count.without_formula) or None,
+            operations=operations_text(count.operations),
         )
         for count in counts.counts
         for case, calls in cases_of_count(count, CAPTURED)
     )
     return [whole, *parts]
+
+
+def operations_text(operations: Iterable[tuple[str, int]]) -> str | None:
+    """Return the cell of operations, each with its number; None without any."""
+    return SEPARATOR.join(f"{name} {number}" for name, number in operations) or None
 
 
 def counts_of(rows: Iterable[ModelOperatorRow]) -> tuple[ShippedCounts, ...]:
@@ -134,20 +153,32 @@ def counts_of(rows: Iterable[ModelOperatorRow]) -> tuple[ShippedCounts, ...]:
     Raises:
         ValueError: a row does not describe an operator tuple, or the row of the model itself is missing.
     """
-    # Two runs that ended at the same time may both have added the same rows.
-    return _counts_of(tuple(dict.fromkeys(rows)))
+    return _counts_of(tuple(rows))
 
 
 @lru_cache(MODELS_KEPT)
 def _counts_of(rows: tuple[ModelOperatorRow, ...]) -> tuple[ShippedCounts, ...]:
     of_run: dict[tuple[str, str], list[ModelOperatorRow]] = {}
-    for row in rows:
+    for row in _once(rows):
         of_run.setdefault((row.counted_at, row.model), []).append(row)
     best: dict[tuple[str, ...], ShippedCounts] = {}
     for (counted_at, _), of_one in sorted(of_run.items(), key=lambda item: (item[1][0].counted_on != META, item[0])):
         counts = _counts_of_run(of_one)
         best[counts.composites] = ShippedCounts(counts, counted_at)
     return tuple(best.values())
+
+
+def _once(rows: Iterable[ModelOperatorRow]) -> Iterable[ModelOperatorRow]:
+    """Return each row once: two runs that ended at the same time may both have added the same rows.
+
+    A row of an older table, which has no operations, is the same as the row that has them.
+    """
+    found: dict[tuple[object, ...], ModelOperatorRow] = {}
+    for row in rows:
+        content = tuple((vars(row) | {"operations": None}).values())
+        if content not in found or row.operations is not None:
+            found[content] = row
+    return found.values()
 
 
 def _counts_of_run(rows: Sequence[ModelOperatorRow]) -> OperatorCounts:
@@ -205,6 +236,7 @@ def _counts(rows: Iterable[ModelOperatorRow]) -> Iterator[OperatorCount]:
             outputs=None if first.outputs is None else parse_value(first.outputs),
             statistics=() if first.counted_on == META else tuple(_statistics(operator, kinds)),
             without_formula=_formula_names(first),
+            operations=tuple(map(_with_number, _names(first.operations))),
             weight_zeros=_weight_zeros(kinds),
             patterns=_patterns(kinds),
         )
@@ -237,6 +269,11 @@ def _formula_names(row: ModelOperatorRow) -> tuple[str, ...]:
 
 def _formula_text(one: OperationWithoutFormula) -> str:
     return f"{one.operation} {one.calls} {one.memory_bytes}"
+
+
+def _with_number(text: str) -> tuple[str, int]:
+    name, number = text.split(" ")
+    return name, int(number)
 
 
 def _operation(text: str) -> OperationWithoutFormula:

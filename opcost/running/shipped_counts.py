@@ -120,7 +120,16 @@ def _new_rows(config: ModelConfig, counts: OperatorCounts, known: ShippedCounts 
         text = "%s: counts not added to the database (%s)"
         logging.getLogger(__name__).warning(text, config.name, shortened(str(error)))
         return ()
-    return rows if known is None or read.counts != known.counts else ()
+    return () if known is not None and _is_known(read.counts, known.counts) else rows
+
+
+def _is_known(counts: OperatorCounts, known: OperatorCounts) -> bool:
+    """Return whether counts are known already, perhaps without their operations, as in an older table."""
+    operations = {count.operator: count.operations for count in counts.counts}
+    with_operations = (
+        replace(one, operations=one.operations or operations.get(one.operator, ())) for one in known.counts
+    )
+    return replace(known, counts=tuple(with_operations)) == counts
 
 
 def identity_of(config: ModelConfig) -> Identity:

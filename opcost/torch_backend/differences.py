@@ -43,13 +43,24 @@ def flag_of_difference(operator: OperatorTuple) -> Flag:
     return Flag.VALUE_DEPENDENT if operator.short_name in VALUE_DEPENDENT else Flag.NOT_AS_COUNTED
 
 
+def replay(
+    operator: OperatorTuple, device: str, context: Context = nullcontext
+) -> tuple[PlainValue, list[OperationCost]]:
+    """Run an operator alone on random values; return its outputs and the costs of its ATen operations.
+
+    Raises:
+        CannotMeasureError: it cannot be built here; an error of ``REFUSED``: torch refuses the call.
+    """
+    costs: list[OperationCost] = []
+    function, args, kwargs = operator_call(operator, device)
+    with INFERENCE.context(), context(), like_a_device(device), CostCounter(costs.append):
+        return plain_value(function(*args, **kwargs), {}), costs
+
+
 def difference(count: OperatorCount, device: str, context: Context = nullcontext) -> str | None:
     """Run a counted operator alone; return how it differs from its count, None if it does not."""
-    costs: list[OperationCost] = []
     try:
-        function, args, kwargs = operator_call(count.operator, device)
-        with INFERENCE.context(), context(), like_a_device(device), CostCounter(costs.append):
-            outputs = plain_value(function(*args, **kwargs), {})
+        outputs, costs = replay(count.operator, device, context)
     except CannotMeasureError as error:
         return str(error)
     except REFUSED as error:

@@ -70,6 +70,29 @@ def test_operations_without_a_formula_are_read_back():
         counts_of([replace(rows[0], flop=None), *rows[1:]])
 
 
+WITH_OPERATIONS = replace(
+    COUNTED, counts=(COUNTED.counts[0], replace(COUNTED.counts[1], operations=(("add", 1), ("clone", 2))))
+)
+
+
+def test_operations_are_read_back():
+    rows = rows_of("a", WITH_OPERATIONS, LATE)
+    assert [row.operations for row in rows] == [None, None, None, "add 1 | clone 2"]
+    (shipped,) = counts_of(rows)
+    assert [one.operations for one in shipped.counts.counts] == [(), (("add", 1), ("clone", 2))]
+
+
+def test_rows_of_an_older_table_are_the_same_rows_without_operations():
+    older, rows = rows_of("a", COUNTED, LATE), rows_of("a", WITH_OPERATIONS, LATE)
+    assert counts_of([*older, *rows]) == counts_of([*rows, *older]) == counts_of(rows)
+
+
+@pytest.mark.parametrize("text", ["add", "add 0", "add -1", "add 1|clone 2", "add 1 | ", "my::add 1"])
+def test_impossible_operations_are_refused(text):
+    with pytest.raises(ValueError, match="operations: .* is not possible"):
+        replace(rows_of("a", COUNTED, LATE)[-1], operations=text)
+
+
 def test_rows_begin_with_the_key_of_measurements():
     rows = rows_of("a", COUNTED, LATE)
     cases = cases_of(COUNTED.counts, CAPTURED)
@@ -151,6 +174,16 @@ def test_counts_are_shipped_once_and_read_where_no_pickle_is_newer(request_of_on
     pickle.unlink()
     ((_, counts),) = counted_or_shipped(request, [config])
     assert [one.operator for one in counts.counts] == [RELU, ADD]
+
+
+@pytest.mark.parametrize(("known", "rows"), [(COUNTED, 4), (replace(COUNTED, total_flop=9), 8)])
+def test_counts_are_not_shipped_again_for_their_operations(request_of_one, known, rows):
+    (config,) = request_of_one.configs()
+    table = request_of_one.database.model_operators
+    table.append_missing(rows_of("a", known, EARLY))
+    write_counts(COUNTS.path(config), WITH_OPERATIONS)
+    ship_counts(request_of_one, [config])
+    assert len(table.rows()) == rows
 
 
 def test_counts_of_other_composites_do_not_stand_for_a_config(request_of_one):
