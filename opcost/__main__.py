@@ -18,6 +18,7 @@ from opcost.command.subcommands.compare import COMPARE
 from opcost.command.subcommands.compare_kernels import COMPARE_KERNELS
 from opcost.command.subcommands.count import COUNT
 from opcost.command.subcommands.coverage import COVERAGE
+from opcost.command.subcommands.export import EXPORT
 from opcost.command.subcommands.filter import FILTER
 from opcost.command.subcommands.info import INFO
 from opcost.command.subcommands.layers import LAYERS
@@ -32,7 +33,7 @@ from opcost.command.subcommands.report import REPORT
 from opcost.command.subcommands.show import SHOW
 
 SUBCOMMANDS = (
-    *(PROFILE, SHOW, LAYERS, REPORT, INFO),
+    *(PROFILE, SHOW, LAYERS, REPORT, EXPORT, INFO),
     *(MAKE_CONFIGS, COUNT, FILTER, MEASURE, MEASURE_MODELS, COMPARE, ADVISE),
     *(POWER, QUALIFY, CHECK, MERGE),
     *(CHECK_OPERATORS, COMPARE_KERNELS, COVERAGE, COLUMNS),

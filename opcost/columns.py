@@ -81,6 +81,10 @@ COUNT_FROM_1 = between("1, 2, 3, ...", 1, LARGEST_INT)
 MOMENT = Values("date, time and zone, as 2026-11-22T08:00:00+00:00", _is_moment)
 
 
+COLUMN_HEAD = ("column", "unit", "may be empty", "values", "meaning")
+"""The head of a list of columns."""
+
+
 @dataclass(frozen=True)
 class Column:
     """The meaning of a column and the values that it may have.
@@ -183,6 +187,12 @@ def fields_of(kind: Any) -> tuple[Field, ...]:
     """Return the fields of a dataclass in order."""
     hints = get_type_hints(kind, include_extras=True)
     return tuple(_field(field.name, hints[field.name]) for field in fields(kind))
+
+
+def described(field: Field) -> tuple[str, str, str, str, str]:
+    """Return a column's line in a list of columns, see ``COLUMN_HEAD``."""
+    values = "True or False" if field.kind is bool else "" if field.column.values == ANY else field.column.values.words
+    return field.name, field.unit, "yes" if field.may_be_empty else "", values, field.column.meaning
 
 
 def columns_of(kind: Any) -> tuple[Field, ...]:

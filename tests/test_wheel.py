@@ -31,11 +31,14 @@ def test_in_a_checkout_the_shipped_folders_are_the_repositorys() -> None:
     assert (shipped_database(), shipped_measurements()) == (ROOT / "database", ROOT / "measurements")
 
 
-def test_the_wheel_has_all_tables_configs_and_the_whitelist_and_no_logs_or_pages(wheel: zipfile.ZipFile) -> None:
+def test_the_wheel_has_all_tables_configs_whitelist_and_citation_and_no_logs_or_pages(
+    wheel: zipfile.ZipFile,
+) -> None:
     measurements = ROOT / "measurements"
     shipped = [*(ROOT / "database").glob("*.csv"), *measurements.glob("*/summary.yml")]
     shipped += [measurements / "operator_whitelist.yml"]
     packed = {name for name in wheel.namelist() if name.startswith(SHIPPED)} - {f"{SHIPPED}__init__.py"}
+    shipped += [ROOT / "CITATION.cff"]
     assert packed == {SHIPPED + str(path.relative_to(ROOT)) for path in shipped}
     assert all(wheel.read(SHIPPED + str(path.relative_to(ROOT))) == path.read_bytes() for path in shipped)
 

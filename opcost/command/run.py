@@ -27,6 +27,7 @@ DEPENDENCIES = frozenset({"numpy", "pandas", "pydantic", "pynvml", "rich", "yaml
 
 EXTRAS = {
     "matplotlib": "figures",
+    "pyarrow": "parquet",
     "scipy": "advise",
     "timm": "timm",
     "torch": "torch",

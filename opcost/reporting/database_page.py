@@ -8,8 +8,9 @@ from inspect import getdoc
 from pathlib import Path
 from typing import Any
 
-from opcost.columns import ANY, Field, columns_of, fields_of
+from opcost.columns import COLUMN_HEAD, Field, columns_of, described, fields_of
 from opcost.comparing.conditions_side_by_side import KindSides, OperatorSides
+from opcost.comparing.data_set import DataSetRow, data_columns
 from opcost.measuring.flags import Flag
 from opcost.reporting.layer_lines import LayerLine
 from opcost.reporting.show_lines import ModelLine, OperatorLine
@@ -25,10 +26,19 @@ other cells. A line with a wrong checksum was damaged or changed, and is refused
 you changed the line on purpose.
 """
 
-HEAD = "| column | unit | may be empty | values | meaning |\n|---|---|---|---|---|"
+DATA_SET_BEGINNING = """\
+# The columns of the data set
+
+Made by `opcost export`. Units are SI; 1 is the unit of ratios and shares. An empty cell is unknown, never zero. In CSV
+a text that a spreadsheet would run as a formula begins with an apostrophe. Capital letters in a name stand for a name
+or a number: `input_N_size_M` for `input_0_size_1`.
+"""
+
+HEAD = f"| {' | '.join(COLUMN_HEAD)} |\n|---|---|---|---|---|"
 SHOWN: Mapping[Any, list[str]] = {
     ModelLine: ["Models of `opcost show --csv`, and of `opcost.show`"],
     OperatorLine: ["Operators of `opcost show --operators --csv`"],
+    DataSetRow: ["Tables of `opcost export`"],
     LayerLine: ["Layers of `opcost layers --csv`, and of `opcost.layers`"],
     KindSides: ["Kinds of operators of `opcost compare --against --json`"],
     OperatorSides: ["Operators of `opcost compare --against --json`"],
@@ -47,8 +57,12 @@ def database_page() -> str:
     shared = _shared_groups(files)
     rows = [_section(", ".join(names), row_type, shared) for row_type, names in files.items()]
     groups = [_section(kind.__name__, kind, ()) for kind in shared]
+    return "\n".join([BEGINNING, *rows, *groups, *_flags(), ""])
+
+
+def _flags() -> Iterable[str]:
     flags = [f"| `{flag.value}` | {'yes' if flag.casts_doubt else ''} | {flag.meaning} |" for flag in Flag]
-    return "\n".join([BEGINNING, *rows, *groups, "## Flags", "", FLAGS_HEAD, *flags, ""])
+    return ("## Flags", "", FLAGS_HEAD, *flags)
 
 
 def _shared_groups(row_types: Iterable[Any]) -> list[Any]:
@@ -76,7 +90,10 @@ def _lines(kind: Any, shared: Iterable[Any]) -> Iterator[str]:
 
 
 def _line(field: Field) -> str:
-    empty = "yes" if field.may_be_empty else ""
-    values = "True or False" if field.kind is bool else "" if field.column.values == ANY else field.column.values.words
-    cells = (f"`{field.name}`", field.unit, empty, values, field.column.meaning)
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+    name, *others = described(field)
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in (f'`{name}`', *others))} |"
+
+
+def data_set_page() -> str:
+    """Return the page of a data set's columns."""
+    return "\n".join([DATA_SET_BEGINNING, HEAD, *map(_line, data_columns()), "", *_flags(), ""])

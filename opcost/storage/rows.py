@@ -126,7 +126,7 @@ class RowLines(Generic[Row]):
 
 def encode(row: Any) -> list[str]:
     """Return a row's cells in the order of ``columns_of`` its type."""
-    return [_cell(value) for value in values_of(row)]
+    return [cell_text(value) for value in values_of(row)]
 
 
 def _row_reader(row_type: Any) -> _Reader:
@@ -184,7 +184,8 @@ CONVERSIONS: Mapping[Any, Callable[[str], object]] = {bool: {"True": True, "Fals
 """Parsers of cells for types whose constructor does not parse them."""
 
 
-def _cell(value: object) -> str:
+def cell_text(value: object) -> str:
+    """Return a value's cell: None is empty, the members of a set are joined, and no text is a formula."""
     if value is None:
         return ""
     if isinstance(value, tuple):

@@ -1,0 +1,169 @@
+"""The data set: a table of all measurements for each kind of operator, with FLOPs, bytes and ATen operations."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, TypeAlias
+
+from opcost.columns import COUNT, FROM_0, LARGEST_INT, SHARE, Column, Columns, Field, columns_of, values_of
+from opcost.measuring.conditions import Circumstances, Conditions
+from opcost.measuring.record import Measurement, MeasurementRow
+from opcost.operators.columns import INPUT_DATA, INPUTS, OPERATOR, PARAMETERS, TRAINING_MODE
+from opcost.operators.counts import OperatorCount
+from opcost.operators.model_rows import operations_text
+from opcost.operators.texts import parse_operator, value_text
+from opcost.operators.tuple_columns import PLACEHOLDERS, Cell, Cells, cells_of, in_order
+from opcost.operators.values import parse_input_data
+
+LONGEST_NAME = 200
+"""The most characters of a table's name: file systems take 255 bytes."""
+
+
+@dataclass(frozen=True)
+class DataSetRow(Columns):
+    """One measurement of an operator, with what a call computes.
+
+    ``key`` is that of the row in ``operator_measurements.csv``. After ``weight_zeros_ratio`` come the columns of a kind
+    of operator: its parameters, arguments, and the sizes of its inputs and outputs. The file ``columns.md`` of an
+    export explains them.
+    """
+
+    key: Annotated[str, Column("hashes of operator tuple, input data and conditions")]
+    operator: Annotated[str, OPERATOR]
+    parameters: Annotated[str, PARAMETERS]
+    inputs: Annotated[str, INPUTS]
+    outputs: Annotated[str | None, Column("description of the output; empty if there is none, or no count")]
+    training_mode: Annotated[str | None, TRAINING_MODE]
+    input_data: Annotated[str, INPUT_DATA]
+    weight_zeros_ratio: Annotated[float, Column("share of the weights that are set to zero", SHARE)]
+    flop: Annotated[
+        int | None, Column("floating-point operations of one call, empty if unknown or not counted", COUNT, "FLOP")
+    ]
+    memory_bytes: Annotated[int | None, Column("bytes that one call reads and writes, empty if not counted", COUNT)]
+    flop_per_byte: Annotated[
+        float | None, Column("arithmetic intensity of one call; empty if it moves nothing", FROM_0, "FLOP/B")
+    ]
+    operations: Annotated[
+        str | None,
+        Column("ATen operations of one call that compute, each with its number, such as `clone 2`; empty if unknown"),
+    ]
+    measurement: Measurement
+    conditions: Conditions
+    circumstances: Circumstances
+
+
+DECLARED = columns_of(DataSetRow)
+PLACE = [field.name for field in DECLARED].index("flop")
+"""The place of the columns that only some kinds of operators have."""
+
+Kind: TypeAlias = type[bool] | type[int] | type[float] | type[str]
+
+
+@dataclass(frozen=True)
+class DataColumn:
+    """A column of a table, with the type of its values."""
+
+    name: str
+    kind: Kind
+
+
+@dataclass(frozen=True)
+class DataTable:
+    """The measurements of one kind of operator. ``name`` is that of its file without the ending."""
+
+    name: str
+    columns: tuple[DataColumn, ...]
+    rows: tuple[tuple[object, ...], ...]
+
+
+def data_columns() -> tuple[Field, ...]:
+    """Return the columns of all tables, with placeholders for those that only some kinds of operators have."""
+    return (*DECLARED[:PLACE], *PLACEHOLDERS, *DECLARED[PLACE:])
+
+
+def data_tables(rows: Iterable[MeasurementRow], counts: Mapping[str, OperatorCount]) -> list[DataTable]:
+    """Return a table for each kind of operator, by name; its rows are in the order of their texts, and oldest first.
+
+    Args:
+        rows: measurements of operators.
+        counts: by the keys of operator tuples.
+
+    Raises:
+        ValueError: a row does not describe an operator tuple or its input data.
+    """
+    of_kind: dict[str, list[MeasurementRow]] = {}
+    for row in sorted(rows, key=_place):
+        of_kind.setdefault(table_name(row.operator), []).append(row)
+    return [_table(name, of_one, counts) for name, of_one in sorted(of_kind.items())]
+
+
+def table_name(operator: str) -> str:
+    """Return the name of a kind of operator's table: its qualified name, as far as any file system takes it.
+
+    No name is that of a list beside the tables.
+    """
+    return re.sub(r"[^\w.-]|^(?=(columns|tables)$)", "_", operator)[:LONGEST_NAME]
+
+
+def _place(row: MeasurementRow) -> tuple[str, ...]:
+    text = (row.operator, row.parameters, row.inputs, row.training_mode or "", row.input_data)
+    return (*text, row.key, row.measurement.started_at, row.measurement.ended_at)
+
+
+def _table(name: str, rows: Sequence[MeasurementRow], counts: Mapping[str, OperatorCount]) -> DataTable:
+    described = [_described(row, counts.get(row.key.partition("-")[0])) for row in rows]
+    names = in_order(name for _, cells in described for name in cells)
+    columns = [DataColumn(field.name, _kind_of_field(field)) for field in DECLARED]
+    columns[PLACE:PLACE] = [DataColumn(one, _kind_of(cells.get(one) for _, cells in described)) for one in names]
+    return DataTable(name, tuple(columns), tuple(_values(row, map(cells.get, names)) for row, cells in described))
+
+
+def _values(row: DataSetRow, cells: Iterable[Cell]) -> tuple[object, ...]:
+    declared = values_of(row)
+    return (*declared[:PLACE], *cells, *declared[PLACE:])
+
+
+def _described(row: MeasurementRow, count: OperatorCount | None) -> tuple[DataSetRow, Cells]:
+    operator = parse_operator(row.operator, row.parameters, row.inputs, row.training_mode)
+    data = parse_input_data(row.input_data)
+    outputs = None if count is None else count.outputs
+    described = DataSetRow(
+        key=row.key,
+        operator=row.operator,
+        parameters=row.parameters,
+        inputs=row.inputs,
+        outputs=None if outputs is None else value_text(outputs),
+        training_mode=row.training_mode,
+        input_data=row.input_data,
+        weight_zeros_ratio=data.weight_zeros_ratio,
+        flop=None if count is None else count.flop,
+        memory_bytes=None if count is None else count.memory_bytes,
+        flop_per_byte=None if count is None else _intensity(count),
+        operations=None if count is None else operations_text(count.operations),
+        measurement=row.measurement,
+        conditions=row.conditions,
+        circumstances=row.circumstances,
+    )
+    return described, cells_of(operator, data, outputs)
+
+
+def _intensity(count: OperatorCount) -> float | None:
+    return count.flop / count.memory_bytes if count.flop is not None and count.memory_bytes else None
+
+
+def _kind_of_field(field: Field) -> Kind:
+    kind: Kind = field.kind if field.kind in (bool, int, float) else str
+    return kind
+
+
+def _kind_of(cells: Iterable[Cell]) -> Kind:
+    """Return the type that holds all cells of a column: text if there are several types, or numbers beyond 64 bits."""
+    known = [cell for cell in cells if cell is not None]
+    kinds = set(map(type, known))
+    if kinds == {bool}:
+        return bool
+    if kinds <= {int, float} and all(abs(cell) <= LARGEST_INT for cell in known if isinstance(cell, int)):
+        return float if float in kinds else int
+    return str

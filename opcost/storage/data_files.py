@@ -1,0 +1,115 @@
+"""The folder of a data set: a file for each kind of operator, lists of files and of columns, and the citation."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TypeAlias
+
+from opcost.columns import COLUMN_HEAD, Field, described
+from opcost.comparing.data_set import DataTable
+from opcost.errors import UserError
+from opcost.shipped import citation
+from opcost.storage.files import replace_file
+from opcost.storage.parquet_files import parquet_of
+from opcost.storage.rows import cell_text
+
+CSV, PARQUET = FORMATS = ("csv", "parquet")
+ENDINGS = tuple(f".{one}" for one in FORMATS)
+Encoder: TypeAlias = Callable[[DataTable], bytes]
+
+TABLES = "tables.csv"
+TABLES_HEAD = ("file", "rows")
+"""The list of the tables, by which an export is known."""
+
+COLUMNS, COLUMNS_PAGE, CITATION = "columns.csv", "columns.md", "CITATION.cff"
+
+
+@dataclass(frozen=True)
+class DataFolder:
+    """The folder that a data set is written to, and the format of its tables, one of ``FORMATS``."""
+
+    folder: Path
+    format: str = CSV
+
+    def check(self) -> None:
+        """Check that the folder is new or empty, or holds a former export.
+
+        Raises:
+            UserError: it does not.
+        """
+        if self.folder.exists() and any(self.folder.iterdir()) and self._listed() is None:
+            raise UserError(f"{self.folder}: holds other files than an export; name a new folder with --to")
+
+    def write(self, tables: Sequence[DataTable], columns: Sequence[Field], page: str) -> None:
+        """Write a data set in the place of a former one; files that are not of it stay.
+
+        Args:
+            tables: one for each kind of operator.
+            columns: of the list of columns.
+            page: the same as a page.
+
+        Raises:
+            UserError: see ``check``; or a file that is not of a former export has the name of one of this.
+            ModuleNotFoundError: the format's library is missing.
+        """
+        encode = _encoder(self.format)
+        self.check()
+        names = {f"{table.name}.{self.format}": table for table in tables}
+        texts = {
+            TABLES: _csv([TABLES_HEAD, *((name, len(table.rows)) for name, table in names.items())]),
+            COLUMNS: _csv([COLUMN_HEAD, *map(described, columns)]),
+            COLUMNS_PAGE: page.encode(),
+            CITATION: citation().read_bytes(),
+        }
+        self._remove_former(names, texts)
+        for name, text in texts.items():
+            replace_file(self.folder / name, text)
+        for name, table in names.items():
+            replace_file(self.folder / name, encode(table))
+
+    def _remove_former(self, tables: Iterable[str], texts: Iterable[str]) -> None:
+        """Remove the tables of a former export, and refuse to replace other files."""
+        listed = self._listed()
+        former = set() if listed is None else {*listed, *texts}
+        there = {path.name: path for path in self.folder.iterdir()} if self.folder.exists() else {}
+        for name in (*texts, *tables):
+            if name in there and name not in former:
+                raise UserError(f"{there[name]}: not of a former export; move it away, or name another --to")
+        for name in former.intersection(there).difference(tables, texts):
+            there[name].unlink()
+
+    def _listed(self) -> set[str] | None:
+        """Return the names of a former export's tables; None if the folder does not hold one."""
+        path = self.folder / TABLES
+        if not path.is_file():
+            return None
+        try:
+            head, *lines = csv.reader(path.read_text(encoding="utf-8").splitlines(), strict=True)
+        except (UnicodeDecodeError, ValueError, csv.Error):
+            return None
+        names = {line[0] for line in lines if line}
+        return {name for name in names if name.endswith(ENDINGS)} if tuple(head) == TABLES_HEAD else None
+
+
+def _encoder(data_format: str) -> Encoder:
+    """Return the function that makes a table's file; a missing library is found here, before any file changes."""
+    if data_format == CSV:
+        return csv_of
+    import_module("pyarrow")
+    return parquet_of
+
+
+def csv_of(table: DataTable) -> bytes:
+    """Return a table as CSV, with cells as in the tables of the database."""
+    return _csv([[column.name for column in table.columns], *table.rows])
+
+
+def _csv(lines: Iterable[Iterable[object]]) -> bytes:
+    buffer = io.StringIO(newline="")
+    csv.writer(buffer, lineterminator="\n").writerows(map(cell_text, line) for line in lines)
+    return buffer.getvalue().encode()

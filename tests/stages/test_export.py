@@ -1,0 +1,143 @@
+"""The data set of committed rows: every row is there, with its figures, and with what was counted."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pandas
+import pytest
+from simulated_machine import simulated_row
+
+from opcost.__main__ import main
+from opcost.command.subcommands import export as command_export
+from opcost.errors import UserError
+from opcost.operators.counts import OperatorCount, OperatorCounts
+from opcost.operators.tuples import OperatorTuple, TensorSpec
+from opcost.reporting.database_page import data_set_page
+from opcost.running.request import COUNTS, Request, model_tuple
+from opcost.stages.export import ExportReport, export
+from opcost.storage.configs import load_config
+from opcost.storage.counts_file import write_counts
+from opcost.storage.data_files import FORMATS, DataFolder
+from opcost.storage.database import Database
+
+ROOT = Path(__file__).parents[2]
+SMALL = ROOT / "docs" / "data" / "resnet50"
+
+
+def exported(folder: Path, *kinds: str, database: Path = SMALL, device: str | None = None) -> ExportReport:
+    request = Request((), ROOT / "measurements", Database(database), device)
+    return export(request, kinds, DataFolder(folder), data_set_page())
+
+
+def read(path: Path) -> pandas.DataFrame:
+    return pandas.read_csv(path, keep_default_na=False, na_values=[""])
+
+
+def test_every_row_is_exported_with_its_figures(tmp_path: Path) -> None:
+    report = exported(tmp_path)
+    rows = read(SMALL / "operator_measurements.csv")
+    tables = {path: read(tmp_path / path) for path in read(tmp_path / "tables.csv")["file"]}
+    assert {f"{operator}.csv" for operator in set(rows["operator"])} == set(tables)
+    assert (report.tables, report.rows, report.uncounted) == (len(tables), len(rows), 0)
+    all_rows = pandas.concat(tables.values())
+    kept = [name for name in rows.columns if name in all_rows.columns]
+    assert {"time_s", "energy_j", "energy_at_reference_j", "power_w", "device_uuid", "torch_version"} <= {*kept}
+    order = ["key", "started_at"]
+    pandas.testing.assert_frame_equal(
+        all_rows[kept].sort_values(order).reset_index(drop=True),
+        rows[kept].sort_values(order).reset_index(drop=True),
+        check_dtype=False,
+    )
+
+
+def test_flops_and_bytes_are_those_of_the_counts(tmp_path: Path) -> None:
+    exported(tmp_path, "Conv2d")
+    convolutions = read(tmp_path / "torch.nn.Conv2d.csv")
+    counted = read(SMALL / "model_operators.csv").drop_duplicates("key").set_index("key")
+    tuples = counted.loc[convolutions["key"].str.rpartition("-")[0]]
+    assert (convolutions["flop"].to_numpy() == tuples["flop"].to_numpy()).all()
+    assert (convolutions["memory_bytes"].to_numpy() == tuples["memory_bytes"].to_numpy()).all()
+    sizes = [convolutions[f"output_0_size_{place}"] for place in range(4)]
+    products = convolutions["parameter_in_channels"] * convolutions["parameter_kernel_size"] ** 2
+    assert (convolutions["flop"] == 2 * products * sizes[0] * sizes[1] * sizes[2] * sizes[3]).all()
+
+
+def test_the_shipped_tables_have_the_operations_of_nearly_all_tuples(tmp_path: Path) -> None:
+    exported(tmp_path, "Linear", "Conv*", database=ROOT / "database")
+    names = ["torch.nn.Conv2d.csv", "torch.nn.Linear.csv"]
+    assert list(read(tmp_path / "tables.csv")["file"]) == names
+    assert [set(read(tmp_path / name)["operations"]) for name in names] == [{"convolution 1"}, {"addmm 1", "mm 1"}]
+
+
+def test_the_same_rows_give_the_same_files(tmp_path: Path) -> None:
+    exported(tmp_path / "a")
+    exported(tmp_path / "b")
+    contents = [{path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in "ab"]
+    assert contents[0] == contents[1]
+
+
+def test_only_rows_of_a_kind_and_device_are_exported(tmp_path: Path) -> None:
+    assert exported(tmp_path, "torch.nn.Linear", device="h200").tables == 1
+    for kind in ("ReLu", "torch.nn.relu"):
+        with pytest.raises(UserError, match=rf"^--kind {kind}: no row of it; there are rows of "):
+            exported(tmp_path, kind)
+    with pytest.raises(UserError, match="^--device H100: no row of it; there are rows of NVIDIA H200$"):
+        exported(tmp_path, device="H100")
+
+
+def test_a_database_without_measurements_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="operator_measurements.csv: no measurements of operators; "):
+        exported(tmp_path / "to", database=tmp_path)
+    assert not (tmp_path / "to").exists()
+
+
+def test_an_operator_of_a_grid_has_its_flops_from_the_grids_counts(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "docs" / "data" / "grid" / "measurements", tmp_path / "measurements")
+    folder = tmp_path / "measurements" / "conv_grid"
+    (config,) = load_config(folder / "grid.yml", folder)
+    operator, uncounted = (
+        OperatorTuple(f"torch.nn.{name}", (), (TensorSpec((4, 4), "float32"),)) for name in ("ReLU", "GELU")
+    )
+    count = OperatorCount(operator, 1, 0, 128)
+    write_counts(COUNTS.path(config), OperatorCounts(model_tuple(config), (count,), 0, 128, 0, "2.14", "meta"))
+    database = Database(tmp_path / "database")
+    for one in (operator, uncounted):
+        database.operator_measurements.append(simulated_row(one))
+    request = Request((), tmp_path / "measurements", database)
+    report = export(request, (), DataFolder(tmp_path / "to"), data_set_page())
+    assert report == ExportReport(tables=2, rows=2, uncounted=1)
+    assert list(read(tmp_path / "to" / "torch.nn.ReLU.csv")["memory_bytes"]) == [128]
+
+
+def test_a_row_that_is_no_operator_tuple_is_a_line(tmp_path: Path) -> None:
+    table = Database(tmp_path).operator_measurements
+    row = simulated_row(OperatorTuple("torch.nn.ReLU", (), (TensorSpec((4, 4), "float32"),)))
+    table.append(type(row)(**{**vars(row), "inputs": "float32[4"}))
+    with pytest.raises(UserError, match="operator_measurements.csv: .*; delete the line, or restore the file$"):
+        exported(tmp_path / "to", database=tmp_path)
+
+
+def test_the_command_says_what_it_wrote(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    to = tmp_path / "to"
+    words = ["opcost", "export", "--kind", "Linear", "--to", str(to), "--database", str(SMALL)]
+    monkeypatch.setattr("sys.argv", words)
+    assert main() == 0
+    rows = len(read(to / "torch.nn.Linear.csv"))
+    said = f"{to}: {rows} measurement{'s' * (rows > 1)} of 1 kind of operators; the columns are explained in columns.md"
+    assert capsys.readouterr().out == f"{said}\n"
+
+
+def test_the_command_takes_the_formats_that_can_be_written() -> None:
+    assert command_export.FORMATS == FORMATS
+
+
+def test_the_page_names_every_column_of_the_list(tmp_path: Path) -> None:
+    exported(tmp_path)
+    page = (tmp_path / "columns.md").read_text()
+    names = read(tmp_path / "columns.csv")["column"]
+    assert [name for name in names if f"| `{name}` |" not in page] == []
+    assert {"input_N_size_M", "parameter_NAME", "time_s", "flop_per_byte"} <= set(names)

@@ -1,0 +1,137 @@
+"""The folder of a data set: what pandas reads is what was written, and no other file is replaced."""
+
+import io
+import math
+import sys
+
+import pandas
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from opcost.columns import Column, Field
+from opcost.comparing.data_set import DataColumn, DataTable
+from opcost.errors import UserError
+from opcost.shipped import citation
+from opcost.storage.data_files import CSV, PARQUET, DataFolder, csv_of
+from opcost.storage.parquet_files import parquet_of
+from opcost.storage.rows import cell_text
+
+FIELDS = (Field("time_s", float, False, Column("per iteration")),)
+TABLE = DataTable("torch.nn.ReLU", (DataColumn("time_s", float),), ((1e-5,), (2e-5,)))
+OTHER = DataTable("torch.nn.GELU", (DataColumn("time_s", float),), ((3e-5,),))
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
+VALUES = {
+    bool: st.booleans(),
+    # With empty cells, pandas reads integers as floats.
+    int: st.integers(-(2**53), 2**53),
+    float: FINITE,
+    str: st.text(st.characters(codec="utf-8"), min_size=1),
+}
+
+
+@st.composite
+def tables(draw):
+    kinds = draw(st.lists(st.sampled_from(list(VALUES)), min_size=1, max_size=5))
+    columns = tuple(DataColumn(f"column_{number}", kind) for number, kind in enumerate(kinds))
+    row = st.tuples(*(st.none() | VALUES[kind] for kind in kinds))
+    return DataTable("a", columns, tuple(draw(st.lists(row, min_size=1, max_size=5))))
+
+
+def as_in_a_frame(table, text):
+    """Return the rows as pandas has them: None is NaN."""
+    return [[text(value) if isinstance(value, str) else value for value in row] for row in table.rows]
+
+
+def rows_of(frame):
+    return [[None if pandas.isna(value) else value for value in row] for row in frame.astype(object).to_numpy()]
+
+
+@given(tables())
+def test_pandas_reads_from_csv_what_was_written(table):
+    texts = {column.name: str for column in table.columns if column.kind is str}
+    frame = pandas.read_csv(io.BytesIO(csv_of(table)), dtype=texts, keep_default_na=False, na_values=[""])
+    expected = [
+        [value or None if isinstance(value, str) else value for value in row] for row in as_in_a_frame(table, cell_text)
+    ]
+    assert rows_of(frame) == expected
+
+
+@given(tables())
+def test_pandas_reads_from_parquet_what_was_written(table):
+    pytest.importorskip("pyarrow")
+    assert rows_of(pandas.read_parquet(io.BytesIO(parquet_of(table)))) == as_in_a_frame(table, str)
+
+
+def test_a_column_of_several_types_is_text_in_parquet():
+    pytest.importorskip("pyarrow")
+    table = DataTable("a", (DataColumn("b", str), DataColumn("c", float)), ((1, 2), ("(1, 2)", math.inf)))
+    assert rows_of(pandas.read_parquet(io.BytesIO(parquet_of(table)))) == [["1", 2.0], ["(1, 2)", math.inf]]
+
+
+def written(folder, *tables, data_format=CSV):
+    DataFolder(folder, data_format).write(tables, FIELDS, "page\n")
+    return sorted(path.name for path in folder.iterdir())
+
+
+LISTS = ["CITATION.cff", "columns.csv", "columns.md", "tables.csv"]
+
+
+def test_a_new_folder_has_the_tables_their_columns_and_the_citation(tmp_path):
+    folder = tmp_path / "new" / "export"
+    assert written(folder, TABLE) == [*LISTS, "torch.nn.ReLU.csv"]
+    assert (folder / "torch.nn.ReLU.csv").read_text() == "time_s\n1e-05\n2e-05\n"
+    assert (folder / "tables.csv").read_text() == "file,rows\ntorch.nn.ReLU.csv,2\n"
+    assert (folder / "columns.csv").read_text() == (
+        "column,unit,may be empty,values,meaning\ntime_s,s,,,per iteration\n"
+    )
+    assert (folder / "columns.md").read_text() == "page\n"
+    assert (folder / "CITATION.cff").read_bytes() == citation().read_bytes()
+
+
+def test_a_former_export_is_replaced_and_files_of_the_user_stay(tmp_path):
+    written(tmp_path, TABLE, OTHER)
+    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "mine").mkdir()
+    assert written(tmp_path, OTHER) == [*LISTS[:3], "mine", "notes.txt", "tables.csv", "torch.nn.GELU.csv"]
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "tables.csv"])
+def test_a_folder_with_other_files_is_refused(tmp_path, name):
+    for content in (b"mine", b"", b"\xff", b'"', b"a,b\n"):
+        (tmp_path / name).write_bytes(content)
+        for act in (DataFolder(tmp_path).check, lambda: written(tmp_path, TABLE)):
+            with pytest.raises(UserError, match="holds other files than an export; name a new folder with --to$"):
+                act()
+        assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [(name, content)]
+
+
+def test_a_file_that_is_not_of_the_export_is_not_replaced(tmp_path):
+    written(tmp_path, TABLE)
+    before = (tmp_path / "tables.csv").read_text()
+    (tmp_path / "torch.nn.GELU.csv").write_text("mine")
+    with pytest.raises(UserError, match=r"torch.nn.GELU.csv: not of a former export; move it away"):
+        written(tmp_path, TABLE, OTHER)
+    assert (tmp_path / "torch.nn.GELU.csv").read_text() == "mine"
+    assert (tmp_path / "tables.csv").read_text() == before
+
+
+def test_names_in_a_list_of_tables_lead_nowhere_else(tmp_path):
+    folder = tmp_path / "export"
+    written(folder, TABLE)
+    for place in (tmp_path, folder):
+        (place / "mine").write_text("mine")
+    (folder / "tables.csv").write_text(f"file,rows\n../mine,1\n{tmp_path}/mine,1\n.,2\nmine,1\n")
+    (folder / "torch.nn.ReLU.csv").unlink()
+    written(folder, OTHER)
+    assert [(place / "mine").read_text() for place in (tmp_path, folder)] == ["mine"] * 2
+
+
+def test_a_missing_library_is_found_before_a_file_changes(tmp_path, monkeypatch):
+    written(tmp_path, TABLE)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ModuleNotFoundError) as missing:
+        written(tmp_path, OTHER, data_format=PARQUET)
+    assert missing.value.name == "pyarrow"
+    assert sorted(path.name for path in tmp_path.iterdir()) == [*LISTS, "torch.nn.ReLU.csv"]
