@@ -135,11 +135,11 @@ def print_sample(report: SampleReport, dry_run: bool) -> None:
         )
         for one in report.kinds
     ]
-    title = f"{number_of(len(report.tuples), 'operator tuple')} drawn"
+    number = len(report.tuples)
+    title = f"{number_of(number, 'operator tuple')} drawn"
     print_table(title + dry_run_note(dry_run, "nothing was written"), columns, rows)
-    none = [one.kind for one in report.kinds if not one.drawn]
-    if none:
-        print_line(f"No tuple with other sizes is valid: {', '.join(none)}.")
+    if number < report.wanted:
+        print_line(f"Fewer than the {report.wanted} wanted: these kinds have no more valid ones with other sizes.")
     dropped = [one.kind for one in report.kinds if one.drawn and not one.whitelisted]
     if dropped:
         print_line(f"Not in the whitelist, so that block 1 drops them: {', '.join(dropped)}.")

@@ -72,7 +72,7 @@ class DrawnKind:
 
 @dataclass(frozen=True)
 class SampleReport:
-    """A drawn list: its name and path, the kinds, and the tuples.
+    """A drawn list: its name and path, the kinds, the tuples, and how many were wanted.
 
     ``expected_s`` is the time to measure them on a product, with the start. It is None if the database has no rows.
     """
@@ -81,6 +81,7 @@ class SampleReport:
     path: str
     kinds: tuple[DrawnKind, ...]
     tuples: tuple[str, ...]
+    wanted: int
     expected_s: float | None
     device_product: str | None
 
@@ -127,6 +128,7 @@ def sample_operators(request: SampleRequest, uncertainty: Uncertainty | None = N
         path=str(path),
         kinds=tuple(_drawn_kind(kind, numbers[kind], drawn, whitelist) for kind in kinds),
         tuples=tuple(str(count.operator) for count in drawn),
+        wanted=request.wish.number,
         expected_s=expected_s,
         device_product=product,
     )

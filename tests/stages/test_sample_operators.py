@@ -122,6 +122,12 @@ def test_tuples_with_rows_are_not_drawn_again(tmp_path: Path) -> None:
     assert {*first.tuples[1::2]} <= {*again.tuples}
 
 
+def test_a_kind_without_valid_tuples_leaves_its_share_to_the_others(tmp_path: Path) -> None:
+    report = sample_operators(asked(tmp_path, wish=Wish(8, ("reshape", "ReLU"))))
+    assert (report.wanted, len(report.tuples)) == (8, 8)
+    assert [(one.kind, one.drawn) for one in report.kinds] == [("reshape", 0), ("ReLU", 8)]
+
+
 def mistake_of(request: SampleRequest) -> str:
     with pytest.raises(UserError) as caught:
         sample_operators(request)
