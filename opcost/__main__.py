@@ -30,11 +30,12 @@ from opcost.command.subcommands.power import POWER
 from opcost.command.subcommands.profile import PROFILE
 from opcost.command.subcommands.qualify import QUALIFY
 from opcost.command.subcommands.report import REPORT
+from opcost.command.subcommands.sample_operators import SAMPLE_OPERATORS
 from opcost.command.subcommands.show import SHOW
 
 SUBCOMMANDS = (
     *(PROFILE, SHOW, LAYERS, REPORT, EXPORT, INFO),
-    *(MAKE_CONFIGS, COUNT, FILTER, MEASURE, MEASURE_MODELS, COMPARE, ADVISE),
+    *(MAKE_CONFIGS, SAMPLE_OPERATORS, COUNT, FILTER, MEASURE, MEASURE_MODELS, COMPARE, ADVISE),
     *(POWER, QUALIFY, CHECK, MERGE),
     *(CHECK_OPERATORS, COMPARE_KERNELS, COVERAGE, COLUMNS),
 )

@@ -299,6 +299,50 @@ def test_advice_and_other_conditions_are_for_models(beside_a_model: GridCampaign
         compare_against(beside_a_model.request("conv_grid"), ["precision=fp32"])
 
 
+# Lists of tuples
+
+RELU = "torch.nn.ReLU() on (float32[8, 64]) eval"
+ADD = "torch.Tensor.add on (float32[8, 64], float32[8, 64])"
+LIST = f"tuples:\n- {RELU}\n- {ADD}\ndone: false # stays\n"
+
+
+def test_tuples_of_a_list_become_rows_and_the_list_is_done(campaign: GridCampaign) -> None:
+    cases = campaign.prepare(LIST)
+    assert [str(case.operator) for case in cases] == [RELU, ADD]
+    (plan,) = plan_counting(campaign.request(device="cpu"))
+    assert plan.model == "2 operator tuples"
+    report = campaign.measure(protocol=FULL)
+    assert (report.tuples, report.wanted, report.measured, report.failed, report.done) == (2, 2, 2, 0, True)
+    rows = {row.key for row in campaign.database.operator_measurements.rows()}
+    assert rows == {measurement_key(case, SIMULATED_CONDITIONS) for case in cases}
+    assert (campaign.measurements / "conv_grid" / GRID_NAME).read_text() == LIST.replace("done: false", "done: true")
+    assert campaign.database.model_operators.rows() == []
+
+
+def test_a_changed_list_is_to_be_counted_again(campaign: GridCampaign) -> None:
+    campaign.prepare(LIST)
+    with pytest.raises(UserError, match=r"grid\.yml, which has changed since; run .*count conv_grid"):
+        COUNTS.read(campaign.add_grid(LIST.replace(f"- {ADD}\n", "")))
+
+
+def test_a_list_that_torch_refuses_is_a_failure(campaign: GridCampaign) -> None:
+    campaign.add_grid(LIST.replace(RELU, "torch.Tensor.add on (float32[8], float32[9])").replace(f"- {ADD}\n", ""))
+    (failure,) = campaign.count("conv_grid")
+    assert isinstance(failure, CountFailure)
+    words = ("grid.yml:1: tuples:", "1 operator tuple left out", "must match", "; correct its parameters")
+    assert [word for word in words if word not in failure.reason] == []
+
+
+def test_an_unknown_operator_of_a_list_is_named_with_its_line(campaign: GridCampaign) -> None:
+    path = campaign.measurements / "conv_grid" / GRID_NAME
+    path.parent.mkdir()
+    path.write_text(LIST.replace("Tensor.add", "Tensor.addd"))
+    with pytest.raises(UserError) as caught:
+        campaign.count("conv_grid")
+    (line,) = caught.value.lines
+    assert line.startswith(f"{path}:3: tuples: item 2: this version of torch has no operator torch.Tensor.addd; ")
+
+
 # The commands
 
 

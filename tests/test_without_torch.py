@@ -56,6 +56,7 @@ NEEDING_TORCH = {
     "opcost measure-models": (MODEL, "--dry-run"),
     "opcost profile": ("resnet18", "--dry-run"),
     "opcost qualify": ("--database", "{folder}"),
+    "opcost sample-operators": ("drawn", "--dry-run"),
 }
 
 ELSEWHERE = {"filter", "measure"}

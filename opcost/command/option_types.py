@@ -101,6 +101,18 @@ def ratio(text: str) -> float:
     return value
 
 
+def factor(text: str) -> float:
+    """Return a number from 1 to 100: a type for argparse.
+
+    Raises:
+        argparse.ArgumentTypeError: it is not such a number.
+    """
+    value = _number(text)
+    if not 1 <= value <= 100:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a factor; use a number from 1 to 100, such as 2")
+    return value
+
+
 def _number(text: str) -> float:
     """Return the number of a text; NaN, which is within no bounds, for other texts."""
     try:

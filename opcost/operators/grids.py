@@ -1,4 +1,7 @@
-"""Grids: the operator tuples of one operator with each combination of some sizes, parameters, dtypes and zeros."""
+"""Grids: the operator tuples of one operator with each combination of some sizes, parameters, dtypes and zeros.
+
+A list of tuples takes the place of a grid: its tuples are written out, of any operators.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,12 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from opcost.operators.model_names import GRID
-from opcost.operators.tuples import OperatorTuple, PlainValue, TensorSpec, short_hash
+from opcost.operators.tuples import FLOAT32, OperatorTuple, PlainValue, TensorSpec, short_hash
 from opcost.operators.values import InputValues
+from opcost.units import number_of
 
 Lists: TypeAlias = tuple[tuple[str, tuple[PlainValue, ...]], ...]
 """The values of each name."""
@@ -34,23 +38,22 @@ class GridTensor:
 
 @dataclass(frozen=True)
 class GridPoint:
-    """One combination of the values of a grid.
+    """One combination of the values of a grid, or one tuple of a list.
 
-    ``dtype`` is that of weights and of floating-point inputs. ``input_zeros`` and ``weight_zeros`` are shares.
+    A function of a grid has its arguments by keyword as ``parameters`` and a mode, as a module has: only torch
+    distinguishes both by their names. ``dtype`` is that of weights and of floating-point inputs, if the parameters do
+    not say it. ``input_zeros`` and ``weight_zeros`` are shares.
     """
 
-    operator: str
-    parameters: tuple[tuple[str, PlainValue], ...]
-    inputs: tuple[TensorSpec, ...]
-    dtype: str
+    operator: OperatorTuple
+    dtype: str = FLOAT32
     input_zeros: float = 0.0
     weight_zeros: float = 0.0
 
     def __str__(self) -> str:
-        asked = str(OperatorTuple(self.operator, self.parameters, self.inputs)).removesuffix(" eval")
         zeros = {"inputs": self.input_zeros, "weights": self.weight_zeros}
         shares = [f"{name} {InputValues(ratio)}" for name, ratio in zeros.items() if ratio]
-        return ", ".join([asked, *shares])
+        return ", ".join([str(self.operator).removesuffix(" eval"), *shares])
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,11 @@ class Grid:
     positional arguments. ``input_zeros`` and ``weight_zeros`` are shares of zeros, in tenths.
     """
 
+    key: ClassVar[str] = "operator"
+    """The key of the file that says what is counted."""
+    noun: ClassVar[str] = "combination"
+    """The word for a point."""
+
     operator: str
     inputs: tuple[GridTensor, ...]
     parameters: Lists = ()
@@ -69,6 +77,19 @@ class Grid:
     dtypes: tuple[str, ...] = ("float32",)
     input_zeros: tuple[float, ...] = NOT_ZERO
     weight_zeros: tuple[float, ...] = NOT_ZERO
+
+    def __str__(self) -> str:
+        return f"{number_of(self.number, self.noun)} of {self.operator}"
+
+    @property
+    def name(self) -> str:
+        """The name of what is counted."""
+        return self.operator
+
+    @property
+    def operators(self) -> Mapping[str, str]:
+        """The name of the operator, by its place in the file; empty if it is unknown."""
+        return {self.key: self.operator} if self.operator else {}
 
     @property
     def number(self) -> int:
@@ -79,8 +100,7 @@ class Grid:
     @property
     def model(self) -> OperatorTuple:
         """The tuple that stands for a whole model in the counts of a grid. Another grid has another one."""
-        contents = short_hash(repr(self))
-        return OperatorTuple(f"{GRID}.{self.operator.rpartition('.')[2]}", (("contents", contents),), mode=None)
+        return _model(self.operator.rpartition(".")[2], repr(self))
 
     def points(self) -> Iterator[GridPoint]:
         """Yield the points in the order of the lists; those of the last list follow each other."""
@@ -90,7 +110,57 @@ class Grid:
                 for dtype, *zeros in itertools.product(self.dtypes, self.input_zeros, self.weight_zeros):
                     inputs = _inputs(self.inputs, {**parameters, **sizes}, str(dtype))
                     shares = (float(share) for share in zeros)
-                    yield GridPoint(self.operator, tuple(parameters.items()), inputs, str(dtype), *shares)
+                    operator = OperatorTuple(self.operator, tuple(parameters.items()), inputs)
+                    yield GridPoint(operator, str(dtype), *shares)
+
+
+@dataclass(frozen=True)
+class TupleList:
+    """Operator tuples that are written out. All are counted on normal values."""
+
+    key: ClassVar[str] = "tuples"
+    noun: ClassVar[str] = "operator tuple"
+    name: ClassVar[str] = "tuples"
+
+    tuples: tuple[OperatorTuple, ...]
+
+    def __str__(self) -> str:
+        return number_of(self.number, self.noun)
+
+    @property
+    def operators(self) -> Mapping[str, str]:
+        """The names of the operators, each once, by the place of the first tuple that has it."""
+        places: dict[str, str] = {}
+        for index, one in enumerate(self.tuples):
+            places.setdefault(one.operator, place_of(index))
+        return {place: name for name, place in places.items()}
+
+    @property
+    def number(self) -> int:
+        """The number of tuples."""
+        return len(self.tuples)
+
+    @property
+    def model(self) -> OperatorTuple:
+        """The tuple that stands for a whole model in the counts of the list. Another list has another one."""
+        return _model(self.name, "\n".join(map(str, self.tuples)))
+
+    def points(self) -> Iterator[GridPoint]:
+        """Yield the tuples as points."""
+        return map(GridPoint, self.tuples)
+
+
+AnyGrid: TypeAlias = Grid | TupleList
+"""The contents of a ``grid.yml``."""
+
+
+def place_of(index: int) -> str:
+    """Return the place of a tuple in its file, for a message."""
+    return f"{TupleList.key}: item {index + 1}"
+
+
+def _model(name: str, contents: str) -> OperatorTuple:
+    return OperatorTuple(f"{GRID}.{name}", (("contents", short_hash(contents)),), mode=None)
 
 
 def _combinations(lists: Lists) -> Iterator[dict[str, PlainValue]]:

@@ -11,12 +11,17 @@ import ast
 import re
 from functools import lru_cache
 
+from opcost.errors import shortened
 from opcost.operators.layouts import channels_last_strides
 from opcost.operators.tuples import ELLIPSIS, Constant, OperatorTuple, PlainValue, Structure, TensorSpec
+
+DEEPEST = 40
+"""The deepest nesting of values that is read; models of torchvision need 10."""
 
 TEXTS_KEPT = 4096
 """The parsed operators and values that are kept: models repeat their layers and the sizes of their tensors."""
 
+_TUPLE = re.compile(r"([\w.]+)(?:\((.*?)\))? on \((.*)\)(?: (eval|train))?")
 _TENSOR = re.compile(r"(\w+)\[([\d, ]*)\](?::(channels_last)|:strides\(([\d, ]*)\))?(?:#(\d+))?")
 _NAMED = re.compile(r"(\w+)=(?!=)")
 _STRUCTURE = re.compile(r"([A-Za-z_]\w*)\(")
@@ -49,13 +54,33 @@ def parse_operator(operator: str, parameters: str, inputs: str, mode: str | None
     Raises:
         ValueError: a text is not of the form that ``OperatorTuple`` renders.
     """
-    _, named_parameters = _Reader(parameters).arguments()
-    positional, named_inputs = _Reader(inputs).arguments()
-    read = OperatorTuple(operator, named_parameters, positional, named_inputs, mode)
+    read = _read(operator, parameters, inputs, mode)
     if (read.parameters_text, read.inputs_text) != (parameters, inputs):
         text = f"{operator}({parameters}) on ({inputs})"
         raise ValueError(f"{text!r} is not the text of an operator tuple")
     return read
+
+
+def parse_tuple(text: str) -> OperatorTuple:
+    """Return the operator tuple that one line describes, as ``str`` returns it.
+
+    Raises:
+        ValueError: the text is not of this form.
+    """
+    found = _TUPLE.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{shortened(text)!r} is not the text of an operator tuple")
+    operator, parameters, inputs, mode = found.groups()
+    read = _read(operator, parameters or "", inputs, mode)
+    if str(read) != text:
+        raise ValueError(f"{shortened(text)!r} is in other words {shortened(str(read))}")
+    return read
+
+
+def _read(operator: str, parameters: str, inputs: str, mode: str | None) -> OperatorTuple:
+    _, named_parameters = _Reader(parameters).arguments()
+    positional, named_inputs = _Reader(inputs).arguments()
+    return OperatorTuple(operator, named_parameters, positional, named_inputs, mode)
 
 
 def value_text(value: PlainValue) -> str:
@@ -85,6 +110,7 @@ class _Reader:
     def __init__(self, text: str) -> None:
         self._text = text
         self._position = 0
+        self._depth = 0
         self._tensors: set[int] = set()
 
     def arguments(self) -> tuple[tuple[PlainValue, ...], tuple[tuple[str, PlainValue], ...]]:
@@ -95,6 +121,9 @@ class _Reader:
         return arguments
 
     def _arguments(self) -> tuple[tuple[PlainValue, ...], tuple[tuple[str, PlainValue], ...]]:
+        self._depth += 1
+        if self._depth > DEEPEST:
+            raise ValueError(f"{shortened(self._text)!r} is nested deeper than {DEEPEST} levels")
         positional: list[PlainValue] = []
         named: list[tuple[str, PlainValue]] = []
         while not self._is_at_end():
@@ -107,14 +136,14 @@ class _Reader:
                 positional.append(self._value())
             self._skip(",")
             self._skip(" ")
+        self._depth -= 1
         return tuple(positional), tuple(named)
 
     def _value(self) -> PlainValue:
         if tensor := self._match(_TENSOR):
             return self._tensor(tensor)
         if string := self._match(_STRING):
-            text: str = ast.literal_eval(string[0])
-            return text
+            return self._string(string[0])
         if structure := self._match(_STRUCTURE):
             positional, parts = self._arguments()
             self._expect(")")
@@ -142,6 +171,14 @@ class _Reader:
         self._tensors.add(identity)
         return TensorSpec(shape, dtype, layout, identity)
 
+    def _string(self, quoted: str) -> str:
+        try:
+            text: str = ast.literal_eval(quoted)
+        except SyntaxError:
+            # Such as an escape that is cut off.
+            raise self._unexpected() from None
+        return text
+
     def _match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
         found = pattern.match(self._text, self._position)
         if found:
@@ -161,7 +198,7 @@ class _Reader:
             raise self._unexpected()
 
     def _unexpected(self) -> ValueError:
-        return ValueError(f"{self._text!r} is not understood at character {self._position + 1}")
+        return ValueError(f"{shortened(self._text)!r} is not understood at character {self._position + 1}")
 
 
 def _bare_value(text: str) -> PlainValue:
@@ -173,7 +210,7 @@ def _bare_value(text: str) -> PlainValue:
         return float(text)
     if _CONSTANT.fullmatch(text):
         return Constant(text)
-    raise ValueError(f"{text!r} is not understood")
+    raise ValueError(f"{shortened(text)!r} is not understood")
 
 
 def _integers(text: str) -> tuple[int, ...]:

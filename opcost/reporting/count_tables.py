@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from opcost.invocation import command
+from opcost.measuring.protocol import USUAL_OPTIONS
 from opcost.operators.counts import FORMULA_REMEDY, flop_missing_reason
 from opcost.operators.whitelist import Share
 from opcost.reporting.tables import dry_run_note, print_origin
-from opcost.reporting.terminal import Column, print_line, print_table
+from opcost.reporting.terminal import Column, print_commands, print_line, print_table
 from opcost.stages.filter import FilterReport
-from opcost.units import UNKNOWN, duration, gigaflop, megabytes, percent
+from opcost.units import UNKNOWN, duration, gigaflop, megabytes, number_of, percent
 
 if TYPE_CHECKING:
     # Only for types: block 1 must not import torch, as these stages do.
     from opcost.stages.count import CensusRow, CountPlan, CountReport
     from opcost.stages.replay import RebuildReport
+    from opcost.stages.sample_operators import SampleReport
 
 
 def print_count_plans(plans: Sequence[CountPlan]) -> None:
@@ -111,6 +114,48 @@ def print_rebuilds(reports: Sequence[RebuildReport]) -> None:
         for line in report.failures:
             print_line(f"{report.name}: failed: {line}")
     print_origin()
+
+
+def print_sample(report: SampleReport, dry_run: bool) -> None:
+    """Print the kinds of a drawn list, the expected time to measure it, and the next commands."""
+    columns = (
+        Column("kind", "left"),
+        Column("known tuples", drop=1),
+        Column("drawn tuples"),
+        Column("largest FLOPs"),
+        Column("largest bytes"),
+    )
+    rows = [
+        (
+            one.kind,
+            str(one.known),
+            str(one.drawn),
+            gigaflop(one.flop) if one.drawn else UNKNOWN,
+            megabytes(one.memory_bytes) if one.drawn else UNKNOWN,
+        )
+        for one in report.kinds
+    ]
+    number = len(report.tuples)
+    title = f"{number_of(number, 'operator tuple')} drawn"
+    print_table(title + dry_run_note(dry_run, "nothing was written"), columns, rows)
+    if number < report.wanted:
+        print_line(f"Fewer than the {report.wanted} wanted: these kinds have no more valid ones with other sizes.")
+    dropped = [one.kind for one in report.kinds if one.drawn and not one.whitelisted]
+    if dropped:
+        print_line(f"Not in the whitelist, so that block 1 drops them: {', '.join(dropped)}.")
+    print_line(f"{'would be written' if dry_run else 'written'}: {report.path}")
+    if report.expected_s is not None:
+        print_line(f"expected time to measure on {report.device_product}: {duration(report.expected_s)}")
+    print_origin()
+    if not dry_run:
+        print_line("\nNext steps:")
+        print_commands(
+            [
+                (command("count", report.name, "--meta"), "run each tuple on shapes"),
+                (command("filter", report.name), "keep those of the whitelist"),
+                (command("measure", report.name, *USUAL_OPTIONS), "measure them"),
+            ]
+        )
 
 
 def print_census(rows: Sequence[CensusRow]) -> None:

@@ -167,7 +167,7 @@ class Request:
 
 def _checked_by(check: Check) -> Check:
     """Return a check of models, and of the operators of grids."""
-    return lambda config: check(config) if config.grid is None else grids.mistakes(config)
+    return lambda config: check(config) if config.grid is None else [*grids.mistakes(config.grid, config.where)]
 
 
 def without_grids(configs: Sequence[ModelConfig], is_strict: bool) -> list[ModelConfig]:

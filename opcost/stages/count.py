@@ -16,7 +16,7 @@ from torch import nn
 from opcost.errors import CannotBuildError, CannotMeasureError, UserError
 from opcost.measuring.conditions import AUTOCAST_DTYPES, CONTIGUOUS, DTYPES, device_type_of
 from opcost.operators.counts import FORMULA_REMEDY, OperationWithoutFormula, OperatorCounts
-from opcost.operators.grids import Grid
+from opcost.operators.grids import AnyGrid
 from opcost.operators.tuples import META, TORCHVISION_MODELS, OperatorTuple
 from opcost.operators.whitelist import select, share
 from opcost.prediction.durations import SECONDS_PER_PARAMETER, Size
@@ -36,7 +36,7 @@ from opcost.torch_backend.grid_counts import count_grid
 from opcost.torch_backend.kept_switches import reported_switches
 from opcost.torch_backend.switches import autocast
 from opcost.torch_backend.workload import REFUSALS, one_line
-from opcost.units import number_of, some_of
+from opcost.units import some_of
 
 COUNTING_RATES = {"cpu": Rates(2e-11, 5e-10, 0.3), "cuda": Rates(5e-14, 5e-13, 0.5), META: Rates(0.0, 0.0, 0.25)}
 """Rates at which models are counted, for each FLOP (on a CPU also for each thread), byte and model. CPU: eleven models
@@ -160,11 +160,11 @@ class _ModelTask(_Task):
 
 @dataclass(frozen=True)
 class _GridTask(_Task):
-    grid: Grid
+    grid: AnyGrid
 
     @property
     def _text(self) -> str:
-        return f"{number_of(self.grid.number, 'combination')} of {self.grid.operator}"
+        return str(self.grid)
 
 
 def plan_counting(request: Request, on_meta: bool = False) -> list[CountPlan]:
@@ -295,7 +295,7 @@ def _count_and_report(
         counts, left_out = _count(task)
         if is_strict and counts.without_formula:
             reason = f"{config.model_name}: {counts.flop_missing_reason}; {FORMULA_REMEDY}, or count without --strict"
-            raise UserError(f"{config.where('model_name' if config.grid is None else 'operator')}: {reason}")
+            raise UserError(f"{config.where(config.main_key)}: {reason}")
         _write(task, counts, request)
     except UserError as error:
         progress.fail(str(error))
@@ -347,7 +347,7 @@ def _count_grid(task: _GridTask) -> tuple[OperatorCounts, tuple[str, ...]]:
     counts, refusals = count_grid(task.grid, task.device)
     if not counts.counts:
         remedy = "correct its parameters, inputs or dtypes"
-        raise UserError(f"{task.config.where('operator')}: no tuple is left; {refusals[0]}; {remedy}")
+        raise UserError(f"{task.config.where(task.grid.key)}: no tuple is left; {refusals[0]}; {remedy}")
     return counts, tuple(map(str, refusals))
 
 

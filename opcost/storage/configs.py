@@ -18,7 +18,7 @@ import yaml
 
 from opcost.errors import UserError
 from opcost.measuring.conditions import CONTIGUOUS, TORCH_DEFAULT
-from opcost.operators.grids import Grid
+from opcost.operators.grids import AnyGrid, TupleList, place_of
 from opcost.operators.model_inputs import DescribedInputs
 from opcost.operators.model_names import GRID, TORCHVISION, ModelName
 from opcost.operators.tuples import DEFAULT_SEED, PlainValue
@@ -61,8 +61,8 @@ _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 class ModelConfig:
     """One model at one input size, as described by a ``summary.yml``: the file without lists, or one case of it.
 
-    Or the ``grid`` of operator tuples that a ``grid.yml`` describes, which is no model. Its ``model_name`` is the
-    operator's name behind ``grid:``.
+    Or the ``grid`` or list of operator tuples that a ``grid.yml`` describes, which is no model. Its ``model_name`` is
+    the operator's name behind ``grid:``, of a list ``grid:tuples``.
 
     ``name`` is the case's name, without lists that of the folder. ``path`` is the file as the user named it.
     ``weights_name`` None means random weights; a path is absolute or begins with ``~``. ``input_size`` has the batch
@@ -89,7 +89,7 @@ class ModelConfig:
     arguments: tuple[tuple[str, PlainValue], ...] = ()
     inputs: DescribedInputs | None = None
     code: UserCode | None = None
-    grid: Grid | None = None
+    grid: AnyGrid | None = None
     own_folder: Path | None = field(default=None, compare=False, repr=False)
     lines: Mapping[str, int] = field(default_factory=dict, compare=False, repr=False)
     lists: tuple[str, ...] = field(default=(), compare=False, repr=False)
@@ -104,6 +104,11 @@ class ModelConfig:
     def config_name(self) -> str:
         """The name of the config's folder, which stands for all its cases."""
         return self.path.parent.name
+
+    @property
+    def main_key(self) -> str:
+        """The key that says what is counted."""
+        return "model_name" if self.grid is None else self.grid.key
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -181,7 +186,7 @@ def _load_grid(path: Path, own_folder: Path, check: Callable[[ModelConfig], list
     config = ModelConfig(
         name=path.parent.name,
         path=path,
-        model_name=f"{GRID}:{found.grid.operator}",
+        model_name=f"{GRID}:{found.grid.name}",
         weights_name=None,
         input_size=(),
         done=found.values["done"],
@@ -190,14 +195,18 @@ def _load_grid(path: Path, own_folder: Path, check: Callable[[ModelConfig], list
         own_folder=own_folder,
         lines=_places(found.document),
     )
-    further = check(config) if check and found.grid.operator else []
+    further = check(config) if check else []
     if mistakes or further:
         raise UserError(*user_error(path, mistakes).lines, *further)
     return config
 
 
 def _places(document: Document) -> dict[str, int]:
-    return {key: line_of(node) for key, (node, _) in document.entries.items()}
+    """Return the lines of the keys, and of each tuple of a list."""
+    _, tuples = document.entries.get(TupleList.key, (None, None))
+    items = tuples.value if isinstance(tuples, yaml.SequenceNode) else []
+    of_items = {place_of(index): line_of(item) for index, item in enumerate(items)}
+    return {key: line_of(node) for key, (node, _) in document.entries.items()} | of_items
 
 
 def set_done(path: Path, case: str) -> bool:

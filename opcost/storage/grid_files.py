@@ -1,4 +1,4 @@
-"""The file ``grid.yml``: one operator with lists of sizes, parameters, dtypes and shares of zeros."""
+"""The file ``grid.yml``: one operator with lists of sizes, parameters, dtypes and shares of zeros, or tuples."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 import yaml
 from pydantic import Discriminator, Field, Tag
 
-from opcost.measuring.conditions import TORCH_DEFAULT
-from opcost.operators.grids import MAXIMUM_POINTS, NOT_ZERO, Grid, GridTensor, Lists
+from opcost.operators.grids import MAXIMUM_POINTS, NOT_ZERO, AnyGrid, Grid, GridTensor, Lists, TupleList
 from opcost.operators.tuples import PlainValue, Structure
 from opcost.storage.config_nodes import Document, Mistake, described, line_of, read_document, shown
 from opcost.storage.config_schema import (
@@ -20,11 +19,11 @@ from opcost.storage.config_schema import (
     ONE,
     SEVERAL,
     UNSUPPORTED_KEYS,
-    Schema,
     one_or_several,
     read_values,
 )
 from opcost.storage.config_trees import DTYPES, MAXIMUM_SIDE, parts_in, tree_in
+from opcost.storage.tuple_files import OPERATOR_PATTERN, MeasuredGrid, read_tuples
 
 GRID_NAME = "grid.yml"
 
@@ -44,7 +43,6 @@ ZEROS_OF = ("inputs", "weights")
 TENSOR_KEYS = ("shape", "dtype")
 
 FloatingDtype = Literal["float32", "float64", "float16", "bfloat16"]
-GridPrecision = Literal["torch-default", "fp32", "tf32"]
 
 _UNSUPPORTED = {
     **UNSUPPORTED_KEYS,
@@ -52,15 +50,16 @@ _UNSUPPORTED = {
     "model_name": "a grid has an operator; a model has a summary.yml",
     "batch": "write it under sizes",
     "batch_size": "write sizes: {batch: [1, 32]}",
+    "tuple": "did you mean tuples?",
 }
 
 
-class GridFile(Schema):
-    """A ``grid.yml``."""
+class GridFile(MeasuredGrid):
+    """A ``grid.yml`` of one operator."""
 
     unsupported: ClassVar[Mapping[str, str]] = MappingProxyType(_UNSUPPORTED)
 
-    operator: Annotated[str, Field(pattern=r"^torch(vision)?(\.[A-Za-z_]\w*)+$", max_length=LONGEST_NAME)] = Field(
+    operator: Annotated[str, Field(pattern=OPERATOR_PATTERN, max_length=LONGEST_NAME)] = Field(
         description=OPERATOR_EXAMPLE
     )
     inputs: Any = Field(description=GRID_INPUTS_EXAMPLE)
@@ -71,10 +70,6 @@ class GridFile(Schema):
         Discriminator(one_or_several),
     ] = Field(default="float32", description=f"dtypes: [float32, bfloat16] (of {', '.join(get_args(FloatingDtype))})")
     zeros: Any = Field(default=None, description=ZEROS_EXAMPLE)
-    precision: GridPrecision = Field(
-        default=TORCH_DEFAULT, description=f"precision: {' or '.join(get_args(GridPrecision))} (of products in float32)"
-    )
-    done: bool = Field(default=False, description="done: false (true or false, no quotes)")
 
 
 @dataclass(frozen=True)
@@ -83,17 +78,19 @@ class GridValues:
 
     document: Document
     values: Mapping[str, Any]
-    grid: Grid
+    grid: AnyGrid
     mistakes: list[Mistake]
 
 
 def read_grid(path: Path) -> GridValues:
-    """Return the grid of a ``grid.yml``, with all mistakes in it.
+    """Return the grid or the list of tuples of a ``grid.yml``, with all mistakes in it.
 
     Raises:
         UserError: the file is no mapping in YAML.
     """
     document = read_document(path, OPERATOR_EXAMPLE)
+    if TupleList.key in document.entries:
+        return GridValues(document, *read_tuples(document))
     values, mistakes = read_values(document, GridFile)
     reader = _Reader({key: node for key, (_, node) in document.entries.items()}, mistakes)
     dtypes = values["dtypes"]

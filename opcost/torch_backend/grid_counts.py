@@ -1,4 +1,4 @@
-"""Counts of a grid: each of its points is run once, as a model with one operator."""
+"""Counts of a grid or a list of tuples: each of its points is run once, as a model with one operator."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import nn
 from opcost.errors import CannotMeasureError
 from opcost.operators.cases import CAPTURED, Case, cases_of_count
 from opcost.operators.counts import OperationWithoutFormula, OperatorCount, OperatorCounts
-from opcost.operators.grids import Grid, GridPoint
+from opcost.operators.grids import AnyGrid, GridPoint
 from opcost.operators.input_roles import shown_inputs
 from opcost.operators.tuples import DTYPE, FLOAT32, META, OperatorTuple, TensorSpec
 from opcost.operators.values import NORMAL, InputData, InputStatistics, InputValues
@@ -27,17 +27,18 @@ from opcost.units import number_of, some_of
 
 @dataclass(frozen=True)
 class Refusal:
-    """The reason why points of a grid are no operator tuples, their number, and the first of them."""
+    """The reason why points of a grid are no operator tuples, their number, the first of them, and the word for one."""
 
     reason: str
     points: int
     first: str
+    noun: str
 
     def __str__(self) -> str:
-        return f"{number_of(self.points, 'combination')} left out ({self.reason}), such as {self.first}"
+        return f"{number_of(self.points, self.noun)} left out ({self.reason}), such as {self.first}"
 
 
-def count_grid(grid: Grid, device: str) -> tuple[OperatorCounts, list[Refusal]]:
+def count_grid(grid: AnyGrid, device: str) -> tuple[OperatorCounts, list[Refusal]]:
     """Run each point of a grid once; return its counts, and the points that torch refuses by their reason.
 
     Points that are the same case, because a parameter has no effect, count as one.
@@ -54,7 +55,7 @@ def count_grid(grid: Grid, device: str) -> tuple[OperatorCounts, list[Refusal]]:
         else:
             ((case, _),) = cases_of_count(counts.counts[0], CAPTURED)
             found.setdefault(case, counts)
-    refusals = [Refusal(reason, len(points), str(points[0])) for reason, points in refused.items()]
+    refusals = [Refusal(reason, len(points), str(points[0]), grid.noun) for reason, points in refused.items()]
     return _together(grid, list(found.values()), device), refusals
 
 
@@ -64,7 +65,7 @@ def count_point(point: GridPoint, device: str) -> OperatorCounts:
     Raises:
         CannotMeasureError: torch refuses it, it is no single operator, or it has nothing to set to zero.
     """
-    function = find_operator(point.operator)
+    function = find_operator(point.operator.operator)
     asked = _asked(point, is_module=isinstance(function, type))
     data = InputData.of(list(_kinds(function, asked, point)), point.weight_zeros)
     try:
@@ -98,10 +99,11 @@ class _Calling(nn.Module):
 
 def _asked(point: GridPoint, is_module: bool) -> OperatorTuple:
     """Return a point as an operator tuple that can be built; the captured one has its parameters in another form."""
-    if not is_module:
-        return OperatorTuple(point.operator, (), point.inputs, point.parameters, None)
+    operator = point.operator
+    if not is_module and not operator.is_function:
+        return OperatorTuple(operator.operator, (), operator.inputs, operator.parameters, None)
     dtype = () if point.dtype == FLOAT32 else ((DTYPE, point.dtype),)
-    return OperatorTuple(point.operator, (*point.parameters, *dtype), point.inputs)
+    return replace(operator, parameters=(*operator.parameters, *dtype))
 
 
 def _kinds(function: Callable[..., Any], operator: OperatorTuple, point: GridPoint) -> Iterator[InputValues]:
@@ -131,13 +133,13 @@ def _only(counts: Sequence[OperatorCount]) -> OperatorCount:
         raise CannotMeasureError("it runs no operation")
     if len(counts) > 1 or counts[0].occurrences > 1:
         names = some_of(sorted({count.operator.operator for count in counts}))
-        raise CannotMeasureError(f"it is more than one operator; write a grid for each of {names}")
+        raise CannotMeasureError(f"it is more than one operator; ask for each of {names}")
     if UNKNOWN in dict(counts[0].operator.parameters):
         raise CannotMeasureError("it does not keep all of its arguments, so that its tuple cannot be run again")
     return counts[0]
 
 
-def _together(grid: Grid, points: Sequence[OperatorCounts], device: str) -> OperatorCounts:
+def _together(grid: AnyGrid, points: Sequence[OperatorCounts], device: str) -> OperatorCounts:
     """Return the counts of all points as those of a model that calls each once."""
     groups: dict[OperatorTuple, list[OperatorCount]] = {}
     for one in points:

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opcost.operators.grids import Grid, GridTensor
+from opcost.operators.grids import Grid, GridPoint, GridTensor, TupleList
+from opcost.operators.texts import parse_tuple
 from opcost.operators.tuples import TensorSpec
 
 CONV = Grid(
@@ -34,8 +35,8 @@ def test_points_are_the_product_of_all_lists() -> None:
 
 def test_names_have_one_value_in_a_point() -> None:
     for point in CONV.points():
-        parameters = dict(point.parameters)
-        (spec,) = point.inputs
+        parameters = dict(point.operator.parameters)
+        (spec,) = point.operator.inputs
         assert spec == TensorSpec((spec.shape[0], parameters["in_channels"], 14, 7), point.dtype)
         assert parameters["in_channels"] in (64, 128)
         assert parameters["kernel_size"] in (1, (1, 3))
@@ -52,12 +53,12 @@ def test_a_point_is_named_by_its_values() -> None:
 def test_tensors_with_a_dtype_of_their_own_keep_it() -> None:
     grid = Grid("torch.nn.Embedding", (GridTensor((4, 8), "int64"),), dtypes=("float16",))
     (point,) = grid.points()
-    assert point.inputs == (TensorSpec((4, 8), "int64"),)
+    assert point.operator.inputs == (TensorSpec((4, 8), "int64"),)
 
 
 def test_tensors_of_a_point_are_distinct() -> None:
     (point,) = Grid("torch.matmul", (GridTensor((2, 3)), GridTensor((3, 2)))).points()
-    assert [spec.identity for spec in point.inputs] == [0, 1]
+    assert [spec.identity for spec in point.operator.inputs] == [0, 1]
 
 
 @given(SIDES, SIDES, SHARES, SHARES)
@@ -72,7 +73,7 @@ def test_each_combination_is_one_point(
         input_zeros=inputs,
         weight_zeros=weights,
     )
-    found = [(*point.inputs[0].shape, point.input_zeros, point.weight_zeros) for point in grid.points()]
+    found = [(*point.operator.inputs[0].shape, point.input_zeros, point.weight_zeros) for point in grid.points()]
     assert found == list(product(rows, columns, inputs, weights))
     assert grid.number == len(found)
 
@@ -94,3 +95,21 @@ def test_another_grid_has_another_tuple(change: dict[str, object]) -> None:
     assert other.model != CONV.model
     assert CONV.model == replace(CONV).model
     assert CONV.model.is_model
+
+
+RELU, ADD = map(parse_tuple, ("torch.nn.ReLU() on (float32[8]) eval", "torch.Tensor.add on (float32[8], 2)"))
+
+
+def test_the_points_of_a_list_are_its_tuples() -> None:
+    tuples = TupleList((RELU, ADD, RELU))
+    assert [point.operator for point in tuples.points()] == [RELU, ADD, RELU]
+    assert {*tuples.points()} == {GridPoint(RELU), GridPoint(ADD)}
+    assert (tuples.number, str(tuples), str(CONV)) == (3, "3 operator tuples", "32 combinations of torch.nn.Conv2d")
+    assert tuples.operators == {"tuples: item 1": "torch.nn.ReLU", "tuples: item 2": "torch.Tensor.add"}
+
+
+def test_another_list_has_another_tuple() -> None:
+    models = [TupleList(tuples).model for tuples in ((RELU,), (ADD,), (RELU, ADD), (ADD, RELU))]
+    assert len({*models}) == 4
+    assert all(model.is_model for model in models)
+    assert TupleList((RELU,)).model == TupleList((RELU,)).model

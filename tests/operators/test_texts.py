@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opcost.operators.layouts import channels_last_strides
-from opcost.operators.texts import parse_operator, parse_value, value_text
+from opcost.operators.texts import parse_operator, parse_tuple, parse_value, value_text
 from opcost.operators.tuples import Constant, OperatorTuple, Structure, TensorSpec
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "operator_texts.txt"
@@ -84,10 +84,7 @@ def test_single_values_are_read_back(value):
 @pytest.mark.parametrize("line", GOLDEN.read_text(encoding="utf-8").splitlines())
 def test_texts_of_real_tuples_keep_their_keys(line):
     key, text = line.split("  ", 1)
-    head, _, inputs = text.partition(" on (")
-    inputs, _, mode = inputs.rpartition(")")
-    operator, _, parameters = head.partition("(")
-    read = parse_operator(operator, parameters.removesuffix(")"), inputs, mode.strip() or None)
+    read = parse_tuple(text)
     assert (read.key, str(read)) == (key, text)
 
 
@@ -107,13 +104,32 @@ def test_texts_of_real_tuples_keep_their_keys(line):
         "--1",
         "f()x",
         ")",
+        r"'\x'",
+        "(" * 900 + ")" * 900,
     ],
 )
 def test_other_texts_are_refused(text):
-    with pytest.raises(ValueError, match="text of|understood"):
+    with pytest.raises(ValueError, match="text of|understood|nested"):
         parse_value(text)
 
 
 def test_parameters_that_are_no_named_values_are_refused():
     with pytest.raises(ValueError, match="is not the text of an operator tuple"):
         parse_operator("torch.nn.ReLU", "1", "float32[2]", "eval")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("torch.nn.ReLU", "is not the text"),
+        ("torch.nn.ReLU() on float32[2]", "is not the text"),
+        ("torch.nn.ReLU() on (float32[2]) test", "is not the text"),
+        ("torch.nn.ReLU() on (float32[2) eval", "is not understood"),
+        ("torch.Tensor.add on (float32[2], float32[2]#1)", r"in other words torch.Tensor.add on \(float32\["),
+        ("torch.nn.ReLU on (float32[2]) eval", r"in other words torch.nn.ReLU\(\) on"),
+        ("torch.nn.Linear(in_features=2,out_features=3) on (float32[2]) eval", "in other words"),
+    ],
+)
+def test_lines_that_are_no_tuples_are_refused(text, words):
+    with pytest.raises(ValueError, match=words):
+        parse_tuple(text)

@@ -32,6 +32,7 @@ from opcost.reporting.count_tables import (
     print_count_plans,
     print_counts,
     print_rebuilds,
+    print_sample,
     print_selections,
 )
 from opcost.reporting.holdings_tables import print_holdings
@@ -56,6 +57,7 @@ from opcost.stages.measure_units import UnitReport
 from opcost.stages.model_layers import RowsChoice, find_layers
 from opcost.stages.profile import KnownCost, ModelProfile, OperatorLine, Profile
 from opcost.stages.replay import RebuildReport
+from opcost.stages.sample_operators import DrawnKind, SampleReport
 from opcost.stages.show import Choice, ShowReport
 from opcost.stages.show import show as show_models
 from opcost.stages.wanted_model import WantedModel
@@ -213,6 +215,16 @@ def census() -> None:
 
 def rebuilds() -> None:
     print_rebuilds([RebuildReport(LONG, 111, 109, (f"{TUPLE}: other outputs",), (f"{TUPLE}: why",))])
+
+
+def samples() -> None:
+    kinds = (
+        DrawnKind("Conv2d", 905, 12, 36_130_000_000, 326_300_000, True),
+        DrawnKind("scaled_dot_product_attention", 4, 3, 15_400_000_000, 32_000_000, False),
+        DrawnKind("reshape", 30, 0, 0, 0, True),
+    )
+    path = f"measurements/{LONG}/grid.yml"
+    print_sample(SampleReport(LONG, path, kinds, (TUPLE,) * 15, 20, 379.4, "NVIDIA H200"), dry_run=True)
 
 
 def selections() -> None:
@@ -436,6 +448,7 @@ TABLES = (
     qualification,
     ranking,
     rebuilds,
+    samples,
     selections,
 )
 

@@ -11,7 +11,8 @@ from torch import nn
 
 from opcost.operators.cases import Case, cases_of
 from opcost.operators.counts import OperatorCounts
-from opcost.operators.grids import Grid, GridTensor
+from opcost.operators.grids import Grid, GridTensor, TupleList
+from opcost.operators.texts import parse_tuple
 from opcost.operators.tuples import META
 from opcost.torch_backend.capture import capture
 from opcost.torch_backend.grid_counts import Refusal, count_grid
@@ -160,3 +161,46 @@ def test_an_operator_that_torch_does_not_run_has_no_tuple(grid: Grid, reason: st
     (refusal,) = refusals(grid)
     assert refusal.points == 1
     assert re.search(reason, refusal.reason), refusal.reason
+
+
+LISTED = (
+    "torch.nn.Conv2d(in_channels=8, out_channels=16, kernel_size=3, dtype='bfloat16', memory_format='channels_last') "
+    "on (bfloat16[2, 8, 9, 9]:channels_last) eval",
+    "torch.nn.BatchNorm2d(num_features=8) on (float32[2, 8, 9, 9]) eval",
+    "torch.nn.MultiheadAttention(embed_dim=8, num_heads=2, batch_first=True) on (float32[2, 5, 8]#0, "
+    "float32[2, 5, 8]#0, float32[2, 5, 8]#0, need_weights=False) eval",
+    "torch.Tensor.add on (float32[8, 64], float32[8, 64]:strides(1, 8))",
+    "torch.Tensor.__getitem__ on (float32[8, 64], (slice(start=None, stop=4, step=None), int64[5]))",
+    "torch.nn.functional.softmax on (float32[8, 64], dim=-1)",
+    "torch.cat on ((float32[8, 64], float32[8, 32]), 1)",
+)
+
+
+@pytest.mark.parametrize("device", ["cpu", META])
+@pytest.mark.parametrize("text", LISTED)
+def test_a_listed_tuple_is_counted_as_it_is_on_normal_values(text: str, device: str) -> None:
+    asked = parse_tuple(text)
+    counts, refused = count_grid(TupleList((asked,)), device)
+    assert refused == []
+    (count,) = counts.counts
+    assert (str(count.operator), count.occurrences, texts(counts)) == (text, 1, ["normal"])
+    assert counts.model == TupleList((asked,)).model
+    assert counts.has_values
+
+
+def test_tuples_that_torch_refuses_are_left_out_with_the_reason() -> None:
+    good, wrong, no_module, two = map(
+        parse_tuple,
+        (
+            "torch.nn.ReLU() on (float32[8]) eval",
+            "torch.nn.Conv2d(in_channels=8, out_channels=16, kernel_size=3) on (float32[2, 9, 8, 8]) eval",
+            "torch.nn.ReLU on (float32[8])",
+            "torchvision.ops.SqueezeExcitation(input_channels=8, squeeze_channels=2) on (float32[2, 8, 4, 4]) eval",
+        ),
+    )
+    counts, refused = count_grid(TupleList((good, wrong, no_module, two)), "cpu")
+    assert [count.operator for count in counts.counts] == [good]
+    assert [(one.points, one.first) for one in refused] == [
+        (1, str(one).removesuffix(" eval")) for one in (wrong, no_module, two)
+    ]
+    assert str(refused[0]).startswith("1 operator tuple left out (RuntimeError: ")

@@ -1,0 +1,224 @@
+"""Operator tuples between and beyond those of the database, drawn and written as a list of tuples for block 2."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+
+from opcost.errors import CannotMeasureError, UserError
+from opcost.measuring.named_device import is_meant, refuse_unknown
+from opcost.measuring.protocol import usual_protocol
+from opcost.measuring.record import MeasurementRow
+from opcost.operators.cases import CAPTURED, cases_of_count
+from opcost.operators.counts import OperatorCount
+from opcost.operators.grids import MAXIMUM_POINTS, GridPoint
+from opcost.operators.tuples import META, OperatorTuple, is_under_autocast
+from opcost.operators.whitelist import EVERYTHING
+from opcost.prediction.durations import Size
+from opcost.prediction.sampling import Uncertainty, Wish, sample, usual_kinds
+from opcost.running.expected_times import ExpectedTimes, sizes_in, starting_s
+from opcost.running.shipped_counts import TableCounts, counts_in, counts_of_operators
+from opcost.storage.config_nodes import MAXIMUM_BYTES, shown
+from opcost.storage.configs import load_whitelist
+from opcost.storage.database import Database
+from opcost.storage.files import replace_file
+from opcost.storage.grid_files import GRID_NAME
+from opcost.storage.model_folders import ModelFolders
+from opcost.storage.tuple_files import tuples_text
+from opcost.torch_backend.differences import VALUE_DEPENDENT
+from opcost.torch_backend.grid_counts import count_point
+from opcost.units import some_of
+
+KINDS_SHOWN = 8
+"""The most kinds that a message lists."""
+
+_NAME = re.compile(r"[A-Za-z0-9_][\w.-]*")
+
+
+@dataclass(frozen=True)
+class SampleRequest:
+    """The arguments of a drawing.
+
+    ``name`` is that of the list's folder. A ``wish`` without kinds is for the usual ones. ``device`` is a part of the
+    name of the product whose rows give the expected time, None for the one with the most rows.
+    """
+
+    name: str
+    wish: Wish
+    folders: ModelFolders
+    database: Database
+    device: str | None = None
+    dry_run: bool = False
+
+
+@dataclass(frozen=True)
+class DrawnKind:
+    """The number of known and of drawn tuples of a kind, and the largest FLOPs and bytes of a drawn call.
+
+    Block 1 drops kinds that are not ``whitelisted``.
+    """
+
+    kind: str
+    known: int
+    drawn: int
+    flop: int
+    memory_bytes: int
+    whitelisted: bool
+
+
+@dataclass(frozen=True)
+class SampleReport:
+    """A drawn list: its name and path, the kinds, the tuples, and how many were wanted.
+
+    ``expected_s`` is the time to measure them on a product, with the start. It is None if the database has no rows.
+    """
+
+    name: str
+    path: str
+    kinds: tuple[DrawnKind, ...]
+    tuples: tuple[str, ...]
+    wanted: int
+    expected_s: float | None
+    device_product: str | None
+
+
+def sample_operators(request: SampleRequest, uncertainty: Uncertainty | None = None) -> SampleReport:
+    """Draw operator tuples, and write them to a ``grid.yml`` in the user's own folder.
+
+    Args:
+        request: what to draw, and where to write it.
+        uncertainty: see ``prediction.sampling.sample``; None for plain random draws.
+
+    Raises:
+        UserError: an argument or a table has a mistake, or nothing can be drawn.
+    """
+    _check_arguments(request)
+    database = request.database
+    database.must_exist()
+    rows = database.operator_measurements.rows()
+    models = {
+        identity: one
+        for identity, one in counts_in(database.model_operators).items()
+        # No list of tuples runs under autocast.
+        if not is_under_autocast(one.counts.model)
+    }
+    known = {
+        key: count
+        for key, count in counts_of_operators(models).items()
+        if count.operator.short_name not in VALUE_DEPENDENT
+    }
+    numbers = Counter(count.operator.short_name for count in known.values())
+    kinds = _kinds(request.wish.kinds, numbers) or _usual_kinds(models, rows, numbers)
+    measured = {row.key.partition("-")[0] for row in rows}
+    drawn = sample(known.values(), replace(request.wish, kinds=kinds), _counted, measured, uncertainty)
+    if not drawn:
+        raise UserError(f"--kind {' '.join(kinds)}: no tuple with other sizes is valid; name another kind")
+    path = request.folders.own / request.name / GRID_NAME
+    text = _text(request.wish, [count.operator for count in drawn])
+    expected_s, product = _expected(database, rows, drawn, request.device)
+    if not request.dry_run:
+        replace_file(path, text)
+    whitelist = load_whitelist(request.folders.whitelist) if request.folders.whitelist.exists() else ()
+    return SampleReport(
+        name=request.name,
+        path=str(path),
+        kinds=tuple(_drawn_kind(kind, numbers[kind], drawn, whitelist) for kind in kinds),
+        tuples=tuple(str(count.operator) for count in drawn),
+        wanted=request.wish.number,
+        expected_s=expected_s,
+        device_product=product,
+    )
+
+
+def _check_arguments(request: SampleRequest) -> None:
+    name, number = request.name, request.wish.number
+    if not _NAME.fullmatch(name):
+        raise UserError(f"{shown(name)} is not the name of a folder; use letters, digits, dots, dashes and underscores")
+    if not request.folders.is_free(name):
+        raise UserError(f"{request.folders.path_of(name).parent}: exists already; use another NAME, or remove it")
+    if number > MAXIMUM_POINTS:
+        remedy = "draw several lists, each with another NAME and --seed"
+        raise UserError(f"--number {number}: a list has {MAXIMUM_POINTS} tuples at most; {remedy}")
+
+
+def _kinds(asked: Sequence[str], known: Mapping[str, int]) -> tuple[str, ...]:
+    """Return the kinds that the user named, each once."""
+    for kind in asked:
+        if kind not in known:
+            close = difflib.get_close_matches(kind, known, n=3)
+            most = sorted(known, key=lambda one: -known[one])
+            remedy = f"did you mean {' or '.join(close)}?" if close else f"there are {some_of(most, KINDS_SHOWN)}"
+            raise UserError(f"--kind {kind}: the database has no tuple of it to begin with; {remedy}")
+    return tuple(dict.fromkeys(asked))
+
+
+def _usual_kinds(models: TableCounts, rows: Sequence[MeasurementRow], known: Mapping[str, int]) -> tuple[str, ...]:
+    """Return the kinds that take most of the time of all models, by the mean time of each case."""
+    times: dict[str, list[float]] = {}
+    for row in rows:
+        times.setdefault(row.key.rpartition("-")[0], []).append(row.measurement.time_s)
+    cases = (
+        (case, calls)
+        for model in models.values()
+        for count in model.counts.counts
+        for case, calls in cases_of_count(count, CAPTURED)
+    )
+    kinds = usual_kinds(
+        (case.operator, calls * fmean(times[case.key]))
+        for case, calls in cases
+        if case.key in times and case.operator.short_name in known
+    )
+    if not kinds:
+        raise UserError("the database has no row of a model's operator; name the kinds to draw, such as --kind Conv2d")
+    return kinds
+
+
+def _counted(operator: OperatorTuple) -> OperatorCount | None:
+    """Return the count of a tuple that runs on shapes, None if torch refuses it."""
+    try:
+        return count_point(GridPoint(operator), META).counts[0]
+    except CannotMeasureError:
+        return None
+
+
+def _text(wish: Wish, operators: Sequence[OperatorTuple]) -> bytes:
+    comments = [
+        f"Operator tuples between and beyond those of models, drawn with seed {wish.seed}, up to {wish.beyond_ratio:g}",
+        'times beyond the known sizes. docs/usage.md explains the keys under "Lists of tuples".',
+    ]
+    text = tuples_text(operators, comments).encode()
+    if len(text) > MAXIMUM_BYTES:
+        most = wish.number * MAXIMUM_BYTES // len(text) // 10 * 10
+        remedy = f"draw {most}, and other lists with another NAME and --seed"
+        raise UserError(f"--number {wish.number}: the list would be larger than {MAXIMUM_BYTES // 1000} kB; {remedy}")
+    return text
+
+
+def _drawn_kind(kind: str, known: int, drawn: Sequence[OperatorCount], whitelist: Sequence[str]) -> DrawnKind:
+    those = [count for count in drawn if count.operator.short_name == kind]
+    flop = max((count.flop or 0 for count in those), default=0)
+    memory_bytes = max((count.memory_bytes for count in those), default=0)
+    return DrawnKind(kind, known, len(those), flop, memory_bytes, not {kind, EVERYTHING}.isdisjoint(whitelist))
+
+
+def _expected(
+    database: Database, rows: Sequence[MeasurementRow], drawn: Sequence[OperatorCount], device: str | None
+) -> tuple[float | None, str | None]:
+    """Return the expected time to measure some tuples in s, and the product whose rows it follows from."""
+    numbers = Counter(row.conditions for row in rows if is_meant(device, row.conditions))
+    if not numbers:
+        if device is not None:
+            refuse_unknown(device, (row.conditions.device_product for row in rows))
+        return None, None
+    products = Counter(one.device_product for one in numbers.elements())
+    product = max(products, key=lambda one: products[one])
+    conditions = max((one for one in numbers if one.device_product == product), key=lambda one: numbers[one])
+    is_gpu = conditions.device_type != "cpu"
+    protocol = usual_protocol((row.circumstances for row in rows if row.conditions == conditions), is_gpu)
+    times = ExpectedTimes(conditions, rows, sizes_in(database.model_operators))
+    sizes = (Size(count.flop, count.memory_bytes) for count in drawn)
+    return starting_s(is_gpu) + sum(times.unmeasured_s(one, conditions.execution, protocol) for one in sizes), product
