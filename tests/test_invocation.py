@@ -102,6 +102,14 @@ def test_a_command_of_a_script_runs(name: str, monkeypatch: pytest.MonkeyPatch) 
     assert "usage:" in shown.stdout + shown.stderr or "Example" in shown.stdout
 
 
+@pytest.mark.parametrize("name", ["x; touch PWNED #", "a b", "$(id)", "`id`", "it's", '"', "a&&b", "*", "~", "!!"])
+def test_a_shell_takes_a_name_as_one_word(environment: Path, name: str) -> None:
+    line = f"printf '%s\\n' {command('show', name)}"
+    printed = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=True).stdout
+    assert printed.splitlines() == [".venv/bin/opcost", "show", name]
+    assert not list(Path().glob("PWNED*"))
+
+
 def test_a_command_that_runs_a_users_code_has_the_option_for_it() -> None:
     assert command("count", "net", has_code=True) == f"{command('count', 'net')} --allow-code"
     assert command("filter", "net", has_code=True) == command("filter", "net")

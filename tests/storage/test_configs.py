@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shutil
 import stat
 import tempfile
 from pathlib import Path
@@ -14,6 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from opcost.errors import UserError
+from opcost.printable import printable
 from opcost.storage.config_nodes import MAXIMUM_BYTES
 from opcost.storage.configs import ModelConfig, clear_done, load_whitelist, replace_whitelist, set_done
 from opcost.storage.model_folders import load_configs
@@ -148,6 +150,21 @@ def test_names_and_globs_choose_folders_in_order_of_name(
     three_models: Path, patterns: tuple[str, ...], expected: list[str]
 ) -> None:
     assert names(three_models, *patterns) == expected
+
+
+NOT_SHOWN = ["a\x1b[31m", "a\u202eb", "a\nb", "a\tb", "a\xa0b", os.fsdecode(b"a\xff")]
+
+
+@pytest.mark.parametrize("name", [*NOT_SHOWN, "-x", "--allow-code"])
+def test_a_folder_whose_name_cannot_be_printed_or_is_an_option_is_a_mistake(three_models: Path, name: str) -> None:
+    """It would colour a terminal, be no text in a table, or be an option in a command to copy."""
+    shutil.copytree(three_models / "vgg16", three_models / name)
+    shown = printable(f"{name}/summary.yml")
+    what = "the folder's name begins with a dash or has characters that cannot be printed; rename the folder"
+    assert error_lines(three_models, "*") == [f"{shown}: {what}"]
+    assert names(three_models, "vgg16") == ["vgg16"]
+    (line,) = error_lines(three_models, "qqq")
+    assert line.isprintable()
 
 
 def test_a_folder_whose_name_looks_like_a_glob_is_found_by_its_name(tmp_path: Path) -> None:
