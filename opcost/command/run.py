@@ -142,7 +142,8 @@ def _is_installed() -> bool:
 def _complain(error: Exception, *lines: str) -> int:
     for line in lines:
         # Frames of a user's code stay below the mistake.
-        print(f"error: {printable(line, kept=os.linesep)}", file=sys.stderr)
+        shown = printable(line, kept="\n")
+        print(f"error: {shown}", file=sys.stderr)
     logging.getLogger(__name__).info("the traceback behind this error", exc_info=error)
     return USER_ERROR
 

@@ -34,7 +34,7 @@ SEPARATORS = {";": "semicolons", "\t": "tabs"}
 TEXT_SIGN = "'"
 """Spreadsheets treat cells that begin with it as text."""
 
-SIGNED = re.compile(r"'?\s*[=+\-@＝＋－＠]|''")
+SIGNED = re.compile(r"'?\s*[=+\-@\uff1d\uff0b\uff0d\uff20]|''")
 """The beginnings of texts to which the text sign is added: spreadsheets run them as formulas, perhaps without the white
 space or in full width. Texts that look as if they had got it get it, so that all come back as they were."""
 

@@ -284,8 +284,11 @@ def test_a_byte_that_was_changed_is_never_a_row_of_its_own(at: int, change: int)
 
 
 SIGNED = {"=1+1": "'=1+1", "+1": "'+1", "-1": "'-1", "@SUM(A1)": "'@SUM(A1)", "'=1": "''=1", "''": "'''"}
-SIGNED |= {text: f"'{text}" for text in (" =1", "' =1", "＝1", "＋1", "－1", "＠SUM(A1)", " ＝1", "'＝1")}
-UNSIGNED = ["'", "'i j -> j i'", "a=1", "' a", "a＝1"]
+SIGNED |= {
+    text: f"'{text}"
+    for text in (" =1", "' =1", "\uff1d1", "\uff0b1", "\uff0d1", "\uff20SUM(A1)", " \uff1d1", "'\uff1d1")
+}
+UNSIGNED = ["'", "'i j -> j i'", "a=1", "' a", "a\uff1d1"]
 
 
 @pytest.mark.parametrize(("text", "cell"), [*SIGNED.items(), *zip(UNSIGNED, UNSIGNED, strict=True)])
@@ -298,15 +301,21 @@ def test_no_cell_of_text_is_a_formula(tmp_path: Path, text: str, cell: str) -> N
     assert table.rows() == [row]
 
 
-@pytest.mark.parametrize("text", ["\t=1+1", "\r=1+1", "\n\t=1+1", "\xa0＝1+1"])
+@pytest.mark.parametrize("text", ["\t=1+1", "\r=1+1", "\n\t=1+1", "\xa0\uff1d1+1"])
 def test_a_formula_behind_white_space_is_text(tmp_path: Path, text: str) -> None:
     table = table_in(tmp_path)
     table.append(replace(ROW, note=text))
-    assert re.search(r",'[ ]+[=＝]1\+1,", table.path.read_text())
+    assert re.search(r",'[ ]+[=\uff1d]1\+1,", table.path.read_text())
     assert table.rows() == [replace(ROW, note=one_line(text))]
 
 
-HIDDEN = {"\x1b[31mred": "\\x1b[31mred", "a\u202eb": "a\\u202eb", "a\x9b2J": "a\\x9b2J", "a\tb": "a b", "a\0b": "a\\x00b"}
+HIDDEN = {
+    "\x1b[31mred": "\\x1b[31mred",
+    "a\u202eb": "a\\u202eb",
+    "a\x9b2J": "a\\x9b2J",
+    "a\tb": "a b",
+    "a\0b": "a\\x00b",
+}
 
 
 @pytest.mark.parametrize(("text", "shown"), HIDDEN.items())
