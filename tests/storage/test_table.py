@@ -11,8 +11,8 @@ import sys
 import tempfile
 import threading
 import tracemalloc
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -529,13 +529,30 @@ def test_a_line_longer_than_any_row_is_reported_in_little_memory(tmp_path: Path,
         file.truncate(len(before) + 600_000_000)
         file.seek(0, os.SEEK_END)
         file.write(b"\n" + LINE.encode())
+    with little_memory():
+        (line,) = table.problems()
+        assert table.lines() == number
+    assert line.startswith(f"{table.path}:{number}: longer than any row; ")
+
+
+def test_an_unfinished_line_longer_than_any_row_is_set_aside_in_little_memory(tmp_path: Path) -> None:
+    table = table_in(tmp_path, HEADER + LINE)
+    with table.path.open("ab") as file:
+        file.truncate(len(HEADER + LINE) + 600_000_000)
+    with little_memory():
+        table.append(ROW)
+    assert table.path.read_text() == HEADER + 2 * LINE
+    assert table.path.with_name("rows.csv.torn").stat().st_size == 600_000_001
+
+
+@contextmanager
+def little_memory() -> Iterator[None]:
     tracemalloc.start()
     try:
-        (line,) = table.problems()
+        yield
         assert tracemalloc.get_traced_memory()[1] < 100_000_000
     finally:
         tracemalloc.stop()
-    assert line.startswith(f"{table.path}:{number}: longer than any row; ")
 
 
 def test_a_quote_that_is_never_closed_is_named(tmp_path: Path) -> None:
