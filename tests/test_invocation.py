@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 import sys
@@ -108,6 +109,14 @@ def test_a_shell_takes_a_name_as_one_word(environment: Path, name: str) -> None:
     printed = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=True).stdout
     assert printed.splitlines() == [".venv/bin/opcost", "show", name]
     assert not list(Path().glob("PWNED*"))
+
+
+@pytest.mark.parametrize("name", ["a\x1b[31mb", "a\nb", "it's\t1", "\u202eb\\", "\udcffF", "é\xa0"])
+def test_characters_that_are_not_shown_are_escapes_that_a_shell_reads(environment: Path, name: str) -> None:
+    shown = command("show", name)
+    assert shown.isprintable()
+    printed = subprocess.run(["bash", "-c", f"printf '%s\\0' {shown}"], capture_output=True, check=True).stdout
+    assert list(map(os.fsdecode, printed.split(b"\0"))) == [".venv/bin/opcost", "show", name, ""]
 
 
 def test_a_command_that_runs_a_users_code_has_the_option_for_it() -> None:

@@ -116,6 +116,15 @@ def test_commands_take_a_models_name_as_one_word(tmp_path: Path) -> None:
     assert all(name in shlex.split(one) for one in named)
 
 
+def test_a_folder_whose_name_is_no_utf_8_stands_in_commands(
+    campaign: SimulatedCampaign, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["opcost", "report", "--measurements", "a\udcff", "--database", "b\x1b[31m"])
+    text = report_of(campaign)
+    assert "--measurements $&#x27;a\\xff&#x27; --database $&#x27;b\\x1b[31m&#x27;</code>" in text
+    assert "\x1b" not in text
+
+
 def test_it_covers_the_models_that_are_chosen(campaign: SimulatedCampaign) -> None:
     text = report_of(campaign, "second")
     assert [model["label"] for model in data_of(text)["models"]] == ["second"]
