@@ -25,7 +25,7 @@ def test_malformed_inputs_end_in_a_reading_or_clear_lines(tmp_path: Path) -> Non
     # All of them in one way would say little.
     assert {result.found for result in found} >= {"read", "refused"}
     assert sum("script" in result.found for result in found) >= 3
-    # Whoever knows the checksum gets to what reads the cells.
+    # Right checksums let changed cells through to those who read them.
     assert 2 * sum(result.is_signed for result in found) > INPUTS
     assert {result.found for result in found if result.is_signed} == {"read", "refused"}
 
