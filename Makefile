@@ -70,7 +70,7 @@ test: .venv/installed-test  ## set up .venv with the test tools; check style, ty
 test-all: .venv/installed-test  ## run the tests with all seeds and inputs (8 minutes on 2 cores)
 	@$(pytest) --all-seeds
 
-fuzz: .venv/installed-test  ## read 10,000 malformed files: each is read or refused with an error message (2 to 6 minutes)
+fuzz: .venv/installed-test  ## read 10,000 malformed files: each is read or refused with an error message (6 to 12 minutes)
 	@$(venv_python) tests/malformed_files.py --inputs 10000
 
 mutation: .venv/installed-test  ## plant 100 faults in the code; list those that no test detects (20 minutes)

@@ -5,10 +5,11 @@ Standard library only, so that scripts can import it before anything is installe
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
@@ -56,8 +57,8 @@ def command(name: str, *arguments: str, has_code: bool = False) -> str:
     words = [*arguments, *allowed, *_folders(WITHOUT_MODELS if name == "qualify" else FOLDERS)]
     if is_script() and name in SCRIPTS:
         script, *more = SCRIPTS[name]
-        return shlex.join([_python(), str(program.with_name(script)), *more, *words])
-    return shlex.join([*_opcost(), name, *words])
+        return joined([_python(), str(program.with_name(script)), *more, *words])
+    return joined([*_opcost(), name, *words])
 
 
 def _folders(options: Collection[str]) -> list[str]:
@@ -75,13 +76,13 @@ def _folders(options: Collection[str]) -> list[str]:
 
 def pip_install(*requirements: str) -> str:
     """Return the command that installs packages for the Python that is running."""
-    return shlex.join([_python(), "-m", "pip", "install", *requirements])
+    return joined([_python(), "-m", "pip", "install", *requirements])
 
 
 def command_line() -> str:
     """Return the command of this program without the paths of Python and of ``opcost``, for people who read it."""
     name = program_name()
-    return shlex.join([*([name] if name == "opcost" else ["python", f"{name}.py"]), *sys.argv[1:]])
+    return joined([*([name] if name == "opcost" else ["python", f"{name}.py"]), *sys.argv[1:]])
 
 
 def program_name() -> str:
@@ -93,6 +94,23 @@ def program_name() -> str:
 def is_script() -> bool:
     """Return whether one of the top level's scripts is running."""
     return Path(sys.argv[0]).name in {script for script, *_ in SCRIPTS.values()}
+
+
+def joined(words: Iterable[str]) -> str:
+    """Return the command of these words as a shell takes it, each in quotes if it needs them."""
+    return " ".join(map(_quoted, words))
+
+
+def _quoted(word: str) -> str:
+    """Return a word as a shell reads it; bytes of characters that are not shown are escapes, as in bash and zsh."""
+    if word.isprintable():
+        return shlex.quote(word)
+    escaped = (one if one.isprintable() and one not in "'\\" else _escaped(one) for one in word)
+    return f"$'{''.join(escaped)}'"
+
+
+def _escaped(character: str) -> str:
+    return "".join(f"\\x{byte:02x}" for byte in os.fsencode(character))
 
 
 def _opcost() -> list[str]:

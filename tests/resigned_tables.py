@@ -23,6 +23,7 @@ from opcost.comparing.kernel_times import KernelTimeRow, kernel_key
 from opcost.errors import UserError
 from opcost.measuring.protocol import protocol_for
 from opcost.measuring.record import FailureRow, MeasurementRow
+from opcost.printable import printable
 from opcost.running.plan import Demand, KnownRows
 from opcost.running.request import Request
 from opcost.storage.database import Database
@@ -41,6 +42,7 @@ TEXTS = (
     *("uneven", "uneven|imprecise", "no-flag", "cuda", "cpu", "NVIDIA H200", "../../etc/passwd", "<b>&", "é\U0001f525"),
     *("0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-12:00", "2999-12-31T23:59:59+00:00", "2026-11-22", "yesterday"),
     *("1970-01-01T00:00:00+00:00", "2026-11-22T08:00:00", "2026-11-22T08:00:00.123456+05:30"),
+    *("\x1b[31mred", "a\u202eb", "a\rb", "\x9b2J", "\t=1+1", "\uff1d1+1", "$\\frac$", "[/b]", "; touch x #"),
 )
 
 
@@ -137,9 +139,12 @@ def use(path: Path) -> None:
     """
     from opcost.reporting.comparison_tables import print_comparisons
     from opcost.reporting.report import write_report
+    from opcost.stages.check_files import check_files
     from opcost.stages.compare import find_comparisons, keep_comparisons
 
     with project_with(path) as request, redirect_stdout(io.StringIO()) as printed, redirect_stderr(io.StringIO()):
+        if problems := check_files(request.folders, request.database).problems:
+            raise UserError(*problems)
         plan(request.database)
         models = find_comparisons(request)
         reports = keep_comparisons(request, models)
@@ -147,6 +152,7 @@ def use(path: Path) -> None:
         page = request.database.folder / "report.html"
         write_report(page, request.database, models, reports)
         shown = printed.getvalue() + page.read_text() + request.database.sum_vs_full.path.read_text()
+    assert printable(shown, kept="\n\xa0") == shown, "characters that change a terminal"
     # A text that someone wrote is shown as it is.
     written = [cell for row in csv.reader(io.StringIO(path.read_text())) for cell in row if NO_FIGURE.search(cell)]
     found = None if written else NO_FIGURE.search(shown)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 import sys
@@ -100,6 +101,22 @@ def test_a_command_of_a_script_runs(name: str, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(sys, "argv", ["general_pipeline_block0.py"])
     shown = subprocess.run([*shlex.split(command(name)), "--help"], capture_output=True, text=True, check=True)
     assert "usage:" in shown.stdout + shown.stderr or "Example" in shown.stdout
+
+
+@pytest.mark.parametrize("name", ["x; touch PWNED #", "a b", "$(id)", "`id`", "it's", '"', "a&&b", "*", "~", "!!"])
+def test_a_shell_takes_a_name_as_one_word(environment: Path, name: str) -> None:
+    line = f"printf '%s\\n' {command('show', name)}"
+    printed = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=True).stdout
+    assert printed.splitlines() == [".venv/bin/opcost", "show", name]
+    assert not list(Path().glob("PWNED*"))
+
+
+@pytest.mark.parametrize("name", ["a\x1b[31mb", "a\nb", "it's\t1", "\u202eb\\", "\udcffF", "é\xa0"])
+def test_characters_that_are_not_shown_are_escapes_that_a_shell_reads(environment: Path, name: str) -> None:
+    shown = command("show", name)
+    assert shown.isprintable()
+    printed = subprocess.run(["bash", "-c", f"printf '%s\\0' {shown}"], capture_output=True, check=True).stdout
+    assert list(map(os.fsdecode, printed.split(b"\0"))) == [".venv/bin/opcost", "show", name, ""]
 
 
 def test_a_command_that_runs_a_users_code_has_the_option_for_it() -> None:

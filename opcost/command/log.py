@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opcost.invocation import command_line, program_name
+from opcost.printable import printable
 from opcost.progress import SHOWN
 
 RUN_LOGS = "run_logs"
@@ -25,6 +26,8 @@ RUN_LOGS = "run_logs"
 
 KEPT = 50
 """Logs of one script that are kept: the newest ones."""
+
+NEW_LINE = "\n"
 
 HIDDEN_HOST, HIDDEN_USER, HIDDEN_HOME = "<host>", "<user>", "~"
 
@@ -65,7 +68,7 @@ class _OnStderr(logging.Handler):
         """Print a message. A reader that has gone is no error here: the script's own output reports it."""
         if not getattr(record, SHOWN, False):
             with suppress(OSError):
-                print(self.format(record), file=sys.stderr, flush=True)
+                print(printable(self.format(record), kept=NEW_LINE), file=sys.stderr, flush=True)
 
 
 class _File(logging.FileHandler):
@@ -88,7 +91,7 @@ class _Formatter(logging.Formatter):
         self._names = Names.here()
 
     def format(self, record: logging.LogRecord) -> str:
-        return self._names.hidden_in(super().format(record))
+        return self._names.hidden_in(printable(super().format(record), kept=NEW_LINE))
 
 
 @dataclass(frozen=True)

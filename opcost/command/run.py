@@ -20,6 +20,7 @@ from typing import NoReturn
 
 from opcost.errors import UserError
 from opcost.invocation import pip_install
+from opcost.printable import printable
 from opcost.progress import SHOWN
 
 DEPENDENCIES = frozenset({"numpy", "pandas", "pydantic", "pynvml", "rich", "yaml"})
@@ -141,7 +142,9 @@ def _is_installed() -> bool:
 
 def _complain(error: Exception, *lines: str) -> int:
     for line in lines:
-        print(f"error: {line}", file=sys.stderr)
+        # Frames of a user's code stay below the mistake.
+        shown = printable(line, kept="\n")
+        print(f"error: {shown}", file=sys.stderr)
     logging.getLogger(__name__).info("the traceback behind this error", exc_info=error)
     return USER_ERROR
 

@@ -39,7 +39,14 @@ ASIDE = 0.15
 """Share of a row by which time and energy are shifted, so that they do not overlap."""
 
 RESOLUTION_DPI = 200
-STYLE: Any = {"font.size": 8, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "opcost"}
+STYLE: Any = {
+    "font.size": 8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "svg.hashsalt": "opcost",
+    # Names may have dollar signs, which begin formulas.
+    "text.parse_math": False,
+}
 
 
 def write_figures(models: Sequence[ComparedModel], folder: Path) -> list[Path]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 
 from opcost.comparing.ranking_row import SUM
-from opcost.invocation import command
+from opcost.invocation import command, joined
 from opcost.measuring.protocol import USUAL_OPTIONS
 from opcost.reporting.show_notes import NAMES_SHOWN, measured_share
 from opcost.reporting.terminal import print_commands, print_line
@@ -92,7 +91,7 @@ def _preparing(models: Sequence[ShownModel], preparation: Preparation, proposals
         if preparation.shipped is not None:
             made = ["mkdir", "-p", str(preparation.whitelist.parent)]
             copied = ["cp", str(preparation.shipped), str(preparation.whitelist)]
-            ways.append((f"{shlex.join(made)} && {shlex.join(copied)}", "your copy of the whitelist"))
+            ways.append((f"{joined(made)} && {joined(copied)}", "your copy of the whitelist"))
     if uncounted := [name for name in names if name not in preparation.counted]:
         ways.append((proposals.command("count", uncounted), "count operators"))
     if unfiltered := [name for name in names if dropped or name not in preparation.filtered]:

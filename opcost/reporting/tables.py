@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opcost.invocation import command_line, is_script, program_name
+from opcost.printable import printable
 from opcost.reporting.terminal import print_line, print_origin_line
 from opcost.units import ratio
 
@@ -48,7 +49,7 @@ def print_configs(reports: Sequence[ConfigReport], dry_run: bool) -> None:
 def print_files(label: str, paths: Sequence[Path]) -> None:
     """Print the names of files on stderr, in a line behind a label; nothing if there are none."""
     if paths:
-        print(f"{label}: {', '.join(map(str, paths))}", file=sys.stderr)
+        print(printable(f"{label}: {', '.join(map(str, paths))}"), file=sys.stderr)
 
 
 def doubt_mark(is_doubtful: object) -> str:

@@ -18,6 +18,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
+from opcost.printable import printable
 from opcost.progress import SHOWN, Progress
 from opcost.reporting.layout import MINIMUM_WIDTH, Column, drawn, least_width
 from opcost.reporting.wrapping import shortened, wrapped
@@ -101,6 +102,7 @@ def print_line(text: str, hanging: int = 0, command: str = "") -> None:
 
     A ``command`` at the end of the text is then on a line of its own if all does not fit on one.
     """
+    text = printable(text, kept=NEW_LINE)
     lines = [text]
     if _has_width() and cell_len(text) > _width():
         before = text.removesuffix(command).rstrip()

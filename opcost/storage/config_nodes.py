@@ -16,11 +16,15 @@ from typing import Any, TypeAlias
 import yaml
 
 from opcost.errors import UserError
+from opcost.units import number_of
 
 MAXIMUM_BYTES = 64_000
 MAXIMUM_DEPTH = 8
 SHOWN_CHARACTERS = 60
 LONGEST_PROBLEM = 200
+MISTAKES_SHOWN = 20
+"""The most mistakes of a file that are reported one by one: 64 kB can have 12,000."""
+
 REFUSED = "refused"
 """The tag of a node with a reported mistake, so that its value is not reported again."""
 
@@ -82,8 +86,12 @@ def doubled(nodes: Iterable[yaml.Node], subject: str = "") -> Iterator[Mistake]:
 
 
 def user_error(path: Path, mistakes: Iterable[Mistake]) -> UserError:
-    """Return the error with a file's mistakes in the order of their lines."""
-    return UserError(*(f"{path}:{line}: {text}" for line, text in sorted(set(mistakes))))
+    """Return the error with a file's first mistakes, in the order of their lines, and the number of the others."""
+    first, more = (found := sorted(set(mistakes)))[:MISTAKES_SHOWN], found[MISTAKES_SHOWN:]
+    if more:
+        text = f"{number_of(len(more), 'more mistake')} from here on; fix the first ones"
+        first.append((more[0][0], text))
+    return UserError(*(f"{path}:{line}: {text}" for line, text in first))
 
 
 def kind(node: yaml.Node) -> str:

@@ -23,6 +23,7 @@ from opcost.operators.model_inputs import DescribedInputs
 from opcost.operators.model_names import GRID, TORCHVISION, ModelName
 from opcost.operators.tuples import DEFAULT_SEED, PlainValue
 from opcost.operators.user_code import UserCode
+from opcost.printable import printable
 from opcost.storage.code_files import find_code
 from opcost.storage.config_cases import cases_of, list_mistakes, lists_of
 from opcost.storage.config_nodes import (
@@ -143,6 +144,7 @@ def load_config(
     Raises:
         UserError: with one line for each mistake.
     """
+    _refuse_name(path)
     if path.name == GRID_NAME:
         return [_load_grid(path, own_folder, check)]
     document, values, mistakes = _read_summary(path)
@@ -176,6 +178,14 @@ def load_config(
     if mistakes or further:
         raise UserError(*user_error(path, mistakes).lines, *further)
     return configs
+
+
+def _refuse_name(path: Path) -> None:
+    """Raise a UserError if the folder's name, which tables and commands to copy have, cannot stand in them."""
+    name = path.parent.name
+    if not name.isprintable() or name.startswith("-"):
+        problem = "the folder's name begins with a dash or has characters that cannot be printed; rename the folder"
+        raise UserError(f"{printable(str(path))}: {problem}")
 
 
 def _load_grid(path: Path, own_folder: Path, check: Callable[[ModelConfig], list[str]] | None) -> ModelConfig:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from opcost.errors import UserError
 from opcost.operators.counts import OperatorCounts
+from opcost.printable import printable
 from opcost.storage.files import replace_file
 from opcost.storage.pickle_reader import load
 from opcost.storage.pickle_schema import FIELDS, checked_counts
@@ -73,7 +74,7 @@ def read_counts(path: Path, made_by: str) -> OperatorCounts:
 
 
 def _one_line(reason: str) -> str:
-    line = "".join(character if character.isprintable() else " " for character in reason[: LONGEST_REASON + 1])
+    line = printable(reason[: LONGEST_REASON + 1])
     return line if len(line) <= LONGEST_REASON else f"{line[:LONGEST_REASON]}..."
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from opcost.errors import UserError
 from opcost.left_out import warn_left_out
 from opcost.operators.tuples import SIZE_IN_NAME
+from opcost.printable import printable
 from opcost.storage.config_cases import without_size
 from opcost.storage.config_nodes import quoted
 from opcost.storage.configs import HELP, SUMMARY_NAME, ModelConfig, load_config
@@ -235,7 +236,7 @@ class ModelFolders:
         close = begun or difflib.get_close_matches(wanted, names)
         remedy = f"did you mean {', '.join(close)}?" if close else f"there are {some_of(folders, FOLDERS_SHOWN)}"
         where = self.own if self.shipped is None else f"{self.own} and the shipped models"
-        return f"{where}: no folder matches {quoted(pattern)}; {remedy}"
+        return f"{where}: no folder matches {quoted(pattern)}; {printable(remedy)}"
 
 
 def _matches(name: str, wanted: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
@@ -16,6 +17,7 @@ from functools import lru_cache, partial
 from typing import Any, Generic, TypeAlias, TypeVar, get_args, get_origin
 
 from opcost.columns import Columns, Field, columns_of, fields_of, values_of
+from opcost.printable import printable
 from opcost.storage.former_tables import SEPARATOR, UPGRADES
 from opcost.units import some_of
 
@@ -29,12 +31,12 @@ CHECKSUM = "checksum"
 SEPARATORS = {";": "semicolons", "\t": "tabs"}
 """Separators that other programs write instead of commas."""
 
-FORMULA_SIGNS = ("=", "+", "-", "@")
 TEXT_SIGN = "'"
-"""Spreadsheets run cells that begin with a formula sign, and treat cells that begin with a text sign as text."""
+"""Spreadsheets treat cells that begin with it as text."""
 
-SIGNED_TEXTS = tuple(TEXT_SIGN + sign for sign in (*FORMULA_SIGNS, TEXT_SIGN))
-"""The beginnings of cells to which a text sign was added."""
+SIGNED = re.compile(r"'?\s*[=+\-@\uff1d\uff0b\uff0d\uff20]|''")
+"""The beginnings of texts to which the text sign is added: spreadsheets run them as formulas, perhaps without the white
+space or in full width. Texts that look as if they had got it get it, so that all come back as they were."""
 
 NAMED_COLUMNS = 3
 """The most unknown or missing columns that a message names."""
@@ -177,7 +179,8 @@ def _members(kind: type[Enum], cell: str) -> tuple[Enum, ...]:
 
 
 def _text(cell: str) -> str:
-    return cell[1:] if cell[:1] == TEXT_SIGN and cell.startswith(SIGNED_TEXTS) else cell
+    text = printable(cell)
+    return text[1:] if text.startswith(TEXT_SIGN) and SIGNED.match(text, 1) else text
 
 
 CONVERSIONS: Mapping[Any, Callable[[str], object]] = {bool: {"True": True, "False": False}.__getitem__, str: _text}
@@ -195,9 +198,8 @@ def cell_text(value: object) -> str:
         return repr(float(value))
     if not isinstance(value, str):
         return str(value)
-    # Python 3.10 cannot read lines with NUL characters.
-    text = " ".join(value.replace("\0", " ").splitlines())
-    if text.startswith((*FORMULA_SIGNS, *SIGNED_TEXTS)):
+    text = printable(" ".join(value.splitlines()))
+    if SIGNED.match(text):
         text = TEXT_SIGN + text
     return text if len(text) <= LONGEST_CELL else text[: LONGEST_CELL - 3] + "..."
 

@@ -82,11 +82,12 @@ class CsvTable(Generic[Row]):
         return rows
 
     def lines(self) -> int:
-        """Return the number of lines below the header, damaged ones included; it takes milliseconds."""
+        """Return the number of finished lines below the header, damaged ones included; it takes milliseconds."""
         if not self.path.is_file():
             return 0
         with self.path.open("rb") as file:
-            return max(0, sum(1 for _ in file) - 1)
+            blocks = iter(partial(file.read, BLOCK_BYTES), b"")
+            return max(0, sum(block.count(b"\n") for block in blocks) - 1)
 
     def problems(self) -> list[str]:
         """Return one message for each line that cannot be read."""
@@ -248,7 +249,9 @@ class CsvTable(Generic[Row]):
         if end < size:
             torn = self.path.with_name(self.path.name + TORN)
             with self._as_user_error("its unfinished last line could not be moved", ROOM), torn.open("ab") as file:
-                file.write(os.pread(descriptor, size - end, end) + b"\n")
+                for begin in range(end, size, BLOCK_BYTES):
+                    file.write(os.pread(descriptor, min(BLOCK_BYTES, size - begin), begin))
+                file.write(b"\n")
                 file.flush()
                 os.fsync(file.fileno())
             os.ftruncate(descriptor, end)

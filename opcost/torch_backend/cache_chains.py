@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from opcost.comparing.cache_chains import ADDITION, BRANCH, CALLS_IN_BLOCK, block
+from opcost.comparing.cache_chains import ADDITION, BRANCH, CALLS_IN_BLOCK, FORMS, block
 
 GAIN = 1.1
 """The norm of a filter or of a matrix's row. A norm of 1 keeps the spread of values; padding and other operators reduce
@@ -31,6 +31,8 @@ class ChainBehindAStream(nn.Module):
 
     def __init__(self, blocks: int, kind: str) -> None:
         super().__init__()
+        if kind not in FORMS:
+            raise ValueError(f"{kind!r} is no kind of chain")
         self.chain = nn.Sequential(*(module for _ in range(blocks) for module in _modules(kind)))
 
     def forward(self, stream: torch.Tensor, images: torch.Tensor) -> object:

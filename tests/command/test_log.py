@@ -88,6 +88,12 @@ def test_a_bug_shows_its_traceback_once_and_it_is_in_the_log(tmp_path: Path, ver
     assert logged(tmp_path).rstrip().endswith("ZeroDivisionError: integer division or modulo by zero")
 
 
+def test_messages_have_no_characters_that_change_the_terminal(tmp_path: Path) -> None:
+    result = run_script(tmp_path, r"logging.getLogger('c').warning('a\x1b[31mb\u202e\n  c')")
+    assert result.stderr == "a\\x1b[31mb\\u202e\n  c\n"
+    assert "WARNING c: a\\x1b[31mb\\u202e\n  c\n" in logged(tmp_path)
+
+
 def test_an_interrupt_is_reported_with_the_place_where_it_came(tmp_path: Path) -> None:
     result = run_script(tmp_path, "print('started', flush=True)\ntime.sleep(60)", wait_s=0.0)
     assert (result.returncode, result.stderr) == (130, "interrupted; run the same command again to continue\n")

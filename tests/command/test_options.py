@@ -110,6 +110,11 @@ def test_a_users_mistakes_are_one_line_each_and_status_2(tmp_path: Path) -> None
     assert result.stderr == "error: a.yml:3: first mistake\nerror: b.yml:1: second mistake\n"
 
 
+def test_a_mistake_is_printed_without_characters_that_change_the_terminal(tmp_path: Path) -> None:
+    result = run_script(tmp_path, r"raise UserError('\x1b[31ma\u202eb\udcff.yml:3: wrong\n  in line 4')")
+    assert result.stderr == "error: \\x1b[31ma\\u202eb\\udcff.yml:3: wrong\n  in line 4\n"
+
+
 def test_a_bug_shows_its_traceback(tmp_path: Path) -> None:
     result = run_script(tmp_path, "return 1 // 0")
     assert result.returncode == 1

@@ -46,6 +46,14 @@ def test_input_sizes_are_left_out_of_names_that_differ_without_them(tmp_path: Pa
     assert shown == [True] * 4
 
 
+@pytest.mark.parametrize("name", [r"$\frac$", "$a$", "a$b", "a^{", "%"])
+def test_a_name_is_drawn_as_it_is_and_not_as_a_formula(tmp_path: Path, name: str) -> None:
+    kinds = (KindCost(name, 0.006, 2.4),)
+    write_figures([replace(RESNET, name=name, kinds=kinds), NO_ENERGY], tmp_path)
+    for figure in ("parity", "operators", "errors"):
+        assert f"<!-- {name} -->" in (tmp_path / f"{figure}.svg").read_text()
+
+
 def test_without_any_energy_a_panel_says_so() -> None:
     assert "not measured" in texts(parity([NO_ENERGY]))
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 import json
 import re
+import shlex
 import subprocess
 import sys
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +104,25 @@ def test_uses_show_calls_in_each_model(campaign: SimulatedCampaign) -> None:
         "torch.nn.GELU": [[0, 1, 1]],
         "torch.nn.SiLU": [[1, 1, 1]],
     }
+
+
+def test_commands_take_a_models_name_as_one_word(tmp_path: Path) -> None:
+    campaign, name = SimulatedCampaign(tmp_path, LOADS), "x; touch PWNED #"
+    campaign.add_model(name, {RELU: 1})
+    measure_full_models(campaign.request(), lambda _: SHORT, campaign.open_apparatus, RecordedProgress())
+    commands = [unescape(one) for one in re.findall(r"<code>(.*?)</code>", report_of(campaign), re.DOTALL)]
+    named = [one for one in commands if "touch" in one]
+    assert named
+    assert all(name in shlex.split(one) for one in named)
+
+
+def test_a_folder_whose_name_is_no_utf_8_stands_in_commands(
+    campaign: SimulatedCampaign, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["opcost", "report", "--measurements", "a\udcff", "--database", "b\x1b[31m"])
+    text = report_of(campaign)
+    assert "--measurements $&#x27;a\\xff&#x27; --database $&#x27;b\\x1b[31m&#x27;</code>" in text
+    assert "\x1b" not in text
 
 
 def test_it_covers_the_models_that_are_chosen(campaign: SimulatedCampaign) -> None:

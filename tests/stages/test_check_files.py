@@ -79,6 +79,17 @@ def test_what_is_wrong_is_reported_by_file_and_line(
     assert last == f"7 files read, {len(problems)} mistakes"
 
 
+def test_a_folder_that_cannot_be_named_is_one_line_that_changes_no_terminal(
+    campaign: SimulatedCampaign, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (campaign.measurements / "a").rename(campaign.measurements / "a\x1b[31m\n\udcff")
+    folders = ("--measurements", campaign.measurements, "--database", campaign.database.folder)
+    assert status(monkeypatch, "check", *folders) == 1
+    line, _ = capsys.readouterr().out.splitlines()
+    assert line.startswith(f"{campaign.measurements}/a\\x1b[31m \\udcff/summary.yml: ")
+    assert line.isprintable()
+
+
 def test_mistakes_as_json_are_one_object(
     campaign: SimulatedCampaign, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -257,9 +257,8 @@ def test_a_users_case_must_not_have_the_name_of_a_shipped_model(tmp_path: Path) 
     ]
 
 
-@pytest.mark.parametrize("name", ["a\nb", "a\udc80", "x" * 250])
-def test_a_folder_whose_cases_could_have_no_folders_is_one_line(tmp_path: Path, name: str) -> None:
-    write(tmp_path, name, SWEEP)
+def test_a_folder_whose_cases_could_have_no_folders_is_one_line(tmp_path: Path) -> None:
+    write(tmp_path, "x" * 250, SWEEP)
     (line,) = error_lines(tmp_path)
     assert "batch: the folder's name" in line
     assert line.endswith("rename the folder")

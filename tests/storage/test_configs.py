@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shutil
 import stat
 import tempfile
 from pathlib import Path
@@ -14,7 +15,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from opcost.errors import UserError
-from opcost.storage.config_nodes import MAXIMUM_BYTES
+from opcost.printable import printable
+from opcost.storage.config_nodes import MAXIMUM_BYTES, MISTAKES_SHOWN
 from opcost.storage.configs import ModelConfig, clear_done, load_whitelist, replace_whitelist, set_done
 from opcost.storage.model_folders import load_configs
 
@@ -148,6 +150,21 @@ def test_names_and_globs_choose_folders_in_order_of_name(
     three_models: Path, patterns: tuple[str, ...], expected: list[str]
 ) -> None:
     assert names(three_models, *patterns) == expected
+
+
+NOT_SHOWN = ["a\x1b[31m", "a\u202eb", "a\nb", "a\tb", "a\xa0b", os.fsdecode(b"a\xff")]
+
+
+@pytest.mark.parametrize("name", [*NOT_SHOWN, "-x", "--allow-code"])
+def test_a_folder_whose_name_cannot_be_printed_or_is_an_option_is_a_mistake(three_models: Path, name: str) -> None:
+    """It would colour a terminal, be no text in a table, or be an option in a command to copy."""
+    shutil.copytree(three_models / "vgg16", three_models / name)
+    shown = printable(f"{name}/summary.yml")
+    what = "the folder's name begins with a dash or has characters that cannot be printed; rename the folder"
+    assert error_lines(three_models, "*") == [f"{shown}: {what}"]
+    assert names(three_models, "vgg16") == ["vgg16"]
+    (line,) = error_lines(three_models, "qqq")
+    assert line.isprintable()
 
 
 def test_a_folder_whose_name_looks_like_a_glob_is_found_by_its_name(tmp_path: Path) -> None:
@@ -499,6 +516,35 @@ def test_five_mistakes_in_one_file_are_reported_at_once_in_the_order_of_lines(tm
         "x/summary.yml:4: done: given twice, in lines 1 and 4",
         "x/summary.yml:5: input_size: item 2 is the text '3'",
     ]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "model_name: resnet18\ncomposites:\n" + "- 1\n" * 12_000,
+        "model_name: resnet18\ninput_size:\n" + "- [a, a, a, a]\n" * 4000,
+        "model_name: resnet18\n" + "".join(f"k{number}: 1\n" for number in range(5000)),
+        "model_name: resnet18\n" + "done: true\n" * 5000,
+        "model_name: resnet18\ndone: [\n" + "&a x,\n" * 9000 + "]\n",
+        "model_name: resnet18\narguments:\n" + "".join(f"  a b{number}: 1\n" for number in range(3000)),
+    ],
+)
+def test_of_many_mistakes_in_a_file_the_first_ones_are_reported_and_the_others_counted(
+    tmp_path: Path, content: str
+) -> None:
+    *lines, last = errors_in(tmp_path, content)
+    assert len(lines) == MISTAKES_SHOWN
+    found = re.fullmatch(r"x/summary.yml:(\d+): (\d+) more mistakes from here on; fix the first ones", last)
+    assert found is not None
+    assert int(found[1]) >= int(lines[-1].split(":")[1])
+    assert int(found[2]) > 2900
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_as_many_mistakes_as_are_shown_are_all_reported(tmp_path: Path, more: int) -> None:
+    lines = errors_in(tmp_path, VALID + "".join(f"k{number}: 1\n" for number in range(MISTAKES_SHOWN + more)))
+    assert [": unknown key; " in line for line in lines] == [True] * MISTAKES_SHOWN + [False] * more
+    assert not more or ": 1 more mistake from " in lines[-1]
 
 
 def test_lines_are_sorted_as_numbers(tmp_path: Path) -> None:

@@ -25,6 +25,9 @@ def test_malformed_inputs_end_in_a_reading_or_clear_lines(tmp_path: Path) -> Non
     # All of them in one way would say little.
     assert {result.found for result in found} >= {"read", "refused"}
     assert sum("script" in result.found for result in found) >= 3
+    # Right checksums let changed cells through to those who read them.
+    assert 2 * sum(result.is_signed for result in found) > INPUTS
+    assert {result.found for result in found if result.is_signed} == {"read", "refused"}
 
 
 # The harness
@@ -99,3 +102,9 @@ def test_lines_that_are_not_clear_are_reported(tmp_path: Path, line: str, expect
     path = tmp_path / "x.yml"
     found = complaint(UserError(line.format(path=path)), path)
     assert found is None if expected is None else found is not None and found.startswith(expected)
+
+
+@pytest.mark.parametrize("lines", [0, malformed_files.MOST_LINES + 1])
+def test_too_many_lines_are_reported(tmp_path: Path, lines: int) -> None:
+    error = UserError(*(f"{tmp_path}:{number}: wrong; fix it" for number in range(lines)))
+    assert complaint(error, tmp_path) == f"{lines} lines"

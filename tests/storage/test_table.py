@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import tracemalloc
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from opcost.columns import columns_of
 from opcost.comparing.row import ComparisonRow
 from opcost.errors import UserError
 from opcost.measuring.record import MeasurementRow
+from opcost.printable import printable
 from opcost.storage.database import Database
 from opcost.storage.rows import LONGEST_CELL, encode
 from opcost.storage.table import BLOCK_BYTES, CsvTable
@@ -73,13 +75,13 @@ ROWS = st.builds(
 
 
 def as_stored(row: Row) -> Row:
-    """A text as it is read back: line breaks become spaces, and an empty optional text is none."""
+    """A text as it is read back: what is not shown is replaced, and an empty optional text is none."""
     note = None if row.note is None else one_line(row.note) or None
     return replace(row, key=one_line(row.key), note=note)
 
 
 def one_line(text: str) -> str:
-    return " ".join(text.replace("\0", " ").splitlines())
+    return printable(" ".join(text.splitlines()))
 
 
 def table_in(folder: Path, content: str | bytes | None = None) -> CsvTable[Row]:
@@ -128,7 +130,7 @@ def test_any_row_comes_back(rows: list[Row]) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["a,b", 'say "yes"', "'", ",", '"', " padded ", "µΩ→中🙂", "\t", "=1+1", "a\\nb", "\ufeff", "None", "nan"]
+    "text", ["a,b", 'say "yes"', "'", ",", '"', " padded ", "µΩ→中🙂", "=1+1", "a\\nb", "None", "nan"]
 )
 def test_texts_with_the_signs_of_csv_come_back(tmp_path: Path, text: str) -> None:
     table = table_in(tmp_path)
@@ -136,7 +138,7 @@ def test_texts_with_the_signs_of_csv_come_back(tmp_path: Path, text: str) -> Non
     assert table.rows() == [replace(ROW, key=text, note=text)]
 
 
-@pytest.mark.parametrize("text", ["a\nb", "a\r\nb", "a\rb", "a\u2028b", "a\0b"])
+@pytest.mark.parametrize("text", ["a\nb", "a\r\nb", "a\rb", "a\u2028b", "a\tb"])
 def test_a_text_with_a_line_break_stays_on_one_line(tmp_path: Path, text: str) -> None:
     table = table_in(tmp_path)
     table.append(replace(ROW, note=text))
@@ -282,7 +284,11 @@ def test_a_byte_that_was_changed_is_never_a_row_of_its_own(at: int, change: int)
 
 
 SIGNED = {"=1+1": "'=1+1", "+1": "'+1", "-1": "'-1", "@SUM(A1)": "'@SUM(A1)", "'=1": "''=1", "''": "'''"}
-UNSIGNED = ["'", "'i j -> j i'", "a=1", " =1"]
+SIGNED |= {
+    text: f"'{text}"
+    for text in (" =1", "' =1", "\uff1d1", "\uff0b1", "\uff0d1", "\uff20SUM(A1)", " \uff1d1", "'\uff1d1")
+}
+UNSIGNED = ["'", "'i j -> j i'", "a=1", "' a", "a\uff1d1"]
 
 
 @pytest.mark.parametrize(("text", "cell"), [*SIGNED.items(), *zip(UNSIGNED, UNSIGNED, strict=True)])
@@ -293,6 +299,41 @@ def test_no_cell_of_text_is_a_formula(tmp_path: Path, text: str, cell: str) -> N
     table = table_in(tmp_path)
     table.append(row)
     assert table.rows() == [row]
+
+
+@pytest.mark.parametrize("text", ["\t=1+1", "\r=1+1", "\n\t=1+1", "\xa0\uff1d1+1"])
+def test_a_formula_behind_white_space_is_text(tmp_path: Path, text: str) -> None:
+    table = table_in(tmp_path)
+    table.append(replace(ROW, note=text))
+    assert re.search(r",'[ ]+[=\uff1d]1\+1,", table.path.read_text())
+    assert table.rows() == [replace(ROW, note=one_line(text))]
+
+
+HIDDEN = {
+    "\x1b[31mred": "\\x1b[31mred",
+    "a\u202eb": "a\\u202eb",
+    "a\x9b2J": "a\\x9b2J",
+    "a\tb": "a b",
+    "a\0b": "a\\x00b",
+}
+
+
+@pytest.mark.parametrize(("text", "shown"), HIDDEN.items())
+def test_characters_that_are_not_shown_are_neither_written_nor_read(tmp_path: Path, text: str, shown: str) -> None:
+    """They colour a terminal, or reverse what stands behind them."""
+    table = table_in(tmp_path)
+    table.append(replace(ROW, note=text))
+    assert table.path.read_text().replace("\n", "").isprintable()
+    assert table.rows() == [replace(ROW, note=shown)]
+    foreign = table_in(tmp_path, OLD_HEADER + OLD_LINE.replace("3,,", f"3,{text},"))
+    assert foreign.rows() == [replace(ROW, note=shown)]
+
+
+def test_half_a_character_is_written(tmp_path: Path) -> None:
+    """The name of a file that is no UTF-8 holds some."""
+    table = table_in(tmp_path)
+    table.append(replace(ROW, note="a\udcffb"))
+    assert table.rows() == [replace(ROW, note="a\\udcffb")]
 
 
 # Rows that replace others
@@ -488,13 +529,30 @@ def test_a_line_longer_than_any_row_is_reported_in_little_memory(tmp_path: Path,
         file.truncate(len(before) + 600_000_000)
         file.seek(0, os.SEEK_END)
         file.write(b"\n" + LINE.encode())
+    with little_memory():
+        (line,) = table.problems()
+        assert table.lines() == number
+    assert line.startswith(f"{table.path}:{number}: longer than any row; ")
+
+
+def test_an_unfinished_line_longer_than_any_row_is_set_aside_in_little_memory(tmp_path: Path) -> None:
+    table = table_in(tmp_path, HEADER + LINE)
+    with table.path.open("ab") as file:
+        file.truncate(len(HEADER + LINE) + 600_000_000)
+    with little_memory():
+        table.append(ROW)
+    assert table.path.read_text() == HEADER + 2 * LINE
+    assert table.path.with_name("rows.csv.torn").stat().st_size == 600_000_001
+
+
+@contextmanager
+def little_memory() -> Iterator[None]:
     tracemalloc.start()
     try:
-        (line,) = table.problems()
+        yield
         assert tracemalloc.get_traced_memory()[1] < 100_000_000
     finally:
         tracemalloc.stop()
-    assert line.startswith(f"{table.path}:{number}: longer than any row; ")
 
 
 def test_a_quote_that_is_never_closed_is_named(tmp_path: Path) -> None:

@@ -14,12 +14,20 @@ from torchvision.models import get_model
 from torchvision.models.resnet import BasicBlock
 from torchvision.models.video.resnet import Conv3DNoTemporal
 
+from opcost.comparing.cache_chains import CHAIN, ELEMENTWISE, Chain
 from opcost.errors import CannotMeasureError
-from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator, stored_as
+from opcost.operators.tuples import OperatorTuple, PlainValue, TensorSpec, model_operator, stored_as
 from opcost.sources.models import resolve
 from opcost.torch_backend.capture import capture
 from opcost.torch_backend.inputs import DrawnInputs, operator_inputs
-from opcost.torch_backend.operators import UNKNOWN, build_module, find_function, function_tuple, module_tuple
+from opcost.torch_backend.operators import (
+    UNKNOWN,
+    build_module,
+    build_operator,
+    find_function,
+    function_tuple,
+    module_tuple,
+)
 from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.values import public_name
 from opcost.torch_backend.weight_form import store_weights, weight_dtype
@@ -411,6 +419,14 @@ def test_what_torch_does_not_list_as_its_function_is_not_called(name: str) -> No
 
 
 # What cannot be rebuilt
+
+
+@pytest.mark.parametrize("kind", ["forged", "", None, ("norm",), "__class__"])
+def test_a_chain_of_an_unknown_kind_cannot_be_measured(kind: PlainValue) -> None:
+    """A pickle may name any."""
+    operator = OperatorTuple(CHAIN, (("blocks", 1), ("kind", kind)), Chain(ELEMENTWISE, 8).behind_a_stream.inputs)
+    with pytest.raises(CannotMeasureError, match="no kind of chain"):
+        build_operator(operator, "cpu")
 
 
 def test_a_class_of_another_package_is_not_imported() -> None:

@@ -47,6 +47,7 @@ def report(arguments: Namespace) -> int:
 
     from opcost.comparing.comparison import OperatorRuns
     from opcost.reporting.report import write_report
+    from opcost.reporting.terminal import print_line
     from opcost.running.request import Request
     from opcost.stages.compare import find_comparisons, reports_of
     from opcost.units import number_of
@@ -57,7 +58,7 @@ def report(arguments: Namespace) -> int:
     request = replace(request, database=request.database.read_once())
     models = find_comparisons(request, runs)
     write_report(arguments.output, request.database, models, reports_of(request, models), rankings_of(request))
-    print(f"{arguments.output}: {number_of(len(models), 'model')}; open it in a browser")
+    print_line(f"{arguments.output}: {number_of(len(models), 'model')}; open it in a browser")
     return 0
 
 

@@ -1,0 +1,23 @@
+"""Text of files and folders as it is printed: on one line, without characters that change the text around them."""
+
+from __future__ import annotations
+
+
+def printable(text: str, kept: str = "") -> str:
+    """Return a text with plain spaces for white space, and Python's escapes for other characters that are not shown.
+
+    Such characters colour or move the text of a terminal, reverse its direction, or are no characters at all.
+
+    Args:
+        text: any.
+        kept: the characters that stay as they are.
+    """
+    if text.isprintable():
+        return text
+    return "".join(one if one in kept else _printable(one) for one in text)
+
+
+def _printable(character: str) -> str:
+    if character.isprintable():
+        return character
+    return " " if character.isspace() else repr(character)[1:-1]
