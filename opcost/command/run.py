@@ -21,6 +21,7 @@ from typing import NoReturn
 from opcost.errors import UserError
 from opcost.invocation import pip_install
 from opcost.progress import SHOWN
+from opcost.storage.temporary import temporary_folder
 
 DEPENDENCIES = frozenset({"numpy", "pandas", "pydantic", "pynvml", "rich", "yaml"})
 """The modules that opcost always needs: a missing one is a user's mistake, not a bug."""
@@ -46,8 +47,14 @@ FILE_SYSTEM_REFUSALS = frozenset(
 )
 """Errors of file systems that a user can remedy."""
 
-NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
-"""Errors of a full disk or quota. While a file is written, they do not name the file."""
+FREE_SPACE = "free some space, or use folders on another disk"
+NO_SPACE = {
+    errno.ENOSPC: FREE_SPACE,
+    errno.EDQUOT: FREE_SPACE,
+    errno.EFBIG: "run 'ulimit -f unlimited', or use folders on another disk",
+}
+"""Errors of a full disk, of a quota and of a limit on the size of files, each with its remedy. While a file is written,
+they do not name the file."""
 
 
 @contextmanager
@@ -113,11 +120,21 @@ def _message_for_user(error: ModuleNotFoundError | OSError) -> str | None:
     if isinstance(error, ModuleNotFoundError):
         return _message_for_module(error.name)
     if error.errno in NO_SPACE:
-        remedy = "free some space, or use folders on another disk"
-        return f"{os.strerror(error.errno).lower()} while writing a file; {remedy}"
+        return f"{os.strerror(error.errno).lower()} while writing a file; {NO_SPACE[error.errno]}"
+    if error.errno == errno.ENOENT and error.filename is None:
+        return _message_without_temporary_folder()
     if error.errno not in FILE_SYSTEM_REFUSALS or error.filename is None:
         return None
     return f"{error.filename}: {error.strerror}; make it accessible, or choose another path"
+
+
+def _message_without_temporary_folder() -> str | None:
+    """Return the mistake and its remedy if there is no folder for temporary files: a library may have asked for it."""
+    try:
+        temporary_folder()
+    except UserError as error:
+        return str(error)
+    return None
 
 
 def _message_for_module(name: str | None) -> str | None:

@@ -41,6 +41,7 @@ PARSER = "parser = Parser()\nadd_options(parser, *PIPELINE)\n"
 """Part of a script's body: a parser of the options of all steps."""
 
 SPACE_REMEDY = "while writing a file; free some space, or use folders on another disk"
+LIMIT_REMEDY = "while writing a file; run 'ulimit -f unlimited', or use folders on another disk"
 
 
 def write_script(folder: Path, body: str, before: str = "") -> list[str]:
@@ -174,6 +175,29 @@ def test_output_to_a_full_disk_is_one_line_with_the_remedy(tmp_path: Path, actio
     with open("/dev/full", "w") as full:
         result = subprocess.run(command, check=False, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
     assert (result.returncode, result.stderr) == (2, f"error: no space left on device {SPACE_REMEDY}\n")
+
+
+LIMITED = "import resource, tempfile\nresource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
+"""Part of a script's body: from here on no file may have a byte, as after ``ulimit -f 0``."""
+
+
+def test_a_file_beyond_the_limit_of_sizes_is_one_line_with_the_remedy(tmp_path: Path) -> None:
+    result = run_script(tmp_path, f"{LIMITED}with open({str(tmp_path / 'rows.csv')!r}, 'w') as file: file.write('x')")
+    assert (result.returncode, result.stderr) == (2, f"error: file too large {LIMIT_REMEDY}\n")
+
+
+def test_output_beyond_the_limit_of_sizes_is_one_line_with_the_remedy(tmp_path: Path) -> None:
+    command = write_script(tmp_path, f"{LIMITED}print('x')\nreturn 0")
+    with (tmp_path / "output").open("w") as output:
+        result = subprocess.run(command, check=False, stdout=output, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert (result.returncode, result.stderr) == (2, f"error: file too large {LIMIT_REMEDY}\n")
+
+
+def test_no_folder_for_temporary_files_is_one_line_with_the_remedy(tmp_path: Path) -> None:
+    """As libraries meet it: torch asks for the folder when it is imported."""
+    result = run_script(tmp_path, f"{LIMITED}tempfile.gettempdir()")
+    problem = "no folder for temporary files can be written; make room in /tmp, or set TMPDIR to a folder with room"
+    assert (result.returncode, result.stderr) == (2, f"error: {problem}\n")
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "ascii:strict", "ascii:surrogateescape", "latin-1"])
