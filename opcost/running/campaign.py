@@ -125,7 +125,13 @@ class Campaign:
         return [self._outcome(work, self._complete(work)) for work in self.plan.works]
 
     def run(self, progress: Progress) -> Iterator[Outcome]:
-        """Carry out the plan, and yield each model's outcome as soon as the model is complete."""
+        """Carry out the plan, and yield each model's outcome as soon as the model is complete.
+
+        Raises:
+            UserError: the table takes no row; then nothing is measured.
+        """
+        if self.plan.items:
+            self._table.prepare()
         progress.start(len(self.plan.items), [self._expected_s[item.key] for item in self.plan.items])
         try:
             for work in self.plan.works:

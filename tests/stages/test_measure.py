@@ -22,6 +22,7 @@ from opcost.measuring.setting import Setting
 from opcost.operators.cases import Case
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.values import ZEROS_DATA, InputData, InputStatistics, InputValues
+from opcost.running import expected_times
 from opcost.running.campaign import Campaign
 from opcost.running.plan import Work
 from opcost.running.request import (
@@ -824,6 +825,27 @@ def test_a_database_of_another_version_is_reported_before_anything_is_measured(c
     with pytest.raises(UserError, match=r"operator_measurements\.csv:1: its columns"):
         run(campaign)
     assert campaign.built == []
+
+
+@pytest.mark.parametrize("wholly_read_bytes", [0, expected_times.WHOLLY_READ_BYTES])
+@pytest.mark.parametrize("name", ["operator_measurements", "sentinel_measurements"])
+def test_a_table_that_takes_no_row_is_reported_before_anything_is_measured(
+    tmp_path: Path, name: str, wholly_read_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table of an older version is replaced with its next row, and one of its other lines is damaged."""
+    monkeypatch.setattr(expected_times, "WHOLLY_READ_BYTES", wholly_read_bytes)
+    campaign = SimulatedCampaign(tmp_path, LOADS, drift_case=Case(LINEAR))
+    campaign.add_model("a", {RELU: 1})
+    run(campaign)
+    path = campaign.database.folder / f"{name}.csv"
+    old = "".join(f"{line.rpartition(',')[0]}\n" for line in path.read_text().splitlines()) + "damaged\n"
+    path.write_text(old)
+    campaign.add_model("b", {GELU: 1})
+    campaign.built.clear()
+    with pytest.raises(UserError, match=rf"{name}\.csv:\d: 1 cells"):
+        run(campaign)
+    assert campaign.built == []
+    assert path.read_text() == old
 
 
 # Progress
