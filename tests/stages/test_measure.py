@@ -110,6 +110,35 @@ def test_what_has_no_row_yet_comes_before_what_was_disturbed(campaign: Simulated
     assert (report.remaining, report.expected_s) == (0, 0.0)
 
 
+def test_what_has_no_row_yet_comes_first_among_all_models_and_each_is_done_as_soon_as_it_is_complete(
+    campaign: SimulatedCampaign,
+) -> None:
+    """As after many kills: repetitions for one model do not keep the next one waiting."""
+    paths = [campaign.add_model("a", {RELU: 1, GELU: 1}).path]
+    run(campaign, protocol=FULL)
+    table = campaign.database.operator_measurements
+    uneven = [replace(row, measurement=replace(row.measurement, flags=(Flag.UNEVEN,))) for row in rows(campaign)]
+    table.path.write_text(table.text(uneven))
+    paths[0].write_text(paths[0].read_text().replace("done: true", "done: false"))
+    paths += [campaign.add_model("b", {SILU: 1}).path, campaign.add_model("c", {SILU: 1, RELU: 1}).path]
+    done: list[list[str]] = []
+
+    def before(_: object = None) -> None:
+        done.append([path.parent.name for path in paths if "done: true" in path.read_text()])
+
+    campaign.before, progress = before, RecordedProgress()
+    reports = run(campaign, protocol=FULL, progress=progress)
+    before()
+    assert [name.partition(" ")[0] for name in progress.names] == ["SiLU", "ReLU", "GELU"]
+    assert done == [[], ["b"], ["b", "c"], ["a", "b", "c"]]
+    assert [progress_of(report) for report in reports] == [
+        {"wanted": 2, "found": 0, "measured": 2, "failed": 0, "remaining": 0},
+        {"wanted": 1, "found": 0, "measured": 1, "failed": 0, "remaining": 0},
+        {"wanted": 2, "found": 2, "measured": 0, "failed": 0, "remaining": 0},
+    ]
+    assert [sum(report.steps_s.values()) <= report.taken_s for report in reports] == [True, True, True]
+
+
 def test_what_was_measured_on_another_board_is_measured_again_if_the_same_is_asked_for(
     campaign: SimulatedCampaign,
 ) -> None:
@@ -681,7 +710,7 @@ def test_a_bug_ends_the_campaign_but_the_next_one_takes_that_operator_last(campa
     campaign.add_model("a", {SILU: 1, RELU: 1})
     campaign.add_model("b", {GELU: 1})
     campaign.before = fail_on(SILU, error=ZeroDivisionError("of the device"))
-    for measured in ([], ["torch.nn.GELU", "torch.nn.ReLU"]):
+    for measured in ([], ["torch.nn.ReLU", "torch.nn.GELU"]):
         with pytest.raises(ZeroDivisionError):
             run(campaign)
         assert [row.operator for row in rows(campaign)] == measured
