@@ -245,6 +245,35 @@ def test_an_interrupted_script_cleans_up_and_says_how_to_go_on(tmp_path: Path, n
     assert errors == "interrupted; run the same command again to continue\n"
 
 
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)], ids=str
+)
+@pytest.mark.parametrize(
+    "module",
+    [
+        "weakref.finalize(Interrupted(), interrupt)",
+        "class Owner:\n    field = Interrupted()",
+        "try:\n    interrupt()\nexcept BaseException:\n    pass",
+    ],
+    ids=["a callback drops exceptions", "Python replaces exceptions", "a library drops exceptions"],
+)
+def test_no_interrupt_is_lost_in_an_import(tmp_path: Path, number: int, status: int, module: str) -> None:
+    before = f"""
+        import os, weakref
+
+        def interrupt():
+            os.kill(os.getpid(), {int(number)})
+
+        class Interrupted:
+            def __set_name__(self, owner, name):
+                interrupt()
+    """
+    (tmp_path / "imported.py").write_text(f"{textwrap.dedent(before)}\n{module}\n")
+    result = run_script(tmp_path, "import imported\nprint('main goes on')")
+    assert (result.returncode, result.stdout) == (status, "")
+    assert result.stderr == "interrupted; run the same command again to continue\n"
+
+
 SIGNALLING = """
     import atexit, io, logging, signal
 

@@ -145,9 +145,7 @@ def refuse_writing(real_open: Callable[..., int]) -> Callable[..., int]:
     return open_to_read
 
 
-@pytest.mark.parametrize(
-    "note", [b"", b"12", b"\xff\x1b[2J 12", b"1 \x1b[2J", b"999999999 2026-11-23 10:00:00+00:00"]
-)
+@pytest.mark.parametrize("note", [b"", b"12", b"\xff\x1b[2J 12", b"1 \x1b[2J", b"999999999 2026-11-23 10:00:00+00:00"])
 def test_a_note_that_makes_no_sense_or_names_no_process_is_not_shown(folder: Path, note: bytes) -> None:
     with holder("cpu"):
         (folder / "opcost-cpu.lock").write_bytes(note)
