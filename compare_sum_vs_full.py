@@ -7,24 +7,25 @@ The same as: opcost compare resnet18_32x3x32x32
              opcost advise --coverage-target 0.9
 """
 
-from opcost.command.option_types import ratio
-from opcost.command.options import WRITE_WHITELIST, Option
-from opcost.command.run import run
-from opcost.command.subcommands.advise import ADVISE
-from opcost.command.subcommands.compare import COMPARE
+from opcost.command.start import start_program
 
-COVERAGE_TARGET = Option(
-    "--coverage-target",
-    "instead of comparing, print whether the whitelist covers this share of each model's time and energy, such as "
-    "0.9, and which operators to add; the exit status is 1 if a model misses the target",
-    type=ratio,
-    metavar="RATIO",
-)
 COMPARISON_OPTIONS = ("against", "input_data", "cache", "counted", "figures", "report")
 
 
 def main() -> int:
-    parser = COMPARE.parser(COVERAGE_TARGET, WRITE_WHITELIST)
+    from opcost.command.option_types import ratio
+    from opcost.command.options import WRITE_WHITELIST, Option
+    from opcost.command.subcommands.advise import ADVISE
+    from opcost.command.subcommands.compare import COMPARE
+
+    target = Option(
+        "--coverage-target",
+        "instead of comparing, print whether the whitelist covers this share of each model's time and energy, such as "
+        "0.9, and which operators to add; the exit status is 1 if a model misses the target",
+        type=ratio,
+        metavar="RATIO",
+    )
+    parser = COMPARE.parser(target, WRITE_WHITELIST)
     arguments = parser.parse_args()
     if arguments.coverage_target is not None:
         unused = [option for option in COMPARISON_OPTIONS if getattr(arguments, option) != parser.get_default(option)]
@@ -39,4 +40,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    run(main)
+    start_program(main)

@@ -4,8 +4,14 @@ Example: python full_model_measurement.py resnet18_32x3x32x32 --seconds 3
 The same as: opcost measure-models resnet18_32x3x32x32 --seconds 3
 """
 
-from opcost.command.run import run
-from opcost.command.subcommands.measure_models import MEASURE_MODELS
+from opcost.command.start import start_program
+
+
+def main() -> int:
+    from opcost.command.subcommands.measure_models import MEASURE_MODELS
+
+    return MEASURE_MODELS.main()
+
 
 if __name__ == "__main__":
-    run(MEASURE_MODELS.main)
+    start_program(main)

@@ -4,8 +4,14 @@ Example: python general_pipeline_block0.py resnet18_32x3x32x32
 The same as: opcost count resnet18_32x3x32x32
 """
 
-from opcost.command.run import run
-from opcost.command.subcommands.count import COUNT
+from opcost.command.start import start_program
+
+
+def main() -> int:
+    from opcost.command.subcommands.count import COUNT
+
+    return COUNT.main()
+
 
 if __name__ == "__main__":
-    run(COUNT.main)
+    start_program(main)

@@ -4,8 +4,14 @@ Example: python general_pipeline_block1.py resnet18_32x3x32x32
 The same as: opcost filter resnet18_32x3x32x32
 """
 
-from opcost.command.run import run
-from opcost.command.subcommands.filter import FILTER
+from opcost.command.start import start_program
+
+
+def main() -> int:
+    from opcost.command.subcommands.filter import FILTER
+
+    return FILTER.main()
+
 
 if __name__ == "__main__":
-    run(FILTER.main)
+    start_program(main)

@@ -4,8 +4,14 @@ Example: python general_pipeline_block2.py resnet18_32x3x32x32 --seconds 3
 The same as: opcost measure resnet18_32x3x32x32 --seconds 3
 """
 
-from opcost.command.run import run
-from opcost.command.subcommands.measure import MEASURE
+from opcost.command.start import start_program
+
+
+def main() -> int:
+    from opcost.command.subcommands.measure import MEASURE
+
+    return MEASURE.main()
+
 
 if __name__ == "__main__":
-    run(MEASURE.main)
+    start_program(main)

@@ -7,17 +7,17 @@ The same as: opcost power --device cuda:0 --output power.csv --seconds 60
              opcost qualify --device cuda:0
 """
 
-from opcost.command.options import DATABASE, HOME, switch
-from opcost.command.run import run
-from opcost.command.subcommands.power import POWER
-from opcost.command.subcommands.qualify import QUALIFY
-from opcost.errors import UserError
-
-INSTEAD = switch("--qualify", "instead of logging, qualify the meters of a GPU that runs nothing else")
+from opcost.command.start import start_program
 
 
 def main() -> int:
-    arguments = POWER.parser(INSTEAD, HOME, DATABASE).parse_args()
+    from opcost.command.options import DATABASE, HOME, switch
+    from opcost.command.subcommands.power import POWER
+    from opcost.command.subcommands.qualify import QUALIFY
+    from opcost.errors import UserError
+
+    instead = switch("--qualify", "instead of logging, qualify the meters of a GPU that runs nothing else")
+    arguments = POWER.parser(instead, HOME, DATABASE).parse_args()
     if not arguments.qualify:
         return POWER.run(arguments)
     if arguments.plot:
@@ -30,4 +30,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    run(main)
+    start_program(main)

@@ -18,7 +18,7 @@ import yaml
 
 import opcost
 from opcost import invocation
-from opcost.__main__ import SUBCOMMANDS
+from opcost.command.program import SUBCOMMANDS
 from opcost.command.run import DEPENDENCIES, EXTRAS
 
 if sys.version_info >= (3, 11):

@@ -16,7 +16,7 @@ import pytest
 import warm_python
 from repository_copy import copy_repository
 
-from opcost.__main__ import SUBCOMMANDS
+from opcost.command.program import SUBCOMMANDS
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted({*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("[!.]*/README.md")})

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import warm_python
 
-from opcost.__main__ import SUBCOMMANDS
+from opcost.command.program import SUBCOMMANDS
 
 ROOT = Path(__file__).parents[1]
 

@@ -5,6 +5,7 @@ Standard library only, so that ``--help`` answers at once and before anything is
 
 from __future__ import annotations
 
+import _frozen_importlib
 import errno
 import gc
 import io
@@ -22,6 +23,7 @@ from opcost.errors import UserError
 from opcost.invocation import pip_install
 from opcost.printable import printable
 from opcost.progress import SHOWN
+from opcost.storage.temporary import temporary_folder
 
 DEPENDENCIES = frozenset({"numpy", "pandas", "pydantic", "pynvml", "rich", "yaml"})
 """The modules that opcost always needs: a missing one is a user's mistake, not a bug."""
@@ -42,14 +44,22 @@ INTERRUPTED = 128 + signal.SIGINT
 BROKEN_PIPE = 128 + signal.SIGPIPE
 """Exit statuses. As in a shell, 128 + the signal's number after Ctrl-C and after the reader of stdout has gone."""
 
+INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 FILE_SYSTEM_REFUSALS = frozenset(
     {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT}
     | {errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG}
 )
 """Errors of file systems that a user can remedy."""
 
-NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
-"""Errors of a full disk or quota. While a file is written, they do not name the file."""
+FREE_SPACE = "free some space, or use folders on another disk"
+NO_SPACE = {
+    errno.ENOSPC: FREE_SPACE,
+    errno.EDQUOT: FREE_SPACE,
+    errno.EFBIG: "run 'ulimit -f unlimited', or use folders on another disk",
+}
+"""Errors of a full disk, of a quota and of a limit on the size of files, each with its remedy. While a file is written,
+they do not name the file."""
 
 
 @contextmanager
@@ -76,7 +86,8 @@ def run(main: Callable[[], int]) -> NoReturn:
 
     A ``UserError`` or a missing dependency becomes a line on stderr and status 2. The status is 130 after Ctrl-C, 143
     after SIGTERM, 129 after SIGHUP, and 141 if the reader of stdout has gone (``| head``). Any other exception is a bug
-    and shows its traceback. The status is logged. After ``main`` has ended, these signals end the program at once.
+    and shows its traceback. The status is logged. While ``main`` imports a module, these signals end the program
+    without a clean-up; after it has ended, also without a message.
     """
     log = logging.getLogger(__name__)
     try:
@@ -115,11 +126,21 @@ def _message_for_user(error: ModuleNotFoundError | OSError) -> str | None:
     if isinstance(error, ModuleNotFoundError):
         return _message_for_module(error.name)
     if error.errno in NO_SPACE:
-        remedy = "free some space, or use folders on another disk"
-        return f"{os.strerror(error.errno).lower()} while writing a file; {remedy}"
+        return f"{os.strerror(error.errno).lower()} while writing a file; {NO_SPACE[error.errno]}"
+    if error.errno == errno.ENOENT and error.filename is None:
+        return _message_without_temporary_folder()
     if error.errno not in FILE_SYSTEM_REFUSALS or error.filename is None:
         return None
     return f"{error.filename}: {error.strerror}; make it accessible, or choose another path"
+
+
+def _message_without_temporary_folder() -> str | None:
+    """Return the mistake and its remedy if there is no folder for temporary files: a library may have asked for it."""
+    try:
+        temporary_folder()
+    except UserError as error:
+        return str(error)
+    return None
 
 
 def _message_for_module(name: str | None) -> str | None:
@@ -194,23 +215,36 @@ def _is_reader_gone() -> bool:
 
 @contextmanager
 def _interrupts() -> Iterator[None]:
-    """Raise ``KeyboardInterrupt`` on SIGINT, SIGTERM and SIGHUP meanwhile; from then on, they end the program.
+    """Raise ``KeyboardInterrupt`` on ``INTERRUPTS`` meanwhile; from then on, they end the program.
 
     An interrupt of what follows would be an exception that no one handles, and look like a bug.
     """
     try:
-        _on({signal.SIGTERM, signal.SIGHUP}, _raise_terminated)
+        _on_interrupts(_interrupt)
         yield
     finally:
-        _on({signal.SIGINT, signal.SIGTERM, signal.SIGHUP}, signal.SIG_DFL)
+        _on_interrupts(signal.SIG_DFL)
 
 
-def _on(signals: set[signal.Signals], action: Callable[[int, FrameType | None], NoReturn] | signal.Handlers) -> None:
-    for number in signals:
+def _on_interrupts(action: Callable[[int, FrameType | None], NoReturn] | signal.Handlers) -> None:
+    for number in INTERRUPTS:
         # nohup ignores SIGHUP, and it stays ignored.
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, action)
 
 
-def _raise_terminated(signal_number: int, frame: FrameType | None) -> NoReturn:
-    raise Terminated(signal_number)
+def _interrupt(signal_number: int, frame: FrameType | None) -> NoReturn:
+    """Raise the exception of an interrupt; within an import, end the program at once.
+
+    Imports drop and replace exceptions (callbacks, ``__set_name__``, pydantic), or abort the program (torch).
+    """
+    interrupt = KeyboardInterrupt() if signal_number == signal.SIGINT else Terminated(signal_number)
+    if _is_importing(frame):
+        os._exit(_interrupted(interrupt))
+    raise interrupt
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    while frame is not None and frame.f_globals is not vars(_frozen_importlib):
+        frame = frame.f_back
+    return frame is not None

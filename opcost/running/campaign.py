@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
 from datetime import datetime, timezone
 
 from opcost.errors import CannotMeasureError
@@ -42,8 +42,17 @@ class Outcome:
     measured: int
     remaining: int
     expected_s: float
-    taken_s: float = 0.0
-    steps_s: Mapping[str, float] = field(default_factory=dict)
+    taken_s: float
+    steps_s: Mapping[str, float]
+
+
+@dataclass(eq=False)
+class _Account:
+    """The part of a campaign that has been carried out for one model."""
+
+    work: PlannedWork
+    spent: SpentTime
+    measured: int = 0
 
 
 class Campaign:
@@ -122,42 +131,59 @@ class Campaign:
 
     def outlook(self) -> list[Outcome]:
         """Return each model's outcome before anything is measured."""
-        return [self._outcome(work, self._complete(work)) for work in self.plan.works]
+        return [self._outcome(account) for account in self._accounts()]
 
     def run(self, progress: Progress) -> Iterator[Outcome]:
-        """Carry out the plan, and yield each model's outcome as soon as the model is complete."""
-        progress.start(len(self.plan.items), [self._expected_s[item.key] for item in self.plan.items])
+        """Carry out the plan, and yield each model's outcome as soon as the model is complete.
+
+        Raises:
+            UserError: the table takes no row; then nothing is measured.
+        """
+        items = self.plan.items
+        if items:
+            self._table.prepare()
+        accounts, pending = self._accounts(), {item.key for item in items}
+        account_of = {item.key: account for account in accounts for item in account.work.items}
+        progress.start(len(items), [self._expected_s[item.key] for item in items])
         try:
-            for work in self.plan.works:
-                found, spent = self._complete(work), SpentTime(self._bench)
-                measured = 0
-                for item in work.items:
-                    with self._checking:
-                        self._drift_check.measure_if_due(item.setting)
-                    with spent:
-                        measured += self._measure(item, work.name, progress)
-                yield self._outcome(work, found, measured, spent)
+            yield from self._completed(accounts, pending)
+            for item in items:
+                account = account_of[item.key]
+                with self._checking:
+                    self._drift_check.measure_if_due(item.setting)
+                with account.spent:
+                    account.measured += self._measure(item, account.work.name, progress)
+                pending.remove(item.key)
+                yield from self._completed(accounts, pending)
             with self._checking:
                 self._drift_check.measure_last()
         finally:
             progress.end()
             self._drift_check.report_drift()
 
-    def _complete(self, work: PlannedWork) -> int:
-        return sum(self._known.reason(key) is None for key in work.keys)
+    def _accounts(self) -> list[_Account]:
+        return [_Account(work, SpentTime(self._bench)) for work in self.plan.works]
 
-    def _outcome(self, work: PlannedWork, found: int, measured: int = 0, spent: SpentTime | None = None) -> Outcome:
-        missing = [item.key for item in work.items if self._known.reason(item.key) is not None]
+    def _completed(self, accounts: list[_Account], pending: Set[str]) -> Iterator[Outcome]:
+        """Yield the outcomes of the models without pending keys, and remove these models from the list."""
+        for account in [one for one in accounts if pending.isdisjoint(one.work.keys)]:
+            accounts.remove(account)
+            yield self._outcome(account)
+
+    def _outcome(self, account: _Account) -> Outcome:
+        work = account.work
+        own = {item.key for item in work.items}
+        complete = [key for key in work.keys if self._known.reason(key) is None]
         return Outcome(
             work=work,
             rows=self._known.best,
             failures=self._failed,
-            found=found,
-            measured=measured,
-            remaining=len(work.keys) - self._complete(work),
-            expected_s=sum(self._expected_s[key] for key in missing),
-            taken_s=0.0 if spent is None else spent.total_s,
-            steps_s={} if spent is None else spent.steps_s,
+            found=sum(key not in own for key in complete),
+            measured=account.measured,
+            remaining=len(work.keys) - len(complete),
+            expected_s=sum(self._expected_s[item.key] for item in work.items if self._known.reason(item.key)),
+            taken_s=account.spent.total_s,
+            steps_s=account.spent.steps_s,
         )
 
     def _measure(self, item: PlanItem, model: str, progress: Progress) -> bool:

@@ -2,24 +2,32 @@
 
 It is a kernel's lock on a file in the temporary folder, so it ends with the process that holds it. Processes with
 different temporary folders (``TMPDIR``, containers) do not see each other's locks.
+
+All users have the same path for a device, so that their campaigns exclude each other, and any of them may put something
+else there. The path is therefore used only if it is a plain file without another name.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import multiprocessing
 import os
 import re
-import tempfile
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
 from opcost.errors import UserError
+from opcost.storage.temporary import temporary_folder
 
 NOTE_BYTES = 100
 """A process number with its time is never longer."""
+
+NEITHER_FOLLOWED_NOR_WAITED_FOR = os.O_NOFOLLOW | os.O_NONBLOCK
+"""A link could point to any file of this user, and the other end of a pipe may never be opened."""
 
 _NOTE = re.compile(r"([0-9]+) ([0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:.+-]+)")
 
@@ -29,10 +37,10 @@ def device_lock(name: str) -> Iterator[None]:
     """Lock a device for this campaign; ``name`` is the same for all campaigns on the device.
 
     Raises:
-        UserError: another campaign holds it, or its file cannot be locked.
+        UserError: another campaign holds it, or its file cannot be made or locked.
     """
     # The file stays. If it were deleted, one process could hold the old file while the next locks a new one.
-    path = Path(tempfile.gettempdir()) / f"opcost-{re.sub('[^A-Za-z0-9_-]', '-', name)}.lock"
+    path = temporary_folder() / f"opcost-{re.sub('[^A-Za-z0-9_-]', '-', name)}.lock"
     descriptor = _locked(path, name)
     try:
         _write_note(descriptor, f"{_started_by()} {datetime.now().astimezone().isoformat(' ', 'seconds')}")
@@ -53,6 +61,7 @@ def _locked(path: Path, name: str) -> int:
     descriptor = None
     try:
         descriptor = _opened(path)
+        _check(os.fstat(descriptor))
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         line = f"{path}: cannot be locked ({error.strerror}); remove it, or set TMPDIR to another folder"
@@ -65,26 +74,26 @@ def _locked(path: Path, name: str) -> int:
 
 
 def _opened(path: Path) -> int:
-    """Return a descriptor of the file. It may belong to another user; a new one is writable for all.
-
-    A link is an error: it could point to any file of this user.
-    """
+    """Return a descriptor of the file. It may belong to another user, and is then only read, which the lock allows."""
+    with suppress(FileExistsError):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+        # Others lock it, too, whatever the umask is.
+        os.fchmod(descriptor, 0o644)
+        return descriptor
     try:
-        return os.open(path, os.O_RDWR | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        return _made(path)
+        return os.open(path, os.O_RDWR | NEITHER_FOLLOWED_NOR_WAITED_FOR)
     except PermissionError:
-        return os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        return os.open(path, os.O_RDONLY | NEITHER_FOLLOWED_NOR_WAITED_FOR)
 
 
-def _made(path: Path) -> int:
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
-    except FileExistsError:
-        # Another process was faster. Without O_CREAT, which Linux refuses in /tmp for files of other users.
-        return os.open(path, os.O_RDWR | os.O_NOFOLLOW)
-    os.fchmod(descriptor, 0o666)
-    return descriptor
+def _check(status: os.stat_result) -> None:
+    """Check that the note would be written into a file of the lock's own.
+
+    Raises:
+        OSError: it is no plain file, or has another name.
+    """
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+        raise OSError(errno.EINVAL, "no plain file, or one with several names")
 
 
 def _write_note(descriptor: int, note: str) -> None:
@@ -96,4 +105,6 @@ def _write_note(descriptor: int, note: str) -> None:
 
 def _holder(descriptor: int) -> str:
     note = _NOTE.fullmatch(os.pread(descriptor, NOTE_BYTES, 0).decode("ascii", "replace"))
-    return f"process {note[1]} since {note[2]}" if note else "another process"
+    # A killed process leaves its note, and another user may hold the lock without the right to change that.
+    is_there = note is not None and Path("/proc", note[1]).exists()
+    return f"process {note[1]} since {note[2]}" if note and is_there else "another process"

@@ -108,6 +108,7 @@ class DriftCheck:
     def _measure(self, setting: Setting) -> None:
         if self._case is None:
             return
+        self._table.prepare()
         try:
             row = measured_row(self._bench, self._case, setting, self._protocol, self._circumstances)
         except CannotMeasureError as error:

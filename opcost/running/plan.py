@@ -33,6 +33,10 @@ class Reason(Enum):
     FLAGGED = "flagged"
 
 
+REPEATED = frozenset({Reason.NO_ENERGY, Reason.FLAGGED})
+"""The reasons of cases that have a row which meets the demand."""
+
+
 @dataclass(frozen=True)
 class Work:
     """The cases of the model ``name``, each once, and the known sizes of their operators by key."""
@@ -119,13 +123,18 @@ class PlanItem:
     reason: Reason
     has_failed: bool = False
 
+    @property
+    def turn(self) -> tuple[bool, bool]:
+        """The rank among the items of all models: those without a row come first, those that failed before last."""
+        return self.has_failed, self.reason in REPEATED
+
 
 @dataclass(frozen=True)
 class PlannedWork:
     """The plan for one model.
 
-    ``keys`` are those of all its cases, perhaps of rows under other conditions. ``items`` are the cases to measure, in
-    this order, without those of an earlier model.
+    ``keys`` are those of all its cases, perhaps of rows under other conditions. ``items`` are the cases to measure,
+    without those of an earlier model.
     """
 
     name: str
@@ -148,8 +157,12 @@ class Plan:
 
     @property
     def items(self) -> tuple[PlanItem, ...]:
-        """The items of all models, in the order in which they are measured."""
-        return tuple(item for work in self.works for item in work.items)
+        """The items of all models, in the order in which they are measured.
+
+        Within a turn models keep their order: an interrupted campaign has as many rows as possible, then as many
+        complete models as possible.
+        """
+        return tuple(sorted((item for work in self.works for item in work.items), key=lambda item: item.turn))
 
 
 def make_plan(
@@ -160,9 +173,6 @@ def make_plan(
     failed_keys: Collection[str] = (),
 ) -> Plan:
     """Plan the measurements of all keys that are not complete.
-
-    Models keep their order, but models with a key that failed before come last. Within a model, keys without a row
-    come first, then keys with an insufficient row, then keys that failed before.
 
     Args:
         works: the cases of each model.
@@ -176,7 +186,6 @@ def make_plan(
     planned = [
         _planned(work, known, protocol.order_seed, keys, failed_keys) for work, keys in zip(works, chosen, strict=True)
     ]
-    planned.sort(key=lambda work: any(item.has_failed for item in work.items))
     planned_keys: set[str] = set()
     distinct = []
     for work in planned:
@@ -210,14 +219,13 @@ def _planned(
     cases = list(work.cases)
     if order_seed is not None:
         random.Random(order_seed).shuffle(cases)
-    items = [
+    items = tuple(
         PlanItem(case, setting, key, reason, key in failed_keys)
         for case in cases
         for key, setting in [chosen[case]]
         if (reason := known.reason(key)) is not None
-    ]
-    items.sort(key=lambda item: (item.has_failed, item.key in known.best))
-    return PlannedWork(work.name, tuple(key for key, _ in chosen.values()), tuple(items))
+    )
+    return PlannedWork(work.name, tuple(key for key, _ in chosen.values()), items)
 
 
 def _case_of(key: str) -> str:

@@ -97,6 +97,14 @@ class CsvTable(Generic[Row]):
         """Return whether the header is of this version or an older one."""
         return not any(line == 1 and isinstance(row, LineError) for line, row in self._read(lambda _: False))
 
+    def prepare(self) -> None:
+        """Make the file ready for a row that has yet to be measured: it will not be refused then.
+
+        Raises:
+            UserError: see ``append``.
+        """
+        self._append("")
+
     def append(self, row: Row) -> None:
         """Append one row; it is on disk when this returns.
 

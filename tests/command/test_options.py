@@ -41,6 +41,7 @@ PARSER = "parser = Parser()\nadd_options(parser, *PIPELINE)\n"
 """Part of a script's body: a parser of the options of all steps."""
 
 SPACE_REMEDY = "while writing a file; free some space, or use folders on another disk"
+LIMIT_REMEDY = "while writing a file; run 'ulimit -f unlimited', or use folders on another disk"
 
 
 def write_script(folder: Path, body: str, before: str = "") -> list[str]:
@@ -181,6 +182,29 @@ def test_output_to_a_full_disk_is_one_line_with_the_remedy(tmp_path: Path, actio
     assert (result.returncode, result.stderr) == (2, f"error: no space left on device {SPACE_REMEDY}\n")
 
 
+LIMITED = "import resource, tempfile\nresource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
+"""Part of a script's body: from here on no file may have a byte, as after ``ulimit -f 0``."""
+
+
+def test_a_file_beyond_the_limit_of_sizes_is_one_line_with_the_remedy(tmp_path: Path) -> None:
+    result = run_script(tmp_path, f"{LIMITED}with open({str(tmp_path / 'rows.csv')!r}, 'w') as file: file.write('x')")
+    assert (result.returncode, result.stderr) == (2, f"error: file too large {LIMIT_REMEDY}\n")
+
+
+def test_output_beyond_the_limit_of_sizes_is_one_line_with_the_remedy(tmp_path: Path) -> None:
+    command = write_script(tmp_path, f"{LIMITED}print('x')\nreturn 0")
+    with (tmp_path / "output").open("w") as output:
+        result = subprocess.run(command, check=False, stdout=output, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert (result.returncode, result.stderr) == (2, f"error: file too large {LIMIT_REMEDY}\n")
+
+
+def test_no_folder_for_temporary_files_is_one_line_with_the_remedy(tmp_path: Path) -> None:
+    """As libraries meet it: torch asks for the folder when it is imported."""
+    result = run_script(tmp_path, f"{LIMITED}tempfile.gettempdir()")
+    problem = "no folder for temporary files can be written; make room in /tmp, or set TMPDIR to a folder with room"
+    assert (result.returncode, result.stderr) == (2, f"error: {problem}\n")
+
+
 @pytest.mark.parametrize("encoding", ["ascii", "ascii:strict", "ascii:surrogateescape", "latin-1"])
 def test_characters_that_the_terminal_lacks_are_replaced(tmp_path: Path, encoding: str) -> None:
     body = "print('3 \\u2248 3')\nprint('3 \\u2248 3', file=sys.stderr)\nraise UserError('\\u2248 3')"
@@ -224,6 +248,35 @@ def test_an_interrupted_script_cleans_up_and_says_how_to_go_on(tmp_path: Path, n
     output, errors = process.communicate(timeout=60)
     assert (process.returncode, output) == (status, "cleaned up\n")
     assert errors == "interrupted; run the same command again to continue\n"
+
+
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)], ids=str
+)
+@pytest.mark.parametrize(
+    "module",
+    [
+        "weakref.finalize(Interrupted(), interrupt)",
+        "class Owner:\n    field = Interrupted()",
+        "try:\n    interrupt()\nexcept BaseException:\n    pass",
+    ],
+    ids=["a callback drops exceptions", "Python replaces exceptions", "a library drops exceptions"],
+)
+def test_no_interrupt_is_lost_in_an_import(tmp_path: Path, number: int, status: int, module: str) -> None:
+    before = f"""
+        import os, weakref
+
+        def interrupt():
+            os.kill(os.getpid(), {int(number)})
+
+        class Interrupted:
+            def __set_name__(self, owner, name):
+                interrupt()
+    """
+    (tmp_path / "imported.py").write_text(f"{textwrap.dedent(before)}\n{module}\n")
+    result = run_script(tmp_path, "import imported\nprint('main goes on')")
+    assert (result.returncode, result.stdout) == (status, "")
+    assert result.stderr == "interrupted; run the same command again to continue\n"
 
 
 SIGNALLING = """

@@ -116,11 +116,11 @@ def test_a_shorter_note_leaves_nothing_of_a_longer_one(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o077])
-def test_every_user_may_write_the_file(folder: Path, umask: int) -> None:
+def test_every_user_may_read_the_file_and_only_its_owner_write_it(folder: Path, umask: int) -> None:
     before = os.umask(umask)
     try:
         with device_lock("cpu"):
-            assert stat.S_IMODE((folder / "opcost-cpu.lock").stat().st_mode) == 0o666
+            assert stat.S_IMODE((folder / "opcost-cpu.lock").stat().st_mode) == 0o644
     finally:
         os.umask(before)
 
@@ -138,15 +138,15 @@ def test_a_file_that_may_only_be_read_is_locked_too(folder: Path, monkeypatch: p
 
 def refuse_writing(real_open: Callable[..., int]) -> Callable[..., int]:
     def open_to_read(path: str, flags: int, mode: int = 0o777) -> int:
-        if flags & (os.O_RDWR | os.O_WRONLY):
+        if flags & (os.O_RDWR | os.O_WRONLY) and not flags & os.O_EXCL:
             raise PermissionError(13, "Permission denied", path)
         return real_open(path, flags, mode)
 
     return open_to_read
 
 
-@pytest.mark.parametrize("note", [b"", b"12", b"\xff\x1b[2J 12", b"1 \x1b[2J"])
-def test_a_note_that_makes_no_sense_is_not_shown(folder: Path, note: bytes) -> None:
+@pytest.mark.parametrize("note", [b"", b"12", b"\xff\x1b[2J 12", b"1 \x1b[2J", b"999999999 2026-11-23 10:00:00+00:00"])
+def test_a_note_that_makes_no_sense_or_names_no_process_is_not_shown(folder: Path, note: bytes) -> None:
     with holder("cpu"):
         (folder / "opcost-cpu.lock").write_bytes(note)
         assert refusal("cpu") == f"cpu is being measured by another process; {REMEDY}"
@@ -158,6 +158,28 @@ def test_a_link_to_another_file_is_not_followed(folder: Path) -> None:
     (folder / "opcost-cpu.lock").symlink_to(precious)
     assert refusal("cpu").startswith(f"{folder / 'opcost-cpu.lock'}: cannot be locked (")
     assert precious.read_text() == "kept"
+
+
+@pytest.mark.parametrize("writing", ["allowed", "refused"])
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.hardlink_to(path.with_name("precious"))])
+def test_what_is_no_plain_file_of_its_own_is_neither_locked_nor_written(
+    folder: Path, make: Callable[[Path], None], writing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any user may put something at the path. A pipe would be waited for, and a hard link be truncated."""
+    precious, file = folder / "precious", folder / "opcost-cpu.lock"
+    precious.write_text("kept")
+    make(file)
+    if writing == "refused":
+        monkeypatch.setattr(os, "open", refuse_writing(os.open))
+    remedy = "remove it, or set TMPDIR to another folder"
+    assert refusal("cpu") == f"{file}: cannot be locked (no plain file, or one with several names); {remedy}"
+    assert precious.read_text() == "kept"
+
+
+def test_no_temporary_folder_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", list)
+    assert refusal("cpu").startswith("no folder for temporary files can be written; ")
 
 
 def test_a_temporary_folder_that_does_not_exist_is_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

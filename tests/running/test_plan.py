@@ -65,6 +65,11 @@ def names(planned: Plan) -> list[list[str]]:
     return [[item.case.operator.short_name for item in part.items] for part in planned.works]
 
 
+def order(planned: Plan) -> list[str]:
+    """Return the names of a plan's operators as they are measured."""
+    return [item.case.operator.short_name for item in planned.items]
+
+
 UNEVEN = row(flags=(Flag.UNEVEN,))
 
 
@@ -172,16 +177,16 @@ def test_what_stands_for_each_other_is_measured_once() -> None:
     assert plan(works, rows).items == ()
 
 
-def test_what_has_no_row_comes_first_and_what_has_failed_last() -> None:
-    rows = [UNEVEN]
-    planned = plan([work(RELU, SILU, GELU), work(LINEAR, name="b")], rows, failed=[row(SILU)])
-    assert names(planned) == [["Linear"], ["GELU", "ReLU", "SiLU"]]
+@pytest.mark.parametrize("repeated", [UNEVEN, row(has_energy=False)], ids=["flagged", "without energy"])
+def test_what_has_no_row_comes_first_and_what_has_failed_last_among_all_models(repeated: MeasurementRow) -> None:
+    works = [work(RELU, SILU, GELU), work(LINEAR, name="b")]
+    planned = plan(works, [repeated], failed=[row(SILU)])
+    assert order(planned) == ["GELU", "Linear", "ReLU", "SiLU"]
     assert [item.has_failed for item in planned.items] == [False, False, False, True]
+    # Nor is a row that does not count a repetition.
+    assert order(plan(works, [row(loop_s=0.5), row(GELU, flags=(Flag.UNEVEN,))])) == ["ReLU", "SiLU", "Linear", "GELU"]
     # A case that failed and was measured since counts as measured.
-    assert names(plan([work(RELU, SILU), work(LINEAR, name="b")], [row(SILU)], failed=[row(SILU)])) == [
-        ["ReLU"],
-        ["Linear"],
-    ]
+    assert order(plan(works, [row(SILU)], failed=[row(SILU)])) == ["ReLU", "GELU", "Linear"]
 
 
 def test_a_plan_says_how_many_are_to_be_measured_for_which_reason() -> None:

@@ -22,6 +22,7 @@ from opcost.measuring.setting import Setting
 from opcost.operators.cases import Case
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.values import ZEROS_DATA, InputData, InputStatistics, InputValues
+from opcost.running import expected_times
 from opcost.running.campaign import Campaign
 from opcost.running.plan import Work
 from opcost.running.request import (
@@ -107,6 +108,35 @@ def test_what_has_no_row_yet_comes_before_what_was_disturbed(campaign: Simulated
     (report,) = run(campaign, progress=progress)
     assert [name.partition(" ")[0] for name in progress.names] == ["Linear", "ReLU"]
     assert (report.remaining, report.expected_s) == (0, 0.0)
+
+
+def test_what_has_no_row_yet_comes_first_among_all_models_and_each_is_done_as_soon_as_it_is_complete(
+    campaign: SimulatedCampaign,
+) -> None:
+    """As after many kills: repetitions for one model do not keep the next one waiting."""
+    paths = [campaign.add_model("a", {RELU: 1, GELU: 1}).path]
+    run(campaign, protocol=FULL)
+    table = campaign.database.operator_measurements
+    uneven = [replace(row, measurement=replace(row.measurement, flags=(Flag.UNEVEN,))) for row in rows(campaign)]
+    table.path.write_text(table.text(uneven))
+    paths[0].write_text(paths[0].read_text().replace("done: true", "done: false"))
+    paths += [campaign.add_model("b", {SILU: 1}).path, campaign.add_model("c", {SILU: 1, RELU: 1}).path]
+    done: list[list[str]] = []
+
+    def before(_: object = None) -> None:
+        done.append([path.parent.name for path in paths if "done: true" in path.read_text()])
+
+    campaign.before, progress = before, RecordedProgress()
+    reports = run(campaign, protocol=FULL, progress=progress)
+    before()
+    assert [name.partition(" ")[0] for name in progress.names] == ["SiLU", "ReLU", "GELU"]
+    assert done == [[], ["b"], ["b", "c"], ["a", "b", "c"]]
+    assert [progress_of(report) for report in reports] == [
+        {"wanted": 2, "found": 0, "measured": 2, "failed": 0, "remaining": 0},
+        {"wanted": 1, "found": 0, "measured": 1, "failed": 0, "remaining": 0},
+        {"wanted": 2, "found": 2, "measured": 0, "failed": 0, "remaining": 0},
+    ]
+    assert [sum(report.steps_s.values()) <= report.taken_s for report in reports] == [True, True, True]
 
 
 def test_what_was_measured_on_another_board_is_measured_again_if_the_same_is_asked_for(
@@ -680,7 +710,7 @@ def test_a_bug_ends_the_campaign_but_the_next_one_takes_that_operator_last(campa
     campaign.add_model("a", {SILU: 1, RELU: 1})
     campaign.add_model("b", {GELU: 1})
     campaign.before = fail_on(SILU, error=ZeroDivisionError("of the device"))
-    for measured in ([], ["torch.nn.GELU", "torch.nn.ReLU"]):
+    for measured in ([], ["torch.nn.ReLU", "torch.nn.GELU"]):
         with pytest.raises(ZeroDivisionError):
             run(campaign)
         assert [row.operator for row in rows(campaign)] == measured
@@ -824,6 +854,27 @@ def test_a_database_of_another_version_is_reported_before_anything_is_measured(c
     with pytest.raises(UserError, match=r"operator_measurements\.csv:1: its columns"):
         run(campaign)
     assert campaign.built == []
+
+
+@pytest.mark.parametrize("wholly_read_bytes", [0, expected_times.WHOLLY_READ_BYTES])
+@pytest.mark.parametrize("name", ["operator_measurements", "sentinel_measurements"])
+def test_a_table_that_takes_no_row_is_reported_before_anything_is_measured(
+    tmp_path: Path, name: str, wholly_read_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table of an older version is replaced with its next row, and one of its other lines is damaged."""
+    monkeypatch.setattr(expected_times, "WHOLLY_READ_BYTES", wholly_read_bytes)
+    campaign = SimulatedCampaign(tmp_path, LOADS, drift_case=Case(LINEAR))
+    campaign.add_model("a", {RELU: 1})
+    run(campaign)
+    path = campaign.database.folder / f"{name}.csv"
+    old = "".join(f"{line.rpartition(',')[0]}\n" for line in path.read_text().splitlines()) + "damaged\n"
+    path.write_text(old)
+    campaign.add_model("b", {GELU: 1})
+    campaign.built.clear()
+    with pytest.raises(UserError, match=rf"{name}\.csv:\d: 1 cells"):
+        run(campaign)
+    assert campaign.built == []
+    assert path.read_text() == old
 
 
 # Progress

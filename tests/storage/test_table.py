@@ -397,6 +397,16 @@ def test_a_file_of_an_older_version_is_read_and_replaced_by_one_of_this_with_the
         assert f"rows.csv: converted to this version; the former table is {old.name}" in caplog.text
 
 
+def test_a_file_may_be_made_ready_before_its_next_row_is_known(tmp_path: Path) -> None:
+    table = CsvTable(tmp_path / "new" / "rows.csv", Row)
+    for content in ("", OLD_HEADER + OLD_LINE, HEADER + LINE + "k2,0."):
+        if content:
+            table.path.write_text(content)
+        table.prepare()
+        assert table.path.read_text() == HEADER + (LINE if content else "")
+    assert sorted(path.name for path in table.path.parent.iterdir()) == ["rows.csv", "rows.csv.old", "rows.csv.torn"]
+
+
 def test_an_older_file_that_is_damaged_is_left_as_it_is(tmp_path: Path) -> None:
     content = OLD_HEADER + OLD_LINE + "k2\n"
     table = table_in(tmp_path, content)
@@ -638,6 +648,7 @@ WRITES: list[Callable[[CsvTable[Row]], object]] = [
     lambda table: table.append_missing([replace(ROW, key="k2")]),
     lambda table: table.replace_rows(lambda rows: [*rows, ROW]),
     lambda table: table.keep_good_lines(),
+    lambda table: table.prepare(),
 ]
 
 
