@@ -17,10 +17,12 @@ from run_logs import ended_logs
 # they wait for each other, make small models ten times slower.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# A shell starts background jobs with SIGINT ignored, and what they start inherits that: scripts under test would not
-# be interrupted.
+# A shell starts background jobs with SIGINT ignored, and nohup with SIGHUP, and what they start inherits that: scripts
+# under test would not be interrupted.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 LONG_FILES = (
     "test_pipeline.py test_pages.py test_without_torch.py test_clean_clone.py test_coverage.py test_replay.py "
