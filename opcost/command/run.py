@@ -32,6 +32,7 @@ EXTRAS = {
     "matplotlib": "figures",
     "pyarrow": "parquet",
     "scipy": "advise",
+    "sklearn": "predict",
     "timm": "timm",
     "torch": "torch",
     "torchvision": "torch",

@@ -1,0 +1,1 @@
+"""Learners: methods of scikit-learn behind the port ``prediction.fitted.Learner``."""

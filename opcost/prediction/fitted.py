@@ -1,0 +1,198 @@
+"""Fitted functions of features: plain arrays, so that predicting needs no library, and a file of them runs no code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from opcost.estimates import FloatArray
+
+IntArray: TypeAlias = npt.NDArray[np.int64]
+
+
+class Fitted(Protocol):
+    """A function of features that was fitted to samples."""
+
+    def predict(self, features: FloatArray) -> FloatArray:
+        """Return the value for each row of features."""
+
+
+class Learner(Protocol):
+    """A method that fits functions of features.
+
+    ``name`` is shown to users. ``is_common`` says whether one function is fitted to all kinds of operators together,
+    with the kind among the features; otherwise each kind has its own.
+    """
+
+    name: str
+    is_common: bool
+
+    def tuned(self, features: FloatArray, targets: FloatArray) -> Learner:
+        """Return the method with the parameters that suit these samples; it is used for any part of them."""
+
+    def fit(self, features: FloatArray, targets: FloatArray) -> Fitted:
+        """Return the function that fits the targets, one for each row of features."""
+
+
+@dataclass(frozen=True)
+class Constant:
+    """The same value everywhere."""
+
+    value: float
+
+    def predict(self, features: FloatArray) -> FloatArray:
+        """Return the value for each row of features."""
+        return np.full(len(features), self.value)
+
+
+@dataclass(frozen=True)
+class Mean:
+    """The mean of some functions."""
+
+    parts: tuple[Fitted, ...]
+
+    def predict(self, features: FloatArray) -> FloatArray:
+        """Return the mean for each row of features."""
+        mean: FloatArray = np.mean([part.predict(features) for part in self.parts], axis=0)
+        return mean
+
+
+@dataclass(frozen=True)
+class Forest:
+    """The mean of regression trees, all in the same arrays.
+
+    A node with ``lower[node] == node`` is a leaf with a value. Others go to ``lower`` if the feature is at most the
+    threshold, else to ``upper``. Children come after their parent.
+    """
+
+    features: IntArray
+    thresholds: FloatArray
+    lower: IntArray
+    upper: IntArray
+    values: FloatArray
+    roots: IntArray
+    depth: int
+
+    def __post_init__(self) -> None:
+        """Check that each way from a root ends in a leaf.
+
+        Raises:
+            ValueError: a node is out of range, or comes before its parent.
+        """
+        nodes = np.arange(len(self.values))
+        is_leaf = self.lower == nodes
+        sizes = {len(array) for array in (self.features, self.thresholds, self.lower, self.upper, self.values)}
+        for children in (self.lower, self.upper):
+            if len(sizes) > 1 or not np.all((is_leaf & (children == nodes)) | (children > nodes)):
+                raise ValueError("a node is out of order")
+            if np.any(children >= len(nodes)):
+                raise ValueError("a node is out of range")
+        if np.any((self.roots < 0) | (self.roots >= len(nodes))) or np.any(self.features < 0):
+            raise ValueError("a root or a feature is out of range")
+
+    def predict(self, features: FloatArray) -> FloatArray:
+        """Return the mean of the trees for each row of features."""
+        rows = np.arange(len(features))
+        total = np.zeros(len(features))
+        for root in self.roots:
+            place = np.full(len(features), root)
+            for _ in range(self.depth):
+                is_lower = features[rows, self.features[place]] <= self.thresholds[place]
+                place = np.where(is_lower, self.lower[place], self.upper[place])
+            total += self.values[place]
+        return total / len(self.roots)
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """The features that vary, each less its mean and over its standard deviation."""
+
+    columns: IntArray
+    means: FloatArray
+    deviations: FloatArray
+
+    @staticmethod
+    def of(features: FloatArray) -> Scaling:
+        """Return the scaling that gives these features a mean of 0 and a deviation of 1."""
+        deviations = features.std(axis=0)
+        columns = np.flatnonzero(deviations > 1e-9)
+        return Scaling(columns, features[:, columns].mean(axis=0), deviations[columns])
+
+    def scaled(self, features: FloatArray) -> FloatArray:
+        """Return the scaled features."""
+        scaled: FloatArray = (features[:, self.columns] - self.means) / self.deviations
+        return scaled
+
+
+@dataclass(frozen=True)
+class GaussianProcess:
+    """The mean of a Gaussian process with a Matérn kernel of order 3/2 (Rasmussen and Williams, 2006, 4.2).
+
+    ``lengths`` has the length of each scaled feature, ``points`` the samples over these lengths, and ``weights`` the
+    samples' weights in the mean.
+    """
+
+    scaling: Scaling
+    lengths: FloatArray
+    points: FloatArray
+    weights: FloatArray
+    mean: float
+
+    def predict(self, features: FloatArray) -> FloatArray:
+        """Return the mean for each row of features."""
+        scaled = self.scaling.scaled(features) / self.lengths
+        distances = np.sqrt(3.0) * np.sqrt(np.maximum(0.0, squared_distances(scaled, self.points)))
+        predicted: FloatArray = self.mean + ((1.0 + distances) * np.exp(-distances)) @ self.weights
+        return predicted
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """The mean of the nearest samples, weighted by the inverse of their squared distance (Shepard, 1968)."""
+
+    scaling: Scaling
+    points: FloatArray
+    values: FloatArray
+    number: int
+
+    def predict(self, features: FloatArray) -> FloatArray:
+        """Return the weighted mean for each row of features."""
+        squares = squared_distances(self.scaling.scaled(features), self.points)
+        number = min(self.number, len(self.values))
+        nearest = np.argpartition(squares, number - 1, axis=1)[:, :number]
+        weights = 1.0 / (np.take_along_axis(squares, nearest, axis=1) + 1e-6)
+        return np.asarray(np.sum(weights * self.values[nearest], axis=1) / np.sum(weights, axis=1))
+
+
+@dataclass(frozen=True)
+class Polynomial:
+    """A sum of products of scaled features; ``factors`` has the features of each term, -1 for none."""
+
+    scaling: Scaling
+    factors: IntArray
+    coefficients: FloatArray
+    constant: float
+    lowest: float
+    highest: float
+
+    def predict(self, features: FloatArray) -> FloatArray:
+        """Return the sum for each row of features, within the range of the samples."""
+        total = self.constant + terms(self.scaling.scaled(features), self.factors) @ self.coefficients
+        return np.clip(total, self.lowest, self.highest)
+
+
+def terms(scaled: FloatArray, factors: IntArray) -> FloatArray:
+    """Return the products of features, one column for each row of factors."""
+    padded = np.column_stack([scaled, np.ones(len(scaled))])
+    products: FloatArray = np.prod(padded[:, factors], axis=2)
+    return products
+
+
+def squared_distances(points: FloatArray, others: FloatArray) -> FloatArray:
+    """Return the squared distance between each of some points and each of others, 0 or above but for rounding."""
+    squares = np.sum(points**2, axis=1)[:, np.newaxis] + np.sum(others**2, axis=1) - 2 * points @ others.T
+    distances: FloatArray = np.maximum(0.0, squares)
+    return distances

@@ -1,0 +1,133 @@
+"""Intervals of predicted costs, by conformal prediction.
+
+Errors of held-out samples, each over the deviation that is expected of it, have a quantile; an interval is that many
+deviations wide (Papadopoulos, Proedrou, Vovk and Gammerman, Inductive Confidence Machines for Regression, ECML 2002;
+Lei, G'Sell, Rinaldo, Tibshirani and Wasserman, JASA 113 (2018), 1094-1111). Errors are of logarithms. The deviation
+grows with the distance to the nearest sample of the kind, so that sizes far from all samples have wide intervals.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from opcost.estimates import FloatArray
+from opcost.prediction.fitted import IntArray, Scaling, squared_distances
+from opcost.prediction.groups import places_of
+
+COVERAGE = 0.9
+
+SMALLEST_ERROR = 1e-3
+"""Errors below it are those of measurements."""
+
+DISTANCE_OFFSET = 0.05
+"""Distances that are small against it make no difference."""
+
+LARGEST_EXPONENT = 2.0
+
+PRIOR_SAMPLES = 10
+"""The weight of all kinds in the deviation of one, in samples."""
+
+OUTSIDE_FACTOR, OUTSIDE_FROM = 3.0, 0.5
+"""A call is outside of what was measured if it is further from the nearest sample of its kind than this factor times
+the distance that nine tenths of these samples have from each other, and than this distance."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """The samples of a kind: their scaled features, and the distance from which a call is outside."""
+
+    scaling: Scaling
+    points: FloatArray
+    outside_from: float
+
+    @staticmethod
+    def of(features: FloatArray) -> Surroundings:
+        """Return the surroundings of samples."""
+        scaling = Scaling.of(features)
+        points = np.unique(scaling.scaled(features), axis=0)
+        squares = squared_distances(points, points)
+        np.fill_diagonal(squares, np.inf)
+        nearest = np.sqrt(squares.min(axis=1) / max(1, points.shape[1])) if len(points) > 1 else np.zeros(1)
+        return Surroundings(scaling, points, max(OUTSIDE_FROM, OUTSIDE_FACTOR * float(np.quantile(nearest, COVERAGE))))
+
+    def distances(self, features: FloatArray) -> FloatArray:
+        """Return the distance of each row of features to the nearest sample: the root mean square over features.
+
+        A feature that is the same in all samples, but not here, makes a call as distant as its difference.
+        """
+        scaled = self.scaling.scaled(features)
+        squares = squared_distances(scaled, self.points).min(axis=1)
+        distances: FloatArray = np.sqrt(squares / max(1, self.points.shape[1]))
+        return distances
+
+
+@dataclass(frozen=True)
+class Deviations:
+    """The deviations of the logarithm of predicted costs that are expected.
+
+    A deviation is ``of_kind`` times a power of the distance to the nearest sample. ``unknown`` is that of calls whose
+    kind has no samples. Nine tenths of errors are within ``factor`` deviations.
+    """
+
+    of_kind: Mapping[str, float]
+    unknown: float
+    exponent: float
+    factor: float
+
+    @staticmethod
+    def of(kinds: Sequence[str], distances: FloatArray, errors: FloatArray) -> Deviations:
+        """Return the deviations that errors of held-out samples show.
+
+        Args:
+            kinds: of the samples.
+            distances: to the nearest sample of the kind that was learned from, NaN if there was none.
+            errors: of the logarithms; unknown ones are NaN.
+        """
+        chosen = np.flatnonzero(np.isfinite(errors))
+        kinds, distances, errors = [kinds[int(place)] for place in chosen], distances[chosen], errors[chosen]
+        sizes = np.log(np.maximum(np.abs(errors), SMALLEST_ERROR))
+        is_known = np.isfinite(distances)
+        positions = np.log(DISTANCE_OFFSET + np.where(is_known, distances, 0.0))
+        places = {kind: own[is_known[own]] for kind, own in places_of(kinds).items()}
+        exponent = _slope(positions, sizes, places.values())
+        levels = sizes - exponent * positions
+        usual = float(np.mean(levels[is_known])) if is_known.any() else float(np.mean(sizes))
+        of_kind = {
+            kind: math.exp((float(np.sum(levels[own])) + PRIOR_SAMPLES * usual) / (len(own) + PRIOR_SAMPLES))
+            for kind, own in places.items()
+        }
+        unknown = math.exp(float(np.mean(sizes[~is_known]))) if not is_known.all() else 1.0
+        first = Deviations(of_kind, unknown, exponent, 1.0)
+        scores = np.abs(errors) / first.deviations(kinds, distances)
+        return Deviations(of_kind, unknown, exponent, conformal_quantile(scores))
+
+    def deviations(self, kinds: Sequence[str], distances: FloatArray) -> FloatArray:
+        """Return the expected deviation of each call; distances are NaN for kinds without samples."""
+        usual = float(np.median(list(self.of_kind.values()))) if self.of_kind else self.unknown
+        levels = np.array([self.of_kind.get(kind, usual) for kind in kinds])
+        grown = levels * (DISTANCE_OFFSET + np.nan_to_num(distances)) ** self.exponent
+        return np.where(np.isfinite(distances), grown, self.unknown)
+
+
+def conformal_quantile(scores: FloatArray, coverage: float = COVERAGE) -> float:
+    """Return the score that a further one is below with this probability, if it is like these.
+
+    With too few scores for this coverage it is the largest one.
+    """
+    rank = min(len(scores), math.ceil((len(scores) + 1) * coverage))
+    return float(np.sort(scores)[rank - 1])
+
+
+def _slope(positions: FloatArray, sizes: FloatArray, groups: Iterable[IntArray]) -> float:
+    """Return the slope of sizes over positions that all groups have in common, within its limits."""
+    products = squares = 0.0
+    for own in groups:
+        if len(own) > 1:
+            centred = positions[own] - positions[own].mean()
+            products += float(centred @ (sizes[own] - sizes[own].mean()))
+            squares += float(centred @ centred)
+    return min(LARGEST_EXPONENT, max(0.0, products / squares)) if squares else 0.0

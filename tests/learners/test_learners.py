@@ -1,0 +1,100 @@
+"""Learners: what they keep predicts as scikit-learn does, and recovers what is known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.ensemble import ExtraTreesRegressor
+from sklearn.gaussian_process import GaussianProcessRegressor
+
+from opcost.learners.gaussian_process import JITTER, GaussianProcessLearner
+from opcost.learners.neighbours import NeighbourLearner
+from opcost.learners.polynomials import PolynomialLearner
+from opcost.learners.trees import FEATURE_RATIO, TreeLearner
+from opcost.prediction.fitted import Forest, Learner
+
+LEARNERS: tuple[Learner, ...] = (TreeLearner(), GaussianProcessLearner(), NeighbourLearner(), PolynomialLearner())
+
+
+def samples(number: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Return features, of which one is constant and one a multiple of another, and a smooth function of two."""
+    random = np.random.default_rng(seed)
+    free = random.uniform(-1, 1, (number, 3)).astype(np.float32).astype(float)
+    features = np.column_stack([free, np.full(number, 3.0), 2 * free[:, 0]])
+    return features, np.sin(2 * free[:, 0]) + 0.5 * free[:, 1] ** 2
+
+
+@pytest.mark.parametrize("learner", LEARNERS, ids=lambda learner: learner.name)
+def test_each_predicts_what_it_has_not_seen(learner: Learner) -> None:
+    features, targets = samples(300)
+    others, expected = samples(100, seed=1)
+    predicted = learner.tuned(features, targets).fit(features[:250], targets[:250]).predict(others)
+    assert predicted.shape == (100,)
+    assert np.sqrt(np.mean((predicted - expected) ** 2)) < 0.3 * np.std(expected)
+
+
+@pytest.mark.parametrize("learner", LEARNERS, ids=lambda learner: learner.name)
+@pytest.mark.parametrize("number", [8, 9])
+def test_few_samples_and_equal_targets_are_enough(learner: Learner, number: int) -> None:
+    features, targets = samples(number)
+    for known in (targets, np.full(number, 2.5)):
+        fitted = learner.tuned(features, known).fit(features, known)
+        assert np.isfinite(fitted.predict(features)).all()
+    assert fitted.predict(features) == pytest.approx(2.5)
+
+
+def test_a_forest_is_that_of_scikit_learn() -> None:
+    features, targets = samples(200)
+    others, _ = samples(50, seed=1)
+    theirs = ExtraTreesRegressor(7, max_features=FEATURE_RATIO, random_state=0).fit(features, targets)
+    assert TreeLearner(trees=7).fit(features, targets).predict(others) == pytest.approx(theirs.predict(others))
+
+
+def test_a_process_is_that_of_scikit_learn() -> None:
+    features, targets = samples(60)
+    others, _ = samples(20, seed=1)
+    tuned = GaussianProcessLearner().tuned(features, targets)
+    assert tuned.scaling is not None
+    centre, spread = np.median(targets), np.std(targets)
+    theirs = GaussianProcessRegressor(tuned.kernel, alpha=JITTER, optimizer=None)
+    theirs.fit(tuned.scaling.scaled(features), (targets - centre) / spread)
+    expected = centre + spread * theirs.predict(tuned.scaling.scaled(others))
+    assert tuned.fit(features, targets).predict(others) == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_feature_that_is_a_multiple_of_another_has_no_length() -> None:
+    tuned = GaussianProcessLearner().tuned(*samples(60))
+    assert tuned.scaling is not None
+    assert list(tuned.scaling.columns) == [0, 1, 2]
+
+
+def test_neighbours_give_their_own_values_back() -> None:
+    features, targets = samples(50)
+    assert NeighbourLearner().fit(features, targets).predict(features) == pytest.approx(targets, abs=1e-3)
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_polynomials_stay_within_what_was_seen(seed: int) -> None:
+    features, targets = samples(40, seed)
+    fitted = PolynomialLearner(penalty=1e-3).fit(features, targets)
+    predicted = fitted.predict(100 * features)
+    assert targets.min() <= predicted.min() <= predicted.max() <= targets.max()
+
+
+def forest(lower: int = 1, upper: int = 2, feature: int = 0, root: int = 0) -> Forest:
+    """Return a tree with two leaves, perhaps with a mistake."""
+    places = [np.array(one) for one in ([feature, 0, 0], [lower, 1, 2], [upper, 1, 2], [root])]
+    features, lowers, uppers, roots = places
+    return Forest(features, np.zeros(3), lowers, uppers, np.array([0.0, 1.0, 2.0]), roots, 1)
+
+
+def test_a_tree_goes_down_to_its_leaves() -> None:
+    assert list(forest().predict(np.array([[-1.0], [0.0], [1.0]]))) == [1, 1, 2]
+
+
+@pytest.mark.parametrize("mistake", [{"lower": -1}, {"upper": 3}, {"upper": 0}, {"feature": -1}, {"root": 3}])
+def test_nodes_that_lead_nowhere_are_refused(mistake: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="out of"):
+        forest(**mistake)

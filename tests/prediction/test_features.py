@@ -1,0 +1,144 @@
+"""Features of calls: the product that a call is, its kind, and the time that a card's rates give."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from opcost.operators.counts import OperatorCount
+from opcost.operators.texts import parse_operator, parse_value
+from opcost.operators.values import NORMAL_DATA, parse_input_data
+from opcost.prediction.features import (
+    DEPTHWISE,
+    GROUPED,
+    RAW,
+    Card,
+    feature_names,
+    features,
+    kind_of,
+    raw_features,
+)
+
+CARD = Card(multiprocessors=100, convolution_rate=4e14, product_rate=1e14, byte_rate=4e12, launch_s=1e-6)
+
+
+def count(operator: str, parameters: str, inputs: str, outputs: str, **others: object) -> OperatorCount:
+    """Return a count of one call; the mode of functions is None."""
+    mode = "eval" if parameters else None
+    given = {"flop": 0, "memory_bytes": 4, "operations": (), **others}
+    return OperatorCount(
+        parse_operator(operator, parameters, inputs, mode),
+        1,
+        outputs=parse_value(outputs),
+        **given,  # type: ignore[arg-type]
+    )
+
+
+def convolution(groups: int = 1, batch: int = 32, operation: str = "convolution") -> OperatorCount:
+    parameters = "in_channels=64, out_channels=128, kernel_size=(3, 3), stride=(2, 2), padding=(1, 1)"
+    return count(
+        "torch.nn.Conv2d",
+        parameters + (f", groups={groups}" if groups > 1 else ""),
+        f"float32[{batch}, 64, 56, 56]",
+        f"float32[{batch}, 128, 28, 28]",
+        flop=2 * batch * 128 * 28 * 28 * 64 * 9 // groups,
+        memory_bytes=10**8,
+        operations=((operation, 1),),
+    )
+
+
+def of(one: OperatorCount, data: str = "normal") -> dict[str, float]:
+    return dict(zip(RAW, raw_features(one, parse_input_data(data)), strict=True))
+
+
+@pytest.mark.parametrize("groups", [1, 8, 64])
+def test_a_convolution_is_a_product_of_its_pixels_and_filters(groups: int) -> None:
+    found = of(convolution(groups))
+    assert (found["m"], found["n"], found["k"]) == (32 * 28 * 28, 128 / groups, 64 * 9 / groups)
+    assert found["groups"] == groups
+    assert found["weights"] == 128 * 64 * 9 / groups
+    assert (found["kernel_height"], found["stride"], found["padding"], found["channels"]) == (3, 2, 1, 64)
+
+
+@pytest.mark.parametrize(
+    ("operator", "parameters", "inputs", "operation"),
+    [
+        ("torch.nn.Linear", "in_features=96, out_features=288", "float32[2048, 49, 96]", "addmm"),
+        ("torch.nn.functional.linear", "", "float32[2048, 49, 96], float32[288, 96], float32[288]", "addmm"),
+    ],
+)
+def test_a_linear_layer_is_one_product_in_each_spelling(
+    operator: str, parameters: str, inputs: str, operation: str
+) -> None:
+    flop = 2 * 2048 * 49 * 96 * 288
+    found = of(count(operator, parameters, inputs, "float32[2048, 49, 288]", flop=flop, operations=((operation, 1),)))
+    assert (found["m"], found["n"], found["k"], found["groups"]) == (2048 * 49, 288, 96, 1)
+    assert found["weights"] == 96 * 288
+
+
+def test_a_batched_product_has_as_many_products_and_no_weights() -> None:
+    inputs, outputs = "float32[8, 12, 50, 64], float32[8, 12, 64, 50]", "float32[8, 12, 50, 50]"
+    operations = (("bmm", 1), ("clone", 2))
+    found = of(count("torch.Tensor.matmul", "", inputs, outputs, flop=2 * 96 * 50 * 50 * 64, operations=operations))
+    assert (found["m"], found["n"], found["k"], found["groups"]) == (50, 50, 64, 96)
+    assert (found["weights"], found["kernels"]) == (0, 3)
+
+
+def test_all_spellings_of_an_operation_are_one_kind() -> None:
+    spellings = [
+        ("torch.nn.ReLU", "inplace=True", "relu_"),
+        ("torch.nn.functional.relu", "", "relu"),
+        ("torch.Tensor.relu_", "", "relu_"),
+    ]
+    kinds = {
+        kind_of(count(operator, parameters, "float32[8]", "float32[8]", operations=((operation, 1),)))
+        for operator, parameters, operation in spellings
+    }
+    assert kinds == {"relu"}
+
+
+def test_convolutions_in_groups_are_kinds_of_their_own_on_each_device() -> None:
+    assert kind_of(convolution()) == kind_of(convolution(operation="cudnn_convolution")) == "convolution"
+    assert (kind_of(convolution(8)), kind_of(convolution(64))) == (GROUPED, DEPTHWISE)
+
+
+def test_an_operator_of_unknown_operations_has_its_name_as_kind() -> None:
+    assert kind_of(replace(convolution(), operations=())) == "Conv2d"
+
+
+def test_zeros_and_constants_are_those_of_the_inputs() -> None:
+    add = count("torch.Tensor.add", "", "float32[8, 4], float32[8, 4]", "float32[8, 4]", operations=(("add", 1),))
+    assert (of(add, "captured: 0.5 zeros, normal")["first_zeros"], of(add)["second_zeros"]) == (0.5, 0)
+    assert of(add, "captured: normal, constant")["second_zeros"] == 0.9
+
+
+def test_a_function_called_by_position_has_its_arguments() -> None:
+    pool = count(
+        "torch.nn.functional.max_pool2d", "", "float32[2, 3, 9, 9], 3, 2, 1", "float32[2, 3, 5, 5]",
+        operations=(("max_pool2d_with_indices", 1),),
+    )  # fmt: skip
+    found = of(pool)
+    assert (found["kernel_height"], found["kernel_width"], found["stride"], found["padding"]) == (3, 3, 2, 1)
+
+
+def test_a_wave_more_takes_a_wave_longer() -> None:
+    """One tile of 256 x 128 more than there are multiprocessors doubles the time of products."""
+
+    def base(rows: int) -> float:
+        raw = np.zeros((1, len(RAW)))
+        for name, value in {"m": rows * 256, "n": 128, "k": 10_000, "groups": 1, "kernels": 1}.items():
+            raw[0, RAW.index(name)] = value
+        return float(np.exp(features(raw, CARD, ["addmm"])[1][0])) - CARD.launch_s
+
+    assert base(100) == pytest.approx(2 * 100 * 256 * 128 * 10_064 / CARD.product_rate)
+    assert base(101) > 1.3 * base(100)
+
+
+def test_features_have_names_and_are_finite() -> None:
+    raw = np.array([raw_features(one, NORMAL_DATA) for one in (convolution(), convolution(8))])
+    found, base = features(raw, CARD, ["convolution", GROUPED])
+    assert found.shape == (2, len(feature_names()))
+    assert np.isfinite(found).all()
+    assert np.isfinite(base).all()

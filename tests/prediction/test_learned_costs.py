@@ -1,0 +1,199 @@
+"""Learned costs: a card with declared truth is learned, intervals hold, and what was never seen is named."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from opcost.learners.gaussian_process import GaussianProcessLearner
+from opcost.learners.neighbours import NeighbourLearner
+from opcost.learners.trees import TreeLearner
+from opcost.operators.counts import OperatorCount
+from opcost.operators.tuples import OperatorTuple, TensorSpec
+from opcost.operators.values import NORMAL_DATA
+from opcost.prediction.features import kind_of, raw_features
+from opcost.prediction.groups import family_folds, folds_of, shape_folds
+from opcost.prediction.intervals import COVERAGE, Deviations, Surroundings, conformal_quantile
+from opcost.prediction.learned import TIME
+from opcost.prediction.learned_costs import ENERGY, LearnedCosts, ModelCalls, learned_costs, sum_deviation
+from opcost.prediction.samples import Boards, Samples, family_of, shape_of
+
+METHODS = (TreeLearner(trees=20), GaussianProcessLearner(), NeighbourLearner())
+FAMILIES = [f"family {number}" for number in range(12)]
+
+
+def linear(rows: int, inputs: int, outputs: int) -> OperatorCount:
+    operator = OperatorTuple(
+        "torch.nn.Linear",
+        (("in_features", inputs), ("out_features", outputs)),
+        (TensorSpec((rows, inputs), "float32"),),
+    )
+    moved = 4 * (rows * inputs + inputs * outputs + rows * outputs)
+    return OperatorCount(
+        operator, 1, 2 * rows * inputs * outputs, moved, TensorSpec((rows, outputs), "float32"),
+        operations=(("addmm", 1),),
+    )  # fmt: skip
+
+
+def relu(rows: int, width: int) -> OperatorCount:
+    spec = TensorSpec((rows, width), "float32")
+    return OperatorCount(
+        OperatorTuple("torch.nn.ReLU", (), (spec,)), 1, 0, 8 * rows * width, spec, operations=(("relu", 1),)
+    )
+
+
+def truth(count: OperatorCount) -> tuple[float, float]:
+    """Return time in s and power in W of a call: the declared truth."""
+    time_s = 2e-6 + (count.flop or 0) / 4e13 + count.memory_bytes / 3e12
+    return time_s, 120 + 400 * (1 - 2e-6 / time_s)
+
+
+def drawn(number: int, seed: int) -> list[OperatorCount]:
+    random = np.random.default_rng(seed)
+    counts = []
+    for _ in range(number):
+        rows, inputs, outputs = (int(2**power) for power in random.uniform(5, 11, 3))
+        counts += [linear(rows, inputs, outputs), relu(rows, outputs)]
+    return counts
+
+
+def samples_of(counts: list[OperatorCount], noise: float = 0.01) -> Samples:
+    random = np.random.default_rng(1)
+    costs = [truth(count) for count in counts]
+    times_s = np.array([time_s for time_s, _ in costs]) * np.exp(noise * random.standard_normal(len(counts)))
+    kinds = tuple(map(kind_of, counts))
+    return Samples(
+        raw=np.array([raw_features(count, NORMAL_DATA) for count in counts]),
+        kinds=kinds,
+        shapes=tuple(shape_of(kind, count.operator) for kind, count in zip(kinds, counts, strict=True)),
+        families=tuple(frozenset([FAMILIES[place // 2 % len(FAMILIES)]]) for place in range(len(counts))),
+        times_s=times_s,
+        energies_j=times_s * np.array([power_w for _, power_w in costs]),
+        boards=Boards({}, 0.02),
+    )
+
+
+COUNTS = drawn(120, seed=0)
+
+
+@pytest.fixture(scope="module")
+def learned() -> LearnedCosts:
+    samples = samples_of(COUNTS)
+    models = [
+        ModelCalls(family, places, (3,) * len(places))
+        for family in FAMILIES
+        if (places := tuple(place for place, own in enumerate(samples.families) if family in own))
+    ]
+    return learned_costs(samples, models, METHODS, multiprocessors=100)
+
+
+def test_costs_that_were_never_measured_are_predicted(learned: LearnedCosts) -> None:
+    others = drawn(60, seed=5)
+    found = learned.costs([(count, NORMAL_DATA) for count in others])
+    times_s, powers_w = np.array([truth(count) for count in others]).T
+    assert np.median(np.abs(found.times_s / times_s - 1)) < 0.03
+    assert np.median(np.abs(found.energies_j / (times_s * powers_w) - 1)) < 0.04
+    assert learned.cost(others[0], 5)[0] == pytest.approx(5 * found.times_s[0])
+
+
+def test_intervals_of_calls_and_of_sums_hold_the_truth(learned: LearnedCosts) -> None:
+    others = drawn(200, seed=6)
+    found = learned.costs([(count, NORMAL_DATA) for count in others])
+    actual_s = np.array([truth(count)[0] for count in others])
+    factor = learned.deviations[TIME].factor
+    within = np.abs(np.log(found.times_s / actual_s)) <= factor * found.time_deviations
+    assert 0.8 < within.mean() < 0.99
+    held = []
+    for start in range(0, len(others), 20):
+        part = slice(start, start + 20)
+        deviation = sum_deviation(found.kinds[part], found.times_s[part], found.time_deviations[part])
+        half_s = learned.sum_factors[TIME] * deviation
+        held.append(abs(found.times_s[part].sum() - actual_s[part].sum()) <= half_s)
+    assert sum(held) >= 0.8 * len(held)
+
+
+def test_what_lies_far_from_all_samples_is_outside(learned: LearnedCosts) -> None:
+    found = learned.costs([(relu(rows, 512), NORMAL_DATA) for rows in (300, 10**6)])
+    assert list(found.is_outside) == [0, 1]
+
+
+def test_a_kind_without_samples_is_outside(learned: LearnedCosts) -> None:
+    unknown = replace(relu(64, 64), operations=(("erfinv", 1),))
+    found = learned.costs([(unknown, NORMAL_DATA), (relu(64, 64), NORMAL_DATA)])
+    assert list(found.is_outside) == [1, 0]
+    assert found.time_deviations[0] > found.time_deviations[1]
+
+
+def test_without_energies_times_are_still_predicted() -> None:
+    samples = samples_of(COUNTS)
+    blind = replace(samples, energies_j=np.full(len(samples), np.nan))
+    found = learned_costs(blind, [], METHODS, 100)
+    assert ENERGY not in found.deviations
+    time_s, energy_j = found.cost(COUNTS[0], 1)
+    assert time_s == pytest.approx(truth(COUNTS[0])[0], rel=0.1)
+    assert energy_j is None
+
+
+def test_unknown_flops_are_no_cost(learned: LearnedCosts) -> None:
+    assert learned.cost(replace(COUNTS[0], flop=None), 1) == (None, None)
+
+
+def test_no_family_and_no_shape_is_on_both_sides_of_a_fold() -> None:
+    samples = samples_of(COUNTS)
+    for folds, groups in (
+        (family_folds(samples, 5), samples.families),
+        (shape_folds(samples, 5), [frozenset([shape]) for shape in samples.shapes]),
+    ):
+        predicted = [place for _, places in folds for place in places]
+        assert sorted(predicted) == list(range(len(samples)))
+        for learned_from, places in folds:
+            sides = [frozenset().union(*(groups[place] for place in side)) for side in (learned_from, places)]
+            assert not sides[0] & sides[1]
+
+
+def test_a_sample_of_two_families_is_learned_from_with_neither() -> None:
+    folds = folds_of([["a"], ["b"], ["a", "b"], ["c"]], 3)
+    assert len(folds) == 3
+    for learned_from, predicted in folds:
+        if {0, 1} & set(predicted):
+            assert 2 not in learned_from
+
+
+def test_the_quantile_counts_the_call_to_come() -> None:
+    assert conformal_quantile(np.arange(1.0, 10.0)) == 9
+    assert conformal_quantile(np.arange(1.0, 20.0)) == 18
+    assert conformal_quantile(np.array([2.0])) == 2
+
+
+def test_deviations_grow_with_the_distance_and_cover_the_errors() -> None:
+    random = np.random.default_rng(3)
+    distances = random.uniform(0, 2, 2000)
+    errors = 0.1 * (0.05 + distances) * random.standard_normal(2000)
+    found = Deviations.of(["one"] * 2000, distances, errors)
+    assert found.exponent == pytest.approx(1, abs=0.1)
+    fresh = 0.1 * (0.05 + distances) * random.standard_normal(2000)
+    within = np.abs(fresh) <= found.factor * found.deviations(["one"] * 2000, distances)
+    assert within.mean() == pytest.approx(COVERAGE, abs=0.02)
+
+
+def test_samples_around_a_call_are_its_distance_away() -> None:
+    around = Surroundings.of(np.arange(10.0).reshape(-1, 1))
+    distances = around.distances(np.array([[3.0], [3.5], [100.0]]))
+    assert distances[0] == pytest.approx(0, abs=1e-6)
+    assert distances[1] == pytest.approx(0.5 / np.arange(10.0).std(), rel=1e-6)
+    assert distances[2] > around.outside_from
+
+
+def test_errors_of_one_kind_add_up_and_those_of_kinds_do_not() -> None:
+    costs, deviations = np.array([1.0, 2.0, 4.0]), np.array([0.1, 0.1, 0.1])
+    assert sum_deviation(["a", "a", "b"], costs, deviations) == pytest.approx(math.hypot(0.3, 0.4))
+
+
+@pytest.mark.parametrize(
+    ("name", "family"), [("resnet50", "resnet"), ("wide_resnet50_2", "resnet"), ("vit_b_16", "vit"), ("ViT", "vit")]
+)
+def test_models_of_one_family_have_one_name(name: str, family: str) -> None:
+    assert family_of(OperatorTuple(f"torchvision.models.{name}")) == family
