@@ -7,6 +7,7 @@ from pathlib import Path
 
 import claims_of_boards as boards
 import claims_of_loops as loops
+import claims_of_networks as networks
 import claims_of_other_sources as other_sources
 import claims_of_precisions as precisions
 import claims_of_predictions as predictions
@@ -25,6 +26,7 @@ FIGURES_OF: Sequence[Callable[[Path], Mapping[str, str]]] = (
     precisions.kernels_in_precisions,
     other_sources.sums_of_other_sources,
     other_sources.kernels_of_other_sources,
+    networks.sums_of_networks,
     predictions.held_out_kinds,
     predictions.whitelisted_sums,
     boards.two_boards,

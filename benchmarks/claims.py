@@ -25,6 +25,7 @@ WHOLES = "database/full_model_measurements.csv"
 CHAINS = "database/calls_in_chains.csv"
 PRECISIONS = "docs/data/precisions"
 OTHER_SOURCES = "docs/data/other_sources"
+NETWORKS = "docs/data/networks/h200"
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,7 @@ OTHER_SOURCES_LINES = (
 )
 
 GRAPHS = "CUDA graphs, captured values"
+NETWORKS_CONDITIONS = f"one H200 (b014), from a file by `opcost profile`; {GRAPHS}"
 LOOPS_DAYS = "2026-11-21/22 ([log](log/speed.md#2026-11-22-sixty-operators-in-short-and-long-loops))"
 VALUES_DAYS = "2026-11-21 ([log](log/values.md))"
 PATTERNS_DAYS = "2026-11-25 ([log](log/values.md))"
@@ -161,6 +163,20 @@ CLAIMS: Mapping[str, tuple[Claim, ...]] = {
             "PyTorch profiler, eager, one run each",
             "{other_kernel_days}",
             (f"{OTHER_SOURCES}/h100",),
+        ),
+        Claim(
+            "A graph network, an LSTM, a GRU and a spectral network ({networks_graph_whole} to {networks_lstm_whole}): "
+            "corrected sum / whole {networks_time} in time, {networks_energy} in energy",
+            NETWORKS_CONDITIONS,
+            "{networks_days}",
+            (NETWORKS,),
+        ),
+        Claim(
+            "A force field ({networks_forces_whole}): {networks_forces_time} and {networks_forces_energy}; two Mamba "
+            "blocks ({networks_mamba_whole}): {networks_mamba_time} and {networks_mamba_energy}",
+            NETWORKS_CONDITIONS,
+            "{networks_days}",
+            (NETWORKS,),
         ),
     ),
     "predictions": (

@@ -35,6 +35,7 @@ from opcost.meters.nvml import NvmlGpu
 from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
+from opcost.operators.values import ZEROS_DATA
 from opcost.power.meter_names import AVERAGE, COUNTER, INSTANT, SAMPLES
 from opcost.reporting.terminal import progress_on_stderr
 from opcost.running.apparatus import Apparatus, open_apparatus
@@ -500,13 +501,11 @@ def test_a_qualification_knows_the_card_and_is_made_once(
 
 
 def test_a_bench_in_another_process_survives_a_cuda_fault(qualified_database: Database) -> None:
-    # Indices are drawn from 0 and 1. One that is out of range is an assertion, after which CUDA refuses the process.
-    fatal = OperatorTuple(
-        "torch.take", inputs=(TensorSpec((1,), "float32"), TensorSpec((2**20,), "int64", identity=1)), mode=None
-    )
+    # An assertion that fails on the GPU, after which CUDA refuses the process.
+    fatal = Case(OperatorTuple("torch._assert_async", inputs=(TensorSpec((1,), "float32"),), mode=None), ZEROS_DATA)
     with open_child_bench(GPU, qualified_database, True) as bench:
         with pytest.raises(CannotMeasureError):
-            bench.measure(Case(fatal), USUAL, PRECISE, "fatal")
+            bench.measure(fatal, USUAL, PRECISE, "fatal")
         measured = bench.measure(Case(PRODUCT), USUAL, PRECISE, "product")
     assert measured.energy_j is not None
 
