@@ -1,0 +1,219 @@
+"""The predicted cost of one run of a model: measured operators, predicted ones, and what corrects their sum."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from opcost.comparing.cache_chain_rows import Excess
+from opcost.comparing.cache_corrections import Corrections
+from opcost.comparing.power_limit import OTHERS, PRODUCTS, Limit, Load, at_limit, loads_of
+from opcost.estimates import Estimate, FloatArray, value_of
+from opcost.operators.cases import CAPTURED, Case, cases_of_count
+from opcost.operators.counts import OperatorCount, OperatorCounts
+from opcost.prediction.learned import TIME
+from opcost.prediction.learned_costs import ENERGY, LearnedCosts, sum_deviation
+from opcost.summing.summation import ModelCost
+
+NORMAL_FACTOR = 1.645
+"""The standard errors within which nine tenths of normally distributed errors are."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """A value, and the ends of its interval of 90 % (``intervals.COVERAGE``)."""
+
+    value: float
+    lower: float
+    upper: float
+
+    @staticmethod
+    def around(value: float, half_width: float) -> Range:
+        """Return the range of a value whose logarithm is within a half width."""
+        return Range(value, value * math.exp(-half_width), value * math.exp(half_width))
+
+    def times(self, factor: float) -> Range:
+        """Return the range of a multiple."""
+        return Range(self.value * factor, self.lower * factor, self.upper * factor)
+
+
+@dataclass(frozen=True)
+class PredictedCalls:
+    """All calls of one case that has no row: time in s and energy in J of all together, None if unknown.
+
+    Deviations are of the logarithm. ``is_outside`` says whether no sample is like the call.
+    """
+
+    case: Case
+    count: OperatorCount
+    kind: str
+    occurrences: int
+    time_s: float
+    energy_j: float | None
+    time_deviation: float
+    energy_deviation: float | None
+    is_outside: bool
+
+    @property
+    def error_s(self) -> float:
+        """The deviation of the time of all calls in s."""
+        return self.time_s * self.time_deviation
+
+
+@dataclass(frozen=True)
+class PredictedRun:
+    """The predicted cost of one run; the energy is None if it is unknown.
+
+    ``calls`` are those without a row, the most uncertain first. The ratios are shares of the time of all operators:
+    of those that were measured, and of predicted ones that no sample is like. ``is_corrected`` says whether cache
+    correction and power limit are known.
+    """
+
+    time_s: Range
+    energy_j: Range | None
+    measured_time_ratio: float
+    outside_time_ratio: float
+    calls: tuple[PredictedCalls, ...]
+    is_corrected: bool
+
+    @property
+    def power_w(self) -> float | None:
+        """The mean power, None if the energy is unknown."""
+        return None if self.energy_j is None else self.energy_j.value / self.time_s.value
+
+
+@dataclass(frozen=True)
+class SumErrors:
+    """The half widths of 90 % of corrected sums of measured operators around wholes, of the logarithm."""
+
+    time: float
+    energy: float
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """What predicts a run: learned costs, cache corrections (None if unknown), the power limit, and errors of sums."""
+
+    learned: LearnedCosts
+    corrections: Corrections | None
+    limit: Limit | None
+    sum_errors: SumErrors
+
+
+def predicted_run(counts: OperatorCounts, cost: ModelCost, known: Knowledge) -> PredictedRun:
+    """Return the predicted cost of a model.
+
+    Errors of measured operators, of predicted ones, of the corrections, of sums against wholes, and the differences
+    between boards (in energy) are independent, so their squares add.
+
+    Args:
+        counts: of all operators that compute something.
+        cost: the sum of those that have rows.
+        known: what predicts the others.
+    """
+    calls = _predicted_calls(cost.missing, known.learned)
+    cache = None if known.corrections is None else known.corrections.of(counts.counts)
+    limited = _added_by_limit(cost, calls, cache, known.limit)
+    added = [one for one in (cache, limited) if one is not None]
+    measured_s, predicted_s = value_of(cost.time_s) or 0.0, math.fsum(one.time_s for one in calls)
+    errors = known.learned.sum_factors
+    time = _Sum(
+        [one for one in (cost.time_s, *(one.time_s for one in added)) if one is not None],
+        predicted_s,
+        errors[TIME] * sum_deviation(*_columns(calls, TIME)) if calls else 0.0,
+    )
+    run_s = measured_s + predicted_s
+    return PredictedRun(
+        time_s=time.range(known.sum_errors.time),
+        energy_j=_energy(cost, calls, added, known),
+        measured_time_ratio=measured_s / run_s if run_s else 0.0,
+        outside_time_ratio=math.fsum(one.time_s for one in calls if one.is_outside) / run_s if run_s else 0.0,
+        calls=tuple(sorted(calls, key=lambda one: -one.error_s)),
+        is_corrected=cache is not None,
+    )
+
+
+@dataclass(frozen=True)
+class _Sum:
+    """What adds up to a cost: estimates, and a predicted cost with the half width of its interval, in one unit."""
+
+    estimates: Sequence[Estimate]
+    predicted: float
+    half_width: float
+
+    def range(self, *relative_errors: float) -> Range:
+        """Return the sum with its interval; relative errors are half widths that all of the sum shares."""
+        value = math.fsum([*(one.value for one in self.estimates), self.predicted])
+        own = [NORMAL_FACTOR * one.standard_error for one in self.estimates]
+        return Range.around(value, math.hypot(self.half_width / value, *(one / value for one in own), *relative_errors))
+
+
+def _energy(
+    cost: ModelCost, calls: Sequence[PredictedCalls], added: Sequence[Excess], known: Knowledge
+) -> Range | None:
+    """Return the energy, None if a part of it is unknown."""
+    energies = [one.energy_j for one in added] + ([cost.energy_j] if cost.parts else [])
+    predicted = [one.energy_j for one in calls]
+    estimates = [one for one in energies if one is not None]
+    known_j = [one for one in predicted if one is not None]
+    if len(estimates) < len(energies) or len(known_j) < len(predicted):
+        return None
+    half_width = known.learned.sum_factors[ENERGY] * sum_deviation(*_columns(calls, ENERGY)) if calls else 0.0
+    boards = NORMAL_FACTOR * known.learned.boards.deviation
+    return _Sum(estimates, math.fsum(known_j), half_width).range(known.sum_errors.energy, boards)
+
+
+def _predicted_calls(missing: Sequence[OperatorCount], learned: LearnedCosts) -> list[PredictedCalls]:
+    cases = [
+        (count, case, calls) for count in missing if count.computes for case, calls in cases_of_count(count, CAPTURED)
+    ]
+    if not cases:
+        return []
+    costs = learned.costs([(count, case.input_data) for count, case, _ in cases])
+    return [
+        PredictedCalls(
+            case=case,
+            count=count,
+            kind=costs.kinds[place],
+            occurrences=calls,
+            time_s=calls * float(costs.times_s[place]),
+            energy_j=_known(calls * float(costs.energies_j[place])),
+            time_deviation=float(costs.time_deviations[place]),
+            energy_deviation=_known(float(costs.energy_deviations[place])),
+            is_outside=bool(costs.is_outside[place]) or count.flop is None,
+        )
+        for place, (count, case, calls) in enumerate(cases)
+    ]
+
+
+def _known(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _columns(calls: Sequence[PredictedCalls], cost: str) -> tuple[list[str], FloatArray, FloatArray]:
+    """Return kinds, costs and deviations of calls in time or energy."""
+    values = [
+        (one.time_s, one.time_deviation) if cost == TIME else (one.energy_j or 0.0, one.energy_deviation or 0.0)
+        for one in calls
+    ]
+    costs, deviations = np.array(values).T
+    return [one.kind for one in calls], costs, deviations
+
+
+def _added_by_limit(
+    cost: ModelCost, calls: Sequence[PredictedCalls], cache: Excess | None, limit: Limit | None
+) -> Excess | None:
+    """Return what the power limit adds, None if it is unknown."""
+    measured = loads_of(cost)
+    if limit is None or measured is None or cache is None or cache.energy_j is None:
+        return None
+    loads = [
+        Load(one.time_s, one.energy_j, PRODUCTS if one.count.flop else OTHERS)
+        for one in calls
+        if one.energy_j is not None
+    ]
+    besides = Load(cache.time_s.value, cache.energy_j.value, OTHERS)
+    return at_limit([*measured, *loads, besides], limit) if len(loads) == len(calls) else None
