@@ -99,12 +99,7 @@ def samples_of(
         families: of the models that an operator is of, by its key.
         conditions: those of the rows.
     """
-    cases: dict[str, list[MeasurementRow]] = {}
-    for row in rows:
-        count = counts.get(_operator_key(row))
-        is_sound = not is_flagged(row.measurement) and not does_other_work(row.measurement)
-        if row.conditions == conditions and is_sound and count is not None and count.computes:
-            cases.setdefault(row.key, []).append(row)
+    cases = cases_of(rows, counts, conditions)
     boards = boards_of(cases.values())
     parsed = [(counts[_operator_key(of_case[0])], _data_of(of_case[0]), of_case) for of_case in cases.values()]
     raw = np.array([raw_features(count, data) for count, data, _ in parsed], dtype=float)
@@ -118,6 +113,25 @@ def samples_of(
         energies_j=np.array([_energy_j(of_case, boards) for _, _, of_case in parsed]),
         boards=boards,
     )
+
+
+def cases_of(
+    rows: Iterable[MeasurementRow], counts: Mapping[str, OperatorCount], conditions: Conditions
+) -> dict[str, list[MeasurementRow]]:
+    """Return the rows of each case that is a sample, by their key and in the order of ``samples_of``.
+
+    Args:
+        rows: of operators.
+        counts: of each operator, by its key.
+        conditions: those of the rows.
+    """
+    cases: dict[str, list[MeasurementRow]] = {}
+    for row in rows:
+        count = counts.get(_operator_key(row))
+        is_sound = not is_flagged(row.measurement) and not does_other_work(row.measurement)
+        if row.conditions == conditions and is_sound and count is not None and count.computes:
+            cases.setdefault(row.key, []).append(row)
+    return cases
 
 
 def boards_of(cases: Iterable[Sequence[MeasurementRow]]) -> Boards:

@@ -1,0 +1,308 @@
+"""How far predicted costs are off, for operators and whole families of models that were not learned from
+
+Example: PYTHONPATH=. python benchmarks/prediction.py docs/data/prediction
+         PYTHONPATH=. python benchmarks/prediction.py FOLDER --parts families --processes 1
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from committed_samples import MULTIPROCESSORS, CommittedSamples, Whole, committed_samples
+from prediction_baselines import BASELINES
+
+from opcost.estimates import FloatArray
+from opcost.learners.gaussian_process import GaussianProcessLearner
+from opcost.learners.neighbours import NeighbourLearner
+from opcost.learners.polynomials import PolynomialLearner
+from opcost.learners.trees import TreeLearner
+from opcost.prediction.fitted import IntArray
+from opcost.prediction.groups import Fold, shape_folds
+from opcost.prediction.learned import TIME
+from opcost.prediction.learned_costs import ENERGY, CallCosts, LearnedCosts, ModelCalls, learned_costs, sum_deviation
+
+ROOT = Path(__file__).resolve().parent.parent
+LEARNED = "learned"
+METHODS = (TreeLearner(), GaussianProcessLearner(), NeighbourLearner(), PolynomialLearner())
+
+TUPLE_FOLDS = 10
+NORMAL_90 = 1.645
+"""Nine tenths of normal deviates are within this number of deviations."""
+
+WITHIN = {TIME: 0.10, ENERGY: 0.10}
+FEWEST_OF_A_KIND = 20
+"""Kinds with fewer samples have one row together."""
+
+CURVE_SIZES, CURVE_DRAWS = (100, 200, 400, 800, 1600), 3
+OTHERS, ALL = "others", "all"
+
+TIMED_CALLS = 10_000
+
+
+def methods_of_all(known: CommittedSamples) -> LearnedCosts:
+    """Return what is learned from samples, and from the wholes among them."""
+    return learned_costs(known.samples, [whole.calls for whole in known.wholes], METHODS, MULTIPROCESSORS)
+
+
+def part_of(data: CommittedSamples, places: Sequence[int] | IntArray) -> CommittedSamples:
+    """Return some samples, and the wholes with those of their calls that are among them."""
+    new = {int(place): number for number, place in enumerate(places)}
+    wholes = []
+    for whole in data.wholes:
+        kept = [(new[place], calls) for place, calls in _calls(whole) if place in new]
+        if kept:
+            calls = ModelCalls(whole.calls.family, *(tuple(column) for column in zip(*kept, strict=True)))
+            wholes.append(Whole(whole.name, calls, whole.time_s, whole.energy_j, 0.0, 0.0))
+    return CommittedSamples(data.samples.chosen(places), [data.calls[int(place)] for place in places], wholes)
+
+
+def _calls(whole: Whole) -> Iterator[tuple[int, int]]:
+    return zip(whole.calls.places, whole.calls.calls, strict=True)
+
+
+# Unseen tuples
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Errors of held-out samples: the logarithm of predicted over measured, and the half width of the interval.
+
+    Each is by cost, time and energy. Half widths are NaN for methods without intervals.
+    """
+
+    errors: Mapping[str, FloatArray]
+    halves: Mapping[str, FloatArray]
+
+
+def tuple_errors(data: CommittedSamples, fold: Fold) -> dict[str, Errors]:
+    """Return the errors of each method in the samples of a fold."""
+    known, others = (part_of(data, places) for places in fold)
+    learned = methods_of_all(known)
+    costs = learned.costs(others.calls)
+    halves = {TIME: learned.deviations[TIME].factor * costs.time_deviations}
+    halves[ENERGY] = learned.deviations[ENERGY].factor * costs.energy_deviations
+    found = {LEARNED: Errors(errors_of(others, costs.times_s, costs.energies_j), halves)}
+    for name, baseline in BASELINES.items():
+        errors = errors_of(others, *baseline(known)(others))
+        found[name] = Errors(errors, {cost: np.full(len(others.calls), np.nan) for cost in errors})
+    return found
+
+
+def errors_of(data: CommittedSamples, times_s: FloatArray, energies_j: FloatArray) -> dict[str, FloatArray]:
+    """Return the logarithm of predicted over measured costs of all samples; unknown ones are NaN."""
+    return {
+        TIME: np.log(times_s / data.samples.times_s),
+        ENERGY: np.log(energies_j / data.samples.energies_j),
+    }
+
+
+def tuples_table(data: CommittedSamples, folds: Sequence[Fold], found: Sequence[Mapping[str, Errors]]) -> pd.DataFrame:
+    """Return the errors by method and kind of operator."""
+    frames = []
+    for (_, predicted), by_method in zip(folds, found, strict=True):
+        kinds = [data.samples.kinds[place] for place in predicted]
+        for method, errors in by_method.items():
+            columns = {cost: errors.errors[cost] for cost in errors.errors}
+            columns |= {f"{cost} half": errors.halves[cost] for cost in errors.halves}
+            frames.append(pd.DataFrame({"method": method, "kind": kinds, **columns}))
+    all_errors = pd.concat(frames)
+    sizes = all_errors[all_errors["method"] == LEARNED]["kind"].value_counts()
+    small = all_errors["kind"].map(sizes) < FEWEST_OF_A_KIND
+    shown = pd.concat([all_errors.assign(kind=ALL), all_errors.assign(kind=all_errors["kind"].mask(small, OTHERS))])
+    order = [ALL, *(kind for kind in sizes.index if sizes[kind] >= FEWEST_OF_A_KIND), OTHERS]
+    rows = [
+        {"method": method, "kind": kind, "samples": len(own), **summary(own)}
+        for method in (LEARNED, *BASELINES)
+        for kind in order
+        if len(own := shown[(shown["method"] == method) & (shown["kind"] == kind)])
+    ]
+    return pd.DataFrame(rows)
+
+
+def summary(errors: pd.DataFrame) -> dict[str, float]:
+    """Return the median error, the share within the limit and the coverage of the intervals, for each cost."""
+    found = {}
+    for cost, limit in WITHIN.items():
+        known = errors[errors[cost].notna()]
+        ratios = np.abs(np.expm1(known[cost]))
+        found[f"{cost}_median"] = float(ratios.median())
+        found[f"{cost}_within_10"] = float((ratios <= limit).mean())
+        halves = known[f"{cost} half"]
+        found[f"{cost}_covered"] = float((known[cost].abs() <= halves).mean()) if halves.notna().any() else math.nan
+    return found
+
+
+# Unseen families
+
+
+def family_rows(data: CommittedSamples, family: str) -> list[dict[str, object]]:
+    """Return a row for each whole of a family and each method, learned from all samples that no model of it has."""
+    is_known = np.array([family not in families for families in data.samples.families])
+    known = part_of(data, np.flatnonzero(is_known))
+    learned = methods_of_all(known)
+    wholes = [whole for whole in data.wholes if whole.calls.family == family]
+    rows = []
+    for whole in wholes:
+        calls = [data.calls[place] for place in whole.calls.places]
+        costs = learned.costs(calls)
+        halves = sum_halves(learned, costs, whole)
+        outside = float(np.sum(costs.times_s * whole.calls.calls * costs.is_outside))
+        row = whole_row(whole, LEARNED, costs.times_s, costs.energies_j)
+        row |= {f"{cost}_half_width": half for cost, half in halves.items()}
+        row["outside_share"] = outside / float(np.sum(costs.times_s * whole.calls.calls))
+        rows.append(row)
+    for name, baseline in BASELINES.items():
+        predict = baseline(known)
+        rows += [whole_row(whole, name, *predict(part_of(data, whole.calls.places))) for whole in wholes]
+    return rows
+
+
+def whole_row(whole: Whole, method: str, times_s: FloatArray, energies_j: FloatArray) -> dict[str, object]:
+    """Return a row of a method's predictions of a whole: each over the measured one, with the sum's correction."""
+    calls = np.array(whole.calls.calls, dtype=float)
+    time_s = float(calls @ times_s) + whole.correction_s
+    energy_j = float(calls @ energies_j) + whole.correction_j
+    return {
+        "model": whole.name,
+        "family": whole.calls.family,
+        "method": method,
+        "time_s": whole.time_s,
+        "energy_j": whole.energy_j,
+        "time_ratio": time_s / whole.time_s,
+        "energy_ratio": energy_j / whole.energy_j,
+    }
+
+
+def sum_halves(learned: LearnedCosts, costs: CallCosts, whole: Whole) -> dict[str, float]:
+    """Return the half widths of the 90 % intervals of the logarithms of a sum's time and energy.
+
+    That of the energy includes the difference between boards.
+    """
+    calls = np.array(whole.calls.calls, dtype=float)
+    halves = {}
+    for cost, values, deviations in (
+        (TIME, costs.times_s, costs.time_deviations),
+        (ENERGY, costs.energies_j, costs.energy_deviations),
+    ):
+        deviation = sum_deviation(costs.kinds, calls * values, deviations) / float(calls @ values)
+        halves[cost] = learned.sum_factors[cost] * deviation
+    halves[ENERGY] = math.hypot(halves[ENERGY], NORMAL_90 * learned.boards.deviation)
+    return halves
+
+
+# Learning curves
+
+
+def curve_row(data: CommittedSamples, size: int, draw: int) -> dict[str, float]:
+    """Return the errors in a tenth of the shapes after learning from some of the other samples, drawn at random."""
+    learned_from, predicted = shape_folds(data.samples, TUPLE_FOLDS)[draw]
+    chosen = np.random.default_rng(draw).permutation(learned_from)[:size]
+    known, others = part_of(data, np.sort(chosen)), part_of(data, predicted)
+    learned = methods_of_all(known)
+    costs = learned.costs(others.calls)
+    errors = errors_of(others, costs.times_s, costs.energies_j)
+    halves = {
+        f"{cost} half": learned.deviations[cost].factor * deviations
+        for cost, deviations in ((TIME, costs.time_deviations), (ENERGY, costs.energy_deviations))
+    }
+    return {"samples": len(chosen), "draw": draw, **summary(pd.DataFrame({**errors, **halves}))}
+
+
+# Times
+
+
+def times_table(data: CommittedSamples) -> pd.DataFrame:
+    """Return how long learning from all samples takes, and predicting many calls."""
+    started = time.perf_counter()
+    learned = methods_of_all(data)
+    training_s = time.perf_counter() - started
+    calls = [data.calls[place % len(data.calls)] for place in range(TIMED_CALLS)]
+    started = time.perf_counter()
+    learned.costs(calls)
+    rows = [("learning", len(data.calls), training_s), ("predicting", len(calls), time.perf_counter() - started)]
+    return pd.DataFrame(rows, columns=["what", "calls", "seconds"])
+
+
+class Tables:
+    """The tables, each made of parts that run in processes of their own."""
+
+    def __init__(self, data: CommittedSamples, run: Callable[..., Iterator]) -> None:
+        """Keep the data, and a function that maps another one over arguments."""
+        self.data, self._run = data, run
+
+    def tuples(self) -> pd.DataFrame:
+        """Return the errors of tuples whose shape was not learned from."""
+        folds = shape_folds(self.data.samples, TUPLE_FOLDS)
+        return tuples_table(self.data, folds, list(self._run(tuple_errors, [self.data] * len(folds), folds)))
+
+    def families(self) -> pd.DataFrame:
+        """Return the errors of models whose family was not learned from."""
+        families = sorted({whole.calls.family for whole in self.data.wholes})
+        found = self._run(family_rows, [self.data] * len(families), families)
+        return pd.DataFrame([row for rows in found for row in rows])
+
+    def curve(self) -> pd.DataFrame:
+        """Return the errors after learning from some of the samples."""
+        most = min(len(learned) for learned, _ in shape_folds(self.data.samples, TUPLE_FOLDS))
+        points = [(size, draw) for size in (*CURVE_SIZES, most) for draw in range(CURVE_DRAWS)]
+        sizes, draws = zip(*points, strict=True)
+        return pd.DataFrame(self._run(curve_row, [self.data] * len(points), sizes, draws))
+
+    def times(self) -> pd.DataFrame:
+        """Return how long learning and predicting take, alone."""
+        return times_table(self.data)
+
+
+PARTS = ("times", "tuples", "families", "curve")
+FILES = {"times": "times", "tuples": "unseen_tuples", "families": "unseen_families", "curve": "learning_curve"}
+
+
+def shown(name: str, table: pd.DataFrame) -> str:
+    """Return a table as it is printed: of families the figures by method, of the others all rows."""
+    if name != "families":
+        return table.round(4).to_string(index=False)
+    return "\n".join(f"{method}: {by_method(own)}" for method, own in table.groupby("method", sort=False))
+
+
+def by_method(rows: pd.DataFrame) -> str:
+    """Return the figures of a method on unseen families."""
+    parts = []
+    for cost in (TIME, ENERGY):
+        errors = (rows[f"{cost}_ratio"] - 1).abs()
+        covered = np.log(rows[f"{cost}_ratio"]).abs() <= rows[f"{cost}_half_width"]
+        worst = rows.loc[errors.idxmax(), "model"]
+        parts.append(
+            f"{cost} {errors.median():.1%} in the median, {errors.max():.1%} at worst ({worst}), "
+            f"{(errors <= 0.15).mean():.0%} within 15 %, {covered.mean():.0%} in the interval"
+        )
+    return "; ".join(parts)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="where the tables are written")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="the tables (default: all)")
+    parser.add_argument("--processes", type=int, default=2, help="at once (default 2)")
+    arguments = parser.parse_args()
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    with ProcessPoolExecutor(arguments.processes) as pool:
+        tables = Tables(committed_samples(ROOT), pool.map)
+        for name in arguments.parts:
+            started = time.perf_counter()
+            table = getattr(tables, name)()
+            table.to_csv(arguments.folder / f"{FILES[name]}.csv", index=False, float_format="%.5g")
+            print(f"{name}, {time.perf_counter() - started:.0f} s\n{shown(name, table)}\n", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
