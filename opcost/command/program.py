@@ -25,6 +25,7 @@ from opcost.command.subcommands.measure import MEASURE
 from opcost.command.subcommands.measure_models import MEASURE_MODELS
 from opcost.command.subcommands.merge import MERGE
 from opcost.command.subcommands.power import POWER
+from opcost.command.subcommands.predict import PREDICT
 from opcost.command.subcommands.profile import PROFILE
 from opcost.command.subcommands.qualify import QUALIFY
 from opcost.command.subcommands.report import REPORT
@@ -32,7 +33,7 @@ from opcost.command.subcommands.sample_operators import SAMPLE_OPERATORS
 from opcost.command.subcommands.show import SHOW
 
 SUBCOMMANDS = (
-    *(PROFILE, SHOW, LAYERS, REPORT, EXPORT, INFO),
+    *(PROFILE, SHOW, LAYERS, PREDICT, REPORT, EXPORT, INFO),
     *(MAKE_CONFIGS, SAMPLE_OPERATORS, COUNT, FILTER, MEASURE, MEASURE_MODELS, COMPARE, ADVISE),
     *(POWER, QUALIFY, CHECK, MERGE),
     *(CHECK_OPERATORS, COMPARE_KERNELS, COVERAGE, COLUMNS),

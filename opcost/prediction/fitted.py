@@ -21,14 +21,15 @@ class Fitted(Protocol):
 
 
 class Learner(Protocol):
-    """A method that fits functions of features.
+    """A method that fits functions of features."""
 
-    ``name`` is shown to users. ``is_common`` says whether one function is fitted to all kinds of operators together,
-    with the kind among the features; otherwise each kind has its own.
-    """
+    @property
+    def name(self) -> str:
+        """The name that is shown to users."""
 
-    name: str
-    is_common: bool
+    @property
+    def is_common(self) -> bool:
+        """Whether one function is fitted to all kinds of operators together, with the level of each as a feature."""
 
     def tuned(self, features: FloatArray, targets: FloatArray) -> Learner:
         """Return the method with the parameters that suit these samples; it is used for any part of them."""

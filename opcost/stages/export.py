@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -15,9 +14,7 @@ from opcost.measuring.record import MeasurementRow
 from opcost.operators.counts import OperatorCount
 from opcost.running.request import Request
 from opcost.running.shipped_counts import counts_in, with_newer_pickles
-from opcost.storage.configs import ModelConfig
 from opcost.storage.data_files import DataFolder
-from opcost.storage.model_folders import ModelFolders
 from opcost.storage.table import CsvTable
 from opcost.units import some_of
 
@@ -96,17 +93,9 @@ def _known(kind: str, operators: Iterable[str]) -> str:
 
 def _counts(request: Request) -> Mapping[str, OperatorCount]:
     """Return the counts of operators in the table and in newer pickles, by the key; those that know more come first."""
-    models = with_newer_pickles(counts_in(request.database.model_operators), _configs(request.folders))
+    models = with_newer_pickles(counts_in(request.database.model_operators), request.folders.sound_configs())
     counts = [count for one in models.values() for count in one.counts]
     return {count.operator.key: count for count in sorted(counts, key=lambda count: bool(count.operations))}
-
-
-def _configs(folders: ModelFolders) -> Sequence[ModelConfig]:
-    """Return all configs, grids included; those with a mistake have no counts. Rows need no configs."""
-    with suppress(UserError):
-        configs, _ = folders.read(folders.names())
-        return configs
-    return ()
 
 
 def _operator_of(row: MeasurementRow) -> str:

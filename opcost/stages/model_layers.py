@@ -80,9 +80,9 @@ def find_layers(request: Request, wanted: WantedModel, choice: RowsChoice, progr
     Raises:
         UserError: the model does not exist or cannot be counted, its counts have no paths, or no row is of the device.
     """
-    config = _config_of(request, wanted)
+    config = config_of(request, wanted)
     shipped = shipped_counts(request, [config]).get(config.name)
-    counts = _pickled(config, shipped) or count_in_memory(request, config, progress)
+    counts = pickled(config, shipped) or count_in_memory(request, config, progress)
     is_same = shipped is None or _calls_of(shipped) == _calls_of(counts)
     # The database's counts have the input values of a run on the device, and comparisons use them.
     summed = shipped if shipped is not None and is_same else counts
@@ -160,7 +160,7 @@ def _calls_of(counts: OperatorCounts) -> dict[str, int]:
     return {count.operator.key: count.occurrences for count in counts.counts if count.computes}
 
 
-def _config_of(request: Request, wanted: WantedModel) -> ModelConfig:
+def config_of(request: Request, wanted: WantedModel) -> ModelConfig:
     """Return the config with the name of the model, else the one that describes the model."""
     if wanted == WantedModel(wanted.model_name):
         configs = named_configs(request.folders, wanted.model_name)
@@ -181,7 +181,7 @@ def _only(wanted: WantedModel, configs: Sequence[ModelConfig]) -> ModelConfig:
     return configs[0]
 
 
-def _pickled(config: ModelConfig, shipped: OperatorCounts | None) -> OperatorCounts | None:
+def pickled(config: ModelConfig, shipped: OperatorCounts | None) -> OperatorCounts | None:
     """Return the counts of block 0 with paths, None if the model is to be run.
 
     Raises:

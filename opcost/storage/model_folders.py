@@ -6,6 +6,7 @@ import difflib
 import os
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -99,6 +100,12 @@ class ModelFolders:
         collisions = self._collisions(configs)
         lines.extend(collisions.values())
         return [config for config in configs if config.config_name not in collisions], lines
+
+    def sound_configs(self) -> list[ModelConfig]:
+        """Return all configs without a mistake, grids included."""
+        with suppress(UserError):
+            return self.read(self.names())[0]
+        return []
 
     def names(self) -> list[str]:
         """Return the names of all models' folders, sorted.

@@ -51,9 +51,14 @@ class CsvTable(Generic[Row]):
         self._lines = RowLines(row_type)
 
     @property
+    def files(self) -> tuple[Path, ...]:
+        """Its files that exist, the own one first."""
+        return tuple(path for path in (self.path, self._shipped) if path is not None and path.is_file())
+
+    @property
     def size_bytes(self) -> int:
         """The size of its files; 0 without any."""
-        return sum(path.stat().st_size for path in (self.path, self._shipped) if path is not None and path.is_file())
+        return sum(path.stat().st_size for path in self.files)
 
     def rows(self, wanted: Callable[[str], bool] | None = None) -> list[Row]:
         """Return the shipped rows and the file's other rows, each oldest first; none without a file.

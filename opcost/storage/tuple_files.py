@@ -80,6 +80,15 @@ def tuples_text(tuples: Iterable[OperatorTuple], comments: Iterable[str]) -> str
     return lines + yaml.safe_dump(keys, sort_keys=False, allow_unicode=True, width=LONGEST_TEXT + 100)
 
 
+def is_listable(operator: OperatorTuple) -> bool:
+    """Return whether a list can have a tuple: its text describes it completely."""
+    text = str(operator)
+    try:
+        return len(text) <= LONGEST_TEXT and _valid(text) == operator
+    except ValueError:
+        return False
+
+
 def _valid(text: str) -> OperatorTuple:
     """Return the tuple that a text describes.
 

@@ -62,9 +62,9 @@ def _home(environment: Mapping[str, str]) -> Path:
     """Return the home that the environment or the file names, else the default one."""
     if environment.get(HOME_VARIABLE):
         return Path(environment[HOME_VARIABLE]).expanduser()
-    file = _xdg_folder(environment, "XDG_CONFIG_HOME", ".config") / HOME_FILE
+    file = xdg_folder(environment, "XDG_CONFIG_HOME", ".config") / HOME_FILE
     if not file.exists():
-        return _xdg_folder(environment, "XDG_DATA_HOME", ".local/share") / DEFAULT_HOME
+        return xdg_folder(environment, "XDG_DATA_HOME", ".local/share") / DEFAULT_HOME
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -74,7 +74,7 @@ def _home(environment: Mapping[str, str]) -> Path:
     return Path(lines[0]).expanduser()
 
 
-def _xdg_folder(environment: Mapping[str, str], variable: str, default: str) -> Path:
+def xdg_folder(environment: Mapping[str, str], variable: str, default: str) -> Path:
     """Return a folder of the XDG base directory specification, which ignores relative paths."""
     named = Path(environment.get(variable, ""))
     return named if named.is_absolute() else Path(environment.get("HOME") or Path.home()) / default

@@ -1,0 +1,195 @@
+"""The predicted cost of a model on a device, from the rows of a database: nothing is measured."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from opcost.comparing.cache_corrections import corrections_under
+from opcost.comparing.compare import corrections_of
+from opcost.comparing.power_limit import limit_of
+from opcost.comparing.predicted_run import Knowledge, PredictedCalls, PredictedRun, Range, predicted_run
+from opcost.errors import UserError
+from opcost.measuring.conditions import WARM, Conditions, usual_execution
+from opcost.measuring.named_device import is_meant, refuse_unknown
+from opcost.measuring.record import MeasurementRow
+from opcost.progress import Progress
+from opcost.running.request import Request
+from opcost.running.shipped_counts import shipped_counts
+from opcost.stages.count import count_in_memory
+from opcost.stages.model_layers import config_of, pickled
+from opcost.stages.profile_configs import configs_of, existing_config, scratch_folder
+from opcost.stages.ranking_data import RankingData, read_ranking_data
+from opcost.stages.trained import trained
+from opcost.stages.wanted_model import WantedModel
+from opcost.storage.configs import ModelConfig
+from opcost.storage.files import replace_file
+from opcost.storage.grid_files import GRID_NAME
+from opcost.storage.tuple_files import is_listable, tuples_text
+from opcost.summing.summation import sum_beside
+from opcost.units import percent, some_of
+
+KINDS_SHOWN = 3
+"""The most kinds that a message lists."""
+
+MOST_OUTSIDE = 0.2
+"""The share of a run's time in operators unlike all samples from which a prediction is refused: their errors are
+unknown, and up to a factor of two."""
+
+
+@dataclass(frozen=True)
+class PredictionRequest:
+    """The arguments of a prediction.
+
+    ``batch`` replaces that of the model's input; None leaves it. ``device`` is a part of a product's name, None for the
+    one with the most rows. ``measure_next`` is the number of tuples in the list that is written.
+    """
+
+    wanted: WantedModel
+    device: str | None = None
+    execution: str | None = None
+    batch: int | None = None
+    allow_extrapolation: bool = False
+    measure_next: int = 0
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The predicted cost of one run of a model.
+
+    ``whole`` is its newest row under these conditions, None if it is not measured. ``samples`` is the number of
+    measured operators that were learned from. ``written`` is the path of the list of tuples, None if none was wanted.
+    """
+
+    name: str
+    batch: int | None
+    conditions: Conditions
+    run: PredictedRun
+    whole: MeasurementRow | None
+    samples: int
+    written: str | None = None
+
+    @property
+    def time_per_sample_s(self) -> Range | None:
+        """The time of one sample of the batch, None if the batch is unknown."""
+        return self.run.time_s.times(1 / self.batch) if self.batch else None
+
+    @property
+    def energy_per_sample_j(self) -> Range | None:
+        """The energy of one sample of the batch, None if the batch or the energy is unknown."""
+        return self.run.energy_j.times(1 / self.batch) if self.batch and self.run.energy_j is not None else None
+
+
+def predict(request: Request, wish: PredictionRequest, cache: Path, progress: Progress) -> Prediction:
+    """Return the predicted cost of a model.
+
+    Args:
+        request: the folders, and whether a user's code may run.
+        wish: the model, the device and the options.
+        cache: the folder of what was learned.
+        progress: reports counting and training.
+
+    Raises:
+        UserError: the model cannot be counted, there are too few rows, or most of it is unlike all of them.
+    """
+    config = _with_batch(request, config_of(request, wish.wanted), wish.batch)
+    known = shipped_counts(request, [config]).get(config.name) or pickled(config, None)
+    own = known or count_in_memory(request, config, progress)
+    data = read_ranking_data(request, [config], {config.name}, {config.name: own})
+    (model,) = data.models
+    counts = model.counts
+    if counts is None or not counts.counts:
+        raise UserError(f"{config.name}: no operator of it computes anything, so there is nothing to predict")
+    conditions = _conditions(data, wish, config.precision)
+    learned = trained(request, conditions, cache, progress)
+    corrections = corrections_under(data.chains, conditions)
+    run = predicted_run(
+        counts,
+        sum_beside(None, counts, data.measurements, conditions),
+        Knowledge(
+            learned.learned,
+            corrections_of(counts, corrections, data.measurements, conditions),
+            limit_of(conditions),
+            learned.sum_errors,
+        ),
+    )
+    _check_outside(config, run, wish.allow_extrapolation)
+    wholes = [row for row in model.wholes if row.conditions == conditions]
+    written = _write_next(request, config, run.calls, wish.measure_next) if wish.measure_next else None
+    return Prediction(
+        name=config.name,
+        batch=config.batch_size,
+        conditions=conditions,
+        run=run,
+        whole=wholes[-1] if wholes else None,
+        samples=learned.learned.samples,
+        written=written,
+    )
+
+
+def _with_batch(request: Request, config: ModelConfig, batch: int | None) -> ModelConfig:
+    """Return the config of the same model with another batch."""
+    if batch is None or batch == config.batch_size:
+        return config
+    same = WantedModel.of(config)
+    if same is None or not config.input_size:
+        remedy = "give the batch there, or as an --argument of the function"
+        raise UserError(f"--batch: the inputs of {config.name} are those of its function or config; {remedy}")
+    wanted = replace(same, input_size=(batch, *config.input_size[1:]))
+    existing = existing_config(request.folders, wanted, request.allow_code)
+    if existing is not None:
+        return existing
+    with scratch_folder(request, []) as scratch:
+        (found,) = configs_of(scratch.folders, [wanted], request.allow_code)
+    return found.config
+
+
+def _conditions(data: RankingData, wish: PredictionRequest, precision: str) -> Conditions:
+    """Return the conditions with the most rows of operators among those that are wanted."""
+    numbers = Counter(row.conditions for row in data.operator_rows)
+    of_device = {one: number for one, number in numbers.items() if is_meant(wish.device, one)}
+    if not of_device and wish.device is not None:
+        refuse_unknown(wish.device, (one.device_product for one in numbers))
+    fitting = {
+        one: number
+        for one, number in of_device.items()
+        if one.precision == precision
+        and one.cache == WARM
+        and one.execution == (wish.execution or usual_execution(one.device_type))
+    }
+    if not fitting:
+        precisions = ", ".join(sorted({one.precision for one in of_device})) or "nothing"
+        device = "the database" if wish.device is None else wish.device
+        raise UserError(f"--precision {precision}: no measured operators of {device} in it, only in {precisions}")
+    return max(fitting, key=lambda one: fitting[one])
+
+
+def _check_outside(config: ModelConfig, run: PredictedRun, allow: bool) -> None:
+    if run.outside_time_ratio <= MOST_OUTSIDE or allow:
+        return
+    outside = sorted((one for one in run.calls if one.is_outside), key=lambda one: -one.time_s)
+    names = some_of(list(dict.fromkeys(one.count.operator.short_name for one in outside)), KINDS_SHOWN)
+    raise UserError(
+        f"{config.name}: {percent(run.outside_time_ratio)} of its time is in operators unlike all measured ones "
+        f"({names}); accept large errors with --allow-extrapolation, and list what to measure with --measure-next"
+    )
+
+
+def _write_next(request: Request, config: ModelConfig, calls: Sequence[PredictedCalls], number: int) -> str:
+    """Write the most uncertain tuples as a list for block 2, and return its path.
+
+    Raises:
+        UserError: the folder exists, or nothing can be listed.
+    """
+    name = f"{config.name}_next"
+    operators = list(dict.fromkeys(one.case.operator for one in calls if is_listable(one.case.operator)))[:number]
+    if not operators:
+        raise UserError(f"--measure-next: {config.name} has no predicted operator that a list can have")
+    if not request.folders.is_free(name):
+        raise UserError(f"{request.folders.path_of(name).parent}: exists already; measure it, or remove it")
+    comments = [f"The operator tuples of {config.name} whose predicted costs are least certain."]
+    path = request.folders.own / name / GRID_NAME
+    replace_file(path, tuples_text(operators, comments).encode())
+    return str(path)

@@ -1,0 +1,113 @@
+"""Learned costs under one set of conditions, from the cache or trained on the spot."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import opcost
+from opcost.comparing.predicted_run import SumErrors
+from opcost.errors import UserError
+from opcost.measuring.conditions import Conditions
+from opcost.prediction.archive import from_bytes, to_bytes
+from opcost.prediction.fitted import Learner
+from opcost.prediction.learned_costs import LearnedCosts, learned_costs
+from opcost.prediction.multiprocessors import multiprocessors_of
+from opcost.progress import Progress
+from opcost.running.request import Request
+from opcost.stages.ranking_data import read_ranking_data
+from opcost.stages.training_data import TrainingData, training_data
+from opcost.storage.caches import keep, kept
+from opcost.storage.database import Database
+
+FEWEST_SAMPLES = 100
+"""The fewest measured operators that a prediction is learned from."""
+
+TRAINING_S = 30.0
+"""The expected time of training on 3,000 samples with two cores."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Learned costs, and the errors of corrected sums of measured operators."""
+
+    learned: LearnedCosts
+    sum_errors: SumErrors
+
+
+def trained(request: Request, conditions: Conditions, folder: Path, progress: Progress) -> Trained:
+    """Return the learned costs for the rows of a database; they are kept until the rows change.
+
+    Args:
+        request: the folders.
+        conditions: those of the rows.
+        folder: of the cache.
+        progress: reports the training.
+
+    Raises:
+        UserError: there are too few rows, or a table is damaged.
+    """
+    fingerprint = _fingerprint(request.database, conditions)
+    name = f"learned-{conditions.key}-{fingerprint}.npz"
+    content = kept(name, folder)
+    found = None if content is None else _read(content)
+    if found is None:
+        found = _train(request, conditions, progress)
+        packed = (found.learned, found.sum_errors.time, found.sum_errors.energy)
+        keep(name, to_bytes(packed), folder, f"learned-{conditions.key}-*")
+    return found
+
+
+def _read(content: bytes) -> Trained | None:
+    """Return what a cache has, None if it is damaged or of another version."""
+    try:
+        learned, time, energy = from_bytes(content)
+    except ValueError:
+        return None
+    is_sound = isinstance(learned, LearnedCosts) and isinstance(time, float) and isinstance(energy, float)
+    return Trained(learned, SumErrors(time, energy)) if is_sound else None
+
+
+def _train(request: Request, conditions: Conditions, progress: Progress) -> Trained:
+    data = read_ranking_data(request, request.folders.sound_configs(), ())
+    known = training_data(data, conditions)
+    _check(known, conditions)
+    from opcost.learners.gaussian_process import GaussianProcessLearner
+    from opcost.learners.neighbours import NeighbourLearner
+    from opcost.learners.polynomials import PolynomialLearner
+    from opcost.learners.trees import TreeLearner
+
+    methods: list[Learner] = [TreeLearner(), GaussianProcessLearner(), NeighbourLearner(), PolynomialLearner()]
+    progress.start(1, [TRAINING_S])
+    progress.begin("training")
+    try:
+        models = [whole.calls for whole in known.wholes]
+        learned = learned_costs(known.samples, models, methods, multiprocessors_of(conditions))
+        progress.finish(f"learned from {len(known.samples)} measured operators")
+    finally:
+        progress.end()
+    return Trained(learned, known.sum_errors)
+
+
+def _check(known: TrainingData, conditions: Conditions) -> None:
+    if len(known.samples) < FEWEST_SAMPLES:
+        where = f"{conditions.device_product}, {conditions.precision}, {conditions.execution}"
+        raise UserError(
+            f"{where}: {len(known.samples)} measured operators; a prediction needs {FEWEST_SAMPLES} or more, so "
+            "measure models there, or name another --device or --precision"
+        )
+
+
+def _fingerprint(database: Database, conditions: Conditions) -> str:
+    """Return a hash of all that learned costs depend on."""
+    found = hashlib.sha256(f"{opcost.__version__} {conditions.key}".encode())
+    for table in (
+        database.operator_measurements,
+        database.full_model_measurements,
+        database.model_operators,
+        database.calls_in_chains,
+    ):
+        for path in table.files:
+            found.update(hashlib.sha256(path.read_bytes()).digest())
+    return found.hexdigest()[:16]

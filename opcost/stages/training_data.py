@@ -1,0 +1,132 @@
+"""Training data of predictors: operators measured under one set of conditions, and wholes that consist of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from opcost.comparing.predicted_run import SumErrors
+from opcost.comparing.ranking import ModelFigures
+from opcost.measuring.conditions import Conditions
+from opcost.operators.counts import OperatorCount
+from opcost.operators.values import InputData, parse_input_data
+from opcost.prediction.intervals import conformal_quantile
+from opcost.prediction.learned_costs import ENOUGH_MODELS, ModelCalls
+from opcost.prediction.samples import Samples, cases_of, family_of, samples_of
+from opcost.stages.ranking_data import RankingData
+
+USUAL_SUM_ERRORS = SumErrors(time=0.015, energy=0.03)
+"""The half widths of corrected sums where fewer than ``ENOUGH_MODELS`` wholes are known: about those of the 50 models
+of ``docs/accuracy.md``."""
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A measured whole model: its calls among the samples, its costs in s and J, and the corrections of its sum."""
+
+    name: str
+    calls: ModelCalls
+    time_s: float
+    energy_j: float | None
+    correction_s: float
+    correction_j: float | None
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """Samples with the call that each is of, and the measured wholes that consist of them."""
+
+    samples: Samples
+    calls: Sequence[tuple[OperatorCount, InputData]]
+    wholes: Sequence[Whole]
+
+    @property
+    def sum_errors(self) -> SumErrors:
+        """The half widths of corrected sums of measured operators around wholes."""
+        return SumErrors(
+            self._half_width([(self._sum_s(one) + one.correction_s, one.time_s) for one in self.wholes])
+            or USUAL_SUM_ERRORS.time,
+            self._half_width(
+                [
+                    (sum_j + one.correction_j, one.energy_j)
+                    for one in self.wholes
+                    if one.energy_j is not None
+                    and one.correction_j is not None
+                    and math.isfinite(sum_j := self._sum(one, self.samples.energies_j))
+                ]
+            )
+            or USUAL_SUM_ERRORS.energy,
+        )
+
+    def _sum_s(self, whole: Whole) -> float:
+        return self._sum(whole, self.samples.times_s)
+
+    @staticmethod
+    def _sum(whole: Whole, costs: np.ndarray) -> float:
+        return float(np.dot(costs[list(whole.calls.places)], whole.calls.calls))
+
+    @staticmethod
+    def _half_width(pairs: Sequence[tuple[float, float]]) -> float | None:
+        errors = np.array([abs(math.log(corrected / whole)) for corrected, whole in pairs])
+        return conformal_quantile(errors) if len(errors) >= ENOUGH_MODELS else None
+
+
+def training_data(data: RankingData, conditions: Conditions) -> TrainingData:
+    """Return what there is to learn from under some conditions.
+
+    Args:
+        data: of all models.
+        conditions: those of the rows.
+    """
+    models = {model.config.name: model.counts for model in data.models if model.counts is not None}
+    families: dict[str, set[str]] = {}
+    for counts in models.values():
+        for count in counts.counts:
+            families.setdefault(count.operator.key, set()).add(family_of(counts.model))
+    cases = cases_of(data.operator_rows, data.operator_counts, conditions)
+    frozen = {key: frozenset(names) for key, names in families.items()}
+    of_case = {key.rpartition("-")[0]: place for place, key in enumerate(cases)}
+    wholes = (
+        _whole(figures, family_of(models[figures.name].model), of_case)
+        for figures in data.figures(conditions)
+        if figures.is_complete and not figures.is_whole_flagged
+    )
+    return TrainingData(
+        samples=samples_of(data.operator_rows, data.operator_counts, frozen, conditions),
+        calls=[
+            (data.operator_counts[key.partition("-")[0]], parse_input_data(rows[0].input_data))
+            for key, rows in cases.items()
+        ],
+        wholes=[whole for whole in wholes if whole is not None],
+    )
+
+
+def _whole(figures: ModelFigures, family: str, of_case: Mapping[str, int]) -> Whole | None:
+    """Return a measured whole, None if it has none, or if its sum has other calls than samples."""
+    cost, whole, corrected_s, corrected_j = (
+        figures.cost,
+        figures.whole,
+        figures.corrected_time_s,
+        figures.corrected_energy_j,
+    )
+    if cost is None or whole is None or cost.time_s is None or corrected_s is None:
+        return None
+    if any(part.case.key not in of_case for part in cost.parts):
+        return None
+    energy_j = cost.basis.energy_of(whole)
+    has_energy = corrected_j is not None and cost.energy_j is not None
+    return Whole(
+        name=figures.name,
+        calls=ModelCalls(
+            family,
+            tuple(of_case[part.case.key] for part in cost.parts),
+            tuple(part.occurrences for part in cost.parts),
+        ),
+        time_s=whole.measurement.time_s,
+        energy_j=None if energy_j is None else energy_j.value,
+        correction_s=corrected_s.value - cost.time_s.value,
+        correction_j=corrected_j.value - cost.energy_j.value if has_energy and corrected_j and cost.energy_j else None,
+    )
