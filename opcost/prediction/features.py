@@ -25,6 +25,9 @@ DEPTHWISE, GROUPED, POINTWISE = "convolution depthwise", "convolution in groups"
 ATTENTION = "attention"
 BATCHED_PRODUCTS = frozenset({"bmm", "baddbmm", ATTENTION})
 
+SEVERAL_PRODUCTS = frozenset({"_native_multi_head_attention", "_transformer_encoder_layer_fwd"})
+"""Operations that are several products of different sizes, so that no tiles are known."""
+
 NO_KERNELS = frozenset({"scalar_tensor"})
 """Operations that make numbers for the host, and run no kernel of their own."""
 
@@ -195,7 +198,7 @@ def _tiles(
         tile_flop = 2.0 * height * width * (of["k"] / parts + TILE_START)
         best = np.minimum(best, waves * tile_flop / (rates / card.multiprocessors * share))
         columns += [np.log1p(waves), tiles / np.maximum(1, waves) / card.multiprocessors]
-    return columns, np.where(is_product, best, 0.0)
+    return columns, np.where(is_product, best, of["flop"] / rates)
 
 
 def _alignment(sizes: FloatArray) -> FloatArray:
@@ -210,10 +213,10 @@ def _product(
     count: OperatorCount, output: TensorSpec, elements: int, arguments: dict[str, PlainValue]
 ) -> tuple[float, float, float, float]:
     """Return rows, columns and length of the matrix product that a call is, and the number of such products."""
-    if not count.flop or not elements or not output.shape:
+    names = _names(count)
+    if not count.flop or not elements or not output.shape or SEVERAL_PRODUCTS & names:
         return 0, 0, 0, 0
     length = count.flop / (2 * elements)
-    names = _names(count)
     if CONVOLUTION in names:
         groups = _number(arguments.get("groups"), 1)
         channels = output.shape[1] if len(output.shape) > 1 else 1

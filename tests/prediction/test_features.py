@@ -161,6 +161,16 @@ def test_a_long_sum_of_few_tiles_takes_its_length_in_a_convolution_only() -> Non
     assert product < 3
 
 
+def test_several_products_take_the_time_of_their_flops() -> None:
+    """Their output has fewer tiles than they have together, so that it shows no waves."""
+    attention = count(
+        "torch.nn.MultiheadAttention", "embed_dim=768, num_heads=12", "float32[32, 197, 768]",
+        "float32[32, 197, 768]", flop=4 * 10**10, operations=(("_native_multi_head_attention", 1),),
+    )  # fmt: skip
+    _, base = features(np.array([raw_features(attention, NORMAL_DATA)]), CARD, [kind_of(attention)])
+    assert float(np.exp(base[0])) - CARD.launch_s == pytest.approx(4e10 / CARD.product_rate, rel=1e-3)
+
+
 def test_small_planes_are_distinguished_by_their_number() -> None:
     """A kernel with a block for each plane takes as long for planes of 1 pixel as of 49."""
     place = feature_names().index("log planes")
