@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from opcost.estimates import FloatArray
 from opcost.operators.counts import OperatorCount
@@ -20,9 +21,12 @@ from opcost.operators.tuples import OperatorTuple, PlainValue, TensorSpec, tenso
 from opcost.operators.values import InputData, InputValues
 
 CONVOLUTION = "convolution"
-DEPTHWISE, GROUPED = "convolution depthwise", "convolution in groups"
+DEPTHWISE, GROUPED, POINTWISE = "convolution depthwise", "convolution in groups", "convolution pointwise"
 ATTENTION = "attention"
 BATCHED_PRODUCTS = frozenset({"bmm", "baddbmm", ATTENTION})
+
+SEVERAL_PRODUCTS = frozenset({"_native_multi_head_attention", "_transformer_encoder_layer_fwd"})
+"""Operations that are several products of different sizes, so that no tiles are known."""
 
 NO_KERNELS = frozenset({"scalar_tensor"})
 """Operations that make numbers for the host, and run no kernel of their own."""
@@ -66,7 +70,7 @@ is the rest."""
 
 SPLIT_LENGTH = 256
 """The shortest part of a sum that is computed by a multiprocessor of its own, where there are fewer tiles than
-multiprocessors."""
+multiprocessors. Kernels of convolutions do not split sums: their time grows with the length of the sum at any size."""
 
 TILE_START = 64
 """The start and the end of a tile, as a length of the sum."""
@@ -93,14 +97,16 @@ class Card:
 def kind_of(count: OperatorCount) -> str:
     """Return the kind of an operator: the names of its ATen operations, so that all spellings of one are alike.
 
-    Depthwise and grouped convolutions are kinds of their own. Without operations it is the operator's short name.
+    Depthwise, grouped and pointwise convolutions are kinds of their own, as their kernels are. Without operations it is
+    the operator's short name.
     """
     names = sorted({_name(operation) for operation, _ in count.operations} - NO_KERNELS)
     if names != [CONVOLUTION]:
         return " ".join(names) or (count.operator.short_name if not count.operations else "nothing")
-    groups = _number(_arguments(count.operator).get("groups"), 1)
+    arguments = _arguments(count.operator)
+    groups = _number(arguments.get("groups"), 1)
     if groups == 1:
-        return CONVOLUTION
+        return POINTWISE if _pair(arguments.get("kernel_size"), 0) == (1, 1) else CONVOLUTION
     return DEPTHWISE if groups == _channels(count.operator) else GROUPED
 
 
@@ -134,7 +140,7 @@ def raw_features(count: OperatorCount, data: InputData) -> list[float]:
 
 def feature_names() -> tuple[str, ...]:
     """Return the names of the columns of ``features``."""
-    names = [f"log {name}" for name in SIZES] + list(NUMBERS)
+    names = [f"log {name}" for name in (*SIZES, "planes", "rows")] + list(NUMBERS)
     names += [f"alignment of {name}" for name in ALIGNED]
     names += [f"{what} of {rows}x{columns} tiles" for rows, columns, _ in TILES for what in ("waves", "last wave")]
     return (*names, "log tile time", "log memory time", "log tile over memory time", "log intensity", *_RATIOS)
@@ -155,12 +161,15 @@ def features(raw: FloatArray, card: Card, kinds: Sequence[str]) -> tuple[FloatAr
         arrays of the shapes (calls, features) and (calls,).
     """
     of = dict(zip(RAW, raw.T, strict=True))
-    rates = np.where([kind.startswith(CONVOLUTION) for kind in kinds], card.convolution_rate, card.product_rate)
-    waves, tile_s = _tiles(of, card, rates)
+    is_convolution = np.array([kind.startswith(CONVOLUTION) for kind in kinds], dtype=bool)
+    waves, tile_s = _tiles(of, card, is_convolution)
     memory_s = of["memory_bytes"] / card.byte_rate
     log_tile, log_memory = np.log(tile_s + SMALLEST_TIME_S), np.log(memory_s + SMALLEST_TIME_S)
     columns = [
         *(np.log1p(of[name]) for name in SIZES),
+        # Some kernels have a block of threads for each plane of an image, or for each row, however small it is.
+        np.log1p(of["batch"] * of["channels"]),
+        np.log1p(of["input_elements"] / np.maximum(1, of["last_input"])),
         *(of[name] for name in NUMBERS),
         *(_alignment(of[name]) for name in ALIGNED),
         *waves,
@@ -174,19 +183,22 @@ def features(raw: FloatArray, card: Card, kinds: Sequence[str]) -> tuple[FloatAr
     return np.column_stack(columns).astype(np.float32).astype(np.float64), base
 
 
-def _tiles(of: dict[str, FloatArray], card: Card, rates: FloatArray) -> tuple[list[FloatArray], FloatArray]:
+def _tiles(
+    of: dict[str, FloatArray], card: Card, is_convolution: npt.NDArray[np.bool_]
+) -> tuple[list[FloatArray], FloatArray]:
     """Return the waves of each tile and the share of their multiprocessors that work, and the least time in s."""
+    rates = np.where(is_convolution, card.convolution_rate, card.product_rate)
     groups, is_product = np.maximum(1, of["groups"]), of["m"] > 0
     columns, best = [], np.full(len(is_product), np.inf)
     for height, width, share in TILES:
         tiles = np.ceil(of["m"] / height) * np.ceil(of["n"] / width) * groups
         waves = np.ceil(tiles / card.multiprocessors)
         free = np.floor(card.multiprocessors / np.maximum(1, tiles))
-        parts = np.clip(free, 1, np.maximum(1, of["k"] // SPLIT_LENGTH))
+        parts = np.where(is_convolution, 1, np.clip(free, 1, np.maximum(1, of["k"] // SPLIT_LENGTH)))
         tile_flop = 2.0 * height * width * (of["k"] / parts + TILE_START)
         best = np.minimum(best, waves * tile_flop / (rates / card.multiprocessors * share))
         columns += [np.log1p(waves), tiles / np.maximum(1, waves) / card.multiprocessors]
-    return columns, np.where(is_product, best, 0.0)
+    return columns, np.where(is_product, best, of["flop"] / rates)
 
 
 def _alignment(sizes: FloatArray) -> FloatArray:
@@ -201,10 +213,10 @@ def _product(
     count: OperatorCount, output: TensorSpec, elements: int, arguments: dict[str, PlainValue]
 ) -> tuple[float, float, float, float]:
     """Return rows, columns and length of the matrix product that a call is, and the number of such products."""
-    if not count.flop or not elements or not output.shape:
+    names = _names(count)
+    if not count.flop or not elements or not output.shape or SEVERAL_PRODUCTS & names:
         return 0, 0, 0, 0
     length = count.flop / (2 * elements)
-    names = _names(count)
     if CONVOLUTION in names:
         groups = _number(arguments.get("groups"), 1)
         channels = output.shape[1] if len(output.shape) > 1 else 1

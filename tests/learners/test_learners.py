@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.ensemble import ExtraTreesRegressor
 from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
-from opcost.learners.gaussian_process import JITTER, GaussianProcessLearner
+from opcost.learners.gaussian_process import JITTER, GaussianProcessLearner, Kernel, unlikelihood
 from opcost.learners.neighbours import NeighbourLearner
 from opcost.learners.polynomials import PolynomialLearner
 from opcost.learners.trees import FEATURE_RATIO, TreeLearner
@@ -52,16 +53,34 @@ def test_a_forest_is_that_of_scikit_learn() -> None:
     assert TreeLearner(trees=7).fit(features, targets).predict(others) == pytest.approx(theirs.predict(others))
 
 
+def theirs_of(kernel: Kernel) -> object:
+    """Return scikit-learn's kernel."""
+    return ConstantKernel(kernel.variance) * Matern(kernel.lengths, nu=1.5) + WhiteKernel(kernel.noise)
+
+
 def test_a_process_is_that_of_scikit_learn() -> None:
     features, targets = samples(60)
     others, _ = samples(20, seed=1)
     tuned = GaussianProcessLearner().tuned(features, targets)
     assert tuned.scaling is not None
+    assert tuned.kernel is not None
     centre, spread = np.median(targets), np.std(targets)
-    theirs = GaussianProcessRegressor(tuned.kernel, alpha=JITTER, optimizer=None)
+    theirs = GaussianProcessRegressor(theirs_of(tuned.kernel), alpha=JITTER, optimizer=None)
     theirs.fit(tuned.scaling.scaled(features), (targets - centre) / spread)
     expected = centre + spread * theirs.predict(tuned.scaling.scaled(others))
     assert tuned.fit(features, targets).predict(others) == pytest.approx(expected, abs=1e-6)
+
+
+@given(st.lists(st.floats(-1.5, 1.5), min_size=5, max_size=5))
+@settings(max_examples=20, deadline=None)
+def test_the_likelihood_and_its_gradient_are_those_of_scikit_learn(logarithms: list[float]) -> None:
+    features, targets = samples(40)
+    scaled = features[:, :3]
+    theirs = GaussianProcessRegressor(theirs_of(Kernel.of(np.array(logarithms))), alpha=JITTER, optimizer=None)
+    value, gradient = theirs.fit(scaled, targets).log_marginal_likelihood(np.array(logarithms), eval_gradient=True)
+    found, slopes = unlikelihood(np.array(logarithms), scaled, targets)
+    assert found == pytest.approx(-value, rel=1e-6)
+    assert slopes == pytest.approx(-gradient, rel=1e-5, abs=1e-5)
 
 
 def test_a_feature_that_is_a_multiple_of_another_has_no_length() -> None:

@@ -11,8 +11,10 @@ from opcost.operators.counts import OperatorCount
 from opcost.operators.texts import parse_operator, parse_value
 from opcost.operators.values import NORMAL_DATA, parse_input_data
 from opcost.prediction.features import (
+    CONVOLUTION,
     DEPTHWISE,
     GROUPED,
+    POINTWISE,
     RAW,
     Card,
     feature_names,
@@ -104,6 +106,18 @@ def test_convolutions_in_groups_are_kinds_of_their_own_on_each_device() -> None:
     assert (kind_of(convolution(8)), kind_of(convolution(64))) == (GROUPED, DEPTHWISE)
 
 
+@pytest.mark.parametrize(
+    ("kernel_size", "kind"), [("1", POINTWISE), ("(1, 1)", POINTWISE), ("(1, 7)", CONVOLUTION), ("3", CONVOLUTION)]
+)
+def test_a_convolution_of_single_pixels_is_a_kind_of_its_own(kernel_size: str, kind: str) -> None:
+    parameters = f"in_channels=4, out_channels=8, kernel_size={kernel_size}"
+    operations = (("convolution", 1),)
+    one = count(
+        "torch.nn.Conv2d", parameters, "float32[2, 4, 9, 9]", "float32[2, 8, 9, 9]", flop=1, operations=operations
+    )
+    assert kind_of(one) == kind
+
+
 def test_an_operator_of_unknown_operations_has_its_name_as_kind() -> None:
     assert kind_of(replace(convolution(), operations=())) == "Conv2d"
 
@@ -123,17 +137,46 @@ def test_a_function_called_by_position_has_its_arguments() -> None:
     assert (found["kernel_height"], found["kernel_width"], found["stride"], found["padding"]) == (3, 3, 2, 1)
 
 
+def base_of(kind: str, **sizes: float) -> float:
+    """Return the time in s that the card's rates give to a product."""
+    raw = np.zeros((1, len(RAW)))
+    for name, value in {"groups": 1, "kernels": 1, **sizes}.items():
+        raw[0, RAW.index(name)] = value
+    return float(np.exp(features(raw, CARD, [kind])[1][0]))
+
+
 def test_a_wave_more_takes_a_wave_longer() -> None:
     """One tile of 256 x 128 more than there are multiprocessors doubles the time of products."""
+    full_s, more_s = (base_of("addmm", m=tiles * 256, n=128, k=10_000) - CARD.launch_s for tiles in (100, 101))
+    assert full_s == pytest.approx(2 * 100 * 256 * 128 * 10_064 / CARD.product_rate)
+    assert more_s > 1.3 * full_s
 
-    def base(rows: int) -> float:
-        raw = np.zeros((1, len(RAW)))
-        for name, value in {"m": rows * 256, "n": 128, "k": 10_000, "groups": 1, "kernels": 1}.items():
-            raw[0, RAW.index(name)] = value
-        return float(np.exp(features(raw, CARD, ["addmm"])[1][0])) - CARD.launch_s
 
-    assert base(100) == pytest.approx(2 * 100 * 256 * 128 * 10_064 / CARD.product_rate)
-    assert base(101) > 1.3 * base(100)
+def test_a_long_sum_of_few_tiles_takes_its_length_in_a_convolution_only() -> None:
+    """Other products split it among the multiprocessors that have no tile."""
+    product, convolution = (
+        base_of(kind, m=64, n=64, k=64_000) / base_of(kind, m=64, n=64, k=6_400) for kind in ("addmm", "convolution")
+    )
+    assert convolution > 5
+    assert product < 3
+
+
+def test_several_products_take_the_time_of_their_flops() -> None:
+    """Their output has fewer tiles than they have together, so that it shows no waves."""
+    attention = count(
+        "torch.nn.MultiheadAttention", "embed_dim=768, num_heads=12", "float32[32, 197, 768]",
+        "float32[32, 197, 768]", flop=4 * 10**10, operations=(("_native_multi_head_attention", 1),),
+    )  # fmt: skip
+    _, base = features(np.array([raw_features(attention, NORMAL_DATA)]), CARD, [kind_of(attention)])
+    assert float(np.exp(base[0])) - CARD.launch_s == pytest.approx(4e10 / CARD.product_rate, rel=1e-3)
+
+
+def test_small_planes_are_distinguished_by_their_number() -> None:
+    """A kernel with a block for each plane takes as long for planes of 1 pixel as of 49."""
+    place = feature_names().index("log planes")
+    raw = np.zeros((1, len(RAW)))
+    raw[0, [RAW.index("batch"), RAW.index("channels")]] = 32, 512
+    assert features(raw, CARD, ["native_batch_norm"])[0][0, place] == pytest.approx(np.log1p(32 * 512))
 
 
 def test_features_have_names_and_are_finite() -> None:
