@@ -81,7 +81,7 @@ class Project:
     def main(self, monkeypatch: pytest.MonkeyPatch, script: str, *arguments: str) -> int:
         """Run a script's ``main`` in this process, and what measures too, which saves importing torch again.
 
-        Warm-ups are short. What is disturbed is not measured again at once, as other tests disturb it too.
+        Warm-ups are short. Disturbed measurements are not repeated at once, as other tests disturb them, too.
         """
         monkeypatch.setattr(worker_bench, "ChildProcess", InThisProcess)
         monkeypatch.setattr(procedure, "RETRIES", replace(RETRIES, at_once=1))

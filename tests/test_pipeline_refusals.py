@@ -1,4 +1,4 @@
-"""What the scripts refuse: a mistake is a line with its remedy, and nothing is written."""
+"""Refusals of the scripts: a mistake is a line with its remedy, and nothing is written."""
 
 from __future__ import annotations
 
