@@ -6,7 +6,7 @@ import gc
 import os
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 import seeds
@@ -73,6 +73,7 @@ def no_width(monkeypatch: pytest.MonkeyPatch) -> None:
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--renew-golden", action="store_true", help="write tests/golden/ instead of comparing to it")
     parser.addoption("--all-seeds", action="store_true", help="run all seeds and inputs of simulations, not a part")
+    parser.addoption("--no-skips", action="store_true", help="a test that is skipped fails, unless it needs a GPU")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -81,6 +82,30 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if gpu_tests and not has_gpu():
         for item in gpu_tests:
             item.add_marker(pytest.mark.skip(reason="there is no GPU here"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if item.config.getoption("--no-skips") and not item.get_closest_marker("gpu"):
+        fail_if_skipped(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    if collector.config.getoption("--no-skips"):
+        fail_if_skipped(report)
+    return report
+
+
+def fail_if_skipped(report: pytest.TestReport | pytest.CollectReport) -> None:
+    if report.skipped and isinstance(report.longrepr, tuple):
+        *_, reason = report.longrepr
+        report.outcome, report.longrepr = "failed", reason
 
 
 def pytest_collection_finish() -> None:
