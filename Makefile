@@ -79,10 +79,9 @@ mutation: .venv/installed-test  ## plant 100 faults in the code; list those that
 release-check: .venv/installed-test  ## run all that `make test` leaves out; nothing but a GPU may be missing (80 minutes on 2 cores)
 	@$(pytest) --all-seeds --no-skips
 	@PYTHONPATH=. $(venv_python) benchmarks/operators_of_torch.py --output docs/accuracy/operators_of_torch.md
-	@$(MAKE) --no-print-directory fuzz zoo
 	@PYTHONPATH=.:tests $(venv_python) benchmarks/kills.py
 	@PYTHONPATH=. $(venv_python) benchmarks/architectures.py --output docs/accuracy/architectures.md || true
-	@$(MAKE) --no-print-directory coverage mutation
+	@$(MAKE) --no-print-directory --keep-going fuzz zoo coverage mutation
 
 clean:  ## remove build/ and the caches of tools; keep .venv, measurements/ and database/
 	@rm -rf build opcost.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -363,11 +363,11 @@ def test_the_check_before_a_release_runs_all_that_the_tests_leave_out(checkout: 
     assert programs == [
         "pytest",
         "benchmarks/operators_of_torch.py",
+        "benchmarks/kills.py",
+        "benchmarks/architectures.py",
         "tests/malformed_files.py",
         "general_pipeline_block0.py *",
         "opcost check-operators *",
-        "benchmarks/kills.py",
-        "benchmarks/architectures.py",
         "opcost coverage",
         "tests/planted_faults.py",
     ]
