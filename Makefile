@@ -30,10 +30,10 @@ python_problem = $(if $(filter good,$(1)),,$(problem_$(or $(filter old bare,$(1)
 require_python = $(if $(call python_problem,$(python_verdict)),$(error $(call python_problem,$(python_verdict))))
 
 .NOTPARALLEL:
-.PHONY: help install pipeline configs coverage zoo test test-all fuzz mutation clean
+.PHONY: help install pipeline configs coverage zoo test test-all fuzz mutation release-check clean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
 
 install: .venv/installed  ## set up .venv (torch is a download of about 5 GB); print what was found and two next steps
 	@$(venv_python) -m opcost info
@@ -75,6 +75,13 @@ fuzz: .venv/installed-test  ## read 10,000 malformed files: each is read or refu
 
 mutation: .venv/installed-test  ## plant 100 faults in the code; list those that no test detects (20 minutes)
 	@$(venv_python) tests/planted_faults.py
+
+release-check: .venv/installed-test  ## run all that `make test` leaves out; nothing but a GPU may be missing (80 minutes on 2 cores)
+	@$(pytest) --all-seeds --no-skips
+	@PYTHONPATH=. $(venv_python) benchmarks/operators_of_torch.py --output docs/accuracy/operators_of_torch.md
+	@PYTHONPATH=.:tests $(venv_python) benchmarks/kills.py
+	@PYTHONPATH=. $(venv_python) benchmarks/architectures.py --output docs/accuracy/architectures.md || true
+	@$(MAKE) --no-print-directory --keep-going fuzz zoo coverage mutation
 
 clean:  ## remove build/ and the caches of tools; keep .venv, measurements/ and database/
 	@rm -rf build opcost.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache

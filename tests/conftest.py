@@ -6,7 +6,7 @@ import gc
 import os
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 import seeds
@@ -25,8 +25,8 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 LONG_FILES = (
-    "test_pipeline.py test_pages.py test_without_torch.py test_clean_clone.py test_coverage.py test_replay.py "
-    "test_profile.py test_committed_sums.py test_malformed_files.py "
+    "test_pages.py test_pipeline.py test_without_torch.py test_clean_clone.py test_coverage.py test_replay.py "
+    "test_measured_project.py test_pipeline_figures.py test_profile.py test_committed_sums.py test_malformed_files.py "
     "test_allow_code.py test_library_models.py test_report_page.py test_procedure.py test_count.py test_python_file.py "
     "test_killed_campaigns.py test_worker_bench.py test_other_work.py test_sample_operators.py"
 ).split()
@@ -73,6 +73,7 @@ def no_width(monkeypatch: pytest.MonkeyPatch) -> None:
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--renew-golden", action="store_true", help="write tests/golden/ instead of comparing to it")
     parser.addoption("--all-seeds", action="store_true", help="run all seeds and inputs of simulations, not a part")
+    parser.addoption("--no-skips", action="store_true", help="a test that is skipped fails, unless it needs a GPU")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -81,6 +82,30 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if gpu_tests and not has_gpu():
         for item in gpu_tests:
             item.add_marker(pytest.mark.skip(reason="there is no GPU here"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if item.config.getoption("--no-skips") and not item.get_closest_marker("gpu"):
+        fail_if_skipped(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    if collector.config.getoption("--no-skips"):
+        fail_if_skipped(report)
+    return report
+
+
+def fail_if_skipped(report: pytest.TestReport | pytest.CollectReport) -> None:
+    if report.skipped and isinstance(report.longrepr, tuple):
+        *_, reason = report.longrepr
+        report.outcome, report.longrepr = "failed", reason
 
 
 def pytest_collection_finish() -> None:

@@ -274,8 +274,9 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checkout:
 
 def test_make_lists_every_target(checkout: Checkout) -> None:
     result = checkout.make()
-    targets = re.findall(r"^make (\w+) +\S", result.stdout, re.MULTILINE)
-    assert targets == "help install pipeline configs coverage zoo test fuzz mutation clean".split()
+    targets = re.findall(r"^make ([\w-]+) +\S", result.stdout, re.MULTILINE)
+    expected = "help install pipeline configs coverage zoo test test-all fuzz mutation release-check clean"
+    assert targets == expected.split()
     assert len(result.stdout.splitlines()) == len(targets)
 
 
@@ -350,6 +351,48 @@ def test_the_tests_tools_include_what_the_pipeline_needs(checkout: Checkout) -> 
     assert checkout.commands() == [INFO]
     checkout.make("test-all")
     assert checkout.commands() == [f"{checks[-1]} --all-seeds"]
+
+
+def test_the_check_before_a_release_runs_all_that_the_tests_leave_out(checkout: Checkout) -> None:
+    checkout.pretend_to_be_installed("installed", "installed-test")
+    result = checkout.make("release-check")
+    assert (result.returncode, result.stderr) == (0, "")
+    commands = checkout.commands()
+    assert commands[0].endswith(" --all-seeds --no-skips")
+    programs = [re.sub(r"^-m | --?\w.*", "", command) for command in commands]
+    assert programs == [
+        "pytest",
+        "benchmarks/operators_of_torch.py",
+        "benchmarks/kills.py",
+        "benchmarks/architectures.py",
+        "tests/malformed_files.py",
+        "general_pipeline_block0.py *",
+        "opcost check-operators *",
+        "opcost coverage",
+        "tests/planted_faults.py",
+    ]
+
+
+@pytest.mark.parametrize(("is_root", "packages"), [(True, ["gcc libc6-dev", "chromium"]), (False, [])])
+def test_continuous_integration_gets_a_compiler_and_a_browser_where_it_may(
+    tmp_path: Path, is_root: bool, packages: list[str]
+) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("bash", "dirname", "timeout"):
+        (programs / name).symlink_to(str(shutil.which(name)))
+    stand_ins = {
+        "id": f"echo {0 if is_root else 1000}",
+        "apt-get": f'echo "$0 $*" >> {tmp_path}/log',
+        "make": "echo $*",
+    }
+    for name, body in stand_ins.items():
+        (programs / name).write_text(f"#!/bin/sh\n{body}\n")
+        (programs / name).chmod(0o755)
+    result = subprocess.run([ROOT / ".ci/run"], env={"PATH": str(programs)}, capture_output=True, text=True, check=True)
+    assert result.stdout == "-s test\n"
+    log = (tmp_path / "log").read_text() if packages else ""
+    assert re.findall(r"--no-install-recommends (.*)", log) == packages
 
 
 def test_an_environment_whose_python_has_gone_is_made_again(checkout: Checkout) -> None:

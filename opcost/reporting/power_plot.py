@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 
 from opcost.errors import UserError
@@ -16,6 +16,7 @@ from opcost.power.meter_names import AVERAGE, COUNTER, INSTANT, SAMPLES
 from opcost.reporting.power_drawing import Readings, drawing_of
 from opcost.reporting.svg_power import power_svg
 from opcost.storage.files import replace_file
+from opcost.storage.lines import lines_of
 
 SAMPLES_ENDING = "-samples.csv"
 COUNTER_ENDING = "-counter.csv"
@@ -53,15 +54,15 @@ def readings_of_log(path: Path) -> list[Readings]:
 
 def _readings(path: Path) -> list[Readings]:
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-        header = lines[0] if lines else ""
+        lines = lines_of(path)
+        header = next(lines, "")
         if header == log_rows.csv_header():
             return _of_rows(_own_rows(lines))
         if header == "epoch_s,power_w":
             return [Readings(SAMPLES, tuple(_pairs(lines)))]
         if header == "epoch_s,energy_j":
             return [Readings(COUNTER, tuple(_powers(list(_pairs(lines)))))]
-        rows = [row.values for row in parse_log(lines).rows]
+        rows = [row.values for row in parse_log(chain([header], lines)).rows]
     except (ValueError, csv.Error) as error:
         raise UserError(f"--plot {path}: a line cannot be read ({error}); fix or delete it") from None
     if not rows:
@@ -69,8 +70,8 @@ def _readings(path: Path) -> list[Readings]:
     return _of_rows(rows)
 
 
-def _pairs(lines: Sequence[str]) -> Iterator[tuple[float, float]]:
-    for cells in csv.reader(lines[1:]):
+def _pairs(lines: Iterable[str]) -> Iterator[tuple[float, float]]:
+    for cells in csv.reader(lines):
         moment_s, value = map(float, cells)
         yield moment_s, value
 
@@ -82,8 +83,8 @@ def _powers(energies: Sequence[tuple[float, float]]) -> Iterator[tuple[float, fl
             yield after_s, (after_j - before_j) / (after_s - before_s)
 
 
-def _own_rows(lines: Sequence[str]) -> Iterator[PowerRow]:
-    for row in csv.DictReader(lines):
+def _own_rows(lines: Iterable[str]) -> Iterator[PowerRow]:
+    for row in csv.DictReader(lines, log_rows.COLUMNS):
         instant, average = row["power_instant_w"], row["power_average_w"]
         yield PowerRow(
             datetime.fromisoformat(row["timestamp"]).timestamp(),

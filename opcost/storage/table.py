@@ -22,16 +22,13 @@ from opcost.columns import Columns, columns_of
 from opcost.errors import UserError
 from opcost.invocation import command
 from opcost.storage.files import replace_file
+from opcost.storage.lines import LONGEST_LINE, TOO_LONG
 from opcost.storage.rows import LineError, RowLines
 
 Row = TypeVar("Row", bound=Columns)
 
 BLOCK_BYTES = 65536
-LONGEST_LINE = 2**24
-"""The most bytes of a line, more than the longest cells of a row need."""
-
 NO_FILE = "not a regular file"
-TOO_LONG = "longer than any row"
 TORN, OLD = ".torn", ".old"
 """Suffixes of files with unfinished lines, and of tables of older versions."""
 
@@ -261,6 +258,8 @@ class CsvTable(Generic[Row]):
         end = _end_of_last_line(descriptor, size)
         if end < size:
             torn = self.path.with_name(self.path.name + TORN)
+            if torn.exists() and not torn.is_file():
+                raise UserError(f"{torn}: {NO_FILE}; move the file away")
             with self._as_user_error("its unfinished last line could not be moved", ROOM), torn.open("ab") as file:
                 for begin in range(end, size, BLOCK_BYTES):
                     file.write(os.pread(descriptor, min(BLOCK_BYTES, size - begin), begin))

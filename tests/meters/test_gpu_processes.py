@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from opcost.errors import UserError
-from opcost.meters.gpu_processes import OtherProcesses
+from opcost.meters.gpu_processes import POLL_INTERVAL_S, OtherProcesses
 from opcost.meters.nvml import NvmlGpu
 
 OWN = 100
@@ -94,9 +94,11 @@ def test_a_gpu_in_use_is_refused_by_name() -> None:
         watch(FakeNvml([8, 7], [40])).refuse_if_busy(nothing)
 
 
-@pytest.mark.parametrize("busy", [[0], [5], [90, 40, 0]])
-def test_a_gpu_at_rest_or_soon_so_is_accepted(busy: list[int]) -> None:
-    watch(FakeNvml([7], busy)).refuse_if_busy(nothing)
+@pytest.mark.parametrize(("busy", "waits"), [([0], 0), ([5], 0), ([90, 40, 0], 2)])
+def test_a_gpu_at_rest_or_soon_so_is_accepted(busy: list[int], waits: int) -> None:
+    waited_s: list[float] = []
+    watch(FakeNvml([7], busy)).refuse_if_busy(waited_s.append)
+    assert waited_s == [POLL_INTERVAL_S] * waits
 
 
 def test_what_nvml_does_not_report_is_neither_refused_nor_noticed() -> None:

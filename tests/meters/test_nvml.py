@@ -214,12 +214,14 @@ def test_samples_with_a_gap_are_no_measurement(sampler: PowerSampler, nvml: Fake
 
 
 def test_samples_that_end_are_reported_in_time(sampler: PowerSampler, nvml: FakeNvml, tmp_path: Path) -> None:
+    (tmp_path / "conv-samples.csv").write_text("epoch_s,power_w\n")  # of a measurement before
     meter = NvmlMeter(sampler, tmp_path, "conv")
     meter.start()
     nvml.silent_from_s = time.time()
     begin_s = time.monotonic()
     assert "kept no power sample" in str(meter.stop().missing_reason)
     assert time.monotonic() - begin_s < LAST_SAMPLE_DEADLINE_S + 1
+    assert not (tmp_path / "conv-samples.csv").exists()
 
 
 def test_a_failure_that_passes_is_forgotten(sampler: PowerSampler, nvml: FakeNvml, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from opcost.comparing.comparison import Comparison
+from opcost.comparing.remark_rules import NOTICEABLE_RATIO
 from opcost.comparing.tuple_costs import TupleCost, TupleFlag
 from opcost.estimates import Estimate
 from opcost.invocation import command
@@ -30,10 +31,12 @@ def candidate(
     return Candidate(name, cast("Comparison", comparison), False, counts_all)
 
 
-def measured(flag: TupleFlag, relative_error: float | None, loop_s: float | None) -> TupleCost:
+def measured(
+    flag: TupleFlag, relative_error: float | None, loop_s: float | None, time_s: float = 0.001, calls: int = 2
+) -> TupleCost:
     circumstances = SimpleNamespace(relative_error=relative_error, loop_s=loop_s)
-    use = SimpleNamespace(comparison=0, calls=2, is_summed=True)
-    cost = {"flags": {flag}, "uses": [use], "time_s": Estimate(0.001, 0.0)}
+    use = SimpleNamespace(comparison=0, calls=calls, is_summed=True)
+    cost = {"flags": {flag}, "uses": [use], "time_s": Estimate(time_s, 0.0)}
     return cast("TupleCost", SimpleNamespace(**cost, row=SimpleNamespace(circumstances=circumstances)))
 
 
@@ -52,6 +55,12 @@ def test_what_is_measured_again_is_so_by_the_protocol_of_the_rest(
     assert commands([candidate("a")], doubtful) == [command("measure", "a", "--execution", "graph") + options]
     on_cpu = commands([candidate("a", device="cpu")], doubtful)
     assert on_cpu == [command("measure", "a", "--device", "cpu") + options]
+
+
+@pytest.mark.parametrize(("calls", "is_noticed"), [(1, False), (2, True)])
+def test_what_is_measured_again_takes_a_noticeable_share_with_all_of_its_calls(calls: int, is_noticed: bool) -> None:
+    short = measured(TupleFlag.FLAGGED, 0.01, None, 0.6 * NOTICEABLE_RATIO * WHOLE_S, calls)
+    assert bool(commands([candidate("a")], short)) == is_noticed
 
 
 def test_what_was_imprecise_runs_for_30_s() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -70,6 +72,31 @@ def test_what_is_no_log_is_reported_in_one_line(tmp_path: Path, content: str, pr
         plot_log(path)
     assert str(raised.value).startswith(f"--plot {path}: ")
     assert not path.with_suffix(".svg").exists()
+
+
+@pytest.mark.parametrize("before", ["", OWN, SMI, "epoch_s,power_w\n"])
+def test_a_line_longer_than_any_row_is_reported_in_little_memory(tmp_path: Path, before: str) -> None:
+    path = tmp_path / "power.csv"
+    path.write_text(before)
+    os.truncate(path, 600_000_000)
+    tracemalloc.start()
+    try:
+        with pytest.raises(UserError, match=r"a line cannot be read \(longer than any row\); fix or delete it"):
+            plot_log(path)
+        assert tracemalloc.get_traced_memory()[1] < 100_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_pipe_is_no_log_and_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "power.csv"
+    os.mkfifo(path)
+    with pytest.raises(UserError, match="there is no such file; name a log"):
+        plot_log(path)
+    path.unlink()
+    path.write_text(OWN)
+    os.mkfifo(tmp_path / "power-samples.csv")
+    assert [one.name for one in readings_of_log(path)] == [INSTANT, AVERAGE]
 
 
 def test_the_log_itself_is_never_written_over(tmp_path: Path) -> None:

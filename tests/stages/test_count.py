@@ -21,6 +21,7 @@ from opcost.errors import CannotMeasureError, UserError
 from opcost.invocation import command
 from opcost.operators.model_rows import counts_of, rows_of
 from opcost.operators.tuples import model_operator
+from opcost.operators.values import InputStatistics
 from opcost.prediction.durations import Size
 from opcost.running.request import COUNTS, FILTERED_COUNTS, Request, model_tuple, selected
 from opcost.running.request import counted as stored
@@ -273,13 +274,38 @@ def test_counts_on_shapes_do_not_take_the_place_of_real_ones(tmp_path: Path, cap
     assert kept.device_type == "cpu"
 
 
+MASKED = """
+import torch
+
+
+class Masked(torch.nn.Module):
+    def forward(self, x):
+        found = torch.cat((x, x[:0]))
+        return found.add(torch.tensor([0.0, -torch.inf])).mul(torch.tensor([torch.nan, 1.0]))
+
+
+def build():
+    return Masked(), torch.ones(3, 2)
+"""
+
+
 def test_counts_of_values_that_are_no_numbers_survive_both_pickles(tmp_path: Path) -> None:
     """Detectors have empty inputs, masks are infinite: what is written must equal what is read."""
-    add_model(tmp_path, "detector", "ssdlite320_mobilenet_v3_large", [1, 3, 64, 64])
-    count_operators(request(tmp_path), RecordedProgress())
-    write_whitelist(tmp_path, "sub", "mul", "cat")
-    filter_operators(request(tmp_path))
-    selected(request(tmp_path), [config_of(tmp_path, "detector")])
+    folder = tmp_path / "measurements" / "masked"
+    folder.mkdir(parents=True)
+    (folder / "summary.yml").write_text("model_name: ../../masked.py:build\n")
+    (tmp_path / "masked.py").write_text(MASKED)
+    write_whitelist(tmp_path, "add", "mul", "cat")
+    asked = replace(request(tmp_path), allow_code=True)
+    count_operators(asked, RecordedProgress())
+    filter_operators(asked)
+    config = config_of(tmp_path, "masked")
+    ((_, kept),) = selected(asked, [config])
+    assert kept.counts == read_counts(COUNTS.path(config), "x").counts
+    (_, empty), (_, infinite), (_, not_a_number) = (count.statistics[0] for count in kept.counts)
+    assert empty == InputStatistics(zeros_ratio=None, mean=None, spread=None)
+    assert infinite == InputStatistics(zeros_ratio=0.5, mean=None, spread=None)
+    assert not_a_number == InputStatistics(zeros_ratio=0.0, mean=None, spread=None)
 
 
 def test_a_size_that_no_memory_holds_is_counted_on_shapes(tmp_path: Path) -> None:

@@ -234,6 +234,15 @@ def test_what_was_set_aside_before_stays(tmp_path: Path) -> None:
     assert (tmp_path / "rows.csv.torn").read_text() == "one\ntwo\n"
 
 
+def test_a_pipe_in_the_place_of_what_was_set_aside_is_reported_and_nothing_waits(tmp_path: Path) -> None:
+    table = table_in(tmp_path, HEADER + LINE + "k2,0.5")
+    torn = table.path.with_name(f"{table.path.name}.torn")
+    os.mkfifo(torn)
+    with pytest.raises(UserError, match=f"{re.escape(str(torn))}: not a regular file; move the file away"):
+        table.append(ROW)
+    assert table.path.read_text() == HEADER + LINE + "k2,0.5"
+
+
 def test_a_character_torn_in_two_is_no_row(tmp_path: Path) -> None:
     table = table_in(tmp_path, (HEADER + LINE).encode() + "k2,µ".encode()[:-1])
     assert table.rows() == [ROW]

@@ -73,10 +73,11 @@ def test_matrix_products_of_every_kind() -> None:
         (lambda: torch.zeros(3, 4) @ torch.zeros(4), 2 * 3 * 4),
         (lambda: torch.mv(torch.zeros(3, 4), torch.zeros(4)), 2 * 3 * 4),
         (lambda: torch.addmv(torch.zeros(3), torch.zeros(3, 4), torch.zeros(4)), 2 * 3 * 4),
+        (lambda: torch.zeros(3).addmv_(torch.zeros(3, 4), torch.zeros(4)), 2 * 3 * 4),
         (lambda: torch.dot(torch.zeros(5), torch.zeros(5)), 2 * 5),
         (lambda: torch.vdot(torch.zeros(5), torch.zeros(5)), 2 * 5),
     ],
-    ids=["matmul", "mv", "addmv", "dot", "vdot"],
+    ids=["matmul", "mv", "addmv", "addmv_", "dot", "vdot"],
 )
 def test_products_with_a_vector_multiply_and_add_each_element_once(call: Callable[[], object], flop: int) -> None:
     assert cost(call).flop == flop

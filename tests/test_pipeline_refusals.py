@@ -1,0 +1,100 @@
+"""Refusals of the scripts: a mistake is a line with its remedy, and nothing is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pipeline_project import Project, new_project
+
+from opcost.errors import UserError
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return new_project(tmp_path, {"a_resnet": "resnet18", "b_same": "resnet18"})
+
+
+@pytest.fixture(scope="module")
+def counted(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    project = new_project(tmp_path_factory.mktemp("project"), {"a_resnet": "resnet18"})
+    for block in ("general_pipeline_block0.py", "general_pipeline_block1.py"):
+        assert project.result(block).returncode == 0
+    return project
+
+
+@pytest.mark.parametrize(
+    ("script", "options", "remedy"),
+    [
+        ("general_pipeline_block2.py", ("--cache", "cold"), "--device cuda"),
+        ("general_pipeline_block2.py", ("--meter", "samples"), "available: "),
+        ("full_model_measurement.py", ("--meter", "samples"), "available: "),
+    ],
+)
+def test_what_a_cpu_has_not_is_one_line(
+    counted: Project, monkeypatch: pytest.MonkeyPatch, script: str, options: tuple[str, ...], remedy: str
+) -> None:
+    with pytest.raises(UserError) as mistake:
+        counted.main(monkeypatch, script, "a_resnet", "--seconds", "0.05", *options)
+    (line,) = mistake.value.lines
+    assert line.startswith(" ".join(options) + ": ")
+    assert remedy in line
+
+
+def test_all_mistakes_in_yaml_are_one_line_each(
+    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    summary = project.measurements / "a_resnet" / "summary.yml"
+    summary.write_text("model_name: resnet18\nmodel_name: resnet18\nsize: 3\nweights_name: null\ninput_size: [2]\n")
+    (project.measurements / "b_same" / "summary.yml").unlink()
+    with pytest.raises(UserError) as mistake:
+        project.main(monkeypatch, "general_pipeline_block1.py", "--json")
+    assert capsys.readouterr() == ("", "")
+    lines = mistake.value.lines
+    assert all(line.startswith(str(project.measurements)) for line in lines)
+    assert len([line for line in lines if line.startswith(f"{summary}:")]) == 3
+    assert len([line for line in lines if "b_same" in line]) == 1
+    assert len(lines) == 4
+
+
+@pytest.mark.parametrize("option", [["--cache", "chained"], ["--counted", "leaf"], ["--figures", "figures"]])
+def test_advice_refuses_what_only_comparisons_have(
+    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], option: list[str]
+) -> None:
+    with pytest.raises(SystemExit, match="^2$"):
+        project.main(monkeypatch, "compare_sum_vs_full.py", "--coverage-target", "0.9", *option)
+    output, errors = capsys.readouterr()
+    assert output == ""
+    assert errors.startswith("error: --coverage-target ")
+    assert option[0] in errors
+
+
+def test_a_whitelist_is_not_written_without_a_target(
+    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="^2$"):
+        project.main(monkeypatch, "compare_sum_vs_full.py", "--write-whitelist")
+    output, errors = capsys.readouterr()
+    assert output == ""
+    assert errors.startswith("error: --write-whitelist needs --coverage-target, such as 0.9; see ")
+
+
+def test_figures_into_a_file_are_refused_before_anything_is_compared(
+    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    figures = tmp_path / "figures"
+    figures.write_text("mine")
+    with pytest.raises(SystemExit, match="^2$"):
+        project.main(monkeypatch, "compare_sum_vs_full.py", "a_resnet", "--figures", str(figures))
+    output, errors = capsys.readouterr()
+    assert output == ""
+    assert "figures is a file; name a folder" in errors
+    assert figures.read_text() == "mine"
+
+
+def test_a_name_that_no_folder_has_gets_a_suggestion(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError) as mistake:
+        project.main(monkeypatch, "compare_sum_vs_full.py", "a_resnit", "zzz*")
+    first, second = mistake.value.lines
+    assert "did you mean a_resnet" in first
+    assert "'zzz*'" in second
