@@ -54,6 +54,7 @@ NEEDING_TORCH = {
     "opcost layers": ("resnet18",),
     "opcost make-configs": ("--dry-run",),
     "opcost measure-models": (MODEL, "--dry-run"),
+    "opcost predict": ("resnet18",),
     "opcost profile": ("resnet18", "--dry-run"),
     "opcost qualify": ("--database", "{folder}"),
     "opcost sample-operators": ("drawn", "--dry-run"),

@@ -40,8 +40,8 @@ def to_bytes(value: object) -> bytes:
     arrays: list[np.ndarray[Any, Any]] = []
     text = json.dumps(_packed(value, arrays))
     file = io.BytesIO()
-    named = {str(number): array for number, array in enumerate(arrays)}
-    np.savez_compressed(file, allow_pickle=False, **{STRUCTURE: np.array(text)}, **named)
+    named = {str(number): _narrowed(array) for number, array in enumerate(arrays)}
+    np.savez(file, allow_pickle=False, **{STRUCTURE: np.frombuffer(text.encode(), np.uint8)}, **named)
     return file.getvalue()
 
 
@@ -53,15 +53,19 @@ def from_bytes(content: bytes) -> Any:
     """
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as archive:
-            return _unpacked(json.loads(str(archive[STRUCTURE][()])), archive)
+            arrays = {name: _widened(archive[name]) for name in archive.files if name != STRUCTURE}
+            return _unpacked(json.loads(archive[STRUCTURE].tobytes()), arrays)
     except (KeyError, TypeError, OSError, EOFError, zipfile.BadZipFile, RecursionError) as error:
         raise ValueError(f"no archive of learned costs: {error}") from error
 
 
 def _packed(value: object, arrays: list[np.ndarray[Any, Any]]) -> object:
     if isinstance(value, np.ndarray):
-        arrays.append(value)
-        return {"array": len(arrays) - 1}
+        # Kinds share the arrays of the common function.
+        place = next((place for place, one in enumerate(arrays) if one is value), len(arrays))
+        if place == len(arrays):
+            arrays.append(value)
+        return {"array": place}
     if isinstance(value, Mapping):
         return {"items": [[_packed(key, arrays), _packed(one, arrays)] for key, one in value.items()]}
     if isinstance(value, tuple):
@@ -74,14 +78,24 @@ def _packed(value: object, arrays: list[np.ndarray[Any, Any]]) -> object:
     raise TypeError(f"{type(value).__name__} cannot be stored")
 
 
-def _unpacked(value: Any, archive: Mapping[str, Any]) -> Any:
+def _narrowed(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return whole numbers in 32 bits if these hold them."""
+    is_wide = array.dtype == np.int64 and array.size and max(abs(array.min()), array.max()) <= np.iinfo(np.int32).max
+    return array.astype(np.int32) if is_wide else array
+
+
+def _widened(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return array.astype(np.int64) if array.dtype == np.int32 else array
+
+
+def _unpacked(value: Any, arrays: Mapping[str, Any]) -> Any:
     if not isinstance(value, dict):
         return value
     if "array" in value:
-        return archive[str(value["array"])]
+        return arrays[str(value["array"])]
     if "items" in value:
-        return {_unpacked(key, archive): _unpacked(one, archive) for key, one in value["items"]}
+        return {_unpacked(key, arrays): _unpacked(one, arrays) for key, one in value["items"]}
     if "tuple" in value:
-        return tuple(_unpacked(one, archive) for one in value["tuple"])
-    own = {name: _unpacked(one, archive) for name, one in value["fields"].items()}
+        return tuple(_unpacked(one, arrays) for one in value["tuple"])
+    own = {name: _unpacked(one, arrays) for name, one in value["fields"].items()}
     return CLASSES[value["class"]](**own)

@@ -54,6 +54,11 @@ class Surroundings:
         nearest = np.sqrt(squares.min(axis=1) / max(1, points.shape[1])) if len(points) > 1 else np.zeros(1)
         return Surroundings(scaling, points, max(OUTSIDE_FROM, OUTSIDE_FACTOR * float(np.quantile(nearest, COVERAGE))))
 
+    @staticmethod
+    def of_few(features: FloatArray, scaling: Scaling) -> Surroundings:
+        """Return the surroundings of samples that are too few for a scaling of their own."""
+        return Surroundings(scaling, np.unique(scaling.scaled(features), axis=0), OUTSIDE_FROM)
+
     def distances(self, features: FloatArray) -> FloatArray:
         """Return the distance of each row of features to the nearest sample: the root mean square over features.
 

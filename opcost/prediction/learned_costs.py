@@ -12,7 +12,7 @@ from opcost.estimates import FloatArray
 from opcost.operators.counts import OperatorCount
 from opcost.operators.values import NORMAL_DATA, InputData
 from opcost.prediction.features import Card, features, kind_of, raw_features
-from opcost.prediction.fitted import Learner
+from opcost.prediction.fitted import Learner, Scaling
 from opcost.prediction.groups import Fold, family_folds, places_of, shape_folds
 from opcost.prediction.intervals import Deviations, Surroundings, conformal_quantile
 from opcost.prediction.learned import (
@@ -68,13 +68,15 @@ class ModelCalls:
 class LearnedCosts:
     """Learned costs of operators under one set of conditions. They implement the port ``Predictor``.
 
-    ``deviations`` are those of time and of energy. ``sum_factors`` are the numbers of deviations within which nine
+    ``few`` are the surroundings of kinds with too few samples for a function of their own. ``deviations`` are those of
+    time and of energy. ``sum_factors`` are the numbers of deviations within which nine
     tenths of the sums of held-out models are. ``methods`` names what was chosen for each target and kind.
     """
 
     card: Card
     functions: Mapping[str, KindFunctions]
     surroundings: Mapping[str, Surroundings]
+    few: Mapping[str, Surroundings]
     deviations: Mapping[str, Deviations]
     sum_factors: Mapping[str, float]
     boards: Boards
@@ -113,6 +115,9 @@ class LearnedCosts:
             if around is not None:
                 distances[places] = around.distances(found[places])
                 is_outside[places] = distances[places] > around.outside_from
+            elif kind in self.few:
+                # Their errors are those of unknown kinds, wherever they are.
+                is_outside[places] = self.few[kind].distances(found[places]) > self.few[kind].outside_from
         return distances, is_outside
 
 
@@ -158,6 +163,11 @@ def learned_costs(
             kind: Surroundings.of(table.features[places])
             for kind, places in places_of(table.kinds).items()
             if len(places) >= ENOUGH_OF_A_KIND
+        },
+        few={
+            kind: Surroundings.of_few(table.features[places], Scaling.of(table.features))
+            for kind, places in places_of(table.kinds).items()
+            if len(places) < ENOUGH_OF_A_KIND
         },
         deviations=deviations,
         sum_factors={

@@ -11,6 +11,7 @@ from opcost.comparing.predicted_run import SumErrors
 from opcost.errors import UserError
 from opcost.measuring.conditions import Conditions
 from opcost.prediction.archive import from_bytes, to_bytes
+from opcost.prediction.features import feature_names
 from opcost.prediction.fitted import Learner
 from opcost.prediction.learned_costs import LearnedCosts, learned_costs
 from opcost.prediction.multiprocessors import multiprocessors_of
@@ -101,7 +102,7 @@ def _check(known: TrainingData, conditions: Conditions) -> None:
 
 def _fingerprint(database: Database, conditions: Conditions) -> str:
     """Return a hash of all that learned costs depend on."""
-    found = hashlib.sha256(f"{opcost.__version__} {conditions.key}".encode())
+    found = hashlib.sha256(f"{opcost.__version__} {conditions.key} {feature_names()}".encode())
     for table in (
         database.operator_measurements,
         database.full_model_measurements,

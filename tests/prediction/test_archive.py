@@ -1,0 +1,82 @@
+"""Learned costs as bytes: the same predictions after reading, and no code in them."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from opcost.learners.gaussian_process import GaussianProcessLearner
+from opcost.learners.neighbours import NeighbourLearner
+from opcost.learners.polynomials import PolynomialLearner
+from opcost.learners.trees import TreeLearner
+from opcost.prediction.archive import from_bytes, to_bytes
+from opcost.prediction.fitted import Fitted, Learner, Mean
+
+LEARNERS = (TreeLearner(trees=5), GaussianProcessLearner(), NeighbourLearner(), PolynomialLearner())
+
+
+def fitted(learner: Learner) -> tuple[Fitted, np.ndarray]:
+    random = np.random.default_rng(0)
+    features = random.uniform(0, 3, (60, 4))
+    targets = features[:, 0] * features[:, 1] + features[:, 2]
+    return learner.tuned(features, targets).fit(features, targets), features
+
+
+@pytest.mark.parametrize("learner", LEARNERS, ids=lambda one: one.name)
+def test_a_function_predicts_the_same_after_reading(learner: Learner) -> None:
+    function, features = fitted(learner)
+    read = from_bytes(to_bytes(function))
+    np.testing.assert_array_equal(read.predict(features), function.predict(features))
+
+
+def test_a_function_that_several_share_is_stored_once() -> None:
+    forest, features = fitted(TreeLearner(trees=5))
+    once, shared = to_bytes(forest), to_bytes(tuple(Mean((forest, replace(forest))) for _ in range(20)))
+    assert len(shared) < 3 * len(once)
+    np.testing.assert_array_equal(from_bytes(shared)[19].predict(features), forest.predict(features))
+
+
+def test_texts_numbers_and_unknown_values_stay_what_they_are() -> None:
+    value = ({("time", "conv"): ("trees",), None: 1.5}, True, None, float("inf"), "text")
+    assert from_bytes(to_bytes(value)) == value
+
+
+def test_other_objects_are_not_stored() -> None:
+    with pytest.raises(TypeError, match="set cannot be stored"):
+        to_bytes({1, 2})
+
+
+def with_structure(text: str) -> bytes:
+    file = io.BytesIO()
+    np.savez(file, structure=np.frombuffer(text.encode(), np.uint8))
+    return file.getvalue()
+
+
+def pickled() -> bytes:
+    file = io.BytesIO()
+    np.savez(file, structure=np.array([print], dtype=object))
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"no archive",
+        to_bytes((1, 2))[:-20],
+        pickled(),
+        with_structure("{"),
+        with_structure('{"array": 3}'),
+        with_structure('{"class": "Popen", "fields": {}}'),
+        with_structure('{"class": "Constant", "fields": {"number": 1}}'),
+        with_structure('{"items": [1]}'),
+        with_structure("[" * 100_000),
+    ],
+    ids=["empty", "text", "cut", "pickle", "no JSON", "no array", "other class", "other field", "no pair", "deep"],
+)
+def test_a_damaged_archive_is_refused(content: bytes) -> None:
+    with pytest.raises(ValueError, match=r"\S"):
+        from_bytes(content)

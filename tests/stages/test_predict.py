@@ -1,0 +1,180 @@
+"""Predicted costs of models: learned from the committed rows of some models, for others and for other batches."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from simulated_apparatus import RecordedProgress
+
+from opcost.__main__ import main
+from opcost.errors import UserError
+from opcost.running.request import Request
+from opcost.stages.predict import Prediction, PredictionRequest, predict
+from opcost.stages.wanted_model import WantedModel
+from opcost.storage.database import Database
+
+ROOT = Path(__file__).parents[2]
+CONDITIONS = "b5778c1496bbb68b"
+KNOWN = ("resnet18_", "resnet50_", "resnet152_", "mobilenet_v2_", "vgg16_")
+"""The models whose rows are learned from: those of an H200 in default precision, as CUDA graphs."""
+
+
+def copied(name: str, folder: Path, is_wanted: set[str], column: str) -> None:
+    with (ROOT / "database" / name).open(newline="", encoding="utf-8") as file:
+        header, *rows = csv.reader(file)
+    place = header.index(column)
+    with (folder / name).open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, lineterminator="\n").writerows([header, *(row for row in rows if row[place] in is_wanted)])
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Database:
+    folder = tmp_path_factory.mktemp("database")
+    with (ROOT / "database" / "model_operators.csv").open(newline="", encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["model"].startswith(KNOWN)]
+    copied("model_operators.csv", folder, {row["model"] for row in rows}, "model")
+    keys = {f"{row['key']}-{CONDITIONS}" for row in rows}
+    for name in ("operator_measurements.csv", "full_model_measurements.csv"):
+        copied(name, folder, keys, "key")
+    (folder / "calls_in_chains.csv").write_bytes((ROOT / "database" / "calls_in_chains.csv").read_bytes())
+    return Database(folder)
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def request_of(database: Database, tmp_path: Path) -> Request:
+    return Request((), tmp_path / "mine", database, shipped_measurements=ROOT / "measurements")
+
+
+def predicted(request: Request, cache: Path, name: str, **options: object) -> Prediction:
+    wish = PredictionRequest(WantedModel(name), **{"device": "H200", **options})  # type: ignore[arg-type]
+    return predict(request, wish, cache, RecordedProgress())
+
+
+def test_a_measured_model_is_its_corrected_sum(request_of: Request, cache: Path) -> None:
+    found = predicted(request_of, cache, "resnet50")
+    assert found.run.calls == ()
+    assert found.run.measured_time_ratio == 1
+    assert found.whole is not None
+    assert found.run.time_s.lower < found.whole.measurement.time_s < found.run.time_s.upper
+    assert found.run.energy_j is not None
+
+
+def test_another_batch_of_a_measured_model_is_between_its_batch_and_in_proportion(
+    request_of: Request, cache: Path
+) -> None:
+    whole = predicted(request_of, cache, "resnet50").run
+    half = predicted(request_of, cache, "resnet50", batch=16)
+    assert (half.batch, half.name) == (16, "resnet50_16x3x224x224")
+    assert half.run.measured_time_ratio == 0
+    assert 0.4 * whole.time_s.value < half.run.time_s.value < 0.7 * whole.time_s.value
+    assert half.run.time_s.lower < half.run.time_s.value < half.run.time_s.upper
+    assert half.time_per_sample_s is not None
+    assert half.time_per_sample_s.value == pytest.approx(half.run.time_s.value / 16)
+    assert half.run.power_w is not None
+    assert 100 < half.run.power_w < 800
+
+
+def test_an_unseen_model_of_known_kinds_is_near_its_measured_whole(request_of: Request, cache: Path) -> None:
+    # The committed whole of ResNet-34 takes 3.2 ms; none of its own rows is learned from.
+    found = predicted(request_of, cache, "resnet34_32x3x224x224")
+    assert 0.7 * 3.2e-3 < found.run.time_s.value < 1.3 * 3.2e-3
+    errors = [one.error_s for one in found.run.calls]
+    assert errors == sorted(errors, reverse=True)
+
+
+def test_a_model_of_unknown_kinds_is_refused_unless_it_may_be_extrapolated(request_of: Request, cache: Path) -> None:
+    with pytest.raises(
+        UserError, match=r"% of its time is in operators unlike all measured ones \(.*--allow-extrapolat"
+    ):
+        predicted(request_of, cache, "vit_b_16")
+    found = predicted(request_of, cache, "vit_b_16", allow_extrapolation=True)
+    assert found.run.outside_time_ratio > 0.2
+    assert found.run.time_s.upper > 1.5 * found.run.time_s.value
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"device": "H20"}, "--device H20: no row of it; there are rows of NVIDIA H200"),
+        ({"execution": "eager"}, "no measured operators"),
+    ],
+)
+def test_what_has_no_rows_is_refused(
+    request_of: Request, cache: Path, options: dict[str, object], message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        predicted(request_of, cache, "resnet50", **options)
+
+
+def test_a_precision_without_rows_is_refused_with_those_that_there_are(request_of: Request, cache: Path) -> None:
+    wish = PredictionRequest(WantedModel("resnet50", precision="bf16"), "H200")
+    with pytest.raises(UserError, match="--precision bf16: no measured operators of H200 in it, only in torch-default"):
+        predict(request_of, wish, cache, RecordedProgress())
+
+
+def test_what_was_learned_is_kept_until_the_rows_change(request_of: Request, cache: Path, tmp_path: Path) -> None:
+    predicted(request_of, cache, "resnet50", batch=8)
+    (kept,) = cache.glob("learned-*")
+    kept.write_bytes(b"damaged")
+    again = predicted(request_of, cache, "resnet50", batch=8)
+    assert kept.stat().st_size > 1000
+    assert again.samples > 100
+
+
+def test_the_least_certain_tuples_become_a_list_for_block_2(request_of: Request, cache: Path) -> None:
+    found = predicted(request_of, cache, "resnet50", batch=8, measure_next=5)
+    path = Path(str(found.written))
+    (config,) = request_of.folders.configs([path.parent.name])
+    assert config.grid is not None
+    assert found.run.calls[0].case.operator in config.grid.tuples  # type: ignore[union-attr]
+    with pytest.raises(UserError, match="exists already"):
+        predicted(request_of, cache, "resnet50", batch=8, measure_next=5)
+
+
+@pytest.fixture
+def folders(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path) -> Iterator[list[str]]:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache.parent))
+    (cache.parent / "opcost").symlink_to(cache)
+    yield ["--measurements", str(tmp_path / "models"), "--database", str(database.folder)]
+    (cache.parent / "opcost").unlink()
+
+
+def test_the_command_predicts_ones_own_model_in_text_and_json(
+    folders: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "net.py"
+    file.write_text(
+        "import torch\n"
+        "from torch import nn\n\n"
+        "def build(batch=8):\n"
+        "    body = [nn.Conv2d(3, 64, 3), nn.BatchNorm2d(64), nn.ReLU(), nn.Conv2d(64, 96, 3, stride=2), nn.ReLU()]\n"
+        "    return nn.Sequential(*body).eval(), torch.randn(batch, 3, 112, 112)\n",
+        encoding="utf-8",
+    )
+    arguments = ["predict", f"{file}:build", "--allow-code", "--device", "H200", *folders]
+
+    def run(*options: str) -> int:
+        monkeypatch.setattr(sys, "argv", ["opcost", *arguments, *options])
+        return main()
+
+    assert run() == 0
+    text = capsys.readouterr().out
+    assert "on NVIDIA H200 (graph): predicted" in text
+    assert "90 % interval" in text
+    assert run("--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["source"] == "predicted"
+    assert found["time_s"]["lower"] < found["time_s"]["value"] < found["time_s"]["upper"]
+    assert len(found["predicted"]) >= 4
+    with pytest.raises(UserError, match="--batch: the inputs of .* give the batch there"):
+        run("--batch", "4")
