@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import claims_of_boards as boards
+import claims_of_learning as learning
 import claims_of_loops as loops
 import claims_of_other_sources as other_sources
 import claims_of_precisions as precisions
@@ -27,6 +28,9 @@ FIGURES_OF: Sequence[Callable[[Path], Mapping[str, str]]] = (
     other_sources.kernels_of_other_sources,
     predictions.held_out_kinds,
     predictions.whitelisted_sums,
+    learning.unseen_tuples,
+    learning.unseen_families,
+    learning.learning,
     boards.two_boards,
     boards.boards,
     boards.wholes_between_boards,
