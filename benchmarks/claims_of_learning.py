@@ -41,9 +41,10 @@ def unseen_families(root: Path) -> dict[str, str]:
         rows = table[table["method"] == method].set_index("model")
         for cost in COSTS:
             errors = (rows[f"{cost}_ratio"] - 1).abs()
+            worst = errors.idxmax().removesuffix("_32x3x224x224")
             found |= {
                 f"{word}_family_{cost}_median": percent(errors.median()),
-                f"{word}_family_{cost}_worst": f"{percent(errors.max())} ({errors.idxmax().removesuffix('_32x3x224x224')})",
+                f"{word}_family_{cost}_worst": f"{percent(errors.max())} ({worst})",
                 f"{word}_family_{cost}_within": percent((errors <= 0.15).mean()),
             }
     rows = table[table["method"] == "learned"]
