@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import claims_of_boards as boards
+import claims_of_learning as learning
 import claims_of_loops as loops
 import claims_of_networks as networks
 import claims_of_other_sources as other_sources
@@ -29,6 +30,9 @@ FIGURES_OF: Sequence[Callable[[Path], Mapping[str, str]]] = (
     networks.sums_of_networks,
     predictions.held_out_kinds,
     predictions.whitelisted_sums,
+    learning.unseen_tuples,
+    learning.unseen_families,
+    learning.learning,
     boards.two_boards,
     boards.boards,
     boards.wholes_between_boards,

@@ -83,10 +83,34 @@ OTHER_SOURCES_LINES = (
     in_precision("all {other_sums}", "other"),
 )
 
+
+def by_method(name: str, word: str) -> tuple[str, ...]:
+    figures = [f"{{{word}_tuple_{cost}_{figure}}}" for cost in COSTS for figure in ("median", "within")]
+    figures += [f"{{{word}_family_{cost}_{figure}}}" for cost in COSTS for figure in ("median", "within", "worst")]
+    return (name, *figures)
+
+
+COSTS = ("time", "energy")
+LEARNED_HEADER = (
+    "predicted against measured",
+    *("{unseen_tuples} unseen tuples: time, median", "within 10 %", "energy, median", "within 10 %"),
+    *("{unseen_models} models of unseen families: time, median", "within 15 %", "worst"),
+    *("energy, median", "within 15 %", "worst"),
+)
+LEARNED_LINES = (
+    by_method("learned", "learned"),
+    by_method("NeuralPower", "neural_power"),
+    by_method("forest of attributes", "forest"),
+    by_method("linear in FLOPs", "linear"),
+    by_method("roofline", "roofline"),
+)
+
 GRAPHS = "CUDA graphs, captured values"
 NETWORKS_CONDITIONS = f"one H200 (b014), from a file by `opcost profile`; {GRAPHS}"
 LOOPS_DAYS = "2026-11-21/22 ([log](log/speed.md#2026-11-22-sixty-operators-in-short-and-long-loops))"
 VALUES_DAYS = "2026-11-21 ([log](log/values.md))"
+LEARNED_DAY = "2026-11-26 ([log](log/prediction.md))"
+LEARNED = "docs/data/prediction"
 PATTERNS_DAYS = "2026-11-25 ([log](log/values.md))"
 
 CLAIMS: Mapping[str, tuple[Claim, ...]] = {
@@ -205,6 +229,38 @@ CLAIMS: Mapping[str, tuple[Claim, ...]] = {
             "rates from whitelisted operators only; otherwise as above",
             "{held_out_days}",
             (OPERATORS, WHOLES),
+        ),
+    ),
+    "learned claims": (
+        Claim(
+            "The 90 % interval of a tuple contains {tuple_time_covered} of the times and {tuple_energy_covered} of the "
+            "energies, that of a model of an unseen family {family_time_covered} and {family_energy_covered}; half of "
+            "it is {family_time_half} in time and {family_energy_half} in energy in the median",
+            "as above",
+            LEARNED_DAY,
+            (LEARNED,),
+        ),
+        Claim(
+            "{models_beyond} of the {unseen_models} models are more than 15 % off in time: of the families "
+            "{families_beyond}",
+            "as above",
+            LEARNED_DAY,
+            (LEARNED,),
+        ),
+        Claim(
+            "The median error in a tenth of the tuples is {curve_few_time} in time and {curve_few_energy} in energy "
+            "after learning from {curve_few} of the others, {curve_half_time} and {curve_half_energy} after "
+            "{curve_half}, {curve_most_time} and {curve_most_energy} after {curve_most}",
+            "random draws, mean of three; otherwise as above",
+            LEARNED_DAY,
+            (LEARNED,),
+        ),
+        Claim(
+            "Learning from all samples takes {learning_seconds}, predicting {predicting_calls} calls "
+            "{predicting_seconds}",
+            "two cores, other programs running",
+            LEARNED_DAY,
+            (LEARNED,),
         ),
     ),
     "repeatability": (
@@ -365,7 +421,7 @@ CLAIMS: Mapping[str, tuple[Claim, ...]] = {
         ),
     ),
 }
-"""The claims of each section of the page; tables of sums against wholes stand before three of them."""
+"""The claims of each section of the page; other tables stand before four of them."""
 
 
 def tables(figures: Mapping[str, str]) -> dict[str, str]:
@@ -373,6 +429,7 @@ def tables(figures: Mapping[str, str]) -> dict[str, str]:
     against = {
         "wholes": (SUM_HEADER, SUM_LINES),
         "precisions": (PRECISION_HEADER, PRECISION_LINES),
+        "learned": (LEARNED_HEADER, LEARNED_LINES),
         "other sources": (OTHER_SOURCES_HEADER, OTHER_SOURCES_LINES),
     }
     found = {

@@ -16,6 +16,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -1064,3 +1065,85 @@ def test_nearly_all_operators_of_torch_are_counted_and_rebuilt(benchmark):
     assert all(result.reason for result in failing)
     page = catalogue.page(found)
     assert f"| **pass** | **{len(here) - len(failing)} of {len(found)}** |" in page
+
+
+# Predicted costs
+
+
+@pytest.fixture
+def synthetic(benchmark):
+    """Return samples of Linears of two families and one of both, with a whole of each family."""
+    committed, features, samples = (
+        benchmark(name) for name in ("committed_samples", "opcost.prediction.features", "opcost.prediction.samples")
+    )
+    calls = []
+    for rows in range(1, 31):
+        spec = TensorSpec((100 * rows, 64), "float32")
+        operator = OperatorTuple("torch.nn.Linear", (("in_features", 64), ("out_features", 64)), (spec,))
+        one = OperatorCount(operator, 1, 2 * 6400 * rows * 64, 51200 * rows, spec, operations=(("addmm", 1),))
+        calls.append((one, parse_input_data("normal")))
+    flop = np.array([count.flop for count, _ in calls])
+    families = [frozenset("a"), frozenset("b"), frozenset("ab")] * 10
+    held = samples.Samples(
+        raw=np.array([features.raw_features(*call) for call in calls]),
+        kinds=("addmm",) * 30,
+        shapes=tuple(str(place) for place in range(30)),
+        families=tuple(families),
+        times_s=1e-6 + flop / 1e13,
+        energies_j=1e-4 + flop / 1e11,
+        boards=samples.Boards({}, 0.02),
+    )
+    wholes = []
+    for family in "ab":
+        places = tuple(place for place, own in enumerate(families) if family in own)
+        model = benchmark("opcost.prediction.learned_costs").ModelCalls(family, places, (2,) * len(places))
+        costs = (2 * held.times_s[list(places)].sum(), 2 * held.energies_j[list(places)].sum())
+        wholes.append(committed.Whole(f"{family}_32x3", model, *costs, 0.0, 0.0))
+    return committed.CommittedSamples(held, calls, wholes)
+
+
+def test_baselines_find_their_own_truth(benchmark, synthetic):
+    baselines = benchmark("prediction_baselines")
+    times_s, energies_j = baselines.linear_in_flops(synthetic)(synthetic)
+    assert times_s == pytest.approx(synthetic.samples.times_s)
+    assert energies_j == pytest.approx(synthetic.samples.energies_j)
+    times_s, _ = baselines.roofline(synthetic)(synthetic)
+    assert np.all(times_s <= 1.05 * synthetic.samples.times_s)
+    for name in ("forest of attributes", "NeuralPower"):
+        times_s, energies_j = baselines.BASELINES[name](synthetic)(synthetic)
+        assert times_s == pytest.approx(synthetic.samples.times_s, rel=0.2)
+        assert energies_j == pytest.approx(synthetic.samples.energies_j, rel=0.2)
+
+
+def test_no_tuple_of_a_held_out_family_is_learned_from(benchmark, synthetic, monkeypatch):
+    script = benchmark("prediction")
+    seen = []
+
+    def learned(known):
+        seen.append(known)
+        return benchmark("opcost.prediction.learned_costs").learned_costs(known.samples, [], script.METHODS, 132)
+
+    monkeypatch.setattr(script, "methods_of_all", learned)
+    rows = script.family_rows(synthetic, "a")
+    (known,) = seen
+    assert set(known.samples.families) == {frozenset("b")}
+    assert [(whole.name, len(whole.calls.places)) for whole in known.wholes] == [("b_32x3", 10)]
+    assert [row["method"] for row in rows] == ["learned", *benchmark("prediction_baselines").BASELINES]
+    of_line = next(row for row in rows if row["method"] == "linear in FLOPs")
+    assert (of_line["time_ratio"], of_line["energy_ratio"]) == (pytest.approx(1), pytest.approx(1))
+
+
+def test_kinds_of_few_samples_have_one_row_together(benchmark, synthetic):
+    script = benchmark("prediction")
+    errors = {cost: np.log([1.05] * 15) for cost in ("time", "energy")}
+    halves = {cost: np.array([0.1] * 9 + [0.01] * 6) for cost in errors}
+    found = [{"learned": script.Errors(errors, halves)}] * 2
+    rows = script.tuples_table(synthetic, [(None, np.arange(15)), (None, np.arange(15, 30))], found)
+    assert list(rows["kind"]) == ["all", "addmm"]
+    assert rows.loc[0, ["time_median", "time_within_10", "time_covered"]].tolist() == pytest.approx([0.05, 1, 0.6])
+
+
+def test_learning_curves_are_drawn(benchmark, tmp_path):
+    table = BENCHMARKS.parent / "docs" / "data" / "prediction" / "learning_curve.csv"
+    benchmark("prediction").draw(pd.read_csv(table), tmp_path / "figure.svg")
+    assert (tmp_path / "figure.svg").stat().st_size > 5_000

@@ -95,7 +95,7 @@ class SumErrors:
 
 @dataclass(frozen=True)
 class Knowledge:
-    """What predicts a run: learned costs, cache corrections (None if unknown), the power limit, and errors of sums."""
+    """Learned costs, cache corrections and the power limit (None if unknown), and the errors of corrected sums."""
 
     learned: LearnedCosts
     corrections: Corrections | None
@@ -138,7 +138,7 @@ def predicted_run(counts: OperatorCounts, cost: ModelCost, known: Knowledge) -> 
 
 @dataclass(frozen=True)
 class _Sum:
-    """What adds up to a cost: estimates, and a predicted cost with the half width of its interval, in one unit."""
+    """Estimates that add up to a cost, and a predicted cost with the half width of its interval, all in one unit."""
 
     estimates: Sequence[Estimate]
     predicted: float

@@ -1,0 +1,71 @@
+"""Figures of claims about learned costs, from the tables of ``prediction.py``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from claim_formats import percent
+
+FOLDER = Path("docs", "data", "prediction")
+COSTS = ("time", "energy")
+METHODS = {
+    "learned": "learned",
+    "roofline": "roofline",
+    "linear in FLOPs": "linear",
+    "forest of attributes": "forest",
+    "NeuralPower": "neural_power",
+}
+"""Methods, and the words for them in the names of figures."""
+
+
+def unseen_tuples(root: Path) -> dict[str, str]:
+    """Return the errors in tuples whose shape was not learned from, by method."""
+    table = pd.read_csv(root / FOLDER / "unseen_tuples.csv")
+    rows = table[table["kind"] == "all"].set_index("method")
+    found = {"unseen_tuples": f"{rows.loc['learned', 'samples']:,}"}
+    for method, word in METHODS.items():
+        for cost in COSTS:
+            found[f"{word}_tuple_{cost}_median"] = percent(rows.loc[method, f"{cost}_median"])
+            found[f"{word}_tuple_{cost}_within"] = percent(rows.loc[method, f"{cost}_within_10"])
+    found |= {f"tuple_{cost}_covered": percent(rows.loc["learned", f"{cost}_covered"]) for cost in COSTS}
+    return found
+
+
+def unseen_families(root: Path) -> dict[str, str]:
+    """Return the errors in wholes of models whose family was not learned from, by method."""
+    table = pd.read_csv(root / FOLDER / "unseen_families.csv")
+    found = {"unseen_models": str(table["model"].nunique()), "unseen_families": str(table["family"].nunique())}
+    for method, word in METHODS.items():
+        rows = table[table["method"] == method].set_index("model")
+        for cost in COSTS:
+            errors = (rows[f"{cost}_ratio"] - 1).abs()
+            worst = errors.idxmax().removesuffix("_32x3x224x224")
+            found |= {
+                f"{word}_family_{cost}_median": percent(errors.median()),
+                f"{word}_family_{cost}_worst": f"{percent(errors.max())} ({worst})",
+                f"{word}_family_{cost}_within": percent((errors <= 0.15).mean()),
+            }
+    rows = table[table["method"] == "learned"]
+    for cost in COSTS:
+        covered = np.log(rows[f"{cost}_ratio"]).abs() <= rows[f"{cost}_half_width"]
+        found[f"family_{cost}_covered"] = percent(covered.mean())
+        found[f"family_{cost}_half"] = percent(rows[f"{cost}_half_width"].median())
+    beyond = rows[(rows["time_ratio"] - 1).abs() > 0.15]
+    return found | {"families_beyond": ", ".join(sorted(set(beyond["family"]))), "models_beyond": str(len(beyond))}
+
+
+def learning(root: Path) -> dict[str, str]:
+    """Return the errors after learning from few and from all samples, and the times."""
+    curve = pd.read_csv(root / FOLDER / "learning_curve.csv").groupby("samples").mean()
+    found = {}
+    for word, size in (("few", curve.index[0]), ("half", curve.index[-2]), ("most", curve.index[-1])):
+        found[f"curve_{word}"] = f"{size:,}"
+        found |= {f"curve_{word}_{cost}": percent(curve.loc[size, f"{cost}_median"]) for cost in COSTS}
+    times = pd.read_csv(root / FOLDER / "times.csv").set_index("what")
+    return found | {
+        "learning_seconds": f"{times.loc['learning', 'seconds']:.0f} s",
+        "predicting_seconds": f"{times.loc['predicting', 'seconds']:.1f} s",
+        "predicting_calls": f"{times.loc['predicting', 'calls']:,}",
+    }
