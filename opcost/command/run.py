@@ -33,6 +33,7 @@ EXTRAS = {
     "pyarrow": "parquet",
     "scipy": "advise",
     "sklearn": "predict",
+    "threadpoolctl": "predict",
     "timm": "timm",
     "torch": "torch",
     "torchvision": "torch",
