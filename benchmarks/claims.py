@@ -190,14 +190,15 @@ CLAIMS: Mapping[str, tuple[Claim, ...]] = {
         ),
         Claim(
             "A graph network, an LSTM, a GRU and a spectral network ({networks_graph_whole} to {networks_lstm_whole}): "
-            "corrected sum / whole {networks_time} in time, {networks_energy} in energy",
+            "corrected sum / whole {networks_time_corrected} in time, {networks_energy_corrected} in energy",
             NETWORKS_CONDITIONS,
             "{networks_days}",
             (NETWORKS,),
         ),
         Claim(
-            "A force field ({networks_forces_whole}): {networks_forces_time} and {networks_forces_energy}; two Mamba "
-            "blocks ({networks_mamba_whole}): {networks_mamba_time} and {networks_mamba_energy}",
+            "A force field ({networks_forces_whole}): {networks_forces_time_corrected} and "
+            "{networks_forces_energy_corrected}; two Mamba blocks ({networks_mamba_whole}): "
+            "{networks_mamba_time_corrected} and {networks_mamba_energy_corrected}",
             NETWORKS_CONDITIONS,
             "{networks_days}",
             (NETWORKS,),

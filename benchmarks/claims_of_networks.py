@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import pandas as pd
 from claim_formats import days, milliseconds
-from claims_of_precisions import complete, reports_in
-from claims_of_sums import corrected
+from claims_of_precisions import complete, ratios_of, reports_in
 
 FOLDER = Path("docs", "data", "networks", "h200")
 
@@ -16,15 +16,11 @@ WITHIN_AIMS = ("networks_graph", "networks_gru", "networks_lstm", "networks_spec
 
 
 def sums_of_networks(root: Path) -> dict[str, str]:
-    """Return the corrected sums over wholes of those that reach the aims together, and of each other one."""
+    """Return the sums over wholes, plain and corrected: of those that reach the aims together, and of each."""
     rows = [complete(row) for report in reports_in(root, FOLDER) for row in report.comparisons]
-    sums = pd.DataFrame([row.__dict__ for row in rows]).set_index("name")
-    ratios = {
-        quantity: corrected(sums, f"{quantity}_{unit}") / sums[f"full_{quantity}_{unit}"]
-        for quantity, unit in (("time", "s"), ("energy", "j"))
-    }
+    sums = pd.DataFrame(map(asdict, rows)).set_index("name")
     found = {}
-    for quantity, of_quantity in ratios.items():
+    for quantity, of_quantity in ratios_of(sums):
         good = of_quantity[list(WITHIN_AIMS)]
         found[f"networks_{quantity}"] = f"{good.min():.3f} to {good.max():.3f}"
         found |= {f"{name}_{quantity}": f"{ratio:.3f}" for name, ratio in of_quantity.items()}

@@ -6,13 +6,15 @@ Example: PYTHONPATH=. python benchmarks/predicted_wholes.py docs/data/zoo/h200 -
 
 from __future__ import annotations
 
-import csv
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
+
+import pandas as pd
 
 from opcost.command.options import Parser
 from opcost.measuring.record import MeasurementRow
+from opcost.operators.texts import parse_operator
 from opcost.reporting.terminal import progress_on_stderr
 from opcost.running.request import Request
 from opcost.stages.predict import PredictionRequest, predict
@@ -53,10 +55,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as own:
         rows = [predicted(row, Path(own)) for row in Database(arguments.folder).full_model_measurements.rows()]
-    with arguments.output.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(asdict(rows[0])), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(asdict(row) for row in rows)
+    pd.DataFrame(rows).to_csv(arguments.output, index=False)
     print(arguments.output)
 
 
@@ -64,8 +63,8 @@ def predicted(row: MeasurementRow, own: Path) -> PredictedWhole:
     """Return the prediction of a measured whole model of torchvision at the batch of its row."""
     request = Request((), own, Database(ROOT / "database"), shipped_measurements=ROOT / "measurements")
     model = row.operator.rpartition(".")[2]
-    shape = tuple(int(side) for side in row.inputs.partition("[")[2].rstrip("]").split(","))
-    wish = PredictionRequest(WantedModel(model, shape), row.conditions.device_product, allow_extrapolation=True)
+    (image,) = parse_operator(row.operator, row.parameters, row.inputs, row.training_mode).inputs
+    wish = PredictionRequest(WantedModel(model, image.shape), row.conditions.device_product, allow_extrapolation=True)
     run = predict(request, wish, cache_folder(), progress_on_stderr()).run
     energy = EnergyBasis.NORMALISED.energy_of(row)
     return PredictedWhole(

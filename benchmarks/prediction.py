@@ -17,27 +17,22 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from committed_samples import MULTIPROCESSORS, CommittedSamples, Whole, committed_samples
+from committed_samples import MULTIPROCESSORS, committed_samples
 from prediction_baselines import BASELINES
 
+from opcost.comparing.predicted_run import NORMAL_FACTOR
 from opcost.estimates import FloatArray
-from opcost.learners.gaussian_process import GaussianProcessLearner
-from opcost.learners.neighbours import NeighbourLearner
-from opcost.learners.polynomials import PolynomialLearner
-from opcost.learners.trees import TreeLearner
+from opcost.learners.methods import METHODS
 from opcost.prediction.fitted import IntArray
 from opcost.prediction.groups import Fold, shape_folds
 from opcost.prediction.learned import TIME
 from opcost.prediction.learned_costs import ENERGY, CallCosts, LearnedCosts, ModelCalls, learned_costs, sum_deviation
+from opcost.stages.training_data import TrainingData, Whole
 
 ROOT = Path(__file__).resolve().parent.parent
 LEARNED = "learned"
-METHODS = (TreeLearner(), GaussianProcessLearner(), NeighbourLearner(), PolynomialLearner())
 
 TUPLE_FOLDS = 10
-NORMAL_90 = 1.645
-"""Nine tenths of normal deviates are within this number of deviations."""
-
 WITHIN = {TIME: 0.10, ENERGY: 0.10}
 FEWEST_OF_A_KIND = 20
 """Kinds with fewer samples have one row together."""
@@ -48,12 +43,12 @@ OTHERS, ALL = "others", "all"
 TIMED_CALLS = 10_000
 
 
-def methods_of_all(known: CommittedSamples) -> LearnedCosts:
+def methods_of_all(known: TrainingData) -> LearnedCosts:
     """Return what is learned from samples, and from the wholes among them."""
     return learned_costs(known.samples, [whole.calls for whole in known.wholes], METHODS, MULTIPROCESSORS)
 
 
-def part_of(data: CommittedSamples, places: Sequence[int] | IntArray) -> CommittedSamples:
+def part_of(data: TrainingData, places: Sequence[int] | IntArray) -> TrainingData:
     """Return some samples, and the wholes with those of their calls that are among them."""
     new = {int(place): number for number, place in enumerate(places)}
     wholes = []
@@ -62,7 +57,7 @@ def part_of(data: CommittedSamples, places: Sequence[int] | IntArray) -> Committ
         if kept:
             calls = ModelCalls(whole.calls.family, *(tuple(column) for column in zip(*kept, strict=True)))
             wholes.append(Whole(whole.name, calls, whole.time_s, whole.energy_j, 0.0, 0.0))
-    return CommittedSamples(data.samples.chosen(places), [data.calls[int(place)] for place in places], wholes)
+    return TrainingData(data.samples.chosen(places), [data.calls[int(place)] for place in places], wholes)
 
 
 def _calls(whole: Whole) -> Iterator[tuple[int, int]]:
@@ -83,7 +78,7 @@ class Errors:
     halves: Mapping[str, FloatArray]
 
 
-def tuple_errors(data: CommittedSamples, fold: Fold) -> dict[str, Errors]:
+def tuple_errors(data: TrainingData, fold: Fold) -> dict[str, Errors]:
     """Return the errors of each method in the samples of a fold."""
     known, others = (part_of(data, places) for places in fold)
     learned = methods_of_all(known)
@@ -97,7 +92,7 @@ def tuple_errors(data: CommittedSamples, fold: Fold) -> dict[str, Errors]:
     return found
 
 
-def errors_of(data: CommittedSamples, times_s: FloatArray, energies_j: FloatArray) -> dict[str, FloatArray]:
+def errors_of(data: TrainingData, times_s: FloatArray, energies_j: FloatArray) -> dict[str, FloatArray]:
     """Return the logarithm of predicted over measured costs of all samples; unknown ones are NaN."""
     return {
         TIME: np.log(times_s / data.samples.times_s),
@@ -105,7 +100,7 @@ def errors_of(data: CommittedSamples, times_s: FloatArray, energies_j: FloatArra
     }
 
 
-def tuples_table(data: CommittedSamples, folds: Sequence[Fold], found: Sequence[Mapping[str, Errors]]) -> pd.DataFrame:
+def tuples_table(data: TrainingData, folds: Sequence[Fold], found: Sequence[Mapping[str, Errors]]) -> pd.DataFrame:
     """Return the errors by method and kind of operator."""
     frames = []
     for (_, predicted), by_method in zip(folds, found, strict=True):
@@ -144,7 +139,7 @@ def summary(errors: pd.DataFrame) -> dict[str, float]:
 # Unseen families
 
 
-def family_rows(data: CommittedSamples, family: str) -> list[dict[str, object]]:
+def family_rows(data: TrainingData, family: str) -> list[dict[str, object]]:
     """Return a row for each whole of a family and each method, learned from all samples that no model of it has."""
     is_known = np.array([family not in families for families in data.samples.families])
     known = part_of(data, np.flatnonzero(is_known))
@@ -195,14 +190,14 @@ def sum_halves(learned: LearnedCosts, costs: CallCosts, whole: Whole) -> dict[st
     ):
         deviation = sum_deviation(costs.kinds, calls * values, deviations) / float(calls @ values)
         halves[cost] = learned.sum_factors[cost] * deviation
-    halves[ENERGY] = math.hypot(halves[ENERGY], NORMAL_90 * learned.boards.deviation)
+    halves[ENERGY] = math.hypot(halves[ENERGY], NORMAL_FACTOR * learned.boards.deviation)
     return halves
 
 
 # Learning curves
 
 
-def curve_row(data: CommittedSamples, size: int, draw: int) -> dict[str, float]:
+def curve_row(data: TrainingData, size: int, draw: int) -> dict[str, float]:
     """Return the errors in a tenth of the shapes after learning from some of the other samples, drawn at random."""
     learned_from, predicted = shape_folds(data.samples, TUPLE_FOLDS)[draw]
     chosen = np.random.default_rng(draw).permutation(learned_from)[:size]
@@ -220,7 +215,7 @@ def curve_row(data: CommittedSamples, size: int, draw: int) -> dict[str, float]:
 # Times
 
 
-def times_table(data: CommittedSamples) -> pd.DataFrame:
+def times_table(data: TrainingData) -> pd.DataFrame:
     """Return how long learning from all samples takes, and predicting many calls."""
     started = time.perf_counter()
     learned = methods_of_all(data)
@@ -235,7 +230,7 @@ def times_table(data: CommittedSamples) -> pd.DataFrame:
 class Tables:
     """The tables, each made of parts that run in processes of their own."""
 
-    def __init__(self, data: CommittedSamples, run: Callable[..., Iterator]) -> None:
+    def __init__(self, data: TrainingData, run: Callable[..., Iterator]) -> None:
         """Keep the data, and a function that maps another one over arguments."""
         self.data, self._run = data, run
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
-from committed_samples import MULTIPROCESSORS, CommittedSamples
+from committed_samples import MULTIPROCESSORS
 from sklearn.ensemble import RandomForestRegressor
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.feature_extraction import DictVectorizer
@@ -25,9 +25,10 @@ from opcost.operators.tuples import PlainValue, tensor_specs
 from opcost.prediction.features import CONVOLUTION, RAW
 from opcost.prediction.groups import places_of
 from opcost.prediction.samples import card_of
+from opcost.stages.training_data import TrainingData
 
 Costs: TypeAlias = tuple[FloatArray, FloatArray]
-Predict: TypeAlias = Callable[[CommittedSamples], Costs]
+Predict: TypeAlias = Callable[[TrainingData], Costs]
 
 FEWEST, FOLDS, DEGREE = 20, 10, 2
 """The fewest samples of a kind for polynomials of its own, the folds that choose their penalty, and their degree."""
@@ -36,7 +37,7 @@ PENALTIES, STEPS = 20, 2000
 TREES = 100
 
 
-def roofline(known: CommittedSamples) -> Predict:
+def roofline(known: TrainingData) -> Predict:
     """Return predictions by the highest measured rates (Williams, Waterman, Patterson, CACM 52(4) (2009), 65-76).
 
     No call is shorter than the shortest one. Energies are those of FLOPs and of bytes together, each at their best
@@ -51,7 +52,7 @@ def roofline(known: CommittedSamples) -> Predict:
         float(np.nanmin(energies_j)),
     )
 
-    def predict(others: CommittedSamples) -> Costs:
+    def predict(others: TrainingData) -> Costs:
         raw = others.samples.raw
         flop, memory_bytes = raw[:, RAW.index("flop")], raw[:, RAW.index("memory_bytes")]
         is_convolution = np.array([kind.startswith(CONVOLUTION) for kind in others.samples.kinds])
@@ -62,7 +63,7 @@ def roofline(known: CommittedSamples) -> Predict:
     return predict
 
 
-def linear_in_flops(known: CommittedSamples) -> Predict:
+def linear_in_flops(known: TrainingData) -> Predict:
     """Return predictions by a cost per FLOP and a cost per call, with the least relative errors.
 
     All kinds together have them, so that calls without FLOPs cost the same.
@@ -70,7 +71,7 @@ def linear_in_flops(known: CommittedSamples) -> Predict:
     flop = known.samples.raw[:, RAW.index("flop")]
     lines = [_line(flop, costs) for costs in (known.samples.times_s, known.samples.energies_j)]
 
-    def predict(others: CommittedSamples) -> Costs:
+    def predict(others: TrainingData) -> Costs:
         flop = others.samples.raw[:, RAW.index("flop")]
         time, energy = (constant + slope * flop for constant, slope in lines)
         return time, energy
@@ -87,7 +88,7 @@ def _line(sizes: FloatArray, costs: FloatArray) -> tuple[float, float]:
     return float(found.coef_[0]), float(found.coef_[1])
 
 
-def forest_of_attributes(known: CommittedSamples) -> Predict:
+def forest_of_attributes(known: TrainingData) -> Predict:
     """Return predictions by random forests on constructors' arguments and inputs' sizes, as they are in the tuples.
 
     Targets are logarithms, without which a forest knows the largest operators only.
@@ -100,7 +101,7 @@ def forest_of_attributes(known: CommittedSamples) -> Predict:
         forest = RandomForestRegressor(TREES, random_state=0, max_features=0.5)
         forests.append(forest.fit(table[chosen], np.log(costs[chosen])))
 
-    def predict(others: CommittedSamples) -> Costs:
+    def predict(others: TrainingData) -> Costs:
         table = vectorizer.transform([_attributes(count) for count, _ in others.calls])
         time, energy = (np.exp(forest.predict(table)) for forest in forests)
         return time, energy
@@ -132,7 +133,7 @@ SIZES_OF_LAYERS = (
 SPECIAL_TERMS = ("flop", "memory_bytes")
 
 
-def neural_power(known: CommittedSamples) -> Predict:
+def neural_power(known: TrainingData) -> Predict:
     """Return predictions by NeuralPower's polynomials (Cai, Juan, Stamoulis and Marculescu, ACML 2017).
 
     Time and power of each kind of layer are polynomials of the layer's sizes, with FLOPs and bytes as special terms.
@@ -152,7 +153,7 @@ def neural_power(known: CommittedSamples) -> Predict:
             )
     otherwise, limit_w = linear_in_flops(known), float(np.nanmax(powers_w))
 
-    def predict(others: CommittedSamples) -> Costs:
+    def predict(others: TrainingData) -> Costs:
         times_s, energies_j = otherwise(others)
         for kind, places in places_of(others.samples.kinds).items():
             if kind in models:
@@ -191,7 +192,7 @@ def _terms(raw: FloatArray) -> FloatArray:
     return np.column_stack([PolynomialFeatures(DEGREE, include_bias=False).fit_transform(sizes), special])
 
 
-BASELINES: Mapping[str, Callable[[CommittedSamples], Predict]] = {
+BASELINES: Mapping[str, Callable[[TrainingData], Predict]] = {
     "roofline": roofline,
     "linear in FLOPs": linear_in_flops,
     "forest of attributes": forest_of_attributes,

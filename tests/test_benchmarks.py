@@ -1073,8 +1073,8 @@ def test_nearly_all_operators_of_torch_are_counted_and_rebuilt(benchmark):
 @pytest.fixture
 def synthetic(benchmark):
     """Return samples of Linears of two families and one of both, with a whole of each family."""
-    committed, features, samples = (
-        benchmark(name) for name in ("committed_samples", "opcost.prediction.features", "opcost.prediction.samples")
+    data, features, samples = (
+        benchmark(f"opcost.{name}") for name in ("stages.training_data", "prediction.features", "prediction.samples")
     )
     calls = []
     for rows in range(1, 31):
@@ -1098,8 +1098,8 @@ def synthetic(benchmark):
         places = tuple(place for place, own in enumerate(families) if family in own)
         model = benchmark("opcost.prediction.learned_costs").ModelCalls(family, places, (2,) * len(places))
         costs = (2 * held.times_s[list(places)].sum(), 2 * held.energies_j[list(places)].sum())
-        wholes.append(committed.Whole(f"{family}_32x3", model, *costs, 0.0, 0.0))
-    return committed.CommittedSamples(held, calls, wholes)
+        wholes.append(data.Whole(f"{family}_32x3", model, *costs, 0.0, 0.0))
+    return data.TrainingData(held, calls, wholes)
 
 
 def test_baselines_find_their_own_truth(benchmark, synthetic):

@@ -83,23 +83,19 @@ class Samples:
 
 
 def samples_of(
-    rows: Iterable[MeasurementRow],
+    cases: Mapping[str, Sequence[MeasurementRow]],
     counts: Mapping[str, OperatorCount],
     families: Mapping[str, frozenset[str]],
-    conditions: Conditions,
 ) -> Samples:
-    """Return a sample for each case that was measured under these conditions; repeats and boards give their median.
+    """Return a sample for each case; repeats and boards give their median.
 
-    Flagged rows, rows of other work than was counted, and operators that compute nothing give none. Energies are at the
-    reference temperature where that is known.
+    Energies are at the reference temperature where that is known.
 
     Args:
-        rows: of operators.
+        cases: the rows of each, see ``cases_of``.
         counts: FLOPs, bytes and operations of each operator, by its key.
         families: of the models that an operator is of, by its key.
-        conditions: those of the rows.
     """
-    cases = cases_of(rows, counts, conditions)
     boards = boards_of(cases.values())
     parsed = [(counts[_operator_key(of_case[0])], _data_of(of_case[0]), of_case) for of_case in cases.values()]
     raw = np.array([raw_features(count, data) for count, data, _ in parsed], dtype=float)
@@ -118,7 +114,9 @@ def samples_of(
 def cases_of(
     rows: Iterable[MeasurementRow], counts: Mapping[str, OperatorCount], conditions: Conditions
 ) -> dict[str, list[MeasurementRow]]:
-    """Return the rows of each case that is a sample, by their key and in the order of ``samples_of``.
+    """Return the rows of each case that was measured under these conditions, by their key.
+
+    Flagged rows, rows of other work than was counted, and operators that compute nothing are left out.
 
     Args:
         rows: of operators.

@@ -20,7 +20,6 @@ from opcost.running.request import Request
 from opcost.running.shipped_counts import shipped_counts
 from opcost.stages.count import count_in_memory
 from opcost.stages.model_layers import config_of, pickled
-from opcost.stages.profile_configs import configs_of, existing_config, scratch_folder
 from opcost.stages.ranking_data import RankingData, read_ranking_data
 from opcost.stages.trained import trained
 from opcost.stages.wanted_model import WantedModel
@@ -137,13 +136,7 @@ def _with_batch(request: Request, config: ModelConfig, batch: int | None) -> Mod
     if same is None or not config.input_size:
         remedy = "give the batch there, or as an --argument of the function"
         raise UserError(f"--batch: the inputs of {config.name} are those of its function or config; {remedy}")
-    wanted = replace(same, input_size=(batch, *config.input_size[1:]))
-    existing = existing_config(request.folders, wanted, request.allow_code)
-    if existing is not None:
-        return existing
-    with scratch_folder(request, []) as scratch:
-        (found,) = configs_of(scratch.folders, [wanted], request.allow_code)
-    return found.config
+    return config_of(request, replace(same, input_size=(batch, *config.input_size[1:])))
 
 
 def _conditions(data: RankingData, wish: PredictionRequest, precision: str) -> Conditions:

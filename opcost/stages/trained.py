@@ -12,7 +12,6 @@ from opcost.errors import UserError
 from opcost.measuring.conditions import Conditions
 from opcost.prediction.archive import from_bytes, to_bytes
 from opcost.prediction.features import feature_names
-from opcost.prediction.fitted import Learner
 from opcost.prediction.learned_costs import LearnedCosts, learned_costs
 from opcost.prediction.multiprocessors import multiprocessors_of
 from opcost.progress import Progress
@@ -74,17 +73,14 @@ def _train(request: Request, conditions: Conditions, progress: Progress) -> Trai
     data = read_ranking_data(request, request.folders.sound_configs(), ())
     known = training_data(data, conditions)
     _check(known, conditions)
-    from opcost.learners.gaussian_process import GaussianProcessLearner
-    from opcost.learners.neighbours import NeighbourLearner
-    from opcost.learners.polynomials import PolynomialLearner
-    from opcost.learners.trees import TreeLearner
+    # Only training needs scikit-learn.
+    from opcost.learners.methods import METHODS
 
-    methods: list[Learner] = [TreeLearner(), GaussianProcessLearner(), NeighbourLearner(), PolynomialLearner()]
     progress.start(1, [TRAINING_S])
     progress.begin("training")
     try:
         models = [whole.calls for whole in known.wholes]
-        learned = learned_costs(known.samples, models, methods, multiprocessors_of(conditions))
+        learned = learned_costs(known.samples, models, METHODS, multiprocessors_of(conditions))
         progress.finish(f"learned from {len(known.samples)} measured operators")
     finally:
         progress.end()

@@ -47,7 +47,9 @@ class TrainingData:
     def sum_errors(self) -> SumErrors:
         """The half widths of corrected sums of measured operators around wholes."""
         return SumErrors(
-            self._half_width([(self._sum_s(one) + one.correction_s, one.time_s) for one in self.wholes])
+            self._half_width(
+                [(self._sum(one, self.samples.times_s) + one.correction_s, one.time_s) for one in self.wholes]
+            )
             or USUAL_SUM_ERRORS.time,
             self._half_width(
                 [
@@ -60,9 +62,6 @@ class TrainingData:
             )
             or USUAL_SUM_ERRORS.energy,
         )
-
-    def _sum_s(self, whole: Whole) -> float:
-        return self._sum(whole, self.samples.times_s)
 
     @staticmethod
     def _sum(whole: Whole, costs: np.ndarray) -> float:
@@ -95,7 +94,7 @@ def training_data(data: RankingData, conditions: Conditions) -> TrainingData:
         if figures.is_complete and not figures.is_whole_flagged
     )
     return TrainingData(
-        samples=samples_of(data.operator_rows, data.operator_counts, frozen, conditions),
+        samples=samples_of(cases, data.operator_counts, frozen),
         calls=[
             (data.operator_counts[key.partition("-")[0]], parse_input_data(rows[0].input_data))
             for key, rows in cases.items()
@@ -106,18 +105,13 @@ def training_data(data: RankingData, conditions: Conditions) -> TrainingData:
 
 def _whole(figures: ModelFigures, family: str, of_case: Mapping[str, int]) -> Whole | None:
     """Return a measured whole, None if it has none, or if its sum has other calls than samples."""
-    cost, whole, corrected_s, corrected_j = (
-        figures.cost,
-        figures.whole,
-        figures.corrected_time_s,
-        figures.corrected_energy_j,
-    )
+    cost, whole = figures.cost, figures.whole
+    corrected_s, corrected_j = figures.corrected_time_s, figures.corrected_energy_j
     if cost is None or whole is None or cost.time_s is None or corrected_s is None:
         return None
     if any(part.case.key not in of_case for part in cost.parts):
         return None
     energy_j = cost.basis.energy_of(whole)
-    has_energy = corrected_j is not None and cost.energy_j is not None
     return Whole(
         name=figures.name,
         calls=ModelCalls(
@@ -128,5 +122,5 @@ def _whole(figures: ModelFigures, family: str, of_case: Mapping[str, int]) -> Wh
         time_s=whole.measurement.time_s,
         energy_j=None if energy_j is None else energy_j.value,
         correction_s=corrected_s.value - cost.time_s.value,
-        correction_j=corrected_j.value - cost.energy_j.value if has_energy and corrected_j and cost.energy_j else None,
+        correction_j=None if corrected_j is None or cost.energy_j is None else corrected_j.value - cost.energy_j.value,
     )

@@ -15,6 +15,7 @@ from opcost.command.subcommands.show import SHOWN_DEVICE, SHOWN_EXECUTION
 from opcost.left_out import warning_once
 
 if TYPE_CHECKING:
+    from opcost.running.request import Request
     from opcost.stages.wanted_model import WantedModel
 
 MODEL = Option(
@@ -53,13 +54,11 @@ def layers(arguments: Namespace) -> int:
     from opcost.reporting.layer_lines import layers_object, print_csv
     from opcost.reporting.layer_tables import print_layers
     from opcost.reporting.terminal import progress_on_stderr
-    from opcost.running.request import Request
     from opcost.stages.model_layers import RowsChoice, find_layers
 
-    # The device is a name in rows here, not one of torch's.
-    request = replace(Request.from_arguments(Namespace(**{**vars(arguments), "names": ()})), device=None)
+    request = request_for_rows(arguments)
     choice = RowsChoice(arguments.device, arguments.execution)
-    found = find_layers(request, _wanted(arguments), choice, progress_on_stderr())
+    found = find_layers(request, wanted_model(arguments), choice, progress_on_stderr())
     if arguments.json:
         print_object(layers_object(found, arguments.depth))
     elif arguments.csv:
@@ -69,7 +68,15 @@ def layers(arguments: Namespace) -> int:
     return 0
 
 
-def _wanted(arguments: Namespace) -> WantedModel:
+def request_for_rows(arguments: Namespace) -> Request:
+    """Return the request of a command that reads rows: its device is a name in them, not one of torch's."""
+    from opcost.running.request import Request
+
+    return replace(Request.from_arguments(Namespace(**{**vars(arguments), "names": ()})), device=None)
+
+
+def wanted_model(arguments: Namespace) -> WantedModel:
+    """Return the model that the arguments name."""
     from opcost.stages.profile_configs import arguments_of
     from opcost.stages.wanted_model import WantedModel
 

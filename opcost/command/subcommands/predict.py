@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from dataclasses import replace
 
 from opcost.command.log import log_run
 from opcost.command.option_types import count
 from opcost.command.options import ALLOW_CODE, FOLDERS, JSON_OBJECT, VERBOSE, Option, switch
 from opcost.command.subcommand import Subcommand
-from opcost.command.subcommands.layers import INPUT_SIZE, MODEL
+from opcost.command.subcommands.layers import INPUT_SIZE, MODEL, request_for_rows, wanted_model
 from opcost.command.subcommands.profile import ARGUMENT, MEMORY_FORMAT, PRECISION
 from opcost.command.subcommands.show import SHOWN_DEVICE, SHOWN_EXECUTION
 from opcost.left_out import warning_once
@@ -37,31 +36,19 @@ def predict(arguments: Namespace) -> int:
     from opcost.reporting.json_object import print_object
     from opcost.reporting.prediction_tables import prediction_object, print_prediction
     from opcost.reporting.terminal import progress_on_stderr
-    from opcost.running.request import Request
     from opcost.stages.predict import PredictionRequest
     from opcost.stages.predict import predict as find
-    from opcost.stages.profile_configs import arguments_of
-    from opcost.stages.wanted_model import WantedModel
     from opcost.storage.caches import cache_folder
 
-    wanted = WantedModel(
-        arguments.model,
-        arguments.input_size or (),
-        arguments.precision,
-        arguments.memory_format,
-        arguments=arguments_of(arguments.argument),
-    )
     wish = PredictionRequest(
-        wanted,
+        wanted_model(arguments),
         arguments.device,
         arguments.execution,
         arguments.batch,
         arguments.allow_extrapolation,
         arguments.measure_next,
     )
-    # The device is a name in rows here, not one of torch's.
-    request = replace(Request.from_arguments(Namespace(**{**vars(arguments), "names": ()})), device=None)
-    found = find(request, wish, cache_folder(), progress_on_stderr())
+    found = find(request_for_rows(arguments), wish, cache_folder(), progress_on_stderr())
     print_object(prediction_object(found)) if arguments.json else print_prediction(found)
     return 0
 
