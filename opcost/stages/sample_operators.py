@@ -29,7 +29,7 @@ from opcost.storage.files import replace_file
 from opcost.storage.grid_files import GRID_NAME
 from opcost.storage.model_folders import ModelFolders
 from opcost.storage.tuple_files import tuples_text
-from opcost.torch_backend.differences import VALUE_DEPENDENT
+from opcost.torch_backend.differences import DEPENDING_ON_VALUES
 from opcost.torch_backend.grid_counts import count_point
 from opcost.units import some_of
 
@@ -109,7 +109,7 @@ def sample_operators(request: SampleRequest, uncertainty: Uncertainty | None = N
     known = {
         key: count
         for key, count in counts_of_operators(models).items()
-        if count.operator.short_name not in VALUE_DEPENDENT
+        if count.operator.short_name not in DEPENDING_ON_VALUES
     }
     numbers = Counter(count.operator.short_name for count in known.values())
     kinds = _kinds(request.wish.kinds, numbers) or _usual_kinds(models, rows, numbers)
