@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,13 +14,14 @@ from opcost.errors import UserError
 from opcost.measuring.conditions import WARM, Conditions, usual_execution
 from opcost.measuring.named_device import is_meant, refuse_unknown
 from opcost.measuring.record import MeasurementRow
+from opcost.operators.counts import OperatorCounts
+from opcost.operators.whitelist import EVERYTHING, select
 from opcost.progress import Progress
 from opcost.running.request import Request
 from opcost.running.shipped_counts import shipped_counts
-from opcost.stages.count import count_in_memory
-from opcost.stages.model_layers import config_of, pickled
-from opcost.stages.ranking_data import RankingData, read_ranking_data
-from opcost.stages.trained import trained
+from opcost.stages.known_models import known_config, pickled
+from opcost.stages.operator_rows import measurements_of, numbers_of_rows, wholes_of
+from opcost.stages.trained import check_trainable, trained
 from opcost.stages.wanted_model import WantedModel
 from opcost.storage.configs import ModelConfig
 from opcost.storage.files import replace_file
@@ -93,29 +93,25 @@ def predict(request: Request, wish: PredictionRequest, cache: Path, progress: Pr
     Raises:
         UserError: the model cannot be counted, there are too few rows, or most of it is unlike all of them.
     """
-    config = _with_batch(request, config_of(request, wish.wanted), wish.batch)
-    known = shipped_counts(request, [config]).get(config.name) or pickled(config, None)
-    own = known or count_in_memory(request, config, progress)
-    data = read_ranking_data(request, [config], {config.name}, {config.name: own})
-    (model,) = data.models
-    counts = model.counts
-    if counts is None or not counts.counts:
-        raise UserError(f"{config.name}: no operator of it computes anything, so there is nothing to predict")
-    conditions = _conditions(data, wish, config.precision)
+    config = known_config(request.folders, wish.wanted, wish.batch) or _new_config(request, wish)
+    conditions = _conditions(numbers_of_rows(request.database.operator_measurements), wish, config.precision)
+    check_trainable(request, conditions, cache)
+    counts = _counts(request, config, progress)
     learned = trained(request, conditions, cache, progress)
-    corrections = corrections_under(data.chains, conditions)
+    measurements = measurements_of(request.database, counts)
+    corrections = corrections_under(request.database.calls_in_chains.rows(), conditions)
     run = predicted_run(
         counts,
-        sum_beside(None, counts, data.measurements, conditions),
+        sum_beside(None, counts, measurements, conditions),
         Knowledge(
             learned.learned,
-            corrections_of(counts, corrections, data.measurements, conditions),
+            corrections_of(counts, corrections, measurements, conditions),
             limit_of(conditions),
             learned.sum_errors,
         ),
     )
     _check_outside(config, run, wish.allow_extrapolation)
-    wholes = [row for row in model.wholes if row.conditions == conditions]
+    wholes = wholes_of(request.database, config, conditions)
     written = _write_next(request, config, run.calls, wish.measure_next) if wish.measure_next else None
     return Prediction(
         name=config.name,
@@ -128,20 +124,36 @@ def predict(request: Request, wish: PredictionRequest, cache: Path, progress: Pr
     )
 
 
-def _with_batch(request: Request, config: ModelConfig, batch: int | None) -> ModelConfig:
-    """Return the config of the same model with another batch."""
-    if batch is None or batch == config.batch_size:
+def _new_config(request: Request, wish: PredictionRequest) -> ModelConfig:
+    """Return the config that describes the model and has the batch, perhaps one that is not written."""
+    # It imports torch, which a model of known counts does without.
+    from opcost.stages.model_layers import config_of
+
+    config = config_of(request, wish.wanted)
+    if wish.batch in (None, config.batch_size):
         return config
     same = WantedModel.of(config)
     if same is None or not config.input_size:
         remedy = "give the batch there, or as an --argument of the function"
         raise UserError(f"--batch: the inputs of {config.name} are those of its function or config; {remedy}")
-    return config_of(request, replace(same, input_size=(batch, *config.input_size[1:])))
+    return config_of(request, replace(same, input_size=(wish.batch, *config.input_size[1:])))
 
 
-def _conditions(data: RankingData, wish: PredictionRequest, precision: str) -> Conditions:
+def _counts(request: Request, config: ModelConfig, progress: Progress) -> OperatorCounts:
+    """Return the counts of the operators that compute something."""
+    counts = shipped_counts(request, [config]).get(config.name) or pickled(config, None)
+    if counts is None:
+        from opcost.stages.count import count_in_memory
+
+        counts = count_in_memory(request, config, progress)
+    kept = select(counts, (EVERYTHING,)).kept
+    if not kept.counts:
+        raise UserError(f"{config.name}: no operator of it computes anything, so there is nothing to predict")
+    return kept
+
+
+def _conditions(numbers: Mapping[Conditions, int], wish: PredictionRequest, precision: str) -> Conditions:
     """Return the conditions with the most rows of operators among those that are wanted."""
-    numbers = Counter(row.conditions for row in data.operator_rows)
     of_device = {one: number for one, number in numbers.items() if is_meant(wish.device, one)}
     if not of_device and wish.device is not None:
         refuse_unknown(wish.device, (one.device_product for one in numbers))
