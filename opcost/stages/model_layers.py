@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from opcost.comparing.layers import Layers, layers_of
 from opcost.comparing.ranking import ModelFigures
 from opcost.comparing.run_costs import UNKNOWN_COSTS, RunCosts
-from opcost.errors import UserError
 from opcost.invocation import command
 from opcost.measuring.conditions import WARM, Conditions, is_device_name, usual_execution
 from opcost.measuring.named_device import is_meant, refuse_unknown
@@ -169,5 +167,8 @@ def config_of(request: Request, wanted: WantedModel) -> ModelConfig:
     if existing is not None:
         return existing
     with scratch_folder(request, []) as scratch:
-        (found,) = configs_of(scratch.folders, [wanted], request.allow_code)
+        # No shipped config describes the model, so none is read again.
+        taken = scratch.taken.union(request.folders.shipped_names())
+        folders = replace(scratch.folders, shipped=None, taken=taken)
+        (found,) = configs_of(folders, [wanted], request.allow_code)
     return found.config

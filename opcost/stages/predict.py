@@ -129,7 +129,7 @@ def _new_config(request: Request, wish: PredictionRequest) -> ModelConfig:
     # It imports torch, which a model of known counts does without.
     from opcost.stages.model_layers import config_of
 
-    config = config_of(request, wish.wanted)
+    config = known_config(request.folders, wish.wanted, None) or config_of(request, wish.wanted)
     if wish.batch in (None, config.batch_size):
         return config
     same = WantedModel.of(config)

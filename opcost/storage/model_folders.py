@@ -120,6 +120,10 @@ class ModelFolders:
             raise UserError(f"{self.own}: contains no model's folder; add one ({HELP})")
         return sorted(names)
 
+    def shipped_names(self) -> list[str]:
+        """Return the names of the shipped folders, none without any."""
+        return [] if self.shipped is None else _folder_names(self.shipped)
+
     def that_may_have(self, name: str) -> list[str]:
         """Return the folders of which a case may have this name, or which have it themselves.
 

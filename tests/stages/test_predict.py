@@ -5,15 +5,18 @@ from __future__ import annotations
 import csv
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import warm_python
 from simulated_apparatus import RecordedProgress
 
 from opcost.__main__ import main
 from opcost.errors import UserError
 from opcost.running.request import Request
+from opcost.stages.operator_rows import numbers_of_rows
 from opcost.stages.predict import Prediction, PredictionRequest, predict
 from opcost.stages.wanted_model import WantedModel
 from opcost.storage.database import Database
@@ -131,6 +134,24 @@ def test_what_was_learned_is_kept_until_the_rows_change(request_of: Request, cac
     assert again.samples > 100
 
 
+def test_missing_packages_are_refused_before_anything_is_counted_and_not_needed_for_what_was_learned(
+    request_of: Request, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    predicted(request_of, cache, "resnet50")
+    monkeypatch.setattr("opcost.stages.extras.find_spec", lambda name: None)
+    assert predicted(request_of, cache, "resnet50").run.measured_time_ratio == 1
+    progress = RecordedProgress()
+    with pytest.raises(ModuleNotFoundError) as caught:
+        predict(request_of, PredictionRequest(WantedModel("resnet50"), batch=8), tmp_path / "empty", progress)
+    assert caught.value.name == "sklearn"
+    assert progress.names == []
+
+
+def test_the_rows_are_numbered_by_conditions(database: Database) -> None:
+    table = database.operator_measurements
+    assert numbers_of_rows(table) == Counter(row.conditions for row in table.rows())
+
+
 def test_the_least_certain_tuples_become_a_list_for_block_2(request_of: Request, cache: Path) -> None:
     found = predicted(request_of, cache, "resnet50", batch=8, measure_next=5)
     path = Path(str(found.written))
@@ -178,3 +199,18 @@ def test_the_command_predicts_ones_own_model_in_text_and_json(
     assert len(found["predicted"]) >= 4
     with pytest.raises(UserError, match="--batch: the inputs of .* give the batch there"):
         run("--batch", "4")
+
+
+def test_a_model_of_known_counts_needs_no_torch(folders: list[str], request_of: Request, cache: Path) -> None:
+    predicted(request_of, cache, "resnet50")
+    words = ["predict", "resnet50", *folders[2:], "--measurements", str(ROOT / "measurements")]
+    program = (
+        "import sys\n"
+        "from opcost.__main__ import main\n"
+        f"sys.argv = ['opcost', *{words!r}]\n"
+        "main()\n"
+        "assert not {'torch', 'sklearn', 'pandas'} & set(sys.modules)\n"
+    )
+    result = warm_python.run([sys.executable, "-c", program], ROOT, libraries=("numpy",))
+    assert result.returncode == 0, result.stderr
+    assert "resnet50_32x3x224x224" in result.stdout
