@@ -16,6 +16,7 @@ from opcost.measuring.named_device import is_meant, refuse_unknown
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.whitelist import EVERYTHING, select
+from opcost.prediction.needed_memory import NeededMemory, needed_memory
 from opcost.progress import Progress
 from opcost.running.request import Request
 from opcost.running.shipped_counts import shipped_counts
@@ -36,6 +37,10 @@ KINDS_SHOWN = 3
 MOST_OUTSIDE = 0.2
 """The share of a run's time in operators unlike all samples from which a prediction is refused: their errors are
 unknown, and up to a factor of two."""
+
+
+BATCH_ARGUMENTS = ("batch", "batch_size")
+"""Arguments of a user's function that are the number of samples of a run."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,8 @@ class Prediction:
     """The predicted cost of one run of a model.
 
     ``whole`` is its newest row under these conditions, None if it is not measured. ``samples`` is the number of
-    measured operators that were learned from. ``written`` is the path of the list of tuples, None if none was wanted.
+    measured operators that were learned from. ``memory`` is the least that a run needs. ``written`` is the path of the
+    list of tuples, None if none was wanted.
     """
 
     name: str
@@ -68,6 +74,7 @@ class Prediction:
     run: PredictedRun
     whole: MeasurementRow | None
     samples: int
+    memory: NeededMemory
     written: str | None = None
 
     @property
@@ -110,16 +117,17 @@ def predict(request: Request, wish: PredictionRequest, cache: Path, progress: Pr
             learned.sum_errors,
         ),
     )
-    _check_outside(config, run, wish.allow_extrapolation)
-    wholes = wholes_of(request.database, config, conditions)
     written = _write_next(request, config, run.calls, wish.measure_next) if wish.measure_next else None
+    _check_outside(config, run, wish.allow_extrapolation, written)
+    wholes = wholes_of(request.database, config, conditions)
     return Prediction(
         name=config.name,
-        batch=config.batch_size,
+        batch=config.batch_size or _batch_argument(config),
         conditions=conditions,
         run=run,
         whole=wholes[-1] if wholes else None,
         samples=learned.learned.samples,
+        memory=needed_memory(counts, conditions),
         written=written,
     )
 
@@ -134,9 +142,15 @@ def _new_config(request: Request, wish: PredictionRequest) -> ModelConfig:
         return config
     same = WantedModel.of(config)
     if same is None or not config.input_size:
-        remedy = "give the batch there, or as an --argument of the function"
+        remedy = f"give the batch there, or as an argument of the function: --argument batch={wish.batch}"
         raise UserError(f"--batch: the inputs of {config.name} are those of its function or config; {remedy}")
     return config_of(request, replace(same, input_size=(wish.batch, *config.input_size[1:])))
+
+
+def _batch_argument(config: ModelConfig) -> int | None:
+    """Return the batch that a user's function got as an argument, None if it got none."""
+    given = (value for name, value in config.arguments if name in BATCH_ARGUMENTS)
+    return next((value for value in given if type(value) is int and value > 0), None)
 
 
 def _counts(request: Request, config: ModelConfig, progress: Progress) -> OperatorCounts:
@@ -171,14 +185,15 @@ def _conditions(numbers: Mapping[Conditions, int], wish: PredictionRequest, prec
     return max(fitting, key=lambda one: fitting[one])
 
 
-def _check_outside(config: ModelConfig, run: PredictedRun, allow: bool) -> None:
+def _check_outside(config: ModelConfig, run: PredictedRun, allow: bool, written: str | None) -> None:
     if run.outside_time_ratio <= MOST_OUTSIDE or allow:
         return
     outside = sorted((one for one in run.calls if one.is_outside), key=lambda one: -one.time_s)
     names = some_of(list(dict.fromkeys(one.count.operator.short_name for one in outside)), KINDS_SHOWN)
+    remedy = f"measure {written}" if written else "list what to measure with --measure-next 20"
     raise UserError(
         f"{config.name}: {percent(run.outside_time_ratio)} of its time is in operators unlike all measured ones "
-        f"({names}); accept large errors with --allow-extrapolation, and list what to measure with --measure-next"
+        f"({names}); accept large errors with --allow-extrapolation, or {remedy}"
     )
 
 

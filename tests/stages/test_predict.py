@@ -100,6 +100,8 @@ def test_a_model_of_unknown_kinds_is_refused_unless_it_may_be_extrapolated(reque
         UserError, match=r"% of its time is in operators unlike all measured ones \(.*--allow-extrapolat"
     ):
         predicted(request_of, cache, "vit_b_16")
+    with pytest.raises(UserError, match=r"--allow-extrapolation, or measure .*grid.yml"):
+        predicted(request_of, cache, "vit_b_16", measure_next=3)
     found = predicted(request_of, cache, "vit_b_16", allow_extrapolation=True)
     assert found.run.outside_time_ratio > 0.2
     assert found.run.time_s.upper > 1.5 * found.run.time_s.value
@@ -190,15 +192,20 @@ def test_the_command_predicts_ones_own_model_in_text_and_json(
 
     assert run() == 0
     text = capsys.readouterr().out
-    assert "on NVIDIA H200 (graph): predicted" in text
+    assert "net_build on NVIDIA H200 (torch-default, graph): predicted, not measured" in text
     assert "90 % interval" in text
     assert run("--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert found["source"] == "predicted"
+    assert 0 < found["memory"]["least_bytes"] < found["memory"]["device_bytes"]
     assert found["time_s"]["lower"] < found["time_s"]["value"] < found["time_s"]["upper"]
     assert len(found["predicted"]) >= 4
-    with pytest.raises(UserError, match="--batch: the inputs of .* give the batch there"):
+    with pytest.raises(UserError, match="--batch: the inputs of .* give the batch there.*--argument batch=4"):
         run("--batch", "4")
+    assert run("--argument", "batch=4", "--json") == 0
+    of_four = json.loads(capsys.readouterr().out)
+    assert of_four["batch"] == 4
+    assert of_four["time_per_sample_s"]["value"] == pytest.approx(of_four["time_s"]["value"] / 4)
 
 
 def test_a_model_of_known_counts_needs_no_torch(folders: list[str], request_of: Request, cache: Path) -> None:
