@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from opcost.comparing.cache_chain_rows import ChainRow
 from opcost.comparing.cache_corrections import corrections_under
 from opcost.comparing.compare import corrections_of
 from opcost.comparing.power_limit import limit_of
@@ -22,12 +23,13 @@ from opcost.running.request import Request
 from opcost.running.shipped_counts import shipped_counts
 from opcost.stages.known_models import known_config, pickled
 from opcost.stages.operator_rows import measurements_of, numbers_of_rows, wholes_of
-from opcost.stages.trained import check_trainable, trained
+from opcost.stages.trained import Trained, check_trainable, trained
 from opcost.stages.wanted_model import WantedModel
 from opcost.storage.configs import ModelConfig
 from opcost.storage.files import replace_file
 from opcost.storage.grid_files import GRID_NAME
 from opcost.storage.tuple_files import is_listable, tuples_text
+from opcost.summing.index import Measurements
 from opcost.summing.summation import sum_beside
 from opcost.units import percent, some_of
 
@@ -105,18 +107,8 @@ def predict(request: Request, wish: PredictionRequest, cache: Path, progress: Pr
     check_trainable(request, conditions, cache)
     counts = _counts(request, config, progress)
     learned = trained(request, conditions, cache, progress)
-    measurements = measurements_of(request.database, counts)
-    corrections = corrections_under(request.database.calls_in_chains.rows(), conditions)
-    run = predicted_run(
-        counts,
-        sum_beside(None, counts, measurements, conditions),
-        Knowledge(
-            learned.learned,
-            corrections_of(counts, corrections, measurements, conditions),
-            limit_of(conditions),
-            learned.sum_errors,
-        ),
-    )
+    rows = RowsOfRun(measurements_of(request.database, counts), request.database.calls_in_chains.rows())
+    run = run_under(counts, rows, conditions, learned)
     written = _write_next(request, config, run.calls, wish.measure_next) if wish.measure_next else None
     _check_outside(config, run, wish.allow_extrapolation, written)
     wholes = wholes_of(request.database, config, conditions)
@@ -130,6 +122,33 @@ def predict(request: Request, wish: PredictionRequest, cache: Path, progress: Pr
         memory=needed_memory(counts, conditions),
         written=written,
     )
+
+
+@dataclass(frozen=True)
+class RowsOfRun:
+    """The rows of a model's operators, and those of cache chains."""
+
+    measurements: Measurements
+    chains: Sequence[ChainRow]
+
+
+def run_under(counts: OperatorCounts, rows: RowsOfRun, conditions: Conditions, learned: Trained) -> PredictedRun:
+    """Return the predicted cost of a run.
+
+    Args:
+        counts: of the model's operators that compute something.
+        rows: what is measured.
+        conditions: of the run.
+        learned: what predicts the operators without a row.
+    """
+    corrections = corrections_under(rows.chains, conditions)
+    knowledge = Knowledge(
+        learned.learned,
+        corrections_of(counts, corrections, rows.measurements, conditions),
+        limit_of(conditions),
+        learned.sum_errors,
+    )
+    return predicted_run(counts, sum_beside(None, counts, rows.measurements, conditions), knowledge)
 
 
 def _new_config(request: Request, wish: PredictionRequest) -> ModelConfig:

@@ -49,14 +49,18 @@ def trained(request: Request, conditions: Conditions, folder: Path, progress: Pr
     Raises:
         UserError: there are too few rows, or a table is damaged.
     """
-    name = _name(request.database, conditions)
-    content = kept(name, folder)
-    found = None if content is None else _read(content)
+    found = trained_before(request, conditions, folder)
     if found is None:
         found = _train(request, conditions, progress)
         packed = (found.learned, found.sum_errors.time, found.sum_errors.energy)
-        keep(name, to_bytes(packed), folder, f"learned-{conditions.key}-*")
+        keep(_name(request.database, conditions), to_bytes(packed), folder, f"learned-{conditions.key}-*")
     return found
+
+
+def trained_before(request: Request, conditions: Conditions, folder: Path) -> Trained | None:
+    """Return the learned costs that are kept for the present rows, None if there are none."""
+    content = kept(_name(request.database, conditions), folder)
+    return None if content is None else _read(content)
 
 
 def check_trainable(request: Request, conditions: Conditions, folder: Path) -> None:

@@ -7,6 +7,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,14 @@ from simulated_apparatus import RecordedProgress
 
 from opcost.__main__ import main
 from opcost.errors import UserError
+from opcost.reporting.report_sections import ranking
+from opcost.reporting.show_lines import ranking_objects
+from opcost.reporting.show_tables import print_rankings
 from opcost.running.request import Request
+from opcost.stages.count import count_operators
 from opcost.stages.operator_rows import numbers_of_rows
 from opcost.stages.predict import Prediction, PredictionRequest, predict
+from opcost.stages.show import show
 from opcost.stages.wanted_model import WantedModel
 from opcost.storage.database import Database
 
@@ -147,6 +153,38 @@ def test_missing_packages_are_refused_before_anything_is_counted_and_not_needed_
         predict(request_of, PredictionRequest(WantedModel("resnet50"), batch=8), tmp_path / "empty", progress)
     assert caught.value.name == "sklearn"
     assert progress.names == []
+
+
+def test_show_predicts_counted_models_from_what_was_learned_and_never_learns(
+    request_of: Request,
+    cache: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["opcost", "show"])
+    folder = request_of.measurements / "small_8x3x224x224"
+    folder.mkdir(parents=True)
+    (folder / "summary.yml").write_text("model_name: resnet18\ninput_size: [8, 3, 224, 224]\n", encoding="utf-8")
+    named = replace(request_of, names=("small_8x3x224x224",))
+    count_operators(named, RecordedProgress(), on_meta=True)
+    predicted(request_of, cache, "resnet50")
+    assert [one.predicted for one in show(request_of, cache=tmp_path).rankings] == [()]
+    assert not list(tmp_path.glob("learned-*"))
+    assert show(named).rankings == ()
+    (all_models,) = show(request_of, cache=cache).rankings
+    (named_alone,) = show(named, cache=cache).rankings
+    assert all_models.predicted == named_alone.predicted
+    (found,) = all_models.predicted
+    expected = predicted(request_of, cache, "small_8x3x224x224")
+    assert (found.name, found.batch, found.run.time_s) == (expected.name, 8, expected.run.time_s)
+    print_rankings(show(named, cache=cache), "energy")
+    text = " ".join(capsys.readouterr().out.split())
+    assert "~ Predicted on NVIDIA H200, never measured; a run with its 90 % interval: small_8x3x224x224" in text
+    line = next(one for one in ranking_objects(show(request_of, cache=cache)) if one["source"] == "predicted")
+    assert (line["name"], line["time_s"]) == ("small_8x3x224x224", None)
+    assert line["predicted"]["time_s"]["value"] == expected.run.time_s.value
+    assert "Predicted on NVIDIA H200" in ranking((all_models,))
 
 
 def test_the_rows_are_numbered_by_conditions(database: Database) -> None:
