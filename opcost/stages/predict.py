@@ -103,7 +103,8 @@ def predict(request: Request, wish: PredictionRequest, cache: Path, progress: Pr
         UserError: the model cannot be counted, there are too few rows, or most of it is unlike all of them.
     """
     config = known_config(request.folders, wish.wanted, wish.batch) or _new_config(request, wish)
-    conditions = _conditions(numbers_of_rows(request.database.operator_measurements), wish, config.precision)
+    numbers = numbers_of_rows(request.database.operator_measurements)
+    conditions = conditions_for(numbers, wish.device, wish.execution, config.precision)
     check_trainable(request, conditions, cache)
     counts = _counts(request, config, progress)
     learned = trained(request, conditions, cache, progress)
@@ -185,22 +186,34 @@ def _counts(request: Request, config: ModelConfig, progress: Progress) -> Operat
     return kept
 
 
-def _conditions(numbers: Mapping[Conditions, int], wish: PredictionRequest, precision: str) -> Conditions:
-    """Return the conditions with the most rows of operators among those that are wanted."""
-    of_device = {one: number for one, number in numbers.items() if is_meant(wish.device, one)}
-    if not of_device and wish.device is not None:
-        refuse_unknown(wish.device, (one.device_product for one in numbers))
+def conditions_for(
+    numbers: Mapping[Conditions, int], device: str | None, execution: str | None, precision: str
+) -> Conditions:
+    """Return the conditions with the most rows of operators among those that are wanted.
+
+    Args:
+        numbers: of rows under all conditions.
+        device: a part of a product's name, None for the product with the most rows.
+        execution: None for the usual one of the device.
+        precision: of the rows.
+
+    Raises:
+        UserError: there is none.
+    """
+    of_device = {one: number for one, number in numbers.items() if is_meant(device, one)}
+    if not of_device and device is not None:
+        refuse_unknown(device, (one.device_product for one in numbers))
     fitting = {
         one: number
         for one, number in of_device.items()
         if one.precision == precision
         and one.cache == WARM
-        and one.execution == (wish.execution or usual_execution(one.device_type))
+        and one.execution == (execution or usual_execution(one.device_type))
     }
     if not fitting:
         precisions = ", ".join(sorted({one.precision for one in of_device})) or "nothing"
-        device = "the database" if wish.device is None else wish.device
-        raise UserError(f"--precision {precision}: no measured operators of {device} in it, only in {precisions}")
+        place = "the database" if device is None else device
+        raise UserError(f"--precision {precision}: no measured operators of {place} in it, only in {precisions}")
     return max(fitting, key=lambda one: fitting[one])
 
 

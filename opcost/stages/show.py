@@ -178,7 +178,7 @@ def show(request: Request, choice: Choice = USUAL_CHOICE, cache: Path | None = N
     data = read_ranking_data(request, list(configs.values()), names)
     is_one_named = len(names) == 1 and len(request.names) == 1 and not is_glob(request.names[0])
     has_operators = is_one_named if choice.operators is None else choice.operators
-    rankings = []
+    rankings: list[DeviceRanking] = []
     for product, candidates in _by_product(request, data, choice).items():
         first = len(rankings)
         sets = _sets(data, candidates, names)
