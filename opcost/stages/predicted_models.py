@@ -31,7 +31,7 @@ class PredictedModel:
 
 @dataclass(frozen=True)
 class Unmeasured:
-    """What is asked of a device's ranking: the conditions of its rows, the preferred first, and models without cost."""
+    """The models without a cost on a device, and the conditions of its rows."""
 
     candidates: Sequence[Conditions]
     names: Collection[str]
