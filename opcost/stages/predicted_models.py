@@ -9,7 +9,6 @@ from pathlib import Path
 
 from opcost.comparing.predicted_run import PredictedRun
 from opcost.measuring.conditions import Conditions
-from opcost.operators.whitelist import EVERYTHING, select
 from opcost.running.request import Request
 from opcost.stages.predict import MOST_OUTSIDE, RowsOfRun, run_under
 from opcost.stages.ranking_data import CountedModel, RankingData
@@ -76,7 +75,6 @@ def _predicted(
     """Yield the prediction, none if nothing was learned or it would be refused."""
     if learned is None or model.counts is None:
         return
-    counts = select(model.counts, (EVERYTHING,)).kept
-    run = run_under(counts, RowsOfRun(data.measurements, data.chains), conditions, learned)
+    run = run_under(model.counts, RowsOfRun(data.measurements, data.chains), conditions, learned)
     if run.outside_time_ratio <= MOST_OUTSIDE:
         yield PredictedModel(model.config.name, model.config.batch_size, conditions, run)
