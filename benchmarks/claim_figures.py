@@ -14,6 +14,7 @@ import claims_of_precisions as precisions
 import claims_of_predictions as predictions
 import claims_of_rows as rows
 import claims_of_sums as sums
+import claims_of_zoo as zoo
 
 FIGURES_OF: Sequence[Callable[[Path], Mapping[str, str]]] = (
     sums.sums_against_wholes,
@@ -22,6 +23,7 @@ FIGURES_OF: Sequence[Callable[[Path], Mapping[str, str]]] = (
     sums.kernels_alone,
     sums.resnet50,
     sums.under_the_whitelist,
+    zoo.sums_on_an_h100,
     precisions.sums_in_precisions,
     precisions.sums_of_two_models,
     precisions.kernels_in_precisions,

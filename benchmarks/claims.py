@@ -26,6 +26,7 @@ CHAINS = "database/calls_in_chains.csv"
 PRECISIONS = "docs/data/precisions"
 OTHER_SOURCES = "docs/data/other_sources"
 NETWORKS = "docs/data/networks/h200"
+ZOO_H100 = "docs/data/zoo/h100"
 
 
 @dataclass(frozen=True)
@@ -144,6 +145,13 @@ CLAIMS: Mapping[str, tuple[Claim, ...]] = {
             "CUDA graphs, Gaussian inputs, no correction",
             "{normal_days}",
             (SUMS,),
+        ),
+        Claim(
+            "{zoo_h100_models} RegNets on an H100, sum / whole: {zoo_h100_time} in time, corrected "
+            "{zoo_h100_time_corrected}; {zoo_h100_energy} in energy, corrected {zoo_h100_energy_corrected}",
+            GRAPHS,
+            "{zoo_h100_days}",
+            (ZOO_H100, CHAINS),
         ),
         Claim(
             "Kernels alone take {kernels_alone_lowest} to {kernels_alone_highest} of their time in the model, "

@@ -373,7 +373,7 @@ def held() -> list[Holdings]:
 
 def holdings() -> None:
     """Committed rows, and the same at another power limit with names and numbers of any length."""
-    usual, eager = held()
+    usual, eager, _weights_from_memory = held()
     limited = replace(
         eager.conditions, device_power_limit_w=400.0, other_switches="torch.backends.cudnn.enabled = False"
     )
