@@ -11,7 +11,7 @@ from opcost.power.trace import PowerTrace, Window
 
 PLACEMENT_ERROR_S = 0.010
 """Standard error of the time at which samples and counter of a GPU show a change of the load. In the recorded steps of
-an H200 and an H100 (``tests/recordings``) samples follow 5 ms and 12 to 19 ms later, and their times scatter by 7 ms."""
+an H200 and an H100 (``tests/recordings``) samples follow 5 ms and 12 to 19 ms later; their times scatter by 7 ms."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +63,7 @@ class EnergySource(Protocol):
         """A window begins or ends now: read a meter that may be read at any moment. It takes less than 0.1 ms."""
 
     def readings(self, window: Window) -> Readings:
-        """Return the readings around a window that has ended; wait for the last ones, at most some tenths of a second."""
+        """Return the readings around a window that has ended; wait for the last ones, some tenths of a second."""
 
     def forget_before(self, epoch_s: float) -> None:
         """Drop readings that no later window needs."""

@@ -68,8 +68,8 @@ def window_energy(readings: Readings, window: Window) -> WindowEnergy:
     energy_j, scaled_by = _energy(readings, pieces, window)
     energy_j = energy_j.times(1 / coverage_ratio).with_error((1 - coverage_ratio) * energy_j.value)
     meter = f"{meter}, scaled by {scaled_by}" if scaled_by else meter
-    reason = _unresolved(energy_j, window, meter)
-    return WindowEnergy(None if reason else energy_j, meter, coverage_ratio, reason)
+    unresolved = _unresolved(energy_j, window, meter)
+    return WindowEnergy(None if unresolved else energy_j, meter, coverage_ratio, unresolved)
 
 
 def _energy(readings: Readings, pieces: Pieces, window: Window) -> tuple[Estimate, str]:
@@ -102,8 +102,8 @@ def _scaled(readings: Readings, window: Window, span: Window, counted_j: float) 
     """Return the share of a span's energy that is in a window.
 
     The error has the parts of samples at the ends of window and span, the scatter of their times, the times of the
-    ticks, the time at which the samples show a change, and what the scale differs between inside and outside: as much as it differs from 1, where
-    one is a steady load and the other is none.
+    ticks, and the time at which the samples show a change. It also has what the scale may differ between inside and
+    outside: as much as it differs from 1, where one is a steady load and the other is not.
     """
     samples = readings.samples
     inside_j, spanned_j = samples.energy_j(window), samples.energy_j(span)

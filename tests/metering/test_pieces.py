@@ -42,7 +42,7 @@ def test_a_step_within_a_piece_is_placed_by_its_neighbours():
 
 
 def test_a_short_pulse_may_be_anywhere_in_its_piece():
-    pieces = samples([100.0, 100.0, 300.0, 100.0, 100.0, 500.0])
+    pieces = samples([100.0, 100.0, 300.0, 100.0, 100.0, 100.0, 100.0, 500.0])
     energy = pieces.energy_j(Window(10.0, 10.03))
     assert energy.value == pytest.approx(0.02 * 100 + 0.01 * 300)
     assert energy.standard_error == pytest.approx(0.01 * 200, rel=0.01)

@@ -1,5 +1,6 @@
 """The energy of windows at any moment, held against the declared truth of simulated GPUs."""
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -63,13 +64,13 @@ def test_windows_side_by_side_sum_to_the_window_around_them(seed):
     around = Window(gpu.begin_s + 1.5, gpu.begin_s + 3.5)
     readings = gpu.readings(around)
     moments_s = np.linspace(around.begin_s, around.end_s, 6)
-    parts = [window_energy(readings, Window(a, b)) for a, b in zip(moments_s, moments_s[1:], strict=False)]
+    parts = [window_energy(readings, Window(a, b)) for a, b in itertools.pairwise(moments_s)]
     whole = window_energy(readings, around)
     # Each part is scaled by a span of its own.
     assert sum(part.energy_j.value for part in parts) == pytest.approx(whole.energy_j.value, rel=0.03)
 
 
-@pytest.mark.parametrize("on_s, off_s", [(1.0, 0.0), (0.3, 0.29)])
+@pytest.mark.parametrize(("on_s", "off_s"), [(1.0, 0.0), (0.3, 0.29)])
 def test_a_counter_alone_places_energy_as_far_as_its_ticks_do(on_s, off_s):
     within, errors = [], []
     for seed in range(60):
