@@ -24,6 +24,10 @@ NEIGHBOURS = 25
 GAP_RATIO = 5.0
 """Time between two readings, in averaging times, from which readings between them were lost."""
 
+UNSEEN_RATIO = 0.3
+"""Standard deviation of the power between two ticks of a counter, as a share of it. The error of a part of a second is
+then as large as that under a load that is on and off for 0.3 s each, which a tick a second does not show."""
+
 MEDIAN_TO_DEVIATION = 1 / (0.674490 * math.sqrt(2))
 """Standard deviation of independent normal values over the median of the absolute differences of neighbours."""
 
@@ -33,11 +37,14 @@ class Pieces:
     """Pieces of constant power, oldest first; they do not overlap. All arrays have shape (n,).
 
     ``power_w[i]`` is the mean power from ``begin_s[i]`` to ``end_s[i]`` (epoch). Time between pieces is unknown.
+    ``unseen_ratio`` is the standard deviation of the power within a piece, as a share of its mean, where it may change
+    more than once and by more than neighbouring pieces show.
     """
 
     begin_s: FloatArray
     end_s: FloatArray
     power_w: FloatArray
+    unseen_ratio: float = 0.0
 
     def covered_s(self, window: Window) -> float:
         """Return how much of a window the pieces cover, in s."""
@@ -111,23 +118,24 @@ class Pieces:
         mean_w = float(self.power_w[index])
         nearby_w = self.power_w[max(0, index - NEIGHBOURS) : index + NEIGHBOURS + 1]
         low_w, high_w = float(nearby_w.min()), float(nearby_w.max())
-        if inside_ratio >= 1 or high_w == low_w:
-            return Estimate(mean_w * duration_s * inside_ratio, 0.0)
-        high_ratio = (mean_w - low_w) / (high_w - low_w)
+        if inside_ratio >= 1:
+            return Estimate(mean_w * duration_s, 0.0)
+        high_ratio = (mean_w - low_w) / (high_w - low_w) if high_w > low_w else 0.0
         first_ratio = _overlap(from_ratio, to_ratio, 0.0, high_ratio)
         last_ratio = _overlap(from_ratio, to_ratio, 1 - high_ratio, 1.0)
         likely = self._is_high_first(index, low_w, high_w)
         swing_j = (high_w - low_w) * duration_s
         expected_j = swing_j * (likely * first_ratio + (1 - likely) * last_ratio) + low_w * duration_s * inside_ratio
         order_j = swing_j * math.sqrt(likely * (1 - likely)) * abs(first_ratio - last_ratio)
-        noise_j = self.noise_w * duration_s * math.sqrt(inside_ratio * (1 - inside_ratio))
+        unseen_w = math.hypot(self.noise_w, self.unseen_ratio * mean_w)
+        noise_j = unseen_w * duration_s * math.sqrt(inside_ratio * (1 - inside_ratio))
         return Estimate(expected_j, math.hypot(order_j, noise_j))
 
     def _is_high_first(self, index: int, low_w: float, high_w: float) -> float:
         """Return how likely the higher power came first within a piece: 1 after a high and before a low piece."""
         before_w = self.power_w[max(0, index - 1)]
         after_w = self.power_w[min(len(self.power_w) - 1, index + 1)]
-        return 0.5 + 0.5 * float(before_w - after_w) / (high_w - low_w)
+        return 0.5 + 0.5 * float(before_w - after_w) / (high_w - low_w) if high_w > low_w else 0.5
 
 
 NO_PIECES = Pieces(np.empty(0), np.empty(0), np.empty(0))
@@ -160,7 +168,7 @@ def pieces_of_ticks(ticks: Sequence[tuple[float, float]]) -> Pieces:
     duration_s = np.diff(epoch_s)
     later = duration_s > 0
     power_w = np.diff(energy_j)[later] / duration_s[later]
-    return Pieces(epoch_s[:-1][later], epoch_s[1:][later], power_w)
+    return Pieces(epoch_s[:-1][later], epoch_s[1:][later], power_w, UNSEEN_RATIO)
 
 
 def _overlap_s(begin_s: FloatArray, end_s: FloatArray, window: Window) -> FloatArray:

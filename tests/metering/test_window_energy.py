@@ -81,7 +81,7 @@ def test_a_counter_alone_places_energy_as_far_as_its_ticks_do(on_s, off_s):
         errors.append(energy.energy_j.standard_error / energy.energy_j.value)
         assert energy.meter == "counter"
     assert np.mean(within) >= 0.93
-    assert np.median(errors) < 0.05
+    assert np.median(errors) < 0.1
 
 
 def test_without_a_counter_pulses_are_uncertain_and_steady_loads_are_not():
