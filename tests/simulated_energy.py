@@ -56,11 +56,9 @@ class SimulatedGpu:
         """Return what is known some time after a window: samples of all of the time, and a tick a second."""
         last_s = min(window.end_s + 0.3, self.end_s)
         ends_s = np.arange(self.begin_s, last_s, self._faults.period_s)
-        late_s = ends_s + self._random.uniform(0, self._faults.lateness_s, len(ends_s)) * (
-            np.arange(len(ends_s)) % 3 == 0
-        )
-        samples = pieces_of_samples(late_s, self._samples_w(ends_s), self._faults.period_s)
-        ticks = self.ticks(np.arange(self.begin_s + self._phase_s, window.begin_s, 1.0))
+        late_s = self._random.uniform(0, self._faults.lateness_s, len(ends_s)) * (np.arange(len(ends_s)) % 3 == 0)
+        samples = pieces_of_samples(ends_s + late_s, self._samples_w(ends_s), self._faults.period_s)
+        ticks = self.ticks(np.arange(self.begin_s + self._phase_s, window.end_s, 1.0))
         after = self._phase_s + self.begin_s + TICK_S * np.arange(1 + int((last_s - self.begin_s) / TICK_S))
         ticks += self.ticks(after[after > window.end_s][:1])
         return Readings(samples, ticks, "samples", "counter", 2 * self._faults.period_s, READ_S / np.sqrt(12))
