@@ -109,6 +109,32 @@ int nvmlDeviceGetHandleByUUID(const char *uuid, void **handle)
     return strcmp(uuid, UUID) ? NOT_FOUND : refusal(&faults, "nvmlDeviceGetHandleByUUID");
 }
 
+int nvmlDeviceGetCount_v2(unsigned *count)
+{
+    *count = 1;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **handle)
+{
+    *handle = &first_tick;
+    return index ? NOT_FOUND : SUCCESS;
+}
+
+int nvmlDeviceGetUUID(void *handle, char *uuid, unsigned length)
+{
+    (void)handle;
+    snprintf(uuid, length, "%s", UUID);
+    return SUCCESS;
+}
+
+int nvmlDeviceGetName(void *handle, char *name, unsigned length)
+{
+    (void)handle;
+    snprintf(name, length, "simulated GPU");
+    return SUCCESS;
+}
+
 int nvmlDeviceGetTotalEnergyConsumption(void *handle, unsigned long long *energy_mj)
 {
     Faults faults = faults_now();

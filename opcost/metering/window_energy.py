@@ -85,8 +85,9 @@ def _energy(readings: Readings, pieces: Pieces, window: Window) -> tuple[Estimat
 def _by_the_counter(readings: Readings, pieces: Pieces, window: Window) -> Estimate:
     """Return the energy by a counter alone; its ticks are the ends of the window, or near them."""
     energy_j = pieces.energy_j(window)
-    ends_w = math.hypot(pieces.power_at_w(window.begin_s), pieces.power_at_w(window.end_s))
-    return energy_j.with_error(ends_w * readings.tick_error_s)
+    # Ticks may be so near each other that their own power says nothing.
+    mean_w = energy_j.value / window.duration_s
+    return energy_j.with_error(math.sqrt(2) * mean_w * readings.tick_error_s)
 
 
 def _by_samples_alone(readings: Readings, window: Window) -> Estimate:

@@ -54,6 +54,14 @@ class NvmlGpu:
         counted_mj = _asked(self._library, lambda: self._library.nvmlDeviceGetTotalEnergyConsumption(self._handle))
         return float(counted_mj) * 1e-3
 
+    def is_mig(self) -> bool:
+        """Return whether the GPU is divided into MIG instances; False if it does not report that."""
+        try:
+            modes = _asked(self._library, lambda: self._library.nvmlDeviceGetMigMode(self._handle))
+        except NvmlError:
+            return False
+        return bool(modes[0])
+
     def process_ids(self) -> list[int]:
         """Return the ids of the processes that compute on the GPU.
 
