@@ -91,3 +91,34 @@ def pulsed_gpu(seed: int, on_s: float, off_s: float, seconds: float = 6.0) -> Si
         if off_s:
             machine.idle(off_s)
     return SimulatedGpu(machine, some_faults(random), seed)
+
+
+class SimulatedSource:
+    """A machine that goes on running as an ``EnergySource``; waiting for readings takes 0.3 s of rest."""
+
+    device = "cuda:0"
+    idle_power_w: float | None = 80.0
+
+    def __init__(self, machine: SimulatedMachine, faults: SampleFaults | None = None, seed: int = 0) -> None:
+        self.machine = machine
+        self.is_closed = False
+        self.needed_from_s = 0.0
+        self._faults, self._seed = faults or SampleFaults(), seed
+
+    def edge(self) -> None:
+        assert not self.is_closed
+
+    def gpu(self) -> SimulatedGpu:
+        return SimulatedGpu(self.machine, self._faults, self._seed)
+
+    def readings(self, window: Window) -> Readings:
+        assert window.begin_s >= self.needed_from_s, "these readings were dropped"
+        if self.machine.read().epoch_s < window.end_s + 0.3:
+            self.machine.idle(0.3)
+        return self.gpu().readings(window)
+
+    def forget_before(self, epoch_s: float) -> None:
+        self.needed_from_s = epoch_s
+
+    def close(self) -> None:
+        self.is_closed = True
