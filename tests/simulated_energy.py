@@ -97,6 +97,7 @@ class SimulatedSource:
     """A machine that goes on running as an ``EnergySource``; waiting for readings takes 0.3 s of rest."""
 
     device = "cuda:0"
+    uuid = None
     idle_power_w: float | None = 80.0
 
     def __init__(self, machine: SimulatedMachine, faults: SampleFaults | None = None, seed: int = 0) -> None:

@@ -56,6 +56,10 @@ class EnergySource(Protocol):
         """The device's name in results: ``cuda:0``, ``cpu``, ``dram``."""
 
     @property
+    def uuid(self) -> str | None:
+        """The UUID of a GPU, None for other devices."""
+
+    @property
     def idle_power_w(self) -> float | None:
         """The power before anything was metered, None if the device was not idle then."""
 

@@ -31,9 +31,10 @@ TICK_ERROR_S = 0.005 / math.sqrt(12)
 class GpuEnergy:
     """Implements ``EnergySource`` for one GPU, from ``open`` to ``close``."""
 
-    def __init__(self, device: str, idle_power_w: float | None) -> None:
+    def __init__(self, device: str, uuid: str) -> None:
         self.device = device
-        self.idle_power_w = idle_power_w
+        self.uuid = uuid
+        self.idle_power_w: float | None = None
         self._samples: PowerSampler | None = None
         self._counter: CounterSampler | None = None
         self._missing_reason: str | None = None
@@ -47,7 +48,7 @@ class GpuEnergy:
             device: its name in results.
             uuid: as NVML knows it.
         """
-        opened = cls(device, None)
+        opened = cls(device, uuid)
         try:
             gpu = NvmlGpu.open(uuid)
         except NvmlError as error:

@@ -30,6 +30,7 @@ BEFORE_S = 2 * INTERVAL_S
 class RaplEnergy:
     """Implements ``EnergySource`` for the packages or the memory of all CPUs."""
 
+    uuid = None
     idle_power_w = None
 
     def __init__(self, device: str, domains: Sequence[RaplDomain]) -> None:

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import ParamSpec, TypeVar
@@ -23,14 +24,12 @@ from typing import ParamSpec, TypeVar
 from opcost.errors import UserError
 from opcost.metering.readings import EnergySource
 from opcost.metering.repeated import until_resolved
-from opcost.metering.result import DeviceEnergy, WindowResult, device_energy
+from opcost.metering.result import WindowResult
 from opcost.metering.rows import rows_of
-from opcost.metering.window_energy import WindowEnergy, window_energy
 from opcost.meters.clock import SystemClock
 from opcost.power.ports import Clock, ClockReading
-from opcost.power.trace import Window
 from opcost.running import marks
-from opcost.running.energy_sources import open_sources, synchronise
+from opcost.running.energy_sources import open_sources, result_of, synchronise
 from opcost.storage.metered_windows import append_windows, check_output
 
 Parameters = ParamSpec("Parameters")
@@ -38,9 +37,6 @@ Returned = TypeVar("Returned")
 
 SETTLED_AFTER_S = 60.0
 """Age from which windows are settled though nobody looks at them, so that their readings need not be kept."""
-
-LARGEST_CLOCK_STEP_S = 0.01
-"""Beyond that the wall clock was set during a window, so readings cannot be placed in it."""
 
 LONGEST_REPETITION_S = 60.0
 
@@ -291,18 +287,8 @@ class EnergyMeter:
     def _result_of(self, window: MeteredWindow) -> WindowResult:
         if window.end is None:
             raise UserError(f"EnergyMeter: the window {window.label!r} has not ended")
-        duration_s = window.end.monotonic_s - window.begin.monotonic_s
-        span = Window(window.begin.epoch_s, window.end.epoch_s)
-        stepped = abs(span.duration_s - duration_s) > LARGEST_CLOCK_STEP_S
-        devices = tuple(self._device_energy(source, span, duration_s, stepped) for source in self._sources or ())
-        return WindowResult(window.label, span.begin_s, duration_s, devices, window.repeats, window.exception)
-
-    def _device_energy(self, source: EnergySource, span: Window, duration_s: float, stepped: bool) -> DeviceEnergy:
-        if stepped:
-            energy = WindowEnergy(None, "", 0.0, "the clock was set during the window")
-        else:
-            energy = window_energy(source.readings(span), span)
-        return device_energy(source.device, energy, duration_s, source.idle_power_w if self._above_idle else None)
+        result = result_of(self._sources or (), window.label, window.begin, window.end, self._above_idle)
+        return replace(result, repeats=window.repeats, exception=window.exception)
 
     def _write(self) -> None:
         windows, self._written = self._windows[self._written :], len(self._windows)

@@ -9,16 +9,23 @@ from typing import Any
 
 from opcost.errors import UserError
 from opcost.metering.readings import EnergySource, Readings
+from opcost.metering.result import DeviceEnergy, WindowResult, device_energy
+from opcost.metering.window_energy import WindowEnergy, window_energy
 from opcost.meters.gpu_energy import GpuEnergy
 from opcost.meters.rapl_energy import CPU, MEMORY, RaplEnergy, open_rapl
 from opcost.meters.visible_gpus import visible_gpus
+from opcost.power.ports import ClockReading
 from opcost.power.trace import Window
+
+LARGEST_CLOCK_STEP_S = 0.01
+"""Beyond that the wall clock was set during a window, so readings cannot be placed in it."""
 
 
 class NoEnergy:
     """Implements ``EnergySource`` for a machine without a meter: its readings have the reason."""
 
     device = CPU
+    uuid = None
     idle_power_w = None
 
     def __init__(self, reason: str) -> None:
@@ -36,6 +43,22 @@ class NoEnergy:
 
     def close(self) -> None:
         """Do nothing."""
+
+
+def result_of(
+    sources: Sequence[EnergySource], label: str, begin: ClockReading, end: ClockReading, above_idle: bool = False
+) -> WindowResult:
+    """Return what a window has cost on all devices; wait for their last readings."""
+    duration_s = end.monotonic_s - begin.monotonic_s
+    window = Window(begin.epoch_s, end.epoch_s)
+    is_placed = abs(window.duration_s - duration_s) <= LARGEST_CLOCK_STEP_S
+
+    def energy_of(source: EnergySource) -> DeviceEnergy:
+        clock_set = WindowEnergy(None, "", 0.0, "the clock was set during the window")
+        energy = window_energy(source.readings(window), window) if is_placed else clock_set
+        return device_energy(source.device, energy, duration_s, source.idle_power_w if above_idle else None)
+
+    return WindowResult(label, window.begin_s, duration_s, tuple(map(energy_of, sources)))
 
 
 def open_sources(names: Sequence[str] | None) -> list[EnergySource]:
