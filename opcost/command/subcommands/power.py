@@ -126,4 +126,5 @@ POWER = Subcommand(
         *(METERED_DEVICE, GPU_NUMBER, INTERVAL, LOG_FILE, LENGTH, PLOT, JSON_OBJECT, VERBOSE),
     ),
     run=power,
+    before=(("power", "--device cuda:0 --output power.csv --seconds 60"),),
 )
