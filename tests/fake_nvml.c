@@ -92,7 +92,8 @@ int nvmlInitWithFlags(unsigned flags)
 {
     Faults faults = faults_now();
     (void)flags;
-    first_tick = now_us(CLOCK_REALTIME) / TICK_US;
+    if (!first_tick)
+        first_tick = now_us(CLOCK_REALTIME) / TICK_US;
     return (int)fault(&faults, "nvmlInitWithFlags", SUCCESS);
 }
 

@@ -85,6 +85,16 @@ class NvmlGpu:
             raise NvmlError(f"NVML: a GPU in use {rates.gpu} % of the time")
         return float(rates.gpu) / 100
 
+    def temperature_c(self) -> float:
+        """Return the temperature of the chip.
+
+        Raises:
+            NvmlError: this GPU or driver does not report it.
+        """
+        library = self._library
+        kind = library.NVML_TEMPERATURE_GPU
+        return float(_asked(library, lambda: library.nvmlDeviceGetTemperature(self._handle, kind)))
+
     def power_samples(self, after_epoch_s: float) -> list[tuple[float, float]]:
         """Return the buffered samples that are later than a moment: time (epoch, s) and power in W.
 

@@ -17,6 +17,8 @@ from opcost.meters.visible_gpus import visible_gpus
 from opcost.power.ports import ClockReading
 from opcost.power.trace import Window
 
+__all__ = ["CPU", "NoEnergy", "open_sources", "result_of", "synchronise"]
+
 LARGEST_CLOCK_STEP_S = 0.01
 """Beyond that the wall clock was set during a window, so readings cannot be placed in it."""
 
