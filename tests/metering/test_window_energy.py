@@ -1,4 +1,4 @@
-"""The energy of windows at any moment, held against the declared truth of simulated GPUs."""
+"""The energy of windows at any moment, compared with the declared truth of simulated GPUs."""
 
 import itertools
 from dataclasses import replace
