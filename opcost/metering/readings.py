@@ -1,4 +1,4 @@
-"""What a device's meters read around a window, and the port of a device whose energy is metered."""
+"""The readings of a device's meters around a window, and the port of a device whose energy is metered."""
 
 from __future__ import annotations
 

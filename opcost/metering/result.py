@@ -1,4 +1,4 @@
-"""What a metered window has cost: seconds, and the energy of each device with its error, or why there is none."""
+"""The cost of a metered window: seconds, and the energy of each device with its error, or why there is none."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class DeviceEnergy:
 
 @dataclass(frozen=True)
 class WindowResult:
-    """What a window has cost.
+    """The cost of a window.
 
     ``begin_s`` is the epoch in s. ``repeats`` is how often the code ran within the window, 1 unless
     ``EnergyMeter.measure`` repeated it. ``exception`` names the type of the exception that ended the window.

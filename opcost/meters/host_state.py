@@ -1,4 +1,4 @@
-"""Load, power, temperature and memory of the host, from ``/proc`` and ``/sys``. What it does not report is unknown."""
+"""Load, power, temperature and memory of the host, from ``/proc`` and ``/sys``. Values that it does not report are unknown."""
 
 from __future__ import annotations
 

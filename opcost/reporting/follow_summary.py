@@ -1,4 +1,4 @@
-"""What a followed program has cost, on a terminal: a line a second, and the summary at the end."""
+"""The cost of a followed program, on a terminal: a line a second, and the summary at the end."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ Parameters = ParamSpec("Parameters")
 Returned = TypeVar("Returned")
 
 SETTLED_AFTER_S = 60.0
-"""Age from which windows are settled though nobody looks at them, so that their readings need not be kept."""
+"""Age from which windows are settled without a look at their results, so that their readings need not be kept."""
 
 LONGEST_REPETITION_S = 60.0
 
@@ -60,7 +60,7 @@ class MeteredWindow:
 
     @property
     def result(self) -> WindowResult:
-        """What the window has cost.
+        """The cost of the window.
 
         Raises:
             UserError: it has not ended.

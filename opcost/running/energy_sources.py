@@ -50,7 +50,7 @@ class NoEnergy:
 def result_of(
     sources: Sequence[EnergySource], label: str, begin: ClockReading, end: ClockReading, above_idle: bool = False
 ) -> WindowResult:
-    """Return what a window has cost on all devices; wait for their last readings."""
+    """Return the cost of a window on all devices; wait for their last readings."""
     duration_s = end.monotonic_s - begin.monotonic_s
     window = Window(begin.epoch_s, end.epoch_s)
     is_placed = abs(window.duration_s - duration_s) <= LARGEST_CLOCK_STEP_S

@@ -39,7 +39,7 @@ CPU_DEVICE = "cpu"
 
 @dataclass(frozen=True)
 class Target:
-    """What is followed: a command that is started, or a process that runs."""
+    """The program that is followed: a command that is started, or a process that runs."""
 
     command: tuple[str, ...] = ()
     pid: int | None = None

@@ -256,7 +256,7 @@ def torch_double(calls: list[int], fails: bool = False) -> SimpleNamespace:
     return SimpleNamespace(cuda=cuda)
 
 
-def test_the_gpu_is_awaited_at_both_ends_unless_told_not_to(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_gpu_is_awaited_at_both_ends_unless_that_is_left_out(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
     monkeypatch.setitem(sys.modules, "torch", torch_double(calls))
     for synchronise, number in ((True, 2), (False, 0)):

@@ -20,7 +20,7 @@ def test_marks_come_back_in_their_order(tmp_path: Path) -> None:
     assert [found.label for found in marks_in(path)] == ["epoch 1", 'with "quotes", and lines', "epoch 2"]
 
 
-def test_where_nobody_follows_a_mark_does_nothing(tmp_path: Path) -> None:
+def test_without_a_follower_a_mark_does_nothing(tmp_path: Path) -> None:
     mark("epoch 1", {})
     mark("epoch 1", {MARKS_FILE: str(tmp_path / "missing")})
     assert marks_in(tmp_path / "missing") == []
