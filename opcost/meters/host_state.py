@@ -1,4 +1,4 @@
-"""Load, power, temperature and memory of the host, from ``/proc`` and ``/sys``. Values that it does not report are unknown."""
+"""Load, power, temperature and memory of the host, from ``/proc`` and ``/sys``; None where it reports nothing."""
 
 from __future__ import annotations
 
