@@ -37,7 +37,7 @@ PULSED_ERROR_RATIO = 0.09
 square of ``pulsed_deviation_ratio`` over 11 H200 boards (``database/meter_qualifications.csv``)."""
 
 STEADY_ERROR_RATIO = 0.003
-"""The same under a steady load: ten times the largest deviation there, since the counter confirms nothing."""
+"""The same under a steady load: seven times the largest deviation there, since the counter confirms nothing."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def window_energy(readings: Readings, window: Window) -> WindowEnergy:
     meter = readings.sample_meter if len(readings.samples.power_w) else readings.counter_meter
     if readings.missing_reason is not None:
         return WindowEnergy(None, meter, 0.0, readings.missing_reason)
-    if window.duration_s < max(readings.resolution_s, 0.0) or window.duration_s <= 0:
+    if window.duration_s < readings.resolution_s or window.duration_s <= 0:
         return WindowEnergy(None, meter, 0.0, _too_short(window.duration_s, meter, readings.resolution_s))
     pieces = readings.pieces
     coverage_ratio = min(1.0, pieces.covered_s(window) / window.duration_s)

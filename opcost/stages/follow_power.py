@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -123,6 +124,7 @@ def follow(
     Raises:
         UserError: the command or process is not there, or a named device has no meter.
     """
+    _check(target)
     interval_s = interval_s or INTERVAL_S
     with ExitStack() as stack:
         sources = open_sources(devices)
@@ -144,7 +146,7 @@ def _followed(
     clock, parts = SystemClock(), Parts(sources)
     for source in sources:
         source.edge()
-    begin = clock.read()
+    begin = end = clock.read()
     with _running(target, followers.marks) as wait:
         status = None
         while status is None and not wait.is_stopped:
@@ -215,12 +217,24 @@ class Waiting:
         return None
 
 
-@contextmanager
-def _running(target: Target, marks: Path) -> Iterator[Waiting]:
-    """Start a command, or find a process, and handle signals meanwhile.
+def _check(target: Target) -> None:
+    """Refuse a program that is not there, before meters are opened and files are made.
 
     Raises:
         UserError: there is no such command or process.
+    """
+    if target.command and shutil.which(target.command[0]) is None:
+        raise UserError(f"{target.command[0]}: no such program; check the command after --")
+    if target.pid is not None and not is_running(target.pid):
+        raise UserError(f"--pid {target.pid}: there is no such process")
+
+
+@contextmanager
+def _running(target: Target, marks: Path) -> Iterator[Waiting]:
+    """Start a command, and handle signals meanwhile.
+
+    Raises:
+        UserError: the command cannot be run.
     """
     process = None
     if target.command:
@@ -228,8 +242,6 @@ def _running(target: Target, marks: Path) -> Iterator[Waiting]:
             process = subprocess.Popen(target.command, env={**os.environ, MARKS_FILE: str(marks)})
         except OSError as error:
             raise UserError(f"{target.command[0]}: cannot be run ({error.strerror}); check the command") from error
-    elif not is_running(target.pid or 0):
-        raise UserError(f"--pid {target.pid}: there is no such process")
     waiting = Waiting(process, target.pid or 0)
     former = {number: signal.signal(number, waiting.interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

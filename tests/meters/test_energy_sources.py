@@ -11,6 +11,7 @@ from pathlib import Path
 
 import nvml_stage
 import pytest
+from powercap import RANGE_UJ, add_domain
 
 from opcost.metering.window_energy import window_energy
 from opcost.meters.nvml import NvmlError
@@ -19,24 +20,14 @@ from opcost.meters.visible_gpus import visible_gpus
 from opcost.power.trace import Window
 
 ROOT = Path(__file__).parents[2]
-RANGE_UJ = 262_143_328_850
-
-
-def counter(root: Path, folder: str, name: str, energy_uj: int) -> Path:
-    path = root / folder
-    path.mkdir(parents=True)
-    (path / "name").write_text(f"{name}\n")
-    (path / "max_energy_range_uj").write_text(f"{RANGE_UJ}\n")
-    (path / "energy_uj").write_text(f"{energy_uj}\n")
-    return path / "energy_uj"
 
 
 def test_packages_and_memory_are_read_at_both_ends_across_a_wrap(tmp_path: Path) -> None:
     packages = [
-        counter(tmp_path, f"intel-rapl:{number}", f"package-{number}", RANGE_UJ - 1_000_000) for number in (0, 1)
+        add_domain(tmp_path, f"intel-rapl:{number}", f"package-{number}", RANGE_UJ - 1_000_000) for number in (0, 1)
     ]
-    memory = counter(tmp_path, "intel-rapl:0:0", "dram", 5_000_000)
-    counter(tmp_path, "intel-rapl:0:1", "core", 0)
+    memory = add_domain(tmp_path, "intel-rapl:0:0", "dram", 5_000_000)
+    add_domain(tmp_path, "intel-rapl:0:1", "core", 0)
     sources, reason = open_rapl(tmp_path)
     assert ([source.device for source in sources], reason) == (["cpu", "dram"], None)
     for source in sources:
@@ -63,7 +54,7 @@ def test_packages_and_memory_are_read_at_both_ends_across_a_wrap(tmp_path: Path)
 
 
 def test_a_counter_that_stands_still_or_vanishes_gives_no_figure(tmp_path: Path) -> None:
-    package = counter(tmp_path, "intel-rapl:0", "package-0", 1_000_000)
+    package = add_domain(tmp_path, "intel-rapl:0", "package-0", 1_000_000)
     (source,), _ = open_rapl(tmp_path)
     window = Window(time.time(), time.time() + 0.05)
     time.sleep(0.06)

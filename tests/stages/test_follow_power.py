@@ -134,7 +134,7 @@ def test_following_a_process_ends_with_ctrl_c_and_the_process_does_not(tmp_path:
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (("--", "no-such-command"), "no-such-command: cannot be run"),
+        (("--", "no-such-command"), "no-such-command: no such program"),
         (("--pid", "999999999"), "--pid 999999999: there is no such process"),
         (("--pid", "1", "--", "true"), "one program is followed"),
         (("--seconds", "3", "--", "true"), "leave --seconds"),
@@ -148,3 +148,4 @@ def test_mistakes_are_one_line(tmp_path: Path, arguments: tuple[str, ...], probl
     assert status == 2
     (line,) = [line for line in errors.splitlines() if line.startswith("error: ")]
     assert problem in line
+    assert not (tmp_path / "run.csv").exists()
