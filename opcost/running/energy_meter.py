@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -118,6 +119,7 @@ class EnergyMeter:
         self._whole: MeteredWindow | None = None
         self._segment: MeteredWindow | None = None
         self._written = 0
+        self._process = os.getpid()
         if self._output is not None:
             check_output(self._output)
 
@@ -235,6 +237,9 @@ class EnergyMeter:
         self._close(None)
 
     def _close(self, kind: type[BaseException] | None) -> None:
+        if os.getpid() != self._process:
+            # The meters of a forked process are those of its parent, which writes the output.
+            return
         try:
             while self._open:
                 self._end(self._open[-1], kind)

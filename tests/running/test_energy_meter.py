@@ -198,6 +198,21 @@ def test_json_lines_are_appended_run_after_run(bench: Bench, tmp_path: Path) -> 
     assert "shorter than" in unknown["energy_missing_reason"]
 
 
+def test_a_forked_process_leaves_meters_and_output_to_its_parent(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "windows.jsonl"
+    meter = EnergyMeter(output=output)
+    meter.start()
+    with monkeypatch.context() as child:
+        child.setattr(energy_meter.os, "getpid", lambda: -1)
+        meter.close()
+    assert (output.exists(), bench.source.is_closed) == (False, False)
+    bench.work(0.5)
+    meter.close()
+    assert len(output.read_text().splitlines()) == 1
+
+
 def test_an_output_that_cannot_be_written_is_refused_at_once(tmp_path: Path) -> None:
     (tmp_path / "other.csv").write_text("a,b\n1,2\n")
     for name in ("windows.txt", "missing/windows.csv", "other.csv"):
