@@ -1,7 +1,8 @@
 """opcost: time and energy of PyTorch operators on real hardware.
 
 ``opcost.load``, ``opcost.show`` and ``opcost.compare`` return data frames, ``opcost.Database`` reads typed rows,
-``opcost.profile`` measures a model, and ``opcost.layers`` shows what its layers cost. Names are imported lazily, so
+``opcost.profile`` measures a model, ``opcost.layers`` shows what its layers cost, and ``opcost.EnergyMeter`` meters
+your own code. Names are imported lazily, so
 that ``import opcost`` needs the standard library only.
 """
 
@@ -17,17 +18,21 @@ if TYPE_CHECKING:
     from opcost.reporting.frames import compare, load, show
     from opcost.reporting.layer_frames import layers
     from opcost.reporting.profile_frames import profile
+    from opcost.running.energy_meter import EnergyMeter
+    from opcost.running.marks import mark
     from opcost.storage.database import Database
     from opcost.summing.index import best_rows
 
 __all__ = [
     "Database",
+    "EnergyMeter",
     "OperatorTuple",
     "UserError",
     "best_rows",
     "compare",
     "layers",
     "load",
+    "mark",
     "parse_operator",
     "profile",
     "show",
@@ -38,12 +43,14 @@ __version__ = "0.3.0"
 def __getattr__(name: str) -> object:
     modules = {
         "Database": "opcost.storage.database",
+        "EnergyMeter": "opcost.running.energy_meter",
         "OperatorTuple": "opcost.operators.tuples",
         "UserError": "opcost.errors",
         "best_rows": "opcost.summing.index",
         "compare": "opcost.reporting.frames",
         "layers": "opcost.reporting.layer_frames",
         "load": "opcost.reporting.frames",
+        "mark": "opcost.running.marks",
         "parse_operator": "opcost.operators.texts",
         "profile": "opcost.reporting.profile_frames",
         "show": "opcost.reporting.frames",

@@ -92,7 +92,8 @@ int nvmlInitWithFlags(unsigned flags)
 {
     Faults faults = faults_now();
     (void)flags;
-    first_tick = now_us(CLOCK_REALTIME) / TICK_US;
+    if (!first_tick)
+        first_tick = now_us(CLOCK_REALTIME) / TICK_US;
     return (int)fault(&faults, "nvmlInitWithFlags", SUCCESS);
 }
 
@@ -107,6 +108,32 @@ int nvmlDeviceGetHandleByUUID(const char *uuid, void **handle)
     Faults faults = faults_now();
     *handle = &first_tick;
     return strcmp(uuid, UUID) ? NOT_FOUND : refusal(&faults, "nvmlDeviceGetHandleByUUID");
+}
+
+int nvmlDeviceGetCount_v2(unsigned *count)
+{
+    *count = 1;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **handle)
+{
+    *handle = &first_tick;
+    return index ? NOT_FOUND : SUCCESS;
+}
+
+int nvmlDeviceGetUUID(void *handle, char *uuid, unsigned length)
+{
+    (void)handle;
+    snprintf(uuid, length, "%s", UUID);
+    return SUCCESS;
+}
+
+int nvmlDeviceGetName(void *handle, char *name, unsigned length)
+{
+    (void)handle;
+    snprintf(name, length, "simulated GPU");
+    return SUCCESS;
 }
 
 int nvmlDeviceGetTotalEnergyConsumption(void *handle, unsigned long long *energy_mj)

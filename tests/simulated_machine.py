@@ -508,6 +508,17 @@ class SimulatedMachine(SimulatedWorkload):
     def _readings_w(self, row_s: FloatArray, meter: MeterModel) -> FloatArray:
         """Return what a meter shows at each row."""
         fresh_s = np.floor(row_s / meter.update_period_s) * meter.update_period_s - meter.lag_s
+        edges_s, energy_j = self.energy_curve()
+        # What a meter looks at is smooth for 0.1 ms.
+        seen_s = POWER_STEP_S / PARTS_OF_A_STEP if meter.looks else meter.averaging_time_s
+        looks = max(meter.looks, 1)
+        looked_s = fresh_s[:, None] - np.arange(looks) * (meter.averaging_time_s / looks)
+        last_j, first_j = (np.interp(at_s, edges_s, energy_j) for at_s in (looked_s, looked_s - seen_s))
+        readings_w: FloatArray = (last_j - first_j).mean(axis=1) / seen_s
+        return _in_ticks(readings_w, meter.tick_w)
+
+    def energy_curve(self) -> tuple[FloatArray, FloatArray]:
+        """Return the true energy since before the log began, noise included, at moments of the machine's time."""
         # All meters see the same noise, from a second before the log on.
         begin_s = self._log_begin_s - LONGEST_MEMORY_S
         steps = math.ceil((self._now_s - begin_s) / POWER_STEP_S) + 1
@@ -517,14 +528,7 @@ class SimulatedMachine(SimulatedWorkload):
         power_w = self._steady_power_w(edges_s[:-1], self._course(edges_s[:-1])) + np.repeat(
             self._noise_w(steps), parts
         )
-        energy_j = np.concatenate([[0.0], np.cumsum(power_w) * part_s])
-        # What a meter looks at is smooth for 0.1 ms.
-        seen_s = POWER_STEP_S / PARTS_OF_A_STEP if meter.looks else meter.averaging_time_s
-        looks = max(meter.looks, 1)
-        looked_s = fresh_s[:, None] - np.arange(looks) * (meter.averaging_time_s / looks)
-        last_j, first_j = (np.interp(at_s, edges_s, energy_j) for at_s in (looked_s, looked_s - seen_s))
-        readings_w: FloatArray = (last_j - first_j).mean(axis=1) / seen_s
-        return _in_ticks(readings_w, meter.tick_w)
+        return edges_s, np.concatenate([[0.0], np.cumsum(power_w) * part_s])
 
     def _noise_w(self, steps: int) -> FloatArray:
         """Return the noise of the first steps of the log; what was drawn for it before stays."""

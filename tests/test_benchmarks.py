@@ -12,7 +12,7 @@ import sys
 import time
 from collections import defaultdict
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import astuple, fields, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -56,6 +56,7 @@ def benchmark(monkeypatch):
     [
         "repeatability",
         "logging_overhead",
+        "metered_windows",
         "fast_vs_reference",
         "sum_vs_full",
         "settling",
@@ -1147,3 +1148,28 @@ def test_learning_curves_are_drawn(benchmark, tmp_path):
     table = BENCHMARKS.parent / "docs" / "data" / "prediction" / "learning_curve.csv"
     benchmark("prediction").draw(pd.read_csv(table), tmp_path / "figure.svg")
     assert (tmp_path / "figure.svg").stat().st_size > 5_000
+
+
+def test_the_table_of_metered_windows_has_sums_errors_and_unknown_ones(benchmark, tmp_path):
+    metered_windows = benchmark("metered_windows")
+    window = metered_windows.Window("opcost", 0.2, 0.1, 0.1, 100.0, 101.0, 1.0, "", 0.001, 0.002)
+    windows = [
+        window,
+        replace(window, metered_j=97.0),
+        replace(window, metered_j=None, standard_error_j=None, missing_reason="too short"),
+        replace(window, length_s=5.0, metered_j=100.5),
+        replace(window, tool="Zeus", metered_j=0.0, standard_error_j=None),
+    ]
+    path = tmp_path / "windows.csv"
+    with path.open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow([field.name for field in fields(metered_windows.Window)])
+        table.writerows(map(astuple, windows))
+    assert metered_windows.read(path) == windows
+    lines = metered_windows.evaluate(windows).splitlines()[2:]
+    assert [[cell.strip() for cell in line.strip("|").split("|")] for line in lines] == [
+        ["opcost", "0.2", "3", "1", "-1.00%", "2.2%", "50%", "3.0"],
+        ["opcost", "1 to 10", "1", "0", "+0.50%", "0.5%", "100%", "3.0"],
+        ["Zeus", "0.2", "1", "0", "-100.00%", "100.0%", "-", "3.0"],
+        ["Zeus", "1 to 10", "0", "0", "-", "-", "-", "nan"],
+    ]

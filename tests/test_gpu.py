@@ -17,6 +17,7 @@ import torch.nn.functional as F  # noqa: N812
 from simulated_apparatus import RecordedProgress
 from torchvision.models import get_model
 
+from opcost import EnergyMeter
 from opcost.__main__ import main
 from opcost.columns import values_of
 from opcost.comparing.cache_chains import BLOCKS, ELEMENTWISE, KINDS, SHORTER_STREAMS, chains_of
@@ -32,6 +33,7 @@ from opcost.measuring.record import Measurement, does_other_work, may_be_throttl
 from opcost.measuring.setting import USUAL, Setting
 from opcost.meters.nvidia_smi import GpuFacts, gpu_facts
 from opcost.meters.nvml import NvmlGpu
+from opcost.meters.nvml_counter import TickFinder
 from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
@@ -636,3 +638,40 @@ def test_behind_a_stream_that_fits_into_caches_small_operators_take_hardly_longe
         assert other.time_s is not None
         if one.kind != ELEMENTWISE:
             assert one.time_s < other.time_s
+
+
+def test_windows_of_a_users_code_have_the_energy_that_the_counter_counts() -> None:
+    left, right = (torch.randn(MATRIX_WIDTH, MATRIX_WIDTH, device=GPU, dtype=torch.bfloat16) for _ in range(2))
+
+    def work(seconds: float) -> None:
+        end_s = time.perf_counter() + seconds
+        while time.perf_counter() < end_s:
+            torch.mm(left, right)
+            torch.cuda.synchronize()
+
+    gpu = NvmlGpu.open(f"GPU-{torch.cuda.get_device_properties(0).uuid}")
+    finder = TickFinder(gpu.energy_j, time.monotonic, lambda seconds: bool(time.sleep(seconds)))
+    with EnergyMeter([GPU]) as meter:
+        work(1.0)
+        first = finder.next_tick(0.0)
+        with meter.window("pulses") as pulses:
+            for _ in range(10):
+                work(0.11)
+                time.sleep(0.09)
+        last = finder.next_tick(0.0)
+        with meter.window("short") as short:
+            work(0.2)
+    gpu.close()
+    assert first is not None
+    assert last is not None
+    # The counter goes on for up to 0.1 s after the window, in which the GPU rests.
+    assert pulses.energy_j == pytest.approx(last[1] - first[1], rel=0.05)
+    assert pulses.result.devices[0].meter == f"{SAMPLES}, scaled by {COUNTER}"
+    assert short.result.energy is not None
+    assert short.result.energy.standard_error < 0.1 * short.result.energy.value
+    meter = EnergyMeter([GPU])
+    repeated = meter.measure(lambda: torch.mm(left, right), relative_error=0.02)
+    meter.close()
+    assert repeated.repeats > 100
+    assert repeated.energy is not None
+    assert 1.96 * repeated.energy.standard_error <= 0.02 * repeated.energy.value

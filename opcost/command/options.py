@@ -256,6 +256,17 @@ LOG_FILE = Option("--output", "a new file (default: power_log_<UTC time>.csv)", 
 LENGTH = Option("--seconds", "length of the log in s (default: until Ctrl-C)", type=positive_seconds, metavar="SECONDS")
 PLOT = Option("--plot", "instead of logging, draw a log as SVG, beside it or as --output", type=Path, metavar="FILE")
 
+FOLLOWED_COMMAND = Option(
+    "command", "after --: run this command, log while it runs, and exit with its status", nargs="*", metavar="COMMAND"
+)
+FOLLOWED_PID = Option("--pid", "log until the process with this id ends", type=int, metavar="PID")
+FOLLOWED_FIGURE = Option(
+    "--figure",
+    "with a command or --pid: also draw power, load and temperatures (.png, .pdf or .svg; needs matplotlib)",
+    type=Path,
+    metavar="FILE",
+)
+
 STAGE = (*FOLDERS, DRY_RUN, JSON, VERBOSE)
 """The options of all stages, besides names and device."""
 

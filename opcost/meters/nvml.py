@@ -54,6 +54,14 @@ class NvmlGpu:
         counted_mj = _asked(self._library, lambda: self._library.nvmlDeviceGetTotalEnergyConsumption(self._handle))
         return float(counted_mj) * 1e-3
 
+    def is_mig(self) -> bool:
+        """Return whether the GPU is divided into MIG instances; False if it does not report that."""
+        try:
+            modes = _asked(self._library, lambda: self._library.nvmlDeviceGetMigMode(self._handle))
+        except NvmlError:
+            return False
+        return bool(modes[0])
+
     def process_ids(self) -> list[int]:
         """Return the ids of the processes that compute on the GPU.
 
@@ -76,6 +84,16 @@ class NvmlGpu:
         if rates.gpu > 100:
             raise NvmlError(f"NVML: a GPU in use {rates.gpu} % of the time")
         return float(rates.gpu) / 100
+
+    def temperature_c(self) -> float:
+        """Return the temperature of the chip.
+
+        Raises:
+            NvmlError: this GPU or driver does not report it.
+        """
+        library = self._library
+        kind = library.NVML_TEMPERATURE_GPU
+        return float(_asked(library, lambda: library.nvmlDeviceGetTemperature(self._handle, kind)))
 
     def power_samples(self, after_epoch_s: float) -> list[tuple[float, float]]:
         """Return the buffered samples that are later than a moment: time (epoch, s) and power in W.

@@ -109,6 +109,8 @@ class CounterSampler:
         self._stopping = threading.Event()
         self._finder = TickFinder(gpu.energy_j, time.monotonic, self._stopping.wait)
         self._thread = threading.Thread(target=self._run, daemon=True)
+        self._adding, self._seeking = threading.Lock(), threading.Lock()
+        self._seeker = TickFinder(gpu.energy_j, time.monotonic, self._stopping.wait)
 
     def __enter__(self) -> CounterSampler:
         """Begin to collect.
@@ -126,6 +128,17 @@ class CounterSampler:
         self._stopping.set()
         self._thread.join()
 
+    def seek(self) -> None:
+        """Collect the next tick in the calling thread, within ``SEARCH_S``, instead of waiting for the interval."""
+        try:
+            with self._seeking:
+                tick = self._seeker.next_tick(0.0)
+        except NvmlError as error:
+            self.ticks.fail(error)
+            return
+        if tick is not None:
+            self._add(*tick)
+
     def _run(self) -> None:
         while not self._stopping.is_set():
             if not self._collect():
@@ -141,9 +154,15 @@ class CounterSampler:
         if tick is None:
             self.ticks.fail(NvmlError("NVML's energy counter stands still"))
             return False
-        moment_s, energy_j = tick
-        self.ticks.extend([(time.time() - (time.monotonic() - moment_s), energy_j)])
+        self._add(*tick)
         return True
+
+    def _add(self, moment_s: float, energy_j: float) -> None:
+        """Store a tick, given by monotonic time, unless the other thread has stored it."""
+        with self._adding:
+            epoch_s = time.time() - (time.monotonic() - moment_s)
+            if abs(epoch_s - self.ticks.newest_s) > TICK_S / 2:
+                self.ticks.extend([(epoch_s, energy_j)])
 
 
 class CounterMeter:

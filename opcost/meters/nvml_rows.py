@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import csv
+import math
 import threading
 import time
+from array import array
 from collections.abc import Iterable
 from pathlib import Path
+
+import numpy as np
 
 from opcost.meters.nvml import NvmlError
 
@@ -18,14 +22,17 @@ class TimedRows:
     """Rows of epoch seconds and a value, oldest first, or the reason why there are none. Thread-safe."""
 
     def __init__(self) -> None:
-        self._rows: list[tuple[float, float]] = []
+        # Arrays, because a meter of a user's code may run for days: 3 MB an hour, and not 20.
+        self._epoch_s, self._values = array("d"), array("d")
         self._failure: NvmlError | None = None
         self._lock = threading.Lock()
 
     def extend(self, rows: Iterable[tuple[float, float]]) -> None:
         """Add rows that are later than the present ones, and clear an earlier failure."""
         with self._lock:
-            self._rows.extend(rows)
+            for epoch_s, value in rows:
+                self._epoch_s.append(epoch_s)
+                self._values.append(value)
             self._failure = None
 
     def fail(self, failure: NvmlError) -> None:
@@ -37,7 +44,7 @@ class TimedRows:
     def newest_s(self) -> float:
         """The time of the last row, 0 if there is none."""
         with self._lock:
-            return self._rows[-1][0] if self._rows else 0.0
+            return self._epoch_s[-1] if self._epoch_s else 0.0
 
     def since(self, begin_s: float) -> list[tuple[float, float]]:
         """Return the rows from a moment (epoch) until now.
@@ -48,13 +55,20 @@ class TimedRows:
         with self._lock:
             if self._failure is not None:
                 raise self._failure
-            return [row for row in self._rows if row[0] >= begin_s]
+            return self._between(begin_s, math.inf)
 
     def forget_before(self, epoch_s: float) -> None:
         """Drop the rows before a moment, and rows after now, which come from a clock that was set back."""
         latest_s = time.time() + CLOCK_SLACK_S
         with self._lock:
-            self._rows = [row for row in self._rows if epoch_s <= row[0] <= latest_s]
+            kept = self._between(epoch_s, latest_s)
+            self._epoch_s = array("d", (moment_s for moment_s, _ in kept))
+            self._values = array("d", (value for _, value in kept))
+
+    def _between(self, begin_s: float, end_s: float) -> list[tuple[float, float]]:
+        epoch_s, values = np.array(self._epoch_s), np.array(self._values)
+        inside = (epoch_s >= begin_s) & (epoch_s <= end_s)
+        return list(zip(epoch_s[inside].tolist(), values[inside].tolist(), strict=True))
 
 
 def keep_rows(path: Path, columns: tuple[str, str], rows: Iterable[tuple[float, float]]) -> None:

@@ -78,14 +78,18 @@ class PowerSampler:
         Raises:
             NvmlError: NVML reports an error, no sample came after the end, or some are missing in between.
         """
-        samples = self._through(begin_s, end_s)
+        samples = self.through(begin_s, end_s)
         moments = [begin_s, *(epoch_s for epoch_s, _ in samples)]
         if any(later_s - earlier_s > LONGEST_GAP_S for earlier_s, later_s in pairwise(moments)):
             raise NvmlError("NVML's power samples have a gap: they were not collected in time")
         return [sample for sample in samples if sample[0] <= end_s + SAMPLES_SOURCE.averaging_time_s]
 
-    def _through(self, begin_s: float, end_s: float) -> list[tuple[float, float]]:
-        """Return the samples up to the first one after an end; wait for it and retry after errors."""
+    def through(self, begin_s: float, end_s: float) -> list[tuple[float, float]]:
+        """Return the samples up to the first one after an end; wait for it and retry after errors.
+
+        Raises:
+            NvmlError: NVML reports an error, or no sample came after the end.
+        """
         failure = NvmlError(f"NVML kept no power sample in the {LAST_SAMPLE_DEADLINE_S:g} s after the measurement")
         for _ in range(round(LAST_SAMPLE_DEADLINE_S / POLL_INTERVAL_S)):
             try:

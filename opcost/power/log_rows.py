@@ -24,6 +24,17 @@ COLUMNS = (
     "memory_used_bytes",
 )
 
+FOLLOWED_COLUMNS = (
+    *COLUMNS,
+    "device",
+    "cpu_load_ratio",
+    "cpu_power_w",
+    "cpu_temperature_c",
+    "host_memory_used_bytes",
+    "mark",
+)
+"""The columns of a log of a followed program."""
+
 
 @dataclass(frozen=True)
 class PowerRow:
@@ -44,9 +55,27 @@ class PowerRow:
     memory_used_bytes: int | None = None
 
 
+@dataclass(frozen=True)
+class HostRow:
+    """The readings of the host at one moment; ``cpu_load_ratio`` is the busy share of its processors since the last."""
+
+    cpu_load_ratio: float | None = None
+    cpu_power_w: float | None = None
+    cpu_temperature_c: float | None = None
+    host_memory_used_bytes: int | None = None
+
+
 def csv_header() -> str:
     """Return the header line without its newline."""
     return ",".join(COLUMNS)
+
+
+def followed_line(row: PowerRow, device: str, host: HostRow, mark: str) -> str:
+    """Return a row of a followed program as CSV text without its newline: device, host and last mark beside the row."""
+    memory = "" if host.host_memory_used_bytes is None else str(host.host_memory_used_bytes)
+    numbers = map(_number, (host.cpu_load_ratio, host.cpu_power_w, host.cpu_temperature_c))
+    quoted = '"' + mark.replace('"', '""') + '"' if mark else ""
+    return ",".join([csv_line(row), device, *numbers, memory, quoted])
 
 
 def csv_line(row: PowerRow) -> str:

@@ -12,6 +12,7 @@ from opcost.columns import COLUMN_HEAD, Field, columns_of, described, fields_of
 from opcost.comparing.conditions_side_by_side import KindSides, OperatorSides
 from opcost.comparing.data_set import DataSetRow, data_columns
 from opcost.measuring.flags import Flag
+from opcost.metering.rows import MeteredWindowRow
 from opcost.reporting.layer_lines import LayerLine
 from opcost.reporting.show_lines import ModelLine, OperatorLine
 from opcost.storage.database import Database
@@ -41,6 +42,7 @@ SHOWN: Mapping[Any, list[str]] = {
     DataSetRow: ["Tables of `opcost export`"],
     LayerLine: ["Layers of `opcost layers --csv`, and of `opcost.layers`"],
     KindSides: ["Kinds of operators of `opcost compare --against --json`"],
+    MeteredWindowRow: ["Windows of `opcost.EnergyMeter`"],
     OperatorSides: ["Operators of `opcost compare --against --json`"],
 }
 """The rows that are printed, not stored, with their titles."""

@@ -56,8 +56,8 @@ def _readings(path: Path) -> list[Readings]:
     try:
         lines = lines_of(path)
         header = next(lines, "")
-        if header == log_rows.csv_header():
-            return _of_rows(_own_rows(lines))
+        if header in (log_rows.csv_header(), ",".join(log_rows.FOLLOWED_COLUMNS)):
+            return _of_rows(_own_rows(lines, header.split(",")))
         if header == "epoch_s,power_w":
             return [Readings(SAMPLES, tuple(_pairs(lines)))]
         if header == "epoch_s,energy_j":
@@ -83,8 +83,13 @@ def _powers(energies: Sequence[tuple[float, float]]) -> Iterator[tuple[float, fl
             yield after_s, (after_j - before_j) / (after_s - before_s)
 
 
-def _own_rows(lines: Iterable[str]) -> Iterator[PowerRow]:
-    for row in csv.DictReader(lines, log_rows.COLUMNS):
+def _own_rows(lines: Iterable[str], columns: Sequence[str]) -> Iterator[PowerRow]:
+    """Yield the rows of the first device in a log."""
+    first = None
+    for row in csv.DictReader(lines, columns):
+        first = row.get("device") if first is None else first
+        if row.get("device") != first:
+            continue
         instant, average = row["power_instant_w"], row["power_average_w"]
         yield PowerRow(
             datetime.fromisoformat(row["timestamp"]).timestamp(),

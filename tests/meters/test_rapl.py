@@ -10,21 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from powercap import RANGE_UJ, add_domain
 
 from opcost.meters import rapl
 from opcost.meters.rapl import RaplDomain, RaplMeter, RaplSampler, rapl_domains, rapl_unavailable_reason, sample_batches
-
-RANGE_UJ = 262_143_328_850
-
-
-def add_domain(root: Path, folder: str, name: str, energy_uj: int = 1_000_000) -> Path:
-    """Add a counter as the kernel shows it, and return its file."""
-    path = root / folder
-    path.mkdir(parents=True)
-    (path / "name").write_text(f"{name}\n")
-    (path / "max_energy_range_uj").write_text(f"{RANGE_UJ}\n")
-    (path / "energy_uj").write_text(f"{energy_uj}\n")
-    return path / "energy_uj"
 
 
 class SteadyCounter(threading.Thread):

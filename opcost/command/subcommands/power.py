@@ -11,16 +11,32 @@ from contextlib import closing
 from pathlib import Path
 
 from opcost.command.log import log_run
-from opcost.command.options import GPU_NUMBER, INTERVAL, JSON_OBJECT, LENGTH, LOG_FILE, METERED_DEVICE, PLOT, VERBOSE
+from opcost.command.options import (
+    FOLLOWED_COMMAND,
+    FOLLOWED_FIGURE,
+    FOLLOWED_PID,
+    GPU_NUMBER,
+    INTERVAL,
+    JSON_OBJECT,
+    LENGTH,
+    LOG_FILE,
+    METERED_DEVICE,
+    PLOT,
+    VERBOSE,
+)
 from opcost.command.subcommand import Subcommand
 from opcost.errors import UserError
 from opcost.power.log_rows import PowerSummary
 
 
 def power(arguments: Namespace) -> int:
-    """Log until Ctrl-C or for ``--seconds``, or plot a log; return 0."""
+    """Log until Ctrl-C or for ``--seconds``, follow a program, or plot a log; return 0, or a command's exit status."""
     check_gpu(arguments)
     log_run(arguments.verbose)
+    if arguments.command or arguments.pid is not None:
+        return _follow(arguments)
+    if arguments.figure is not None:
+        raise UserError("--figure draws a followed program: add -- COMMAND or --pid; --plot draws a log")
     if arguments.plot is None:
         return _log(arguments)
     if arguments.interval or arguments.seconds or arguments.gpu or arguments.json:
@@ -43,9 +59,7 @@ def _log(arguments: Namespace) -> int:
     from opcost.reporting.live_power import shown
     from opcost.stages.log_power import PowerLogReport, cpu_batches, gpu_batches, gpu_of, stop_on_signals, write_rows
 
-    path = arguments.output or Path(time.strftime("power_log_%Y%m%dT%H%M%SZ.csv", time.gmtime()))
-    if path.exists() or not path.parent.is_dir():
-        raise UserError(f"--output {path}: must be a new file in a folder that exists")
+    path = _new_file(arguments)
     stopping, summary = threading.Event(), PowerSummary()
     gpu = None if arguments.device == "cpu" else arguments.gpu or gpu_of(arguments.device)
     meter = (arguments.interval, stopping) if gpu is None else (gpu, arguments.interval, path.parent, stopping)
@@ -63,14 +77,54 @@ def _log(arguments: Namespace) -> int:
     return 0
 
 
+def _follow(arguments: Namespace) -> int:
+    """Follow a command or a process; return the command's exit status, 0 for a process."""
+    if arguments.seconds or arguments.gpu or arguments.plot:
+        raise UserError("a followed program has its own length and devices; leave --seconds, --gpu and --plot out")
+    if arguments.command and arguments.pid is not None:
+        raise UserError(f"--pid {arguments.pid}: leave it out, or the command; one program is followed")
+    from opcost.reporting.follow_summary import LiveLine, draw_followed, summary_lines
+    from opcost.reporting.json_object import print_json_object
+    from opcost.stages.follow_power import Target, follow
+
+    path = _new_file(arguments)
+    if arguments.figure is not None:
+        # Before the program runs: matplotlib may be missing.
+        from opcost.reporting.power_figure import check_figure
+
+        check_figure(arguments.figure)
+    devices = None if arguments.device == "cuda" else [arguments.device]
+    target = Target(tuple(arguments.command), arguments.pid)
+    report = follow(target, devices, path, arguments.interval, LiveLine().show)
+    for line in summary_lines(report):
+        _report(line)
+    if arguments.figure is not None:
+        _report(str(draw_followed(path, arguments.figure)))
+    if arguments.json:
+        print_json_object(report)
+    return report.exit_status or 0
+
+
+def _new_file(arguments: Namespace) -> Path:
+    path: Path = arguments.output or Path(time.strftime("power_log_%Y%m%dT%H%M%SZ.csv", time.gmtime()))
+    if path.exists() or not path.parent.is_dir():
+        raise UserError(f"--output {path}: must be a new file in a folder that exists")
+    return path
+
+
 def _report(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
 POWER = Subcommand(
     name="power",
-    does="log the power of a GPU (with nvidia-smi) or of the CPU (with RAPL) to a CSV file until Ctrl-C",
-    example="--device cuda:0 --output power.csv --seconds 60",
-    options=(METERED_DEVICE, GPU_NUMBER, INTERVAL, LOG_FILE, LENGTH, PLOT, JSON_OBJECT, VERBOSE),
+    does="log the power of a GPU (with nvidia-smi) or of the CPU (with RAPL) to a CSV file until Ctrl-C, or of all of "
+    "them while a program runs",
+    example="--output power.csv -- python train.py",
+    options=(
+        *(FOLLOWED_COMMAND, FOLLOWED_PID, FOLLOWED_FIGURE),
+        *(METERED_DEVICE, GPU_NUMBER, INTERVAL, LOG_FILE, LENGTH, PLOT, JSON_OBJECT, VERBOSE),
+    ),
     run=power,
+    before=(("power", "--device cuda:0 --output power.csv --seconds 60"),),
 )

@@ -1,0 +1,5 @@
+"""Names under which other tools are known, as thin layers over opcost's meters."""
+
+from opcost.compat.measurement import AsynchronousMeasurementTool, EnergyMeasurementTool
+
+__all__ = ["AsynchronousMeasurementTool", "EnergyMeasurementTool"]

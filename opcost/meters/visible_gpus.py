@@ -1,0 +1,35 @@
+"""The GPUs that a program may use, by NVML and ``CUDA_VISIBLE_DEVICES``, without torch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+
+from opcost.meters.nvml import NvmlError, gpu_products
+
+
+def visible_gpus(environment: Mapping[str, str] = os.environ) -> tuple[dict[str, str], str | None]:
+    """Return the UUID of each GPU by its name ``cuda:N``, and why there are none.
+
+    Without ``CUDA_VISIBLE_DEVICES`` N is NVML's order, that of the PCI bus. CUDA's own order differs from it where
+    GPUs of several kinds are in one machine and ``CUDA_DEVICE_ORDER`` is not ``PCI_BUS_ID``.
+    """
+    try:
+        uuids = list(gpu_products())
+    except NvmlError as error:
+        return {}, str(error)
+    names = environment.get("CUDA_VISIBLE_DEVICES")
+    chosen = uuids if names is None else _chosen(names, uuids)
+    reason = None if chosen else "no GPU is visible" if uuids else "NVML knows no GPU"
+    return {f"cuda:{number}": uuid for number, uuid in enumerate(chosen)}, reason
+
+
+def _chosen(names: str, uuids: Sequence[str]) -> list[str]:
+    """Return the UUIDs of the GPUs that a list names by index or the begin of the UUID, up to the first unknown one."""
+    found: list[str] = []
+    for name in (name.strip() for name in names.split(",")):
+        known = [uuid for index, uuid in enumerate(uuids) if name and (name == str(index) or uuid.startswith(name))]
+        if not known:
+            break
+        found.append(known[0])
+    return found

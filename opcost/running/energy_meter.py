@@ -1,0 +1,313 @@
+"""``EnergyMeter``: the energy of a user's own code, in windows that may be nested, labelled and repeated.
+
+    with EnergyMeter() as meter:
+        train()
+    print(meter.result)
+
+This module imports neither torch nor pandas. Where torch is already imported, the GPU's work is awaited at both ends of
+a window, because kernels run on after the call that launched them.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import ParamSpec, TypeVar
+
+from opcost.errors import UserError
+from opcost.metering.readings import EnergySource
+from opcost.metering.repeated import until_resolved
+from opcost.metering.result import WindowResult
+from opcost.metering.rows import rows_of
+from opcost.meters.clock import SystemClock
+from opcost.power.ports import Clock, ClockReading
+from opcost.running import marks
+from opcost.running.energy_sources import open_sources, result_of, synchronise
+from opcost.storage.metered_windows import append_windows, check_output
+
+Parameters = ParamSpec("Parameters")
+Returned = TypeVar("Returned")
+
+SETTLED_AFTER_S = 60.0
+"""Age from which windows are settled without a look at their results, so that their readings need not be kept."""
+
+LONGEST_REPETITION_S = 60.0
+
+
+class MeteredWindow:
+    """A window from ``EnergyMeter.window`` or ``start``; ``result`` is known once it has ended.
+
+    The first look at ``result`` waits for the meters' last readings, some 0.1 s, so that the metered code is not held
+    up at the end of each window.
+    """
+
+    def __init__(self, meter: EnergyMeter, label: str, begin: ClockReading, repeats: int = 1) -> None:
+        self.label = label
+        self.repeats = repeats
+        self.begin = begin
+        self.end: ClockReading | None = None
+        self.exception: str | None = None
+        self._meter = meter
+        self._result: WindowResult | None = None
+        self._settling = threading.Lock()
+
+    @property
+    def result(self) -> WindowResult:
+        """The cost of the window.
+
+        Raises:
+            UserError: it has not ended.
+        """
+        with self._settling:
+            if self._result is None:
+                self._result = self._meter._result_of(self)
+            return self._result
+
+    @property
+    def duration_s(self) -> float:
+        """The length of the window in s."""
+        return self.result.duration_s
+
+    @property
+    def energy_j(self) -> float | None:
+        """The energy of all devices in J; None where any is unknown, see ``result.missing_reason``."""
+        return self.result.energy_j
+
+    def __str__(self) -> str:
+        return str(self.result) if self.end is not None else f"{self.label or 'window'}: not ended"
+
+
+class EnergyMeter:
+    """Meters the energy of a program's own code on GPUs and CPUs.
+
+    As a context it meters its body. As a decorator it meters each call. ``window`` and ``start``/``stop`` meter parts.
+
+    Args:
+        devices: such as ``["cuda:0", "cpu", "dram"]``; None for each visible GPU, and the CPU where it has a meter.
+        output: a ``.csv`` or ``.jsonl`` file, to which all windows are appended at the end, also after an exception.
+        synchronise: whether the GPU's work is awaited at both ends of a window.
+        above_idle: whether results have the energy above idle, too: that without the power before the meter was opened,
+            which is known if the GPU was idle then.
+
+    Raises:
+        UserError: there is no such device, or the output cannot be written.
+    """
+
+    def __init__(
+        self,
+        devices: Sequence[str] | None = None,
+        output: str | Path | None = None,
+        synchronise: bool = True,
+        above_idle: bool = False,
+    ) -> None:
+        self._names = None if devices is None else tuple(devices)
+        self._output = None if output is None else Path(output)
+        self._synchronises, self._above_idle = synchronise, above_idle
+        self._clock: Clock = SystemClock()
+        self._sources: Sequence[EnergySource] | None = None
+        self._windows: list[MeteredWindow] = []
+        self._open: list[MeteredWindow] = []
+        self._settled = 0
+        self._whole: MeteredWindow | None = None
+        self._segment: MeteredWindow | None = None
+        self._written = 0
+        self._process = os.getpid()
+        if self._output is not None:
+            check_output(self._output)
+
+    def __enter__(self) -> EnergyMeter:
+        """Open the meters and begin a window without a label."""
+        self._whole = self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._close(kind)
+
+    def __call__(self, function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
+        """Return a function that is metered at each call, in windows with its name."""
+
+        @functools.wraps(function)
+        def metered(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Returned:
+            with self.window(function.__qualname__):
+                return function(*args, **kwargs)
+
+        return metered
+
+    @property
+    def result(self) -> WindowResult:
+        """The result of the body of the context, or of the last window that has ended.
+
+        Raises:
+            UserError: no window has ended.
+        """
+        if self._whole is not None and self._whole.end is not None:
+            return self._whole.result
+        if not self._windows:
+            raise UserError("EnergyMeter: no window has ended")
+        return self._windows[-1].result
+
+    @property
+    def results(self) -> list[WindowResult]:
+        """The results of all windows that have ended, in the order of their ends."""
+        return [window.result for window in self._windows]
+
+    def start(self, label: str = "") -> MeteredWindow:
+        """Begin a window."""
+        self._sources_now()
+        self._synchronise()
+        for source in self._sources_now():
+            source.edge()
+        window = MeteredWindow(self, label, self._clock.read())
+        self._open.append(window)
+        return window
+
+    def stop(self) -> MeteredWindow:
+        """End the window that ``start`` has begun last, and return it.
+
+        Raises:
+            UserError: none is open.
+        """
+        started = [window for window in self._open if window not in (self._whole, self._segment)]
+        if not started:
+            raise UserError("EnergyMeter: stop() without start()")
+        return self._end(started[-1])
+
+    @contextmanager
+    def window(self, label: str = "") -> Iterator[MeteredWindow]:
+        """Meter the body of a context; it may be nested."""
+        window = self.start(label)
+        try:
+            yield window
+        except BaseException as error:
+            self._end(window, type(error))
+            raise
+        self._end(window)
+
+    def mark(self, label: str) -> None:
+        """End the window of the mark before, if there is one, and begin one with this label, up to the next mark."""
+        if self._segment is not None and self._segment.end is None:
+            self._end(self._segment)
+        self._segment = self.start(label)
+        marks.mark(label)
+
+    def measure(
+        self,
+        function: Callable[[], object],
+        relative_error: float = 0.02,
+        longest_s: float = LONGEST_REPETITION_S,
+        label: str | None = None,
+    ) -> WindowResult:
+        """Run code again and again until its energy is known within a relative error (95 % interval).
+
+        It runs once before. ``energy_per_repeat_j`` and ``time_per_repeat_s`` of the result are those of one run.
+        """
+        name = getattr(function, "__qualname__", "") if label is None else label
+        function()
+
+        def metered_for(length_s: float) -> WindowResult:
+            window, end_s = self.start(name), time.perf_counter() + length_s
+            window.repeats = 0
+            try:
+                while not window.repeats or time.perf_counter() < end_s:
+                    function()
+                    window.repeats += 1
+                    if window.repeats & (window.repeats - 1) == 0:
+                        # Launches may be far ahead of the GPU: looked at ever more rarely, it costs nothing.
+                        self._synchronise()
+            except BaseException as error:
+                window.repeats = max(window.repeats, 1)
+                self._end(window, type(error))
+                raise
+            return self._end(window).result
+
+        return until_resolved(metered_for, relative_error, longest_s)
+
+    def close(self) -> None:
+        """End the open windows, write the output, and end the meters. A later window opens them again."""
+        self._close(None)
+
+    def _close(self, kind: type[BaseException] | None) -> None:
+        if os.getpid() != self._process:
+            # The meters of a forked process are those of its parent, which writes the output.
+            return
+        try:
+            while self._open:
+                self._end(self._open[-1], kind)
+        finally:
+            self._close_sources()
+
+    def _close_sources(self) -> None:
+        if self._sources is None:
+            return
+        try:
+            self._write()
+        finally:
+            for source in self._sources:
+                source.close()
+            self._sources = None
+            atexit.unregister(self.close)
+
+    def _end(self, window: MeteredWindow, kind: type[BaseException] | None = None) -> MeteredWindow:
+        """End a window; after an exception, too, of which a CUDA error may keep the GPU from being awaited."""
+        try:
+            self._synchronise()
+        except RuntimeError:
+            if kind is None:
+                raise
+        finally:
+            window.end = self._clock.read()
+            window.exception = None if kind is None else kind.__name__
+            for source in self._sources or ():
+                source.edge()
+            if window in self._open:
+                self._open.remove(window)
+            self._windows.append(window)
+        self._settle(window.end.epoch_s - SETTLED_AFTER_S)
+        return window
+
+    def _settle(self, before_s: float) -> None:
+        """Calculate the results of windows that ended before a moment, and drop readings that none needs any more."""
+        while self._settled < len(self._windows):
+            window = self._windows[self._settled]
+            if window.end is None or window.end.epoch_s > before_s:
+                break
+            _ = window.result
+            self._settled += 1
+        else:
+            return
+        needed_s = min(window.begin.epoch_s for window in (*self._open, *self._windows[self._settled :]))
+        for source in self._sources or ():
+            source.forget_before(min(needed_s, before_s))
+
+    def _result_of(self, window: MeteredWindow) -> WindowResult:
+        if window.end is None:
+            raise UserError(f"EnergyMeter: the window {window.label!r} has not ended")
+        result = result_of(self._sources or (), window.label, window.begin, window.end, self._above_idle)
+        return replace(result, repeats=window.repeats, exception=window.exception)
+
+    def _write(self) -> None:
+        windows, self._written = self._windows[self._written :], len(self._windows)
+        results = [window.result for window in windows]
+        if self._output is not None:
+            append_windows(self._output, [row for result in results for row in rows_of(result)])
+
+    def _sources_now(self) -> Sequence[EnergySource]:
+        """Return the devices' meters; open them first if they are not."""
+        if self._sources is None:
+            self._sources = open_sources(self._names)
+            atexit.register(self.close)
+        return self._sources
+
+    def _synchronise(self) -> None:
+        if self._synchronises:
+            synchronise([source.device for source in self._sources or ()])

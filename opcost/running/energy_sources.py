@@ -1,0 +1,127 @@
+"""The devices whose energy an ``EnergyMeter`` meters, and waiting for their work; without torch unless it is there."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from opcost.errors import UserError
+from opcost.metering.readings import EnergySource, Readings
+from opcost.metering.result import DeviceEnergy, WindowResult, device_energy
+from opcost.metering.window_energy import WindowEnergy, window_energy
+from opcost.meters.gpu_energy import GpuEnergy
+from opcost.meters.rapl_energy import CPU, MEMORY, RaplEnergy, open_rapl
+from opcost.meters.visible_gpus import visible_gpus
+from opcost.power.ports import ClockReading
+from opcost.power.trace import Window
+
+__all__ = ["CPU", "NoEnergy", "open_sources", "result_of", "synchronise"]
+
+LARGEST_CLOCK_STEP_S = 0.01
+"""Beyond that the wall clock was set during a window, so readings cannot be placed in it."""
+
+
+class NoEnergy:
+    """Implements ``EnergySource`` for a machine without a meter: its readings have the reason."""
+
+    device = CPU
+    uuid = None
+    idle_power_w = None
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    def edge(self) -> None:
+        """Do nothing."""
+
+    def readings(self, window: Window) -> Readings:
+        """Return the reason."""
+        return Readings(missing_reason=self._reason)
+
+    def forget_before(self, epoch_s: float) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+def result_of(
+    sources: Sequence[EnergySource], label: str, begin: ClockReading, end: ClockReading, above_idle: bool = False
+) -> WindowResult:
+    """Return the cost of a window on all devices; wait for their last readings."""
+    duration_s = end.monotonic_s - begin.monotonic_s
+    window = Window(begin.epoch_s, end.epoch_s)
+    is_placed = abs(window.duration_s - duration_s) <= LARGEST_CLOCK_STEP_S
+
+    def energy_of(source: EnergySource) -> DeviceEnergy:
+        clock_set = WindowEnergy(None, "", 0.0, "the clock was set during the window")
+        energy = window_energy(source.readings(window), window) if is_placed else clock_set
+        return device_energy(source.device, energy, duration_s, source.idle_power_w if above_idle else None)
+
+    return WindowResult(label, window.begin_s, duration_s, tuple(map(energy_of, sources)))
+
+
+def open_sources(names: Sequence[str] | None) -> list[EnergySource]:
+    """Open the meters of devices; with None those of all that have any. Where there is none, log why.
+
+    Raises:
+        UserError: there is no such device.
+    """
+    gpus, no_gpu = _gpus()
+    wants_cpu = names is None or CPU in names or MEMORY in names
+    cpus, no_cpu = open_rapl() if wants_cpu else ([], None)
+    if names is not None:
+        return _chosen(["cuda:0" if name == "cuda" else name for name in names], gpus, cpus, no_gpu, no_cpu)
+    if gpus or cpus:
+        return [*(GpuEnergy.open(name, uuid) for name, uuid in gpus.items()), *cpus]
+    reason = f"{no_gpu}; {no_cpu}"
+    logging.getLogger(__name__).warning("no energy is metered: %s", reason)
+    return [NoEnergy(reason)]
+
+
+def _chosen(
+    names: Sequence[str], gpus: dict[str, str], cpus: Sequence[RaplEnergy], no_gpu: str | None, no_cpu: str | None
+) -> list[EnergySource]:
+    """Open the named devices, and close the others.
+
+    Raises:
+        UserError: there is no such device.
+    """
+    there = {cpu.device: cpu for cpu in cpus}
+    unknown = next((name for name in names if name not in gpus and name not in there), None)
+    for cpu in cpus:
+        if unknown or cpu.device not in names:
+            cpu.close()
+    if unknown:
+        is_cpu = unknown in (CPU, MEMORY)
+        reason = (no_cpu or f"this CPU has no counter of {unknown}") if is_cpu else no_gpu or "unknown name"
+        raise UserError(
+            f"EnergyMeter: no device {unknown}: {reason}; devices with a meter: {', '.join([*gpus, *there]) or 'none'}"
+        )
+    return [there[name] if name in there else GpuEnergy.open(name, gpus[name]) for name in names]
+
+
+def synchronise(devices: Sequence[str]) -> None:
+    """Wait until GPUs have done their work, where torch is imported and uses them.
+
+    A GPU that torch does not use is left alone: waiting for it would make a CUDA context on it.
+    """
+    torch: Any = sys.modules.get("torch")
+    if torch is None or not hasattr(torch, "cuda") or not torch.cuda.is_initialized():
+        return
+    current = torch.cuda.current_device()
+    for name in devices:
+        index = int(name.partition(":")[2]) if name.startswith("cuda:") else None
+        if index is not None and (index == current or torch.cuda.memory_reserved(index) > 0):
+            torch.cuda.synchronize(index)
+
+
+def _gpus() -> tuple[dict[str, str], str | None]:
+    """Return the UUIDs of the GPUs by their names: as torch numbers them, where it has done so already."""
+    torch: Any = sys.modules.get("torch")
+    if torch is None or not hasattr(torch, "cuda") or not torch.cuda.is_initialized():
+        return visible_gpus()
+    count = torch.cuda.device_count()
+    return {f"cuda:{index}": f"GPU-{torch.cuda.get_device_properties(index).uuid}" for index in range(count)}, None

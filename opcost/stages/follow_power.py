@@ -1,0 +1,275 @@
+"""Follow a program: log its devices while it runs, and give the energy of the run and of the parts that it marks."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TextIO
+
+from opcost.errors import UserError
+from opcost.metering.readings import EnergySource
+from opcost.metering.result import WindowResult
+from opcost.meters.clock import SystemClock
+from opcost.meters.host_state import HostState
+from opcost.meters.nvidia_smi import NvidiaSmiError
+from opcost.meters.nvidia_smi_logger import LogFollower, NvidiaSmiLogger
+from opcost.power.log_rows import FOLLOWED_COLUMNS, HostRow, PowerRow, followed_line, power_of
+from opcost.power.ports import ClockReading
+from opcost.power.trace import Window
+from opcost.running.energy_sources import open_sources, result_of
+from opcost.running.marks import MARKS_FILE, Mark, marks_in
+from opcost.units import percent, significant, watts
+
+INTERVAL_S = 1.0
+POLL_S = 0.1
+"""How soon the end of a process that is no child is seen."""
+
+SETTLED_AFTER_S = 1.5
+"""Time after a part's end from which its readings have come by themselves."""
+
+CPU_DEVICE = "cpu"
+
+
+@dataclass(frozen=True)
+class Target:
+    """The program that is followed: a command that is started, or a process that runs."""
+
+    command: tuple[str, ...] = ()
+    pid: int | None = None
+
+    def __str__(self) -> str:
+        return " ".join(self.command) if self.command else f"process {self.pid}"
+
+
+@dataclass(frozen=True)
+class FollowReport:
+    """A program that has ended: the energy of the run and of its marked parts, and the exit status, if it is known."""
+
+    file: str
+    followed: str
+    exit_status: int | None
+    rows: int
+    run: WindowResult
+    parts: tuple[WindowResult, ...]
+
+
+@dataclass
+class Followers:
+    """The readings that come while a program runs, and where they are written."""
+
+    gpus: Mapping[str, LogFollower]
+    host: HostState
+    file: TextIO
+    marks: Path
+    show: Callable[[str], None]
+    rows: int = 0
+    latest: dict[str, PowerRow] = field(default_factory=dict)
+
+    def write(self, marks: Sequence[Mark]) -> None:
+        """Write the rows that have come, and show the last ones."""
+        state = self.host.read()
+        for device, row in self._new_rows(state):
+            label = next((mark.label for mark in reversed(marks) if mark.epoch_s <= row.epoch_s), "")
+            self.file.write(followed_line(row, device, state, label) + "\n")
+            self.latest[device] = row
+            self.rows += 1
+        self.file.flush()
+        self.show(live_line(self.latest, state, marks[-1].label if marks else ""))
+
+    def _new_rows(self, state: HostRow) -> Iterator[tuple[str, PowerRow]]:
+        if not self.gpus:
+            yield CPU_DEVICE, PowerRow(SystemClock().read().epoch_s, power_average_w=state.cpu_power_w)
+        for device, follower in self.gpus.items():
+            for row in follower.read():
+                yield device, row.values
+
+
+def live_line(rows: Mapping[str, PowerRow], host: HostRow, mark: str) -> str:
+    """Return the present state of all devices in one line; what is unknown is left out."""
+    parts = []
+    for device, row in rows.items():
+        power_w = power_of(row)
+        known = [
+            *([watts(power_w)] if power_w is not None else []),
+            *([percent(row.utilisation_ratio, 0)] if row.utilisation_ratio is not None else []),
+            *([f"{significant(row.sm_clock_hz * 1e-6)} MHz"] if row.sm_clock_hz is not None else []),
+            *([f"{row.temperature_c:.0f} °C"] if row.temperature_c is not None else []),
+            *([f"{row.memory_used_bytes / 1e9:.1f} GB"] if row.memory_used_bytes is not None else []),
+        ]
+        parts += [f"{device} {' '.join(known)}"] if known else []
+    load = [] if host.cpu_load_ratio is None else [f"CPU {percent(host.cpu_load_ratio, 0)}"]
+    return "  ".join([*parts, *load, *([mark] if mark else [])])
+
+
+def follow(
+    target: Target, devices: Sequence[str] | None, path: Path, interval_s: float | None, show: Callable[[str], None]
+) -> FollowReport:
+    """Follow a program until it ends, or until Ctrl-C where it is no child; write a row a second.
+
+    Args:
+        target: the program.
+        devices: names of GPUs, ``cpu``, ``dram``; None for all that have a meter.
+        path: a new CSV file.
+        interval_s: time between two rows, 1 s if None.
+        show: gets the present state as a line, once an interval.
+
+    Raises:
+        UserError: the command or process is not there, or a named device has no meter.
+    """
+    _check(target)
+    interval_s = interval_s or INTERVAL_S
+    with ExitStack() as stack:
+        sources = open_sources(devices)
+        for source in sources:
+            stack.callback(source.close)
+        marks = Path(stack.enter_context(TemporaryDirectory(prefix="opcost-marks-"))) / "marks"
+        marks.touch()
+        gpus = {source.device: source.uuid for source in sources if source.uuid is not None}
+        logs = _logs(gpus, path.parent, interval_s, stack)
+        file = stack.enter_context(path.open("x", encoding="utf-8", buffering=1))
+        file.write(",".join(FOLLOWED_COLUMNS) + "\n")
+        followers = Followers(logs, HostState(), file, marks, show)
+        return _followed(target, sources, followers, path, interval_s)
+
+
+def _followed(
+    target: Target, sources: Sequence[EnergySource], followers: Followers, path: Path, interval_s: float
+) -> FollowReport:
+    clock, parts = SystemClock(), Parts(sources)
+    for source in sources:
+        source.edge()
+    begin = end = clock.read()
+    with _running(target, followers.marks) as wait:
+        status = None
+        while status is None and not wait.is_stopped:
+            status = wait.until_end(interval_s)
+            end = clock.read()
+            for source in sources:
+                source.edge()
+            marks = marks_in(followers.marks)
+            followers.write(marks)
+            parts.settle(marks, end.epoch_s - SETTLED_AFTER_S)
+    parts.settle([*marks_in(followers.marks), Mark(end.epoch_s, "")], end.epoch_s)
+    followers.show("")
+    run = result_of(sources, "run", begin, end)
+    known_status = status if target.command else None
+    return FollowReport(str(path), str(target), known_status, followers.rows, run, tuple(parts.results))
+
+
+class Parts:
+    """The parts of a run from mark to mark, whose energy is calculated while the program runs."""
+
+    def __init__(self, sources: Sequence[EnergySource]) -> None:
+        self.results: list[WindowResult] = []
+        self._sources = sources
+
+    def settle(self, marks: Sequence[Mark], before_s: float) -> None:
+        """Calculate the parts that ended before a moment. Their lengths are by the wall clock, as marks are."""
+        for mark, following in zip(marks[len(self.results) :], marks[len(self.results) + 1 :], strict=False):
+            if following.epoch_s > before_s:
+                break
+            window = Window(mark.epoch_s, following.epoch_s)
+            begin = ClockReading(0.0, window.begin_s)
+            self.results.append(
+                result_of(self._sources, mark.label, begin, ClockReading(window.duration_s, window.end_s))
+            )
+
+
+class Waiting:
+    """Waits for the end of a program; ``is_stopped`` once it is not to be followed any more."""
+
+    def __init__(self, process: subprocess.Popen[bytes] | None, pid: int) -> None:
+        self._process, self._pid = process, pid
+        self._stopping = threading.Event()
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether Ctrl-C has ended the following of a process that is no child."""
+        return self._stopping.is_set()
+
+    def interrupt(self, number: int, _: object) -> None:
+        """Pass a signal on to a command, which a terminal has sent SIGINT itself; end the following of a process."""
+        if self._process is None:
+            self._stopping.set()
+        elif number != signal.SIGINT or not os.isatty(0):
+            self._process.send_signal(number)
+
+    def until_end(self, longest_s: float) -> int | None:
+        """Return the exit status as a shell gives it once the program has ended, None if it runs on after some time."""
+        if self._process is not None:
+            with suppress(subprocess.TimeoutExpired):
+                status = self._process.wait(longest_s)
+                return 128 - status if status < 0 else status
+            return None
+        for _ in range(max(1, round(longest_s / POLL_S))):
+            if not is_running(self._pid):
+                return 0
+            if self._stopping.wait(POLL_S):
+                return None
+        return None
+
+
+def _check(target: Target) -> None:
+    """Refuse a program that is not there, before meters are opened and files are made.
+
+    Raises:
+        UserError: there is no such command or process.
+    """
+    if target.command and shutil.which(target.command[0]) is None:
+        raise UserError(f"{target.command[0]}: no such program; check the command after --")
+    if target.pid is not None and not is_running(target.pid):
+        raise UserError(f"--pid {target.pid}: there is no such process")
+
+
+@contextmanager
+def _running(target: Target, marks: Path) -> Iterator[Waiting]:
+    """Start a command, and handle signals meanwhile.
+
+    Raises:
+        UserError: the command cannot be run.
+    """
+    process = None
+    if target.command:
+        try:
+            process = subprocess.Popen(target.command, env={**os.environ, MARKS_FILE: str(marks)})
+        except OSError as error:
+            raise UserError(f"{target.command[0]}: cannot be run ({error.strerror}); check the command") from error
+    waiting = Waiting(process, target.pid or 0)
+    former = {number: signal.signal(number, waiting.interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield waiting
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
+        if process is not None and process.poll() is None:
+            process.terminate()
+
+
+def is_running(pid: int) -> bool:
+    """Return whether a process exists and has not ended."""
+    try:
+        os.kill(pid, 0)
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
+    except PermissionError:
+        return True
+    except (OSError, IndexError, OverflowError):
+        return False
+    return state not in ("Z", "X")
+
+
+def _logs(gpus: Mapping[str, str], folder: Path, interval_s: float, stack: ExitStack) -> dict[str, LogFollower]:
+    """Start a log of clocks, load, memory and temperature of each GPU that nvidia-smi logs."""
+    followers = {}
+    for device, uuid in gpus.items():
+        with suppress(NvidiaSmiError):
+            logger = stack.enter_context(NvidiaSmiLogger(uuid, folder, interval_s))
+            followers[device] = logger.follow_from_begin()
+    return followers

@@ -1,0 +1,146 @@
+"""The energy of windows at any moment, compared with the declared truth of simulated GPUs."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from seeds import Seeds
+from simulated_energy import SimulatedGpu, pulsed_gpu
+
+from opcost.estimates import NORMAL_QUANTILE
+from opcost.metering.pieces import NO_PIECES
+from opcost.metering.readings import Readings
+from opcost.metering.window_energy import WindowEnergy, window_energy
+from opcost.power.trace import Window
+
+SEEDS = Seeds(300)
+LENGTHS_S = (0.2, 0.5, 1.0, 3.0)
+
+
+def window_in(gpu: SimulatedGpu, random: np.random.Generator, length_s: float) -> Window:
+    begin_s = gpu.begin_s + random.uniform(1.2, gpu.end_s - gpu.begin_s - length_s - 0.4)
+    return Window(begin_s, begin_s + length_s)
+
+
+def on_off_gpu(seed: int) -> tuple[SimulatedGpu, np.random.Generator]:
+    """A GPU under a load that is on and off for 20 ms to 0.6 s each."""
+    random = np.random.default_rng(seed + 1000)
+    return pulsed_gpu(seed, *np.exp(random.uniform(np.log(0.02), np.log(0.6), 2))), random
+
+
+def is_within(energy: WindowEnergy, true_j: float) -> bool:
+    assert energy.energy_j is not None, energy.missing_reason
+    return abs(energy.energy_j.value - true_j) <= NORMAL_QUANTILE * energy.energy_j.standard_error
+
+
+@pytest.fixture(scope="module")
+def of_many_boards() -> list[tuple[float, WindowEnergy, float]]:
+    """Lengths, results and true energies of windows at random phases of on-off loads."""
+    found = []
+    for seed in SEEDS:
+        gpu, random = on_off_gpu(seed)
+        for length_s in LENGTHS_S:
+            window = window_in(gpu, random, length_s)
+            found.append((length_s, window_energy(gpu.readings(window), window), gpu.true_energy_j(window)))
+    return found
+
+
+def test_the_truth_is_in_95_percent_of_the_intervals(of_many_boards):
+    known = [(energy, true_j) for _, energy, true_j in of_many_boards if energy.energy_j is not None]
+    assert len(known) >= 0.98 * len(of_many_boards)
+    assert SEEDS.at_least(0.93) <= np.mean([is_within(*each) for each in known]) <= SEEDS.at_most(0.97)
+
+
+@pytest.mark.parametrize(("length_s", "largest_ratio"), [(0.2, 0.01), (0.5, 0.01), (1.0, 0.005), (3.0, 0.005)])
+def test_sums_of_windows_have_no_bias(of_many_boards, length_s, largest_ratio):
+    known = [(e.energy_j.value, true_j) for s, e, true_j in of_many_boards if s == length_s and e.energy_j is not None]
+    metered_j, true_j = np.sum(known, axis=0)
+    assert metered_j == pytest.approx(true_j, rel=largest_ratio)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_windows_side_by_side_sum_to_the_window_around_them(seed):
+    gpu, _ = on_off_gpu(seed)
+    around = Window(gpu.begin_s + 1.5, gpu.begin_s + 3.5)
+    readings = gpu.readings(around)
+    moments_s = np.linspace(around.begin_s, around.end_s, 6)
+    parts = [window_energy(readings, Window(a, b)) for a, b in itertools.pairwise(moments_s)]
+    whole = window_energy(readings, around)
+    # Each part is scaled by a span of its own.
+    assert sum(part.energy_j.value for part in parts) == pytest.approx(whole.energy_j.value, rel=0.03)
+
+
+@pytest.mark.parametrize(("on_s", "off_s"), [(1.0, 0.0), (0.3, 0.29)])
+def test_a_counter_alone_places_energy_as_far_as_its_ticks_do(on_s, off_s):
+    within, errors = [], []
+    for seed in range(60):
+        gpu = pulsed_gpu(seed, on_s, off_s)
+        window = Window(gpu.begin_s + 1.4, gpu.begin_s + 4.9)
+        energy = window_energy(replace(gpu.readings(window), samples=NO_PIECES), window)
+        within.append(is_within(energy, gpu.true_energy_j(window)))
+        errors.append(energy.energy_j.standard_error / energy.energy_j.value)
+        assert energy.meter == "counter"
+    assert np.mean(within) >= 0.93
+    assert np.median(errors) < 0.1
+
+
+def test_without_a_counter_pulses_are_uncertain_and_steady_loads_are_not():
+    errors = []
+    for on_s, off_s in ((1.0, 0.0), (0.05, 0.07)):
+        gpu = pulsed_gpu(1, on_s, off_s)
+        window = Window(gpu.begin_s + 1.5, gpu.begin_s + 3.5)
+        energy = window_energy(replace(gpu.readings(window), ticks=()), window)
+        assert energy.meter == "samples"
+        errors.append(energy.energy_j.standard_error / energy.energy_j.value)
+    assert errors[0] < 0.01
+    assert errors[1] > 0.05
+
+
+def test_a_counter_that_stands_still_scales_nothing():
+    gpu = pulsed_gpu(1, 1.0, 0.0)
+    window = Window(gpu.begin_s + 1.5, gpu.begin_s + 3.5)
+    readings = gpu.readings(window)
+    still = replace(readings, ticks=[(epoch_s, 7.0) for epoch_s, _ in readings.ticks])
+    assert window_energy(still, window).meter == "samples"
+    alone = window_energy(replace(still, samples=NO_PIECES), window)
+    assert (alone.energy_j, alone.missing_reason) == (None, "counter stands still")
+
+
+def test_what_cannot_be_resolved_has_a_reason_and_no_figure():
+    gpu = pulsed_gpu(3, 0.3, 0.3)
+    for length_s in (0.0, 0.001, 0.03):
+        window = Window(gpu.begin_s + 2, gpu.begin_s + 2 + length_s)
+        energy = window_energy(gpu.readings(window), window)
+        assert energy.energy_j is None
+        assert "is shorter than samples resolves, 40 ms" in energy.missing_reason
+
+
+def test_a_window_before_the_readings_began_is_not_covered():
+    gpu = pulsed_gpu(3, 0.3, 0.3)
+    window = Window(gpu.begin_s - 1, gpu.begin_s + 1)
+    energy = window_energy(gpu.readings(window), window)
+    assert energy.energy_j is None
+    assert energy.coverage_ratio == pytest.approx(0.5, abs=0.02)
+    assert energy.missing_reason == "samples has readings for 51% of the window only"
+
+
+def test_samples_that_were_lost_are_not_made_up():
+    gpu = pulsed_gpu(3, 0.3, 0.3)
+    window = Window(gpu.begin_s + 2, gpu.begin_s + 3)
+    readings = gpu.readings(window)
+    middle = (readings.samples.end_s > window.begin_s + 0.3) & (readings.samples.end_s < window.begin_s + 0.6)
+    kept = replace(
+        readings.samples,
+        begin_s=readings.samples.begin_s[~middle],
+        end_s=readings.samples.end_s[~middle],
+        power_w=readings.samples.power_w[~middle],
+    )
+    energy = window_energy(replace(readings, samples=kept), window)
+    assert energy.energy_j is None
+    assert energy.coverage_ratio == pytest.approx(0.7, abs=0.05)
+
+
+def test_a_device_without_a_meter_keeps_its_reason():
+    energy = window_energy(Readings(missing_reason="MIG is on"), Window(0.0, 1.0))
+    assert (energy.energy_j, energy.coverage_ratio, energy.missing_reason) == (None, 0.0, "MIG is on")

@@ -1,0 +1,167 @@
+"""The sources of an EnergyMeter: RAPL's counters with their wrap, and a GPU of a library that plays NVML."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import nvml_stage
+import pytest
+from powercap import RANGE_UJ, add_domain
+
+from opcost.metering.window_energy import window_energy
+from opcost.meters.nvml import NvmlError
+from opcost.meters.rapl_energy import open_rapl
+from opcost.meters.visible_gpus import visible_gpus
+from opcost.power.trace import Window
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_packages_and_memory_are_read_at_both_ends_across_a_wrap(tmp_path: Path) -> None:
+    packages = [
+        add_domain(tmp_path, f"intel-rapl:{number}", f"package-{number}", RANGE_UJ - 1_000_000) for number in (0, 1)
+    ]
+    memory = add_domain(tmp_path, "intel-rapl:0:0", "dram", 5_000_000)
+    add_domain(tmp_path, "intel-rapl:0:1", "core", 0)
+    sources, reason = open_rapl(tmp_path)
+    assert ([source.device for source in sources], reason) == (["cpu", "dram"], None)
+    for source in sources:
+        source.edge()
+    begin_s = time.time()
+    time.sleep(0.1)
+    for package in packages:
+        package.write_text("4000000\n")
+    memory.write_text("7000000\n")
+    end_s = time.time()
+    for source in sources:
+        source.edge()
+    # A read long after the window changes nothing.
+    time.sleep(0.05)
+    window = Window(begin_s, end_s)
+    of_cpu, of_memory = (window_energy(source.readings(window), window) for source in sources)
+    assert of_cpu.energy_j is not None
+    assert of_memory.energy_j is not None
+    assert of_cpu.energy_j.value == pytest.approx(10.0, rel=0.01)
+    assert of_memory.energy_j.value == pytest.approx(2.0, rel=0.01)
+    assert (of_cpu.meter, of_memory.meter) == ("rapl package", "rapl dram")
+    for source in sources:
+        source.close()
+
+
+def test_a_counter_that_stands_still_or_vanishes_gives_no_figure(tmp_path: Path) -> None:
+    package = add_domain(tmp_path, "intel-rapl:0", "package-0", 1_000_000)
+    (source,), _ = open_rapl(tmp_path)
+    window = Window(time.time(), time.time() + 0.05)
+    time.sleep(0.06)
+    still = window_energy(source.readings(window), window)
+    assert (still.energy_j, still.missing_reason) == (None, "rapl package stands still")
+    package.unlink()
+    gone = window_energy(source.readings(window), window)
+    assert gone.energy_j is None
+    assert "RAPL cannot be read" in str(gone.missing_reason)
+    source.close()
+
+
+def test_without_counters_there_is_a_reason(tmp_path: Path) -> None:
+    sources, reason = open_rapl(tmp_path)
+    assert sources == []
+    assert "no RAPL energy counter" in str(reason)
+
+
+@pytest.mark.parametrize(
+    ("visible", "expected"),
+    [
+        (None, {"cuda:0": "GPU-a1", "cuda:1": "GPU-b2"}),
+        ("1", {"cuda:0": "GPU-b2"}),
+        ("GPU-b,0", {"cuda:0": "GPU-b2", "cuda:1": "GPU-a1"}),
+        ("1,7,0", {"cuda:0": "GPU-b2"}),
+        ("", {}),
+    ],
+)
+def test_gpus_are_those_that_cuda_shows(
+    visible: str | None, expected: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("opcost.meters.visible_gpus.gpu_products", lambda: {"GPU-a1": "A", "GPU-b2": "B"})
+    environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+    gpus, reason = visible_gpus(environment)
+    assert (gpus, reason) == (expected, None if expected else "no GPU is visible")
+
+
+def test_without_nvml_there_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> dict[str, str]:
+        raise NvmlError("NVML: Shared Library Not Found")
+
+    monkeypatch.setattr("opcost.meters.visible_gpus.gpu_products", missing)
+    assert visible_gpus({}) == ({}, "NVML: Shared Library Not Found")
+
+
+METERED = """
+import json, time
+from opcost import EnergyMeter
+with EnergyMeter(above_idle=True) as meter:
+    time.sleep(0.3)
+    with meter.window("part") as part:
+        time.sleep(0.2)
+print(json.dumps([[result.label, result.energy_j, result.missing_reason, result.devices[0].meter,
+                   result.devices[0].above_idle_j, result.duration_s] for result in meter.results]))
+"""
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return nvml_stage.build(tmp_path_factory.mktemp("nvml") / "library", ())
+
+
+def metered(
+    library: Path, tmp_path: Path, faults: str
+) -> list[tuple[str, float | None, str | None, str, float, float]]:
+    """Return what a program meters on a GPU of 400 W with these faults (see fake_nvml.c)."""
+    (tmp_path / "faults").write_text(faults)
+    environment = {
+        **os.environ,
+        "LD_LIBRARY_PATH": str(library),
+        "FAKE_NVML_FAULTS": str(tmp_path / "faults"),
+        "CUDA_VISIBLE_DEVICES": "0",
+    }
+    command = [sys.executable, "-c", METERED]
+    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    assert result.returncode == 0, result.stderr
+    return [tuple(line) for line in json.loads(result.stdout)]
+
+
+@pytest.mark.parametrize(
+    ("faults", "meter"),
+    [
+        ("", "NVML power samples, scaled by NVML energy counter"),
+        ("counter_still", "NVML power samples"),
+        ("counter_backwards", "NVML power samples"),
+        ("counter_leaps", "NVML power samples"),
+        ("nvmlDeviceGetTotalEnergyConsumption=3", "NVML power samples"),
+        ("samples_reversed", "NVML power samples, scaled by NVML energy counter"),
+        ("samples_repeated", "NVML power samples, scaled by NVML energy counter"),
+    ],
+)
+def test_a_window_has_the_gpus_energy_by_the_meters_that_work(
+    library: Path, tmp_path: Path, faults: str, meter: str
+) -> None:
+    for label, energy_j, reason, name, above_j, duration_s in metered(library, tmp_path, faults):
+        assert (reason, name) == (None, meter), label
+        assert energy_j == pytest.approx(400.0 * duration_s, rel=0.03)
+        # The simulated GPU draws as much when idle.
+        assert above_j == pytest.approx(0.0, abs=3.0)
+
+
+def test_a_gpu_without_a_meter_has_no_figures_but_a_reason(library: Path, tmp_path: Path) -> None:
+    for _, energy_j, reason, *_ in metered(library, tmp_path, "device=3"):
+        assert energy_j is None
+        assert str(reason).startswith("NVML: ")
+
+
+def test_samples_of_another_time_are_no_figures(library: Path, tmp_path: Path) -> None:
+    for _, energy_j, reason, *_ in metered(library, tmp_path, "samples_of_uptime counter_still"):
+        assert (energy_j, bool(reason)) == (None, True)

@@ -1,0 +1,333 @@
+"""EnergyMeter on a simulated GPU: windows of a user's code, and what remains after exceptions."""
+
+from __future__ import annotations
+
+import csv
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from simulated_energy import SimulatedSource
+from simulated_machine import ClockStep, Device, Load, SimulatedMachine
+
+from opcost import EnergyMeter, UserError
+from opcost.estimates import NORMAL_QUANTILE
+from opcost.metering.result import WindowResult
+from opcost.power.trace import Window
+from opcost.running import energy_meter, energy_sources
+from opcost.running.energy_sources import open_sources
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A simulated machine that a meter meters."""
+
+    machine: SimulatedMachine
+    source: SimulatedSource
+
+    def work(self, seconds: float) -> None:
+        self.machine.run_load(self.machine.load, round(seconds / self.machine.load.time_s))
+
+    def rest(self, seconds: float) -> None:
+        self.machine.idle(seconds)
+
+    def holds(self, result: WindowResult) -> bool:
+        """Whether the true energy is within four standard errors."""
+        assert result.energy is not None, result.missing_reason
+        true_j = self.source.gpu().true_energy_j(Window(result.begin_s, result.begin_s + result.duration_s))
+        return abs(result.energy.value - true_j) <= 4 * result.energy.standard_error
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
+    return bench_of(SimulatedMachine(Load(power_w=400.0), Device(white_noise_w=5.0)), monkeypatch)
+
+
+def bench_of(machine: SimulatedMachine, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    machine.idle(3.0)
+    bench = Bench(machine, SimulatedSource(machine))
+
+    def reopened(_: object) -> list[SimulatedSource]:
+        bench.source.is_closed = False
+        return [bench.source]
+
+    monkeypatch.setattr(energy_meter, "open_sources", reopened)
+    monkeypatch.setattr(energy_meter, "SystemClock", lambda: machine)
+    # perf_counter is the machine's, too, for repetitions.
+    monkeypatch.setattr(energy_meter, "time", SimpleNamespace(perf_counter=lambda: machine.read().monotonic_s))
+    return bench
+
+
+def test_three_lines_meter_a_loop(bench: Bench) -> None:
+    with EnergyMeter() as meter:
+        bench.work(1.0)
+    assert meter.result.duration_s == pytest.approx(1.0, rel=0.01)
+    assert meter.result.energy_j == pytest.approx(400.0, rel=0.02)
+    assert bench.holds(meter.result)
+    assert bench.source.is_closed
+
+
+def test_nested_windows_are_each_right(bench: Bench) -> None:
+    with EnergyMeter() as meter:
+        with meter.window("outer") as outer:
+            bench.rest(0.5)
+            with meter.window("inner") as inner:
+                bench.work(0.4)
+            bench.rest(0.3)
+        bench.work(0.2)
+    assert [result.label for result in meter.results] == ["inner", "outer", ""]
+    assert outer.duration_s == pytest.approx(1.2, rel=0.01)
+    assert inner.energy_j == pytest.approx(160.0, rel=0.1)
+    assert all(map(bench.holds, meter.results))
+
+
+def test_a_look_within_the_loop_waits_for_the_meters_only_once(bench: Bench) -> None:
+    meter = EnergyMeter()
+    meter.start("part")
+    bench.work(0.5)
+    part = meter.stop()
+    before_s = bench.machine.read().monotonic_s
+    assert (part.energy_j, part.result.label) == (pytest.approx(200.0, rel=0.1), "part")
+    first_s = bench.machine.read().monotonic_s
+    assert part.result is part.result
+    assert (first_s - before_s, bench.machine.read().monotonic_s) == (pytest.approx(0.3), first_s)
+    meter.close()
+
+
+def test_a_decorator_meters_each_call(bench: Bench) -> None:
+    meter = EnergyMeter()
+
+    @meter
+    def train(seconds: float) -> str:
+        """Train."""
+        bench.work(seconds)
+        return "trained"
+
+    assert (train(0.5), train(1.0), train.__doc__) == ("trained", "trained", "Train.")
+    assert [round(result.duration_s, 1) for result in meter.results] == [0.5, 1.0]
+    assert meter.results[0].label.endswith("train")
+    meter.close()
+
+
+def test_marks_part_a_run(bench: Bench) -> None:
+    with EnergyMeter() as meter:
+        for epoch in range(3):
+            meter.mark(f"epoch {epoch}")
+            bench.work(0.5)
+    assert [result.label for result in meter.results] == ["epoch 0", "epoch 1", "epoch 2", ""]
+    parts_j = sum(result.energy_j or 0.0 for result in meter.results[:3])
+    assert meter.result.energy_j == pytest.approx(parts_j, rel=0.05)
+
+
+def test_energy_above_idle_is_given_on_request(bench: Bench) -> None:
+    with EnergyMeter(above_idle=True) as meter:
+        bench.work(1.0)
+    (device,) = meter.result.devices
+    assert device.energy_j is not None
+    assert device.above_idle_j == pytest.approx(device.energy_j - 80.0 * meter.result.duration_s)
+    bench.source.idle_power_w = None
+    with EnergyMeter(above_idle=True) as meter:
+        bench.work(1.0)
+    assert meter.result.devices[0].above_idle_j is None
+
+
+def test_short_code_is_repeated_until_it_is_known(bench: Bench) -> None:
+    meter = EnergyMeter()
+    result = meter.measure(lambda: bench.work(0.004), relative_error=0.02)
+    assert result.energy is not None
+    assert NORMAL_QUANTILE * result.energy.standard_error <= 0.02 * result.energy.value
+    assert result.energy_per_repeat_j == pytest.approx(1.6, rel=0.03)
+    assert result.time_per_repeat_s == pytest.approx(0.004, rel=0.01)
+    meter.close()
+
+
+def test_repetition_ends_though_the_error_is_never_reached(bench: Bench) -> None:
+    meter = EnergyMeter()
+    result = meter.measure(lambda: bench.work(0.004), relative_error=1e-9, longest_s=1.0)
+    assert 1.0 <= result.duration_s < 1.1
+    meter.close()
+
+
+def test_a_window_that_is_too_short_says_so_and_has_no_figure(bench: Bench) -> None:
+    with EnergyMeter() as meter, meter.window("kernel") as kernel:
+        bench.work(0.01)
+    assert kernel.energy_j is None
+    assert kernel.result.missing_reason == "the window of 10 ms is shorter than samples resolves, 40 ms"
+    assert "kernel: " in str(kernel)
+
+
+def test_an_exception_leaves_its_windows_in_the_output(bench: Bench, tmp_path: Path) -> None:
+    output = tmp_path / "windows.csv"
+
+    def train() -> None:
+        with EnergyMeter(output=output) as meter:
+            meter.mark("epoch 1")
+            with meter.window("forward"):
+                bench.work(0.5)
+                raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        train()
+    with output.open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["label"], row["exception"]) for row in rows] == [
+        ("forward", "ZeroDivisionError"),
+        ("epoch 1", "ZeroDivisionError"),
+        ("", "ZeroDivisionError"),
+    ]
+    assert all(float(row["energy_j"]) > 0 for row in rows)
+    assert bench.source.is_closed
+
+
+def test_json_lines_are_appended_run_after_run(bench: Bench, tmp_path: Path) -> None:
+    output = tmp_path / "windows.jsonl"
+    for seconds in (0.5, 0.02):
+        with EnergyMeter(output=output):
+            bench.work(seconds)
+    known, unknown = map(json.loads, output.read_text().splitlines())
+    assert (known["device"], known["energy_missing_reason"]) == ("cuda:0", None)
+    assert unknown["energy_j"] is None
+    assert "shorter than" in unknown["energy_missing_reason"]
+
+
+def test_a_forked_process_leaves_meters_and_output_to_its_parent(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "windows.jsonl"
+    meter = EnergyMeter(output=output)
+    meter.start()
+    with monkeypatch.context() as child:
+        child.setattr(energy_meter.os, "getpid", lambda: -1)
+        meter.close()
+    assert (output.exists(), bench.source.is_closed) == (False, False)
+    bench.work(0.5)
+    meter.close()
+    assert len(output.read_text().splitlines()) == 1
+
+
+def test_an_output_that_cannot_be_written_is_refused_at_once(tmp_path: Path) -> None:
+    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
+    for name in ("windows.txt", "missing/windows.csv", "other.csv"):
+        with pytest.raises(UserError, match=name):
+            EnergyMeter(output=tmp_path / name)
+
+
+def test_a_clock_that_was_set_leaves_no_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = SimulatedMachine(Load(power_w=400.0), clock_step=ClockStep(after_s=3.5, step_s=-2.0))
+    bench = bench_of(machine, monkeypatch)
+    with EnergyMeter() as meter:
+        bench.work(1.0)
+    assert meter.result.duration_s == pytest.approx(1.0, rel=0.01)
+    assert (meter.result.energy_j, meter.result.missing_reason) == (None, "the clock was set during the window")
+
+
+def test_readings_that_no_window_needs_are_dropped(bench: Bench) -> None:
+    meter = EnergyMeter()
+    for _ in range(5):
+        with meter.window("step"):
+            bench.work(30.0)
+    first_s = meter.results[0].begin_s
+    assert bench.source.needed_from_s > first_s + 30
+    assert all(map(bench.holds, meter.results))
+    with meter.window("run"):
+        began_s = bench.machine.read().epoch_s
+        for _ in range(3):
+            with meter.window("step"):
+                bench.work(50.0)
+        assert bench.source.needed_from_s <= began_s
+    meter.close()
+
+
+def test_stop_without_start_and_a_result_without_a_window_are_mistakes(bench: Bench) -> None:
+    meter = EnergyMeter()
+    with pytest.raises(UserError, match="stop"):
+        meter.stop()
+    with pytest.raises(UserError, match="no window has ended"):
+        _ = meter.result
+    with meter.window("open") as window, pytest.raises(UserError, match="has not ended"):
+        _ = window.result
+    meter.close()
+
+
+def torch_double(calls: list[int], fails: bool = False) -> SimpleNamespace:
+    """Play a torch that uses GPU 0 of two."""
+
+    def wait(index: int) -> None:
+        calls.append(index)
+        if fails:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    cuda = SimpleNamespace(
+        is_initialized=lambda: True, current_device=lambda: 0, memory_reserved=lambda _: 0, synchronize=wait
+    )
+    return SimpleNamespace(cuda=cuda)
+
+
+def test_the_gpu_is_awaited_at_both_ends_unless_that_is_left_out(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+    monkeypatch.setitem(sys.modules, "torch", torch_double(calls))
+    for synchronise, number in ((True, 2), (False, 0)):
+        calls.clear()
+        with EnergyMeter(synchronise=synchronise):
+            bench.work(0.5)
+        assert calls == [0] * number
+    energy_sources.synchronise(["cuda:0", "cuda:1", "cpu"])
+    assert calls == [0], "a GPU that torch does not use was awaited"
+
+
+def test_a_gpu_in_error_does_not_hide_the_exception(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fault() -> None:
+        with EnergyMeter(output=tmp_path / "windows.csv"):
+            bench.work(0.5)
+            monkeypatch.setitem(sys.modules, "torch", torch_double([], fails=True))
+            raise ZeroDivisionError
+
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    with pytest.raises(ZeroDivisionError):
+        fault()
+    assert len((tmp_path / "windows.csv").read_text().splitlines()) == 2
+
+
+@pytest.fixture
+def no_meter(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    monkeypatch.setattr(energy_sources, "visible_gpus", lambda: ({}, "NVML: not found"))
+    monkeypatch.setattr(energy_sources, "open_rapl", lambda: ([], "no RAPL energy counter"))
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    return lambda: None
+
+
+@pytest.mark.usefixtures("no_meter")
+def test_without_a_meter_one_line_says_why_and_times_are_known(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING), EnergyMeter() as meter:
+        sum(range(1000))
+    assert [record.getMessage() for record in caplog.records] == [
+        "no energy is metered: NVML: not found; no RAPL energy counter"
+    ]
+    assert meter.result.duration_s > 0
+    assert (meter.result.energy_j, meter.result.missing_reason) == (None, "NVML: not found; no RAPL energy counter")
+
+
+@pytest.mark.usefixtures("no_meter")
+@pytest.mark.parametrize(("name", "reason"), [("cuda:0", "NVML: not found"), ("cpu", "no RAPL energy counter")])
+def test_a_device_that_is_not_there_is_a_mistake(name: str, reason: str) -> None:
+    with pytest.raises(UserError, match=f"no device {name}: {reason}; devices with a meter: none"):
+        open_sources([name])
+
+
+def test_importing_it_loads_neither_torch_nor_pandas() -> None:
+    code = (
+        "import sys; from opcost import EnergyMeter, mark; "
+        "print([name for name in ('torch', 'pandas', 'pydantic', 'rich', 'scipy') if name in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (result.stdout.strip(), result.stderr) == ("[]", "")
