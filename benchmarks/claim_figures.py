@@ -14,6 +14,7 @@ import claims_of_precisions as precisions
 import claims_of_predictions as predictions
 import claims_of_rows as rows
 import claims_of_sums as sums
+import claims_of_windows as windows
 import claims_of_zoo as zoo
 
 FIGURES_OF: Sequence[Callable[[Path], Mapping[str, str]]] = (
@@ -44,6 +45,7 @@ FIGURES_OF: Sequence[Callable[[Path], Mapping[str, str]]] = (
     loops.campaign_speed,
     loops.fast_against_long,
     loops.meters,
+    windows.metered_windows,
     loops.values_of_inputs,
     loops.patterns_of_inputs,
     loops.counting,

@@ -383,6 +383,14 @@ CLAIMS: Mapping[str, tuple[Claim, ...]] = {
             ("docs/data/fast_vs_reference.csv",),
         ),
         Claim(
+            "The sum of {short_windows} windows of 0.2 s of EnergyMeter is within {short_windows_sum} of the energy "
+            "counter, that of {long_windows} windows of 1 s to 10 s within {long_windows_sum}; one window is "
+            "{short_window_rms} and {long_window_rms} off (root mean square)",
+            "on-off loads of 50 ms to 600 ms at random phases; windows from one tick of the counter to another",
+            "2026-11-27 ([log](log/meters.md#2026-11-27-windows-of-energymeter-zeus-and-codecarbon))",
+            ("docs/data/metered_windows.csv",),
+        ),
+        Claim(
             "Power rises by {slope_lowest} to {slope_highest} per kelvin on {slope_boards} boards",
             "the same addition; boards of which this is known to 0.1 % per kelvin",
             "{slope_days}",
