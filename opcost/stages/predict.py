@@ -15,6 +15,7 @@ from opcost.errors import UserError
 from opcost.measuring.conditions import WARM, Conditions, usual_execution
 from opcost.measuring.named_device import is_meant, refuse_unknown
 from opcost.measuring.record import MeasurementRow
+from opcost.operators.zeros_on_shapes import with_usual_zeros
 from opcost.progress import Progress
 from opcost.running.request import Request
 from opcost.running.shipped_counts import shipped_counts
@@ -95,7 +96,7 @@ def predict(request: Request, wish: PredictionRequest, cache: Path, progress: Pr
     """
     config = _with_batch(request, config_of(request, wish.wanted), wish.batch)
     known = shipped_counts(request, [config]).get(config.name) or pickled(config, None)
-    own = known or count_in_memory(request, config, progress)
+    own = with_usual_zeros(known or count_in_memory(request, config, progress))
     data = read_ranking_data(request, [config], {config.name}, {config.name: own})
     (model,) = data.models
     counts = model.counts

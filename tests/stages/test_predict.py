@@ -69,6 +69,12 @@ def test_a_measured_model_is_its_corrected_sum(request_of: Request, cache: Path)
     assert found.run.energy_j is not None
 
 
+def test_inputs_behind_rectifiers_are_taken_as_half_zeros_on_shapes(request_of: Request, cache: Path) -> None:
+    calls = predicted(request_of, cache, "vgg16", batch=8).run.calls
+    found = {str(one.case.input_data) for one in calls if one.count.operator.short_name == "Conv2d"}
+    assert "captured: 0.5 zeros" in found
+
+
 def test_another_batch_of_a_measured_model_is_between_its_batch_and_in_proportion(
     request_of: Request, cache: Path
 ) -> None:
