@@ -18,7 +18,7 @@ from opcost.operators.values import InputStatistics, InputValues
 
 
 class Effect(Enum):
-    """What an operator returns, by the shares of zeros of its inputs."""
+    """The way in which an operator decides the share of zeros that it returns."""
 
     MAKES = "a share of its own"
     SCALES = "a multiple of its first input's share"
