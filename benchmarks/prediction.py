@@ -26,7 +26,8 @@ from opcost.learners.methods import METHODS
 from opcost.prediction.fitted import IntArray
 from opcost.prediction.groups import Fold, shape_folds
 from opcost.prediction.learned import TIME
-from opcost.prediction.learned_costs import ENERGY, CallCosts, LearnedCosts, ModelCalls, learned_costs, sum_deviation
+from opcost.prediction.learned_costs import ENERGY, CallCosts, LearnedCosts, learned_costs
+from opcost.prediction.sum_errors import ModelCalls, sum_deviation
 from opcost.stages.training_data import TrainingData, Whole
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -31,6 +31,10 @@ LARGEST_EXPONENT = 2.0
 PRIOR_SAMPLES = 10
 """The weight of all kinds in the deviation of one, in samples."""
 
+FEWEST_SCORES = math.ceil(COVERAGE / (1 - COVERAGE) - 1e-9)
+"""The fewest independent scores that have a quantile of ``COVERAGE``: a further one is the largest of n + 1 with
+probability 1 / (n + 1)."""
+
 OUTSIDE_FACTOR, OUTSIDE_FROM = 3.0, 0.5
 """A call is outside of what was measured if it is further from the nearest sample of its kind than this factor times
 the distance that nine tenths of these samples have from each other, and than this distance."""
@@ -75,7 +79,8 @@ class Deviations:
     """The deviations of the logarithm of predicted costs that are expected.
 
     A deviation is ``of_kind`` times a power of the distance to the nearest sample. ``unknown`` is that of calls whose
-    kind has no samples. Nine tenths of errors are within ``factor`` deviations.
+    kind has too few samples, NaN if fewer than ``FEWEST_SCORES`` kinds showed it. Nine tenths of errors are within
+    ``factor`` deviations.
     """
 
     of_kind: Mapping[str, float]
@@ -105,10 +110,11 @@ class Deviations:
             kind: math.exp((float(np.sum(levels[own])) + PRIOR_SAMPLES * usual) / (len(own) + PRIOR_SAMPLES))
             for kind, own in places.items()
         }
-        unknown = math.exp(float(np.mean(sizes[~is_known]))) if not is_known.all() else 1.0
+        of_unknown = {kinds[int(place)] for place in np.flatnonzero(~is_known)}
+        unknown = math.exp(float(np.mean(sizes[~is_known]))) if len(of_unknown) >= FEWEST_SCORES else math.nan
         first = Deviations(of_kind, unknown, exponent, 1.0)
         scores = np.abs(errors) / first.deviations(kinds, distances)
-        return Deviations(of_kind, unknown, exponent, conformal_quantile(scores))
+        return Deviations(of_kind, unknown, exponent, conformal_quantile(scores[np.isfinite(scores)]))
 
     def deviations(self, kinds: Sequence[str], distances: FloatArray) -> FloatArray:
         """Return the expected deviation of each call; distances are NaN for kinds without samples."""
@@ -125,6 +131,21 @@ def conformal_quantile(scores: FloatArray, coverage: float = COVERAGE) -> float:
     """
     rank = min(len(scores), math.ceil((len(scores) + 1) * coverage))
     return float(np.sort(scores)[rank - 1])
+
+
+def weighted_quantile(scores: FloatArray, weights: FloatArray, coverage: float = COVERAGE) -> float | None:
+    """Return the score that a further one of weight 1 is below with this probability; None if the scores are too few.
+
+    Args:
+        scores: of any number.
+        weights: of the scores, those of one independent group together 1.
+        coverage: the probability.
+    """
+    order = np.argsort(scores)
+    reached = np.cumsum(weights[order])
+    wanted = coverage * (float(weights.sum()) + 1.0) - 1e-9
+    enough = np.flatnonzero(reached >= wanted)
+    return float(scores[order][enough[0]]) if len(enough) else None
 
 
 def _slope(positions: FloatArray, sizes: FloatArray, groups: Iterable[IntArray]) -> float:

@@ -40,12 +40,14 @@ def print_prediction(found: Prediction) -> None:
         energy = milli(found.whole.measurement.energy_j)
         print_line(f"Measured: {milli(time_of(found.whole).value)} ms, {energy} mJ per run.")
     print_line(_sources(found))
+    if run.interval_missing_reason is not None:
+        print_line(f"Intervals are unknown: {run.interval_missing_reason}.")
     if not run.is_corrected:
         print_line("The cache correction is unknown for this device, so the sum of operators is not corrected.")
     if run.outside_time_ratio:
         print_line(f"Operators unlike all measured ones take {percent(run.outside_time_ratio)} of the time.")
     if run.calls:
-        total = sum(one.error_s**2 for one in run.calls)
+        total = sum((one.error_s or 0.0) ** 2 for one in run.calls)
         cells = [_cells(one, total) for one in run.calls[:TUPLES_SHOWN]]
         print_table(f"Least certain operators ({len(cells)} of {len(run.calls)} predicted)", CALLS, cells)
     if found.written is not None:
@@ -59,6 +61,8 @@ def _costs(run: Range | None, sample: Range | None, unit: str) -> tuple[str, str
     if run is None:
         return UNKNOWN, "", ""
     per_sample = "" if sample is None else f"{milli(sample.value)} {unit}"
+    if run.lower is None or run.upper is None:
+        return f"{milli(run.value)} {unit}", UNKNOWN, per_sample
     return f"{milli(run.value)} {unit}", f"{milli(run.lower)} to {milli(run.upper)} {unit}", per_sample
 
 
@@ -77,8 +81,8 @@ def _cells(calls: PredictedCalls, total: float) -> tuple[str, ...]:
         calls.case.operator.inputs_text,
         str(calls.occurrences),
         milli(calls.time_s),
-        percent(calls.time_deviation),
-        percent(calls.error_s**2 / total) if total else UNKNOWN,
+        UNKNOWN if calls.time_deviation is None else percent(calls.time_deviation),
+        UNKNOWN if calls.error_s is None or not total else percent(calls.error_s**2 / total),
     )
 
 
@@ -100,6 +104,7 @@ def prediction_object(found: Prediction) -> dict[str, Any]:
         "measured_time_ratio": run.measured_time_ratio,
         "outside_time_ratio": run.outside_time_ratio,
         "is_corrected": run.is_corrected,
+        "interval_missing_reason": run.interval_missing_reason,
         "samples": found.samples,
         "measured_whole": None
         if found.whole is None
@@ -120,5 +125,5 @@ def prediction_object(found: Prediction) -> dict[str, Any]:
     }
 
 
-def _range(one: Range | None) -> dict[str, float] | None:
+def _range(one: Range | None) -> dict[str, float | None] | None:
     return None if one is None else {"value": one.value, "lower": one.lower, "upper": one.upper}

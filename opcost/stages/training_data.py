@@ -14,9 +14,12 @@ from opcost.measuring.conditions import Conditions
 from opcost.operators.counts import OperatorCount
 from opcost.operators.values import InputData, parse_input_data
 from opcost.prediction.intervals import conformal_quantile
-from opcost.prediction.learned_costs import ENOUGH_MODELS, ModelCalls
 from opcost.prediction.samples import Samples, cases_of, family_of, samples_of
+from opcost.prediction.sum_errors import ModelCalls
 from opcost.stages.ranking_data import RankingData
+
+ENOUGH_MODELS = 10
+"""The fewest wholes of which the errors of corrected sums have a quantile of their own."""
 
 USUAL_SUM_ERRORS = SumErrors(time=0.015, energy=0.03)
 """The half widths of corrected sums where fewer than ``ENOUGH_MODELS`` wholes are known: about those of the 50 models
