@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-import opcost
 from opcost.comparing.predicted_run import SumErrors
 from opcost.errors import UserError
 from opcost.measuring.conditions import Conditions
 from opcost.prediction.archive import from_bytes, to_bytes
-from opcost.prediction.features import feature_names
 from opcost.prediction.learned_costs import LearnedCosts, learned_costs
 from opcost.prediction.multiprocessors import multiprocessors_of
 from opcost.progress import Progress
 from opcost.running.request import Request
-from opcost.stages.ranking_data import read_ranking_data
-from opcost.stages.training_data import TrainingData, training_data
+from opcost.stages.training_data import TrainingData, read_training_data
+from opcost.stages.training_fingerprint import training_fingerprint
 from opcost.storage.caches import keep, kept
-from opcost.storage.database import Database
 
 FEWEST_SAMPLES = 100
 """The fewest measured operators that a prediction is learned from."""
@@ -48,7 +44,7 @@ def trained(request: Request, conditions: Conditions, folder: Path, progress: Pr
     Raises:
         UserError: there are too few rows, or a table is damaged.
     """
-    fingerprint = _fingerprint(request.database, conditions)
+    fingerprint = training_fingerprint(request.database, conditions)
     name = f"learned-{conditions.key}-{fingerprint}.npz"
     content = kept(name, folder)
     found = None if content is None else _read(content)
@@ -70,8 +66,7 @@ def _read(content: bytes) -> Trained | None:
 
 
 def _train(request: Request, conditions: Conditions, progress: Progress) -> Trained:
-    data = read_ranking_data(request, request.folders.sound_configs(), ())
-    known = training_data(data, conditions)
+    known = read_training_data(request, request.folders.sound_configs(), conditions)
     _check(known, conditions)
     # Only training needs scikit-learn.
     from opcost.learners.methods import METHODS
@@ -94,17 +89,3 @@ def _check(known: TrainingData, conditions: Conditions) -> None:
             f"{where}: {len(known.samples)} measured operators; a prediction needs {FEWEST_SAMPLES} or more, so "
             "measure models there, or name another --device or --precision"
         )
-
-
-def _fingerprint(database: Database, conditions: Conditions) -> str:
-    """Return a hash of all that learned costs depend on."""
-    found = hashlib.sha256(f"{opcost.__version__} {conditions.key} {feature_names()}".encode())
-    for table in (
-        database.operator_measurements,
-        database.full_model_measurements,
-        database.model_operators,
-        database.calls_in_chains,
-    ):
-        for path in table.files:
-            found.update(hashlib.sha256(path.read_bytes()).digest())
-    return found.hexdigest()[:16]

@@ -16,7 +16,9 @@ from opcost.operators.values import InputData, parse_input_data
 from opcost.prediction.intervals import conformal_quantile
 from opcost.prediction.samples import Samples, cases_of, family_of, samples_of
 from opcost.prediction.sum_errors import ModelCalls
-from opcost.stages.ranking_data import RankingData
+from opcost.running.request import Request
+from opcost.stages.ranking_data import RankingData, read_ranking_data
+from opcost.storage.configs import ModelConfig
 
 ENOUGH_MODELS = 10
 """The fewest wholes of which the errors of corrected sums have a quantile of their own."""
@@ -74,6 +76,20 @@ class TrainingData:
     def _half_width(pairs: Sequence[tuple[float, float]]) -> float | None:
         errors = np.array([abs(math.log(corrected / whole)) for corrected, whole in pairs])
         return conformal_quantile(errors) if len(errors) >= ENOUGH_MODELS else None
+
+
+def read_training_data(request: Request, configs: Sequence[ModelConfig], conditions: Conditions) -> TrainingData:
+    """Return what there is to learn from under some conditions; rows under others are not parsed.
+
+    Args:
+        request: the database.
+        configs: of the models whose wholes are among it.
+        conditions: those of the rows.
+
+    Raises:
+        UserError: a table is damaged.
+    """
+    return training_data(read_ranking_data(request, configs, (), conditions=conditions), conditions)
 
 
 def training_data(data: RankingData, conditions: Conditions) -> TrainingData:
