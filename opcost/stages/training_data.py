@@ -89,7 +89,7 @@ def read_training_data(request: Request, configs: Sequence[ModelConfig], conditi
     Raises:
         UserError: a table is damaged.
     """
-    return training_data(read_ranking_data(request, configs, (), conditions=conditions), conditions)
+    return training_data(read_ranking_data(request, configs, (), under=conditions), conditions)
 
 
 def training_data(data: RankingData, conditions: Conditions) -> TrainingData:

@@ -62,7 +62,7 @@ def test_rows_under_other_conditions_are_not_read_and_make_no_difference(
     request = Request((), database.folder / "mine", database, shipped_measurements=ROOT / "measurements")
     configs = [config for config in request.configs() if config.name.startswith("resnet34_")]
     all_rows = read_ranking_data(request, configs, ())
-    restricted = read_ranking_data(request, configs, (), conditions=conditions)
+    restricted = read_ranking_data(request, configs, (), under=conditions)
     assert {row.conditions for row in restricted.operator_rows} == {conditions}
     assert len(all_rows.operator_rows) > len(restricted.operator_rows) > 20
     found = read_training_data(request, configs, conditions)
