@@ -196,7 +196,7 @@ def _interval_missing_reason(calls: Sequence[PredictedCalls], learned: LearnedCo
     if unknown:
         names = some_of(unknown, KINDS_NAMED)
         return f"the errors of operations without enough samples are unknown ({names})"
-    if calls and TIME not in learned.sum_factors:
+    if calls and set(learned.sum_factors) != set(learned.deviations):
         return f"whole models of fewer than {FEWEST_SCORES} families are measured"
     return None
 

@@ -88,6 +88,9 @@ def test_sums_of_too_few_families_leave_the_interval_unknown() -> None:
     assert found.energy_j is not None
     assert found.energy_j.lower is None
     assert found.interval_missing_reason == "whole models of fewer than 9 families are measured"
+    of_time = run_of(replace(learned(), sum_factors={TIME: 2.0}), "ReLU")
+    assert of_time.time_s.upper is not None
+    assert of_time.interval_missing_reason == found.interval_missing_reason
 
 
 def test_a_multiple_of_an_unknown_interval_is_unknown() -> None:
