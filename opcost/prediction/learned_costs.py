@@ -59,7 +59,7 @@ class LearnedCosts:
 
     ``few`` are the surroundings of kinds with too few samples for a function of their own. ``deviations`` are those of
     time and of energy. ``sum_factors`` are the numbers of deviations within which nine tenths of the sums of held-out
-    models are; a cost is lacking if too few families are known. ``methods`` names what was chosen for each target and
+    models are, none for a cost with too few families. ``methods`` names what was chosen for each target and
     kind.
     """
 
