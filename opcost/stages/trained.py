@@ -13,9 +13,11 @@ from opcost.prediction.learned_costs import LearnedCosts, learned_costs
 from opcost.prediction.multiprocessors import multiprocessors_of
 from opcost.progress import Progress
 from opcost.running.request import Request
+from opcost.stages.extras import PREDICT, require
 from opcost.stages.training_data import TrainingData, read_training_data
 from opcost.stages.training_fingerprint import training_fingerprint
 from opcost.storage.caches import keep, kept
+from opcost.storage.database import Database
 
 FEWEST_SAMPLES = 100
 """The fewest measured operators that a prediction is learned from."""
@@ -44,15 +46,28 @@ def trained(request: Request, conditions: Conditions, folder: Path, progress: Pr
     Raises:
         UserError: there are too few rows, or a table is damaged.
     """
-    fingerprint = training_fingerprint(request.database, conditions)
-    name = f"learned-{conditions.key}-{fingerprint}.npz"
-    content = kept(name, folder)
-    found = None if content is None else _read(content)
+    found = trained_before(request, conditions, folder)
     if found is None:
         found = _train(request, conditions, progress)
         packed = (found.learned, found.sum_errors.time, found.sum_errors.energy)
-        keep(name, to_bytes(packed), folder, f"learned-{conditions.key}-*")
+        keep(_name(request.database, conditions), to_bytes(packed), folder, f"learned-{conditions.key}-*")
     return found
+
+
+def trained_before(request: Request, conditions: Conditions, folder: Path) -> Trained | None:
+    """Return the learned costs that are kept for the present rows, None if there are none."""
+    content = kept(_name(request.database, conditions), folder)
+    return None if content is None else _read(content)
+
+
+def check_trainable(request: Request, conditions: Conditions, folder: Path) -> None:
+    """Check that the packages for training are installed, if nothing learned is kept.
+
+    Raises:
+        ModuleNotFoundError: one is missing.
+    """
+    if not (folder / _name(request.database, conditions)).is_file():
+        require(PREDICT)
 
 
 def _read(content: bytes) -> Trained | None:
@@ -89,3 +104,8 @@ def _check(known: TrainingData, conditions: Conditions) -> None:
             f"{where}: {len(known.samples)} measured operators; a prediction needs {FEWEST_SAMPLES} or more, so "
             "measure models there, or name another --device or --precision"
         )
+
+
+def _name(database: Database, conditions: Conditions) -> str:
+    """Return the name of the file in the cache."""
+    return f"learned-{conditions.key}-{training_fingerprint(database, conditions)}.npz"
