@@ -14,7 +14,7 @@ from opcost.operators.values import NORMAL_DATA, InputData
 from opcost.prediction.features import Card, features, kind_of, raw_features
 from opcost.prediction.fitted import Learner, Scaling
 from opcost.prediction.groups import Fold, family_folds, places_of, shape_folds
-from opcost.prediction.intervals import Deviations, Surroundings
+from opcost.prediction.intervals import TOO_FEW, Deviations, Surroundings
 from opcost.prediction.learned import (
     ENOUGH_OF_A_KIND,
     POWER,
@@ -106,7 +106,7 @@ class LearnedCosts:
                 distances[places] = around.distances(found[places])
                 is_outside[places] = distances[places] > around.outside_from
             elif kind in self.few:
-                # Their errors are those of unknown kinds, wherever they are.
+                distances[places] = TOO_FEW
                 is_outside[places] = self.few[kind].distances(found[places]) > self.few[kind].outside_from
         return distances, is_outside
 
@@ -196,7 +196,10 @@ class _Errors:
 
 
 def distances_in(table: Table, folds: Iterable[Fold]) -> FloatArray:
-    """Return the distance of each sample to the nearest one of its kind in the other folds, NaN with too few."""
+    """Return the distance of each sample to the nearest one of its kind in the other folds.
+
+    It is ``TOO_FEW`` if these have too few of the kind, NaN if they have none.
+    """
     found = np.full(len(table.kinds), np.nan)
     for learned, predicted in folds:
         of_learned = places_of([table.kinds[place] for place in learned])
@@ -205,4 +208,6 @@ def distances_in(table: Table, folds: Iterable[Fold]) -> FloatArray:
             if len(own) >= ENOUGH_OF_A_KIND:
                 around = Surroundings.of(table.features[own])
                 found[predicted[places]] = around.distances(table.features[predicted[places]])
+            elif len(own):
+                found[predicted[places]] = TOO_FEW
     return found

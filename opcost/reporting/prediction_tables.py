@@ -29,7 +29,7 @@ LISTED = 20
 COSTS = (Column("", "left"), Column("per run"), Column("90 % interval"), Column("per sample"))
 CALLS = (
     *(Column("operator", "left", wraps=14), Column("on", "left", wraps=14), Column("calls", drop=2)),
-    *(Column("ms/run"), Column("±"), Column("share of uncertainty")),
+    *(Column("ms/run"), Column("typical error"), Column("share of uncertainty")),
 )
 
 

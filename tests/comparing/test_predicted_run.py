@@ -32,7 +32,7 @@ def learned(board_deviation: float = 0.0, unknown: float = np.nan) -> LearnedCos
     scaling = Scaling(np.zeros(0, dtype=np.int64), np.zeros(0), np.ones(0))
     around = Surroundings(scaling, np.zeros((1, 0)), 0.5)
     # At a distance of 0 the exponent 0 leaves the deviation of the kind.
-    deviations = Deviations({"relu": 0.1}, unknown, 0.0, 2.0)
+    deviations = Deviations({"relu": 0.1}, {}, unknown, 0.0, 2.0)
     function = KindFunctions({}, Constant(5.0), {"relu": 0.0})
     return LearnedCosts(
         card=Card(100, 1e13, 1e13, 1e12, 1e-6),
