@@ -82,8 +82,8 @@ class Deviations:
     """The deviations of the logarithm of predicted costs that are expected.
 
     A deviation is ``of_kind`` times a power of the distance to the nearest sample. ``few`` are those of calls of kinds
-    that have samples, but too few for a distance. ``unknown`` is that of all others, NaN if fewer than ``FEWEST_SCORES``
-    kinds without enough samples showed it. Nine tenths of errors are within ``factor`` deviations.
+    that have samples, but too few for a distance. ``unknown`` is that of all others, NaN if fewer than
+    ``FEWEST_SCORES`` kinds without enough samples showed it. Nine tenths of errors are within ``factor`` deviations.
     """
 
     of_kind: Mapping[str, float]
