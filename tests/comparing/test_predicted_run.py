@@ -82,6 +82,17 @@ def test_an_operation_of_unknown_errors_leaves_the_interval_unknown_and_is_named
     assert run_of(learned(unknown=0.5), "ReLU", "Erf").interval_missing_reason is None
 
 
+def test_a_kind_with_few_samples_makes_a_narrower_interval_than_one_without() -> None:
+    known = learned(unknown=0.5)
+    near = replace(known.surroundings["relu"], outside_from=0.5)
+    deviations = {cost: replace(one, few={"erf": 0.15}) for cost, one in known.deviations.items()}
+    without = run_of(replace(known, deviations=deviations), "ReLU", "Erf")
+    with_few = run_of(replace(known, deviations=deviations, few={"erf": near}), "ReLU", "Erf")
+    assert half_width(with_few.time_s) < 0.5 * half_width(without.time_s)
+    assert half_width(with_few.energy_j) < 0.5 * half_width(without.energy_j)
+    assert (without.outside_time_ratio, with_few.outside_time_ratio) == (0.5, 0.0)
+
+
 def test_sums_of_too_few_families_leave_the_interval_unknown() -> None:
     found = run_of(replace(learned(), sum_factors={}), "ReLU")
     assert found.time_s.upper is None
