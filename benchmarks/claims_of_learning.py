@@ -49,7 +49,8 @@ def unseen_families(root: Path) -> dict[str, str]:
             }
     rows = table[table["method"] == "learned"]
     for cost in COSTS:
-        covered = np.log(rows[f"{cost}_ratio"]).abs() <= rows[f"{cost}_half_width"]
+        known = rows[rows[f"{cost}_half_width"].notna()]
+        covered = np.log(known[f"{cost}_ratio"]).abs() <= known[f"{cost}_half_width"]
         found[f"family_{cost}_covered"] = percent(covered.mean())
         found[f"family_{cost}_half"] = percent(rows[f"{cost}_half_width"].median())
     beyond = rows[(rows["time_ratio"] - 1).abs() > 0.15]

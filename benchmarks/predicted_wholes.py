@@ -30,6 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent
 class PredictedWhole:
     """A model's measured and predicted costs in s and J, energies at 50 °C, and the ends of the 90 % intervals.
 
+    Unknown ends are None.
     The ratios are shares of the predicted time: of measured operators, and of those that no measured one is like.
     """
 
@@ -37,12 +38,12 @@ class PredictedWhole:
     device_uuid: str
     time_s: float
     predicted_time_s: float
-    lower_time_s: float
-    upper_time_s: float
+    lower_time_s: float | None
+    upper_time_s: float | None
     energy_j: float
     predicted_energy_j: float
-    lower_energy_j: float
-    upper_energy_j: float
+    lower_energy_j: float | None
+    upper_energy_j: float | None
     measured_time_ratio: float
     outside_time_ratio: float
 

@@ -26,7 +26,8 @@ from opcost.learners.methods import METHODS
 from opcost.prediction.fitted import IntArray
 from opcost.prediction.groups import Fold, shape_folds
 from opcost.prediction.learned import TIME
-from opcost.prediction.learned_costs import ENERGY, CallCosts, LearnedCosts, ModelCalls, learned_costs, sum_deviation
+from opcost.prediction.learned_costs import ENERGY, CallCosts, LearnedCosts, learned_costs
+from opcost.prediction.sum_errors import ModelCalls, sum_deviation
 from opcost.stages.training_data import TrainingData, Whole
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -131,8 +132,9 @@ def summary(errors: pd.DataFrame) -> dict[str, float]:
         ratios = np.abs(np.expm1(known[cost]))
         found[f"{cost}_median"] = float(ratios.median())
         found[f"{cost}_within_10"] = float((ratios <= limit).mean())
-        halves = known[f"{cost} half"]
-        found[f"{cost}_covered"] = float((known[cost].abs() <= halves).mean()) if halves.notna().any() else math.nan
+        with_interval = known[known[f"{cost} half"].notna()]
+        covered = with_interval[cost].abs() <= with_interval[f"{cost} half"]
+        found[f"{cost}_covered"] = float(covered.mean()) if len(covered) else math.nan
     return found
 
 
@@ -180,7 +182,7 @@ def whole_row(whole: Whole, method: str, times_s: FloatArray, energies_j: FloatA
 def sum_halves(learned: LearnedCosts, costs: CallCosts, whole: Whole) -> dict[str, float]:
     """Return the half widths of the 90 % intervals of the logarithms of a sum's time and energy.
 
-    That of the energy includes the difference between boards.
+    That of the energy includes the difference between boards. Unknown ones are NaN.
     """
     calls = np.array(whole.calls.calls, dtype=float)
     halves = {}
@@ -189,7 +191,7 @@ def sum_halves(learned: LearnedCosts, costs: CallCosts, whole: Whole) -> dict[st
         (ENERGY, costs.energies_j, costs.energy_deviations),
     ):
         deviation = sum_deviation(costs.kinds, calls * values, deviations) / float(calls @ values)
-        halves[cost] = learned.sum_factors[cost] * deviation
+        halves[cost] = learned.sum_factors.get(cost, math.nan) * deviation
     halves[ENERGY] = math.hypot(halves[ENERGY], NORMAL_FACTOR * learned.boards.deviation)
     return halves
 
@@ -273,7 +275,8 @@ def by_method(rows: pd.DataFrame) -> str:
     parts = []
     for cost in (TIME, ENERGY):
         errors = (rows[f"{cost}_ratio"] - 1).abs()
-        covered = np.log(rows[f"{cost}_ratio"]).abs() <= rows[f"{cost}_half_width"]
+        known = rows[rows[f"{cost}_half_width"].notna()]
+        covered = np.log(known[f"{cost}_ratio"]).abs() <= known[f"{cost}_half_width"]
         worst = rows.loc[errors.idxmax(), "model"]
         parts.append(
             f"{cost} {errors.median():.1%} in the median, {errors.max():.1%} at worst ({worst}), "

@@ -14,9 +14,15 @@ from opcost.comparing.power_limit import OTHERS, PRODUCTS, Limit, Load, at_limit
 from opcost.estimates import Estimate, FloatArray, value_of
 from opcost.operators.cases import CAPTURED, Case, cases_of_count
 from opcost.operators.counts import OperatorCount, OperatorCounts
+from opcost.prediction.intervals import FEWEST_SCORES
 from opcost.prediction.learned import TIME
-from opcost.prediction.learned_costs import ENERGY, LearnedCosts, sum_deviation
+from opcost.prediction.learned_costs import ENERGY, LearnedCosts
+from opcost.prediction.sum_errors import sum_deviation
 from opcost.summing.summation import ModelCost
+from opcost.units import some_of
+
+KINDS_NAMED = 3
+"""The most kinds that a reason names."""
 
 NORMAL_FACTOR = 1.645
 """The standard errors within which nine tenths of normally distributed errors are."""
@@ -24,27 +30,30 @@ NORMAL_FACTOR = 1.645
 
 @dataclass(frozen=True)
 class Range:
-    """A value, and the ends of its interval of 90 % (``intervals.COVERAGE``)."""
+    """A value, and the ends of its interval of 90 % (``intervals.COVERAGE``), None if they are unknown."""
 
     value: float
-    lower: float
-    upper: float
+    lower: float | None
+    upper: float | None
 
     @staticmethod
-    def around(value: float, half_width: float) -> Range:
-        """Return the range of a value whose logarithm is within a half width."""
+    def around(value: float, half_width: float | None) -> Range:
+        """Return the range of a value whose logarithm is within a half width, None if that is unknown."""
+        if half_width is None:
+            return Range(value, None, None)
         return Range(value, value * math.exp(-half_width), value * math.exp(half_width))
 
     def times(self, factor: float) -> Range:
         """Return the range of a multiple."""
-        return Range(self.value * factor, self.lower * factor, self.upper * factor)
+        ends = (None if end is None else end * factor for end in (self.lower, self.upper))
+        return Range(self.value * factor, *ends)
 
 
 @dataclass(frozen=True)
 class PredictedCalls:
     """All calls of one case that has no row: time in s and energy in J of all together, None if unknown.
 
-    Deviations are of the logarithm. ``is_outside`` says whether no sample is like the call.
+    Deviations are of the logarithm, None if unknown. ``is_outside`` says whether no sample is like the call.
     """
 
     case: Case
@@ -53,14 +62,14 @@ class PredictedCalls:
     occurrences: int
     time_s: float
     energy_j: float | None
-    time_deviation: float
+    time_deviation: float | None
     energy_deviation: float | None
     is_outside: bool
 
     @property
-    def error_s(self) -> float:
-        """The deviation of the time of all calls in s."""
-        return self.time_s * self.time_deviation
+    def error_s(self) -> float | None:
+        """The deviation of the time of all calls in s, None if it is unknown."""
+        return None if self.time_deviation is None else self.time_s * self.time_deviation
 
 
 @dataclass(frozen=True)
@@ -69,7 +78,8 @@ class PredictedRun:
 
     ``calls`` are those without a row, the most uncertain first. The ratios are shares of the time of all operators:
     of those that were measured, and of predicted ones that no sample is like. ``is_corrected`` says whether cache
-    correction and power limit are known.
+    correction and power limit are known. ``interval_missing_reason`` is why the intervals are unknown, None if they are
+    known.
     """
 
     time_s: Range
@@ -78,6 +88,7 @@ class PredictedRun:
     outside_time_ratio: float
     calls: tuple[PredictedCalls, ...]
     is_corrected: bool
+    interval_missing_reason: str | None = None
 
     @property
     def power_w(self) -> float | None:
@@ -119,11 +130,10 @@ def predicted_run(counts: OperatorCounts, cost: ModelCost, known: Knowledge) -> 
     limited = _added_by_limit(cost, calls, cache, known.limit)
     added = [one for one in (cache, limited) if one is not None]
     measured_s, predicted_s = value_of(cost.time_s) or 0.0, math.fsum(one.time_s for one in calls)
-    errors = known.learned.sum_factors
     time = _Sum(
         [one for one in (cost.time_s, *(one.time_s for one in added)) if one is not None],
         predicted_s,
-        errors[TIME] * sum_deviation(*_columns(calls, TIME)) if calls else 0.0,
+        _half_width(calls, TIME, known.learned),
     )
     run_s = measured_s + predicted_s
     return PredictedRun(
@@ -131,22 +141,28 @@ def predicted_run(counts: OperatorCounts, cost: ModelCost, known: Knowledge) -> 
         energy_j=_energy(cost, calls, added, known),
         measured_time_ratio=measured_s / run_s if run_s else 0.0,
         outside_time_ratio=math.fsum(one.time_s for one in calls if one.is_outside) / run_s if run_s else 0.0,
-        calls=tuple(sorted(calls, key=lambda one: -one.error_s)),
+        calls=tuple(sorted(calls, key=_certainty)),
         is_corrected=cache is not None,
+        interval_missing_reason=_interval_missing_reason(calls, known.learned),
     )
 
 
 @dataclass(frozen=True)
 class _Sum:
-    """Estimates that add up to a cost, and a predicted cost with the half width of its interval, all in one unit."""
+    """Estimates that add up to a cost, and a predicted cost with the half width of its interval, all in one unit.
+
+    The half width is None if it is unknown.
+    """
 
     estimates: Sequence[Estimate]
     predicted: float
-    half_width: float
+    half_width: float | None
 
     def range(self, *relative_errors: float) -> Range:
         """Return the sum with its interval; relative errors are half widths that all of the sum shares."""
         value = math.fsum([*(one.value for one in self.estimates), self.predicted])
+        if self.half_width is None:
+            return Range.around(value, None)
         own = [NORMAL_FACTOR * one.standard_error for one in self.estimates]
         return Range.around(value, math.hypot(self.half_width / value, *(one / value for one in own), *relative_errors))
 
@@ -161,9 +177,33 @@ def _energy(
     known_j = [one for one in predicted if one is not None]
     if len(estimates) < len(energies) or len(known_j) < len(predicted):
         return None
-    half_width = known.learned.sum_factors[ENERGY] * sum_deviation(*_columns(calls, ENERGY)) if calls else 0.0
+    half_width = _half_width(calls, ENERGY, known.learned)
     boards = NORMAL_FACTOR * known.learned.boards.deviation
     return _Sum(estimates, math.fsum(known_j), half_width).range(known.sum_errors.energy, boards)
+
+
+def _half_width(calls: Sequence[PredictedCalls], cost: str, learned: LearnedCosts) -> float | None:
+    """Return the half width of the interval of a sum of predicted costs in their unit, None if it is unknown."""
+    if not calls:
+        return 0.0
+    factor, deviation = learned.sum_factors.get(cost), sum_deviation(*_columns(calls, cost))
+    return factor * deviation if factor is not None and math.isfinite(deviation) else None
+
+
+def _interval_missing_reason(calls: Sequence[PredictedCalls], learned: LearnedCosts) -> str | None:
+    """Return why the interval of a sum with these calls is unknown, None if it is known."""
+    unknown = list(dict.fromkeys(one.kind for one in calls if one.time_deviation is None))
+    if unknown:
+        names = some_of(unknown, KINDS_NAMED)
+        return f"the errors of operations without enough samples are unknown ({names})"
+    if calls and set(learned.sum_factors) != set(learned.deviations):
+        return f"whole models of fewer than {FEWEST_SCORES} families are measured"
+    return None
+
+
+def _certainty(one: PredictedCalls) -> float:
+    """Return a number by which calls are sorted, those of unknown errors first, then by their errors."""
+    return -math.inf if one.error_s is None else -one.error_s
 
 
 def _predicted_calls(missing: Sequence[OperatorCount], learned: LearnedCosts) -> list[PredictedCalls]:
@@ -181,7 +221,7 @@ def _predicted_calls(missing: Sequence[OperatorCount], learned: LearnedCosts) ->
             occurrences=calls,
             time_s=calls * float(costs.times_s[place]),
             energy_j=_known(calls * float(costs.energies_j[place])),
-            time_deviation=float(costs.time_deviations[place]),
+            time_deviation=_known(float(costs.time_deviations[place])),
             energy_deviation=_known(float(costs.energy_deviations[place])),
             is_outside=bool(costs.is_outside[place]) or count.flop is None,
         )
@@ -196,10 +236,10 @@ def _known(value: float) -> float | None:
 def _columns(calls: Sequence[PredictedCalls], cost: str) -> tuple[list[str], FloatArray, FloatArray]:
     """Return kinds, costs and deviations of calls in time or energy."""
     values = [
-        (one.time_s, one.time_deviation) if cost == TIME else (one.energy_j or 0.0, one.energy_deviation or 0.0)
+        (one.time_s, one.time_deviation) if cost == TIME else (one.energy_j or 0.0, one.energy_deviation)
         for one in calls
     ]
-    costs, deviations = np.array(values).T
+    costs, deviations = np.array([(value, math.nan if one is None else one) for value, one in values]).T
     return [one.kind for one in calls], costs, deviations
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -28,8 +28,15 @@ DISTANCE_OFFSET = 0.05
 
 LARGEST_EXPONENT = 2.0
 
+TOO_FEW = math.inf
+"""The distance of a call whose kind has samples, but too few of them for a distance."""
+
 PRIOR_SAMPLES = 10
 """The weight of all kinds in the deviation of one, in samples."""
+
+FEWEST_SCORES = math.ceil(COVERAGE / (1 - COVERAGE) - 1e-9)
+"""The fewest independent scores that have a quantile of ``COVERAGE``: a further one is the largest of n + 1 with
+probability 1 / (n + 1)."""
 
 OUTSIDE_FACTOR, OUTSIDE_FROM = 3.0, 0.5
 """A call is outside of what was measured if it is further from the nearest sample of its kind than this factor times
@@ -74,11 +81,13 @@ class Surroundings:
 class Deviations:
     """The deviations of the logarithm of predicted costs that are expected.
 
-    A deviation is ``of_kind`` times a power of the distance to the nearest sample. ``unknown`` is that of calls whose
-    kind has no samples. Nine tenths of errors are within ``factor`` deviations.
+    A deviation is ``of_kind`` times a power of the distance to the nearest sample. ``few`` are those of calls of kinds
+    that have samples, but too few for a distance. ``unknown`` is that of all others, NaN if fewer than
+    ``FEWEST_SCORES`` kinds without enough samples showed it. Nine tenths of errors are within ``factor`` deviations.
     """
 
     of_kind: Mapping[str, float]
+    few: Mapping[str, float]
     unknown: float
     exponent: float
     factor: float
@@ -89,7 +98,7 @@ class Deviations:
 
         Args:
             kinds: of the samples.
-            distances: to the nearest sample of the kind that was learned from, NaN if there was none.
+            distances: to the nearest sample of the kind that was learned from, ``TOO_FEW``, or NaN if there was none.
             errors: of the logarithms; unknown ones are NaN.
         """
         chosen = np.flatnonzero(np.isfinite(errors))
@@ -101,21 +110,28 @@ class Deviations:
         exponent = _slope(positions, sizes, places.values())
         levels = sizes - exponent * positions
         usual = float(np.mean(levels[is_known])) if is_known.any() else float(np.mean(sizes))
-        of_kind = {
-            kind: math.exp((float(np.sum(levels[own])) + PRIOR_SAMPLES * usual) / (len(own) + PRIOR_SAMPLES))
-            for kind, own in places.items()
-        }
-        unknown = math.exp(float(np.mean(sizes[~is_known]))) if not is_known.all() else 1.0
-        first = Deviations(of_kind, unknown, exponent, 1.0)
+        of_kind = {kind: _level(levels[own], usual) for kind, own in places.items()}
+        of_unknown = {kinds[int(place)] for place in np.flatnonzero(~is_known)}
+        size = float(np.mean(sizes[~is_known])) if len(of_unknown) >= FEWEST_SCORES else math.nan
+        unknown, is_few = math.exp(size), distances == TOO_FEW
+        few = {kind: _level(sizes[own[is_few[own]]], size) for kind, own in places_of(kinds).items()}
+        first = Deviations(of_kind, few, unknown, exponent, 1.0)
         scores = np.abs(errors) / first.deviations(kinds, distances)
-        return Deviations(of_kind, unknown, exponent, conformal_quantile(scores))
+        return replace(first, factor=conformal_quantile(scores[np.isfinite(scores)]))
 
     def deviations(self, kinds: Sequence[str], distances: FloatArray) -> FloatArray:
-        """Return the expected deviation of each call; distances are NaN for kinds without samples."""
+        """Return the expected deviation of each call; distances are as those of ``of``."""
         usual = float(np.median(list(self.of_kind.values()))) if self.of_kind else self.unknown
         levels = np.array([self.of_kind.get(kind, usual) for kind in kinds])
-        grown = levels * (DISTANCE_OFFSET + np.nan_to_num(distances)) ** self.exponent
-        return np.where(np.isfinite(distances), grown, self.unknown)
+        is_known = np.isfinite(distances)
+        grown = levels * (DISTANCE_OFFSET + np.where(is_known, distances, 0.0)) ** self.exponent
+        few = np.array([self.few.get(kind, self.unknown) for kind in kinds])
+        return np.where(is_known, grown, np.where(distances == TOO_FEW, few, self.unknown))
+
+
+def _level(sizes: FloatArray, usual: float) -> float:
+    """Return the deviation of a kind from the logarithms of its errors and those that are usual."""
+    return math.exp((float(np.sum(sizes)) + PRIOR_SAMPLES * usual) / (len(sizes) + PRIOR_SAMPLES))
 
 
 def conformal_quantile(scores: FloatArray, coverage: float = COVERAGE) -> float:
@@ -125,6 +141,21 @@ def conformal_quantile(scores: FloatArray, coverage: float = COVERAGE) -> float:
     """
     rank = min(len(scores), math.ceil((len(scores) + 1) * coverage))
     return float(np.sort(scores)[rank - 1])
+
+
+def weighted_quantile(scores: FloatArray, weights: FloatArray, coverage: float = COVERAGE) -> float | None:
+    """Return the score that a further one of weight 1 is below with this probability; None if the scores are too few.
+
+    Args:
+        scores: of any number.
+        weights: of the scores, those of one independent group together 1.
+        coverage: the probability.
+    """
+    order = np.argsort(scores)
+    reached = np.cumsum(weights[order])
+    wanted = coverage * (float(weights.sum()) + 1.0) - 1e-9
+    enough = np.flatnonzero(reached >= wanted)
+    return float(scores[order][enough[0]]) if len(enough) else None
 
 
 def _slope(positions: FloatArray, sizes: FloatArray, groups: Iterable[IntArray]) -> float:

@@ -14,7 +14,7 @@ from opcost.operators.values import NORMAL_DATA, InputData
 from opcost.prediction.features import Card, features, kind_of, raw_features
 from opcost.prediction.fitted import Learner, Scaling
 from opcost.prediction.groups import Fold, family_folds, places_of, shape_folds
-from opcost.prediction.intervals import Deviations, Surroundings, conformal_quantile
+from opcost.prediction.intervals import TOO_FEW, Deviations, Surroundings
 from opcost.prediction.learned import (
     ENOUGH_OF_A_KIND,
     POWER,
@@ -28,13 +28,11 @@ from opcost.prediction.learned import (
     chosen_predictions,
 )
 from opcost.prediction.samples import Boards, Samples, card_of
+from opcost.prediction.sum_errors import HeldOutSums, ModelCalls
 
 FAMILY_FOLDS, SHAPE_FOLDS = 6, 4
 """Folds over families of models choose the methods. Folds over shapes are added for the deviations, since some
 predictions are of sizes between those of samples."""
-
-ENOUGH_MODELS = 10
-"""The fewest models of which the errors of sums have a quantile of their own."""
 
 ENERGY = "energy"
 
@@ -43,8 +41,8 @@ ENERGY = "energy"
 class CallCosts:
     """Predicted costs of one call each: time in s, energy in J (NaN if unknown) on a mean board, and deviations.
 
-    Deviations are of the logarithm. ``is_outside`` says whether a call is further from all samples than they are from
-    each other, or of a kind without samples.
+    Deviations are of the logarithm, NaN if unknown. ``is_outside`` says whether a call is further from all samples than
+    they are from each other, or of a kind without samples.
     """
 
     kinds: tuple[str, ...]
@@ -56,21 +54,13 @@ class CallCosts:
 
 
 @dataclass(frozen=True)
-class ModelCalls:
-    """The calls of a whole model among samples: its family, and the place and number of each."""
-
-    family: str
-    places: tuple[int, ...]
-    calls: tuple[int, ...]
-
-
-@dataclass(frozen=True)
 class LearnedCosts:
     """Learned costs of operators under one set of conditions. They implement the port ``Predictor``.
 
     ``few`` are the surroundings of kinds with too few samples for a function of their own. ``deviations`` are those of
-    time and of energy. ``sum_factors`` are the numbers of deviations within which nine
-    tenths of the sums of held-out models are. ``methods`` names what was chosen for each target and kind.
+    time and of energy. ``sum_factors`` are the numbers of deviations within which nine tenths of the sums of held-out
+    models are, none for a cost with too few families. ``methods`` names what was chosen for each target and
+    kind.
     """
 
     card: Card
@@ -116,7 +106,7 @@ class LearnedCosts:
                 distances[places] = around.distances(found[places])
                 is_outside[places] = distances[places] > around.outside_from
             elif kind in self.few:
-                # Their errors are those of unknown kinds, wherever they are.
+                distances[places] = TOO_FEW
                 is_outside[places] = self.few[kind].distances(found[places]) > self.few[kind].outside_from
         return distances, is_outside
 
@@ -156,6 +146,15 @@ def learned_costs(
         for cost in held_out[0][0]
     }
     of_families, distances = held_out[0]
+    factors = {
+        cost: HeldOutSums(
+            table.kinds,
+            samples.times_s if cost == TIME else samples.energies_j,
+            of_families[cost],
+            one.deviations(table.kinds, distances),
+        ).factor(models)
+        for cost, one in deviations.items()
+    }
     return LearnedCosts(
         card=card,
         functions={target: training.functions(target, choices) for target in targets},
@@ -170,15 +169,7 @@ def learned_costs(
             if len(places) < ENOUGH_OF_A_KIND
         },
         deviations=deviations,
-        sum_factors={
-            cost: _HeldOut(
-                table.kinds,
-                samples.times_s if cost == TIME else samples.energies_j,
-                of_families[cost],
-                one.deviations(table.kinds, distances),
-            ).sum_factor(models, one.factor)
-            for cost, one in deviations.items()
-        },
+        sum_factors={cost: factor for cost, factor in factors.items() if factor is not None},
         boards=samples.boards,
         methods=choices,
         samples=len(samples),
@@ -205,7 +196,10 @@ class _Errors:
 
 
 def distances_in(table: Table, folds: Iterable[Fold]) -> FloatArray:
-    """Return the distance of each sample to the nearest one of its kind in the other folds, NaN with too few."""
+    """Return the distance of each sample to the nearest one of its kind in the other folds.
+
+    It is ``TOO_FEW`` if these have too few of the kind, NaN if they have none.
+    """
     found = np.full(len(table.kinds), np.nan)
     for learned, predicted in folds:
         of_learned = places_of([table.kinds[place] for place in learned])
@@ -214,41 +208,6 @@ def distances_in(table: Table, folds: Iterable[Fold]) -> FloatArray:
             if len(own) >= ENOUGH_OF_A_KIND:
                 around = Surroundings.of(table.features[own])
                 found[predicted[places]] = around.distances(table.features[predicted[places]])
+            elif len(own):
+                found[predicted[places]] = TOO_FEW
     return found
-
-
-@dataclass(frozen=True)
-class _HeldOut:
-    """The errors of held-out samples in one cost, and the deviations that are expected of them."""
-
-    kinds: Sequence[str]
-    costs: FloatArray
-    errors: FloatArray
-    deviations: FloatArray
-
-    def sum_factor(self, models: Sequence[ModelCalls], usual: float) -> float:
-        """Return the factor of the deviation of sums; the usual one if too few models are known."""
-        scores = [score for model in models if (score := self._score(model)) is not None]
-        return conformal_quantile(np.array(scores)) if len(scores) >= ENOUGH_MODELS else usual
-
-    def _score(self, model: ModelCalls) -> float | None:
-        """Return the error of a model's sum over its deviation, None if a cost is unknown."""
-        places = list(model.places)
-        actual = np.array(model.calls, dtype=float) * self.costs[places]
-        predicted = actual * np.exp(self.errors[places])
-        if not np.isfinite(predicted).all():
-            return None
-        kinds = [self.kinds[place] for place in places]
-        deviation = sum_deviation(kinds, predicted, self.deviations[places]) / predicted.sum()
-        return abs(math.log(predicted.sum() / actual.sum())) / float(deviation)
-
-
-def sum_deviation(kinds: Sequence[str], costs: FloatArray, deviations: FloatArray) -> float:
-    """Return the deviation of a sum of predicted costs, in their unit.
-
-    Errors of one kind have the same sign, since one function predicts all; those of kinds are independent.
-    """
-    of_kind: dict[str, float] = {}
-    for kind, cost, deviation in zip(kinds, costs, deviations, strict=True):
-        of_kind[kind] = of_kind.get(kind, 0.0) + float(cost * deviation)
-    return math.hypot(*of_kind.values())

@@ -29,7 +29,7 @@ LISTED = 20
 COSTS = (Column("", "left"), Column("per run"), Column("90 % interval"), Column("per sample"))
 CALLS = (
     *(Column("operator", "left", wraps=14), Column("on", "left", wraps=14), Column("calls", drop=2)),
-    *(Column("ms/run"), Column("±"), Column("share of uncertainty")),
+    *(Column("ms/run"), Column("typical error"), Column("share of uncertainty")),
 )
 
 
@@ -49,7 +49,7 @@ def print_prediction(found: Prediction) -> None:
     for line in _lines(found):
         print_line(line)
     if run.calls:
-        total = sum(one.error_s**2 for one in run.calls)
+        total = sum((one.error_s or 0.0) ** 2 for one in run.calls)
         cells = [_cells(one, total) for one in run.calls[:TUPLES_SHOWN]]
         print_table(f"Least certain operators ({len(cells)} of {len(run.calls)} predicted)", CALLS, cells)
     print_origin(*shared_facts([conditions]))
@@ -63,6 +63,8 @@ def _lines(found: Prediction) -> Iterator[str]:
         energy = milli(found.whole.measurement.energy_j)
         yield f"The whole model was measured: {milli(time_of(found.whole).value)} ms and {energy} mJ per run."
     yield _sources(found)
+    if run.interval_missing_reason is not None:
+        yield f"Intervals are unknown: {run.interval_missing_reason}."
     if not run.is_corrected:
         yield "The cache correction is unknown for this device, so the sum of operators is not corrected."
     if run.outside_time_ratio:
@@ -102,6 +104,8 @@ def _costs(run: Range | None, sample: Range | None, unit: str) -> tuple[str, str
     if run is None:
         return UNKNOWN, "", ""
     per_sample = "" if sample is None else f"{milli(sample.value)} {unit}"
+    if run.lower is None or run.upper is None:
+        return f"{milli(run.value)} {unit}", UNKNOWN, per_sample
     return f"{milli(run.value)} {unit}", f"{milli(run.lower)} to {milli(run.upper)} {unit}", per_sample
 
 
@@ -124,8 +128,8 @@ def _cells(calls: PredictedCalls, total: float) -> tuple[str, ...]:
         short_inputs(calls.case.operator),
         str(calls.occurrences),
         milli(calls.time_s),
-        percent(calls.time_deviation),
-        percent(calls.error_s**2 / total) if total else UNKNOWN,
+        UNKNOWN if calls.time_deviation is None else percent(calls.time_deviation),
+        UNKNOWN if calls.error_s is None or not total else percent(calls.error_s**2 / total),
     )
 
 
@@ -147,6 +151,7 @@ def prediction_object(found: Prediction) -> dict[str, Any]:
         "measured_time_ratio": run.measured_time_ratio,
         "outside_time_ratio": run.outside_time_ratio,
         "is_corrected": run.is_corrected,
+        "interval_missing_reason": run.interval_missing_reason,
         "samples": found.samples,
         "memory": {
             "least_bytes": found.memory.least_bytes,
@@ -174,5 +179,5 @@ def prediction_object(found: Prediction) -> dict[str, Any]:
     }
 
 
-def _range(one: Range | None) -> dict[str, float] | None:
+def _range(one: Range | None) -> dict[str, float | None] | None:
     return None if one is None else {"value": one.value, "lower": one.lower, "upper": one.upper}

@@ -8,6 +8,7 @@ from statistics import median
 from opcost.columns import Field
 from opcost.comparing.boards import BoardDifferences
 from opcost.comparing.operator_costs import OperatorCost
+from opcost.comparing.predicted_run import Range
 from opcost.comparing.ranking import ENERGY, POWER, SAVING, TIME
 from opcost.comparing.ranking_row import SUM, RankingRow
 from opcost.comparing.roofline import FP32, TF32, Roofline
@@ -94,12 +95,13 @@ def predicted_lines(ranking: DeviceRanking) -> list[str]:
 
 def _predicted_words(one: PredictedModel) -> str:
     costs = [(one.run.time_s, "ms"), (one.run.energy_j, "mJ")]
-    texts = [
-        f"{milli(cost.value)} {unit} ({milli(cost.lower)} to {milli(cost.upper)})"
-        for cost, unit in costs
-        if cost is not None
-    ]
-    return f"{one.name} {' and '.join(texts)}"
+    texts = [f"{milli(cost.value)} {unit}{_interval_words(cost)}" for cost, unit in costs if cost is not None]
+    unknown = "" if one.run.interval_missing_reason is None else " (interval unknown)"
+    return f"{one.name} {' and '.join(texts)}{unknown}"
+
+
+def _interval_words(cost: Range) -> str:
+    return "" if cost.lower is None or cost.upper is None else f" ({milli(cost.lower)} to {milli(cost.upper)})"
 
 
 def known_order(by: str, figures: Iterable[tuple[float | None, float | None, float | None]]) -> str:

@@ -17,6 +17,7 @@ from opcost.measuring.named_device import is_meant, refuse_unknown
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.whitelist import EVERYTHING, select
+from opcost.operators.zeros_on_shapes import with_usual_zeros
 from opcost.prediction.needed_memory import NeededMemory, needed_memory
 from opcost.progress import Progress
 from opcost.running.request import Request
@@ -137,11 +138,12 @@ def run_under(counts: OperatorCounts, rows: RowsOfRun, conditions: Conditions, l
     """Return the predicted cost of a run.
 
     Args:
-        counts: of the model's operators that compute something.
+        counts: of the model's operators that compute something. Those on shapes get the usual zeros.
         rows: what is measured.
         conditions: of the run.
         learned: what predicts the operators without a row.
     """
+    counts = with_usual_zeros(counts)
     corrections = corrections_under(rows.chains, conditions)
     knowledge = Knowledge(
         learned.learned,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -114,6 +114,7 @@ def read_ranking_data(
     configs: Sequence[ModelConfig],
     names: Collection[str],
     known: Mapping[str, OperatorCounts] = NOT_READ,
+    under: Conditions | None = None,
 ) -> RankingData:
     """Return all that is known of these models; ``names`` are those that the user chose.
 
@@ -122,6 +123,7 @@ def read_ranking_data(
         configs: of the models.
         names: of the configs that the user chose.
         known: counts by the config's name that replace those in the table and in pickles.
+        under: the conditions of the rows that are read, None for all.
 
     Raises:
         UserError: a table is damaged, or the counts of a named model are wrong. Others with wrong counts are left out
@@ -136,12 +138,13 @@ def read_ranking_data(
     operator_counts = counts_of_operators(shipped)
     wholes: dict[str, list[MeasurementRow]] = {}
     database = request.database
-    models_measured = database.full_model_measurements.rows(of_operators(map(model_tuple, configs)))
+    of_models = _restricted(of_operators(map(model_tuple, configs)), under)
+    models_measured = database.full_model_measurements.rows(of_models)
     for row in best_of_each_board(models_measured):
         wholes.setdefault(row.key.partition("-")[0], []).append(row)
     operators = {count.operator for one in counts.values() for count in one.counts}
     operators.update(count.operator for count in operator_counts.values())
-    operator_rows = database.operator_measurements.rows(of_operators(operators))
+    operator_rows = database.operator_measurements.rows(_restricted(of_operators(operators), under))
     conditions: dict[str, Conditions] = {}
     newest: dict[str, str] = {}
     for row in (*models_measured, *operator_rows):
@@ -158,6 +161,14 @@ def read_ranking_data(
         chains=database.calls_in_chains.rows(),
         newest={conditions[key]: ended_at for key, ended_at in newest.items()},
     )
+
+
+def _restricted(wanted: Callable[[str], bool], conditions: Conditions | None) -> Callable[[str], bool]:
+    """Return a test of row keys that also wants rows under these conditions, if there are any."""
+    if conditions is None:
+        return wanted
+    suffix = f"-{conditions.key}"
+    return lambda key: key.endswith(suffix) and wanted(key)
 
 
 def _counts(

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-import opcost
 from opcost.comparing.predicted_run import SumErrors
 from opcost.errors import UserError
 from opcost.measuring.conditions import Conditions
 from opcost.prediction.archive import from_bytes, to_bytes
-from opcost.prediction.features import feature_names
 from opcost.prediction.learned_costs import LearnedCosts, learned_costs
 from opcost.prediction.multiprocessors import multiprocessors_of
 from opcost.progress import Progress
 from opcost.running.request import Request
 from opcost.stages.extras import PREDICT, require
-from opcost.stages.ranking_data import read_ranking_data
-from opcost.stages.training_data import TrainingData, training_data
+from opcost.stages.training_data import TrainingData, read_training_data
+from opcost.stages.training_fingerprint import training_fingerprint
 from opcost.storage.caches import keep, kept
 from opcost.storage.database import Database
 
@@ -84,8 +81,7 @@ def _read(content: bytes) -> Trained | None:
 
 
 def _train(request: Request, conditions: Conditions, progress: Progress) -> Trained:
-    data = read_ranking_data(request, request.folders.sound_configs(), ())
-    known = training_data(data, conditions)
+    known = read_training_data(request, request.folders.sound_configs(), conditions)
     _check(known, conditions)
     # Only training needs scikit-learn.
     from opcost.learners.methods import METHODS
@@ -112,18 +108,4 @@ def _check(known: TrainingData, conditions: Conditions) -> None:
 
 def _name(database: Database, conditions: Conditions) -> str:
     """Return the name of the file in the cache."""
-    return f"learned-{conditions.key}-{_fingerprint(database, conditions)}.npz"
-
-
-def _fingerprint(database: Database, conditions: Conditions) -> str:
-    """Return a hash of all that learned costs depend on."""
-    found = hashlib.sha256(f"{opcost.__version__} {conditions.key} {feature_names()}".encode())
-    for table in (
-        database.operator_measurements,
-        database.full_model_measurements,
-        database.model_operators,
-        database.calls_in_chains,
-    ):
-        for path in table.files:
-            found.update(hashlib.sha256(path.read_bytes()).digest())
-    return found.hexdigest()[:16]
+    return f"learned-{conditions.key}-{training_fingerprint(database, conditions)}.npz"

@@ -14,9 +14,14 @@ from opcost.measuring.conditions import Conditions
 from opcost.operators.counts import OperatorCount
 from opcost.operators.values import InputData, parse_input_data
 from opcost.prediction.intervals import conformal_quantile
-from opcost.prediction.learned_costs import ENOUGH_MODELS, ModelCalls
 from opcost.prediction.samples import Samples, cases_of, family_of, samples_of
-from opcost.stages.ranking_data import RankingData
+from opcost.prediction.sum_errors import ModelCalls
+from opcost.running.request import Request
+from opcost.stages.ranking_data import RankingData, read_ranking_data
+from opcost.storage.configs import ModelConfig
+
+ENOUGH_MODELS = 10
+"""The fewest wholes of which the errors of corrected sums have a quantile of their own."""
 
 USUAL_SUM_ERRORS = SumErrors(time=0.015, energy=0.03)
 """The half widths of corrected sums where fewer than ``ENOUGH_MODELS`` wholes are known: about those of the 50 models
@@ -71,6 +76,20 @@ class TrainingData:
     def _half_width(pairs: Sequence[tuple[float, float]]) -> float | None:
         errors = np.array([abs(math.log(corrected / whole)) for corrected, whole in pairs])
         return conformal_quantile(errors) if len(errors) >= ENOUGH_MODELS else None
+
+
+def read_training_data(request: Request, configs: Sequence[ModelConfig], conditions: Conditions) -> TrainingData:
+    """Return what there is to learn from under some conditions; rows under others are not parsed.
+
+    Args:
+        request: the database.
+        configs: of the models whose wholes are among it.
+        conditions: those of the rows.
+
+    Raises:
+        UserError: a table is damaged.
+    """
+    return training_data(read_ranking_data(request, configs, (), under=conditions), conditions)
 
 
 def training_data(data: RankingData, conditions: Conditions) -> TrainingData:

@@ -21,6 +21,8 @@ from opcost.stages.trained import check_trainable, trained
 def uncertainty_on(request: Request, device: str | None, cache: Path, progress: Progress) -> Uncertainty:
     """Return how uncertain the time of a call is in s: its predicted time times the deviation of its logarithm.
 
+    It is infinite where the deviation is unknown: such a kind has too few samples.
+
     Args:
         request: the folders.
         device: a part of a product's name, None for the one with the most rows.
@@ -39,6 +41,7 @@ def uncertainty_on(request: Request, device: str | None, cache: Path, progress: 
         if not counts:
             return []
         costs = learned.costs([(count, NORMAL_DATA) for count in counts])
-        return list(map(float, np.nan_to_num(costs.times_s * costs.time_deviations)))
+        errors_s = costs.times_s * costs.time_deviations
+        return list(map(float, np.where(np.isnan(errors_s), np.inf, errors_s)))
 
     return uncertainties

@@ -1,0 +1,68 @@
+"""Errors of the sums of predicted costs of models.
+
+Errors of one kind of operator have the same sign in a model, since one function predicts all; those of kinds are
+independent. The interval of a sum is conformal over held-out models: each model's error over its expected deviation is
+a score. Models of one family are alike and no independent scores, so each family has the same weight, however many
+models it has (pooling: Dunn, Wasserman and Ramdas, Distribution-Free Prediction Sets for Two-Layer Hierarchical Models,
+JASA 118 (2023), 2491-2502). Scores are of sums on a mean board, so the differences between boards are not among them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from opcost.estimates import FloatArray
+from opcost.prediction.intervals import weighted_quantile
+
+
+@dataclass(frozen=True)
+class ModelCalls:
+    """The calls of a whole model among samples: its family, and the place and number of each."""
+
+    family: str
+    places: tuple[int, ...]
+    calls: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class HeldOutSums:
+    """Costs of samples, the errors of their logarithms when they were held out, and the deviations expected of them."""
+
+    kinds: Sequence[str]
+    costs: FloatArray
+    errors: FloatArray
+    deviations: FloatArray
+
+    def factor(self, models: Sequence[ModelCalls]) -> float | None:
+        """Return the deviations within which nine tenths of sums are; None with too few families of models."""
+        scored = [(model.family, score) for model in models if (score := self._score(model)) is not None]
+        sizes = Counter(family for family, _ in scored)
+        weights = np.array([1.0 / sizes[family] for family, _ in scored])
+        return weighted_quantile(np.array([score for _, score in scored]), weights)
+
+    def _score(self, model: ModelCalls) -> float | None:
+        """Return the error of a model's sum over its deviation, None if one of them is unknown."""
+        places = list(model.places)
+        actual = np.array(model.calls, dtype=float) * self.costs[places]
+        predicted = actual * np.exp(self.errors[places])
+        kinds = [self.kinds[place] for place in places]
+        deviation = sum_deviation(kinds, predicted, self.deviations[places])
+        if not math.isfinite(deviation) or not np.isfinite(predicted).all():
+            return None
+        return abs(math.log(predicted.sum() / actual.sum())) * float(predicted.sum()) / deviation
+
+
+def sum_deviation(kinds: Sequence[str], costs: FloatArray, deviations: FloatArray) -> float:
+    """Return the deviation of a sum of predicted costs, in their unit; NaN if that of a call is.
+
+    Errors of one kind have the same sign, since one function predicts all; those of kinds are independent.
+    """
+    of_kind: dict[str, float] = {}
+    for kind, cost, deviation in zip(kinds, costs, deviations, strict=True):
+        of_kind[kind] = of_kind.get(kind, 0.0) + float(cost * deviation)
+    return math.hypot(*of_kind.values())

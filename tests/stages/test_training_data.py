@@ -1,0 +1,107 @@
+"""Training data: the rows under some conditions, and a fingerprint that depends on no others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from opcost.measuring.conditions import Conditions
+from opcost.running.request import Request
+from opcost.stages.ranking_data import read_ranking_data
+from opcost.stages.training_data import read_training_data, training_data
+from opcost.stages.training_fingerprint import training_fingerprint
+from opcost.storage.database import Database
+
+ROOT = Path(__file__).parents[2]
+TABLES = ("operator_measurements", "full_model_measurements", "model_operators", "calls_in_chains")
+MODEL = b",resnet34_"
+LEARNED, OTHERS = b"-b5778c1496bbb68b", b"-95ae9a2e0164342e"
+"""The ends of keys under two sets of conditions."""
+
+
+def committed(name: str) -> list[bytes]:
+    return (ROOT / "database" / f"{name}.csv").read_bytes().splitlines(keepends=True)
+
+
+def key_of(line: bytes) -> bytes:
+    return line.partition(b",")[0]
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Database:
+    """Return the rows of one model under two sets of conditions, and all chains."""
+    header, *counts = committed("model_operators")
+    own = [line for line in counts if MODEL in line]
+    operators = {line.split(b",", 2)[1].partition(b"-")[0] for line in own}
+    (tmp_path / "model_operators.csv").write_bytes(b"".join([header, *own]))
+    for name in TABLES[:2]:
+        header, *rows = committed(name)
+        wanted = [line for line in rows if key_of(line).partition(b"-")[0] in operators]
+        (tmp_path / f"{name}.csv").write_bytes(b"".join([header, *wanted]))
+    (tmp_path / "calls_in_chains.csv").write_bytes(b"".join(committed("calls_in_chains")))
+    return Database(tmp_path)
+
+
+@pytest.fixture
+def conditions(database: Database) -> Conditions:
+    rows = database.operator_measurements.rows(lambda key: key.encode().endswith(LEARNED))
+    return rows[0].conditions
+
+
+def append(database: Database, name: str, lines: Iterator[bytes]) -> None:
+    with (database.folder / f"{name}.csv").open("ab") as file:
+        file.write(next(lines))
+
+
+def test_rows_under_other_conditions_are_not_read_and_make_no_difference(
+    database: Database, conditions: Conditions
+) -> None:
+    request = Request((), database.folder / "mine", database, shipped_measurements=ROOT / "measurements")
+    configs = [config for config in request.configs() if config.name.startswith("resnet34_")]
+    all_rows = read_ranking_data(request, configs, ())
+    restricted = read_ranking_data(request, configs, (), under=conditions)
+    assert {row.conditions for row in restricted.operator_rows} == {conditions}
+    assert len(all_rows.operator_rows) > len(restricted.operator_rows) > 20
+    found = read_training_data(request, configs, conditions)
+    expected = training_data(all_rows, conditions)
+    assert found.samples.kinds == expected.samples.kinds
+    assert np.array_equal(found.samples.times_s, expected.samples.times_s)
+    assert found.wholes == expected.wholes
+    assert len(found.wholes) >= 1
+
+
+def test_a_row_under_other_conditions_leaves_the_fingerprint(database: Database, conditions: Conditions) -> None:
+    before = training_fingerprint(database, conditions)
+    assert before == training_fingerprint(Database(database.folder), conditions)
+    for name in TABLES[:2]:
+        append(database, name, (line for line in committed(name) if key_of(line).endswith(OTHERS)))
+    assert training_fingerprint(database, conditions) == before
+
+
+def test_chains_of_another_dtype_and_counts_of_other_operators_leave_it(
+    database: Database, conditions: Conditions
+) -> None:
+    before = training_fingerprint(database, conditions)
+    chains = [line for line in committed("calls_in_chains") if b"bfloat16" not in line]
+    (database.folder / "calls_in_chains.csv").write_bytes(b"".join(chains))
+    append(database, "model_operators", (line for line in committed("model_operators") if b",vit_b_16_" in line))
+    assert training_fingerprint(database, conditions) == before
+
+
+@pytest.mark.parametrize("name", TABLES[:3])
+def test_a_row_that_is_learned_from_changes_it(name: str, database: Database, conditions: Conditions) -> None:
+    before = training_fingerprint(database, conditions)
+    own = (database.folder / f"{name}.csv").read_bytes().splitlines(keepends=True)
+    has_conditions = name != "model_operators"
+    # The first line of counts is that of the whole model.
+    append(database, name, (line for line in own[2:] if not has_conditions or key_of(line).endswith(LEARNED)))
+    assert training_fingerprint(database, conditions) != before
+
+
+def test_chains_that_correct_its_sums_change_it(database: Database, conditions: Conditions) -> None:
+    before = training_fingerprint(database, conditions)
+    (database.folder / "calls_in_chains.csv").unlink()
+    assert training_fingerprint(database, conditions) != before
