@@ -89,7 +89,7 @@ clean:  ## remove build/ and the caches of tools; keep .venv, measurements/ and 
 
 .venv/installed: .venv/made pyproject.toml
 	@echo "Installing opcost and torch into .venv: the first time a download of about 5 GB (progress: $(pip_log))."
-	@$(call pip_install,torch$(comma)advise)
+	@$(call pip_install,torch$(comma)advise$(comma)predict)
 	@touch $@
 
 .venv/installed-test: .venv/made pyproject.toml

@@ -114,7 +114,7 @@ def _differences(counts: OperatorCounts) -> Iterator[str]:
     if counts.outside:
         yield f"in no tuple: {', '.join(counts.outside)}"
     found = ((count.operator.short_name, difference(count, "cpu")) for count in counts.counts)
-    yield from (f"{name}: {text}" for name, text in found if text is not None)
+    yield from (f"{name}: {one.text}" for name, one in found if one is not None)
 
 
 def _line(error: BaseException) -> str:

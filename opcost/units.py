@@ -65,6 +65,11 @@ def megabytes(size_bytes: float | None) -> str:
     return UNKNOWN if size_bytes is None else f"{significant(size_bytes / 1e6)} MB"
 
 
+def gigabytes(size_bytes: float | None) -> str:
+    """Return a number of bytes as text in GB (10^9 bytes), three significant digits."""
+    return UNKNOWN if size_bytes is None else f"{significant(size_bytes / 1e9, 3)} GB"
+
+
 def significant(value: float, digits: int = 4) -> str:
     """Return ``value`` with some significant digits and no exponent; trailing zeros stay."""
     if value == 0:

@@ -529,7 +529,7 @@ def test_tuples_and_flops_are_the_same_on_gpu_and_cpu(name: str) -> None:
     for counts in (on_gpu, on_cpu):
         device = replay_device(counts.device_type, GPU)
         assert device is not None
-        assert [text for text in (difference(count, device) for count in counts.counts) if text is not None] == []
+        assert [one for one in (difference(count, device) for count in counts.counts) if one is not None] == []
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])

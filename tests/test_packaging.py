@@ -112,7 +112,7 @@ def test_conda_installs_the_same_python_and_the_project_itself_and_no_more(
     pyproject: dict[str, Any], environment: dict[str, Any]
 ) -> None:
     python_bound = pyproject["project"]["requires-python"]
-    assert environment["dependencies"] == [f"python{python_bound}", "pip", {"pip": ["-e .[torch,advise]"]}]
+    assert environment["dependencies"] == [f"python{python_bound}", "pip", {"pip": ["-e .[torch,advise,predict]"]}]
     assert environment["channels"] == ["conda-forge", "nodefaults"]
     assert environment["name"] == pyproject["project"]["name"]
 
@@ -316,7 +316,7 @@ def test_what_is_installed_is_installed_again_only_for_a_changed_pyproject(check
     made = (checkout.folder / ".venv/installed").stat().st_mtime
     os.utime(checkout.folder / "pyproject.toml", (made + 10, made + 10))
     checkout.make("install")
-    assert checkout.commands() == [f"{PIP} --editable .[torch,advise]", INFO]
+    assert checkout.commands() == [f"{PIP} --editable .[torch,advise,predict]", INFO]
 
 
 def test_pips_output_is_shown_if_it_fails_and_only_then(checkout: Checkout) -> None:

@@ -65,7 +65,8 @@ _MEANINGS = {
     Flag.RAN_WARM: "the requested cache mode is not possible, so it ran warm",
     Flag.NOT_FINITE: "its output contains NaN or infinity",
     Flag.NOT_AS_COUNTED: "alone it has other outputs, operations, FLOPs or bytes than in its model",
-    Flag.VALUE_DEPENDENT: "its work depends on values, and differs from that in its model, since it ran on random ones",
+    Flag.VALUE_DEPENDENT: "its work depends on values or on the device of its input, which no tuple has, and differs "
+    "from that in its model",
 }
 
 CASTING_DOUBT = frozenset(

@@ -59,6 +59,9 @@ Count: TypeAlias = Callable[[OperatorTuple], OperatorCount | None]
 Uncertainty: TypeAlias = Callable[[Sequence[OperatorCount]], Sequence[float]]
 """Returns how uncertain the predicted costs of some operators are."""
 
+_Candidate: TypeAlias = tuple[float, OperatorCount]
+"""A tuple that may be chosen, behind its uncertainty."""
+
 _NUMBER = re.compile(r"\d+")
 
 
@@ -89,7 +92,7 @@ def sample(
         count: runs a tuple on shapes.
         excluded: keys of tuples that are not drawn, besides those of known ones.
         uncertainty: of these, those of which a predictor is least certain are chosen among ``CANDIDATES`` times as
-            many, no two of them neighbours; None for plain random draws.
+            many, see ``least_certain``; None for plain random draws.
     """
     counts = {one.operator.key: one for one in known}
     kinds = [_Kind.of(kind, counts.values(), wish.beyond_ratio) for kind in wish.kinds]
@@ -97,7 +100,7 @@ def sample(
     if uncertainty is None:
         return [one for one, _ in zip(drawn, range(wish.number), strict=False)]
     candidates = [one for one, _ in zip(drawn, range(CANDIDATES * wish.number), strict=False)]
-    return _least_certain(candidates, uncertainty(candidates), wish.number)
+    return least_certain(candidates, uncertainty(candidates), wish.number)
 
 
 def usual_kinds(times: Iterable[tuple[OperatorTuple, float]]) -> tuple[str, ...]:
@@ -224,21 +227,48 @@ def _padding(old: Mapping[Place, int], new: Mapping[Place, int]) -> Iterator[tup
             yield place, round(padding * (new[kernel] - 1) / (old[kernel] - 1))
 
 
-def _least_certain(
+def least_certain(
     candidates: Sequence[OperatorCount], uncertainties: Sequence[float], number: int
 ) -> list[OperatorCount]:
-    """Return the candidates of the greatest uncertainty, without neighbours of more uncertain ones."""
-    order = sorted(zip(uncertainties, candidates, strict=True), key=lambda item: -item[0])
+    """Return the candidates of the greatest uncertainty, of different kinds and sizes.
+
+    They are chosen in rounds. Each round has the most uncertain one left of each operator and of each decade of bytes
+    that a call moves, unless it is a neighbour of one that is chosen. The most uncertain ones of a round come first.
+
+    Args:
+        candidates: to choose from.
+        uncertainties: of each.
+        number: the most that are chosen.
+    """
+    groups: dict[tuple[str, int], list[_Candidate]] = {}
+    for uncertainty, one in sorted(zip(uncertainties, candidates, strict=True), key=lambda item: -item[0]):
+        decade = math.floor(math.log10(max(1, one.memory_bytes)))
+        groups.setdefault((one.operator.short_name, decade), []).append((uncertainty, one))
     chosen: list[OperatorCount] = []
-    by_form: dict[str, list[list[float]]] = {}
-    for _, one in order:
+    seen: dict[str, list[list[float]]] = {}
+    while groups and len(chosen) < number:
+        firsts = ((name, _first_other(left, seen)) for name, left in groups.items())
+        found = {name: first for name, first in firsts if first is not None}
+        groups = {name: groups[name] for name in found}
+        best = sorted(found.values(), key=lambda item: -item[0])
+        chosen += [one for _, one in best[: number - len(chosen)]]
+    return chosen
+
+
+def _first_other(left: list[_Candidate], seen: dict[str, list[list[float]]]) -> _Candidate | None:
+    """Remove candidates up to the first that is no neighbour of a seen one; add it to these, and return it.
+
+    ``seen`` has the logarithms of the sizes of tuples, by their text without sizes.
+    """
+    while left:
+        uncertainty, one = left.pop(0)
         text = str(one.operator)
         sizes = [math.log(1 + int(number)) for number in _NUMBER.findall(text)]
-        others = by_form.setdefault(_NUMBER.sub("0", text), [])
-        if len(chosen) < number and not any(_are_neighbours(sizes, other) for other in others):
-            chosen.append(one)
+        others = seen.setdefault(_NUMBER.sub("0", text), [])
+        if not any(_are_neighbours(sizes, other) for other in others):
             others.append(sizes)
-    return chosen
+            return uncertainty, one
+    return None
 
 
 def _are_neighbours(one: Sequence[float], other: Sequence[float]) -> bool:

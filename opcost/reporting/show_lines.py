@@ -21,6 +21,9 @@ KIND_RATIO = Column(
     "unknown"
 )
 
+PREDICTED = "predicted"
+"""The source of costs of models without any measured ones."""
+
 NOT_MEASURED = "not measured under these conditions"
 """The reason why a model has no figures."""
 
@@ -86,7 +89,8 @@ def _with_operators(ranking: DeviceRanking, top: int | None) -> DeviceRanking:
 def ranking_objects(report: ShowReport) -> list[dict[str, Any]]:
     """Return one object for each model for JSON, in the order of the tables; figures are in SI units.
 
-    Behind them are the models that are not measured, or under other conditions only: they have no figures.
+    Behind them are the models that are not measured, or under other conditions only: they have no figures. The last are
+    predicted costs, whose ``source`` is ``predicted``.
     """
     unknown: dict[str, Any] = dict.fromkeys(field.name for field in fields(RankingRow))
     others = (
@@ -102,7 +106,24 @@ def ranking_objects(report: ShowReport) -> list[dict[str, Any]]:
         }
         for model in report.models
     )
-    return [*models, *others]
+    predicted = (
+        {
+            **unknown,
+            "name": one.name,
+            "source": PREDICTED,
+            "batch_size": one.batch,
+            "conditions": asdict(one.conditions),
+            "kinds": [],
+            "predicted": {
+                "time_s": asdict(one.run.time_s),
+                "energy_j": None if one.run.energy_j is None else asdict(one.run.energy_j),
+                "power_w": one.run.power_w,
+            },
+        }
+        for ranking in report.rankings
+        for one in ranking.predicted
+    )
+    return [*models, *others, *predicted]
 
 
 def csv_columns(report: ShowReport) -> list[str]:

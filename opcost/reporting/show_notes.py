@@ -15,8 +15,9 @@ from opcost.comparing.tuple_costs import TupleFlag
 from opcost.measuring.conditions import ADDED_FIELDS, AUTOCAST_DTYPES, DTYPES, TORCH_DEFAULT, Conditions
 from opcost.operators.counts import FORMULA_REMEDY
 from opcost.reporting.show_doubts import doubt_lines, is_by_time
+from opcost.stages.predicted_models import PredictedModel
 from opcost.stages.show import DeviceRanking, ShownModel
-from opcost.units import number_of, percent, some_of
+from opcost.units import milli, number_of, percent, some_of
 
 ESTIMATED = "~"
 """The mark before figures of sums."""
@@ -80,7 +81,25 @@ def ranking_notes(ranking: DeviceRanking, by: str, left_out: Set[str] = frozense
     lines += function_lines(kinds)
     if any(row.roof_time_ratio is not None for row in rows) and not left_out >= ROOF_TITLES:
         lines.append(_roof_line(ranking.models))
-    return [*lines, *_unknown_flop_lines(rows), *_sum_lines(rows), *doubt_lines(rows)]
+    return [*lines, *_unknown_flop_lines(rows), *_sum_lines(rows), *predicted_lines(ranking), *doubt_lines(rows)]
+
+
+def predicted_lines(ranking: DeviceRanking) -> list[str]:
+    """Return a line with the predicted costs of models without measured ones, none if there are none."""
+    if not ranking.predicted:
+        return []
+    texts = some_of([_predicted_words(one) for one in ranking.predicted], NAMES_SHOWN)
+    return [f"{ESTIMATED} Predicted on {ranking.product}, never measured; a run with its 90 % interval: {texts}."]
+
+
+def _predicted_words(one: PredictedModel) -> str:
+    costs = [(one.run.time_s, "ms"), (one.run.energy_j, "mJ")]
+    texts = [
+        f"{milli(cost.value)} {unit} ({milli(cost.lower)} to {milli(cost.upper)})"
+        for cost, unit in costs
+        if cost is not None
+    ]
+    return f"{one.name} {' and '.join(texts)}"
 
 
 def known_order(by: str, figures: Iterable[tuple[float | None, float | None, float | None]]) -> str:

@@ -24,6 +24,7 @@ from opcost.reporting.show_notes import (
     condition_words,
     known_order,
     model_notes,
+    predicted_lines,
     ranking_notes,
 )
 from opcost.reporting.show_steps import print_measuring, print_not_measured
@@ -116,6 +117,9 @@ def print_rankings(report: ShowReport, by: str, top: int | None = None, with_inc
         if table is not None:
             left_out = print_table(table.title, table.columns, table.rows[:top])
             for line in ranking_notes(ranking, table.by, left_out):
+                print_line(line)
+        else:
+            for line in predicted_lines(ranking):
                 print_line(line)
         print_measuring(ranking, report, with_incomplete)
         if ranking.others:

@@ -19,7 +19,7 @@ from opcost.operators.user_code import UserCode
 from opcost.sources.models import resolve
 from opcost.sources.python_file import register_operations
 from opcost.torch_backend.background_load import BackgroundLoad
-from opcost.torch_backend.differences import difference, flag_of_difference, replay_device
+from opcost.torch_backend.differences import Difference, difference, replay_device
 from opcost.torch_backend.passes import Context
 from opcost.torch_backend.pauses import with_pauses
 from opcost.torch_backend.ready_model import ReadyModel
@@ -84,14 +84,14 @@ class Workloads:
         if setting.code is not None and case.operator.operator.startswith(OPERATIONS):
             register_operations(setting.code)
         # Before it is built, so that the memory never holds it twice.
-        text = self._difference(case, setting)
+        found = self._difference(case, setting)
         loop = partial(context, keeps_casts=False)
         workload = operator_workload(case.operator, self.device, case.input_data, setting.cache, loop)
-        if text is None:
+        if found is None:
             return workload
-        return workload.annotated(f"not as counted: {text}", (flag_of_difference(case.operator),))
+        return workload.annotated(f"not as counted: {found.text}", (found.flag,))
 
-    def _difference(self, case: Case, setting: Setting) -> str | None:
+    def _difference(self, case: Case, setting: Setting) -> Difference | None:
         """Return how an operator differs from its count; None if it does not, or if that is unknown."""
         counted = case.counted
         device = None if counted is None else replay_device(counted.device_type, self.device)

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from opcost.comparing.layers import Layers, layers_of
 from opcost.comparing.ranking import ModelFigures
 from opcost.comparing.run_costs import UNKNOWN_COSTS, RunCosts
-from opcost.errors import UserError
 from opcost.invocation import command
 from opcost.measuring.conditions import WARM, Conditions, is_device_name, usual_execution
 from opcost.measuring.named_device import is_meant, refuse_unknown
 from opcost.operators.counts import OperatorCounts
 from opcost.progress import Progress
-from opcost.running.request import COUNTS, Request
+from opcost.running.request import Request
 from opcost.running.shipped_counts import shipped_counts
 from opcost.stages.count import count_in_memory
-from opcost.stages.profile_configs import configs_of, existing_config, named_configs, scratch_folder
+from opcost.stages.known_models import config_named, pickled
+from opcost.stages.profile_configs import configs_of, existing_config, scratch_folder
 from opcost.stages.profile_object import ObjectModel, counted_object
 from opcost.stages.ranking_data import RankingData, read_ranking_data
 from opcost.stages.wanted_model import WantedModel
 from opcost.storage.configs import ModelConfig
-from opcost.units import some_of
 
 
 @dataclass(frozen=True)
@@ -162,40 +160,15 @@ def _calls_of(counts: OperatorCounts) -> dict[str, int]:
 
 def config_of(request: Request, wanted: WantedModel) -> ModelConfig:
     """Return the config with the name of the model, else the one that describes the model."""
-    if wanted == WantedModel(wanted.model_name):
-        configs = named_configs(request.folders, wanted.model_name)
-        if configs:
-            return _only(wanted, configs)
+    named = config_named(request.folders, wanted)
+    if named is not None:
+        return named
     existing = existing_config(request.folders, wanted, request.allow_code)
     if existing is not None:
         return existing
     with scratch_folder(request, []) as scratch:
-        (found,) = configs_of(scratch.folders, [wanted], request.allow_code)
+        # No shipped config describes the model, so none is read again.
+        taken = scratch.taken.union(request.folders.shipped_names())
+        folders = replace(scratch.folders, shipped=None, taken=taken)
+        (found,) = configs_of(folders, [wanted], request.allow_code)
     return found.config
-
-
-def _only(wanted: WantedModel, configs: Sequence[ModelConfig]) -> ModelConfig:
-    if len(configs) > 1:
-        names = some_of([config.name for config in configs])
-        raise UserError(f"{configs[0].path}: {wanted.model_name} has {len(configs)} cases; name one of them: {names}")
-    return configs[0]
-
-
-def pickled(config: ModelConfig, shipped: OperatorCounts | None) -> OperatorCounts | None:
-    """Return the counts of block 0 with paths, None if the model is to be run.
-
-    Raises:
-        UserError: there are no others, and they are damaged, or of an earlier version, which kept no paths.
-    """
-    if not COUNTS.path(config).exists():
-        return None
-    try:
-        counts = COUNTS.read(config)
-    except UserError:
-        if shipped is None:
-            raise
-        return None
-    if not counts.modules and shipped is None:
-        again = command(COUNTS.made_by, config.name, has_code=config.code is not None)
-        raise UserError(f"{COUNTS.path(config)}: its calls have no paths, as in earlier versions; run {again}")
-    return counts if counts.modules else None

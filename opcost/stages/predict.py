@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from opcost.comparing.cache_chain_rows import ChainRow
 from opcost.comparing.cache_corrections import corrections_under
 from opcost.comparing.compare import corrections_of
 from opcost.comparing.power_limit import limit_of
@@ -15,18 +15,21 @@ from opcost.errors import UserError
 from opcost.measuring.conditions import WARM, Conditions, usual_execution
 from opcost.measuring.named_device import is_meant, refuse_unknown
 from opcost.measuring.record import MeasurementRow
+from opcost.operators.counts import OperatorCounts
+from opcost.operators.whitelist import EVERYTHING, select
+from opcost.prediction.needed_memory import NeededMemory, needed_memory
 from opcost.progress import Progress
 from opcost.running.request import Request
 from opcost.running.shipped_counts import shipped_counts
-from opcost.stages.count import count_in_memory
-from opcost.stages.model_layers import config_of, pickled
-from opcost.stages.ranking_data import RankingData, read_ranking_data
-from opcost.stages.trained import trained
+from opcost.stages.known_models import known_config, pickled
+from opcost.stages.operator_rows import measurements_of, numbers_of_rows, wholes_of
+from opcost.stages.trained import Trained, check_trainable, trained
 from opcost.stages.wanted_model import WantedModel
 from opcost.storage.configs import ModelConfig
 from opcost.storage.files import replace_file
 from opcost.storage.grid_files import GRID_NAME
 from opcost.storage.tuple_files import is_listable, tuples_text
+from opcost.summing.index import Measurements
 from opcost.summing.summation import sum_beside
 from opcost.units import percent, some_of
 
@@ -36,6 +39,10 @@ KINDS_SHOWN = 3
 MOST_OUTSIDE = 0.2
 """The share of a run's time in operators unlike all samples from which a prediction is refused: their errors are
 unknown, and up to a factor of two."""
+
+
+BATCH_ARGUMENTS = ("batch", "batch_size")
+"""Arguments of a user's function that are the number of samples of a run."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +66,8 @@ class Prediction:
     """The predicted cost of one run of a model.
 
     ``whole`` is its newest row under these conditions, None if it is not measured. ``samples`` is the number of
-    measured operators that were learned from. ``written`` is the path of the list of tuples, None if none was wanted.
+    measured operators that were learned from. ``memory`` is the least that a run needs. ``written`` is the path of the
+    list of tuples, None if none was wanted.
     """
 
     name: str
@@ -68,6 +76,7 @@ class Prediction:
     run: PredictedRun
     whole: MeasurementRow | None
     samples: int
+    memory: NeededMemory
     written: str | None = None
 
     @property
@@ -93,80 +102,130 @@ def predict(request: Request, wish: PredictionRequest, cache: Path, progress: Pr
     Raises:
         UserError: the model cannot be counted, there are too few rows, or most of it is unlike all of them.
     """
-    config = _with_batch(request, config_of(request, wish.wanted), wish.batch)
-    known = shipped_counts(request, [config]).get(config.name) or pickled(config, None)
-    own = known or count_in_memory(request, config, progress)
-    data = read_ranking_data(request, [config], {config.name}, {config.name: own})
-    (model,) = data.models
-    counts = model.counts
-    if counts is None or not counts.counts:
-        raise UserError(f"{config.name}: no operator of it computes anything, so there is nothing to predict")
-    conditions = _conditions(data, wish, config.precision)
+    config = known_config(request.folders, wish.wanted, wish.batch) or _new_config(request, wish)
+    numbers = numbers_of_rows(request.database.operator_measurements)
+    conditions = conditions_for(numbers, wish.device, wish.execution, config.precision)
+    check_trainable(request, conditions, cache)
+    counts = _counts(request, config, progress)
     learned = trained(request, conditions, cache, progress)
-    corrections = corrections_under(data.chains, conditions)
-    run = predicted_run(
-        counts,
-        sum_beside(None, counts, data.measurements, conditions),
-        Knowledge(
-            learned.learned,
-            corrections_of(counts, corrections, data.measurements, conditions),
-            limit_of(conditions),
-            learned.sum_errors,
-        ),
-    )
-    _check_outside(config, run, wish.allow_extrapolation)
-    wholes = [row for row in model.wholes if row.conditions == conditions]
+    rows = RowsOfRun(measurements_of(request.database, counts), request.database.calls_in_chains.rows())
+    run = run_under(counts, rows, conditions, learned)
     written = _write_next(request, config, run.calls, wish.measure_next) if wish.measure_next else None
+    _check_outside(config, run, wish.allow_extrapolation, written)
+    wholes = wholes_of(request.database, config, conditions)
     return Prediction(
         name=config.name,
-        batch=config.batch_size,
+        batch=config.batch_size or _batch_argument(config),
         conditions=conditions,
         run=run,
         whole=wholes[-1] if wholes else None,
         samples=learned.learned.samples,
+        memory=needed_memory(counts, conditions),
         written=written,
     )
 
 
-def _with_batch(request: Request, config: ModelConfig, batch: int | None) -> ModelConfig:
-    """Return the config of the same model with another batch."""
-    if batch is None or batch == config.batch_size:
+@dataclass(frozen=True)
+class RowsOfRun:
+    """The rows of a model's operators, and those of cache chains."""
+
+    measurements: Measurements
+    chains: Sequence[ChainRow]
+
+
+def run_under(counts: OperatorCounts, rows: RowsOfRun, conditions: Conditions, learned: Trained) -> PredictedRun:
+    """Return the predicted cost of a run.
+
+    Args:
+        counts: of the model's operators that compute something.
+        rows: what is measured.
+        conditions: of the run.
+        learned: what predicts the operators without a row.
+    """
+    corrections = corrections_under(rows.chains, conditions)
+    knowledge = Knowledge(
+        learned.learned,
+        corrections_of(counts, corrections, rows.measurements, conditions),
+        limit_of(conditions),
+        learned.sum_errors,
+    )
+    return predicted_run(counts, sum_beside(None, counts, rows.measurements, conditions), knowledge)
+
+
+def _new_config(request: Request, wish: PredictionRequest) -> ModelConfig:
+    """Return the config that describes the model and has the batch, perhaps one that is not written."""
+    # It imports torch, which a model of known counts does without.
+    from opcost.stages.model_layers import config_of
+
+    config = known_config(request.folders, wish.wanted, None) or config_of(request, wish.wanted)
+    if wish.batch in (None, config.batch_size):
         return config
     same = WantedModel.of(config)
     if same is None or not config.input_size:
-        remedy = "give the batch there, or as an --argument of the function"
+        remedy = f"give the batch there, or as an argument of the function: --argument batch={wish.batch}"
         raise UserError(f"--batch: the inputs of {config.name} are those of its function or config; {remedy}")
-    return config_of(request, replace(same, input_size=(batch, *config.input_size[1:])))
+    return config_of(request, replace(same, input_size=(wish.batch, *config.input_size[1:])))
 
 
-def _conditions(data: RankingData, wish: PredictionRequest, precision: str) -> Conditions:
-    """Return the conditions with the most rows of operators among those that are wanted."""
-    numbers = Counter(row.conditions for row in data.operator_rows)
-    of_device = {one: number for one, number in numbers.items() if is_meant(wish.device, one)}
-    if not of_device and wish.device is not None:
-        refuse_unknown(wish.device, (one.device_product for one in numbers))
+def _batch_argument(config: ModelConfig) -> int | None:
+    """Return the batch that a user's function got as an argument, None if it got none."""
+    given = (value for name, value in config.arguments if name in BATCH_ARGUMENTS)
+    return next((value for value in given if type(value) is int and value > 0), None)
+
+
+def _counts(request: Request, config: ModelConfig, progress: Progress) -> OperatorCounts:
+    """Return the counts of the operators that compute something."""
+    counts = shipped_counts(request, [config]).get(config.name) or pickled(config, None)
+    if counts is None:
+        from opcost.stages.count import count_in_memory
+
+        counts = count_in_memory(request, config, progress)
+    kept = select(counts, (EVERYTHING,)).kept
+    if not kept.counts:
+        raise UserError(f"{config.name}: no operator of it computes anything, so there is nothing to predict")
+    return kept
+
+
+def conditions_for(
+    numbers: Mapping[Conditions, int], device: str | None, execution: str | None, precision: str
+) -> Conditions:
+    """Return the conditions with the most rows of operators among those that are wanted.
+
+    Args:
+        numbers: of rows under all conditions.
+        device: a part of a product's name, None for the product with the most rows.
+        execution: None for the usual one of the device.
+        precision: of the rows.
+
+    Raises:
+        UserError: there is none.
+    """
+    of_device = {one: number for one, number in numbers.items() if is_meant(device, one)}
+    if not of_device and device is not None:
+        refuse_unknown(device, (one.device_product for one in numbers))
     fitting = {
         one: number
         for one, number in of_device.items()
         if one.precision == precision
         and one.cache == WARM
-        and one.execution == (wish.execution or usual_execution(one.device_type))
+        and one.execution == (execution or usual_execution(one.device_type))
     }
     if not fitting:
         precisions = ", ".join(sorted({one.precision for one in of_device})) or "nothing"
-        device = "the database" if wish.device is None else wish.device
-        raise UserError(f"--precision {precision}: no measured operators of {device} in it, only in {precisions}")
+        place = "the database" if device is None else device
+        raise UserError(f"--precision {precision}: no measured operators of {place} in it, only in {precisions}")
     return max(fitting, key=lambda one: fitting[one])
 
 
-def _check_outside(config: ModelConfig, run: PredictedRun, allow: bool) -> None:
+def _check_outside(config: ModelConfig, run: PredictedRun, allow: bool, written: str | None) -> None:
     if run.outside_time_ratio <= MOST_OUTSIDE or allow:
         return
     outside = sorted((one for one in run.calls if one.is_outside), key=lambda one: -one.time_s)
     names = some_of(list(dict.fromkeys(one.count.operator.short_name for one in outside)), KINDS_SHOWN)
+    remedy = f"measure {written}" if written else "list what to measure with --measure-next 20"
     raise UserError(
         f"{config.name}: {percent(run.outside_time_ratio)} of its time is in operators unlike all measured ones "
-        f"({names}); accept large errors with --allow-extrapolation, and list what to measure with --measure-next"
+        f"({names}); accept large errors with --allow-extrapolation, or {remedy}"
     )
 
 

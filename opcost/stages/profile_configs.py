@@ -8,22 +8,19 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import yaml
-
 from opcost.errors import CannotMeasureError, UserError
 from opcost.invocation import command
-from opcost.measuring.conditions import CONTIGUOUS, TORCH_DEFAULT
 from opcost.operators.model_names import TORCHVISION, ModelName
-from opcost.operators.tuples import PlainValue, Structure, model_operator
+from opcost.operators.tuples import Structure, model_operator
 from opcost.running.request import COUNTS, Request
 from opcost.sources.ports import ListedModel
 from opcost.sources.python_file import facts_of
 from opcost.sources.registry import check_config, check_that_code_may_run, source_of
+from opcost.stages.known_models import usual_name
 from opcost.stages.make_configs import config_text
 from opcost.stages.wanted_model import WantedModel, placed
 from opcost.storage.code_files import find_code
-from opcost.storage.config_cases import case_name
-from opcost.storage.config_trees import arguments_in, tree_text
+from opcost.storage.config_trees import tree_text
 from opcost.storage.configs import INPUTS_HELP, ModelConfig
 from opcost.storage.files import replace_file
 from opcost.storage.model_folders import ModelFolders, is_glob
@@ -65,22 +62,6 @@ def existing_config(folders: ModelFolders, wanted: WantedModel, allow_code: bool
     """
     model, _ = _complete(folders, wanted, allow_code)
     return _existing(folders, model, _known(folders), wanted)
-
-
-def named_configs(folders: ModelFolders, name: str) -> list[ModelConfig]:
-    """Return the cases of the config with a name, or the case with this name; none if there is neither.
-
-    Raises:
-        UserError: the config has a mistake.
-    """
-    try:
-        names = folders.names()
-    except UserError:
-        # There is no folder yet.
-        return []
-    if folders.wanted_name(name) in names:
-        return folders.configs([name])
-    return [config for config in folders.read(names)[0] if folders.is_named(config, name)]
 
 
 def _complete(folders: ModelFolders, wanted: WantedModel, allow_code: bool) -> tuple[WantedModel, ListedModel]:
@@ -179,32 +160,9 @@ def _existing(
 
 def _free_name(folders: ModelFolders, wanted: WantedModel) -> str:
     """Return the name that a case of a config would have, with a number if a folder of another model has it."""
-    precision = None if wanted.precision == TORCH_DEFAULT else wanted.precision
-    memory_format = None if wanted.memory_format == CONTIGUOUS else wanted.memory_format
-    name = case_name(wanted.base_name, wanted.input_size or None, precision, memory_format)
+    name = usual_name(wanted)
     names = (name if number == 1 else f"{name}_{number}" for number in range(1, 1000))
     return next(filter(folders.is_free, names))
-
-
-def arguments_of(texts: Sequence[str]) -> tuple[tuple[str, PlainValue], ...]:
-    """Return the arguments that texts such as ``num_hidden_layers=2`` name, each with a value in YAML.
-
-    They are in the order of their names, as in configs: the config of a profile is found again in any order.
-
-    Raises:
-        UserError: one of them is none.
-    """
-    found: dict[str, PlainValue] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        try:
-            parts, mistakes = arguments_in(yaml.compose(f"{{{name}: {value}}}", Loader=yaml.SafeLoader))
-        except yaml.YAMLError:
-            parts, mistakes = (), [(1, "")]
-        if not equals or mistakes or len(parts) != 1:
-            raise UserError(f"--argument {text}: write NAME=VALUE, such as num_hidden_layers=2")
-        found |= dict(parts)
-    return tuple(sorted(found.items()))
 
 
 @contextmanager
@@ -214,7 +172,7 @@ def scratch_folder(request: Request, wanted: Sequence[WantedModel]) -> Iterator[
     All that is written to it is lost. A new config has the name that it would have in the user's folder.
     """
     names = {_name_in_config(one) for one in wanted}
-    own = [one for one in _known(request.folders) if one.model_name in names]
+    own = [one for one in _known(request.folders) if one.model_name in names] if names else []
     with tempfile.TemporaryDirectory(prefix="opcost-") as folder:
         for path in [path for config in own for path in (config.path, COUNTS.path(config))]:
             if path.exists() and path.is_relative_to(request.measurements):

@@ -13,7 +13,7 @@ from opcost.progress import Progress
 from opcost.running.devices import choose_device
 from opcost.running.request import COUNTS, Request, counted
 from opcost.storage.configs import ModelConfig
-from opcost.torch_backend.differences import difference, flag_of_difference, replay_device
+from opcost.torch_backend.differences import difference, replay_device
 from opcost.torch_backend.switches import autocast
 
 
@@ -59,9 +59,9 @@ def _report(config: ModelConfig, counts: list[OperatorCount], device: str) -> Re
     context = partial(autocast, config.precision, device)
     differences = [(count.operator, difference(count, device, context)) for count in counts]
     lines: dict[Flag, list[str]] = {Flag.VALUE_DEPENDENT: [], Flag.NOT_AS_COUNTED: []}
-    for operator, text in differences:
-        if text is not None:
-            lines[flag_of_difference(operator)].append(f"{operator}: {text}")
+    for operator, found in differences:
+        if found is not None:
+            lines[found.flag].append(f"{operator}: {found.text}")
     return RebuildReport(
         name=config.name,
         operators=len(counts),

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from statistics import fmean
 
 from opcost.errors import CannotMeasureError, UserError
@@ -29,9 +30,9 @@ from opcost.storage.files import replace_file
 from opcost.storage.grid_files import GRID_NAME
 from opcost.storage.model_folders import ModelFolders
 from opcost.storage.tuple_files import tuples_text
-from opcost.torch_backend.differences import VALUE_DEPENDENT
+from opcost.torch_backend.differences import DEPENDING_ON_VALUES
 from opcost.torch_backend.grid_counts import count_point
-from opcost.units import some_of
+from opcost.units import duration, some_of
 
 KINDS_SHOWN = 8
 """The most kinds that a message lists."""
@@ -44,7 +45,8 @@ class SampleRequest:
     """The arguments of a drawing.
 
     ``name`` is that of the list's folder. A ``wish`` without kinds is for the usual ones. ``device`` is a part of the
-    name of the product whose rows give the expected time, None for the one with the most rows.
+    name of the product whose rows give the expected time, None for the one with the most rows. ``most_s`` is the most
+    time in s that measuring them may take, None for any.
     """
 
     name: str
@@ -53,6 +55,7 @@ class SampleRequest:
     database: Database
     device: str | None = None
     dry_run: bool = False
+    most_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -72,9 +75,10 @@ class DrawnKind:
 
 @dataclass(frozen=True)
 class SampleReport:
-    """A drawn list: its name and path, the kinds, the tuples, and how many were wanted.
+    """A drawn list: its name and path, the kinds, the tuples, and how many were wanted and fit in the time.
 
     ``expected_s`` is the time to measure them on a product, with the start. It is None if the database has no rows.
+    ``is_least_certain`` says whether they were chosen where predicted costs are least certain.
     """
 
     name: str
@@ -84,6 +88,7 @@ class SampleReport:
     wanted: int
     expected_s: float | None
     device_product: str | None
+    is_least_certain: bool = False
 
 
 def sample_operators(request: SampleRequest, uncertainty: Uncertainty | None = None) -> SampleReport:
@@ -109,7 +114,7 @@ def sample_operators(request: SampleRequest, uncertainty: Uncertainty | None = N
     known = {
         key: count
         for key, count in counts_of_operators(models).items()
-        if count.operator.short_name not in VALUE_DEPENDENT
+        if count.operator.short_name not in DEPENDING_ON_VALUES
     }
     numbers = Counter(count.operator.short_name for count in known.values())
     kinds = _kinds(request.wish.kinds, numbers) or _usual_kinds(models, rows, numbers)
@@ -118,19 +123,20 @@ def sample_operators(request: SampleRequest, uncertainty: Uncertainty | None = N
     if not drawn:
         raise UserError(f"--kind {' '.join(kinds)}: no tuple with other sizes is valid; name another kind")
     path = request.folders.own / request.name / GRID_NAME
-    text = _text(request.wish, [count.operator for count in drawn])
-    expected_s, product = _expected(database, rows, drawn, request.device)
+    chosen, expected_s, product = _within(request, rows, drawn)
+    text = _text(request.wish, [count.operator for count in chosen], uncertainty is not None)
     if not request.dry_run:
         replace_file(path, text)
     whitelist = load_whitelist(request.folders.whitelist) if request.folders.whitelist.exists() else ()
     return SampleReport(
         name=request.name,
         path=str(path),
-        kinds=tuple(_drawn_kind(kind, numbers[kind], drawn, whitelist) for kind in kinds),
-        tuples=tuple(str(count.operator) for count in drawn),
-        wanted=request.wish.number,
+        kinds=tuple(_drawn_kind(kind, numbers[kind], chosen, whitelist) for kind in kinds),
+        tuples=tuple(str(count.operator) for count in chosen),
+        wanted=len(chosen) if len(chosen) < len(drawn) else request.wish.number,
         expected_s=expected_s,
         device_product=product,
+        is_least_certain=uncertainty is not None,
     )
 
 
@@ -185,8 +191,10 @@ def _counted(operator: OperatorTuple) -> OperatorCount | None:
         return None
 
 
-def _text(wish: Wish, operators: Sequence[OperatorTuple]) -> bytes:
+def _text(wish: Wish, operators: Sequence[OperatorTuple], is_least_certain: bool) -> bytes:
+    chosen = ["Of those drawn, these have the least certain predicted costs."] if is_least_certain else []
     comments = [
+        *chosen,
         f"Operator tuples between and beyond those of models, drawn with seed {wish.seed}, up to {wish.beyond_ratio:g}",
         'times beyond the known sizes. docs/usage.md explains the keys under "Lists of tuples".',
     ]
@@ -205,15 +213,36 @@ def _drawn_kind(kind: str, known: int, drawn: Sequence[OperatorCount], whitelist
     return DrawnKind(kind, known, len(those), flop, memory_bytes, not {kind, EVERYTHING}.isdisjoint(whitelist))
 
 
+def _within(
+    request: SampleRequest, rows: Sequence[MeasurementRow], drawn: Sequence[OperatorCount]
+) -> tuple[Sequence[OperatorCount], float | None, str | None]:
+    """Return the first tuples that can be measured in the time, with the time in s and the product of its rows.
+
+    Time and product are None without rows.
+
+    Raises:
+        UserError: not one can, or there are no rows to know the time from.
+    """
+    times_s, product = _expected(request.database, rows, drawn, request.device)
+    limit_s = request.most_s
+    if limit_s is not None and not times_s:
+        raise UserError("--gpu-seconds: the database has no rows, so that this time is unknown; use --number")
+    sums_s = list(accumulate(times_s))[1:]
+    fitting = drawn if limit_s is None else drawn[: sum(one <= limit_s for one in sums_s)]
+    if not fitting:
+        raise UserError(f"--gpu-seconds {limit_s:g}: one tuple takes {duration(sums_s[0])} with the start; give more")
+    return fitting, sums_s[len(fitting) - 1] if sums_s else None, product
+
+
 def _expected(
     database: Database, rows: Sequence[MeasurementRow], drawn: Sequence[OperatorCount], device: str | None
-) -> tuple[float | None, str | None]:
-    """Return the expected time to measure some tuples in s, and the product whose rows it follows from."""
+) -> tuple[list[float], str | None]:
+    """Return the expected times of the start and of each tuple in s, and the product whose rows they follow from."""
     numbers = Counter(row.conditions for row in rows if is_meant(device, row.conditions))
     if not numbers:
         if device is not None:
             refuse_unknown(device, (row.conditions.device_product for row in rows))
-        return None, None
+        return [], None
     products = Counter(one.device_product for one in numbers.elements())
     product = max(products, key=lambda one: products[one])
     conditions = max((one for one in numbers if one.device_product == product), key=lambda one: numbers[one])
@@ -221,4 +250,5 @@ def _expected(
     protocol = usual_protocol((row.circumstances for row in rows if row.conditions == conditions), is_gpu)
     times = ExpectedTimes(conditions, rows, sizes_in(database.model_operators))
     sizes = (Size(count.flop, count.memory_bytes) for count in drawn)
-    return starting_s(is_gpu) + sum(times.unmeasured_s(one, conditions.execution, protocol) for one in sizes), product
+    own_s = (times.unmeasured_s(one, conditions.execution, protocol) for one in sizes)
+    return [starting_s(is_gpu), *own_s], product

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from opcost.comparing.boards import BoardDifferences, board_differences
 from opcost.comparing.completed import Completion
@@ -19,6 +20,7 @@ from opcost.measuring.named_device import device_mistake, is_meant
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.tuples import SIZE_IN_NAME
 from opcost.running.request import Request, model_tuple
+from opcost.stages.predicted_models import PredictedModel, Unmeasured, predicted_models
 from opcost.stages.preparation import Preparation, preparation_of
 from opcost.stages.proposals import NO_PROPOSALS, Proposals
 from opcost.stages.ranking_data import RankingData, read_ranking_data
@@ -108,6 +110,7 @@ class DeviceRanking:
     All are measured under the same conditions; ``others`` are measured under other conditions only, which they have by
     name. ``differing`` are the fields of conditions in which the rankings of this device differ.
     ``protocol_options`` are those of a command that measures only operators without a row, if there are such models.
+    ``predicted`` are models without a cost on the device, as far as their costs could be predicted at once.
     """
 
     product: str
@@ -118,6 +121,7 @@ class DeviceRanking:
     others: Mapping[str, Conditions] = field(default_factory=dict)
     differing: tuple[str, ...] = ()
     protocol_options: tuple[str, ...] = ()
+    predicted: tuple[PredictedModel, ...] = ()
 
     @property
     def all_models(self) -> tuple[ShownModel, ...]:
@@ -150,7 +154,7 @@ class ShowReport:
         return [model for ranking in self.rankings for model in ranking.all_models]
 
 
-def show(request: Request, choice: Choice = USUAL_CHOICE) -> ShowReport:
+def show(request: Request, choice: Choice = USUAL_CHOICE, cache: Path | None = None) -> ShowReport:
     """Return the ranking of the chosen models on each device that has rows.
 
     Each ranking has one set of conditions (see ``_sets``). A device has a further ranking for models that are named
@@ -159,6 +163,7 @@ def show(request: Request, choice: Choice = USUAL_CHOICE) -> ShowReport:
     Args:
         request: which models, and the folders; its device is not used.
         choice: order, devices and execution.
+        cache: the folder of what predictors learned, None for no predictions.
 
     Raises:
         NothingMeasuredError: nothing is measured in this execution.
@@ -173,8 +178,9 @@ def show(request: Request, choice: Choice = USUAL_CHOICE) -> ShowReport:
     data = read_ranking_data(request, list(configs.values()), names)
     is_one_named = len(names) == 1 and len(request.names) == 1 and not is_glob(request.names[0])
     has_operators = is_one_named if choice.operators is None else choice.operators
-    rankings = []
+    rankings: list[DeviceRanking] = []
     for product, candidates in _by_product(request, data, choice).items():
+        first = len(rankings)
         sets = _sets(data, candidates, names)
         # Without a name, models that were measured under other conditions are listed only.
         others = {} if request.names else {name: one.conditions for one in sets[1:] for name in one.names}
@@ -189,6 +195,9 @@ def show(request: Request, choice: Choice = USUAL_CHOICE) -> ShowReport:
             rankings.append(
                 DeviceRanking(product, models, incomplete, boards, one.conditions, others, differing, options)
             )
+        with_figures = {model.row.name for one in rankings[first:] for model in one.models}
+        left = Unmeasured(candidates, names - with_figures - others.keys())
+        rankings[first:] = _with_predictions(product, rankings[first:], predicted_models(request, data, left, cache))
     names_shown = {model.row.name for ranking in rankings for model in ranking.all_models}
     known = {model.row.name for ranking in rankings for model in ranking.models}
     with_cost = [config for config in configs.values() if config.name in known]
@@ -206,6 +215,17 @@ def show(request: Request, choice: Choice = USUAL_CHOICE) -> ShowReport:
     )
     needed = {name for model in report.models if model.needs_rows for name in model.missing}
     return replace(report, preparation=preparation_of(request, needed, configs.values()) if needed else None)
+
+
+def _with_predictions(
+    product: str, rankings: Sequence[DeviceRanking], predicted: tuple[PredictedModel, ...]
+) -> list[DeviceRanking]:
+    """Return a device's rankings with predicted models in the first, which has no others if nothing is measured."""
+    if not predicted:
+        return list(rankings)
+    none = DeviceRanking(product, (), (), board_differences(()), predicted[0].conditions)
+    first, *others = rankings or [none]
+    return [replace(first, predicted=predicted), *others]
 
 
 def _refuse_empty_globs(request: Request) -> None:

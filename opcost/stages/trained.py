@@ -16,6 +16,7 @@ from opcost.prediction.learned_costs import LearnedCosts, learned_costs
 from opcost.prediction.multiprocessors import multiprocessors_of
 from opcost.progress import Progress
 from opcost.running.request import Request
+from opcost.stages.extras import PREDICT, require
 from opcost.stages.ranking_data import read_ranking_data
 from opcost.stages.training_data import TrainingData, training_data
 from opcost.storage.caches import keep, kept
@@ -48,15 +49,28 @@ def trained(request: Request, conditions: Conditions, folder: Path, progress: Pr
     Raises:
         UserError: there are too few rows, or a table is damaged.
     """
-    fingerprint = _fingerprint(request.database, conditions)
-    name = f"learned-{conditions.key}-{fingerprint}.npz"
-    content = kept(name, folder)
-    found = None if content is None else _read(content)
+    found = trained_before(request, conditions, folder)
     if found is None:
         found = _train(request, conditions, progress)
         packed = (found.learned, found.sum_errors.time, found.sum_errors.energy)
-        keep(name, to_bytes(packed), folder, f"learned-{conditions.key}-*")
+        keep(_name(request.database, conditions), to_bytes(packed), folder, f"learned-{conditions.key}-*")
     return found
+
+
+def trained_before(request: Request, conditions: Conditions, folder: Path) -> Trained | None:
+    """Return the learned costs that are kept for the present rows, None if there are none."""
+    content = kept(_name(request.database, conditions), folder)
+    return None if content is None else _read(content)
+
+
+def check_trainable(request: Request, conditions: Conditions, folder: Path) -> None:
+    """Check that the packages for training are installed, if nothing learned is kept.
+
+    Raises:
+        ModuleNotFoundError: one is missing.
+    """
+    if not (folder / _name(request.database, conditions)).is_file():
+        require(PREDICT)
 
 
 def _read(content: bytes) -> Trained | None:
@@ -94,6 +108,11 @@ def _check(known: TrainingData, conditions: Conditions) -> None:
             f"{where}: {len(known.samples)} measured operators; a prediction needs {FEWEST_SAMPLES} or more, so "
             "measure models there, or name another --device or --precision"
         )
+
+
+def _name(database: Database, conditions: Conditions) -> str:
+    """Return the name of the file in the cache."""
+    return f"learned-{conditions.key}-{_fingerprint(database, conditions)}.npz"
 
 
 def _fingerprint(database: Database, conditions: Conditions) -> str:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
+import yaml
+
+from opcost.errors import UserError
 from opcost.invocation import ALLOW_CODE
 from opcost.measuring.conditions import CONTIGUOUS, TORCH_DEFAULT
 from opcost.operators.model_names import ModelName
 from opcost.operators.tuples import PlainValue
 from opcost.operators.user_code import UserCode
-from opcost.storage.config_trees import tree_text
+from opcost.storage.config_trees import arguments_in, tree_text
 from opcost.storage.configs import ModelConfig
 
 
@@ -100,6 +103,27 @@ class WantedModel:
         own = {"model_name": self.model_name, "input_size": self.input_size, **USUAL_KEYS, **self.further_keys}
         # 1, 1.0 and True are equal in Python, but build different models.
         return all(repr(getattr(config, key)) == repr(value) for key, value in own.items())
+
+
+def arguments_of(texts: Sequence[str]) -> tuple[tuple[str, PlainValue], ...]:
+    """Return the arguments that texts such as ``num_hidden_layers=2`` name, each with a value in YAML.
+
+    They are in the order of their names, as in configs: the config of a profile is found again in any order.
+
+    Raises:
+        UserError: one of them is none.
+    """
+    found: dict[str, PlainValue] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        try:
+            parts, mistakes = arguments_in(yaml.compose(f"{{{name}: {value}}}", Loader=yaml.SafeLoader))
+        except yaml.YAMLError:
+            parts, mistakes = (), [(1, "")]
+        if not equals or mistakes or len(parts) != 1:
+            raise UserError(f"--argument {text}: write NAME=VALUE, such as num_hidden_layers=2")
+        found |= dict(parts)
+    return tuple(sorted(found.items()))
 
 
 USUAL_KEYS: Mapping[str, object] = MappingProxyType(

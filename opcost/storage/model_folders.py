@@ -120,6 +120,19 @@ class ModelFolders:
             raise UserError(f"{self.own}: contains no model's folder; add one ({HELP})")
         return sorted(names)
 
+    def shipped_names(self) -> list[str]:
+        """Return the names of the shipped folders, none without any."""
+        return [] if self.shipped is None else _folder_names(self.shipped)
+
+    def that_may_have(self, name: str) -> list[str]:
+        """Return the folders of which a case may have this name, or which have it themselves.
+
+        Raises:
+            UserError: there are no folders, or they cannot be listed.
+        """
+        case = self.wanted_name(name).rpartition("/")[2]
+        return [folder for folder in self.names() if case.startswith(without_size(folder))]
+
     def is_free(self, name: str) -> bool:
         """Return whether a new folder may have a name."""
         return name not in self.taken and not self.path_of(name).parent.exists()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from opcost.errors import CannotMeasureError
 from opcost.measuring.conditions import device_type_of
@@ -17,11 +17,22 @@ from opcost.torch_backend.passes import INFERENCE, Context
 from opcost.torch_backend.values import plain_value
 from opcost.torch_backend.workload import REFUSED, one_line, operator_call
 
-VALUE_DEPENDENT = frozenset(
+DEPENDING_ON_VALUES = frozenset(
     {"__getitem__", "__setitem__", "MultiScaleRoIAlign", "multinomial", "nms", "nonzero", "unique", "where"}
 )
 """Operators whose work and outputs depend on values, such as a mask or overlapping boxes. Alone, on random values, they
 may give other sizes than in the model, or fail."""
+
+COPY = (("_to_copy", 1),)
+"""The operations of a tensor's copy to another device, dtype, layout or memory format."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How an operator that runs alone differs from its count, for people, and the flag of its row."""
+
+    text: str
+    flag: Flag
 
 
 def replay_device(counted_on: str, device: str) -> str | None:
@@ -38,11 +49,6 @@ def replay_device(counted_on: str, device: str) -> str | None:
     return counted_on if counted_on in (META, "cpu") else None
 
 
-def flag_of_difference(operator: OperatorTuple) -> Flag:
-    """Return the flag of an operator that differs from its count."""
-    return Flag.VALUE_DEPENDENT if operator.short_name in VALUE_DEPENDENT else Flag.NOT_AS_COUNTED
-
-
 def replay(
     operator: OperatorTuple, device: str, context: Context = nullcontext
 ) -> tuple[PlainValue, list[OperationCost]]:
@@ -57,14 +63,32 @@ def replay(
         return plain_value(function(*args, **kwargs), {}), costs
 
 
-def difference(count: OperatorCount, device: str, context: Context = nullcontext) -> str | None:
+def difference(count: OperatorCount, device: str, context: Context = nullcontext) -> Difference | None:
     """Run a counted operator alone; return how it differs from its count, None if it does not."""
+    depends_on_values = count.operator.short_name in DEPENDING_ON_VALUES
+    flag = Flag.VALUE_DEPENDENT if depends_on_values else Flag.NOT_AS_COUNTED
     try:
         outputs, costs = replay(count.operator, device, context)
     except CannotMeasureError as error:
-        return str(error)
+        return Difference(str(error), flag)
     except REFUSED as error:
-        return one_line(error)
+        return Difference(one_line(error), flag)
+    if _is_lost_copy(count, outputs, costs):
+        flag = Flag.VALUE_DEPENDENT
+    text = _text_of_difference(count, outputs, costs)
+    return None if text is None else Difference(text, flag)
+
+
+def _is_lost_copy(count: OperatorCount, outputs: PlainValue, costs: list[OperationCost]) -> bool:
+    """Return whether an operator copied its input in the model, and alone returns it as it is.
+
+    Then the copy changed nothing but the device, as one from the host does. A tuple does not have the device of its
+    input: alone it is where the operator runs.
+    """
+    return count.operations == COPY and not costs and outputs == count.outputs
+
+
+def _text_of_difference(count: OperatorCount, outputs: PlainValue, costs: list[OperationCost]) -> str | None:
     if _form(outputs) != _form(count.outputs):
         return f"outputs {value_text(outputs)}, not {value_text(count.outputs)}"
     cost, operations = total(costs), operations_of(costs)

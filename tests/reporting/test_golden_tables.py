@@ -21,9 +21,14 @@ from simulated_apparatus import RecordedProgress
 from simulated_machine import SIMULATED_CONDITIONS
 
 from opcost.comparing.coverage import Addition, CostShare
+from opcost.comparing.predicted_run import PredictedCalls, PredictedRun, Range
 from opcost.comparing.remarks import Remark, RemarkKind
 from opcost.comparing.row import ComparisonRow
+from opcost.operators.cases import Case
+from opcost.operators.counts import OperatorCount
+from opcost.operators.texts import parse_tuple
 from opcost.operators.whitelist import Share
+from opcost.prediction.needed_memory import NeededMemory
 from opcost.reporting.advice_tables import print_advice
 from opcost.reporting.against_tables import print_against
 from opcost.reporting.comparison_tables import print_comparisons, print_kernels
@@ -38,6 +43,7 @@ from opcost.reporting.count_tables import (
 from opcost.reporting.holdings_tables import print_holdings
 from opcost.reporting.layer_tables import print_layers
 from opcost.reporting.measurement_tables import print_full_models, print_operator_measurements, print_qualification
+from opcost.reporting.prediction_tables import print_prediction
 from opcost.reporting.profile_tables import print_profile
 from opcost.reporting.show_tables import print_rankings
 from opcost.reporting.terminal import BarProgress, PlainProgress
@@ -55,6 +61,7 @@ from opcost.stages.measure_models import FullModelReport
 from opcost.stages.measure_operators import OperatorsReport
 from opcost.stages.measure_units import UnitReport
 from opcost.stages.model_layers import RowsChoice, find_layers
+from opcost.stages.predict import Prediction
 from opcost.stages.profile import KnownCost, ModelProfile, OperatorLine, Profile
 from opcost.stages.replay import RebuildReport
 from opcost.stages.sample_operators import DrawnKind, SampleReport
@@ -422,6 +429,31 @@ WHOLE_REPORT = FullModelReport(
 )
 
 
+def predicted_calls(text: str, time_s: float, deviation: float) -> PredictedCalls:
+    operator = parse_tuple(text)
+    count = OperatorCount(operator, 12, 59_000_000_000, 194_000_000)
+    return PredictedCalls(Case(operator), count, "product", 12, time_s, 5.0, deviation, 0.1, False)
+
+
+def prediction_of(*calls: PredictedCalls, needed: int, written: str | None = None) -> Prediction:
+    time, energy = Range(0.05683, 0.02959, 0.1091), Range(39.03, 21.38, 71.25)
+    run = PredictedRun(time, energy, 0.1 if calls else 1.0, 0.05 if calls else 0.0, calls, bool(calls))
+    memory = NeededMemory(346_000_000, needed, 141_000_000_000)
+    return Prediction("vit_b_16_64x3x224x224", 64, GPU, run, None, 3060, memory, written)
+
+
+def predictions() -> None:
+    linear = "torch.nn.Linear(in_features=768, out_features=3072) on (float32[64, 197, 768]) eval"
+    attention = (
+        "torch.nn.MultiheadAttention(embed_dim=768, num_heads=12, batch_first=True) on "
+        "(float32[64, 197, 768]#0, float32[64, 197, 768]#0, float32[64, 197, 768]#0, need_weights=False) eval"
+    )
+    calls = (predicted_calls(attention, 0.02253, 0.199), predicted_calls(linear, 0.01536, 0.046))
+    print_prediction(prediction_of(*calls, needed=310_000_000))
+    print_prediction(prediction_of(*calls, needed=310_000_000_000, written="measurements/vit_next/grid.yml"))
+    print_prediction(prediction_of(needed=310_000_000))
+
+
 TABLES = (
     advice,
     census,
@@ -443,6 +475,7 @@ TABLES = (
     plain_progress,
     plans_of_counts,
     plans_of_operator_measurements,
+    predictions,
     profiles,
     profiles_without_measuring,
     qualification,
@@ -481,7 +514,7 @@ def test_a_table_has_its_layout(
     monkeypatch.setattr("sys.argv", ["/somewhere/opcost", "command", "shufflenet*", "efficientnet_b0*", "--dry-run"])
 
     # Elsewhere commands have the path of an environment.
-    for module in ("profile_tables", "remark_notes"):
+    for module in ("prediction_tables", "profile_tables", "remark_notes"):
         monkeypatch.setattr(f"opcost.reporting.{module}.command", lambda *words: " ".join(["opcost", *words]))
 
     def show(width: int) -> str:

@@ -34,8 +34,7 @@ from opcost.stages.compare import find_comparisons
 from opcost.stages.measure_units import Protocols
 from opcost.stages.model_layers import LayersReport, RowsChoice, find_layers
 from opcost.stages.profile import EVERY_OPERATOR, Measuring, profile
-from opcost.stages.profile_configs import arguments_of
-from opcost.stages.wanted_model import WantedModel
+from opcost.stages.wanted_model import WantedModel, arguments_of
 from opcost.storage.counts_file import read_counts, write_counts
 from opcost.storage.database import Database
 

@@ -5,16 +5,26 @@ from __future__ import annotations
 import csv
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import warm_python
 from simulated_apparatus import RecordedProgress
 
 from opcost.__main__ import main
 from opcost.errors import UserError
+from opcost.reporting.report_sections import ranking
+from opcost.reporting.show_lines import ranking_objects
+from opcost.reporting.show_tables import print_rankings
 from opcost.running.request import Request
+from opcost.stages.count import count_operators
+from opcost.stages.operator_rows import numbers_of_rows
 from opcost.stages.predict import Prediction, PredictionRequest, predict
+from opcost.stages.show import show
+from opcost.stages.uncertain_operators import uncertainty_on
 from opcost.stages.wanted_model import WantedModel
 from opcost.storage.database import Database
 
@@ -97,6 +107,8 @@ def test_a_model_of_unknown_kinds_is_refused_unless_it_may_be_extrapolated(reque
         UserError, match=r"% of its time is in operators unlike all measured ones \(.*--allow-extrapolat"
     ):
         predicted(request_of, cache, "vit_b_16")
+    with pytest.raises(UserError, match=r"--allow-extrapolation, or measure .*grid.yml"):
+        predicted(request_of, cache, "vit_b_16", measure_next=3)
     found = predicted(request_of, cache, "vit_b_16", allow_extrapolation=True)
     assert found.run.outside_time_ratio > 0.2
     assert found.run.time_s.upper > 1.5 * found.run.time_s.value
@@ -129,6 +141,64 @@ def test_what_was_learned_is_kept_until_the_rows_change(request_of: Request, cac
     again = predicted(request_of, cache, "resnet50", batch=8)
     assert kept.stat().st_size > 1000
     assert again.samples > 100
+
+
+def test_missing_packages_are_refused_before_anything_is_counted_and_not_needed_for_what_was_learned(
+    request_of: Request, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    predicted(request_of, cache, "resnet50")
+    monkeypatch.setattr("opcost.stages.extras.find_spec", lambda name: None)
+    assert predicted(request_of, cache, "resnet50").run.measured_time_ratio == 1
+    progress = RecordedProgress()
+    with pytest.raises(ModuleNotFoundError) as caught:
+        predict(request_of, PredictionRequest(WantedModel("resnet50"), batch=8), tmp_path / "empty", progress)
+    assert caught.value.name == "sklearn"
+    assert progress.names == []
+
+
+def test_show_predicts_counted_models_from_what_was_learned_and_never_learns(
+    request_of: Request,
+    cache: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["opcost", "show"])
+    folder = request_of.measurements / "small_8x3x224x224"
+    folder.mkdir(parents=True)
+    (folder / "summary.yml").write_text("model_name: resnet18\ninput_size: [8, 3, 224, 224]\n", encoding="utf-8")
+    named = replace(request_of, names=("small_8x3x224x224",))
+    count_operators(named, RecordedProgress(), on_meta=True)
+    predicted(request_of, cache, "resnet50")
+    assert [one.predicted for one in show(request_of, cache=tmp_path).rankings] == [()]
+    assert not list(tmp_path.glob("learned-*"))
+    assert show(named).rankings == ()
+    (all_models,) = show(request_of, cache=cache).rankings
+    (named_alone,) = show(named, cache=cache).rankings
+    assert all_models.predicted == named_alone.predicted
+    (found,) = all_models.predicted
+    expected = predicted(request_of, cache, "small_8x3x224x224")
+    assert (found.name, found.batch, found.run.time_s) == (expected.name, 8, expected.run.time_s)
+    print_rankings(show(named, cache=cache), "energy")
+    text = " ".join(capsys.readouterr().out.split())
+    assert "~ Predicted on NVIDIA H200, never measured; a run with its 90 % interval: small_8x3x224x224" in text
+    line = next(one for one in ranking_objects(show(request_of, cache=cache)) if one["source"] == "predicted")
+    assert (line["name"], line["time_s"]) == ("small_8x3x224x224", None)
+    assert line["predicted"]["time_s"]["value"] == expected.run.time_s.value
+    assert "Predicted on NVIDIA H200" in ranking((all_models,))
+
+
+def test_the_uncertainty_of_operators_is_in_time(request_of: Request, cache: Path) -> None:
+    found = predicted(request_of, cache, "resnet34_32x3x224x224").run.calls
+    uncertainties = uncertainty_on(request_of, "H200", cache, RecordedProgress())
+    expected = [one.error_s / one.occurrences for one in found]
+    assert uncertainties([one.count for one in found]) == pytest.approx(expected, rel=0.2)
+    assert uncertainties([]) == []
+
+
+def test_the_rows_are_numbered_by_conditions(database: Database) -> None:
+    table = database.operator_measurements
+    assert numbers_of_rows(table) == Counter(row.conditions for row in table.rows())
 
 
 def test_the_least_certain_tuples_become_a_list_for_block_2(request_of: Request, cache: Path) -> None:
@@ -169,12 +239,32 @@ def test_the_command_predicts_ones_own_model_in_text_and_json(
 
     assert run() == 0
     text = capsys.readouterr().out
-    assert "on NVIDIA H200 (graph): predicted" in text
+    assert "net_build on NVIDIA H200 (torch-default, graph): predicted, not measured" in text
     assert "90 % interval" in text
     assert run("--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert found["source"] == "predicted"
+    assert 0 < found["memory"]["least_bytes"] < found["memory"]["device_bytes"]
     assert found["time_s"]["lower"] < found["time_s"]["value"] < found["time_s"]["upper"]
     assert len(found["predicted"]) >= 4
-    with pytest.raises(UserError, match="--batch: the inputs of .* give the batch there"):
+    with pytest.raises(UserError, match="--batch: the inputs of .* give the batch there.*--argument batch=4"):
         run("--batch", "4")
+    assert run("--argument", "batch=4", "--json") == 0
+    of_four = json.loads(capsys.readouterr().out)
+    assert of_four["batch"] == 4
+    assert of_four["time_per_sample_s"]["value"] == pytest.approx(of_four["time_s"]["value"] / 4)
+
+
+def test_a_model_of_known_counts_needs_no_torch(folders: list[str], request_of: Request, cache: Path) -> None:
+    predicted(request_of, cache, "resnet50")
+    words = ["predict", "resnet50", *folders[2:], "--measurements", str(ROOT / "measurements")]
+    program = (
+        "import sys\n"
+        "from opcost.__main__ import main\n"
+        f"sys.argv = ['opcost', *{words!r}]\n"
+        "main()\n"
+        "assert not {'torch', 'sklearn', 'pandas'} & set(sys.modules)\n"
+    )
+    result = warm_python.run([sys.executable, "-c", program], ROOT, libraries=("numpy",))
+    assert result.returncode == 0, result.stderr
+    assert "resnet50_32x3x224x224" in result.stdout

@@ -29,8 +29,8 @@ from opcost.running import opening
 from opcost.running.request import COUNTS, FILTERED_COUNTS, Request
 from opcost.stages.measure_units import Protocols, UnitReport
 from opcost.stages.profile import Measuring, Profile, profile
-from opcost.stages.profile_configs import arguments_of, configs_of, scratch_folder
-from opcost.stages.wanted_model import WantedModel
+from opcost.stages.profile_configs import configs_of, scratch_folder
+from opcost.stages.wanted_model import WantedModel, arguments_of
 from opcost.storage.database import Database
 from opcost.storage.model_folders import WHITELIST, ModelFolders
 

@@ -70,6 +70,29 @@ def test_the_expected_time_is_that_of_the_product_with_most_rows(report: SampleR
     assert 0.3 * WISH.number < report.expected_s < 3 * WISH.number
 
 
+def test_no_more_are_drawn_than_can_be_measured_in_the_time(folder: Path, report: SampleReport) -> None:
+    assert report.expected_s is not None
+    half_s = report.expected_s / 2
+    found = sample_operators(replace(asked(folder, "half", dry_run=True), most_s=half_s))
+    assert 0.3 * WISH.number < len(found.tuples) == found.wanted < 0.7 * WISH.number
+    assert found.tuples == report.tuples[: len(found.tuples)]
+    assert found.expected_s is not None
+    assert 0.8 * half_s < found.expected_s <= half_s
+    with pytest.raises(UserError, match="--gpu-seconds 1: one tuple takes .* with the start; give more"):
+        sample_operators(replace(asked(folder, "half", dry_run=True), most_s=1.0))
+
+
+def test_the_least_certain_are_chosen_by_what_was_asked(folder: Path) -> None:
+    found = sample_operators(
+        asked(folder, "uncertain", Wish(6, ("ReLU", "Conv2d"))),
+        lambda counts: [float(count.operator.short_name == "ReLU") for count in counts],
+    )
+    assert found.is_least_certain
+    # The others are of decades that are left in the last round.
+    assert {one.kind: one.drawn for one in found.kinds}["ReLU"] >= 3
+    assert "least certain predicted costs" in Path(found.path).read_text(encoding="utf-8")
+
+
 def test_the_file_has_the_tuples(report: SampleReport) -> None:
     path = Path(report.path)
     (config,) = load_config(path, path.parent)

@@ -13,10 +13,10 @@ from opcost.measuring.flags import Flag, Flags
 from opcost.measuring.setting import Setting
 from opcost.operators.cases import CAPTURED, as_counted, cases_of
 from opcost.operators.counts import OperatorCount, OperatorCounts
-from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
+from opcost.operators.tuples import Constant, OperatorTuple, TensorSpec, model_operator
 from opcost.running.workloads import Workloads
 from opcost.torch_backend.capture import capture
-from opcost.torch_backend.differences import difference, replay_device
+from opcost.torch_backend.differences import Difference, difference, replay_device
 from opcost.torch_backend.ready_model import ReadyModel
 
 
@@ -36,7 +36,10 @@ from opcost.torch_backend.ready_model import ReadyModel
     ],
 )
 def test_a_difference_is_reported(count: OperatorCount, words: str) -> None:
-    assert words in str(difference(count, "cpu"))
+    found = difference(count, "cpu")
+    assert found is not None
+    assert words in found.text
+    assert found.flag is Flag.NOT_AS_COUNTED
 
 
 RELU = OperatorTuple("torch.relu", (), (TensorSpec((2,), "float32"),), mode=None)
@@ -54,19 +57,44 @@ COUNT = OperatorCount(RELU, 1, 0, 16, TensorSpec((2,), "float32"), operations=((
     ],
 )
 def test_operations_and_bytes_are_compared(changed: dict[str, object], words: str | None) -> None:
-    assert difference(replace(COUNT, **changed), "cpu") == words  # type: ignore[arg-type]
+    expected = None if words is None else Difference(words, Flag.NOT_AS_COUNTED)
+    assert difference(replace(COUNT, **changed), "cpu") == expected  # type: ignore[arg-type]
 
 
 def test_outputs_are_worded_as_in_a_tuples_text() -> None:
     specs = TensorSpec((2,), "float32", identity=1), TensorSpec((2, 3), "int64", (1, 2))
-    assert difference(replace(COUNT, outputs=specs), "cpu") == (f"outputs float32[2], not ({specs[0]}, {specs[1]})")
+    expected = Difference(f"outputs float32[2], not ({specs[0]}, {specs[1]})", Flag.NOT_AS_COUNTED)
+    assert difference(replace(COUNT, outputs=specs), "cpu") == expected
+
+
+@pytest.mark.parametrize(
+    ("changed", "flag"),
+    [
+        ({}, Flag.VALUE_DEPENDENT),
+        ({"operations": (("_to_copy", 1), ("relu", 1))}, Flag.NOT_AS_COUNTED),
+        ({"operations": (("clone", 1),)}, Flag.NOT_AS_COUNTED),
+        ({"outputs": TensorSpec((2,), "float64")}, Flag.NOT_AS_COUNTED),
+        ({"operator": replace(RELU, operator="torch.Tensor.no_such")}, Flag.NOT_AS_COUNTED),
+        ({"operator": RELU}, Flag.NOT_AS_COUNTED),
+    ],
+)
+def test_a_copy_to_the_device_that_alone_is_none_depends_on_what_no_tuple_has(
+    changed: dict[str, object], flag: Flag
+) -> None:
+    spec = TensorSpec((2,), "float32")
+    copy = OperatorTuple("torch.Tensor.to", (), (spec, Constant("device")), mode=None)
+    count = OperatorCount(copy, 1, 0, 16, spec, operations=(("_to_copy", 1),))
+    found = difference(replace(count, **changed), "cpu")  # type: ignore[arg-type]
+    assert found is not None
+    assert found.flag is flag
 
 
 @pytest.mark.parametrize("counted", [True, False])
 def test_a_number_that_an_operator_reads_from_a_tensor_is_no_difference(counted: bool) -> None:
     operator = OperatorTuple("torch.Tensor.__contains__", (), (TensorSpec((1, 2), "int64"), 7), mode=None)
     assert difference(OperatorCount(operator, 1, 0, 21, counted), "cpu") is None
-    assert difference(OperatorCount(operator, 1, 0, 21, 1), "cpu") == "outputs False, not 1"
+    expected = Difference("outputs False, not 1", Flag.NOT_AS_COUNTED)
+    assert difference(OperatorCount(operator, 1, 0, 21, 1), "cpu") == expected
 
 
 @pytest.mark.parametrize(
@@ -130,7 +158,7 @@ def test_what_does_alone_what_was_counted_has_no_flag_and_what_does_not_has_one_
 
 
 def test_what_was_counted_on_shapes_is_compared_on_shapes() -> None:
-    flags = (Flag.NOT_AS_COUNTED,)
+    flags = (Flag.VALUE_DEPENDENT,)
     assert measured(counts_of(Moving(), "meta")) == {"to": (flags, "not as counted: operations none, not _to_copy")}
     assert measured(counts_of(Moving())) == {}
 

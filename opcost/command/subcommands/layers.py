@@ -77,8 +77,7 @@ def request_for_rows(arguments: Namespace) -> Request:
 
 def wanted_model(arguments: Namespace) -> WantedModel:
     """Return the model that the arguments name."""
-    from opcost.stages.profile_configs import arguments_of
-    from opcost.stages.wanted_model import WantedModel
+    from opcost.stages.wanted_model import WantedModel, arguments_of
 
     return WantedModel(
         arguments.model,

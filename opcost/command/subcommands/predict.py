@@ -7,6 +7,7 @@ from argparse import Namespace
 from opcost.command.log import log_run
 from opcost.command.option_types import count
 from opcost.command.options import ALLOW_CODE, FOLDERS, JSON_OBJECT, VERBOSE, Option, switch
+from opcost.command.run import without_garbage_collection
 from opcost.command.subcommand import Subcommand
 from opcost.command.subcommands.layers import INPUT_SIZE, MODEL, request_for_rows, wanted_model
 from opcost.command.subcommands.profile import ARGUMENT, MEMORY_FORMAT, PRECISION
@@ -29,6 +30,7 @@ ALLOW_EXTRAPOLATION = switch(
 
 
 @warning_once()
+@without_garbage_collection()
 def predict(arguments: Namespace) -> int:
     """Print the prediction; return 0."""
     log_run(arguments.verbose)

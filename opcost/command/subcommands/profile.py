@@ -117,8 +117,7 @@ def profile(arguments: Namespace) -> int:
 
 
 def _wanted(arguments: Namespace) -> list[WantedModel]:
-    from opcost.stages.profile_configs import arguments_of
-    from opcost.stages.wanted_model import WantedModel
+    from opcost.stages.wanted_model import WantedModel, arguments_of
 
     sizes = [*arguments.sizes, *([arguments.input_size] if arguments.input_size else [])]
     model = WantedModel(

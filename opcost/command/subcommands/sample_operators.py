@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from typing import TYPE_CHECKING
 
 from opcost.command.log import log_run
-from opcost.command.option_types import count, count_from_0, device_or_product, factor
-from opcost.command.options import DRY_RUN, FOLDERS, JSON_OBJECT, VERBOSE, Option
+from opcost.command.option_types import count, count_from_0, device_or_product, factor, positive_seconds
+from opcost.command.options import DRY_RUN, FOLDERS, JSON_OBJECT, VERBOSE, Option, switch
 from opcost.command.subcommand import Subcommand, folders_of
-from opcost.prediction.sampling import BEYOND_RATIO, Wish
+from opcost.prediction.sampling import BEYOND_RATIO, Uncertainty, Wish
+
+if TYPE_CHECKING:
+    # Only for types: the stage imports torch.
+    from opcost.stages.sample_operators import SampleRequest
 
 NUMBER = 100
 
@@ -39,6 +44,16 @@ DEVICE = Option(
     type=device_or_product,
     metavar="DEVICE",
 )
+GPU_SECONDS = Option(
+    "--gpu-seconds",
+    "draw no more tuples than can be measured on the device in this time (default: any)",
+    type=positive_seconds,
+    metavar="SECONDS",
+)
+LEAST_CERTAIN = switch(
+    "--least-certain",
+    "of ten times as many, choose those whose predicted time is least certain, of all kinds and sizes",
+)
 
 
 def sample_operators(arguments: Namespace) -> int:
@@ -55,17 +70,37 @@ def sample_operators(arguments: Namespace) -> int:
     folders = folders_of(arguments)
     wish = Wish(arguments.number, tuple(arguments.kind or ()), arguments.seed, arguments.beyond)
     request = SampleRequest(
-        arguments.name, wish, ModelFolders.of(folders), Database.of(folders), arguments.device, arguments.dry_run
+        name=arguments.name,
+        wish=wish,
+        folders=ModelFolders.of(folders),
+        database=Database.of(folders),
+        device=arguments.device,
+        dry_run=arguments.dry_run,
+        most_s=arguments.gpu_seconds,
     )
-    report = draw(request)
+    report = draw(request, _uncertainty(request) if arguments.least_certain else None)
     print_json_object(report) if arguments.json else print_sample(report, arguments.dry_run)
     return 0
+
+
+def _uncertainty(request: SampleRequest) -> Uncertainty:
+    from opcost.reporting.terminal import progress_on_stderr
+    from opcost.running.request import Request
+    from opcost.stages.uncertain_operators import uncertainty_on
+    from opcost.storage.caches import cache_folder
+
+    folders = request.folders
+    own = Request((), folders.own, request.database, shipped_measurements=folders.shipped)
+    return uncertainty_on(own, request.device, cache_folder(), progress_on_stderr())
 
 
 SAMPLE_OPERATORS = Subcommand(
     name="sample-operators",
     does="draw operator tuples between and beyond those of the database, as a list that blocks 0 to 2 take",
     example="drawn --kind Conv2d --number 20 --dry-run",
-    options=(NAME, NUMBER_OPTION, KIND, SEED, BEYOND, DEVICE, *FOLDERS, DRY_RUN, JSON_OBJECT, VERBOSE),
+    options=(
+        *(NAME, NUMBER_OPTION, KIND, SEED, BEYOND, DEVICE, GPU_SECONDS, LEAST_CERTAIN),
+        *(*FOLDERS, DRY_RUN, JSON_OBJECT, VERBOSE),
+    ),
     run=sample_operators,
 )

@@ -78,6 +78,7 @@ def show(arguments: Namespace) -> int:
     from opcost.running.request import Request
     from opcost.stages.show import Choice
     from opcost.stages.show import show as find_rankings
+    from opcost.storage.caches import cache_folder
 
     # The device is a name in rows here, not one of torch's.
     request = replace(Request.from_arguments(arguments), device=None)
@@ -85,7 +86,8 @@ def show(arguments: Namespace) -> int:
         return _show_conditions(request, arguments)
     # Programs get operators on request only; a person who names one model wants to see them.
     operators = arguments.operators if arguments.operators or arguments.json or arguments.csv else None
-    report = find_rankings(request, Choice(arguments.sort, arguments.device, arguments.execution, operators))
+    choice = Choice(arguments.sort, arguments.device, arguments.execution, operators)
+    report = find_rankings(request, choice, cache_folder())
     if arguments.json:
         print_objects(ranking_objects(largest(report, arguments.top)))
     elif arguments.csv:

@@ -1,0 +1,56 @@
+"""The memory that a run of a model needs at least."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from opcost.measuring.conditions import DTYPES, Conditions
+from opcost.operators.counts import OperatorCount, OperatorCounts
+from opcost.operators.tuples import FLOAT32, TensorSpec, tensor_specs
+
+
+@dataclass(frozen=True)
+class NeededMemory:
+    """The least memory of a run in bytes, and that of the device.
+
+    ``weights_bytes`` are those of all parameters, ``activations_bytes`` the inputs and outputs of the call that has
+    most of them. Other activations that are alive meanwhile, buffers, workspaces and the allocator's reserve come on
+    top.
+    """
+
+    weights_bytes: int
+    activations_bytes: int
+    device_bytes: int
+
+    @property
+    def least_bytes(self) -> int:
+        """The least memory in bytes."""
+        return self.weights_bytes + self.activations_bytes
+
+    @property
+    def is_too_much(self) -> bool:
+        """Whether the run cannot fit in the device's memory."""
+        return self.least_bytes > self.device_bytes
+
+
+def needed_memory(counts: OperatorCounts, conditions: Conditions) -> NeededMemory:
+    """Return the least memory of a run.
+
+    Args:
+        counts: of a model.
+        conditions: of the run; their precision decides the width of the weights.
+    """
+    width = TensorSpec((1,), DTYPES.get(conditions.precision, FLOAT32)).floating_bytes
+    return NeededMemory(
+        weights_bytes=counts.parameters * width,
+        activations_bytes=max(map(_tensor_bytes, counts.counts), default=0),
+        device_bytes=conditions.device_memory_bytes,
+    )
+
+
+def _tensor_bytes(count: OperatorCount) -> int:
+    """Return the bytes of a call's distinct floating-point inputs, and of its outputs if no operation is in place."""
+    tensors = list(count.operator.floating_inputs)
+    if not any(name.endswith("_") for name, _ in count.operations):
+        tensors += {one.identity: one for one in tensor_specs([count.outputs])}.values()
+    return sum(tensor.floating_bytes for tensor in tensors)
