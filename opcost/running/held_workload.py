@@ -15,6 +15,7 @@ from opcost.measuring.procedure import measure
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import Measurement, leaves_clocks_low
 from opcost.measuring.setting import Setting
+from opcost.measuring.single_iterations import iterations_after
 from opcost.measuring.sweep_record import KernelUse, MemoryUse, Repetition
 from opcost.meters.host_power import HostPowerWatch
 from opcost.operators.cases import Case
@@ -23,11 +24,8 @@ from opcost.sources.models import resolve
 from opcost.torch_backend.memory_use import MemoryWatch
 from opcost.torch_backend.passes import INFERENCE
 from opcost.torch_backend.profiler import Kernel, Mark, profiled
-from opcost.torch_backend.single_iterations import iterations_in, single_iteration_times_s
+from opcost.torch_backend.single_iterations import single_iteration_times_s
 from opcost.torch_backend.switches import autocast, precision
-
-SINGLE_SHARE = 0.25
-"""Length of the single iterations as a share of the loop."""
 
 PROFILED_RUNS = 2
 """Runs before the profiled one: the first loads libraries and chooses algorithms."""
@@ -90,7 +88,7 @@ class HeldWorkload:
         host = self._host.power
         # Before single iterations, which may be captured in a graph of their own.
         memory_use = held.memory_use or held.memory.use
-        number = iterations_in(SINGLE_SHARE * measurement.loop_time_s, measurement.time_s)
+        number = iterations_after(measurement.loop_time_s, measurement.time_s)
         times_s = single_iteration_times_s(held.workload, self.apparatus.device, number)
         self._held = replace(held, memory_use=memory_use, leaves_clocks_low=leaves_clocks_low(measurement))
         return Repetition(measurement, tuple(times_s), host, memory_use)

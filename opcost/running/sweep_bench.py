@@ -70,7 +70,7 @@ class SweepBench(Protocol):
 
 
 OpenSweepBench: TypeAlias = Callable[[str | None, Database, bool], AbstractContextManager[Any]]
-"""Makes a device ready, see ``OpenBench``; what it yields is a ``SweepBench``, or a ``Bench`` if nothing is measured."""
+"""Makes a device ready, see ``OpenBench``: yields a ``SweepBench``, or a ``Bench`` if nothing is measured."""
 
 
 class ChildSweepBench(ChildBench):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable
 
@@ -12,14 +13,6 @@ from opcost.measuring.ports import Workload
 from opcost.torch_backend.cuda_graph import elapsed_s
 from opcost.torch_backend.passes import INFERENCE
 from opcost.torch_backend.workload import EagerWorkload, GraphWorkload, refused_calls, synchronize
-
-LEAST, MOST = 20, 2000
-"""The fewest and the most iterations: the 5th percentile needs 20."""
-
-
-def iterations_in(duration_s: float, time_s: float) -> int:
-    """Return how many iterations of a time fit into a duration, within ``LEAST`` and ``MOST``."""
-    return max(LEAST, min(MOST, round(duration_s / time_s)))
 
 
 def single_iteration_times_s(workload: Workload, device: str, number: int) -> list[float]:
@@ -58,7 +51,7 @@ def _between_events(iteration: Callable[[], object], stream: torch.cuda.Stream, 
         iteration()
         event.record(stream)
     events[-1].synchronize()
-    return [max(elapsed_s(begin, end), 1e-9) for begin, end in zip(events, events[1:], strict=False)]
+    return [max(elapsed_s(begin, end), 1e-9) for begin, end in itertools.pairwise(events)]
 
 
 def _timed(iteration: Callable[[], object]) -> float:
