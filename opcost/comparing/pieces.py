@@ -8,7 +8,6 @@ coefficients and breaks (Schwarz, Annals of Statistics 6 (1978), 461-464; Yao, S
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -79,20 +78,36 @@ def pieces_of(x: Sequence[float], y: Sequence[float]) -> tuple[Piece, ...]:
     count = len(xs)
     if count < PieceKind.LINEAR.fewest:
         return ()
-    fits = {(first, last): tuple(_fits(xs, ys, first, last)) for first, last in _spans(count)}
-    best: tuple[Piece, ...] = ()
-    best_criterion = math.inf
-    for breaks in range(MOST_PIECES):
-        for ends in itertools.combinations(range(1, count), breaks):
-            bounds = [*zip((0, *ends), (*(end - 1 for end in ends), count - 1), strict=True)]
-            # A piece's kind is chosen by the criterion of the whole curve, so all are tried.
-            for pieces in itertools.product(*(fits.get(span, ()) for span in bounds)):
-                if any(piece.kind is PieceKind.CONSTANT for piece in pieces[1:]):
-                    continue
-                criterion = _criterion(pieces, count)
-                if criterion < best_criterion:
-                    best, best_criterion = pieces, criterion
-    return best
+    # The best chain of pieces up to each point, for each number of pieces and of coefficients: squares add up.
+    chains: list[dict[tuple[int, int], _Chain]] = [{(0, 0): _Chain(0.0, ())}, *({} for _ in range(count))]
+    for first, last in _spans(count):
+        for piece in _fits(xs, ys, first, last):
+            for chain in list(chains[first].values()):
+                _extend(chains[last + 1], chain, piece)
+    found = chains[count].values()
+    return min(found, key=lambda chain: _criterion(chain, count)).pieces if found else ()
+
+
+@dataclass(frozen=True)
+class _Chain:
+    """Pieces one after the other, and the sum of their squared relative residuals."""
+
+    squares: float
+    pieces: tuple[Piece, ...]
+
+    @property
+    def coefficients(self) -> int:
+        return sum(piece.kind.degree + 1 for piece in self.pieces)
+
+
+def _extend(chains: dict[tuple[int, int], _Chain], chain: _Chain, piece: Piece) -> None:
+    """Add the chain with a further piece, unless one of as many pieces and coefficients is better."""
+    if len(chain.pieces) == MOST_PIECES or (chain.pieces and piece.kind is PieceKind.CONSTANT):
+        return
+    longer = _Chain(chain.squares + piece.points * piece.residual_ratio**2, (*chain.pieces, piece))
+    key = len(longer.pieces), longer.coefficients
+    if key not in chains or longer.squares < chains[key].squares:
+        chains[key] = longer
 
 
 def _spans(count: int) -> Iterator[tuple[int, int]]:
@@ -117,7 +132,6 @@ def _fits(xs: FloatArray, ys: FloatArray, first: int, last: int) -> Iterator[Pie
         yield Piece(kind, first, last, coefficients, float(np.sqrt(np.mean(residuals**2))))
 
 
-def _criterion(pieces: Sequence[Piece], count: int) -> float:
-    squares = sum(piece.points * piece.residual_ratio**2 for piece in pieces) / count
-    parameters = sum(piece.kind.degree + 1 for piece in pieces) + len(pieces) - 1
-    return count * math.log(max(squares, LEAST_RESIDUAL**2)) + parameters * math.log(count)
+def _criterion(chain: _Chain, count: int) -> float:
+    parameters = chain.coefficients + len(chain.pieces) - 1
+    return count * math.log(max(chain.squares / count, LEAST_RESIDUAL**2)) + parameters * math.log(count)

@@ -72,6 +72,7 @@ class SweepFigures(Columns):
     power_capped_ratio: Annotated[float | None, Column("median share of the loop at the power limit", SHARE)] = None
     memory_used_bytes: Annotated[int | None, Column("median of the memory in use", COUNT)] = None
     memory_peak_bytes: Annotated[int | None, Column("median of the largest memory in use", COUNT)] = None
+    cache_bytes: Annotated[int | None, Column("L2 cache of a GPU", COUNT)] = None
     time_per_unit_s: Annotated[float | None, Column("time over the pixels, tokens or samples of a run", ABOVE_0)] = None
     energy_per_unit_j: Annotated[
         float | None, Column("energy over the pixels, tokens or samples of a run", ABOVE_0)
@@ -84,6 +85,7 @@ class SweepWork(Columns):
 
     flop: Annotated[int | None, Column("floating-point operations of a run", COUNT)] = None
     memory_bytes: Annotated[int | None, Column("bytes that the operators of a run read and write", COUNT)] = None
+    largest_call_bytes: Annotated[int | None, Column("inputs and outputs of the call with most of them", COUNT)] = None
     kernels: Annotated[int | None, Column("kernels of a run, by the profiler; empty: not profiled", COUNT)] = None
     kernels_time_s: Annotated[float | None, Column("time of these kernels", FROM_0)] = None
 
@@ -108,11 +110,6 @@ class SweepSizeRow(Columns):
     def identity(self) -> tuple[object, ...]:
         """What a new row of the same size replaces."""
         return self.place.key, self.device_uuid, self.loop_s
-
-    @property
-    def power_w(self) -> float | None:
-        """The measured mean power in W."""
-        return self.figures.power_w
 
 
 def figures_of(rows: Sequence[SweepRepetitionRow]) -> SweepFigures:
@@ -150,6 +147,7 @@ def figures_of(rows: Sequence[SweepRepetitionRow]) -> SweepFigures:
         power_capped_ratio=_median(one.power_capped_ratio for one in measurements),
         memory_used_bytes=_whole(_median(row.memory.memory_used_bytes for row in counting)),
         memory_peak_bytes=_whole(_median(row.memory.memory_peak_bytes for row in counting)),
+        cache_bytes=counting[0].memory.cache_bytes,
         time_per_unit_s=time_s / units if units else None,
         energy_per_unit_j=energy_j / units if units and energy_j is not None else None,
     )

@@ -69,6 +69,7 @@ class MemoryUse(Columns):
     memory_used_bytes: Annotated[int | None, Column("memory in use after the loop", COUNT)]
     memory_peak_bytes: Annotated[int | None, Column("largest memory in use since the build began", COUNT)]
     memory_missing_reason: Annotated[str | None, Column("reason why the peak is empty")]
+    cache_bytes: Annotated[int | None, Column("L2 cache of a GPU", COUNT)] = None
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ def write_figures(models: Sequence[ComparedModel], folder: Path) -> list[Path]:
     models = without_sizes(models)
     with mpl.rc_context(STYLE):
         figures = {"parity": parity(models), "operators": operators(models), "errors": errors(models)}
-        return [path for name, figure in figures.items() for path in _saved(figure, folder / name)]
+        return [path for name, figure in figures.items() for path in saved(figure, folder / name)]
 
 
 def parity(models: Sequence[ComparedModel]) -> Figure:
@@ -159,7 +159,8 @@ def _draw_stacks(axes: Axes, models: Sequence[ComparedModel], quantity: str, sho
     axes.xaxis.set_major_formatter(PercentFormatter(1.0))
 
 
-def _saved(figure: Figure, path: Path) -> Iterator[Path]:
+def saved(figure: Figure, path: Path) -> Iterator[Path]:
+    """Write a figure as PNG and SVG, and yield each file."""
     for suffix, metadata in ((".png", {"Software": None}), (".svg", {"Date": None})):
         file = path.with_suffix(suffix)
         figure.savefig(file, dpi=RESOLUTION_DPI, metadata=metadata)

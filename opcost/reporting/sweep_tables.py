@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from opcost.columns import by_column
+from opcost.comparing.sweep_changes import curves_of, lines_of
 from opcost.comparing.sweep_sizes import SweepSizeRow
 from opcost.reporting.layout import Column
 from opcost.reporting.tables import print_origin, shared_facts
@@ -17,6 +19,11 @@ if TYPE_CHECKING:
     from opcost.stages.sweep_results import SweepResult
 
 NANO = 1e-9
+
+PIECES = (
+    *(Column("curve", "left"), Column("piece", "left"), Column("sizes"), Column("residual", drop=1)),
+    *(Column("jump", drop=2), Column("what changes where it begins", "left", wraps=24)),
+)
 LONGEST_REASON = 160
 
 
@@ -36,11 +43,30 @@ def print_sweep(result: SweepResult) -> None:
         conditions = shown[0].conditions
         title = f"{result.name} on {conditions.device_product} ({conditions.execution}): {result.axis}"
         print_table(title, _columns(result), [_cells(row) for row in shown])
-        print_line("± is the spread over repetitions; predicted figures have their difference from the measured ones.")
+        if result.repetitions:
+            print_line("± is the spread over repetitions; predicted figures differ from measured ones by this much.")
+        _print_pieces(result)
     _print_reasons("not measured", [(row, row.failure) for row in result.sizes])
     _print_reasons("no energy", [(row, row.figures.energy_missing_reason) for row in result.sizes])
     _print_reasons("not predicted", [(row, row.prediction.prediction_missing_reason) for row in result.sizes])
     print_origin(*shared_facts([row.conditions for row in shown]))
+
+
+def _print_pieces(result: SweepResult) -> None:
+    """Print the pieces of each measured curve, with what changes where one begins."""
+    cells = [
+        (
+            line.quantity,
+            line.kind,
+            f"{line.first_size} to {line.last_size}",
+            percent(line.residual_ratio),
+            UNKNOWN if line.jump_ratio is None else percent(line.jump_ratio - 1),
+            line.changes + (f" (unknown: {line.missing})" if line.missing else ""),
+        )
+        for line in lines_of(curves_of(result.sizes, result.kernels))
+    ]
+    if cells:
+        print_table(f"{result.name}: fit by pieces", PIECES, cells)
 
 
 def sweep_object(result: SweepResult) -> dict[str, Any]:
@@ -51,6 +77,7 @@ def sweep_object(result: SweepResult) -> dict[str, Any]:
         "planned": result.planned,
         "expected_s": result.expected_s,
         "sizes": [by_column(row) for row in result.sizes],
+        "pieces": [asdict(line) for line in lines_of(curves_of(result.sizes, result.kernels))],
     }
 
 
@@ -60,10 +87,10 @@ def _has_figures(row: SweepSizeRow) -> bool:
 
 def _columns(result: SweepResult) -> tuple[Column, ...]:
     return (
-        *(Column(result.axis), Column("runs", drop=5), Column("ms/run"), Column("±", drop=4)),
-        *(Column("mJ/run"), Column("± ", drop=4), Column("W", drop=1)),
+        *(Column(result.axis), Column("runs", drop=5), Column("ms/run"), Column("± time", drop=4)),
+        *(Column("mJ/run"), Column("± energy", drop=4), Column("W", drop=1)),
         *(Column(f"ns/{result.unit}", drop=2), Column(f"nJ/{result.unit}", drop=2)),
-        *(Column("predicted ms"), Column("differs", drop=3), Column("predicted mJ"), Column("differs ", drop=3)),
+        *(Column("predicted ms"), Column("time differs", drop=3), Column("predicted mJ"), Column("energy differs", drop=3)),
     )
 
 

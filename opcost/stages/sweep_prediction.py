@@ -10,6 +10,7 @@ from opcost.comparing.sweep_sizes import UNKNOWN_WORK, UNPREDICTED, SweepPredict
 from opcost.errors import UserError
 from opcost.measuring.conditions import Conditions
 from opcost.operators.counts import OperatorCounts
+from opcost.prediction.needed_memory import largest_activations_bytes
 from opcost.progress import Progress
 from opcost.running.request import Request
 from opcost.stages.operator_rows import measurements_of, numbers_of_rows
@@ -77,9 +78,7 @@ def predict_sweep(
         if isinstance(counted, str):
             found[point] = PredictedSize(SweepPrediction(prediction_missing_reason=counted))
             continue
-        work = SweepWork(
-            flop=None if counted.without_formula else counted.total_flop, memory_bytes=counted.total_memory_bytes
-        )
+        work = _work(counted)
         if isinstance(learned, str):
             found[point] = PredictedSize(SweepPrediction(prediction_missing_reason=learned), work)
             continue
@@ -87,6 +86,14 @@ def predict_sweep(
         run = run_under(counted, rows, learned.conditions, learned.trained)
         found[point] = PredictedSize(_prediction(run, wish.allow_extrapolation), work, learned.conditions)
     return found
+
+
+def _work(counts: OperatorCounts) -> SweepWork:
+    return SweepWork(
+        flop=None if counts.without_formula else counts.total_flop,
+        memory_bytes=counts.total_memory_bytes,
+        largest_call_bytes=largest_activations_bytes(counts),
+    )
 
 
 def _learned(request: Request, point: SweepPoint, wish: CurveWish, cache: Path, progress: Progress) -> _Learned:

@@ -47,7 +47,7 @@ class MemoryWatch:
         """The memory in use now, and the peak since the last begin."""
         if is_gpu(self._device):
             used, peak = torch.cuda.memory_allocated(self._device), torch.cuda.max_memory_allocated(self._device)
-            return MemoryUse(used, peak, None)
+            return MemoryUse(used, peak, None, int(torch.cuda.get_device_properties(self._device).L2_cache_size))
         used_bytes, peak_bytes = self._status_bytes("VmRSS"), self._status_bytes("VmHWM")
         if peak_bytes is None:
             return MemoryUse(used_bytes, None, f"{self._process}/status does not say it")

@@ -162,6 +162,17 @@ def _predicted(
 
 def _write(request: Request, result: SweepResult, arguments: Namespace) -> None:
     """Write what was asked for besides the table."""
+    from opcost.reporting.sweep_files import export_tree, write_tables
+    from opcost.reporting.tables import print_files
+
+    if arguments.output is not None:
+        print_files("tables in", write_tables(result, arguments.output))
+    if arguments.figures is not None:
+        from opcost.reporting.sweep_figures import write_sweep_figures
+
+        print_files("figures in", write_sweep_figures(result, arguments.figures))
+    if arguments.export_tree is not None:
+        print_files("folders", export_tree(result, request.database.power_logs, arguments.export_tree))
 
 
 SWEEP = Subcommand(
