@@ -12,12 +12,12 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter, NullLocator, ScalarFormatter
+from matplotlib.ticker import NullLocator, StrMethodFormatter
 
 from opcost.comparing.sweep_changes import Curve, curves_of
 from opcost.reporting.compared_models import COLOURS
 from opcost.reporting.correlations import spearman
-from opcost.reporting.figures import STYLE, saved
+from opcost.reporting.figures import STYLE, mark_plainly, saved
 from opcost.reporting.sweep_curves import Drawn, drawn_points
 
 if TYPE_CHECKING:
@@ -107,9 +107,9 @@ def _draw_panel(axes: Axes, panel: Drawn, scale: str) -> None:
     if scale == "log":
         axes.set_yscale("log")
         axes.set_xticks(sorted({x for x, _ in (*measured, *predicted)}))
-        axes.xaxis.set_major_formatter(ScalarFormatter())
+        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
         axes.xaxis.set_minor_locator(NullLocator())
-        axes.yaxis.set_minor_formatter(NullFormatter())
+        mark_plainly(axes.yaxis)
         axes.tick_params(axis="x", rotation=45)
     else:
         axes.set_ylim(bottom=0.0)

@@ -90,7 +90,12 @@ def _columns(result: SweepResult) -> tuple[Column, ...]:
         *(Column(result.axis), Column("runs", drop=5), Column("ms/run"), Column("± time", drop=4)),
         *(Column("mJ/run"), Column("± energy", drop=4), Column("W", drop=1)),
         *(Column(f"ns/{result.unit}", drop=2), Column(f"nJ/{result.unit}", drop=2)),
-        *(Column("predicted ms"), Column("time differs", drop=3), Column("predicted mJ"), Column("energy differs", drop=3)),
+        *(
+            Column("predicted ms"),
+            Column("time differs", drop=3),
+            Column("predicted mJ"),
+            Column("energy differs", drop=3),
+        ),
     )
 
 
