@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from opcost.comparing.pieces import Piece, pieces_of
+from opcost.comparing.pieces import LEAST_RESIDUAL, Piece, pieces_of
 from opcost.comparing.sweep_sizes import SweepFigures, SweepSizeRow
 from opcost.measuring.evaluation import AT_THE_LIMIT_RATIO
 from opcost.measuring.sweep_record import SweepKernelRow
@@ -47,13 +47,13 @@ class NamedChange:
 class Break:
     """Two neighbouring sizes between which a curve has a break.
 
-    ``jump_ratio`` is the value above over the one that the former piece would have there. Without ``changes`` the data
-    name none; ``missing`` says which data are unknown.
+    ``jump_ratio`` is the value above over the one that the former piece would have there, None if that is below 0.
+    Without ``changes`` the data name none; ``missing`` says which data are unknown.
     """
 
     before: int
     after: int
-    jump_ratio: float
+    jump_ratio: float | None
     changes: tuple[NamedChange, ...]
     missing: tuple[str, ...] = ()
 
@@ -96,7 +96,8 @@ def _breaks(
     rows: Sequence[SweepSizeRow], values: Sequence[float], pieces: Sequence[Piece], kernels: Sequence[SweepKernelRow]
 ) -> Iterator[Break]:
     for former, later in itertools.pairwise(pieces):
-        before, after = rows[former.last], rows[later.first]
+        first = _first_off(former, later, rows, values)
+        before, after = rows[first - 1], rows[first]
         expected = former.at(after.place.size)
         by_side = [[one for one in kernels if one.place.key == row.place.key] for row in (before, after)]
         changes = (
@@ -108,10 +109,20 @@ def _breaks(
         yield Break(
             before=before.place.size,
             after=after.place.size,
-            jump_ratio=values[later.first] / expected if expected > 0 else 1.0,
+            jump_ratio=values[first] / expected if expected > 0 else None,
             changes=tuple(change for change in changes if change is not None),
             missing=tuple(_missing(before, after, by_side)),
         )
+
+
+def _first_off(former: Piece, later: Piece, rows: Sequence[SweepSizeRow], values: Sequence[float]) -> int:
+    """Return the first place of a piece that is not on the one before, too: where two pieces meet is on both."""
+    places = range(later.first, later.last)
+    return next((place for place in places if _is_off(former, rows[place], values[place])), later.last)
+
+
+def _is_off(piece: Piece, row: SweepSizeRow, value: float) -> bool:
+    return abs(piece.at(row.place.size) / value - 1) > LEAST_RESIDUAL
 
 
 def _missing(before: SweepSizeRow, after: SweepSizeRow, kernels: Sequence[Sequence[object]]) -> Iterator[str]:
