@@ -64,7 +64,7 @@ class HostPower(Columns):
 
 @dataclass(frozen=True)
 class MemoryUse(Columns):
-    """The memory that a build occupies: on a GPU torch's tensors and graphs, on a CPU the process."""
+    """The memory that a build occupies: on a GPU torch's tensors and graphs beyond those before, on a CPU the process."""
 
     memory_used_bytes: Annotated[int | None, Column("memory in use after the loop", COUNT)]
     memory_peak_bytes: Annotated[int | None, Column("largest memory in use since the build began", COUNT)]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Iterable
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
 
 from opcost.measuring.builds import settled
+from opcost.measuring.conditions import EAGER
 from opcost.measuring.ports import Workload
 from opcost.measuring.procedure import measure
 from opcost.measuring.protocol import MeasurementProtocol
@@ -20,12 +20,9 @@ from opcost.measuring.sweep_record import KernelUse, MemoryUse, Repetition
 from opcost.meters.host_power import HostPowerWatch
 from opcost.operators.cases import Case
 from opcost.running.apparatus import Apparatus
-from opcost.sources.models import resolve
 from opcost.torch_backend.memory_use import MemoryWatch
-from opcost.torch_backend.passes import INFERENCE
 from opcost.torch_backend.profiler import Kernel, Mark, profiled
 from opcost.torch_backend.single_iterations import single_iteration_times_s
-from opcost.torch_backend.switches import autocast, precision
 
 PROFILED_RUNS = 2
 """Runs before the profiled one: the first loads libraries and chooses algorithms."""
@@ -111,16 +108,14 @@ class HeldWorkload:
         self.release()
         if not self.apparatus.is_gpu:
             return ()
-        context = partial(autocast, setting.precision, self.apparatus.device)
-        with precision(setting.precision):
-            ready = resolve(case.operator, setting.code).with_inputs(self.apparatus.device, context)
+        # While it is built and profiled, the background load pauses.
+        with self.apparatus.workload(case, replace(setting, execution=EAGER)) as workload:
 
             def run(_: Mark) -> None:
-                with context():
-                    INFERENCE.run_once(ready.run)
+                workload.run(1)
 
-            for _ in range(PROFILED_RUNS):
-                run(lambda _: nullcontext())
+            workload.run(PROFILED_RUNS)
+            workload.finish()
             # The profiler reported kernels of a process's first model under other operators (``docs/log/cache.md``).
             profiled(lambda _: None)
             return _in_sum(profiled(run))

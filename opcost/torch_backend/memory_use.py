@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,7 +18,7 @@ RESET_PEAK = "5"
 
 
 class MemoryWatch:
-    """Reads the memory of a device: torch's tensors and graphs on a GPU, the process on a CPU.
+    """Reads the memory of a device: torch's tensors and graphs since the begin on a GPU, the process on a CPU.
 
     Args:
         device: the torch device.
@@ -28,13 +29,16 @@ class MemoryWatch:
         self._device = device
         self._process = process
         self._has_begun = False
+        self._before_bytes = 0
 
     def begin(self) -> None:
         """Begin a new peak."""
         if is_gpu(self._device):
-            # torch keeps what the build before has freed.
+            # A build that failed may be part of a cycle, and torch keeps what the build before has freed.
+            gc.collect()
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats(self._device)
+            self._before_bytes = torch.cuda.memory_allocated(self._device)
             self._has_begun = True
             return
         self._has_begun = False
@@ -46,8 +50,10 @@ class MemoryWatch:
     def use(self) -> MemoryUse:
         """The memory in use now, and the peak since the last begin."""
         if is_gpu(self._device):
-            used, peak = torch.cuda.memory_allocated(self._device), torch.cuda.max_memory_allocated(self._device)
-            return MemoryUse(used, peak, None, int(torch.cuda.get_device_properties(self._device).L2_cache_size))
+            used = torch.cuda.memory_allocated(self._device) - self._before_bytes
+            peak = torch.cuda.max_memory_allocated(self._device) - self._before_bytes
+            cache = int(torch.cuda.get_device_properties(self._device).L2_cache_size)
+            return MemoryUse(max(used, 0), max(peak, 0), None, cache)
         used_bytes, peak_bytes = self._status_bytes("VmRSS"), self._status_bytes("VmHWM")
         if peak_bytes is None:
             return MemoryUse(used_bytes, None, f"{self._process}/status does not say it")

@@ -92,14 +92,18 @@ EXPORT_TREE = folder_option("--export-tree", "also write input_<size>/run_<k>/po
 @warning_once()
 def sweep(arguments: Namespace) -> int:
     """Measure and predict a sweep, and print it; return 1 if a size failed, else 0."""
-    log_run(arguments.verbose, None if _only_reads(arguments) else folders_of(arguments).database)
+    log_run(arguments.verbose, None if arguments.dry_run else folders_of(arguments).database)
 
     from opcost.reporting.json_object import print_object
     from opcost.reporting.sweep_tables import print_plan, print_sweep, sweep_object
     from opcost.reporting.terminal import progress_on_stderr
+    from opcost.stages.extras import FIGURES as FIGURES_EXTRA
+    from opcost.stages.extras import require
     from opcost.stages.sweep_points import sweep_of
     from opcost.stages.sweep_results import keep_sizes, result_of
 
+    if arguments.figures is not None:
+        require(FIGURES_EXTRA)
     progress = progress_on_stderr()
     request = _request(arguments)
     axis = arguments.size or arguments.tokens or arguments.batch
@@ -111,15 +115,10 @@ def sweep(arguments: Namespace) -> int:
         return 0
     predicted = {} if arguments.no_predict else _predicted(request, swept, measured, arguments, progress)
     result = result_of(request.database, swept, measured, predicted)
-    if not arguments.no_measure:
-        keep_sizes(request.database, result)
+    keep_sizes(request.database, result)
     print_object(sweep_object(result)) if arguments.json else print_sweep(result)
     _write(request, result, arguments)
     return int(bool(result.failed))
-
-
-def _only_reads(arguments: Namespace) -> bool:
-    return bool(arguments.dry_run or arguments.no_measure)
 
 
 def _request(arguments: Namespace) -> Request:
