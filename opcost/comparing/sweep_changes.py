@@ -1,4 +1,4 @@
-"""What changes at each break of a sweep's curves, by data of the sizes on both sides."""
+"""The change at each break of a sweep's curves, by data of the sizes on both sides."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ IDLE_RATIO = 0.8
 
 
 class Change(Enum):
-    """What is different above a break. The value is the text that people read."""
+    """A difference between the sizes above a break and below it. The value is the text that people read."""
 
     OTHER_KERNEL = "another kernel"
     POWER_LIMIT = "the power limit"

@@ -108,7 +108,7 @@ class SweepSizeRow(Columns):
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What a new row of the same size replaces."""
+        """The values by which a new row of the same size replaces this one."""
         return self.place.key, self.device_uuid, self.loop_s
 
 

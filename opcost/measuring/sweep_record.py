@@ -64,7 +64,7 @@ class HostPower(Columns):
 
 @dataclass(frozen=True)
 class MemoryUse(Columns):
-    """The memory that a build occupies: on a GPU torch's tensors and graphs beyond those before, on a CPU the process."""
+    """The memory of a build: on a GPU torch's tensors and graphs beyond those before it, on a CPU the process's."""
 
     memory_used_bytes: Annotated[int | None, Column("memory in use after the loop", COUNT)]
     memory_peak_bytes: Annotated[int | None, Column("largest memory in use since the build began", COUNT)]
@@ -74,7 +74,7 @@ class MemoryUse(Columns):
 
 @dataclass(frozen=True)
 class Repetition:
-    """What one repetition gives; ``times_s`` has the time of each iteration that was timed, in order."""
+    """The result of one repetition; ``times_s`` has the time of each iteration that was timed, in order."""
 
     measurement: Measurement
     times_s: tuple[float, ...]

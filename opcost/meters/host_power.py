@@ -41,7 +41,7 @@ class HostPowerWatch(Observer):
         self._read()
 
     def during(self) -> None:
-        """Add the energy of a part of the loop, at most once a second: a read takes 20 us."""
+        """Add the energy of a part of the loop, at most once a second: reading costs 20 us."""
         if self._domains and self._now() - self._end_s >= 1.0:
             self._read()
 

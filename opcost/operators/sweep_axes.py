@@ -18,7 +18,7 @@ _NUMBER = re.compile(r"[1-9][0-9]{0,9}")
 
 
 class AxisKind(Enum):
-    """What varies. The value is the name of the option, and of the argument of a user's function."""
+    """A number of the input that can vary. The value is the name of the option, and of the argument of a user's function."""
 
     SIZE = "size"
     TOKENS = "tokens"
@@ -61,7 +61,7 @@ class AxisKind(Enum):
 
 @dataclass(frozen=True)
 class Axis:
-    """What varies, and its values in ascending order, each once."""
+    """The number that varies, and its values in ascending order, each once."""
 
     kind: AxisKind
     sizes: tuple[int, ...]

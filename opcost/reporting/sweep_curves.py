@@ -1,4 +1,4 @@
-"""What the figures of a sweep draw: each cost over the size, measured and predicted, in the units of people."""
+"""The points that figures of a sweep draw: each cost over the size, measured and predicted, in the units of people."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class SweepProtocol:
 
 @dataclass(frozen=True)
 class Measured:
-    """What a sweep has measured: the repetitions of each key that count, why others failed, and under what.
+    """The measurements of a sweep: the repetitions of each key that count, and the reasons of failures.
 
     ``wanted`` says which repetitions count; ``planned`` is the number that a dry run plans, ``expected_s`` their time.
     ``new`` is the number of repetitions that were added.

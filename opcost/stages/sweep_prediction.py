@@ -70,7 +70,7 @@ def predict_sweep(
     except UserError as error:
         learned = "; ".join(error.lines)
     except ModuleNotFoundError as error:
-        # What was measured is shown without it.
+        # Measured figures are shown without it.
         learned = str(error)
     chains = () if isinstance(learned, str) else tuple(request.database.calls_in_chains.rows())
     found: dict[SweepPoint, PredictedSize] = {}
