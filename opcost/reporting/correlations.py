@@ -10,7 +10,7 @@ import pandas as pd
 from opcost.columns import by_column, columns_of
 
 SAME_RANKS = 0.99
-"""The absolute correlation from which two columns order rows alike: each tells the other's order."""
+"""The absolute correlation from which two columns order rows alike: each has the other's order."""
 
 FEWEST_ROWS = 3
 

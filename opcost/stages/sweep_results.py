@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from opcost.comparing.sweep_sizes import UNKNOWN_WORK, UNPREDICTED, SweepSizeRow, SweepWork, figures_of, replaced
+from opcost.errors import UserError
 from opcost.measuring.conditions import Conditions, usual_execution
 from opcost.measuring.named_device import is_meant
 from opcost.measuring.sweep_record import SweepKernelRow, SweepRepetitionRow
@@ -69,14 +70,18 @@ def recorded(database: Database, sweep: Sweep, device: str | None, execution: st
 def result_of(
     database: Database, sweep: Sweep, measured: Measured | None, predicted: Mapping[SweepPoint, PredictedSize]
 ) -> SweepResult:
-    """Return the rows of a sweep; a size without repetitions, failure and prediction has none.
+    """Return the rows of a sweep.
 
     Args:
         database: has failures and kernels.
         sweep: the sizes.
         measured: the repetitions, None without any.
         predicted: the predictions that are known.
+
+    Raises:
+        UserError: nothing is measured or predicted.
     """
+    known = _conditions(sweep, measured, predicted)
     kernels = _by_key(database.sweep_kernels.rows())
     failures = {row.place.key: row.reason for row in database.sweep_failures.rows()}
     rows: list[SweepSizeRow] = []
@@ -84,9 +89,7 @@ def result_of(
     used: list[SweepKernelRow] = []
     for point in sweep.points:
         found = predicted.get(point, UNKNOWN_PREDICTION)
-        conditions = found.conditions if measured is None else measured.conditions[point]
-        if conditions is None:
-            continue
+        conditions = known[point]
         key = point.key(conditions)
         own = sorted(measured.repetitions.get(key, ()) if measured else (), key=lambda row: row.repetition)
         failure = None if own or measured is None else measured.failures.get(key) or failures.get(key)
@@ -107,6 +110,19 @@ def result_of(
     kind = sweep.kind
     result = SweepResult(sweep.name, kind.value, kind.unit, tuple(rows), tuple(repetitions), tuple(used))
     return result if measured is None else replace(result, planned=measured.planned, expected_s=measured.expected_s)
+
+
+def _conditions(
+    sweep: Sweep, measured: Measured | None, predicted: Mapping[SweepPoint, PredictedSize]
+) -> Mapping[SweepPoint, Conditions]:
+    """Return the conditions of each size: those of measurements, else those of predictions."""
+    if measured is not None:
+        return measured.conditions
+    usual = next((one.conditions for one in predicted.values() if one.conditions is not None), None)
+    if usual is None:
+        reasons = dict.fromkeys(str(one.prediction.prediction_missing_reason) for one in predicted.values())
+        raise UserError(*(f"{sweep.name}: not measured, and not predicted: {reason}" for reason in reasons))
+    return dict.fromkeys(sweep.points, usual)
 
 
 def keep_sizes(database: Database, result: SweepResult) -> None:

@@ -14,7 +14,7 @@ from opcost.measuring.sweep_record import MemoryUse
 PROCESS = Path("/proc/self")
 
 RESET_PEAK = "5"
-"""What resets the peak of a process when it is written to ``clear_refs`` (proc(5))."""
+"""The text that resets the peak of a process when it is written to ``clear_refs`` (proc(5))."""
 
 
 class MemoryWatch:

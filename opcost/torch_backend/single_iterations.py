@@ -18,7 +18,7 @@ from opcost.torch_backend.workload import EagerWorkload, GraphWorkload, refused_
 def single_iteration_times_s(workload: Workload, device: str, number: int) -> list[float]:
     """Return the times of successive iterations in s; none if the workload has no single iterations.
 
-    On a GPU events are recorded between iterations that are launched ahead, so the device does not wait for the host.
+    On a GPU events are recorded between iterations that are launched ahead, so the host does not slow the device.
     A graph of several iterations is replaced by one of a single iteration.
 
     Raises:

@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 from simulated_apparatus import RecordedProgress
-from simulated_machine import Load
+from simulated_machine import SIMULATED_CONDITIONS, Load
 from simulated_sweep import LOOP_S, SimulatedSweep
 
+from opcost.comparing.sweep_sizes import SweepPrediction
 from opcost.errors import UserError
 from opcost.operators.sweep_axes import Axis, AxisKind
 from opcost.stages.sweep_points import sweep_of
-from opcost.stages.sweep_results import keep_sizes, recorded
+from opcost.stages.sweep_prediction import PredictedSize
+from opcost.stages.sweep_results import keep_sizes, recorded, result_of
 from opcost.stages.wanted_model import WantedModel
 
 LOADS = {32: Load(0.001, 200.0), 64: Load(0.004, 300.0), 128: Load(0.016, 400.0)}
@@ -158,3 +160,14 @@ def test_a_model_without_an_axis_is_refused_with_a_remedy(tmp_path: Path) -> Non
         sweep_of(request, WantedModel("resnet18"), None)
     with pytest.raises(UserError, match="--size: an input of 2 numbers has no size"):
         sweep_of(request, WantedModel("transformers:BertModel", (2, 8)), Axis(AxisKind.SIZE, (32,)))
+
+
+def test_a_size_without_a_prediction_has_a_reason_and_none_at_all_is_an_error(tmp_path: Path) -> None:
+    swept = SimulatedSweep(tmp_path, LOADS)
+    unknown = PredictedSize(SweepPrediction(prediction_missing_reason="too few rows"))
+    known = PredictedSize(SweepPrediction(predicted_time_s=1.0), conditions=SIMULATED_CONDITIONS)
+    first, *others = swept.sweep.points
+    found = result_of(swept.database, swept.sweep, None, {first: known} | dict.fromkeys(others, unknown))
+    assert [row.prediction.prediction_missing_reason for row in found.sizes] == [None, "too few rows", "too few rows"]
+    with pytest.raises(UserError, match="not measured, and not predicted: too few rows"):
+        result_of(swept.database, swept.sweep, None, dict.fromkeys(swept.sweep.points, unknown))
