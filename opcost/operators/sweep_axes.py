@@ -18,7 +18,7 @@ _NUMBER = re.compile(r"[1-9][0-9]{0,9}")
 
 
 class AxisKind(Enum):
-    """A number of the input that can vary. The value is the name of the option, and of the argument of a user's function."""
+    """A number of the input that can vary. The value is the name of the option, and of a function's argument."""
 
     SIZE = "size"
     TOKENS = "tokens"
