@@ -14,7 +14,7 @@ from opcost.columns import by_column, columns_of
 from opcost.comparing.sweep_changes import BreakLine, curves_of, lines_of
 from opcost.comparing.sweep_sizes import SweepSizeRow
 from opcost.measuring.sweep_record import SweepKernelRow, SweepRepetitionRow
-from opcost.reporting.correlations import spearman
+from opcost.reporting.correlations import same_information, spearman
 from opcost.storage.files import replace_file
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def write_tables(result: SweepResult, folder: Path) -> list[Path]:
     """Write sizes, repetitions, kernels, pieces and correlations as CSV files without checksums; return the files."""
-    kernels = list(result.kernels)
+    kernels, matrix = list(result.kernels), spearman(result.repetitions or result.sizes)
     contents = {
         "sizes": _rows_text(SweepSizeRow, result.sizes),
         "repetitions": _rows_text(SweepRepetitionRow, result.repetitions),
@@ -33,7 +33,15 @@ def write_tables(result: SweepResult, folder: Path) -> list[Path]:
             [field.name for field in fields(BreakLine)],
             [asdict(line) for line in lines_of(curves_of(result.sizes, kernels))],
         ),
-        "correlations": spearman(result.repetitions or result.sizes).to_csv(lineterminator="\n", index_label="column"),
+        "correlations": matrix.to_csv(lineterminator="\n", index_label="column"),
+        "correlation_groups": _table_text(
+            ["group", "column"],
+            [
+                {"group": number, "column": name}
+                for number, names in enumerate(same_information(matrix), start=1)
+                for name in names
+            ],
+        ),
     }
     return [_written(folder / f"{name}.csv", text) for name, text in contents.items()]
 

@@ -12,7 +12,7 @@ from opcost.comparing.sweep_sizes import SweepSizeRow
 from opcost.reporting.layout import Column
 from opcost.reporting.tables import print_origin, shared_facts
 from opcost.reporting.terminal import print_line, print_table
-from opcost.units import UNKNOWN, duration, milli, number_of, percent, significant, some_of
+from opcost.units import MILLI, UNKNOWN, duration, milli, number_of, percent, significant, some_of
 
 if TYPE_CHECKING:
     # Only for types: the stage imports torch.
@@ -45,6 +45,7 @@ def print_sweep(result: SweepResult) -> None:
         print_table(title, _columns(result), [_cells(row) for row in shown])
         if result.repetitions:
             print_line("± is the spread over repetitions; predicted figures differ from measured ones by this much.")
+            print_line(_largest_spreads(shown))
         _print_pieces(result)
     _print_reasons("not measured", [(row, row.failure) for row in result.sizes])
     _print_reasons("no energy", [(row, row.figures.energy_missing_reason) for row in result.sizes])
@@ -116,6 +117,15 @@ def _cells(row: SweepSizeRow) -> tuple[str, ...]:
         milli(prediction.predicted_energy_j),
         _difference(prediction.predicted_energy_j, figures.energy_j),
     )
+
+
+def _largest_spreads(rows: Sequence[SweepSizeRow]) -> str:
+    """Return the largest spreads of the sizes whose runs are long enough to be measured well."""
+    figures = [row.figures for row in rows if (row.figures.time_s or 0.0) >= MILLI]
+    times = [one.time_spread_ratio for one in figures if one.time_spread_ratio is not None]
+    energies = [one.energy_spread_ratio for one in figures if one.energy_spread_ratio is not None]
+    largest = (percent(max(values, default=None), 2) for values in (times, energies))
+    return "Largest spread of a size of 1 ms or more: time {}, energy {}.".format(*largest)
 
 
 def _nano(value: float | None) -> str:
