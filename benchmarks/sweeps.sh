@@ -42,7 +42,7 @@ measure() {
     for name in ${SWEPT:-alexnet resnet50 bert}; do
         options=$(arguments_of "$name")
         # shellcheck disable=SC2086
-        sweep $options --repetitions "${REPETITIONS:-10}" --seconds "${LOOP_S:-0.6}" --kernels --no-predict \
+        sweep $options --repetitions "${REPETITIONS:-10}" --seconds "${LOOP_S:-0.5}" --kernels --no-predict \
             ${DEVICE:+--device "$DEVICE"} || return $?
     done
 }

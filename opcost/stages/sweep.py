@@ -38,7 +38,7 @@ from opcost.storage.database import Database
 from opcost.storage.files import replace_file
 from opcost.units import millijoules, milliseconds
 
-AGAIN_WARM_UP_S = 0.5
+AGAIN_WARM_UP_S = 0.3
 """Warm-up of a repetition after another one of the same build: the device was at work a moment ago."""
 
 BETWEEN_S = 0.5
