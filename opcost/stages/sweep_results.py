@@ -45,6 +45,11 @@ class SweepResult:
         return self.sizes[0].conditions if self.sizes else None
 
 
+def nothing_of(sweep: Sweep) -> SweepResult:
+    """Return a sweep without rows: nothing is measured, predicted or planned."""
+    return SweepResult(sweep.name, sweep.kind.value, sweep.kind.unit, ())
+
+
 def recorded(database: Database, sweep: Sweep, device: str | None, execution: str | None) -> Measured | None:
     """Return the repetitions that the database has of a sweep on a device, None without any.
 
@@ -88,7 +93,7 @@ def result_of(
     repetitions: list[SweepRepetitionRow] = []
     used: list[SweepKernelRow] = []
     for point in sweep.points:
-        found = predicted.get(point, UNKNOWN_PREDICTION)
+        expected = predicted.get(point, UNKNOWN_PREDICTION)
         conditions = known[point]
         key = point.key(conditions)
         own = sorted(measured.repetitions.get(key, ()) if measured else (), key=lambda row: row.repetition)
@@ -97,8 +102,8 @@ def result_of(
             SweepSizeRow(
                 place=sweep.place(point, conditions),
                 figures=figures_of(own),
-                prediction=found.prediction,
-                work=_with_kernels(found.work, kernels.get(key, ())),
+                prediction=expected.prediction,
+                work=_with_kernels(expected.work, kernels.get(key, ())),
                 failure=failure,
                 device_uuid=None if measured is None else measured.wanted.device_uuid,
                 loop_s=None if measured is None else measured.wanted.loop_s,
@@ -107,9 +112,8 @@ def result_of(
         )
         repetitions += own
         used += kernels.get(key, ())
-    kind = sweep.kind
-    result = SweepResult(sweep.name, kind.value, kind.unit, tuple(rows), tuple(repetitions), tuple(used))
-    return result if measured is None else replace(result, planned=measured.planned, expected_s=measured.expected_s)
+    found = replace(nothing_of(sweep), sizes=tuple(rows), repetitions=tuple(repetitions), kernels=tuple(used))
+    return found if measured is None else replace(found, planned=measured.planned, expected_s=measured.expected_s)
 
 
 def _conditions(

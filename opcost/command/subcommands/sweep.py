@@ -100,7 +100,7 @@ def sweep(arguments: Namespace) -> int:
     from opcost.stages.extras import FIGURES as FIGURES_EXTRA
     from opcost.stages.extras import require
     from opcost.stages.sweep_points import sweep_of
-    from opcost.stages.sweep_results import keep_sizes, result_of
+    from opcost.stages.sweep_results import keep_sizes, nothing_of, result_of
 
     if arguments.figures is not None:
         require(FIGURES_EXTRA)
@@ -110,8 +110,8 @@ def sweep(arguments: Namespace) -> int:
     swept = sweep_of(request, wanted_model(arguments), axis)
     measured = _measured(request, swept, arguments, progress)
     if arguments.dry_run:
-        result = result_of(request.database, swept, measured, {})
-        print_object(sweep_object(result)) if arguments.json else print_plan(result)
+        planned = nothing_of(swept) if measured is None else result_of(request.database, swept, measured, {})
+        print_object(sweep_object(planned)) if arguments.json else print_plan(planned)
         return 0
     predicted = {} if arguments.no_predict else _predicted(request, swept, measured, arguments, progress)
     result = result_of(request.database, swept, measured, predicted)
