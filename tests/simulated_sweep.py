@@ -37,10 +37,6 @@ class InThisProcess(HeldWorkload):
         return self.apparatus.is_gpu
 
     @property
-    def has_meter(self) -> bool:
-        return self.apparatus.has_meter
-
-    @property
     def conditions(self):
         return self.apparatus.conditions
 

@@ -19,7 +19,7 @@ from opcost.storage.database import Database
 if TYPE_CHECKING:
     from opcost.running.held_workload import HeldWorkload
 
-HELD = ("hold", "repeat", "release", "kernels")
+HELD = ("hold", "repeat", "kernels")
 """The methods of a bench that holds a workload."""
 
 
@@ -29,10 +29,6 @@ class SweepBench(Protocol):
     @property
     def is_gpu(self) -> bool:
         """Whether the device is a GPU."""
-
-    @property
-    def has_meter(self) -> bool:
-        """Whether the device has a meter of energy."""
 
     def conditions(self, setting: Setting) -> Conditions:
         """Return the conditions of measurements in a setting.
@@ -57,9 +53,6 @@ class SweepBench(Protocol):
         Raises:
             CannotMeasureError: it cannot be measured here.
         """
-
-    def release(self) -> None:
-        """Release the model that is held, if there is one."""
 
     def kernels(self, case: Case, setting: Setting) -> tuple[KernelUse, ...]:
         """Return the kernels of one eager run of a model; none on a CPU. A model that is held is released before.
@@ -87,10 +80,6 @@ class ChildSweepBench(ChildBench):
         """Measure the model that is held, see ``SweepBench``."""
         found: Repetition = self.guarded(Question("repeat", (protocol, log_name)), is_model=True)
         return found
-
-    def release(self) -> None:
-        """Release the model that is held, if there is one."""
-        self.guarded(Question("release"), is_model=True)
 
     def kernels(self, case: Case, setting: Setting) -> tuple[KernelUse, ...]:
         """Return the kernels of one eager run, see ``SweepBench``."""
