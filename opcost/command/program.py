@@ -31,10 +31,11 @@ from opcost.command.subcommands.qualify import QUALIFY
 from opcost.command.subcommands.report import REPORT
 from opcost.command.subcommands.sample_operators import SAMPLE_OPERATORS
 from opcost.command.subcommands.show import SHOW
+from opcost.command.subcommands.sweep import SWEEP
 
 SUBCOMMANDS = (
     *(PROFILE, SHOW, LAYERS, PREDICT, REPORT, EXPORT, INFO),
-    *(MAKE_CONFIGS, SAMPLE_OPERATORS, COUNT, FILTER, MEASURE, MEASURE_MODELS, COMPARE, ADVISE),
+    *(MAKE_CONFIGS, SAMPLE_OPERATORS, COUNT, FILTER, MEASURE, MEASURE_MODELS, COMPARE, ADVISE, SWEEP),
     *(POWER, QUALIFY, CHECK, MERGE),
     *(CHECK_OPERATORS, COMPARE_KERNELS, COVERAGE, COLUMNS),
 )

@@ -43,9 +43,14 @@ def needed_memory(counts: OperatorCounts, conditions: Conditions) -> NeededMemor
     width = TensorSpec((1,), DTYPES.get(conditions.precision, FLOAT32)).floating_bytes
     return NeededMemory(
         weights_bytes=counts.parameters * width,
-        activations_bytes=max(map(_tensor_bytes, counts.counts), default=0),
+        activations_bytes=largest_activations_bytes(counts),
         device_bytes=conditions.device_memory_bytes,
     )
+
+
+def largest_activations_bytes(counts: OperatorCounts) -> int:
+    """Return the bytes of the inputs and outputs of the call that has most of them; 0 without calls."""
+    return max(map(_tensor_bytes, counts.counts), default=0)
 
 
 def _tensor_bytes(count: OperatorCount) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator, PercentFormatter, StrMethodFormatter
 
@@ -55,7 +56,7 @@ def write_figures(models: Sequence[ComparedModel], folder: Path) -> list[Path]:
     models = without_sizes(models)
     with mpl.rc_context(STYLE):
         figures = {"parity": parity(models), "operators": operators(models), "errors": errors(models)}
-        return [path for name, figure in figures.items() for path in _saved(figure, folder / name)]
+        return [path for name, figure in figures.items() for path in saved(figure, folder / name)]
 
 
 def parity(models: Sequence[ComparedModel]) -> Figure:
@@ -65,16 +66,21 @@ def parity(models: Sequence[ComparedModel]) -> Figure:
         points = [(model.name, *pair) for model in models if (pair := model.pair(quantity))]
         _draw_parity(axes, points)
         for axis in (axes.xaxis, axes.yaxis):
-            low, high = axis.get_view_interval()
-            axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < CROWDED * low else (1.0,)))
-            axis.set_major_formatter(StrMethodFormatter("{x:g}"))
-            axis.set_minor_locator(NullLocator())
+            mark_plainly(axis)
         axes.set_aspect("equal")
         axes.set_xlabel(f"{quantity} of the whole model ({unit})")
         axes.set_ylabel(f"{quantity}, sum of operators ({unit})")
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
     return figure
+
+
+def mark_plainly(axis: Axis) -> None:
+    """Mark 1, 2, 5, 10 and so on at a logarithmic axis, or powers of ten if there are many, as plain numbers."""
+    low, high = axis.get_view_interval()
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < CROWDED * low else (1.0,)))
+    axis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axis.set_minor_locator(NullLocator())
 
 
 def operators(models: Sequence[ComparedModel]) -> Figure:
@@ -159,7 +165,8 @@ def _draw_stacks(axes: Axes, models: Sequence[ComparedModel], quantity: str, sho
     axes.xaxis.set_major_formatter(PercentFormatter(1.0))
 
 
-def _saved(figure: Figure, path: Path) -> Iterator[Path]:
+def saved(figure: Figure, path: Path) -> Iterator[Path]:
+    """Write a figure as PNG and SVG, and yield each file."""
     for suffix, metadata in ((".png", {"Software": None}), (".svg", {"Date": None})):
         file = path.with_suffix(suffix)
         figure.savefig(file, dpi=RESOLUTION_DPI, metadata=metadata)

@@ -18,7 +18,7 @@ from opcost.estimates import Estimate
 from opcost.measuring.conditions import Circumstances, Conditions
 from opcost.measuring.flags import meanings
 from opcost.measuring.record import Measurement, MeasurementRow
-from opcost.reporting import gap_sections, layer_sections, meter_sections, report_sections, svg_charts
+from opcost.reporting import gap_sections, layer_sections, meter_sections, report_sections, svg_charts, sweep_sections
 from opcost.reporting.html import page
 from opcost.reporting.power_drawing import PowerDrawing, drawing_of
 from opcost.reporting.power_plot import readings_of_log
@@ -73,6 +73,7 @@ def write_report(
         "about": _about(),
         "summary": report_sections.summary(found, tuples, reports),
         "ranking": report_sections.ranking(rankings),
+        "sweeps": sweep_sections.sweeps(database.sweep_sizes.rows(), database.sweep_kernels.rows()),
         "parity": report_sections.parity(found),
         "errors": report_sections.errors(found),
         "meters": meter_sections.meters(database.meter_qualifications.rows(), boards),

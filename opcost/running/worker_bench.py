@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from opcost.errors import CannotMeasureError, UserError
 from opcost.measuring.conditions import Circumstances, Conditions
@@ -20,6 +20,9 @@ from opcost.running.heartbeat import BUILDING, STEPS, Heartbeat
 from opcost.running.worker_process import OPENING, Answering, ChildFaultError, ChildProcess, ReportStep
 from opcost.storage.database import Database
 
+if TYPE_CHECKING:
+    from opcost.running.apparatus import Apparatus
+
 CPU_PATIENCE = 10.0
 """The factor on limits on a CPU: a call of a model that takes seconds on a GPU takes minutes there."""
 
@@ -28,6 +31,12 @@ FAULTS_IN_A_ROW = 3
 
 
 FACTS = "facts"
+
+
+class OpenBenchAnswering(Protocol):
+    """Opens a function that answers questions with a bench, as ``answering`` does."""
+
+    def __call__(self, opening: Opening, *, report_step: ReportStep) -> AbstractContextManager[Answering]: ...
 
 
 @dataclass(frozen=True)
@@ -105,8 +114,10 @@ def open_child_bench(
 class ChildBench:
     """Implements ``Bench`` by asking one in a child process, which is started again after a crash."""
 
-    def __init__(self, opening: Opening, limits: Limits = USUAL_LIMITS) -> None:
-        self._child = ChildProcess(partial(answering, opening), limits.opening_s)
+    def __init__(
+        self, opening: Opening, limits: Limits = USUAL_LIMITS, open_answering: OpenBenchAnswering | None = None
+    ) -> None:
+        self._child = ChildProcess(partial(open_answering or answering, opening), limits.opening_s)
         self._limits = limits
         self._facts = BenchFacts(device="", is_gpu=False, has_meter=False, drift_case=None)
         self._answers: dict[Question, Any] = {}
@@ -175,9 +186,18 @@ class ChildBench:
             UserError: ``FAULTS_IN_A_ROW`` operators in a row have ended the process.
         """
         question = Question("measure", (case, setting, protocol, log_name))
-        limits_s = self._limits.steps_s(case.operator.is_model, self.is_gpu)
+        found: Measurement = self.guarded(question, case.operator.is_model)
+        return found
+
+    def guarded(self, question: Question, is_model: bool) -> Any:
+        """Return the answer to a question of several steps, after which a process that ended is started again.
+
+        Raises:
+            CannotMeasureError: the answer raised this, or the question has ended the process.
+            UserError: ``FAULTS_IN_A_ROW`` questions in a row have ended the process.
+        """
         try:
-            found: Measurement = self._child.ask(question, limits_s)
+            found = self._child.ask(question, self._limits.steps_s(is_model, self.is_gpu))
         except ChildFaultError as fault:
             self._start_again(fault)
             raise CannotMeasureError(f"it ended the measuring process: {fault}") from fault
@@ -207,14 +227,20 @@ class ChildBench:
 @contextmanager
 def answering(opening: Opening, *, report_step: ReportStep) -> Iterator[Answering]:
     """Open a bench in this process, the one that measures."""
+    with open_observed(opening, report_step) as apparatus:
+        yield partial(answer, apparatus)
+
+
+@contextmanager
+def open_observed(opening: Opening, report_step: ReportStep) -> Iterator[Apparatus]:
+    """Open a device in this process; each step of a measurement is reported."""
     # They import torch, which the parent need not wait for.
     from opcost.running.apparatus import open_apparatus
     from opcost.running.qualification import qualified
 
     with qualified(open_apparatus, opening.device, opening.database, opening.with_meter) as apparatus:
         # First, so that a hang in another observer has a step.
-        observed = replace(apparatus, observers=(Heartbeat(report_step), *apparatus.observers))
-        yield partial(answer, observed)
+        yield replace(apparatus, observers=(Heartbeat(report_step), *apparatus.observers))
 
 
 def answer(bench: Bench, question: Question) -> object:

@@ -7,8 +7,11 @@ from importlib.util import find_spec
 from types import MappingProxyType
 
 PREDICT = "predict"
+FIGURES = "figures"
 
-PACKAGES: Mapping[str, tuple[str, ...]] = MappingProxyType({PREDICT: ("sklearn", "scipy", "threadpoolctl")})
+PACKAGES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {PREDICT: ("sklearn", "scipy", "threadpoolctl"), FIGURES: ("matplotlib",)}
+)
 """The modules of each extra of ``pyproject.toml`` that a stage asks for."""
 
 

@@ -107,7 +107,7 @@ def predict(request: Request, wish: PredictionRequest, cache: Path, progress: Pr
     numbers = numbers_of_rows(request.database.operator_measurements)
     conditions = conditions_for(numbers, wish.device, wish.execution, config.precision)
     check_trainable(request, conditions, cache)
-    counts = _counts(request, config, progress)
+    counts = computing_counts(request, config, progress)
     learned = trained(request, conditions, cache, progress)
     rows = RowsOfRun(measurements_of(request.database, counts), request.database.calls_in_chains.rows())
     run = run_under(counts, rows, conditions, learned)
@@ -175,8 +175,12 @@ def _batch_argument(config: ModelConfig) -> int | None:
     return next((value for value in given if type(value) is int and value > 0), None)
 
 
-def _counts(request: Request, config: ModelConfig, progress: Progress) -> OperatorCounts:
-    """Return the counts of the operators that compute something."""
+def computing_counts(request: Request, config: ModelConfig, progress: Progress) -> OperatorCounts:
+    """Return the counts of the operators that compute something: those that ship or are pickled, else of a run.
+
+    Raises:
+        UserError: the model cannot be counted, or nothing of it computes.
+    """
     counts = shipped_counts(request, [config]).get(config.name) or pickled(config, None)
     if counts is None:
         from opcost.stages.count import count_in_memory

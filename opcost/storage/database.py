@@ -12,9 +12,11 @@ from typing import Any
 from opcost.comparing.cache_chain_rows import ChainRow
 from opcost.comparing.kernel_times import KernelTimeRow
 from opcost.comparing.row import ComparisonRow
+from opcost.comparing.sweep_sizes import SweepSizeRow
 from opcost.errors import UserError
 from opcost.measuring.meter_quality import QualificationRow
 from opcost.measuring.record import FailureRow, MeasurementRow
+from opcost.measuring.sweep_record import SweepFailureRow, SweepKernelRow, SweepRepetitionRow
 from opcost.operators.model_rows import ModelOperatorRow
 from opcost.storage.table import TORN, CsvTable, ReadTable, Row
 from opcost.storage.user_folders import UserFolders
@@ -76,6 +78,26 @@ class Database:
         return self._table("failures", FailureRow)
 
     @property
+    def sweep_repetitions(self) -> CsvTable[SweepRepetitionRow]:
+        """Repetitions of sweeps over input sizes."""
+        return self._table("sweep_repetitions", SweepRepetitionRow)
+
+    @property
+    def sweep_failures(self) -> CsvTable[SweepFailureRow]:
+        """Sizes of sweeps that could not be measured."""
+        return self._table("sweep_failures", SweepFailureRow)
+
+    @property
+    def sweep_kernels(self) -> CsvTable[SweepKernelRow]:
+        """Kernels of each size of sweeps."""
+        return self._table("sweep_kernels", SweepKernelRow)
+
+    @property
+    def sweep_sizes(self) -> CsvTable[SweepSizeRow]:
+        """The newest medians and predictions of each size of sweeps."""
+        return self._table("sweep_sizes", SweepSizeRow)
+
+    @property
     def sum_vs_full(self) -> CsvTable[ComparisonRow]:
         """The newest comparison of each model's sum with the whole model."""
         return self._table("sum_vs_full", ComparisonRow)
@@ -97,12 +119,15 @@ class Database:
             self.kernel_times,
             self.model_operators,
             self.failures,
+            self.sweep_repetitions,
+            self.sweep_failures,
+            self.sweep_kernels,
         )
 
     @property
     def tables(self) -> tuple[CsvTable[Any], ...]:
         """All tables, including those without a file."""
-        return (*self.evidence, self.sum_vs_full)
+        return (*self.evidence, self.sum_vs_full, self.sweep_sizes)
 
     @property
     def parts(self) -> tuple[Database, ...]:

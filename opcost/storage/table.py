@@ -178,7 +178,7 @@ class CsvTable(Generic[Row]):
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if self.path.exists() and not self.path.is_file():
             raise UserError(self._problem(1, LineError(NO_FILE)))
-        if self._shipped is not None and self.path.exists() and self.path.samefile(self._shipped):
+        if len(self.files) > 1 and os.path.samefile(*self.files):
             raise UserError(f"{self.path}: a link to the shipped table, which is only read; delete the link")
         while True:
             with self._as_user_error("cannot be opened", "make it accessible"):

@@ -121,6 +121,17 @@ def capture_calls(calls: Calls, device: str) -> CapturedCalls:
     return captured
 
 
+def capture_once(calls: Calls, stream: torch.cuda.Stream) -> CapturedCalls:
+    """Capture one cycle of calls that a graph has captured before, on its stream.
+
+    Raises:
+        torch.OutOfMemoryError: there is not enough memory, even after torch has released its cache.
+    """
+    with torch.cuda.stream(stream), INFERENCE.context():
+        graph = _captured_in_cleared_memory(calls.cycle, 1, stream)
+    return CapturedCalls((graph,), 1, stream, (calls.cycle,))
+
+
 def _in_placements(calls: Calls, stream: torch.cuda.Stream) -> CapturedCalls:
     device = str(stream.device)
     free = _free_bytes(device)

@@ -18,7 +18,7 @@ from opcost.measuring.conditions import EAGER, GRAPH, WARM, is_gpu
 from opcost.measuring.flags import Flags, joined_notes
 from opcost.operators.tuples import OperatorTuple
 from opcost.operators.values import NORMAL_DATA, InputData
-from opcost.torch_backend.cuda_graph import CapturedCalls, capture_calls, elapsed_s
+from opcost.torch_backend.cuda_graph import CapturedCalls, capture_calls, capture_once, elapsed_s
 from opcost.torch_backend.finite import flags_of_output
 from opcost.torch_backend.flops import ALLOCATIONS
 from opcost.torch_backend.inputs import operator_inputs
@@ -220,6 +220,17 @@ class GraphWorkload:
             CannotMeasureError: a replay failed on the device.
         """
         self._queue.finish()
+
+    def single(self) -> CapturedCalls:
+        """Return one iteration in a graph of its own; the graph itself if it has no more.
+
+        Raises:
+            torch.OutOfMemoryError: there is not enough memory.
+        """
+        if self.iterations_per_round == 1:
+            return self._captured
+        with self._eager.context():
+            return capture_once(self._eager.calls, self._captured.stream)
 
 
 @contextmanager

@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from opcost.errors import UserError
+from opcost.measuring.record import FailureRow
 from opcost.shipped import shipped_database, shipped_measurements
 from opcost.storage.configs import load_whitelist, set_done
 from opcost.storage.database import Database
 from opcost.storage.model_folders import ModelFolders
+from opcost.storage.table import CsvTable
 from opcost.storage.user_folders import UserFolders, user_folders
 
 MODEL = "resnet18_32x3x32x32"
@@ -151,3 +153,10 @@ def test_rows_are_read_from_both_and_written_to_the_users_own(tmp_path: Path) ->
     both.sum_vs_full.replace_rows(lambda known: [*known, compared[0]])
     assert Database(tmp_path / "database").sum_vs_full.rows() == compared[:1]
     assert shipped.full_model_measurements.path.stat().st_size == size
+
+
+def test_a_table_that_does_not_ship_takes_rows(tmp_path: Path) -> None:
+    table = CsvTable(tmp_path / "own.csv", FailureRow, tmp_path / "missing.csv")
+    for _ in range(2):
+        table.prepare()
+    assert table.rows() == []

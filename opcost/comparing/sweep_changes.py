@@ -1,0 +1,231 @@
+"""The change at each break of a sweep's curves, by data of the sizes on both sides."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from opcost.comparing.pieces import LEAST_RESIDUAL, Piece, pieces_of
+from opcost.comparing.sweep_sizes import SweepFigures, SweepSizeRow
+from opcost.measuring.evaluation import AT_THE_LIMIT_RATIO
+from opcost.measuring.sweep_record import SweepKernelRow
+from opcost.measuring.throttling import HARDLY_THROTTLED_RATIO
+from opcost.units import megabytes, percent
+
+NOTICEABLE_SHARE = 0.1
+"""The share of a size's kernel time in kernels that the size below does not launch, from which they are another
+kernel."""
+
+SHORT_KERNEL_S = 5e-6
+"""The mean time of a kernel below which launches, not work, take the time: 2 us between two kernels of a graph, and
+5 us for each launch from Python."""
+
+IDLE_RATIO = 0.8
+"""The share of an iteration in kernels below which a device mostly waits for launches."""
+
+
+class Change(Enum):
+    """A difference between the sizes above a break and below it. The value is the text that people read."""
+
+    OTHER_KERNEL = "another kernel"
+    POWER_LIMIT = "the power limit"
+    CACHE_SIZE = "the cache's size"
+    LAUNCH_BOUND_BELOW = "launch-bound below"
+
+
+@dataclass(frozen=True)
+class NamedChange:
+    """A change, and the figures that show it, as people read them."""
+
+    change: Change
+    evidence: str
+
+
+@dataclass(frozen=True)
+class Break:
+    """Two neighbouring sizes between which a curve has a break.
+
+    ``jump_ratio`` is the value above over the one that the former piece would have there, None if that is below 0.
+    Without ``changes`` the data name none; ``missing`` says which data are unknown.
+    """
+
+    before: int
+    after: int
+    jump_ratio: float | None
+    changes: tuple[NamedChange, ...]
+    missing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A cost over the sizes, in pieces, with the breaks between them."""
+
+    quantity: str
+    sizes: tuple[int, ...]
+    pieces: tuple[Piece, ...]
+    breaks: tuple[Break, ...]
+
+
+COSTS: Mapping[str, Callable[[SweepFigures], float | None]] = {
+    "time": lambda figures: figures.time_s,
+    "energy": lambda figures: figures.energy_j,
+}
+
+
+def curves_of(rows: Sequence[SweepSizeRow], kernels: Sequence[SweepKernelRow]) -> tuple[Curve, ...]:
+    """Return the measured curves of time and energy; those with too few sizes have no pieces and are left out.
+
+    Args:
+        rows: the sizes in ascending order.
+        kernels: of these sizes, as far as they were profiled.
+    """
+    found = []
+    for quantity, cost in COSTS.items():
+        known = [(row, value) for row in rows if (value := cost(row.figures)) is not None]
+        pieces = pieces_of([row.place.size for row, _ in known], [value for _, value in known])
+        if pieces:
+            sizes = tuple(row.place.size for row, _ in known)
+            breaks = tuple(_breaks([row for row, _ in known], [value for _, value in known], pieces, kernels))
+            found.append(Curve(quantity, sizes, pieces, breaks))
+    return tuple(found)
+
+
+def _breaks(
+    rows: Sequence[SweepSizeRow], values: Sequence[float], pieces: Sequence[Piece], kernels: Sequence[SweepKernelRow]
+) -> Iterator[Break]:
+    for former, later in itertools.pairwise(pieces):
+        first = _first_off(former, later, rows, values)
+        before, after = rows[first - 1], rows[first]
+        expected = former.at(after.place.size)
+        by_side = [[one for one in kernels if one.place.key == row.place.key] for row in (before, after)]
+        changes = (
+            _other_kernel(*by_side),
+            _power_limit(before, after),
+            _cache_size(before, after),
+            _launch_bound_below(before, after),
+        )
+        yield Break(
+            before=before.place.size,
+            after=after.place.size,
+            jump_ratio=values[first] / expected if expected > 0 else None,
+            changes=tuple(change for change in changes if change is not None),
+            missing=tuple(_missing(before, after, by_side)),
+        )
+
+
+def _first_off(former: Piece, later: Piece, rows: Sequence[SweepSizeRow], values: Sequence[float]) -> int:
+    """Return the first place of a piece that is not on the one before, too: where two pieces meet is on both."""
+    places = range(later.first, later.last)
+    return next((place for place in places if _is_off(former, rows[place], values[place])), later.last)
+
+
+def _is_off(piece: Piece, row: SweepSizeRow, value: float) -> bool:
+    return abs(piece.at(row.place.size) / value - 1) > LEAST_RESIDUAL
+
+
+def _missing(before: SweepSizeRow, after: SweepSizeRow, kernels: Sequence[Sequence[object]]) -> Iterator[str]:
+    if not all(kernels):
+        yield "kernels"
+    if None in (before.figures.power_w, after.figures.power_w):
+        yield "power"
+    if None in (before.work.largest_call_bytes, after.work.largest_call_bytes, after.figures.cache_bytes):
+        yield "cache"
+
+
+def _other_kernel(before: Sequence[SweepKernelRow], after: Sequence[SweepKernelRow]) -> NamedChange | None:
+    """Return the largest kernel above that is not launched below, if such kernels take a noticeable share."""
+    total_s = sum(row.kernel_time_s for row in after)
+    names = {row.kernel for row in before}
+    new = [row for row in after if row.kernel not in names]
+    share = sum(row.kernel_time_s for row in new) / total_s if total_s and names else 0.0
+    if share < NOTICEABLE_SHARE:
+        return None
+    largest = max(new, key=lambda row: row.kernel_time_s)
+    return NamedChange(
+        Change.OTHER_KERNEL,
+        f"{percent(share, 0)} of the kernel time is in kernels that are not launched below, most in {largest.kernel}",
+    )
+
+
+def _power_limit(before: SweepSizeRow, after: SweepSizeRow) -> NamedChange | None:
+    if _is_at_limit(before) is not False or not _is_at_limit(after):
+        return None
+    powers = [row.figures.power_w for row in (before, after)]
+    known = " and ".join("unknown" if power is None else f"{power:.0f} W" for power in powers)
+    return NamedChange(Change.POWER_LIMIT, f"{known}, limit {after.conditions.device_power_limit_w:.0f} W")
+
+
+def _is_at_limit(row: SweepSizeRow) -> bool | None:
+    """Return whether a size is at the power limit, None if that is unknown."""
+    limit_w, power_w, capped = row.conditions.device_power_limit_w, row.figures.power_w, row.figures.power_capped_ratio
+    if limit_w is None or power_w is None:
+        return None
+    return power_w >= AT_THE_LIMIT_RATIO * limit_w or (capped or 0.0) > HARDLY_THROTTLED_RATIO
+
+
+def _cache_size(before: SweepSizeRow, after: SweepSizeRow) -> NamedChange | None:
+    below, above = before.work.largest_call_bytes, after.work.largest_call_bytes
+    cache = after.figures.cache_bytes
+    if below is None or above is None or cache is None or not below <= cache < above:
+        return None
+    evidence = f"the largest call has {megabytes(below)} and {megabytes(above)}, the cache {megabytes(cache)}"
+    return NamedChange(Change.CACHE_SIZE, evidence)
+
+
+def _launch_bound_below(before: SweepSizeRow, after: SweepSizeRow) -> NamedChange | None:
+    if not _is_launch_bound(before) or _is_launch_bound(after) is not False:
+        return None
+    times_s = [(row.figures.time_s or 0.0) / row.work.kernels for row in (before, after) if row.work.kernels]
+    texts = " and ".join(f"{1e6 * time_s:.1f} µs" for time_s in times_s)
+    return NamedChange(Change.LAUNCH_BOUND_BELOW, f"an iteration takes {texts} per kernel")
+
+
+def _is_launch_bound(row: SweepSizeRow) -> bool | None:
+    """Return whether launches take most of the time of a size, None if its kernels are unknown."""
+    time_s, work = row.figures.time_s, row.work
+    if time_s is None or not work.kernels or work.kernels_time_s is None:
+        return None
+    return time_s / work.kernels < SHORT_KERNEL_S or work.kernels_time_s / time_s < IDLE_RATIO
+
+
+@dataclass(frozen=True)
+class BreakLine:
+    """A piece of a curve as a line of a table; the break is the one that precedes it."""
+
+    quantity: str
+    kind: str
+    first_size: int
+    last_size: int
+    residual_ratio: float
+    jump_ratio: float | None
+    changes: str
+    missing: str
+
+
+def lines_of(curves: Sequence[Curve]) -> list[BreakLine]:
+    """Return a line for each piece of each curve."""
+    found = []
+    for curve in curves:
+        for place, piece in enumerate(curve.pieces):
+            at = curve.breaks[place - 1] if place else None
+            found.append(
+                BreakLine(
+                    quantity=curve.quantity,
+                    kind=piece.kind.value,
+                    first_size=curve.sizes[piece.first],
+                    last_size=curve.sizes[piece.last],
+                    residual_ratio=piece.residual_ratio,
+                    jump_ratio=None if at is None else at.jump_ratio,
+                    changes="" if at is None else words_of(at),
+                    missing="" if at is None else ", ".join(at.missing),
+                )
+            )
+    return found
+
+
+def words_of(one: Break) -> str:
+    """Return what changes at a break, for people."""
+    named = "; ".join(f"{change.change.value} ({change.evidence})" for change in one.changes)
+    return named or "no change in the data names it"

@@ -1,0 +1,185 @@
+"""The sizes of a sweep: medians and spread over repetitions, beside the predicted cost."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from opcost.columns import ABOVE_0, COUNT, FROM_0, SHARE, SIGNED, Column, Columns
+from opcost.measuring.conditions import DEVICE_UUID, Conditions
+from opcost.measuring.record import is_flagged
+from opcost.measuring.sweep_record import SweepPlace, SweepRepetitionRow
+
+MAD_FACTOR = 1.4826
+"""The standard deviation of a normal distribution over its median absolute deviation (Rousseeuw and Croux, Journal of
+the American Statistical Association 88 (1993), 1273-1283)."""
+
+
+@dataclass(frozen=True)
+class SweepPrediction(Columns):
+    """The predicted cost of a run: the corrected sum of its operators, of which those without a row are predicted.
+
+    Bounds are of the interval of 90 %.
+    """
+
+    predicted_time_s: Annotated[float | None, Column("predicted time of a run", ABOVE_0)] = None
+    predicted_time_lower_s: Annotated[float | None, Column("lower bound of the predicted time", FROM_0)] = None
+    predicted_time_upper_s: Annotated[float | None, Column("upper bound of the predicted time", FROM_0)] = None
+    predicted_energy_j: Annotated[float | None, Column("predicted energy of a run", ABOVE_0)] = None
+    predicted_energy_lower_j: Annotated[float | None, Column("lower bound of the predicted energy", FROM_0)] = None
+    predicted_energy_upper_j: Annotated[float | None, Column("upper bound of the predicted energy", FROM_0)] = None
+    measured_operators_ratio: Annotated[
+        float | None, Column("share of the predicted time in operators that were measured", SHARE)
+    ] = None
+    prediction_missing_reason: Annotated[str | None, Column("reason why the prediction is empty")] = None
+
+
+UNPREDICTED = SweepPrediction(prediction_missing_reason="not predicted")
+
+
+@dataclass(frozen=True)
+class SweepFigures(Columns):
+    """Medians over the repetitions of a size. Those that are flagged count only if there are no others.
+
+    A spread is 1.4826 median absolute deviations over the median, which a standard deviation equals for normal errors.
+    A range is the largest minus the smallest value over the median. Both are empty for a single repetition.
+    """
+
+    repetitions: Annotated[int, Column("repetitions that count", COUNT)]
+    flagged_repetitions: Annotated[int, Column("repetitions with a flag that casts doubt", COUNT)]
+    time_s: Annotated[float | None, Column("median of the times of an iteration in the loop", ABOVE_0)] = None
+    time_spread_ratio: Annotated[float | None, Column("spread of these times", FROM_0)] = None
+    time_range_ratio: Annotated[float | None, Column("range of these times", FROM_0)] = None
+    energy_j: Annotated[float | None, Column("median of the energies, normalised to 50 °C if all are", ABOVE_0)] = None
+    energy_spread_ratio: Annotated[float | None, Column("spread of these energies", FROM_0)] = None
+    energy_range_ratio: Annotated[float | None, Column("range of these energies", FROM_0)] = None
+    energy_missing_reason: Annotated[str | None, Column("reason why the energy is empty")] = None
+    iteration_p5_s: Annotated[float | None, Column("median of the 5th percentiles of single iterations", ABOVE_0)] = (
+        None
+    )
+    iteration_p50_s: Annotated[float | None, Column("median of the medians of single iterations", ABOVE_0)] = None
+    iteration_p95_s: Annotated[float | None, Column("median of the 95th percentiles of single iterations", ABOVE_0)] = (
+        None
+    )
+    power_w: Annotated[float | None, Column("median of the device's mean powers", ABOVE_0)] = None
+    cpu_package_power_w: Annotated[float | None, Column("median of the powers of all CPU packages", FROM_0)] = None
+    dram_power_w: Annotated[float | None, Column("median of the powers of the host's memory", FROM_0)] = None
+    temperature_c: Annotated[float | None, Column("median temperature of the chip", SIGNED)] = None
+    sm_clock_hz: Annotated[float | None, Column("median clock of the multiprocessors", FROM_0)] = None
+    busy_ratio: Annotated[float | None, Column("median share of the loop in which a kernel ran", SHARE)] = None
+    power_capped_ratio: Annotated[float | None, Column("median share of the loop at the power limit", SHARE)] = None
+    memory_used_bytes: Annotated[int | None, Column("median of the memory in use", COUNT)] = None
+    memory_peak_bytes: Annotated[int | None, Column("median of the largest memory in use", COUNT)] = None
+    cache_bytes: Annotated[int | None, Column("L2 cache of a GPU", COUNT)] = None
+    time_per_unit_s: Annotated[float | None, Column("time over the pixels, tokens or samples of a run", ABOVE_0)] = None
+    energy_per_unit_j: Annotated[
+        float | None, Column("energy over the pixels, tokens or samples of a run", ABOVE_0)
+    ] = None
+
+
+@dataclass(frozen=True)
+class SweepWork(Columns):
+    """The work of a run, as it was counted for the prediction; empty if it was not."""
+
+    flop: Annotated[int | None, Column("floating-point operations of a run", COUNT)] = None
+    memory_bytes: Annotated[int | None, Column("bytes that the operators of a run read and write", COUNT)] = None
+    largest_call_bytes: Annotated[int | None, Column("inputs and outputs of the call with most of them", COUNT)] = None
+    kernels: Annotated[int | None, Column("kernels of a run, by the profiler; empty: not profiled", COUNT)] = None
+    kernels_time_s: Annotated[float | None, Column("time of these kernels", FROM_0)] = None
+
+
+UNKNOWN_WORK = SweepWork()
+
+
+@dataclass(frozen=True)
+class SweepSizeRow(Columns):
+    """A size of a sweep on one board, measured, predicted or both. A sweep replaces its rows."""
+
+    place: SweepPlace
+    figures: SweepFigures
+    prediction: SweepPrediction
+    work: SweepWork
+    failure: Annotated[str | None, Column("reason why the size has no repetition; empty if it has, or was not tried")]
+    device_uuid: Annotated[str | None, DEVICE_UUID]
+    loop_s: Annotated[float | None, Column("requested length of the loop; empty: only predicted", ABOVE_0)]
+    conditions: Conditions
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """The values by which a new row of the same size replaces this one."""
+        return self.place.key, self.device_uuid, self.loop_s
+
+
+def figures_of(rows: Sequence[SweepRepetitionRow]) -> SweepFigures:
+    """Return the medians and spreads of the repetitions of one size."""
+    sound = [row for row in rows if not is_flagged(row.measurement)]
+    counting = sound or list(rows)
+    flagged = len(rows) - len(sound)
+    if not counting:
+        return SweepFigures(0, flagged)
+    measurements = [row.measurement for row in counting]
+    normalised = [one.energy_at_reference_j for one in measurements]
+    energies = normalised if None not in normalised else [one.energy_j for one in measurements]
+    times_s, energies_j = [one.time_s for one in measurements], [one for one in energies if one is not None]
+    time_s, energy_j = statistics.median(times_s), _median(energies)
+    units = counting[0].place.units_of_a_run
+    return SweepFigures(
+        repetitions=len(counting),
+        flagged_repetitions=flagged,
+        time_s=time_s,
+        time_spread_ratio=_spread(times_s),
+        time_range_ratio=_range(times_s),
+        energy_j=energy_j,
+        energy_spread_ratio=_spread(energies_j),
+        energy_range_ratio=_range(energies_j),
+        energy_missing_reason=next((one.energy_missing_reason for one in measurements), None) if not energy_j else None,
+        iteration_p5_s=_median(row.iteration_times.iteration_p5_s for row in counting),
+        iteration_p50_s=_median(row.iteration_times.iteration_p50_s for row in counting),
+        iteration_p95_s=_median(row.iteration_times.iteration_p95_s for row in counting),
+        power_w=_median(one.power_w for one in measurements),
+        cpu_package_power_w=_median(row.host.cpu_package_power_w for row in counting),
+        dram_power_w=_median(row.host.dram_power_w for row in counting),
+        temperature_c=_median(one.temperature_c for one in measurements),
+        sm_clock_hz=_median(one.sm_clock_hz for one in measurements),
+        busy_ratio=_median(one.busy_ratio for one in measurements),
+        power_capped_ratio=_median(one.power_capped_ratio for one in measurements),
+        memory_used_bytes=_whole(_median(row.memory.memory_used_bytes for row in counting)),
+        memory_peak_bytes=_whole(_median(row.memory.memory_peak_bytes for row in counting)),
+        cache_bytes=counting[0].memory.cache_bytes,
+        time_per_unit_s=time_s / units if units else None,
+        energy_per_unit_j=energy_j / units if units and energy_j is not None else None,
+    )
+
+
+def replaced(known: Iterable[SweepSizeRow], new: Iterable[SweepSizeRow]) -> list[SweepSizeRow]:
+    """Return the rows of a table with new ones, which replace those of the same size, board and loop."""
+    rows = {row.identity: row for row in known}
+    for row in new:
+        # A new row is the newest, so it comes last.
+        rows.pop(row.identity, None)
+        rows[row.identity] = row
+    return list(rows.values())
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    """Return the median of the known values, None if fewer than half are known."""
+    everything = list(values)
+    known = [float(value) for value in everything if value is not None]
+    return statistics.median(known) if known and 2 * len(known) >= len(everything) else None
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else round(value)
+
+
+def _spread(values: Sequence[float]) -> float | None:
+    if len(values) < 2:
+        return None
+    middle = statistics.median(values)
+    return MAD_FACTOR * statistics.median([abs(value - middle) for value in values]) / middle
+
+
+def _range(values: Sequence[float]) -> float | None:
+    return (max(values) - min(values)) / statistics.median(values) if len(values) > 1 else None

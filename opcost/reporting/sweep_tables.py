@@ -1,0 +1,147 @@
+"""A sweep on a terminal and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from opcost.columns import by_column
+from opcost.comparing.sweep_changes import curves_of, lines_of
+from opcost.comparing.sweep_sizes import SweepSizeRow
+from opcost.reporting.layout import Column
+from opcost.reporting.tables import print_origin, shared_facts
+from opcost.reporting.terminal import print_line, print_table
+from opcost.units import MILLI, UNKNOWN, duration, milli, number_of, percent, significant, some_of
+
+if TYPE_CHECKING:
+    # Only for types: the stage imports torch.
+    from opcost.stages.sweep_results import SweepResult
+
+NANO = 1e-9
+
+PIECES = (
+    *(Column("curve", "left"), Column("piece", "left"), Column("sizes"), Column("residual", drop=1)),
+    *(Column("jump", drop=2), Column("what changes where it begins", "left", wraps=24)),
+)
+LONGEST_REASON = 160
+
+
+def print_plan(result: SweepResult) -> None:
+    """Print how many repetitions are missing, and how long they take."""
+    planned = f"{number_of(result.planned, 'repetition')} of {number_of(len(result.sizes), 'size')} to measure"
+    known = f"{len(result.repetitions)} in the database"
+    print_line(
+        f"{result.name}: {planned}, {known}; about {duration(result.expected_s)} (dry run: nothing was measured)"
+    )
+
+
+def print_sweep(result: SweepResult) -> None:
+    """Print a line for each size, then the sizes that failed or cannot be predicted, with the reason."""
+    shown = [row for row in result.sizes if _has_figures(row)]
+    if shown:
+        conditions = shown[0].conditions
+        title = f"{result.name} on {conditions.device_product} ({conditions.execution}): {result.axis}"
+        print_table(title, _columns(result), [_cells(row) for row in shown])
+        if result.repetitions:
+            print_line("± is the spread over repetitions; predicted figures differ from measured ones by this much.")
+            print_line(_largest_spreads(shown))
+        _print_pieces(result)
+    _print_reasons("not measured", [(row, row.failure) for row in result.sizes])
+    _print_reasons("no energy", [(row, row.figures.energy_missing_reason) for row in result.sizes])
+    _print_reasons("not predicted", [(row, row.prediction.prediction_missing_reason) for row in result.sizes])
+    print_origin(*shared_facts([row.conditions for row in shown]))
+
+
+def _print_pieces(result: SweepResult) -> None:
+    """Print the pieces of each measured curve, with what changes where one begins."""
+    cells = [
+        (
+            line.quantity,
+            line.kind,
+            f"{line.first_size} to {line.last_size}",
+            percent(line.residual_ratio),
+            UNKNOWN if line.jump_ratio is None else percent(line.jump_ratio - 1),
+            line.changes + (f" (unknown: {line.missing})" if line.missing else ""),
+        )
+        for line in lines_of(curves_of(result.sizes, result.kernels))
+    ]
+    if cells:
+        print_table(f"{result.name}: fit by pieces", PIECES, cells)
+
+
+def sweep_object(result: SweepResult) -> dict[str, Any]:
+    """Return a sweep for JSON, in SI units."""
+    return {
+        "name": result.name,
+        "axis": result.axis,
+        "planned": result.planned,
+        "expected_s": result.expected_s,
+        "sizes": [by_column(row) for row in result.sizes],
+        "pieces": [asdict(line) for line in lines_of(curves_of(result.sizes, result.kernels))],
+    }
+
+
+def _has_figures(row: SweepSizeRow) -> bool:
+    return row.figures.time_s is not None or row.prediction.predicted_time_s is not None
+
+
+def _columns(result: SweepResult) -> tuple[Column, ...]:
+    return (
+        *(Column(result.axis), Column("runs", drop=5), Column("ms/run"), Column("± time", drop=4)),
+        *(Column("mJ/run"), Column("± energy", drop=4), Column("W", drop=1)),
+        *(Column(f"ns/{result.unit}", drop=2), Column(f"nJ/{result.unit}", drop=2)),
+        *(
+            Column("predicted ms"),
+            Column("time differs", drop=3),
+            Column("predicted mJ"),
+            Column("energy differs", drop=3),
+        ),
+    )
+
+
+def _cells(row: SweepSizeRow) -> tuple[str, ...]:
+    figures, prediction = row.figures, row.prediction
+    return (
+        str(row.place.size),
+        str(figures.repetitions) if figures.repetitions else UNKNOWN,
+        milli(figures.time_s),
+        percent(figures.time_spread_ratio, 2),
+        milli(figures.energy_j),
+        percent(figures.energy_spread_ratio, 2),
+        UNKNOWN if figures.power_w is None else f"{figures.power_w:.0f}",
+        _nano(figures.time_per_unit_s),
+        _nano(figures.energy_per_unit_j),
+        milli(prediction.predicted_time_s),
+        _difference(prediction.predicted_time_s, figures.time_s),
+        milli(prediction.predicted_energy_j),
+        _difference(prediction.predicted_energy_j, figures.energy_j),
+    )
+
+
+def _largest_spreads(rows: Sequence[SweepSizeRow]) -> str:
+    """Return the largest spreads of the sizes whose runs are long enough to be measured well."""
+    figures = [row.figures for row in rows if (row.figures.time_s or 0.0) >= MILLI]
+    times = [one.time_spread_ratio for one in figures if one.time_spread_ratio is not None]
+    energies = [one.energy_spread_ratio for one in figures if one.energy_spread_ratio is not None]
+    largest = (percent(max(values, default=None), 2) for values in (times, energies))
+    return "Largest spread of a size of 1 ms or more: time {}, energy {}.".format(*largest)
+
+
+def _nano(value: float | None) -> str:
+    return UNKNOWN if value is None else significant(value / NANO)
+
+
+def _difference(predicted: float | None, measured: float | None) -> str:
+    return UNKNOWN if predicted is None or measured is None else percent(predicted / measured - 1)
+
+
+def _print_reasons(title: str, reasons: Sequence[tuple[SweepSizeRow, str | None]]) -> None:
+    """Print each reason once, with the sizes that it is of."""
+    sizes: dict[str, list[str]] = {}
+    for row, reason in reasons:
+        if reason is not None:
+            sizes.setdefault(reason, []).append(str(row.place.size))
+    for reason, of_sizes in sizes.items():
+        short = reason if len(reason) <= LONGEST_REASON else f"{reason[:LONGEST_REASON]}…"
+        print_line(f"{title} ({some_of(of_sizes)}): {short}")

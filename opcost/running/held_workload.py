@@ -1,0 +1,129 @@
+"""A workload that is built once and measured several times: the repetitions of a block share one build."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+from opcost.measuring.builds import settled
+from opcost.measuring.conditions import EAGER
+from opcost.measuring.ports import Workload
+from opcost.measuring.procedure import measure
+from opcost.measuring.protocol import MeasurementProtocol
+from opcost.measuring.record import Measurement, leaves_clocks_low
+from opcost.measuring.setting import Setting
+from opcost.measuring.single_iterations import iterations_after
+from opcost.measuring.sweep_record import KernelUse, MemoryUse, Repetition
+from opcost.meters.host_power import HostPowerWatch
+from opcost.operators.cases import Case
+from opcost.running.apparatus import Apparatus
+from opcost.torch_backend.memory_use import MemoryWatch
+from opcost.torch_backend.profiler import Kernel, Mark, profiled
+from opcost.torch_backend.single_iterations import single_iteration_times_s
+
+PROFILED_RUNS = 2
+"""Runs before the profiled one: the first loads libraries and chooses algorithms."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """A workload in a setting, and its memory, which is read once: after its first loop."""
+
+    workload: Workload
+    setting: Setting
+    memory: MemoryWatch
+    memory_use: MemoryUse | None = None
+    leaves_clocks_low: bool = False
+
+
+class HeldWorkload:
+    """Builds a model, repeats its measurement and releases it, in the process that measures.
+
+    Args:
+        apparatus: measures.
+        host: the power of the host, as an observer of each measurement.
+    """
+
+    def __init__(self, apparatus: Apparatus, host: HostPowerWatch | None = None) -> None:
+        self._host = host or HostPowerWatch()
+        self.apparatus = replace(apparatus, observers=(*apparatus.observers, self._host))
+        self._stack = ExitStack()
+        self._held: Held | None = None
+
+    def hold(self, case: Case, setting: Setting) -> None:
+        """Build a model and keep it until the next one, or its release.
+
+        Raises:
+            CannotMeasureError: it cannot be built here.
+        """
+        self.release()
+        memory = MemoryWatch(self.apparatus.device)
+        memory.begin()
+        for observer in self.apparatus.observers:
+            observer.before_build()
+        self._held = Held(self._stack.enter_context(self.apparatus.workload(case, setting)), setting, memory)
+        self.apparatus.rest.end()
+
+    def repeat(self, protocol: MeasurementProtocol, log_name: str) -> Repetition:
+        """Measure the model that is held, then time single iterations.
+
+        Raises:
+            CannotMeasureError: it cannot be measured here.
+        """
+        held = self._held
+        if held is None:
+            raise RuntimeError("no workload is held")
+        names = (log_name if number == 1 else f"{log_name}-{number}" for number in itertools.count(1))
+
+        def measured(protocol: MeasurementProtocol) -> Measurement:
+            return measure(held.workload, self.apparatus.instruments(next(names), held.setting.meter), protocol)
+
+        measurement = settled(measured, protocol)
+        host = self._host.power
+        # Before single iterations, which may be captured in a graph of their own.
+        memory_use = held.memory_use or held.memory.use
+        number = iterations_after(measurement.loop_time_s, measurement.time_s)
+        times_s = single_iteration_times_s(held.workload, self.apparatus.device, number)
+        self._held = replace(held, memory_use=memory_use, leaves_clocks_low=leaves_clocks_low(measurement))
+        return Repetition(measurement, tuple(times_s), host, memory_use)
+
+    def release(self) -> None:
+        """Release the model that is held, if there is one; rest after it if it was throttled."""
+        held, self._held = self._held, None
+        self._stack.close()
+        if held is not None and held.leaves_clocks_low:
+            self.apparatus.rest.begin()
+
+    def kernels(self, case: Case, setting: Setting) -> tuple[KernelUse, ...]:
+        """Return the kernels of one eager run of a model, in descending order of their time; none on a CPU.
+
+        A model that is held is released before: both may not fit.
+
+        Raises:
+            CannotMeasureError: it cannot be built here.
+        """
+        self.release()
+        if not self.apparatus.is_gpu:
+            return ()
+        # While it is built and profiled, the background load pauses.
+        with self.apparatus.workload(case, replace(setting, execution=EAGER)) as workload:
+
+            def run(_: Mark) -> None:
+                workload.run(1)
+
+            workload.run(PROFILED_RUNS)
+            workload.finish()
+            # The profiler reported kernels of a process's first model under other operators (``docs/log/cache.md``).
+            profiled(lambda _: None)
+            return _in_sum(profiled(run))
+
+
+def _in_sum(kernels: Iterable[Kernel]) -> tuple[KernelUse, ...]:
+    times_s: defaultdict[str, list[float]] = defaultdict(list)
+    for kernel in kernels:
+        times_s[kernel.name].append(kernel.time_s)
+    uses = [KernelUse(name, len(all_s), sum(all_s)) for name, all_s in times_s.items()]
+    return tuple(sorted(uses, key=lambda use: -use.time_s))

@@ -1,0 +1,271 @@
+"""A sweep: a model measured at several input sizes, several times each, and what it costs there."""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+
+from opcost.errors import CannotMeasureError
+from opcost.measuring.conditions import Conditions
+from opcost.measuring.protocol import MeasurementProtocol, protocol_for
+from opcost.measuring.single_iterations import iterations_after
+from opcost.measuring.sweep_record import (
+    IterationTimes,
+    KernelUse,
+    Repetition,
+    SweepFailureRow,
+    SweepKernelRow,
+    SweepRepetitionRow,
+)
+from opcost.prediction.durations import (
+    MODEL_BUILDING_S,
+    SECONDS_PER_PARAMETER,
+    UNKNOWN_SIZE,
+    default_rates,
+    run_s,
+)
+from opcost.progress import Progress
+from opcost.running.expected_times import QUALIFICATION_S, SHORTEST_S, starting_s
+from opcost.running.request import Request
+from opcost.running.sweep_bench import OpenSweepBench, SweepBench
+from opcost.running.sweep_plan import Block, Wanted, by_key, planned_blocks
+from opcost.stages.model_sizes import size_of
+from opcost.stages.sweep_points import Sweep, SweepPoint
+from opcost.storage.database import Database
+from opcost.storage.files import replace_file
+from opcost.units import millijoules, milliseconds
+
+AGAIN_WARM_UP_S = 0.3
+"""Warm-up of a repetition after another one of the same build: the device was at work a moment ago."""
+
+BETWEEN_S = 0.5
+"""Time of a repetition besides warm-up, loop and single iterations: meters start and end."""
+
+
+@dataclass(frozen=True)
+class SweepProtocol:
+    """How a sweep is measured: repetitions of each size, loops in s, and whether kernels are profiled at the end."""
+
+    repetitions: int = 10
+    loop_s: float = 1.0
+    order_seed: int = 0
+    with_kernels: bool = False
+
+    def of(self, is_gpu: bool, is_first: bool) -> MeasurementProtocol:
+        """Return the protocol of a repetition, of which the first after a build warms up for longer."""
+        protocol = protocol_for(is_gpu, self.loop_s, order_seed=self.order_seed)
+        return protocol if is_first else replace(protocol, warm_up_s=min(protocol.warm_up_s, AGAIN_WARM_UP_S))
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The measurements of a sweep: the repetitions of each key that count, and the reasons of failures.
+
+    ``wanted`` says which repetitions count; ``planned`` is the number that a dry run plans, ``expected_s`` their time.
+    ``new`` is the number of repetitions that were added.
+    """
+
+    conditions: Mapping[SweepPoint, Conditions]
+    wanted: Wanted
+    repetitions: Mapping[str, Sequence[SweepRepetitionRow]]
+    failures: Mapping[str, str] = field(default_factory=dict)
+    planned: int = 0
+    expected_s: float = 0.0
+    new: int = 0
+
+
+def measure_sweep(
+    request: Request, sweep: Sweep, protocol: SweepProtocol, open_bench: OpenSweepBench, progress: Progress
+) -> Measured:
+    """Measure the repetitions of a sweep that the database does not have; in a dry run only plan them.
+
+    A size that fails is recorded, and the others go on. Each repetition is on disk before the next one begins.
+
+    Raises:
+        UserError: the device cannot be made ready, or the database takes no row.
+    """
+    with open_bench(request.device, request.database, not request.dry_run) as bench:
+        return _Run(request.database, sweep, protocol, bench).carry_out(request.dry_run, progress)
+
+
+class _Run:
+    """One run of a sweep on a bench that is open."""
+
+    def __init__(self, database: Database, sweep: Sweep, protocol: SweepProtocol, bench: SweepBench) -> None:
+        self._database = database
+        self._sweep = sweep
+        self._protocol = protocol
+        self._bench = bench
+        self._conditions = {point: bench.conditions(point.setting) for point in sweep.points}
+        self._points = {point.key(conditions): point for point, conditions in self._conditions.items()}
+        # Those of the first repetition stand for all: only the warm-up differs.
+        self._circumstances = bench.circumstances(protocol.of(bench.is_gpu, is_first=True))
+        uuid = self._circumstances.device_uuid
+        self._wanted = Wanted(protocol.repetitions, protocol.loop_s, uuid)
+        self._rows = [row for row in database.sweep_repetitions.rows() if row.place.key in self._points]
+        self._failed: dict[str, str] = {}
+        self._new = 0
+
+    def carry_out(self, dry_run: bool, progress: Progress) -> Measured:
+        """Measure what is missing, unless this is a dry run."""
+        failed_before = {row.place.key for row in self._database.sweep_failures.rows()}
+        blocks = planned_blocks(list(self._points), self._rows, self._wanted, failed_before, self._protocol.order_seed)
+        times_s = [time_s for block in blocks for time_s in self._expected_s(block)]
+        if not dry_run:
+            self._measure(blocks, times_s, progress)
+        return Measured(
+            conditions=self._conditions,
+            wanted=self._wanted,
+            repetitions=by_key(self._rows, self._wanted),
+            failures=self._failed,
+            planned=len(times_s),
+            expected_s=sum(times_s) + self._besides_s(bool(times_s)),
+            new=self._new,
+        )
+
+    def _measure(self, blocks: Sequence[Block], times_s: Sequence[float], progress: Progress) -> None:
+        if blocks:
+            self._database.sweep_repetitions.prepare()
+        progress.start(len(times_s), times_s)
+        try:
+            for block in blocks:
+                self._run_block(block, progress)
+        finally:
+            progress.end()
+        if self._protocol.with_kernels and self._bench.is_gpu:
+            self._profile(progress)
+
+    def _run_block(self, block: Block, progress: Progress) -> None:
+        """Build a size, repeat it and release it; the rest of the block is left out if it fails."""
+        point = self._points[block.key]
+        for number in block.repetitions:
+            progress.begin(f"{self._sweep.kind.value} {point.size}, repetition {number}")
+            if block.key in self._failed:
+                progress.finish("left out: this size has failed")
+                continue
+            is_first = number == block.repetitions[0]
+            try:
+                if is_first:
+                    self._bench.hold(point.case, point.setting)
+                found = self._repeated(block, number, is_first)
+            except CannotMeasureError as error:
+                self._fail(point, block.key, str(error))
+                progress.fail(str(error))
+                continue
+            progress.finish(_result(found))
+
+    def _repeated(self, block: Block, number: int, is_first: bool) -> Repetition:
+        point, protocol = self._points[block.key], self._protocol.of(self._bench.is_gpu, is_first)
+        log_name = f"{block.key}-{datetime.now(timezone.utc):%Y%m%dT%H%M%S}-{os.getpid()}-{number}"
+        found = self._bench.repeat(protocol, log_name)
+        row = SweepRepetitionRow(
+            place=self._sweep.place(point, self._conditions[point]),
+            repetition=number,
+            block=block.number,
+            order_seed=self._protocol.order_seed,
+            iteration_times=IterationTimes.of(found.times_s),
+            iterations_log=self._kept(found.times_s, log_name),
+            host=found.host,
+            memory=found.memory,
+            measurement=found.measurement,
+            conditions=self._conditions[point],
+            circumstances=replace(self._circumstances, warm_up_s=protocol.warm_up_s),
+        )
+        self._database.sweep_repetitions.append(row)
+        self._rows.append(row)
+        self._new += 1
+        return found
+
+    def _kept(self, times_s: Sequence[float], log_name: str) -> str | None:
+        """Write the times of single iterations beside the power logs; return the file's name, None without any."""
+        if not times_s:
+            return None
+        name = f"{log_name}-iterations.csv"
+        lines = ["iteration,time_s", *(f"{number},{time_s!r}" for number, time_s in enumerate(times_s, start=1))]
+        replace_file(self._database.power_logs / name, ("\n".join(lines) + "\n").encode())
+        return name
+
+    def _fail(self, point: SweepPoint, key: str, reason: str) -> None:
+        # A table's row is one line; frames of a user's code are further lines.
+        self._failed[key] = "; ".join(line.strip() for line in reason.splitlines())
+        conditions = self._conditions[point]
+        self._database.sweep_failures.append(
+            SweepFailureRow(
+                place=self._sweep.place(point, conditions),
+                reason=self._failed[key],
+                failed_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+                conditions=conditions,
+                circumstances=self._circumstances,
+            )
+        )
+
+    def _profile(self, progress: Progress) -> None:
+        """Profile each size that has repetitions and no kernels yet."""
+        table = self._database.sweep_kernels
+        known = {row.place.key for row in table.rows()}
+        measured = {row.place.key for row in self._rows}
+        keys = [key for key in self._points if key in measured and key not in known]
+        progress.start(len(keys))
+        try:
+            for key in keys:
+                point = self._points[key]
+                progress.begin(f"{self._sweep.kind.value} {point.size}, kernels")
+                try:
+                    uses = self._bench.kernels(point.case, point.setting)
+                except CannotMeasureError as error:
+                    progress.fail(str(error))
+                    continue
+                table.append_missing(self._kernel_rows(point, uses))
+                progress.finish(f"{len(uses)} kernels")
+        finally:
+            progress.end()
+
+    def _kernel_rows(self, point: SweepPoint, uses: Iterable[KernelUse]) -> list[SweepKernelRow]:
+        profiled_at = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        conditions = self._conditions[point]
+        return [
+            SweepKernelRow(
+                place=self._sweep.place(point, conditions),
+                kernel=use.kernel,
+                calls=use.calls,
+                kernel_time_s=use.time_s,
+                profiled_at=profiled_at,
+                conditions=conditions,
+                circumstances=self._circumstances,
+            )
+            for use in uses
+        ]
+
+    def _expected_s(self, block: Block) -> list[float]:
+        """Return the expected times of a block's repetitions; the first builds the model."""
+        point = self._points[block.key]
+        size = size_of(point.config, {}) or UNKNOWN_SIZE
+        building_s = MODEL_BUILDING_S + SECONDS_PER_PARAMETER * size.parameters
+        known = [row.measurement.time_s for row in self._rows if row.place.key == block.key]
+        conditions = self._conditions[point]
+        rates = default_rates(conditions.device_type, conditions.cpu_threads)
+        time_s = statistics.median(known) if known else rates.cost(size.flop or 0, size.memory_bytes)
+        times_s = []
+        for number in block.repetitions:
+            is_first = number == block.repetitions[0]
+            protocol = self._protocol.of(self._bench.is_gpu, is_first)
+            loop_s = run_s(time_s, protocol, protocol.loop_s, is_synchronous=not self._bench.is_gpu)
+            single_s = time_s * iterations_after(protocol.loop_s, max(time_s, SHORTEST_S))
+            times_s.append(loop_s + single_s + BETWEEN_S + (building_s if is_first else 0.0))
+        return times_s
+
+    def _besides_s(self, measures: bool) -> float:
+        if not measures:
+            return 0.0
+        boards = {row.device_uuid for row in self._database.meter_qualifications.rows()}
+        is_qualified = not self._bench.is_gpu or self._circumstances.device_uuid in boards
+        return starting_s(self._bench.is_gpu) + (0.0 if is_qualified else QUALIFICATION_S)
+
+
+def _result(found: Repetition) -> str:
+    measurement = found.measurement
+    energy = "no energy" if measurement.energy_j is None else millijoules(measurement.energy_j)
+    return f"{milliseconds(measurement.time_s)}  {energy}"

@@ -1,0 +1,164 @@
+"""The results of a sweep: a row for each size, from repetitions, failures, kernels and predictions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from opcost.comparing.sweep_sizes import UNKNOWN_WORK, UNPREDICTED, SweepSizeRow, SweepWork, figures_of, replaced
+from opcost.errors import UserError
+from opcost.measuring.conditions import Conditions, usual_execution
+from opcost.measuring.named_device import is_meant
+from opcost.measuring.sweep_record import SweepKernelRow, SweepRepetitionRow
+from opcost.running.sweep_plan import Wanted, by_key
+from opcost.stages.sweep import Measured
+from opcost.stages.sweep_points import Sweep, SweepPoint
+from opcost.stages.sweep_prediction import UNKNOWN_PREDICTION, PredictedSize
+from opcost.storage.database import Database
+
+
+@dataclass(frozen=True)
+class SweepResult:
+    """A sweep's rows in the order of sizes, its repetitions and its kernels; without repetitions it is predicted.
+
+    ``planned`` and ``expected_s`` are of a dry run.
+    """
+
+    name: str
+    axis: str
+    unit: str
+    sizes: tuple[SweepSizeRow, ...]
+    repetitions: tuple[SweepRepetitionRow, ...] = ()
+    kernels: tuple[SweepKernelRow, ...] = ()
+    planned: int = 0
+    expected_s: float = 0.0
+
+    @property
+    def failed(self) -> tuple[SweepSizeRow, ...]:
+        """The sizes that failed, and have no repetition."""
+        return tuple(row for row in self.sizes if row.failure is not None)
+
+    @property
+    def conditions(self) -> Conditions | None:
+        """The conditions of the first size, None without any."""
+        return self.sizes[0].conditions if self.sizes else None
+
+
+def nothing_of(sweep: Sweep) -> SweepResult:
+    """Return a sweep without rows: nothing is measured, predicted or planned."""
+    return SweepResult(sweep.name, sweep.kind.value, sweep.kind.unit, ())
+
+
+def recorded(database: Database, sweep: Sweep, device: str | None, execution: str | None) -> Measured | None:
+    """Return the repetitions that the database has of a sweep on a device, None without any.
+
+    Of several boards, conditions or loops, those with the most repetitions are meant.
+    """
+    points = {point.case.key: point for point in sweep.points}
+    rows = [
+        row
+        for row in database.sweep_repetitions.rows()
+        if row.place.key.rpartition("-")[0] in points
+        and is_meant(device, row.conditions)
+        and row.conditions.execution == (execution or usual_execution(row.conditions.device_type))
+    ]
+    groups = Counter((row.conditions, row.circumstances.device_uuid, row.circumstances.loop_s) for row in rows)
+    if not groups:
+        return None
+    conditions, uuid, loop_s = max(groups, key=lambda group: groups[group])
+    wanted = Wanted(0, loop_s or 0.0, uuid)
+    of_group = by_key([row for row in rows if row.conditions == conditions], wanted)
+    return Measured(dict.fromkeys(sweep.points, conditions), wanted, of_group)
+
+
+def result_of(
+    database: Database, sweep: Sweep, measured: Measured | None, predicted: Mapping[SweepPoint, PredictedSize]
+) -> SweepResult:
+    """Return the rows of a sweep.
+
+    Args:
+        database: has failures and kernels.
+        sweep: the sizes.
+        measured: the repetitions, None without any.
+        predicted: the predictions that are known.
+
+    Raises:
+        UserError: nothing is measured or predicted.
+    """
+    known = _conditions(sweep, measured, predicted)
+    kernels = _by_key(database.sweep_kernels.rows())
+    failures = {row.place.key: row.reason for row in database.sweep_failures.rows()}
+    rows: list[SweepSizeRow] = []
+    repetitions: list[SweepRepetitionRow] = []
+    used: list[SweepKernelRow] = []
+    for point in sweep.points:
+        expected = predicted.get(point, UNKNOWN_PREDICTION)
+        conditions = known[point]
+        key = point.key(conditions)
+        own = sorted(measured.repetitions.get(key, ()) if measured else (), key=lambda row: row.repetition)
+        failure = None if own or measured is None else measured.failures.get(key) or failures.get(key)
+        rows.append(
+            SweepSizeRow(
+                place=sweep.place(point, conditions),
+                figures=figures_of(own),
+                prediction=expected.prediction,
+                work=_with_kernels(expected.work, kernels.get(key, ())),
+                failure=failure,
+                device_uuid=None if measured is None else measured.wanted.device_uuid,
+                loop_s=None if measured is None else measured.wanted.loop_s,
+                conditions=conditions,
+            )
+        )
+        repetitions += own
+        used += kernels.get(key, ())
+    found = replace(nothing_of(sweep), sizes=tuple(rows), repetitions=tuple(repetitions), kernels=tuple(used))
+    return found if measured is None else replace(found, planned=measured.planned, expected_s=measured.expected_s)
+
+
+def _conditions(
+    sweep: Sweep, measured: Measured | None, predicted: Mapping[SweepPoint, PredictedSize]
+) -> Mapping[SweepPoint, Conditions]:
+    """Return the conditions of each size: those of measurements, else those of predictions."""
+    if measured is not None:
+        return measured.conditions
+    usual = next((one.conditions for one in predicted.values() if one.conditions is not None), None)
+    if usual is None:
+        reasons = dict.fromkeys(str(one.prediction.prediction_missing_reason) for one in predicted.values())
+        raise UserError(*(f"{sweep.name}: not measured, and not predicted: {reason}" for reason in reasons))
+    return dict.fromkeys(sweep.points, usual)
+
+
+def keep_sizes(database: Database, result: SweepResult) -> None:
+    """Write the rows of a sweep; they replace those of the same sizes, boards and loops.
+
+    A prediction that is known stays if there is no newer one.
+    """
+
+    def update(known: list[SweepSizeRow]) -> list[SweepSizeRow]:
+        before = {row.identity: row for row in known}
+        return replaced(known, (_with_former(row, before.get(row.identity)) for row in result.sizes))
+
+    if result.sizes:
+        database.sweep_sizes.replace_rows(update)
+
+
+def _with_former(row: SweepSizeRow, before: SweepSizeRow | None) -> SweepSizeRow:
+    """Return a row with a former prediction and its work if it has neither."""
+    if before is None or row.prediction != UNPREDICTED:
+        return row
+    work = before.work if row.work == UNKNOWN_WORK else row.work
+    return replace(row, prediction=before.prediction, work=work)
+
+
+def _with_kernels(work: SweepWork, rows: Sequence[SweepKernelRow]) -> SweepWork:
+    if not rows:
+        return work
+    return replace(work, kernels=sum(row.calls for row in rows), kernels_time_s=sum(row.kernel_time_s for row in rows))
+
+
+def _by_key(rows: Sequence[SweepKernelRow]) -> dict[str, list[SweepKernelRow]]:
+    found: dict[str, list[SweepKernelRow]] = {}
+    for row in rows:
+        found.setdefault(row.place.key, []).append(row)
+    return found

@@ -1,0 +1,173 @@
+"""Sweeps on the simulated machine: what is measured again, in which order, and what survives failures and ends."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from simulated_apparatus import RecordedProgress
+from simulated_machine import SIMULATED_CONDITIONS, Load
+from simulated_sweep import LOOP_S, SimulatedSweep
+
+from opcost.comparing.sweep_sizes import SweepPrediction
+from opcost.errors import UserError
+from opcost.operators.sweep_axes import Axis, AxisKind
+from opcost.stages.sweep_points import sweep_of
+from opcost.stages.sweep_prediction import PredictedSize
+from opcost.stages.sweep_results import keep_sizes, recorded, result_of
+from opcost.stages.wanted_model import WantedModel
+
+LOADS = {32: Load(0.001, 200.0), 64: Load(0.004, 300.0), 128: Load(0.016, 400.0)}
+
+
+class Ended(BaseException):
+    """Ends a sweep as Ctrl-C does."""
+
+
+class EndsAfter(RecordedProgress):
+    """Ends a sweep when some repetitions are reported."""
+
+    def __init__(self, repetitions: int) -> None:
+        super().__init__()
+        self._left = repetitions
+
+    def finish(self, result: str) -> None:
+        super().finish(result)
+        self._left -= 1
+        if not self._left:
+            raise Ended
+
+
+def test_each_size_has_its_repetitions_and_the_declared_costs(tmp_path: Path) -> None:
+    swept = SimulatedSweep(tmp_path, LOADS)
+    measured = swept.measure(repetitions=3)
+    rows = swept.database.sweep_repetitions.rows()
+    assert Counter((row.place.size, row.repetition) for row in rows) == Counter(
+        (size, number) for size in LOADS for number in (1, 2, 3)
+    )
+    assert measured.new == 9
+    for row in swept.result(measured).sizes:
+        load = LOADS[row.place.size]
+        assert row.figures.time_s == pytest.approx(load.time_s, rel=0.01)
+        assert row.figures.energy_j == pytest.approx(load.time_s * load.power_w, rel=0.02)
+        assert row.figures.time_spread_ratio is not None
+        assert row.place.units_of_a_run == 2 * row.place.size**2
+        assert row.figures.energy_per_unit_j == pytest.approx(row.figures.energy_j / row.place.units_of_a_run)
+
+
+def test_a_block_shares_one_build_and_every_size_comes_before_any_comes_again(tmp_path: Path) -> None:
+    swept = SimulatedSweep(tmp_path, LOADS)
+    swept.measure(repetitions=7)
+    assert len(swept.built) == 6
+    assert set(swept.built[:3]) == set(swept.built[3:]) == set(LOADS)
+    rows = [row for row in swept.database.sweep_repetitions.rows() if row.place.size == 32]
+    assert [(row.repetition, row.block) for row in rows] == [(n, 1 + (n > 5)) for n in range(1, 8)]
+
+
+def test_the_order_of_blocks_is_that_of_the_seed(tmp_path: Path) -> None:
+    orders = set()
+    for seed in range(8):
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        swept = SimulatedSweep(folder, LOADS)
+        swept.measure(repetitions=1, seed=seed)
+        orders.add(tuple(swept.built))
+        assert {row.order_seed for row in swept.database.sweep_repetitions.rows()} == {seed}
+    assert len(orders) > 1
+
+
+def test_a_size_that_fails_is_recorded_and_the_others_go_on(tmp_path: Path) -> None:
+    swept = SimulatedSweep(tmp_path, LOADS, failing={256: "out of memory"})
+    measured = swept.measure(repetitions=3)
+    (failure,) = swept.database.sweep_failures.rows()
+    assert (failure.place.size, failure.reason) == (256, "out of memory")
+    result = swept.result(measured)
+    assert [row.place.size for row in result.failed] == [256]
+    assert {row.place.size: row.figures.repetitions for row in result.sizes} == {32: 3, 64: 3, 128: 3, 256: 0}
+
+
+def test_a_size_that_failed_before_comes_last(tmp_path: Path) -> None:
+    swept = SimulatedSweep(tmp_path, LOADS, failing={256: "out of memory"})
+    for seed in range(5):
+        progress = RecordedProgress()
+        swept.measure(repetitions=seed + 1, seed=seed, progress=progress)
+        if seed:
+            assert "256" in progress.names[-1]
+
+
+@pytest.mark.parametrize("ends_after", [1, 2, 4, 6, 8])
+def test_a_sweep_that_ends_goes_on_and_loses_no_repetition(tmp_path: Path, ends_after: int) -> None:
+    swept = SimulatedSweep(tmp_path, LOADS)
+    with pytest.raises(Ended):
+        swept.measure(repetitions=3, progress=EndsAfter(ends_after))
+    assert len(swept.database.sweep_repetitions.rows()) == ends_after
+    assert swept.measure(repetitions=3).new == 9 - ends_after
+    numbers = Counter((row.place.size, row.repetition) for row in swept.database.sweep_repetitions.rows())
+    assert set(numbers.values()) == {1}
+    assert len(numbers) == 9
+
+
+def test_nothing_is_left_to_do_the_second_time_but_for_more_repetitions(tmp_path: Path) -> None:
+    swept = SimulatedSweep(tmp_path, LOADS)
+    swept.measure(repetitions=3)
+    assert swept.measure(repetitions=3).new == 0
+    assert swept.measure(repetitions=4).new == 3
+
+
+def test_a_dry_run_plans_measures_nothing_and_gives_a_time(tmp_path: Path) -> None:
+    swept = SimulatedSweep(tmp_path, LOADS)
+    planned = swept.measure(repetitions=3, dry_run=True)
+    assert planned.planned == 9
+    assert planned.expected_s > 9 * LOOP_S
+    assert swept.database.sweep_repetitions.rows() == []
+    assert swept.campaign.with_meter == [False]
+
+
+def test_rows_of_sizes_are_replaced(tmp_path: Path) -> None:
+    swept = SimulatedSweep(tmp_path, LOADS)
+    for repetitions in (1, 2):
+        keep_sizes(swept.database, swept.result(swept.measure(repetitions)))
+    rows = swept.database.sweep_sizes.rows()
+    assert sorted(row.place.size for row in rows) == sorted(LOADS)
+    assert {row.figures.repetitions for row in rows} == {2}
+
+
+def test_recorded_repetitions_are_found_without_the_device(tmp_path: Path) -> None:
+    swept = SimulatedSweep(tmp_path, LOADS)
+    measured = swept.measure(repetitions=2)
+    found = recorded(swept.database, swept.sweep, "simulated machine", "eager")
+    assert found is not None
+    assert swept.result(found).sizes == swept.result(measured).sizes
+    assert recorded(swept.database, swept.sweep, "another", None) is None
+
+
+def test_a_config_with_a_list_of_sizes_is_a_sweep(tmp_path: Path) -> None:
+    swept = SimulatedSweep(tmp_path, LOADS)
+    path = swept.campaign.measurements / "listed" / "summary.yml"
+    path.parent.mkdir()
+    path.write_text(
+        "model_name: resnet18\nweights_name: null\ninput_size: [2, 3, 32, 32]\nbatch: [1, 2, 4]\ndone: false\n"
+    )
+    sweep = sweep_of(swept.campaign.request(), WantedModel("listed"), None)
+    assert (sweep.kind, sweep.name) == (AxisKind.BATCH, "resnet18 Nx3x32x32")
+    assert [(point.size, point.config.input_size[0]) for point in sweep.points] == [(1, 1), (2, 2), (4, 4)]
+
+
+def test_a_model_without_an_axis_is_refused_with_a_remedy(tmp_path: Path) -> None:
+    request = SimulatedSweep(tmp_path, LOADS).campaign.request()
+    with pytest.raises(UserError, match="resnet18: nothing to sweep over; add --size"):
+        sweep_of(request, WantedModel("resnet18"), None)
+    with pytest.raises(UserError, match="--size: an input of 2 numbers has no size"):
+        sweep_of(request, WantedModel("transformers:BertModel", (2, 8)), Axis(AxisKind.SIZE, (32,)))
+
+
+def test_a_size_without_a_prediction_has_a_reason_and_none_at_all_is_an_error(tmp_path: Path) -> None:
+    swept = SimulatedSweep(tmp_path, LOADS)
+    unknown = PredictedSize(SweepPrediction(prediction_missing_reason="too few rows"))
+    known = PredictedSize(SweepPrediction(predicted_time_s=1.0), conditions=SIMULATED_CONDITIONS)
+    first, *others = swept.sweep.points
+    found = result_of(swept.database, swept.sweep, None, {first: known} | dict.fromkeys(others, unknown))
+    assert [row.prediction.prediction_missing_reason for row in found.sizes] == [None, "too few rows", "too few rows"]
+    with pytest.raises(UserError, match="not measured, and not predicted: too few rows"):
+        result_of(swept.database, swept.sweep, None, dict.fromkeys(swept.sweep.points, unknown))

@@ -1,0 +1,60 @@
+"""Single iterations and memory on a CPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from opcost.measuring.calls import Calls
+from opcost.measuring.single_iterations import FEWEST_LONG, LEAST, LONGEST_S, MOST, iterations_after
+from opcost.measuring.sweep_record import IterationTimes
+from opcost.torch_backend.memory_use import MemoryWatch
+from opcost.torch_backend.single_iterations import single_iteration_times_s
+from opcost.torch_backend.workload import EagerWorkload
+
+
+def test_each_iteration_has_a_time() -> None:
+    called = []
+    times_s = single_iteration_times_s(EagerWorkload(Calls(lambda: called.append(1)), "cpu"), "cpu", 25)
+    assert len(times_s) == len(called) == 25
+    assert min(times_s) > 0
+
+
+def test_a_round_of_several_iterations_has_no_single_ones() -> None:
+    assert single_iteration_times_s(EagerWorkload(Calls(lambda: None, period=2), "cpu"), "cpu", 25) == []
+
+
+def test_short_iterations_are_many_and_long_ones_few() -> None:
+    assert iterations_after(1.0, 1e-6) == MOST
+    assert iterations_after(1.0, 0.1) == LEAST
+    assert iterations_after(1.0, 100.0) == FEWEST_LONG
+    assert iterations_after(1.0, 1.0) == LONGEST_S / 1.0
+
+
+def test_quantiles_are_those_of_the_times() -> None:
+    found = IterationTimes.of([float(one) for one in range(1, 102)])
+    assert (found.iterations_timed, found.iteration_p5_s, found.iteration_p50_s) == (101, 6.0, 51.0)
+    assert found.iteration_p95_s == 96.0
+    assert IterationTimes.of([]).iteration_p50_s is None
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="no /proc of Linux")
+def test_the_peak_of_a_process_is_that_since_the_begin() -> None:
+    watch = MemoryWatch("cpu")
+    torch.ones(2**26, dtype=torch.uint8)
+    watch.begin()
+    before = watch.use
+    torch.ones(2**27, dtype=torch.uint8)
+    after = watch.use
+    assert before.memory_peak_bytes is not None
+    assert after.memory_peak_bytes is not None
+    assert after.memory_peak_bytes - before.memory_peak_bytes > 0.9 * 2**27
+
+
+def test_a_process_without_a_status_has_a_reason(tmp_path: Path) -> None:
+    watch = MemoryWatch("cpu", tmp_path / "missing")
+    watch.begin()
+    assert watch.use.memory_peak_bytes is None
+    assert watch.use.memory_missing_reason
