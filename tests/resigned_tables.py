@@ -18,6 +18,9 @@ from functools import cache
 from pathlib import Path
 from random import Random
 
+from simulated_machine import Load
+from simulated_sweep import SimulatedSweep
+
 from opcost.comparing.cache_chain_rows import missing_sides, of_the_same_card
 from opcost.comparing.kernel_times import KernelTimeRow, kernel_key
 from opcost.errors import UserError
@@ -26,6 +29,7 @@ from opcost.measuring.record import FailureRow, MeasurementRow
 from opcost.printable import printable
 from opcost.running.plan import Demand, KnownRows
 from opcost.running.request import Request
+from opcost.stages.sweep_results import keep_sizes
 from opcost.storage.database import Database
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -94,6 +98,12 @@ def genuine() -> tuple[tuple[str, bytes], ...]:
         (whole,) = database.full_model_measurements.rows()
         database.kernel_times.append_missing(kernel_rows(whole))
         database.failures.append(failure_of(whole))
+        apart = Path(folder) / "sweep"
+        apart.mkdir()
+        sweep = SimulatedSweep(apart, {32: Load(0.001, 300.0), 64: Load(0.004, 300.0)}, {128: "out of memory"})
+        keep_sizes(sweep.database, sweep.result(sweep.measure(repetitions=2)))
+        for path in sweep.database.folder.glob("sweep_*.csv"):
+            shutil.copy(path, folder)
         return tuple((path.name, path.read_bytes()) for path in sorted(Path(folder).glob("*.csv")))
 
 

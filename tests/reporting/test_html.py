@@ -11,7 +11,8 @@ from html.parser import HTMLParser
 from opcost.reporting.html import Markup, figure, folded, items, json_for_script, page, paragraph, table
 
 PARTS = (
-    "about summary ranking parity errors meters drift flags kinds layers rooflines gaps kernels remarks steps patterns"
+    "about summary ranking sweeps parity errors meters drift flags kinds layers rooflines gaps kernels remarks steps "
+    "patterns"
 ).split()
 NASTY = "</script><script>alert(1)</script><!-- {{data}} \u2028 \\"
 

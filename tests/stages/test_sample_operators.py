@@ -32,9 +32,7 @@ from opcost.storage.grid_files import GRID_NAME
 from opcost.storage.model_folders import ModelFolders
 
 WISH = Wish(60, ())
-KINDS = (
-    "Conv2d Linear BatchNorm2d MultiheadAttention ReLU linear LayerNorm MaxPool2d add GELU matmul mul add_ cat".split()
-)
+KINDS = "Linear Conv2d BatchNorm2d MultiheadAttention ReLU linear LayerNorm cat GELU matmul add MaxPool2d add_".split()
 
 
 def asked(folder: Path, name: str = "drawn", wish: Wish = WISH, dry_run: bool = False) -> SampleRequest:
