@@ -26,7 +26,8 @@ def test_malformed_inputs_end_in_a_reading_or_clear_lines(tmp_path: Path) -> Non
     assert {result.found for result in found} >= {"read", "refused"}
     assert sum("script" in result.found for result in found) >= 3
     # Right checksums let changed cells through to those who read them.
-    assert 2 * sum(result.is_signed for result in found) > INPUTS
+    # More than half of the kinds are such; a third of 100 drawn inputs is four standard deviations below.
+    assert 3 * sum(result.is_signed for result in found) > INPUTS
     assert {result.found for result in found if result.is_signed} == {"read", "refused"}
 
 
