@@ -22,9 +22,10 @@ from opcost.prediction.needed_memory import NeededMemory, needed_memory
 from opcost.progress import Progress
 from opcost.running.request import Request
 from opcost.running.shipped_counts import shipped_counts
+from opcost.stages.extras import PREDICT, require
 from opcost.stages.known_models import known_config, pickled
 from opcost.stages.operator_rows import measurements_of, numbers_of_rows, wholes_of
-from opcost.stages.trained import Trained, check_trainable, trained
+from opcost.stages.trained import Trained, trained, trained_before
 from opcost.stages.wanted_model import WantedModel
 from opcost.storage.configs import ModelConfig
 from opcost.storage.files import replace_file
@@ -106,9 +107,12 @@ def predict(request: Request, wish: PredictionRequest, cache: Path, progress: Pr
     config = known_config(request.folders, wish.wanted, wish.batch) or _new_config(request, wish)
     numbers = numbers_of_rows(request.database.operator_measurements)
     conditions = conditions_for(numbers, wish.device, wish.execution, config.precision)
-    check_trainable(request, conditions, cache)
+    learned = trained_before(request, conditions, cache)
+    if learned is None:
+        # Before the model is counted, which may take a minute.
+        require(PREDICT)
     counts = computing_counts(request, config, progress)
-    learned = trained(request, conditions, cache, progress)
+    learned = learned or trained(request, conditions, cache, progress)
     rows = RowsOfRun(measurements_of(request.database, counts), request.database.calls_in_chains.rows())
     run = run_under(counts, rows, conditions, learned)
     written = _write_next(request, config, run.calls, wish.measure_next) if wish.measure_next else None

@@ -16,7 +16,7 @@ from opcost.running.request import Request
 from opcost.stages.operator_rows import measurements_of, numbers_of_rows
 from opcost.stages.predict import MOST_OUTSIDE, RowsOfRun, computing_counts, conditions_for, run_under
 from opcost.stages.sweep_points import Sweep, SweepPoint
-from opcost.stages.trained import Trained, check_trainable, trained
+from opcost.stages.trained import Trained, trained
 from opcost.units import percent
 
 
@@ -104,7 +104,6 @@ def _learned(request: Request, point: SweepPoint, wish: CurveWish, cache: Path, 
     """
     numbers = numbers_of_rows(request.database.operator_measurements)
     conditions = conditions_for(numbers, wish.device, wish.execution, point.config.precision)
-    check_trainable(request, conditions, cache)
     return _Learned(conditions, trained(request, conditions, cache, progress))
 
 

@@ -44,34 +44,30 @@ def trained(request: Request, conditions: Conditions, folder: Path, progress: Pr
         progress: reports the training.
 
     Raises:
+        ModuleNotFoundError: nothing is kept, and a package for training is missing.
         UserError: there are too few rows, or a table is damaged.
     """
-    found = trained_before(request, conditions, folder)
+    # Rows that are added during the training are not among what it learns.
+    name = _name(request.database, conditions)
+    found = _kept(name, folder)
     if found is None:
+        require(PREDICT)
         found = _train(request, conditions, progress)
         packed = (found.learned, found.sum_errors.time, found.sum_errors.energy)
-        keep(_name(request.database, conditions), to_bytes(packed), folder, f"learned-{conditions.key}-*")
+        keep(name, to_bytes(packed), folder, f"learned-{conditions.key}-*")
     return found
 
 
 def trained_before(request: Request, conditions: Conditions, folder: Path) -> Trained | None:
     """Return the learned costs that are kept for the present rows, None if there are none."""
-    content = kept(_name(request.database, conditions), folder)
-    return None if content is None else _read(content)
+    return _kept(_name(request.database, conditions), folder)
 
 
-def check_trainable(request: Request, conditions: Conditions, folder: Path) -> None:
-    """Check that the packages for training are installed, if nothing learned is kept.
-
-    Raises:
-        ModuleNotFoundError: one is missing.
-    """
-    if not (folder / _name(request.database, conditions)).is_file():
-        require(PREDICT)
-
-
-def _read(content: bytes) -> Trained | None:
-    """Return what a cache has, None if it is damaged or of another version."""
+def _kept(name: str, folder: Path) -> Trained | None:
+    """Return what a cache has under a name, None if it has nothing, or is damaged or of another version."""
+    content = kept(name, folder)
+    if content is None:
+        return None
     try:
         learned, time, energy = from_bytes(content)
     except ValueError:

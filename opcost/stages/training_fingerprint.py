@@ -44,7 +44,7 @@ def training_fingerprint(database: Database, conditions: Conditions) -> str:
             found.update(line)
     for line in _lines(database.model_operators):
         # The second cell is the key of the model's operator.
-        if line.split(b",", 2)[1:2] and line.split(b",", 2)[1].partition(b"-")[0] in operators:
+        if line.partition(b",")[2].partition(b",")[0].partition(b"-")[0] in operators:
             found.update(line)
     found.update(repr(corrections_under(database.calls_in_chains.rows(), conditions)).encode())
     return found.hexdigest()[:16]

@@ -15,7 +15,7 @@ from opcost.progress import Progress
 from opcost.running.request import Request
 from opcost.stages.operator_rows import numbers_of_rows
 from opcost.stages.predict import conditions_for
-from opcost.stages.trained import check_trainable, trained
+from opcost.stages.trained import trained
 
 
 def uncertainty_on(request: Request, device: str | None, cache: Path, progress: Progress) -> Uncertainty:
@@ -34,7 +34,6 @@ def uncertainty_on(request: Request, device: str | None, cache: Path, progress: 
     """
     numbers = numbers_of_rows(request.database.operator_measurements)
     conditions = conditions_for(numbers, device, None, TORCH_DEFAULT)
-    check_trainable(request, conditions, cache)
     learned = trained(request, conditions, cache, progress).learned
 
     def uncertainties(counts: Sequence[OperatorCount]) -> list[float]:

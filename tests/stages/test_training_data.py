@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
+from simulated_apparatus import RecordedProgress
 
+from opcost.comparing.predicted_run import SumErrors
 from opcost.measuring.conditions import Conditions
 from opcost.running.request import Request
+from opcost.stages import trained as trained_module
 from opcost.stages.ranking_data import read_ranking_data
 from opcost.stages.training_data import read_training_data, training_data
 from opcost.stages.training_fingerprint import training_fingerprint
@@ -105,3 +110,20 @@ def test_chains_that_correct_its_sums_change_it(database: Database, conditions: 
     before = training_fingerprint(database, conditions)
     (database.folder / "calls_in_chains.csv").unlink()
     assert training_fingerprint(database, conditions) != before
+
+
+def test_rows_that_come_while_costs_are_learned_are_not_taken_as_learned(
+    database: Database, conditions: Conditions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request, before = Request((), tmp_path, database), training_fingerprint(database, conditions)
+    learned: Any = SimpleNamespace(learned="learned", sum_errors=SumErrors(0.01, 0.02))
+
+    def train(*_: object) -> Any:
+        lines = (line for line in committed("operator_measurements") if key_of(line).endswith(LEARNED))
+        append(database, "operator_measurements", lines)
+        return learned
+
+    monkeypatch.setattr(trained_module, "_train", train)
+    trained_module.trained(request, conditions, tmp_path / "cache", RecordedProgress())
+    assert training_fingerprint(database, conditions) != before
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == [f"learned-{conditions.key}-{before}.npz"]
