@@ -8,7 +8,7 @@ from pathlib import Path
 
 from opcost.measuring.observers import NOTHING, Finding, Observer
 from opcost.measuring.sweep_record import HostPower
-from opcost.meters.rapl import POWERCAP_FOLDER, RaplDomain, rapl_domains, rapl_unavailable_reason
+from opcost.meters.rapl import POWERCAP_FOLDER, RaplTotal, rapl_domains, rapl_unavailable_reason
 
 PACKAGE, DRAM = "package", "dram"
 
@@ -26,28 +26,27 @@ class HostPowerWatch(Observer):
     def __init__(self, root: Path = POWERCAP_FOLDER, now: Callable[[], float] = time.monotonic) -> None:
         self._root = root
         self._now = now
-        self._domains: tuple[RaplDomain, ...] = ()
+        self._totals: dict[str, RaplTotal] = {}
         self._reason: str | None = "no loop was run"
-        self._counts_uj: dict[RaplDomain, int] = {}
-        self._energy_uj: dict[RaplDomain, int] = {}
         self._begin_s = self._end_s = 0.0
 
     def before_loop(self) -> None:
         """Begin a mean."""
         self._reason = rapl_unavailable_reason(self._root)
-        self._domains = rapl_domains(self._root) if self._reason is None else ()
-        self._counts_uj, self._energy_uj = {}, dict.fromkeys(self._domains, 0)
+        domains = rapl_domains(self._root) if self._reason is None else ()
+        names = (PACKAGE, DRAM) if domains else ()
+        self._totals = {name: RaplTotal([one for one in domains if one.name.startswith(name)]) for name in names}
         self._begin_s = self._end_s = self._now()
         self._read()
 
     def during(self) -> None:
         """Add the energy of a part of the loop, at most once a second: reading costs 20 us."""
-        if self._domains and self._now() - self._end_s >= 1.0:
+        if self._totals and self._now() - self._end_s >= 1.0:
             self._read()
 
     def after_finish(self) -> Finding:
         """End the mean."""
-        if self._domains:
+        if self._totals:
             self._read()
         return NOTHING
 
@@ -62,17 +61,14 @@ class HostPowerWatch(Observer):
         return HostPower(package_w, dram_w, None if package_w is not None else "the RAPL counters stand still")
 
     def _power_w(self, name: str, duration_s: float) -> float | None:
-        energy_uj = sum(energy for domain, energy in self._energy_uj.items() if domain.name.startswith(name))
+        energy_uj = self._totals[name].energy_uj
         return energy_uj * 1e-6 / duration_s if energy_uj else None
 
     def _read(self) -> None:
         try:
-            counts_uj = {domain: domain.read_uj() for domain in self._domains}
+            for total in self._totals.values():
+                total.read()
         except (OSError, ValueError) as error:
-            self._domains, self._reason = (), f"a RAPL counter cannot be read: {error}"
+            self._totals, self._reason = {}, f"a RAPL counter cannot be read: {error}"
             return
         self._end_s = self._now()
-        for domain, count_uj in counts_uj.items():
-            if domain in self._counts_uj:
-                self._energy_uj[domain] += domain.difference_uj(self._counts_uj[domain], count_uj)
-        self._counts_uj = counts_uj

@@ -52,6 +52,32 @@ class RaplDomain:
         return later_uj - earlier_uj + (self.range_uj if later_uj < earlier_uj else 0)
 
 
+class RaplTotal:
+    """The energy of some counters together since the first reading; no counter may wrap twice between two readings."""
+
+    def __init__(self, domains: Sequence[RaplDomain]) -> None:
+        self.energy_uj = 0
+        self._domains = domains
+        self._previous_uj: list[int] | None = None
+
+    def read(self) -> None:
+        """Add the energy since the last reading.
+
+        Raises:
+            OSError: a counter cannot be read.
+            ValueError: it is not a number.
+        """
+        present_uj = [domain.read_uj() for domain in self._domains]
+        if self._previous_uj is not None:
+            self.energy_uj += _difference_uj(self._domains, self._previous_uj, present_uj)
+        self._previous_uj = present_uj
+
+
+def _difference_uj(domains: Sequence[RaplDomain], earlier_uj: Sequence[int], later_uj: Sequence[int]) -> int:
+    pairs = zip(domains, earlier_uj, later_uj, strict=True)
+    return sum(domain.difference_uj(earlier, later) for domain, earlier, later in pairs)
+
+
 def rapl_domains(root: Path = POWERCAP_FOLDER) -> tuple[RaplDomain, ...]:
     """Return the counters of packages and their memory, including unreadable ones."""
     folders = sorted(root.glob("*:*")) if root.is_dir() else []
@@ -106,8 +132,7 @@ class RaplSampler:
     def _power_w(self, present_uj: Sequence[int], now_s: float) -> float | None:
         if self._previous_uj is None or len(present_uj) != len(self.domains):
             return None
-        pairs = zip(self.domains, self._previous_uj, present_uj, strict=True)
-        energy_uj = sum(domain.difference_uj(earlier, later) for domain, earlier, later in pairs)
+        energy_uj = _difference_uj(self.domains, self._previous_uj, present_uj)
         # Counters of some virtual machines stand still. No CPU draws 0 W.
         return energy_uj * 1e-6 / (now_s - self._previous_s) if energy_uj > 0 else None
 

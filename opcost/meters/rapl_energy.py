@@ -10,7 +10,7 @@ from pathlib import Path
 
 from opcost.metering.readings import Readings
 from opcost.meters.nvml_rows import TimedRows
-from opcost.meters.rapl import POWERCAP_FOLDER, RaplDomain, rapl_domains, rapl_unavailable_reason
+from opcost.meters.rapl import POWERCAP_FOLDER, RaplDomain, RaplTotal, rapl_domains, rapl_unavailable_reason
 from opcost.power.trace import Window
 
 CPU, MEMORY = "cpu", "dram"
@@ -35,10 +35,8 @@ class RaplEnergy:
 
     def __init__(self, device: str, domains: Sequence[RaplDomain]) -> None:
         self.device = device
-        self._domains = domains
         self._ticks = TimedRows()
-        self._previous_uj: list[int] | None = None
-        self._energy_uj = 0
+        self._total = RaplTotal(domains)
         self._failure: str | None = None
         self._reading = threading.Lock()
         self._stopping = threading.Event()
@@ -51,15 +49,12 @@ class RaplEnergy:
         with self._reading:
             epoch_s = time.time()
             try:
-                present_uj = [domain.read_uj() for domain in self._domains]
+                self._total.read()
             except (OSError, ValueError) as error:
                 self._failure = f"RAPL cannot be read: {error}"
                 return
-            before_uj, self._previous_uj = self._previous_uj or present_uj, present_uj
-            pairs = zip(self._domains, before_uj, present_uj, strict=True)
-            self._energy_uj += sum(domain.difference_uj(earlier, later) for domain, earlier, later in pairs)
             if epoch_s > self._ticks.newest_s:
-                self._ticks.extend([(epoch_s, self._energy_uj * 1e-6)])
+                self._ticks.extend([(epoch_s, self._total.energy_uj * 1e-6)])
 
     def readings(self, window: Window) -> Readings:
         """Return the counter's values around a window."""
