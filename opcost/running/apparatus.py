@@ -30,6 +30,7 @@ from opcost.measuring.conditions import (
 from opcost.measuring.instruments import Instruments
 from opcost.measuring.known_device import KnownDevice, known_beforehand
 from opcost.measuring.observers import Observer, ProcessWatch
+from opcost.measuring.ports import Workload
 from opcost.measuring.procedure import measure, undisturbed
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import Measurement, leaves_clocks_low
@@ -106,23 +107,30 @@ class Apparatus:
         known = replace(self.known, meters=replace(self.known.meters, chosen=meter_name))
         return Instruments(self.meters.meter(log_name), self.clock, known, self.observers, self.waiting_power)
 
+    def measure_build(
+        self, workload: Workload, setting: Setting, log_names: Iterator[str], protocol: MeasurementProtocol
+    ) -> Measurement:
+        """Measure a workload that is built; the raw power log gets the next name.
+
+        Raises:
+            CannotMeasureError: it cannot be measured here.
+        """
+        return measure(workload, self.instruments(next(log_names), setting.meter), protocol)
+
     def measure(self, case: Case, setting: Setting, protocol: MeasurementProtocol, log_name: str) -> Measurement:
         """Measure an operator, or a model in several builds; the raw power log gets a name, each further one a number.
 
         Raises:
             CannotMeasureError: it cannot be measured here.
         """
-        names = (log_name if number == 1 else f"{log_name}-{number}" for number in itertools.count(1))
+        names = numbered(log_name)
 
         def once(protocol: MeasurementProtocol) -> Measurement:
             for observer in self.observers:
                 observer.before_build()
             with self.workload(case, setting, protocol.duty_cycle) as workload:
                 self.rest.end()
-
-                def measure_build(protocol: MeasurementProtocol) -> Measurement:
-                    return measure(workload, self.instruments(next(names), setting.meter), protocol)
-
+                measure_build = partial(self.measure_build, workload, setting, names)
                 # A model that reaches the power limit does so in use, too.
                 measurement = settled(measure_build, protocol) if case.operator.is_model else measure_build(protocol)
             if leaves_clocks_low(measurement):
@@ -136,6 +144,12 @@ class Apparatus:
         measurement = undisturbed(once, at_full_clocks, self.duty_cycles.get(key, 1.0))
         self.duty_cycles[key] = measurement.duty_cycle or 1.0
         return measurement
+
+
+def numbered(log_name: str) -> Iterator[str]:
+    """Yield the names of the raw power logs of one measurement: its own, then the same with numbers from 2 on."""
+    yield log_name
+    yield from (f"{log_name}-{number}" for number in itertools.count(2))
 
 
 OpenApparatus: TypeAlias = Callable[[str | None, Database, bool], AbstractContextManager[Apparatus]]

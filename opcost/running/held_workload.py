@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 
 from opcost.measuring.builds import settled
 from opcost.measuring.conditions import EAGER
 from opcost.measuring.ports import Workload
-from opcost.measuring.procedure import measure
 from opcost.measuring.protocol import MeasurementProtocol
-from opcost.measuring.record import Measurement, leaves_clocks_low
+from opcost.measuring.record import leaves_clocks_low
 from opcost.measuring.setting import Setting
 from opcost.measuring.single_iterations import iterations_after
 from opcost.measuring.sweep_record import KernelUse, MemoryUse, Repetition
 from opcost.meters.host_power import HostPowerWatch
 from opcost.operators.cases import Case
-from opcost.running.apparatus import Apparatus
+from opcost.running.apparatus import Apparatus, numbered
 from opcost.torch_backend.memory_use import MemoryWatch
 from opcost.torch_backend.profiler import Kernel, Mark, profiled
 from opcost.torch_backend.single_iterations import single_iteration_times_s
@@ -76,12 +75,8 @@ class HeldWorkload:
         held = self._held
         if held is None:
             raise RuntimeError("no workload is held")
-        names = (log_name if number == 1 else f"{log_name}-{number}" for number in itertools.count(1))
-
-        def measured(protocol: MeasurementProtocol) -> Measurement:
-            return measure(held.workload, self.apparatus.instruments(next(names), held.setting.meter), protocol)
-
-        measurement = settled(measured, protocol)
+        measure_build = partial(self.apparatus.measure_build, held.workload, held.setting, numbered(log_name))
+        measurement = settled(measure_build, protocol)
         host = self._host.power
         # Before single iterations, which may be captured in a graph of their own.
         memory_use = held.memory_use or held.memory.use

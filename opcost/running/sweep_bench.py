@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -12,7 +12,16 @@ from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.setting import Setting
 from opcost.measuring.sweep_record import KernelUse, Repetition
 from opcost.operators.cases import Case
-from opcost.running.worker_bench import USUAL_LIMITS, ChildBench, Limits, Opening, Question, answer, open_observed
+from opcost.running.worker_bench import (
+    USUAL_LIMITS,
+    ChildBench,
+    Limits,
+    Opening,
+    Question,
+    answer,
+    open_observed,
+    started,
+)
 from opcost.running.worker_process import Answering, ReportStep
 from opcost.storage.database import Database
 
@@ -94,10 +103,7 @@ def open_sweep_bench(device: str | None, database: Database, with_meter: bool) -
     Raises:
         UserError: the device cannot be made ready.
     """
-    with ExitStack() as stack:
-        bench = ChildSweepBench(Opening(device, database, with_meter))
-        stack.push(bench.end)
-        bench.start()
+    with started(ChildSweepBench(Opening(device, database, with_meter))) as bench:
         yield bench
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from opcost.errors import CannotMeasureError, UserError
 from opcost.measuring.conditions import Circumstances, Conditions
@@ -31,6 +31,8 @@ FAULTS_IN_A_ROW = 3
 
 
 FACTS = "facts"
+
+AnyChildBench = TypeVar("AnyChildBench", bound="ChildBench")
 
 
 class OpenBenchAnswering(Protocol):
@@ -104,8 +106,18 @@ def open_child_bench(
     Raises:
         UserError: the device cannot be made ready.
     """
+    with started(ChildBench(Opening(device, database, with_meter), limits)) as bench:
+        yield bench
+
+
+@contextmanager
+def started(bench: AnyChildBench) -> Iterator[AnyChildBench]:
+    """Start a bench's child process, and end it afterwards, also if it cannot be made ready.
+
+    Raises:
+        UserError: the device cannot be made ready.
+    """
     with ExitStack() as stack:
-        bench = ChildBench(Opening(device, database, with_meter), limits)
         stack.push(bench.end)
         bench.start()
         yield bench
