@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator, StrMethodFormatter
 
-from opcost.comparing.sweep_changes import Curve, curves_of
+from opcost.comparing.sweep_changes import Curve
 from opcost.reporting.compared_models import COLOURS
 from opcost.reporting.correlations import spearman
 from opcost.reporting.figures import STYLE, mark_plainly, saved
@@ -63,7 +63,7 @@ def _figures(result: SweepResult, medium: Medium) -> Iterator[tuple[str, Figure]
 def curves(result: SweepResult, medium: Medium, scale: str) -> Figure:
     """Draw time, energy, power and energy per unit over the size: measured points, and the predicted curve."""
     figure = Figure(figsize=(medium.width, 0.75 * medium.width), layout="constrained")
-    breaks = {curve.quantity: curve for curve in curves_of(result.sizes, result.kernels)}
+    breaks = {curve.quantity: curve for curve in result.curves}
     panels = drawn_points(result.sizes, result.unit)
     for axes, panel in zip(figure.subplots(2, 2).flat, panels, strict=True):
         _draw_panel(axes, panel, scale)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opcost.columns import by_column, columns_of
-from opcost.comparing.sweep_changes import BreakLine, curves_of, lines_of
+from opcost.comparing.sweep_changes import BreakLine, lines_of
 from opcost.comparing.sweep_sizes import SweepSizeRow
 from opcost.measuring.sweep_record import SweepKernelRow, SweepRepetitionRow
 from opcost.reporting.correlations import same_information, spearman
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 def write_tables(result: SweepResult, folder: Path) -> list[Path]:
     """Write sizes, repetitions, kernels, pieces and correlations as CSV files without checksums; return the files."""
-    kernels, matrix = list(result.kernels), spearman(result.repetitions or result.sizes)
+    matrix = spearman(result.repetitions or result.sizes)
     contents = {
         "sizes": _rows_text(SweepSizeRow, result.sizes),
         "repetitions": _rows_text(SweepRepetitionRow, result.repetitions),
-        "kernels": _rows_text(SweepKernelRow, kernels),
+        "kernels": _rows_text(SweepKernelRow, result.kernels),
         "pieces": _table_text(
             [field.name for field in fields(BreakLine)],
-            [asdict(line) for line in lines_of(curves_of(result.sizes, kernels))],
+            [asdict(line) for line in lines_of(result.curves)],
         ),
         "correlations": matrix.to_csv(lineterminator="\n", index_label="column"),
         "correlation_groups": _table_text(

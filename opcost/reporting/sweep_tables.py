@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from opcost.columns import by_column
-from opcost.comparing.sweep_changes import curves_of, lines_of
+from opcost.comparing.sweep_changes import lines_of
 from opcost.comparing.sweep_sizes import SweepSizeRow
 from opcost.reporting.layout import Column
 from opcost.reporting.tables import print_origin, shared_facts
@@ -64,7 +64,7 @@ def _print_pieces(result: SweepResult) -> None:
             UNKNOWN if line.jump_ratio is None else percent(line.jump_ratio - 1),
             line.changes + (f" (unknown: {line.missing})" if line.missing else ""),
         )
-        for line in lines_of(curves_of(result.sizes, result.kernels))
+        for line in lines_of(result.curves)
     ]
     if cells:
         print_table(f"{result.name}: fit by pieces", PIECES, cells)
@@ -78,7 +78,7 @@ def sweep_object(result: SweepResult) -> dict[str, Any]:
         "planned": result.planned,
         "expected_s": result.expected_s,
         "sizes": [by_column(row) for row in result.sizes],
-        "pieces": [asdict(line) for line in lines_of(curves_of(result.sizes, result.kernels))],
+        "pieces": [asdict(line) for line in lines_of(result.curves)],
     }
 
 

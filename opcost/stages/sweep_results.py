@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
+from opcost.comparing.sweep_changes import Curve, curves_of
 from opcost.comparing.sweep_sizes import UNKNOWN_WORK, UNPREDICTED, SweepSizeRow, SweepWork, figures_of, replaced
 from opcost.errors import UserError
 from opcost.measuring.conditions import Conditions, usual_execution
@@ -38,6 +40,11 @@ class SweepResult:
     def failed(self) -> tuple[SweepSizeRow, ...]:
         """The sizes that failed, and have no repetition."""
         return tuple(row for row in self.sizes if row.failure is not None)
+
+    @cached_property
+    def curves(self) -> tuple[Curve, ...]:
+        """The measured curves of time and energy in pieces. The fit to 200 sizes takes seconds."""
+        return curves_of(self.sizes, self.kernels)
 
     @property
     def conditions(self) -> Conditions | None:
