@@ -25,6 +25,7 @@ from typing import Any, Protocol
 import numpy as np
 from tables import markdown
 
+from opcost.compat.measurement import JOULES_PER_KWH
 from opcost.estimates import NORMAL_QUANTILE
 from opcost.meters.gpu_energy import TICK_ERROR_S
 from opcost.meters.nvml import NvmlGpu
@@ -135,7 +136,7 @@ class CodeCarbon:
 
     def end(self) -> None:
         data = self._tracker.stop_task(f"window {self._number}")
-        self._energy_j = float(data.gpu_energy) * 3.6e6
+        self._energy_j = float(data.gpu_energy) * JOULES_PER_KWH
 
     def energy(self) -> tuple[float | None, float | None, str]:
         return self._energy_j, None, ""

@@ -55,20 +55,19 @@ class TimedRows:
         with self._lock:
             if self._failure is not None:
                 raise self._failure
-            return self._between(begin_s, math.inf)
+            return list(zip(*self._between(begin_s, math.inf), strict=True))
 
     def forget_before(self, epoch_s: float) -> None:
         """Drop the rows before a moment, and rows after now, which come from a clock that was set back."""
         latest_s = time.time() + CLOCK_SLACK_S
         with self._lock:
-            kept = self._between(epoch_s, latest_s)
-            self._epoch_s = array("d", (moment_s for moment_s, _ in kept))
-            self._values = array("d", (value for _, value in kept))
+            kept_s, values = self._between(epoch_s, latest_s)
+            self._epoch_s, self._values = array("d", kept_s), array("d", values)
 
-    def _between(self, begin_s: float, end_s: float) -> list[tuple[float, float]]:
+    def _between(self, begin_s: float, end_s: float) -> tuple[list[float], list[float]]:
         epoch_s, values = np.array(self._epoch_s), np.array(self._values)
         inside = (epoch_s >= begin_s) & (epoch_s <= end_s)
-        return list(zip(epoch_s[inside].tolist(), values[inside].tolist(), strict=True))
+        return epoch_s[inside].tolist(), values[inside].tolist()
 
 
 def keep_rows(path: Path, columns: tuple[str, str], rows: Iterable[tuple[float, float]]) -> None:

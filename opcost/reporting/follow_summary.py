@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 from opcost.printable import printable
 from opcost.stages.follow_power import FollowReport
@@ -33,10 +32,3 @@ def summary_lines(report: FollowReport) -> Iterator[str]:
         yield f"and {number_of(len(report.parts) - SHOWN_PARTS, 'part')} more"
     yield printable(f"{report.followed}: {report.run}")
     yield f"{report.file}: {number_of(report.rows, 'row')}"
-
-
-def draw_followed(log: Path, target: Path) -> Path:
-    """Draw the log of a followed program; return the file."""
-    from opcost.reporting.power_figure import draw
-
-    return draw(log, target)

@@ -163,9 +163,9 @@ class EnergyMeter:
 
     def start(self, label: str = "") -> MeteredWindow:
         """Begin a window."""
-        self._sources_now()
+        sources = self._sources_now()
         self._synchronise()
-        for source in self._sources_now():
+        for source in sources:
             source.edge()
         window = MeteredWindow(self, label, self._clock.read())
         self._open.append(window)

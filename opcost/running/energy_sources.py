@@ -108,8 +108,8 @@ def synchronise(devices: Sequence[str]) -> None:
 
     A GPU that torch does not use is left alone: waiting for it would make a CUDA context on it.
     """
-    torch: Any = sys.modules.get("torch")
-    if torch is None or not hasattr(torch, "cuda") or not torch.cuda.is_initialized():
+    torch = _torch_on_gpus()
+    if torch is None:
         return
     current = torch.cuda.current_device()
     for name in devices:
@@ -120,8 +120,16 @@ def synchronise(devices: Sequence[str]) -> None:
 
 def _gpus() -> tuple[dict[str, str], str | None]:
     """Return the UUIDs of the GPUs by their names: as torch numbers them, where it has done so already."""
-    torch: Any = sys.modules.get("torch")
-    if torch is None or not hasattr(torch, "cuda") or not torch.cuda.is_initialized():
+    torch = _torch_on_gpus()
+    if torch is None:
         return visible_gpus()
     count = torch.cuda.device_count()
     return {f"cuda:{index}": f"GPU-{torch.cuda.get_device_properties(index).uuid}" for index in range(count)}, None
+
+
+def _torch_on_gpus() -> Any | None:
+    """Return the module torch if it is imported and uses GPUs already, else None."""
+    torch: Any = sys.modules.get("torch")
+    # It may still be being imported.
+    is_there = torch is not None and hasattr(torch, "cuda") and torch.cuda.is_initialized()
+    return torch if is_there else None

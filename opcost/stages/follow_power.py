@@ -24,7 +24,7 @@ from opcost.meters.nvidia_smi_logger import LogFollower, NvidiaSmiLogger
 from opcost.power.log_rows import FOLLOWED_COLUMNS, HostRow, PowerRow, followed_line, power_of
 from opcost.power.ports import ClockReading
 from opcost.power.trace import Window
-from opcost.running.energy_sources import open_sources, result_of
+from opcost.running.energy_sources import CPU, open_sources, result_of
 from opcost.running.marks import MARKS_FILE, Mark, marks_in
 from opcost.units import percent, significant, watts
 
@@ -34,8 +34,6 @@ POLL_S = 0.1
 
 SETTLED_AFTER_S = 1.5
 """Time after a part's end from which its readings have come by themselves."""
-
-CPU_DEVICE = "cpu"
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,7 @@ class Followers:
 
     def _new_rows(self, state: HostRow) -> Iterator[tuple[str, PowerRow]]:
         if not self.gpus:
-            yield CPU_DEVICE, PowerRow(SystemClock().read().epoch_s, power_average_w=state.cpu_power_w)
+            yield CPU, PowerRow(SystemClock().read().epoch_s, power_average_w=state.cpu_power_w)
         for device, follower in self.gpus.items():
             for row in follower.read():
                 yield device, row.values

@@ -83,7 +83,7 @@ def _follow(arguments: Namespace) -> int:
         raise UserError("a followed program has its own length and devices; leave --seconds, --gpu and --plot out")
     if arguments.command and arguments.pid is not None:
         raise UserError(f"--pid {arguments.pid}: leave it out, or the command; one program is followed")
-    from opcost.reporting.follow_summary import LiveLine, draw_followed, summary_lines
+    from opcost.reporting.follow_summary import LiveLine, summary_lines
     from opcost.reporting.json_object import print_json_object
     from opcost.stages.follow_power import Target, follow
 
@@ -99,7 +99,9 @@ def _follow(arguments: Namespace) -> int:
     for line in summary_lines(report):
         _report(line)
     if arguments.figure is not None:
-        _report(str(draw_followed(path, arguments.figure)))
+        from opcost.reporting.power_figure import draw
+
+        _report(str(draw(path, arguments.figure)))
     if arguments.json:
         print_json_object(report)
     return report.exit_status or 0
