@@ -6,7 +6,6 @@ import mmap
 from pathlib import Path
 
 import pytest
-import torch
 
 from opcost.measuring.calls import Calls
 from opcost.measuring.single_iterations import FEWEST_LONG, LEAST, LONGEST_S, MOST, iterations_after
