@@ -111,7 +111,7 @@ class Training:
             for method in self.methods:
                 wanted = None if choices is None else _kinds_by(method, target, choices)
                 predict = self._by_common if method.is_common else self._by_kind
-                found[method.name][predicted] = predict(method, target, (known, predicted), wanted)
+                found[method.name][predicted] = predict(method.for_folds(), target, (known, predicted), wanted)
         return found
 
     def _by_common(self, method: Learner, target: str, fold: Fold, _: Collection[str] | None) -> FloatArray:
