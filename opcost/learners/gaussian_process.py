@@ -88,7 +88,7 @@ class GaussianProcessLearner:
         )
         return replace(self, kernel=Kernel.of(found.x), scaling=scaling)
 
-    def for_folds(self) -> GaussianProcessLearner:
+    def for_errors(self) -> GaussianProcessLearner:
         """Return the method as it is."""
         return self
 

@@ -21,7 +21,7 @@ class NeighbourLearner:
         """Return the method: it has no parameters to suit."""
         return self
 
-    def for_folds(self) -> NeighbourLearner:
+    def for_errors(self) -> NeighbourLearner:
         """Return the method as it is."""
         return self
 

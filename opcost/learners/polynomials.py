@@ -44,7 +44,7 @@ class PolynomialLearner:
             found = LassoCV(alphas=PENALTIES, cv=folds, precompute=True, **LIMITS).fit(products, _scaled(targets))
         return replace(self, penalty=float(found.alpha_))
 
-    def for_folds(self) -> PolynomialLearner:
+    def for_errors(self) -> PolynomialLearner:
         """Return the method as it is."""
         return self
 

@@ -45,8 +45,8 @@ class Learner(Protocol):
     def tuned(self, features: FloatArray, targets: FloatArray) -> Learner:
         """Return the method with the parameters that suit these samples; it is used for any part of them."""
 
-    def for_folds(self) -> Learner:
-        """Return the method for cross-validation, where it fits many times: it may be less exact, never more."""
+    def for_errors(self) -> Learner:
+        """Return the method to learn how far off it is, not to predict: it may be faster and less exact, never more."""
 
     def fit(self, features: FloatArray, targets: FloatArray) -> Fitted:
         """Return the function that fits the targets, one for each row of features."""

@@ -15,7 +15,7 @@ from opcost.learners.gaussian_process import JITTER, GaussianProcessLearner, Ker
 from opcost.learners.neighbours import NeighbourLearner
 from opcost.learners.polynomials import PolynomialLearner
 from opcost.learners.training import learned_from
-from opcost.learners.trees import FEATURE_RATIO, TREES, TREES_FOR_FOLDS, TreeLearner
+from opcost.learners.trees import FEATURE_RATIO, TREES, TREES_FOR_ERRORS, TreeLearner
 from opcost.prediction.fitted import Forest, Learner, squared_distances
 
 LEARNERS: tuple[Learner, ...] = (TreeLearner(), GaussianProcessLearner(), NeighbourLearner(), PolynomialLearner())
@@ -55,11 +55,14 @@ def test_a_forest_is_that_of_scikit_learn() -> None:
     assert TreeLearner(trees=7).fit(features, targets).predict(others) == pytest.approx(theirs.predict(others))
 
 
-def test_only_folds_have_fewer_trees() -> None:
+def test_only_errors_are_learned_with_fewer_trees() -> None:
     features, targets = samples(40)
     learner = TreeLearner()
-    assert [len(one.fit(features, targets).roots) for one in (learner, learner.for_folds())] == [TREES, TREES_FOR_FOLDS]
-    assert TreeLearner(trees=5).for_folds() == TreeLearner(trees=5)
+    assert [len(one.fit(features, targets).roots) for one in (learner, learner.for_errors())] == [
+        TREES,
+        TREES_FOR_ERRORS,
+    ]
+    assert TreeLearner(trees=5).for_errors() == TreeLearner(trees=5)
 
 
 def test_linear_algebra_is_trained_on_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
