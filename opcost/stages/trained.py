@@ -22,8 +22,8 @@ from opcost.storage.database import Database
 FEWEST_SAMPLES = 100
 """The fewest measured operators that a prediction is learned from."""
 
-TRAINING_S = 30.0
-"""The expected time of training on 3,000 samples with two cores."""
+TRAINING_S = 20.0
+"""The expected time of training on 4,000 samples with two cores."""
 
 
 @dataclass(frozen=True)
