@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from opcost.errors import CannotMeasureError
+from opcost.operators.keys import tuple_key
 from opcost.operators.model_rows import ModelOperatorRow, operations_text
 from opcost.operators.texts import parse_operator
 from opcost.operators.tuples import META
@@ -30,7 +31,7 @@ def with_operations(rows: Iterable[ModelOperatorRow]) -> Iterator[ModelOperatorR
         if row.operations is not None or row.weights is not None:
             yield row
             continue
-        key = row.key.partition("-")[0]
+        key = tuple_key(row.key)
         if key not in known:
             known[key] = operations_alone(row)
         yield replace(row, operations=known[key])

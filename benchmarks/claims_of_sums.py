@@ -12,6 +12,7 @@ from sum_vs_full import corrected
 
 from opcost.comparing.row import ComparisonRow
 from opcost.operators.cases import ALL, CAPTURED
+from opcost.operators.keys import conditions_key
 from opcost.reporting.compared_models import compared_model
 from opcost.running.request import Request
 from opcost.stages.compare import find_comparisons, keep_comparisons
@@ -200,7 +201,7 @@ def days_of_sums(root: Path, sums: pd.DataFrame) -> str:
         is_normal = total["input_data"] == "normal"
         named = operators["operator_key"].isin(cases.str.split("-").str[0]) & (operators["input_data"] == "normal")
         usable = named if is_normal else operators["case"].isin(cases)
-        found = operators[usable & (operators["conditions"] == total["key"].rpartition("-")[2])]
+        found = operators[usable & (operators["conditions"] == conditions_key(total["key"]))]
         rank = {
             "has_energy": found["energy_j"].notna(),
             "unflagged": found["flags"].isna(),

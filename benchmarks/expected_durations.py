@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from functools import cache
 
 import numpy as np
 import pandas as pd
 from tables import markdown
 
 from opcost.command.options import DATABASE, Parser, add_options
+from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import MeasurementRow
 from opcost.prediction.durations import measured_durations
 from opcost.running.expected_times import ExpectedTimes, sizes_in
@@ -37,10 +39,15 @@ def compared(database: Database, are_models: bool) -> tuple[pd.DataFrame, pd.Dat
     rows = (database.full_model_measurements if are_models else database.operator_measurements).rows()
     sizes = sizes_in(database.model_operators)
     totals, items = [], []
+
+    @cache
+    def times_of(board: str | None, conditions: Conditions) -> ExpectedTimes:
+        others = [row for row in rows if row.circumstances.device_uuid != board]
+        return ExpectedTimes(conditions, others, sizes, are_models)
+
     for campaign in campaigns(rows):
         circumstances = campaign[0].circumstances
-        others = [row for row in rows if row.circumstances.device_uuid != circumstances.device_uuid]
-        times = ExpectedTimes(campaign[0].conditions, others, sizes, are_models)
+        times = times_of(circumstances.device_uuid, campaign[0].conditions)
         durations = [
             (times.unmeasured_s(item.size, item.execution, protocol), actual_s)
             for actual_s, item, protocol in measured_durations(campaign, sizes, are_models)

@@ -22,11 +22,11 @@ from prediction_baselines import BASELINES
 
 from opcost.comparing.predicted_run import NORMAL_FACTOR
 from opcost.estimates import FloatArray
-from opcost.learners.methods import METHODS
+from opcost.learners.training import learned_from
 from opcost.prediction.fitted import IntArray
 from opcost.prediction.groups import Fold, shape_folds
 from opcost.prediction.learned import TIME
-from opcost.prediction.learned_costs import ENERGY, CallCosts, LearnedCosts, learned_costs
+from opcost.prediction.learned_costs import ENERGY, CallCosts, LearnedCosts
 from opcost.prediction.sum_errors import ModelCalls, sum_deviation
 from opcost.stages.training_data import TrainingData, Whole
 
@@ -46,7 +46,7 @@ TIMED_CALLS = 10_000
 
 def methods_of_all(known: TrainingData) -> LearnedCosts:
     """Return what is learned from samples, and from the wholes among them."""
-    return learned_costs(known.samples, [whole.calls for whole in known.wholes], METHODS, MULTIPROCESSORS)
+    return learned_from(known.samples, [whole.calls for whole in known.wholes], MULTIPROCESSORS)
 
 
 def part_of(data: TrainingData, places: Sequence[int] | IntArray) -> TrainingData:

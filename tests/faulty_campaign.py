@@ -21,6 +21,7 @@ from simulated_apparatus import RecordedProgress, SimulatedCampaign
 from opcost.errors import UserError
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import MeasurementRow
+from opcost.operators.keys import tuple_key
 from opcost.operators.tuples import OperatorTuple
 from opcost.running import worker_bench
 from opcost.running.worker_bench import Limits, open_child_bench
@@ -55,7 +56,7 @@ def run_faulty_campaign(folder: Path, operators: int, fault_ratio: float, seed: 
     good = {one.key for one in wanted if one.short_name == "Good"}
     # Tests before may have started a Python of their own that goes on.
     before, runs = children(), 0
-    while {row.key.partition("-")[0] for row in _rows(campaign)} != good and runs < MOST_RUNS:
+    while {tuple_key(row.key) for row in _rows(campaign)} != good and runs < MOST_RUNS:
         runs += 1
         _run(campaign)
     _check(campaign, wanted, good)
@@ -80,10 +81,10 @@ def _rows(campaign: SimulatedCampaign) -> list[MeasurementRow]:
 
 
 def _check(campaign: SimulatedCampaign, wanted: list[OperatorTuple], good: set[str]) -> None:
-    measured = sorted(row.key.partition("-")[0] for row in _rows(campaign))
+    measured = sorted(tuple_key(row.key) for row in _rows(campaign))
     assert measured == sorted(good)
     failures = campaign.database.failures.rows()
-    reasons = {row.key.partition("-")[0]: row.reason for row in failures}
+    reasons = {tuple_key(row.key): row.reason for row in failures}
     assert reasons == {one.key: REASONS[one.short_name] for one in wanted if one.key not in good and one.key in reasons}
     assert not good & reasons.keys()
 

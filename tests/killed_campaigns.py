@@ -23,6 +23,7 @@ from opcost.command.run import run
 from opcost.errors import UserError
 from opcost.measuring.protocol import GPU_WARM_UP_S, MeasurementProtocol
 from opcost.measuring.record import MeasurementRow
+from opcost.operators.keys import tuple_key
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.running.request import FILTERED_COUNTS
 from opcost.stages.measure_operators import measure_operators
@@ -129,7 +130,7 @@ class KilledCampaign:
         )
         for config in self.campaign.request().configs():
             wanted = {count.operator.key for count in FILTERED_COUNTS.read(config).counts}
-            measured = {key.partition("-")[0] for key in keys}
+            measured = {tuple_key(key) for key in keys}
             assert not config.done or wanted <= measured, f"{config.name} is done and lacks rows"
 
     def rows(self) -> list[MeasurementRow]:

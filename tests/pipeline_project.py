@@ -58,6 +58,16 @@ class InThisProcess:
         return self._answer(question)
 
 
+def measure_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let what measures run in this process, which saves importing torch again.
+
+    Warm-ups are short. Disturbed measurements are not repeated at once, as other tests disturb them, too.
+    """
+    monkeypatch.setattr(worker_bench, "ChildProcess", InThisProcess)
+    monkeypatch.setattr(procedure, "RETRIES", replace(RETRIES, at_once=1))
+    monkeypatch.setattr(protocol, "CPU_WARM_UP_S", WARM_UP_S)
+
+
 class Project:
     """A folder with configs and a database, and the scripts at work on it."""
 
@@ -79,13 +89,8 @@ class Project:
         return warm_python.run(self.command(script, *arguments), env=os.environ | environment, timeout=120)
 
     def main(self, monkeypatch: pytest.MonkeyPatch, script: str, *arguments: str) -> int:
-        """Run a script's ``main`` in this process, and what measures too, which saves importing torch again.
-
-        Warm-ups are short. Disturbed measurements are not repeated at once, as other tests disturb them, too.
-        """
-        monkeypatch.setattr(worker_bench, "ChildProcess", InThisProcess)
-        monkeypatch.setattr(procedure, "RETRIES", replace(RETRIES, at_once=1))
-        monkeypatch.setattr(protocol, "CPU_WARM_UP_S", WARM_UP_S)
+        """Run a script's ``main`` in this process, and what measures too."""
+        measure_here(monkeypatch)
         monkeypatch.setattr(sys, "argv", self.command(script, *arguments)[1:])
         status: int = runpy.run_path(str(ROOT / script))["main"]()
         return status

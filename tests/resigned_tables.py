@@ -26,6 +26,7 @@ from opcost.comparing.kernel_times import KernelTimeRow, kernel_key
 from opcost.errors import UserError
 from opcost.measuring.protocol import protocol_for
 from opcost.measuring.record import FailureRow, MeasurementRow
+from opcost.operators.keys import tuple_key
 from opcost.printable import printable
 from opcost.running.plan import Demand, KnownRows
 from opcost.running.request import Request
@@ -108,7 +109,7 @@ def genuine() -> tuple[tuple[str, bytes], ...]:
 
 
 def kernel_rows(whole: MeasurementRow) -> Iterator[KernelTimeRow]:
-    key, at = kernel_key(whole.key.partition("-")[0], whole.conditions), whole.measurement.ended_at
+    key, at = kernel_key(tuple_key(whole.key), whole.conditions), whole.measurement.ended_at
     for operator, in_model_s, alone_s in (("Conv2d", 3e-3, 3.1e-3), ("ReLU", 1e-3, 0.9e-3)):
         yield KernelTimeRow(key, MODEL, operator, 50, in_model_s, alone_s, in_model_s, at, whole.conditions)
 

@@ -1122,7 +1122,7 @@ def test_no_tuple_of_a_held_out_family_is_learned_from(benchmark, synthetic, mon
 
     def learned(known):
         seen.append(known)
-        return benchmark("opcost.prediction.learned_costs").learned_costs(known.samples, [], script.METHODS, 132)
+        return benchmark("opcost.learners.training").learned_from(known.samples, [], 132)
 
     monkeypatch.setattr(script, "methods_of_all", learned)
     rows = script.family_rows(synthetic, "a")

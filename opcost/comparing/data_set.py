@@ -12,6 +12,7 @@ from opcost.measuring.conditions import Circumstances, Conditions
 from opcost.measuring.record import Measurement, MeasurementRow
 from opcost.operators.columns import INPUT_DATA, INPUTS, OPERATOR, PARAMETERS, TRAINING_MODE
 from opcost.operators.counts import OperatorCount
+from opcost.operators.keys import tuple_key
 from opcost.operators.model_rows import operations_text
 from opcost.operators.texts import parse_operator, value_text
 from opcost.operators.tuple_columns import PLACEHOLDERS, Cell, Cells, cells_of, in_order
@@ -113,7 +114,7 @@ def _place(row: MeasurementRow) -> tuple[str, ...]:
 
 
 def _table(name: str, rows: Sequence[MeasurementRow], counts: Mapping[str, OperatorCount]) -> DataTable:
-    described = [_described(row, counts.get(row.key.partition("-")[0])) for row in rows]
+    described = [_described(row, counts.get(tuple_key(row.key))) for row in rows]
     names = in_order(name for _, cells in described for name in cells)
     columns = [DataColumn(field.name, _kind_of_field(field)) for field in DECLARED]
     columns[PLACE:PLACE] = [DataColumn(one, _kind_of(cells.get(one) for _, cells in described)) for one in names]

@@ -16,6 +16,7 @@ from opcost.comparing.tuple_costs import arithmetic_of
 from opcost.estimates import value_of
 from opcost.measuring.record import MeasurementRow, does_other_work, is_flagged
 from opcost.operators.counts import OperatorCount
+from opcost.operators.keys import tuple_key
 from opcost.summing.energy import EnergyBasis, common_basis
 from opcost.summing.summation import ModelCost, Part
 
@@ -65,7 +66,7 @@ def roofline_of_rows(rows: Iterable[MeasurementRow], counts: Mapping[str, Operat
     """
     # All boards and repeats: the roof is the best rate of any, so neither order nor length of loops matters.
     sound = (row for row in rows if not (is_flagged(row.measurement) or does_other_work(row.measurement)))
-    known = ((counts.get(row.key.partition("-")[0]), row) for row in sound)
+    known = ((counts.get(tuple_key(row.key)), row) for row in sound)
     return roofline_of(work_of(count, row, common_basis([row])) for count, row in known if count is not None)
 
 

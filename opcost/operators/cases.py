@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.input_roles import shown_inputs
+from opcost.operators.keys import tuple_key
 from opcost.operators.tuples import OperatorTuple, short_hash
 from opcost.operators.values import NORMAL_DATA, ZEROS_DATA, InputData
 
@@ -47,7 +48,7 @@ class Case:
 def of_operators(operators: Iterable[OperatorTuple]) -> Callable[[str], bool]:
     """Return a test of row keys: true for rows of these operators, on any input data, under any conditions."""
     keys = {operator.key for operator in operators}
-    return lambda key: key.partition("-")[0] in keys
+    return lambda key: tuple_key(key) in keys
 
 
 def cases_of(counts: Iterable[OperatorCount], input_data: str) -> Counter[Case]:

@@ -17,6 +17,7 @@ from opcost.operators.cases import CAPTURED, Case, cases_of_count
 from opcost.operators.columns import INPUT_DATA, INPUTS, MODEL, OPERATOR, PARAMETERS, TRAINING_MODE
 from opcost.operators.counts import OperationWithoutFormula, OperatorCount, OperatorCounts
 from opcost.operators.input_roles import shown_inputs
+from opcost.operators.keys import tuple_key
 from opcost.operators.texts import parse_operator, parse_value, value_text
 from opcost.operators.tuples import META, OperatorTuple
 from opcost.operators.values import InputStatistics, parse_input_data
@@ -216,7 +217,7 @@ def _of_case(case: Case) -> dict[str, Any]:
 
 def _operator(row: ModelOperatorRow) -> OperatorTuple:
     operator = parse_operator(row.operator, row.parameters, row.inputs, row.training_mode)
-    if operator.key != row.key.partition("-")[0]:
+    if operator.key != tuple_key(row.key):
         raise ValueError(f"{row.operator!r}: its key is that of another operator tuple")
     return operator
 
@@ -225,7 +226,7 @@ def _counts(rows: Iterable[ModelOperatorRow]) -> Iterator[OperatorCount]:
     """Yield the count of each operator tuple. Its rows differ in input data and calls only."""
     of_operator: dict[str, list[ModelOperatorRow]] = {}
     for row in rows:
-        of_operator.setdefault(row.key.partition("-")[0], []).append(row)
+        of_operator.setdefault(tuple_key(row.key), []).append(row)
     for kinds in of_operator.values():
         first, operator = kinds[0], _operator(kinds[0])
         yield OperatorCount(

@@ -20,6 +20,7 @@ from opcost.measuring.protocol import FULL_LOOP_S, MINIMUM_CHUNKS, MeasurementPr
 from opcost.measuring.record import MeasurementRow
 from opcost.measuring.recorded_loop import MINIMUM_PRECISE_CHUNKS
 from opcost.measuring.retries import RETRIES
+from opcost.operators.keys import tuple_key
 from opcost.prediction.rates import Rates
 
 # The constants below are fitted to the committed rows of 2026-11-21 to 2026-11-23 (H200) where no other source is
@@ -220,7 +221,7 @@ def measured_durations(
         end_s = datetime.fromisoformat(row.measurement.ended_at).timestamp()
         before_s, ended[board] = ended.get(board, -math.inf), end_s
         protocol = protocol_of(row)
-        size = sizes.get(row.key.partition("-")[0], UNKNOWN_SIZE)
+        size = sizes.get(tuple_key(row.key), UNKNOWN_SIZE)
         item = Item(row.measurement.time_s, row.conditions.execution, size, are_models)
         attempts = _builds(item, protocol) + RETRIES.at_once - 1
         if 0 < end_s - before_s <= BREAK_S + attempts * (protocol.warm_up_s + row.measurement.loop_time_s):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -14,6 +15,13 @@ IntArray: TypeAlias = npt.NDArray[np.int64]
 
 ROWS_AT_ONCE = 4096
 """The rows that go down the trees together, so that the memory for it stays below 10 MB."""
+
+ROWS_IN_CACHE = 256
+"""The rows whose distances to some hundred samples stay in a core's cache."""
+
+PRODUCTS_ON_ONE_THREAD = 2**18
+"""The largest matrix product, in multiplications, that OpenBLAS runs on the calling thread (``interface/gemm.c``). On
+busy cores its threads wait for each other longer than such products take."""
 
 
 class Fitted(Protocol):
@@ -36,6 +44,9 @@ class Learner(Protocol):
 
     def tuned(self, features: FloatArray, targets: FloatArray) -> Learner:
         """Return the method with the parameters that suit these samples; it is used for any part of them."""
+
+    def for_errors(self) -> Learner:
+        """Return the method to learn how far off it is, not to predict: it may be faster and less exact, never more."""
 
     def fit(self, features: FloatArray, targets: FloatArray) -> Fitted:
         """Return the function that fits the targets, one for each row of features."""
@@ -158,9 +169,19 @@ class GaussianProcess:
     def predict(self, features: FloatArray) -> FloatArray:
         """Return the mean for each row of features."""
         scaled = self.scaling.scaled(features) / self.lengths
-        distances = np.sqrt(3.0) * np.sqrt(np.maximum(0.0, squared_distances(scaled, self.points)))
-        predicted: FloatArray = self.mean + ((1.0 + distances) * np.exp(-distances)) @ self.weights
-        return predicted
+        parts = [self._sums(scaled[start : start + ROWS_IN_CACHE]) for start in range(0, len(scaled), ROWS_IN_CACHE)]
+        return self.mean + np.concatenate(parts) if parts else np.zeros(0)
+
+    def _sums(self, scaled: FloatArray) -> FloatArray:
+        """Return the weighted sum of each row's covariances with the samples."""
+        distances = squared_distances(scaled, self.points)
+        np.sqrt(distances, out=distances)
+        distances *= math.sqrt(3.0)
+        covariances = np.exp(-distances)
+        distances += 1.0
+        covariances *= distances
+        sums: FloatArray = np.einsum("rs,s->r", covariances, self.weights)
+        return sums
 
 
 @dataclass(frozen=True)
@@ -207,6 +228,8 @@ def terms(scaled: FloatArray, factors: IntArray) -> FloatArray:
 
 def squared_distances(points: FloatArray, others: FloatArray) -> FloatArray:
     """Return the squared distance between each of some points and each of others, 0 or above but for rounding."""
-    squares = np.sum(points**2, axis=1)[:, np.newaxis] + np.sum(others**2, axis=1) - 2 * points @ others.T
-    distances: FloatArray = np.maximum(0.0, squares)
-    return distances
+    squares: FloatArray = np.sum(points**2, axis=1)[:, np.newaxis] + np.sum(others**2, axis=1)
+    rows = max(1, PRODUCTS_ON_ONE_THREAD // max(1, others.size))
+    for start in range(0, len(points), rows):
+        squares[start : start + rows] -= 2 * points[start : start + rows] @ others.T
+    return np.maximum(0.0, squares, out=squares)

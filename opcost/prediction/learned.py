@@ -103,12 +103,12 @@ class Training:
         Args:
             target: one of ``TARGETS``.
             folds: of all samples.
-            choices: the methods that are wanted, None for all.
+            choices: the methods that are wanted, as they are for errors; None for all, as they predict.
         """
         found = {method.name: np.full(len(self.table.kinds), np.nan) for method in self.methods}
         for learned, predicted in folds:
             known = learned[np.isfinite(self.table.targets[target][learned])]
-            for method in self.methods:
+            for method in self.methods if choices is None else [method.for_errors() for method in self.methods]:
                 wanted = None if choices is None else _kinds_by(method, target, choices)
                 predict = self._by_common if method.is_common else self._by_kind
                 found[method.name][predicted] = predict(method, target, (known, predicted), wanted)

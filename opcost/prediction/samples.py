@@ -14,6 +14,7 @@ from opcost.estimates import FloatArray
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import MeasurementRow, does_other_work, is_flagged
 from opcost.operators.counts import OperatorCount
+from opcost.operators.keys import tuple_key
 from opcost.operators.tuples import OperatorTuple
 from opcost.operators.values import InputData, parse_input_data
 from opcost.prediction.features import ATTENTION, CONVOLUTION, Card, kind_of, raw_features
@@ -97,7 +98,7 @@ def samples_of(
         families: of the models that an operator is of, by its key.
     """
     boards = boards_of(cases.values())
-    parsed = [(counts[_operator_key(of_case[0])], _data_of(of_case[0]), of_case) for of_case in cases.values()]
+    parsed = [(counts[tuple_key(of_case[0].key)], _data_of(of_case[0]), of_case) for of_case in cases.values()]
     raw = np.array([raw_features(count, data) for count, data, _ in parsed], dtype=float)
     kinds = tuple(kind_of(count) for count, _, _ in parsed)
     return Samples(
@@ -125,7 +126,7 @@ def cases_of(
     """
     cases: dict[str, list[MeasurementRow]] = {}
     for row in rows:
-        count = counts.get(_operator_key(row))
+        count = counts.get(tuple_key(row.key))
         is_sound = not is_flagged(row.measurement) and not does_other_work(row.measurement)
         if row.conditions == conditions and is_sound and count is not None and count.computes:
             cases.setdefault(row.key, []).append(row)
@@ -185,10 +186,6 @@ def shape_of(kind: str, operator: OperatorTuple) -> str:
     """Return what calls of a kind have in common that do the same work: parameters and inputs."""
     parameters = [f"{name}={value}" for name, value in operator.parameters if name != "inplace"]
     return "|".join([kind, *parameters, operator.inputs_text])
-
-
-def _operator_key(row: MeasurementRow) -> str:
-    return row.key.partition("-")[0]
 
 
 def _data_of(row: MeasurementRow) -> InputData:

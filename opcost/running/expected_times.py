@@ -9,6 +9,7 @@ from opcost.measuring.conditions import Conditions, measurement_key
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import MeasurementRow, is_flagged
 from opcost.operators.cases import Case
+from opcost.operators.keys import tuple_key
 from opcost.operators.model_rows import ModelOperatorRow
 from opcost.prediction.durations import UNKNOWN_SIZE, Durations, Item, Size, default_rates
 from opcost.prediction.rates import MINIMUM_KNOWN, Rates, rates_of
@@ -91,7 +92,7 @@ class ExpectedTimes:
         """Return the rates that fit rows of known size, for each execution with enough of them."""
         known: dict[str, list[tuple[tuple[int, int], float]]] = {}
         for row in rows:
-            size = self._sizes.get(_operator_of(row.key), UNKNOWN_SIZE)
+            size = self._sizes.get(tuple_key(row.key), UNKNOWN_SIZE)
             if size != UNKNOWN_SIZE and size.flop is not None:
                 cost = (size.flop, size.memory_bytes), row.measurement.time_s
                 known.setdefault(row.conditions.execution, []).append(cost)
@@ -122,7 +123,7 @@ def expected_times(
 
 
 def _of_operator(key: str, execution: str) -> str:
-    return f"{_operator_of(key)} {execution}"
+    return f"{tuple_key(key)} {execution}"
 
 
 def _similar(rows: Sequence[MeasurementRow], conditions: Conditions) -> tuple[list[MeasurementRow], bool]:
@@ -143,8 +144,4 @@ def rows_if_few(table: CsvTable[MeasurementRow]) -> list[MeasurementRow]:
 
 def sizes_in(table: CsvTable[ModelOperatorRow]) -> dict[str, Size]:
     """Return the sizes of measured operators and models by the keys of their tuples."""
-    return {_operator_of(row.key): Size(row.flop, row.memory_bytes, row.weights or 0) for row in table.rows()}
-
-
-def _operator_of(key: str) -> str:
-    return key.partition("-")[0]
+    return {tuple_key(row.key): Size(row.flop, row.memory_bytes, row.weights or 0) for row in table.rows()}

@@ -19,6 +19,7 @@ from opcost.measuring.record import MeasurementRow, is_flagged
 from opcost.measuring.retries import RETRIES
 from opcost.measuring.setting import Setting
 from opcost.operators.cases import Case
+from opcost.operators.keys import case_key
 from opcost.prediction.durations import Size
 from opcost.summing.index import best_rows
 
@@ -87,7 +88,7 @@ class KnownRows:
             shortcoming = self._demand.shortcoming(row)
             if shortcoming is None:
                 counting.append(row)
-                self._conditions.setdefault(_case_of(row.key), {})[row.key] = row.conditions
+                self._conditions.setdefault(case_key(row.key), {})[row.key] = row.conditions
             else:
                 self._shortcomings[row.key] = shortcoming
         self._numbers.update(row.key for row in counting)
@@ -226,8 +227,3 @@ def _planned(
         if (reason := known.reason(key)) is not None
     )
     return PlannedWork(work.name, tuple(key for key, _ in chosen.values()), items)
-
-
-def _case_of(key: str) -> str:
-    """Return the operator's and the input data's part of a row's key."""
-    return key.rpartition("-")[0]

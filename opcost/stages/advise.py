@@ -30,6 +30,7 @@ from opcost.measuring.named_device import is_meant, refuse_unknown
 from opcost.measuring.record import MeasurementRow, ran_as_requested
 from opcost.operators.cases import of_operators
 from opcost.operators.counts import OperatorCounts
+from opcost.operators.keys import tuple_key
 from opcost.operators.whitelist import names_kept
 from opcost.prediction.port import Predictor, known_costs, quartiles
 from opcost.prediction.rates import MINIMUM_KNOWN, fitted
@@ -214,7 +215,7 @@ def _rows_of(request: Request) -> list[MeasurementRow]:
 
 def _most_common(rows: Sequence[MeasurementRow], operator_keys: set[str]) -> Conditions:
     """Return the conditions under which most of some operators are measured, or most rows if none of them is."""
-    wanted = [row.conditions for row in rows if row.key.partition("-")[0] in operator_keys]
+    wanted = [row.conditions for row in rows if tuple_key(row.key) in operator_keys]
     ((conditions, _),) = Counter(wanted or [row.conditions for row in rows]).most_common(1)
     return conditions
 

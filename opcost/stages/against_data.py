@@ -13,6 +13,7 @@ from opcost.measuring.named_device import is_meant, refuse_unknown
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.cases import of_operators
 from opcost.operators.counts import OperatorCounts
+from opcost.operators.keys import conditions_key, tuple_key
 from opcost.operators.whitelist import EVERYTHING, select
 from opcost.prediction.rates import MOSTLY_KNOWN_RATIO
 from opcost.running.request import Request, model_tuple
@@ -95,11 +96,11 @@ def read_against_data(request: Request, configs: Sequence[ModelConfig], runs: Op
         refuse_unknown(request.device, (row.conditions.device_product for row in (*measured, *rows)))
     wholes: dict[str, list[MeasurementRow]] = {}
     for row in best_of_each_board(measured):
-        wholes.setdefault(row.key.partition("-")[0], []).append(row)
+        wholes.setdefault(tuple_key(row.key), []).append(row)
     conditions: dict[str, Conditions] = {}
     boards: dict[str, dict[str | None, None]] = {}
     for row in rows:
-        key = row.key.rpartition("-")[2]
+        key = conditions_key(row.key)
         conditions[key] = row.conditions
         boards.setdefault(key, {})[row.circumstances.device_uuid] = None
     return AgainstData(

@@ -17,6 +17,7 @@ from opcost.measuring.protocol import protocol_options
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.cases import of_operators
 from opcost.operators.counts import OperatorCounts
+from opcost.operators.keys import tuple_key
 from opcost.operators.whitelist import Selection, select
 from opcost.running.request import COUNTS, Request, no_counts_reason
 from opcost.running.shipped_counts import counted_or_shipped
@@ -170,7 +171,7 @@ def _of_one_board_mostly(
 
 
 def _is_whole(row: MeasurementRow, config: ModelConfig, counts: OperatorCounts, device: str | None) -> bool:
-    is_model = row.key.partition("-")[0] == counts.model.key and row.conditions.precision == config.precision
+    is_model = tuple_key(row.key) == counts.model.key and row.conditions.precision == config.precision
     return is_model and is_meant(device, row.conditions)
 
 

@@ -12,6 +12,7 @@ from opcost.errors import UserError, shortened
 from opcost.measuring.named_device import is_meant, refuse_unknown
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.counts import OperatorCount
+from opcost.operators.keys import tuple_key
 from opcost.running.request import Request
 from opcost.running.shipped_counts import counts_in, with_newer_pickles
 from opcost.storage.data_files import DataFolder
@@ -53,7 +54,7 @@ def export(request: Request, kinds: Sequence[str], target: DataFolder, page: str
     except ValueError as error:
         raise UserError(f"{table.path}: {shortened(str(error))}; delete the line, or restore the file") from error
     target.write(tables, data_columns(), page)
-    return ExportReport(len(tables), len(rows), sum(_operator_of(row) not in counts for row in rows))
+    return ExportReport(len(tables), len(rows), sum(tuple_key(row.key) not in counts for row in rows))
 
 
 def _of_device(table: CsvTable[MeasurementRow], device: str | None) -> list[MeasurementRow]:
@@ -96,7 +97,3 @@ def _counts(request: Request) -> Mapping[str, OperatorCount]:
     models = with_newer_pickles(counts_in(request.database.model_operators), request.folders.sound_configs())
     counts = [count for one in models.values() for count in one.counts]
     return {count.operator.key: count for count in sorted(counts, key=lambda count: bool(count.operations))}
-
-
-def _operator_of(row: MeasurementRow) -> str:
-    return row.key.partition("-")[0]

@@ -11,6 +11,7 @@ from opcost.measuring.protocol import usual_protocol
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.cases import CAPTURED, Case, cases_of
 from opcost.operators.counts import OperatorCounts
+from opcost.operators.keys import tuple_key
 from opcost.operators.tuples import AUTOCAST, FLOAT32, OperatorTuple, tensor_specs
 from opcost.operators.whitelist import EVERYTHING, select
 from opcost.prediction.durations import Size
@@ -127,8 +128,8 @@ def _models(database: Database, configs: Sequence[ModelConfig]) -> dict[Identity
 
 def _holdings(held: _Held, conditions: Conditions, times: ExpectedTimes) -> Holdings:
     rows = [row for row in held.rows if row.conditions == conditions]
-    tuples = {row.key.partition("-")[0] for row in rows}
-    wholes = {row.key.partition("-")[0] for row in held.wholes if row.conditions == conditions}
+    tuples = {tuple_key(row.key) for row in rows}
+    wholes = {tuple_key(row.key) for row in held.wholes if row.conditions == conditions}
     protocol = usual_protocol((row.circumstances for row in rows), is_gpu=conditions.device_type != "cpu")
     complete: list[str] = []
     partial: list[PartialModel] = []

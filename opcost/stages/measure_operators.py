@@ -14,6 +14,7 @@ from opcost.measuring.protocol import FULL_LOOP_S, MeasurementProtocol, Protocol
 from opcost.measuring.setting import Setting
 from opcost.operators.cases import CAPTURED, Case, as_counted, cases_of
 from opcost.operators.counts import OperatorCounts
+from opcost.operators.keys import tuple_key
 from opcost.operators.whitelist import select
 from opcost.prediction.durations import Size
 from opcost.progress import Progress
@@ -224,7 +225,7 @@ def _operators_report(
     without_energy = [str(row.energy_missing_reason) for row in rows if row.energy_j is None]
     return OperatorsReport(
         name=outcome.work.name,
-        tuples=len({key.partition("-")[0] for key in keys}),
+        tuples=len({tuple_key(key) for key in keys}),
         wanted=len(keys),
         found=outcome.found,
         measured=outcome.measured,

@@ -10,6 +10,7 @@ from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.cases import of_operators
 from opcost.operators.counts import OperatorCounts
+from opcost.operators.keys import conditions_key
 from opcost.running.request import model_tuple
 from opcost.storage.configs import ModelConfig
 from opcost.storage.database import Database
@@ -25,7 +26,7 @@ class _Tally:
 
     def __call__(self, key: str) -> bool:
         """Count a row by its key; return whether it is the first under its conditions."""
-        conditions = key.rpartition("-")[2]
+        conditions = conditions_key(key)
         self.numbers[conditions] += 1
         return self.numbers[conditions] == 1
 
@@ -37,7 +38,7 @@ def numbers_of_rows(table: CsvTable[MeasurementRow]) -> Mapping[Conditions, int]
         UserError: the header or one of these rows is damaged.
     """
     tally = _Tally(Counter())
-    firsts = {row.conditions: row.key.rpartition("-")[2] for row in table.rows(tally)}
+    firsts = {row.conditions: conditions_key(row.key) for row in table.rows(tally)}
     return {conditions: tally.numbers[key] for conditions, key in firsts.items()}
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from opcost.comparing.predicted_run import PredictedRun
 from opcost.measuring.conditions import Conditions
+from opcost.operators.keys import conditions_key
 from opcost.running.request import Request
 from opcost.stages.predict import MOST_OUTSIDE, RowsOfRun, run_under
 from opcost.stages.ranking_data import CountedModel, RankingData
@@ -53,7 +54,7 @@ def predicted_models(
     models = [one for one in data.models if one.config.name in wanted.names and one.counts and one.counts.counts]
     if cache is None or not models:
         return ()
-    numbers = Counter(row.key.rpartition("-")[2] for row in data.operator_rows)
+    numbers = Counter(conditions_key(row.key) for row in data.operator_rows)
     known: dict[Conditions, Trained | None] = {}
     found: list[PredictedModel] = []
     for model in sorted(models, key=lambda one: one.config.name):

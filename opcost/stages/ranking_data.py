@@ -19,6 +19,7 @@ from opcost.measuring.protocol import USUAL_OPTIONS, protocol_options
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.cases import of_operators
 from opcost.operators.counts import OperatorCount, OperatorCounts
+from opcost.operators.keys import tuple_key
 from opcost.operators.whitelist import EVERYTHING, select
 from opcost.running.request import COUNTS, Request, leave_out, model_tuple
 from opcost.running.shipped_counts import (
@@ -141,7 +142,7 @@ def read_ranking_data(
     of_models = _restricted(of_operators(map(model_tuple, configs)), under)
     models_measured = database.full_model_measurements.rows(of_models)
     for row in best_of_each_board(models_measured):
-        wholes.setdefault(row.key.partition("-")[0], []).append(row)
+        wholes.setdefault(tuple_key(row.key), []).append(row)
     operators = {count.operator for one in counts.values() for count in one.counts}
     operators.update(count.operator for count in operator_counts.values())
     operator_rows = database.operator_measurements.rows(_restricted(of_operators(operators), under))

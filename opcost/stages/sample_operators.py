@@ -17,6 +17,7 @@ from opcost.measuring.record import MeasurementRow
 from opcost.operators.cases import CAPTURED, cases_of_count
 from opcost.operators.counts import OperatorCount
 from opcost.operators.grids import MAXIMUM_POINTS, GridPoint
+from opcost.operators.keys import case_key, tuple_key
 from opcost.operators.tuples import META, OperatorTuple, is_under_autocast
 from opcost.operators.whitelist import EVERYTHING
 from opcost.prediction.durations import Size
@@ -118,7 +119,7 @@ def sample_operators(request: SampleRequest, uncertainty: Uncertainty | None = N
     }
     numbers = Counter(count.operator.short_name for count in known.values())
     kinds = _kinds(request.wish.kinds, numbers) or _usual_kinds(models, rows, numbers)
-    measured = {row.key.partition("-")[0] for row in rows}
+    measured = {tuple_key(row.key) for row in rows}
     drawn = sample(known.values(), replace(request.wish, kinds=kinds), _counted, measured, uncertainty)
     if not drawn:
         raise UserError(f"--kind {' '.join(kinds)}: no tuple with other sizes is valid; name another kind")
@@ -166,7 +167,7 @@ def _usual_kinds(models: TableCounts, rows: Sequence[MeasurementRow], known: Map
     """Return the kinds that take most of the time of all models, by the mean time of each case."""
     times: dict[str, list[float]] = {}
     for row in rows:
-        times.setdefault(row.key.rpartition("-")[0], []).append(row.measurement.time_s)
+        times.setdefault(case_key(row.key), []).append(row.measurement.time_s)
     cases = (
         (case, calls)
         for model in models.values()

@@ -18,6 +18,7 @@ from opcost.invocation import command
 from opcost.measuring.conditions import WARM, Conditions, differing_fields, is_device_name, usual_execution
 from opcost.measuring.named_device import device_mistake, is_meant
 from opcost.measuring.record import MeasurementRow
+from opcost.operators.keys import tuple_key
 from opcost.operators.tuples import SIZE_IN_NAME
 from opcost.running.request import Request, model_tuple
 from opcost.stages.predicted_models import PredictedModel, Unmeasured, predicted_models
@@ -232,7 +233,7 @@ def _refuse_empty_globs(request: Request) -> None:
     """Refuse a glob that matches no model with the names of models that are measured."""
     empty = next((name for name in request.names if is_glob(name) and not request.folders.has_any(name)), None)
     if empty is not None:
-        measured = {row.key.partition("-")[0] for row in request.database.full_model_measurements.rows()}
+        measured = {tuple_key(row.key) for row in request.database.full_model_measurements.rows()}
         configs = request.folders.readable()
         found = sorted({SIZE_IN_NAME.sub("", one.name) for one in configs if model_tuple(one).key in measured})
         raise UserError(f"no model matches {quoted(empty)}; measured are {', '.join(found) or 'none'}")

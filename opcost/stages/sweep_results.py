@@ -13,6 +13,7 @@ from opcost.errors import UserError
 from opcost.measuring.conditions import Conditions, usual_execution
 from opcost.measuring.named_device import is_meant
 from opcost.measuring.sweep_record import SweepKernelRow, SweepRepetitionRow
+from opcost.operators.keys import case_key
 from opcost.running.sweep_plan import Wanted, by_key
 from opcost.stages.sweep import Measured
 from opcost.stages.sweep_points import Sweep, SweepPoint
@@ -66,7 +67,7 @@ def recorded(database: Database, sweep: Sweep, device: str | None, execution: st
     rows = [
         row
         for row in database.sweep_repetitions.rows()
-        if row.place.key.rpartition("-")[0] in points
+        if case_key(row.place.key) in points
         and is_meant(device, row.conditions)
         and row.conditions.execution == (execution or usual_execution(row.conditions.device_type))
     ]

@@ -9,7 +9,7 @@ from opcost.comparing.predicted_run import SumErrors
 from opcost.errors import UserError
 from opcost.measuring.conditions import Conditions
 from opcost.prediction.archive import from_bytes, to_bytes
-from opcost.prediction.learned_costs import LearnedCosts, learned_costs
+from opcost.prediction.learned_costs import LearnedCosts
 from opcost.prediction.multiprocessors import multiprocessors_of
 from opcost.progress import Progress
 from opcost.running.request import Request
@@ -22,8 +22,8 @@ from opcost.storage.database import Database
 FEWEST_SAMPLES = 100
 """The fewest measured operators that a prediction is learned from."""
 
-TRAINING_S = 30.0
-"""The expected time of training on 3,000 samples with two cores."""
+TRAINING_S = 20.0
+"""The expected time of training on 4,000 samples with two cores."""
 
 
 @dataclass(frozen=True)
@@ -80,13 +80,13 @@ def _train(request: Request, conditions: Conditions, progress: Progress) -> Trai
     known = read_training_data(request, request.folders.sound_configs(), conditions)
     _check(known, conditions)
     # Only training needs scikit-learn.
-    from opcost.learners.methods import METHODS
+    from opcost.learners.training import learned_from
 
     progress.start(1, [TRAINING_S])
     progress.begin("training")
     try:
         models = [whole.calls for whole in known.wholes]
-        learned = learned_costs(known.samples, models, METHODS, multiprocessors_of(conditions))
+        learned = learned_from(known.samples, models, multiprocessors_of(conditions))
         progress.finish(f"learned from {len(known.samples)} measured operators")
     finally:
         progress.end()

@@ -12,6 +12,7 @@ from opcost.comparing.predicted_run import SumErrors
 from opcost.comparing.ranking import ModelFigures
 from opcost.measuring.conditions import Conditions
 from opcost.operators.counts import OperatorCount
+from opcost.operators.keys import case_key, tuple_key
 from opcost.operators.values import InputData, parse_input_data
 from opcost.prediction.intervals import conformal_quantile
 from opcost.prediction.samples import Samples, cases_of, family_of, samples_of
@@ -106,7 +107,7 @@ def training_data(data: RankingData, conditions: Conditions) -> TrainingData:
             families.setdefault(count.operator.key, set()).add(family_of(counts.model))
     cases = cases_of(data.operator_rows, data.operator_counts, conditions)
     frozen = {key: frozenset(names) for key, names in families.items()}
-    of_case = {key.rpartition("-")[0]: place for place, key in enumerate(cases)}
+    of_case = {case_key(key): place for place, key in enumerate(cases)}
     wholes = (
         _whole(figures, family_of(models[figures.name].model), of_case)
         for figures in data.figures(conditions)
@@ -115,8 +116,7 @@ def training_data(data: RankingData, conditions: Conditions) -> TrainingData:
     return TrainingData(
         samples=samples_of(cases, data.operator_counts, frozen),
         calls=[
-            (data.operator_counts[key.partition("-")[0]], parse_input_data(rows[0].input_data))
-            for key, rows in cases.items()
+            (data.operator_counts[tuple_key(key)], parse_input_data(rows[0].input_data)) for key, rows in cases.items()
         ],
         wholes=[whole for whole in wholes if whole is not None],
     )

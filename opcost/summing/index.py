@@ -11,6 +11,7 @@ from opcost.measuring.lookup import lookup_key
 from opcost.measuring.record import MeasurementRow, is_flagged, ran_as_requested
 from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCounts, memory_bytes_of
+from opcost.operators.keys import conditions_key, tuple_key
 from opcost.operators.tuples import OperatorTuple
 from opcost.operators.values import WEIGHTS_PREFIX, InputData, parse_input_data
 from opcost.summing.energy import EnergyBasis
@@ -36,10 +37,10 @@ class Measurements:
         for row in rows:
             if WEIGHTS_PREFIX in row.input_data:
                 continue
-            operator_key, conditions_key = row.key.partition("-")[0], row.key.rpartition("-")[2]
-            by_data = self._rows.setdefault(operator_key, {}).setdefault(conditions_key, {})
+            conditions = conditions_key(row.key)
+            by_data = self._rows.setdefault(tuple_key(row.key), {}).setdefault(conditions, {})
             by_data.setdefault(row.input_data, []).append(row)
-            self._conditions.setdefault(conditions_key, row.conditions)
+            self._conditions.setdefault(conditions, row.conditions)
         # Sums look up each case once for each board of their whole models.
         for by_conditions in self._rows.values():
             for by_data in by_conditions.values():

@@ -133,6 +133,9 @@ class DrawnInputs:
         return buffer.to(self._device).as_strided(spec.shape, strides)
 
     def _floating(self, elements: int, dtype: torch.dtype, values: InputValues) -> torch.Tensor:
+        if self._drawn_on == META:
+            # Without values nothing is drawn: on shapes a draw takes longer than most operators.
+            return torch.empty(elements, dtype=dtype, device=META)
         # No numbers of 8 bits can be drawn.
         drawn = torch.float32 if dtype.itemsize == 1 else dtype
         buffer = torch.randn(elements, dtype=drawn, device=self._drawn_on, generator=self._generator)

@@ -7,6 +7,7 @@ import importlib
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, cast
 
 import numpy
@@ -23,6 +24,7 @@ from opcost.operators.tuples import (
     DTYPE,
     FLOAT32,
     MEMORY_FORMAT,
+    META,
     REQUIRES_GRAD,
     OperatorTuple,
     PlainValue,
@@ -351,10 +353,19 @@ def build_module(operator: OperatorTuple, device: str) -> nn.Module:
         raise CannotMeasureError(f"this version of torch has no dtype {dtype_name}")
     is_channels_last = arguments.pop(MEMORY_FORMAT, None) == CHANNELS_LAST
     try:
-        module: nn.Module = store_weights(cls(**arguments).to(device), dtype, is_channels_last)
+        module: nn.Module = store_weights(_constructed(cls, arguments, device), dtype, is_channels_last)
     except (TypeError, ValueError) as error:
         raise CannotMeasureError(f"{operator.operator}({operator.parameters_text}) cannot be built: {error}") from error
     return module.train(operator.mode == "train")
+
+
+def _constructed(cls: Any, arguments: Mapping[str, PlainValue], device: str) -> nn.Module:
+    """Return a new module on a device. On shapes weights are not drawn first: those of a large one take seconds."""
+    if device == META:
+        # A constructor may need values, or refuse the arguments: then the usual way says so.
+        with suppress(RuntimeError, TypeError, ValueError), torch.device(META):
+            return cast(nn.Module, cls(**arguments))
+    return cast(nn.Module, cls(**arguments).to(device))
 
 
 def module_parameters(module: nn.Module) -> Iterable[tuple[str, PlainValue]]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
+from pipeline_project import measure_here
 
 from opcost.__main__ import main
 from opcost.errors import UserError
@@ -253,7 +254,10 @@ def test_the_measuring_process_runs_it_and_a_failure_is_one_row(project: Project
 CHANGED = "net: its code has changed since it was done; count and measure it again"
 
 
-def test_a_model_whose_code_has_changed_is_not_done(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_model_whose_code_has_changed_is_not_done(
+    project: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measure_here(monkeypatch)
     config, net = project.folder / "measurements" / "net" / "summary.yml", project.folder / "net.py"
     measure = ["measure", "--seconds", "0.05", "--allow-code"]
     for command in (["count", "--allow-code"], ["filter"], measure):

@@ -9,12 +9,14 @@ from hypothesis import strategies as st
 from sklearn.ensemble import ExtraTreesRegressor
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from opcost.learners.gaussian_process import JITTER, GaussianProcessLearner, Kernel, unlikelihood
 from opcost.learners.neighbours import NeighbourLearner
 from opcost.learners.polynomials import PolynomialLearner
-from opcost.learners.trees import FEATURE_RATIO, TreeLearner
-from opcost.prediction.fitted import Forest, Learner
+from opcost.learners.training import learned_from
+from opcost.learners.trees import FEATURE_RATIO, TREES, TREES_FOR_ERRORS, TreeLearner
+from opcost.prediction.fitted import Forest, Learner, squared_distances
 
 LEARNERS: tuple[Learner, ...] = (TreeLearner(), GaussianProcessLearner(), NeighbourLearner(), PolynomialLearner())
 
@@ -51,6 +53,38 @@ def test_a_forest_is_that_of_scikit_learn() -> None:
     others, _ = samples(50, seed=1)
     theirs = ExtraTreesRegressor(7, max_features=FEATURE_RATIO, random_state=0).fit(features, targets)
     assert TreeLearner(trees=7).fit(features, targets).predict(others) == pytest.approx(theirs.predict(others))
+
+
+def test_only_errors_are_learned_with_fewer_trees() -> None:
+    features, targets = samples(40)
+    learner = TreeLearner()
+    assert [len(one.fit(features, targets).roots) for one in (learner, learner.for_errors())] == [
+        TREES,
+        TREES_FOR_ERRORS,
+    ]
+    assert TreeLearner(trees=5).for_errors() == TreeLearner(trees=5)
+
+
+def test_linear_algebra_is_trained_on_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[int] = []
+
+    def probed(*_: object) -> None:
+        threads.extend(one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas")
+
+    monkeypatch.setattr("opcost.learners.training.learned_costs", probed)
+    with threadpool_limits(2):
+        learned_from(None, [], 100)  # type: ignore[arg-type]
+    assert set(threads) == {1}
+
+
+@given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 3))
+def test_distances_are_those_of_each_pair_whatever_the_blocks(rows: int, others: int, features: int) -> None:
+    random = np.random.default_rng(rows)
+    left, right = random.normal(size=(rows, features)), random.normal(size=(others, features))
+    expected = ((left[:, np.newaxis] - right) ** 2).sum(axis=2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("opcost.prediction.fitted.PRODUCTS_ON_ONE_THREAD", 60)
+        assert squared_distances(left, right) == pytest.approx(expected)
 
 
 def theirs_of(kernel: Kernel) -> object:

@@ -12,6 +12,7 @@ from committed_tables import committed
 from opcost.measuring.conditions import GRAPH
 from opcost.measuring.protocol import protocol_for
 from opcost.measuring.record import MeasurementRow
+from opcost.operators.keys import tuple_key
 from opcost.prediction.durations import (
     MODEL_BUILDING_S,
     OPERATOR_BUILDING_S,
@@ -64,7 +65,7 @@ def test_operators_of_unmeasured_models_took_as_long_as_expected_on_a_known_card
         database = Database(ROOT / "docs" / "data" / "four_models" / card)
         rows, sizes = database.operator_measurements.rows(), sizes_in(database.model_operators)
         expected = ExpectedTimes(rows[0].conditions, known, sizes)
-        expected_s = sum(expected.unmeasured_s(sizes[row.key.partition("-")[0]], GRAPH, protocol) for row in rows)
+        expected_s = sum(expected.unmeasured_s(sizes[tuple_key(row.key)], GRAPH, protocol) for row in rows)
         ratios[card] = sum(row.step_times.taken_s or 0.0 for row in rows) / expected_s
     assert ratios["h200"] == pytest.approx(0.8, abs=0.05)
     assert ratios["h100"] == pytest.approx(ratios["h200"], rel=0.05)

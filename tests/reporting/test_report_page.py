@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import csv
 import shutil
-import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import warm_python
 from browser import MISSING, OpenPage, chromium, find_chromium, opened
 from playwright.sync_api import Browser, Page
 
@@ -42,7 +42,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(script: str, *arguments: str) -> None:
-    subprocess.run([sys.executable, str(ROOT / script), *arguments], check=True, capture_output=True, timeout=120)
+    warm_python.run([sys.executable, str(ROOT / script), *arguments], timeout=120).check_returncode()
 
 
 def make_log(database: Path) -> None:

@@ -21,6 +21,7 @@ from opcost.invocation import command
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.setting import USUAL, Setting
 from opcost.operators.counts import OperatorCount, OperatorCounts
+from opcost.operators.keys import tuple_key
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.whitelist import select
 from opcost.reporting.figures import draw_comparisons
@@ -477,7 +478,7 @@ def test_kernels_that_were_profiled_are_reported_by_kind(explained: SimulatedCam
     assert compare(explained)[0].comparisons[0].kernel_error_ratio is None
     row = compared_row(explained)
     table = explained.database.kernel_times
-    key = kernel_key(row.key.partition("-")[0], row.conditions)
+    key = kernel_key(tuple_key(row.key), row.conditions)
     for operator, in_model_s, alone_s in (("ReLU", 0.006, 0.0055), ("add", 0.004, 0.0042)):
         kernels = (in_model_s, alone_s, in_model_s)
         table.append(KernelTimeRow(key, row.name, operator, 1, *kernels, "2026-11-22T08:00:00+00:00", row.conditions))

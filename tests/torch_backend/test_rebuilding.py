@@ -16,7 +16,7 @@ from torchvision.models.video.resnet import Conv3DNoTemporal
 
 from opcost.comparing.cache_chains import CHAIN, ELEMENTWISE, Chain
 from opcost.errors import CannotMeasureError
-from opcost.operators.tuples import OperatorTuple, PlainValue, TensorSpec, model_operator, stored_as
+from opcost.operators.tuples import META, OperatorTuple, PlainValue, TensorSpec, model_operator, stored_as
 from opcost.sources.models import resolve
 from opcost.torch_backend.capture import capture
 from opcost.torch_backend.inputs import DrawnInputs, operator_inputs
@@ -126,6 +126,29 @@ def test_one_module_may_have_filters_for_images_and_for_videos() -> None:
     assert both[0].weight.is_contiguous(memory_format=torch.channels_last)
     assert both[1].weight.is_contiguous(memory_format=torch.channels_last_3d)
     assert [weight_dtype(one) for one in both] == [torch.float16] * 2
+
+
+class NeedsValues(nn.Linear):
+    def __init__(self, in_features: int, out_features: int) -> None:
+        super().__init__(in_features, out_features)
+        self.sign = 1.0 if self.weight.sum() < 1e9 else -1.0
+
+
+def test_on_shapes_weights_are_not_drawn_unless_the_constructor_needs_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    devices: list[str] = []
+    draw = nn.init.kaiming_uniform_
+
+    def drawn(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        devices.append(tensor.device.type)
+        return draw(tensor, *args, **kwargs)
+
+    monkeypatch.setattr(nn.init, "kaiming_uniform_", drawn)
+    operator = OperatorTuple("torch.nn.Linear", (("in_features", 4), ("out_features", 8)))
+    assert build_module(operator, META).weight.shape == (8, 4)
+    assert set(devices) == {"meta"}
+    monkeypatch.setattr(nn, "Linear", NeedsValues)
+    assert build_module(operator, META).weight.is_meta
+    assert devices[-1] == "cpu"
 
 
 def test_complex_weights_are_rebuilt_complex() -> None:
