@@ -82,7 +82,6 @@ class LayerMarks:
             ObservedForward(module, partial(self._around, index)) for index, module in enumerate(self._modules) if index
         ]
         self._iteration: MarkedIteration | None = None
-        self._describes = False
 
     @property
     def is_open(self) -> bool:
@@ -96,24 +95,25 @@ class LayerMarks:
             begin: its begin.
             describes: whether the operator tuples of its calls are noted, in ``calls_of_tuples``.
         """
-        begin_s = time.perf_counter()
-        self._describes = describes
-        self._iteration = MarkedIteration(self._stopwatch, begin, len(self._modules))
+        if describes:
+            self.calls_of_tuples = {}
+        self._iteration = MarkedIteration(self._stopwatch, begin, len(self._modules), describes)
         for observed in self._observed:
             observed.install()
-        self._iteration.own_s[NOBODY] += time.perf_counter() - begin_s
 
     def close(self, end: Moment) -> MarkedIteration:
         """End the iteration, and return it."""
         iteration = self._iteration
         assert iteration is not None
-        begin_s = time.perf_counter()
+        self.remove()
+        iteration.end(end)
+        return iteration
+
+    def remove(self) -> None:
+        """Put back the forwards of all modules."""
         self._iteration = None
         for observed in self._observed:
             observed.remove()
-        iteration.end(end)
-        iteration.own_s[NOBODY] += time.perf_counter() - begin_s
-        return iteration
 
     def around_model(self, forward: Forward, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the forward of the model itself."""
@@ -123,9 +123,9 @@ class LayerMarks:
         iteration = self._iteration
         if iteration is None:
             return forward(*args, **kwargs)
-        if self._describes:
+        if iteration.is_described:
             self._describe(index, args, kwargs)
-        before = iteration.enter(index, (args, kwargs))
+        before = iteration.enter(index, (args, kwargs) if kwargs else args)
         result = None
         try:
             result = forward(*args, **kwargs)
@@ -150,10 +150,11 @@ class LayerMarks:
 class MarkedIteration:
     """The marks of one iteration."""
 
-    def __init__(self, stopwatch: Stopwatch, begin: Moment, layers: int) -> None:
+    def __init__(self, stopwatch: Stopwatch, begin: Moment, layers: int, is_described: bool) -> None:
         self.moments: list[Moment] = [begin]
         self.slots: list[int] = [NOBODY]
         self.calls = np.zeros(layers)
+        self.is_described = is_described
         # The last one is nobody's.
         self.own_s = np.zeros(2 * layers + 1)
         self._stopwatch = stopwatch
@@ -211,8 +212,7 @@ class MarkedIteration:
         """Mark the backward of an owner at the newest node that it has made, if that is among the values' nodes."""
         if self._ended or not torch.is_grad_enabled():
             return
-        tensors = [values] if isinstance(values, Tensor) else tensors_of(values)
-        nodes = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
+        nodes = [node for tensor in _tensors(values) if (node := tensor.grad_fn) is not None]
         newest = max(nodes, key=_number_of, default=None)
         if newest is not None and _number_of(newest) >= since:
             owner = NOBODY if slot == NOBODY else backward_slot(slot // 2)
@@ -233,6 +233,15 @@ class MarkedIteration:
     def _end_backward(self, task: int) -> None:
         before = self._backwards.pop(task)
         self._switch(before)
+
+
+def _tensors(values: Any) -> Sequence[Tensor]:
+    """Return the tensors in arguments or a result; quickly in the usual cases."""
+    if isinstance(values, Tensor):
+        return (values,)
+    if isinstance(values, tuple) and all(isinstance(value, Tensor) for value in values):
+        return values
+    return tensors_of(values)
 
 
 def _number_of(node: Any) -> int:
