@@ -1,9 +1,9 @@
 """opcost: time and energy of PyTorch operators on real hardware.
 
 ``opcost.load``, ``opcost.show`` and ``opcost.compare`` return data frames, ``opcost.Database`` reads typed rows,
-``opcost.profile`` measures a model, ``opcost.layers`` shows what its layers cost. ``opcost.EnergyMeter`` meters your own
-code, and ``opcost.LayerwiseEnergy`` the layers of a loop. Names are imported lazily, so that ``import opcost`` needs the
-standard library only.
+``opcost.profile`` measures a model, and ``opcost.layers`` shows what its layers cost. ``opcost.EnergyMeter`` meters
+your own code, and ``opcost.LayerwiseEnergy`` the layers of a loop. Names are imported lazily, so that ``import opcost``
+needs the standard library only.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ class MeteredLayerRow(Columns):
     forward_time_standard_error_s: Annotated[float | None, Column("over the marked iterations", FROM_0)]
     backward_time_s: Annotated[float | None, Column("of `time_s`, backward", FROM_0)]
     backward_time_standard_error_s: Annotated[float | None, Column("over the marked iterations", FROM_0)]
-    energy_j: Annotated[float | None, Column("share of the meter's energy by time × power", FROM_0)]
+    energy_j: Annotated[float | None, Column("share of the meter's energy by time and power", FROM_0)]
     forward_energy_j: Annotated[float | None, Column("of `energy_j`, forward", FROM_0)]
     backward_energy_j: Annotated[float | None, Column("of `energy_j`, backward", FROM_0)]
     energy_by_time_j: Annotated[float | None, Column("share of the meter's energy by time alone", FROM_0)]
@@ -129,7 +129,9 @@ class _Division:
 
     def __init__(self, layers: Sequence[LayerShare], between_s: float, energy_j: float | None) -> None:
         self.energy_j = energy_j
-        known = [(layer.forward_time_s, layer.known.power_w) for layer in layers if layer.known and layer.forward_time_s]
+        known = [
+            (layer.forward_time_s, layer.known.power_w) for layer in layers if layer.known and layer.forward_time_s
+        ]
         known_s = math.fsum(time_s for time_s, _ in known)
         self.mean_w = math.fsum(time_s * power_w for time_s, power_w in known) / known_s if known_s > 0 else 1.0
         parts = [self._forward(layer) + self._backward(layer) for layer in layers]
@@ -210,4 +212,3 @@ def _kind(name: str, rows: Sequence[MeteredLayerRow]) -> MeteredKindRow:
         energy_ratio=None if energy_ratio is None else min(1.0, energy_ratio),
         database_energy_j=total_if_known(row.database_energy_j for row in rows),
     )
-

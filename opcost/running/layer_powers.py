@@ -41,9 +41,7 @@ class LoopState:
             return False
         if own.execution != usual_execution(self.device_type):
             return False
-        wanted = replace(
-            own, precision=self.precision, matmul_tf32=self.matmul_tf32, cudnn_tf32=self.cudnn_tf32
-        )
+        wanted = replace(own, precision=self.precision, matmul_tf32=self.matmul_tf32, cudnn_tf32=self.cudnn_tf32)
         return lookup_key(operator, wanted) == lookup_key(operator, own)
 
 

@@ -1,9 +1,9 @@
 """``LayerwiseEnergy``: time and energy of each layer of a model in a user's own training or inference loop.
 
-    with LayerwiseEnergy(model) as layers:
-        for inputs, targets in loader:
-            train_step(inputs, targets)
-    print(layers.result)
+with LayerwiseEnergy(model) as layers:
+    for inputs, targets in loader:
+        train_step(inputs, targets)
+print(layers.result)
 """
 
 from __future__ import annotations
@@ -135,7 +135,8 @@ class LayerwiseEnergy:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        assert self._loop is not None and self._window is not None
+        assert self._loop is not None
+        assert self._window is not None
         errors = () if kind is None else (RuntimeError,)
         try:
             with suppress(*errors):
@@ -168,7 +169,9 @@ class LayerwiseEnergy:
             raise UserError("LayerwiseEnergy: result before the end; look at it after the `with` block")
         loop = self._loop
         if not loop.times.marked:
-            raise UserError("LayerwiseEnergy: no call of the model ended in the `with` block; run the loop inside of it")
+            raise UserError(
+                "LayerwiseEnergy: no call of the model ended in the `with` block; run the loop inside of it"
+            )
         totals = LoopTotals(window.duration_s, window.energy_j, loop.iterations, loop.times.marked)
         shares = _shares(loop, self._known())
         called = {share.layer for share in shares}

@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ from opcost.torch_backend.switches import autocast_dtypes
 
 # torch has no public names for them; its profiler and its checkpoints use these.
 _current_backward: Callable[[], int] = torch._C._current_graph_task_id
-_next_sequence_number: Callable[[], int] = torch._C._autograd._get_sequence_nr  # type: ignore[attr-defined]
+_next_sequence_number: Callable[[], int] = torch._C._autograd._get_sequence_nr
 
 NO_BACKWARD = -1
 
@@ -55,9 +56,9 @@ def refuse_compiled(model: nn.Module) -> None:
             raise UserError(f"LayerwiseEnergy: {where} is scripted, so its layers cannot be seen; use the eager model")
         is_optimized = type(module).__name__ == "OptimizedModule" and hasattr(module, "_orig_mod")
         if is_optimized or getattr(module, "_compiled_call_impl", None) is not None:
-            raise UserError(f"LayerwiseEnergy: {where} is compiled, which fuses its layers; use it before torch.compile")
+            raise UserError(f"LayerwiseEnergy: {where} is compiled, which fuses layers; use it before torch.compile")
         if isinstance(module, nn.DataParallel):
-            raise UserError(f"LayerwiseEnergy: {where} is DataParallel, which copies it; use one GPU, or a process each")
+            raise UserError(f"LayerwiseEnergy: {where} is DataParallel, which copies it; use one GPU a process")
 
 
 class LayerMarks:
@@ -179,7 +180,7 @@ class MarkedIteration:
     def spans(self) -> MarkedSpans:
         """Return the spans; all moments are over."""
         elapsed_s, moments = self._stopwatch.elapsed_s, self.moments
-        times_s = [elapsed_s(begin, end) for begin, end in zip(moments, moments[1:], strict=False)]
+        times_s = [elapsed_s(begin, end) for begin, end in pairwise(moments)]
         return MarkedSpans(self.slots, times_s, self.own_s, self.calls)
 
     def enter(self, index: int, arguments: Any) -> int:
