@@ -16,7 +16,7 @@ from opcost.columns import ABOVE_0, COUNT_FROM_1, FROM_0, SHARE, Column, Columns
 from opcost.estimates import total_if_known
 
 BETWEEN: Final = "(between layers)"
-"""The row of the time and energy that are attributed to nobody: optimizer, loss, data, gaps between iterations."""
+"""The row of the time and energy that are attributed to no layer: optimizer, loss, data, gaps between iterations."""
 
 MODEL: Final = "(model)"
 """The name of the model itself: what it calculates outside of its layers."""
@@ -37,7 +37,7 @@ class KnownCost:
 
 @dataclass(frozen=True)
 class LayerShare:
-    """What is known of a layer: its times per iteration, with their standard errors, None without such a pass."""
+    """The times of a layer per iteration, with their standard errors; None without such a pass."""
 
     layer: str
     layer_class: str

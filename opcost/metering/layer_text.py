@@ -12,7 +12,7 @@ SHOWN = 20
 """The most layers in a table; files have all."""
 
 LAYER_HEAD = ("layer", "class", "calls", "forward ms", "backward ms", "forward mJ", "backward mJ", "mJ", "W", "share")
-KIND_HEAD = ("class", "layers", "ms", "mJ", "W", "time share", "share", "database mJ")
+KIND_HEAD = ("class", "layers", "ms", "mJ", "W", "time share", "energy share", "database mJ")
 
 
 def layer_lines(rows: Sequence[MeteredLayerRow]) -> Iterator[str]:
@@ -56,8 +56,11 @@ def _power(power_w: float | None) -> str:
 
 
 def _table(head: Sequence[str], texts: int, rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield aligned lines; the first columns are texts."""
-    shown = [tuple(map(printable, line)) for line in (head, *rows)]
+    """Yield aligned lines; the first columns are texts. Columns without a known value are left out."""
+    is_known = [any(cell not in ("", UNKNOWN) for cell in column) for column in zip(*rows, strict=True)]
+    shown = [
+        tuple(printable(cell) for cell, known in zip(line, is_known, strict=True) if known) for line in (head, *rows)
+    ]
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
     for line in shown:
         cells = (

@@ -1,6 +1,6 @@
 """The time of each layer in the marked iterations of a loop, forward and backward apart.
 
-An iteration is a sequence of spans, each of one slot: a layer's forward, its backward, or nobody's. The spans of an
+An iteration is a sequence of spans, each of one slot: a layer's forward, its backward, or none. The spans of an
 iteration add up to its length.
 """
 
@@ -29,7 +29,7 @@ def backward_slot(layer: int) -> int:
     return 2 * layer + 1
 
 
-NOBODY = -1
+NO_LAYER = -1
 """The slot of the time between layers."""
 
 
@@ -40,7 +40,7 @@ class MarkedSpans:
     Args:
         slots: of each span.
         times_s: the length of each span.
-        own_s: by slot, the time that marking itself took in the spans of that slot, on the host; the last is nobody's.
+        own_s: by slot, the host's time for marking in the spans of that slot; the last is of no layer.
         calls: by layer, the number of forward calls.
     """
 
@@ -85,7 +85,7 @@ class LayerTimes:
         self._is_warm = not is_first
         self.marked += 1
         slots = np.asarray(spans.slots, dtype=np.int64)
-        is_owned = slots != NOBODY
+        is_owned = slots != NO_LAYER
         times_s = np.bincount(slots[is_owned], np.asarray(spans.times_s)[is_owned], self._slots)
         self._is_seen[slots[is_owned]] = True
         step_s = times_s - self._mean_s

@@ -23,7 +23,7 @@ DIFFERENT_IN_TRAINING = ("BatchNorm", "InstanceNorm", "Dropout", "DropPath", "St
 
 @dataclass(frozen=True)
 class LoopState:
-    """What decides which rows are of a loop: its device, and torch's precision in it, as rows name it."""
+    """The device of a loop, and torch's precision in it as rows name it: they decide which rows are used."""
 
     device_type: str
     product: str

@@ -1,6 +1,6 @@
 """Marks at the ends of each layer's forward and backward in one iteration of a user's loop.
 
-Each mark ends a span of one owner and begins that of the next: a module's forward, its backward, or nobody. A module
+Each mark ends a span of one owner and begins that of the next: a module's forward, its backward, or none. A module
 owns what it does itself, without the modules inside it. So the spans of an iteration add up to its length.
 
 A backward begins where autograd comes to the newest node that a module's forward has made, which is found at the
@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.autograd import Variable
 
 from opcost.errors import UserError
-from opcost.metering.layer_times import NOBODY, MarkedSpans, backward_slot, forward_slot
+from opcost.metering.layer_times import NO_LAYER, MarkedSpans, backward_slot, forward_slot
 from opcost.operators.tuples import OperatorTuple
 from opcost.torch_backend.capture import operator_modules
 from opcost.torch_backend.flops import tensors_of
@@ -153,10 +153,10 @@ class MarkedIteration:
 
     def __init__(self, stopwatch: Stopwatch, begin: Moment, layers: int, is_described: bool) -> None:
         self.moments: list[Moment] = [begin]
-        self.slots: list[int] = [NOBODY]
+        self.slots: list[int] = [NO_LAYER]
         self.calls = np.zeros(layers)
         self.is_described = is_described
-        # The last one is nobody's.
+        # The last one is of no layer.
         self.own_s = np.zeros(2 * layers + 1)
         self._stopwatch = stopwatch
         self._ended = False
@@ -216,7 +216,7 @@ class MarkedIteration:
         nodes = [node for tensor in _tensors(values) if (node := tensor.grad_fn) is not None]
         newest = max(nodes, key=_number_of, default=None)
         if newest is not None and _number_of(newest) >= since:
-            owner = NOBODY if slot == NOBODY else backward_slot(slot // 2)
+            owner = NO_LAYER if slot == NO_LAYER else backward_slot(slot // 2)
             self._handles.append(newest.register_prehook(partial(self._begin_backward, owner)))
 
     def _begin_backward(self, slot: int, _gradients: Any) -> None:

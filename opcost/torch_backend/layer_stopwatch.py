@@ -28,7 +28,7 @@ class Stopwatch(Protocol):
         """Return the time between two moments that are over, in s."""
 
     def release(self, moments: Iterable[Moment]) -> None:
-        """Take back moments that nobody reads any more."""
+        """Take back moments that are not read any more."""
 
     @property
     def can_mark(self) -> bool:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from opcost import UserError
-from opcost.metering.layer_times import NOBODY
+from opcost.metering.layer_times import NO_LAYER
 from opcost.torch_backend.layer_marks import LayerMarks, MarkedIteration, refuse_compiled
 from opcost.torch_backend.layer_stopwatch import HostStopwatch
 from opcost.torch_backend.observed_forward import ObservedForward
@@ -77,7 +77,7 @@ def marked(model: nn.Module, run: Callable[[], object], describes: bool = False)
 
 def owners(marks: LayerMarks, iteration: MarkedIteration) -> list[str]:
     """Return the owner of each span in words, without repetitions."""
-    words = ["nobody" if slot == NOBODY else f"{marks.paths[slot // 2]} {'fb'[slot % 2]}" for slot in iteration.slots]
+    words = ["none" if slot == NO_LAYER else f"{marks.paths[slot // 2]} {'fb'[slot % 2]}" for slot in iteration.slots]
     return [word for index, word in enumerate(words) if index == 0 or word != words[index - 1]]
 
 
@@ -91,10 +91,10 @@ INPUTS = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(1))
 def test_each_span_has_the_owner_that_did_the_work() -> None:
     model = net()
     marks, iteration = marked(model, train(model, INPUTS))
-    forward = ["nobody", " f", "stem f", "stem.0 f", "stem f", "stem.1 f", "stem f", " f"]
+    forward = ["none", " f", "stem f", "stem.0 f", "stem f", "stem.1 f", "stem f", " f"]
     forward += ["block f", "block.conv f", "block f", "block.conv f", "block f", "block.relu f", "block f"]
-    forward += [" f", "head f", " f", "nobody"]
-    backward = ["head b", " b", "block.relu b", "block b", "block.conv b", "stem.1 b", "stem.0 b", "nobody"]
+    forward += [" f", "head f", " f", "none"]
+    backward = ["head b", " b", "block.relu b", "block b", "block.conv b", "stem.1 b", "stem.0 b", "none"]
     assert owners(marks, iteration) == forward + backward
     assert iteration.is_whole
     assert dict(zip(marks.paths, iteration.calls, strict=True))["block.conv"] == 2
@@ -112,7 +112,7 @@ def test_a_checkpoint_that_runs_again_counts_as_backward(reentrant: bool) -> Non
     assert found["block.conv b"] >= 2
     assert iteration.is_whole
     assert dict(zip(marks.paths, iteration.calls, strict=True))["block.conv"] == 2
-    assert owners(marks, iteration)[-1] == "nobody"
+    assert owners(marks, iteration)[-1] == "none"
 
 
 class _First(nn.Module):
@@ -176,7 +176,7 @@ def test_the_native_path_of_a_transformer_stays_one_layer() -> None:
             model(torch.randn(2, 5, 8))
 
     marks, iteration = marked(model, run)
-    assert owners(marks, iteration) == ["nobody", " f", "nobody"]
+    assert owners(marks, iteration) == ["none", " f", "none"]
 
 
 def test_operator_tuples_are_noted_once_a_call() -> None:
@@ -241,7 +241,7 @@ def test_gradients_inside_of_a_forward_belong_to_its_layers() -> None:
     marks, iteration = marked(model, lambda: model(torch.randn(2, 3)))
     found = owners(marks, iteration)
     assert {"energy.0 b", "energy.1 b", "energy.2 b"} <= set(found)
-    assert found[-2:] == [" f", "nobody"]
+    assert found[-2:] == [" f", "none"]
     assert iteration.is_whole
 
 
