@@ -82,6 +82,7 @@ class LayerTimes:
             self.marked = 0
             for sums in (self.calls, self._mean_s, self._squares, self._own_s):
                 sums[:] = 0
+            self._is_seen[:] = False
         self._is_warm = not is_first
         self.marked += 1
         slots = np.asarray(spans.slots, dtype=np.int64)

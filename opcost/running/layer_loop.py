@@ -66,7 +66,7 @@ class LayerLoop:
 
     def read(self) -> None:
         """Read all marks that are over."""
-        while self._unread and self._stopwatch.is_over(self._unread[0][2]):
+        while self._unread and self._is_over(self._unread[0][2], self._unread[0][3]):
             number, begin, end, marked = self._unread.popleft()
             period_s = self._stopwatch.elapsed_s(begin, end)
             if number and not (marked is not None and marked.is_described):
@@ -77,6 +77,11 @@ class LayerLoop:
             if marked.is_whole:
                 self.times.add(marked.spans(), is_first=marked.is_described)
             self._stopwatch.release(marked.moments[:-1])
+
+    def _is_over(self, end: Moment, marked: MarkedIteration | None) -> bool:
+        """Return whether an iteration is over, with the work that it may have put into other streams."""
+        is_over = self._stopwatch.is_over
+        return is_over(end) and (marked is None or all(map(is_over, marked.moments)))
 
     def _around_model(self, forward: Forward, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self._depth or in_backward():
@@ -91,12 +96,12 @@ class LayerLoop:
     def _begin_iteration(self) -> None:
         if not self._stopwatch.can_mark:
             return
-        begin_s = time.perf_counter()
         if self._is_in_iteration:
             if self._is_by_steps:
                 return
             self._end_iteration()
-        elif not self.iterations:
+        begin_s = time.perf_counter()
+        if not self.iterations:
             self._begin_s = begin_s
         self._is_in_iteration = True
         if self._begin is None:
@@ -115,13 +120,13 @@ class LayerLoop:
         self.iterations += 1
         self._begin = end
         self.read()
-        closing_s = time.perf_counter() - begin_s
-        self.own_s += closing_s
         if marked is not None:
-            own_s = float(marked.own_s.sum())
+            own_s, excess_s = float(marked.own_s.sum()), self.times.excess_s or 0.0
             self.own_s += own_s
             if not marked.is_described:
-                self._budget.spend(max(self._opening_s + own_s + closing_s, self.times.excess_s or 0.0))
+                closing_s = time.perf_counter() - begin_s
+                self._budget.spend(max(self._opening_s + own_s + closing_s, excess_s))
+        self.own_s += time.perf_counter() - begin_s
 
     def _forget_parts(self) -> None:
         """Make one iteration of all up to now."""

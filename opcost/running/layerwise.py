@@ -40,7 +40,7 @@ from opcost.running.layer_window import LayerWindow
 from opcost.storage.database import Database
 from opcost.storage.metered_layers import write_layers
 from opcost.storage.user_folders import user_folders
-from opcost.torch_backend.layer_marks import refuse_compiled
+from opcost.torch_backend.layer_marks import refuse_unobservable
 from opcost.torch_backend.layer_stopwatch import stopwatch_of
 from opcost.torch_backend.switches import DEFAULT_TF32_SWITCHES, TF32_SWITCHES
 from opcost.units import number_of, percent
@@ -80,10 +80,11 @@ class LayerwiseResult:
         own_ratio = self.own_s / self.window.duration_s
         weighted = [row for row in self.rows if row.database_power_w is not None]
         powers = f"powers of {number_of(len(weighted), 'layer')} are known from rows" if weighted else "by time alone"
+        shares = "no energy" if self.window.energy_j is None else f"shares of energy: {powers}"
         return "\n".join(
             [
                 f"{number_of(self.iterations, 'iteration')} of {self.window}",
-                f"{self.marked} of them marked ({percent(own_ratio, 2)} of the time); shares of energy: {powers}",
+                f"{self.marked} of them marked ({percent(own_ratio, 2)} of the time); {shares}",
                 *layer_lines(self.rows),
                 "",
                 *kind_lines(self.kinds),
@@ -109,7 +110,7 @@ class LayerwiseEnergy:
     def __init__(self, model: nn.Module, database: str | Path | None = None) -> None:
         if not isinstance(model, nn.Module):
             raise UserError(f"LayerwiseEnergy: a {type(model).__name__}, not a torch.nn.Module; pass a module")
-        refuse_compiled(model)
+        refuse_unobservable(model)
         self._model = model
         self._database = None if database is None else Path(database)
         self._device = ""
@@ -121,9 +122,9 @@ class LayerwiseEnergy:
         """Begin to meter.
 
         Raises:
-            UserError: the model is compiled, on several devices, or metered by another ``LayerwiseEnergy``.
+            UserError: the model is compiled, on several devices, or metered already.
         """
-        refuse_compiled(self._model)
+        refuse_unobservable(self._model)
         self._device = _device_of(self._model)
         self._result = None
         loop = LayerLoop(self._model, stopwatch_of(self._device))

@@ -44,13 +44,15 @@ def in_backward() -> bool:
     return _current_backward() != NO_BACKWARD
 
 
-def refuse_compiled(model: nn.Module) -> None:
-    """Refuse models whose layers cannot be seen.
+def refuse_unobservable(model: nn.Module) -> None:
+    """Refuse models whose layers cannot be seen, or are observed already.
 
     Raises:
-        UserError: a part of the model is compiled or scripted, or is copied to several GPUs in each call.
+        UserError: a part of the model is compiled or scripted, is copied to several GPUs in each call, or is metered.
     """
     for path, module in model.named_modules():
+        if isinstance(vars(module).get("forward"), ObservedForward):
+            raise UserError("LayerwiseEnergy: the model is metered already; end the other `with` block first")
         where = f"the module {path!r}" if path else "the model"
         if isinstance(module, torch.jit.ScriptModule):
             raise UserError(f"LayerwiseEnergy: {where} is scripted, so its layers cannot be seen; use the eager model")
@@ -73,7 +75,8 @@ class LayerMarks:
         named = dict(model.named_modules())
         self.paths = tuple(named)
         self.classes = tuple(type(module).__name__ for module in named.values())
-        self.calls_of_tuples: dict[int, dict[OperatorTuple, int]] = {}
+        self._calls_of_tuples: dict[int, dict[OperatorTuple, int]] = {}
+        self._undescribed: set[int] = set()
         self.autocasts: set[tuple[torch.dtype | None, ...]] = set()
         self._stopwatch = stopwatch
         self._operators = {id(module) for module in operator_modules(model)}
@@ -89,6 +92,24 @@ class LayerMarks:
         """Whether an iteration is being marked."""
         return self._iteration is not None
 
+    @property
+    def calls_of_tuples(self) -> dict[int, dict[OperatorTuple, int]]:
+        """By module, the calls of operator tuples in the described iteration.
+
+        Modules that called others are left out, as composites may do in training: their tuples contain these calls. So
+        are those with a call that no tuple describes.
+        """
+        called = [self.paths[index] for index in (*self._calls_of_tuples, *self._undescribed)]
+
+        def calls_others(path: str) -> bool:
+            return any(one != path and one.startswith(f"{path}." if path else "") for one in called)
+
+        return {
+            index: calls
+            for index, calls in self._calls_of_tuples.items()
+            if index not in self._undescribed and not calls_others(self.paths[index])
+        }
+
     def open(self, begin: Moment, describes: bool = False) -> None:
         """Begin to mark an iteration.
 
@@ -97,7 +118,7 @@ class LayerMarks:
             describes: whether the operator tuples of its calls are noted, in ``calls_of_tuples``.
         """
         if describes:
-            self.calls_of_tuples = {}
+            self._calls_of_tuples, self._undescribed = {}, set()
         self._iteration = MarkedIteration(self._stopwatch, begin, len(self._modules), describes)
         for observed in self._observed:
             observed.install()
@@ -136,15 +157,19 @@ class LayerMarks:
 
     def _describe(self, index: int, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         module = self._modules[index]
-        if id(module) not in self._operators or in_backward():
+        if in_backward():
+            return
+        if id(module) not in self._operators:
+            self._undescribed.add(index)
             return
         try:
             described = module_tuple(module, args, kwargs)
         except Exception:
             # Its cost is unknown; the user's loop runs on.
+            self._undescribed.add(index)
             return
         self.autocasts.add(autocast_dtypes())
-        calls = self.calls_of_tuples.setdefault(index, {})
+        calls = self._calls_of_tuples.setdefault(index, {})
         calls[described] = calls.get(described, 0) + 1
 
 

@@ -224,6 +224,12 @@ def test_what_cannot_be_metered_is_refused_at_once() -> None:
     ):
         with pytest.raises(UserError, match=words), LayerwiseEnergy(wrong):  # type: ignore[arg-type]
             pass
+    model = nn.Sequential(nn.Linear(2, 2))
+    with LayerwiseEnergy(model):
+        model(torch.ones(1, 2))
+        with pytest.raises(UserError, match="metered already"):
+            LayerwiseEnergy(nn.Sequential(model))
+    assert "forward" not in vars(model)
     with pytest.raises(UserError, match=r"outside of its context"):
         LayerwiseEnergy(nn.Linear(2, 2)).step()
 

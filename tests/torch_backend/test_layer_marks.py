@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from opcost import UserError
 from opcost.metering.layer_times import NO_LAYER
-from opcost.torch_backend.layer_marks import LayerMarks, MarkedIteration, refuse_compiled
+from opcost.torch_backend.layer_marks import LayerMarks, MarkedIteration, refuse_unobservable
 from opcost.torch_backend.layer_stopwatch import HostStopwatch
 from opcost.torch_backend.observed_forward import ObservedForward
 
@@ -187,6 +187,12 @@ def test_operator_tuples_are_noted_once_a_call() -> None:
     assert marks.autocasts == {(None, None)}
 
 
+def test_a_composite_that_calls_its_children_has_no_tuple_beside_theirs() -> None:
+    model = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    marks, _ = marked(model, lambda: model(torch.randn(2, 5, 8)), describes=True)
+    assert "" not in {marks.paths[index] for index in marks.calls_of_tuples}
+
+
 def test_a_copy_and_a_pickle_of_an_observed_model_are_models_of_their_own() -> None:
     model = net()
     copies: list[Any] = []
@@ -262,5 +268,5 @@ def test_compiled_scripted_and_copied_models_are_refused_at_once() -> None:
     for words, models in refused.items():
         for model in models:
             with pytest.raises(UserError, match=words):
-                refuse_compiled(model)
-    refuse_compiled(net())
+                refuse_unobservable(model)
+    refuse_unobservable(net())
