@@ -1,9 +1,9 @@
 """opcost: time and energy of PyTorch operators on real hardware.
 
 ``opcost.load``, ``opcost.show`` and ``opcost.compare`` return data frames, ``opcost.Database`` reads typed rows,
-``opcost.profile`` measures a model, ``opcost.layers`` shows what its layers cost, and ``opcost.EnergyMeter`` meters
-your own code. Names are imported lazily, so
-that ``import opcost`` needs the standard library only.
+``opcost.profile`` measures a model, and ``opcost.layers`` shows what its layers cost. ``opcost.EnergyMeter`` meters
+your own code, and ``opcost.LayerwiseEnergy`` the layers of a loop. Names are imported lazily, so that ``import opcost``
+needs the standard library only.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from opcost.reporting.layer_frames import layers
     from opcost.reporting.profile_frames import profile
     from opcost.running.energy_meter import EnergyMeter
+    from opcost.running.layerwise import LayerwiseEnergy
     from opcost.running.marks import mark
     from opcost.storage.database import Database
     from opcost.summing.index import best_rows
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Database",
     "EnergyMeter",
+    "LayerwiseEnergy",
     "OperatorTuple",
     "UserError",
     "best_rows",
@@ -44,6 +46,7 @@ def __getattr__(name: str) -> object:
     modules = {
         "Database": "opcost.storage.database",
         "EnergyMeter": "opcost.running.energy_meter",
+        "LayerwiseEnergy": "opcost.running.layerwise",
         "OperatorTuple": "opcost.operators.tuples",
         "UserError": "opcost.errors",
         "best_rows": "opcost.summing.index",

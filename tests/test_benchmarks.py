@@ -57,6 +57,7 @@ def benchmark(monkeypatch):
         "repeatability",
         "logging_overhead",
         "metered_windows",
+        "layerwise_overhead",
         "fast_vs_reference",
         "sum_vs_full",
         "settling",

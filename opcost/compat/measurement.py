@@ -64,7 +64,7 @@ class EnergyMeasurementTool:
             (result.duration_s, _kwh(_energy_j(result, CPU)), _kwh(_energy_j(result, self._gpu)))
             for result in self._meter.results
         ]
-        _write(self.out_file, rows)
+        write_rows(self.out_file, rows)
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class AsynchronousMeasurementTool:
         self._thread = None
         atexit.unregister(self.stop)
         try:
-            _write(self.out_file, self._rows(), "a")
+            write_rows(self.out_file, self._rows(), "a")
         finally:
             for source in self._sources:
                 source.close()
@@ -198,6 +198,7 @@ def _percent(share_ratio: float | None) -> float | None:
     return None if share_ratio is None else 100 * share_ratio
 
 
-def _write(path: Path, rows: Sequence[Sequence[float | None]], mode: str = "w") -> None:
+def write_rows(path: Path, rows: Sequence[Sequence[float | str | None]], mode: str = "w") -> None:
+    """Write rows without a header; unknown cells are empty."""
     with path.open(mode, encoding="utf-8", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows(rows)

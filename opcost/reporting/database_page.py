@@ -12,6 +12,7 @@ from opcost.columns import COLUMN_HEAD, Field, columns_of, described, fields_of
 from opcost.comparing.conditions_side_by_side import KindSides, OperatorSides
 from opcost.comparing.data_set import DataSetRow, data_columns
 from opcost.measuring.flags import Flag
+from opcost.metering.layer_rows import MeteredKindRow, MeteredLayerRow
 from opcost.metering.rows import MeteredWindowRow
 from opcost.reporting.layer_lines import LayerLine
 from opcost.reporting.show_lines import ModelLine, OperatorLine
@@ -42,6 +43,8 @@ SHOWN: Mapping[Any, list[str]] = {
     DataSetRow: ["Tables of `opcost export`"],
     LayerLine: ["Layers of `opcost layers --csv`, and of `opcost.layers`"],
     KindSides: ["Kinds of operators of `opcost compare --against --json`"],
+    MeteredLayerRow: ["Layers of `opcost.LayerwiseEnergy`"],
+    MeteredKindRow: ["Classes of layers of `opcost.LayerwiseEnergy`"],
     MeteredWindowRow: ["Windows of `opcost.EnergyMeter`"],
     OperatorSides: ["Operators of `opcost compare --against --json`"],
 }

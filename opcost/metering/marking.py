@@ -1,0 +1,43 @@
+"""Which iterations of a loop are marked, so that marks cost a small share of its time."""
+
+from __future__ import annotations
+
+BUDGET_RATIO = 0.01
+"""The share of the loop's time that marks may take: half of the 2 % that are allowed in all."""
+
+FORCED_GROWTH = 3
+"""Iterations 0, 2, 8, 26, ... (powers of this, less one) are marked whatever it costs: short loops get marks, too, and
+of long ones these are few."""
+
+GOLDEN_RATIO = 0.618034
+"""Multiples of it modulo one are spread evenly. They keep marks out of step with what a loop repeats."""
+
+
+class MarkingBudget:
+    """Chooses iterations: as many as the budget allows, and a few in any case."""
+
+    def __init__(self, budget_ratio: float = BUDGET_RATIO) -> None:
+        self.spent_s = 0.0
+        self._budget_ratio = budget_ratio
+        self._cost_s = 0.0
+        self._marked = 0
+        self._forced = 0
+
+    def wants(self, iteration: int, elapsed_s: float) -> bool:
+        """Return whether an iteration is to be marked.
+
+        Args:
+            iteration: its number, from 0.
+            elapsed_s: the time since the begin of iteration 0.
+        """
+        if iteration >= self._forced:
+            self._forced = FORCED_GROWTH * (iteration + 1) - 1
+            return True
+        jitter = (self._marked * GOLDEN_RATIO) % 1
+        return self._marked > 0 and self.spent_s + (0.5 + jitter) * self._cost_s <= self._budget_ratio * elapsed_s
+
+    def spend(self, cost_s: float) -> None:
+        """Add what the marks of an iteration cost."""
+        self._marked += 1
+        self._cost_s = cost_s
+        self.spent_s += cost_s

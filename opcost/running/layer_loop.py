@@ -1,0 +1,139 @@
+"""The iterations of a loop whose layers are timed: which are marked, and what their marks say once they are over."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import Any
+
+from torch import nn
+
+from opcost.metering.layer_times import LayerTimes
+from opcost.metering.marking import MarkingBudget
+from opcost.torch_backend.layer_marks import LayerMarks, MarkedIteration, in_backward
+from opcost.torch_backend.layer_stopwatch import Moment, Stopwatch
+from opcost.torch_backend.observed_forward import Forward, ObservedForward
+
+
+class LayerLoop:
+    """Times the layers of a model from ``open`` to ``close``.
+
+    An iteration begins when the model is called, unless ``step`` has been called, which then ends each. Marks are read
+    after the device has come to them, so that the loop never waits.
+    """
+
+    def __init__(self, model: nn.Module, stopwatch: Stopwatch) -> None:
+        self.marks = LayerMarks(model, stopwatch)
+        self.times = LayerTimes(len(self.marks.paths))
+        self.iterations = 0
+        self.own_s = 0.0
+        self._stopwatch = stopwatch
+        self._budget = MarkingBudget()
+        self._observed = ObservedForward(model, self._around_model)
+        self._is_by_steps = False
+        self._is_in_iteration = False
+        self._depth = 0
+        self._begin_s = 0.0
+        self._opening_s = 0.0
+        self._is_undescribed = True
+        self._begin: Moment | None = None
+        self._unread: deque[tuple[int, Moment, Moment, MarkedIteration | None]] = deque()
+
+    def open(self) -> None:
+        """Begin to observe calls of the model."""
+        self._observed.install()
+
+    def step(self) -> None:
+        """End an iteration here. From the first call on, calls of the model do not begin iterations any more.
+
+        Those before the first call are parts of one iteration.
+        """
+        if not self._is_by_steps:
+            self._is_by_steps = True
+            self._forget_parts()
+        if self._is_in_iteration:
+            self._end_iteration()
+            self._is_in_iteration = False
+
+    def close(self, is_failed: bool = False) -> None:
+        """Put the model back as it was, and end the last iteration; a failed one has no marks."""
+        self._observed.remove()
+        if is_failed:
+            self.marks.remove()
+        if self._is_in_iteration:
+            self._end_iteration()
+            self._is_in_iteration = False
+
+    def read(self) -> None:
+        """Read all marks that are over."""
+        while self._unread and self._is_over(self._unread[0][2], self._unread[0][3]):
+            number, begin, end, marked = self._unread.popleft()
+            period_s = self._stopwatch.elapsed_s(begin, end)
+            if number and not (marked is not None and marked.is_described):
+                self.times.add_period(period_s, is_marked=marked is not None)
+            if marked is None:
+                self._stopwatch.release((begin,))
+                continue
+            if marked.is_whole:
+                self.times.add(marked.spans(), is_first=marked.is_described)
+            self._stopwatch.release(marked.moments[:-1])
+
+    def _is_over(self, end: Moment, marked: MarkedIteration | None) -> bool:
+        """Return whether an iteration is over, with the work that it may have put into other streams."""
+        is_over = self._stopwatch.is_over
+        return is_over(end) and (marked is None or all(map(is_over, marked.moments)))
+
+    def _around_model(self, forward: Forward, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self._depth or in_backward():
+            return self.marks.around_model(forward, args, kwargs)
+        self._begin_iteration()
+        self._depth += 1
+        try:
+            return self.marks.around_model(forward, args, kwargs)
+        finally:
+            self._depth -= 1
+
+    def _begin_iteration(self) -> None:
+        if not self._stopwatch.can_mark:
+            return
+        if self._is_in_iteration:
+            if self._is_by_steps:
+                return
+            self._end_iteration()
+        begin_s = time.perf_counter()
+        if not self.iterations:
+            self._begin_s = begin_s
+        self._is_in_iteration = True
+        if self._begin is None:
+            self._begin = self._stopwatch.mark()
+        if self._budget.wants(self.iterations, begin_s - self._begin_s):
+            self.marks.open(self._begin, describes=self._is_undescribed)
+            self._is_undescribed = False
+        self._opening_s = time.perf_counter() - begin_s
+        self.own_s += self._opening_s
+
+    def _end_iteration(self) -> None:
+        begin_s = time.perf_counter()
+        end, begin = self._stopwatch.mark(), self._begin
+        marked = self.marks.close(end) if self.marks.is_open else None
+        self._unread.append((self.iterations, begin, end, marked))
+        self.iterations += 1
+        self._begin = end
+        self.read()
+        if marked is not None:
+            own_s, excess_s = float(marked.own_s.sum()), self.times.excess_s or 0.0
+            self.own_s += own_s
+            if not marked.is_described:
+                closing_s = time.perf_counter() - begin_s
+                self._budget.spend(max(self._opening_s + own_s + closing_s, excess_s))
+        self.own_s += time.perf_counter() - begin_s
+
+    def _forget_parts(self) -> None:
+        """Make one iteration of all up to now."""
+        if self.marks.is_open:
+            self.marks.close(self._stopwatch.mark())
+        self._unread.clear()
+        self.times = LayerTimes(len(self.marks.paths))
+        self._budget = MarkingBudget()
+        self._is_undescribed = True
+        self.iterations = 0

@@ -1,0 +1,252 @@
+"""``LayerwiseEnergy``: time and energy of each layer of a model in a user's own training or inference loop.
+
+with LayerwiseEnergy(model) as layers:
+    for inputs, targets in loader:
+        train_step(inputs, targets)
+print(layers.result)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import nn
+
+from opcost.errors import UserError
+from opcost.measuring.conditions import AUTOCAST_DTYPES, TORCH_DEFAULT, device_type_of
+from opcost.metering.layer_rows import (
+    MODEL,
+    KnownCost,
+    LayerShare,
+    LoopTotals,
+    MeteredKindRow,
+    MeteredLayerRow,
+    kind_rows,
+    layer_rows,
+)
+from opcost.metering.layer_text import kind_lines, layer_lines
+from opcost.metering.layer_times import backward_slot, forward_slot
+from opcost.metering.result import WindowResult
+from opcost.running.devices import product_of
+from opcost.running.layer_loop import LayerLoop
+from opcost.running.layer_powers import NO_COSTS, LoopState, known_costs
+from opcost.running.layer_window import LayerWindow
+from opcost.storage.database import Database
+from opcost.storage.metered_layers import write_layers
+from opcost.storage.user_folders import user_folders
+from opcost.torch_backend.layer_marks import refuse_unobservable
+from opcost.torch_backend.layer_stopwatch import stopwatch_of
+from opcost.torch_backend.switches import DEFAULT_TF32_SWITCHES, TF32_SWITCHES
+from opcost.units import number_of, percent
+
+
+@dataclass(frozen=True)
+class LayerwiseResult:
+    """The layers of a metered loop.
+
+    ``rows`` add up to the time and the energy of ``window``, times its ``iterations``: each row is a share of them, and
+    the last row is the rest. ``own_s`` is the time that opcost itself took in the loop, on the host. ``uncalled`` are
+    the paths of modules that did not run in any marked iteration.
+    """
+
+    window: WindowResult
+    rows: tuple[MeteredLayerRow, ...]
+    iterations: int
+    marked: int
+    own_s: float
+    uncalled: tuple[str, ...] = ()
+
+    @property
+    def kinds(self) -> list[MeteredKindRow]:
+        """The sums by class of layer, those that take most first."""
+        return kind_rows(self.rows)
+
+    def to_csv(self, path: str | Path) -> None:
+        """Write the rows to a CSV file in the place of what was there.
+
+        Raises:
+            UserError: the file cannot be written.
+        """
+        write_layers(Path(path), self.rows)
+
+    def __str__(self) -> str:
+        """Return tables of the layers and of their classes, per iteration, with the window that they add up to."""
+        own_ratio = self.own_s / self.window.duration_s
+        weighted = [row for row in self.rows if row.database_power_w is not None]
+        powers = f"powers of {number_of(len(weighted), 'layer')} are known from rows" if weighted else "by time alone"
+        shares = "no energy" if self.window.energy_j is None else f"shares of energy: {powers}"
+        return "\n".join(
+            [
+                f"{number_of(self.iterations, 'iteration')} of {self.window}",
+                f"{self.marked} of them marked ({percent(own_ratio, 2)} of the time); {shares}",
+                *layer_lines(self.rows),
+                "",
+                *kind_lines(self.kinds),
+            ]
+        )
+
+
+class LayerwiseEnergy:
+    """Meters a loop around a model, and divides its time and energy over the model's layers.
+
+    Each call of the model begins an iteration. A loop that calls it several times before one backward ends iterations
+    by ``step`` instead. A sample of the iterations is marked, within a budget of 1 % of the time. In the others, the
+    model runs without opcost. Afterwards it is as before, also after an exception.
+
+    Args:
+        model: a module on one device; not compiled, not scripted.
+        database: the folder of tables with known powers; None for that of the user's home, with the shipped rows.
+
+    Raises:
+        UserError: the model is compiled, or on several devices.
+    """
+
+    def __init__(self, model: nn.Module, database: str | Path | None = None) -> None:
+        if not isinstance(model, nn.Module):
+            raise UserError(f"LayerwiseEnergy: a {type(model).__name__}, not a torch.nn.Module; pass a module")
+        refuse_unobservable(model)
+        self._model = model
+        self._database = None if database is None else Path(database)
+        self._device = ""
+        self._loop: LayerLoop | None = None
+        self._window: LayerWindow | None = None
+        self._result: LayerwiseResult | None = None
+
+    def __enter__(self) -> LayerwiseEnergy:
+        """Begin to meter.
+
+        Raises:
+            UserError: the model is compiled, on several devices, or metered already.
+        """
+        refuse_unobservable(self._model)
+        self._device = _device_of(self._model)
+        self._result = None
+        loop = LayerLoop(self._model, stopwatch_of(self._device))
+        self._window = LayerWindow(self._device)
+        loop.open()
+        self._loop = loop
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        assert self._loop is not None
+        assert self._window is not None
+        errors = () if kind is None else (RuntimeError,)
+        try:
+            with suppress(*errors):
+                self._loop.close(is_failed=kind is not None)
+        finally:
+            self._window.close(kind)
+        with suppress(*errors):
+            self._loop.read()
+
+    def step(self) -> None:
+        """End an iteration here, instead of at the next call of the model."""
+        if self._loop is None:
+            raise UserError("LayerwiseEnergy: step() outside of its context; call it inside of `with`")
+        self._loop.step()
+
+    @property
+    def result(self) -> LayerwiseResult:
+        """The layers with their costs, once the context has ended.
+
+        Raises:
+            UserError: it has not ended, or the model was not called in it.
+        """
+        if self._result is None:
+            self._result = self._evaluated()
+        return self._result
+
+    def _evaluated(self) -> LayerwiseResult:
+        window = None if self._window is None else self._window.result
+        if self._loop is None or window is None:
+            raise UserError("LayerwiseEnergy: result before the end; look at it after the `with` block")
+        loop = self._loop
+        if not loop.times.marked:
+            raise UserError(
+                "LayerwiseEnergy: no call of the model ended in the `with` block; run the loop inside of it"
+            )
+        totals = LoopTotals(window.duration_s, window.energy_j, loop.iterations, loop.times.marked)
+        shares = _shares(loop, self._known())
+        called = {share.layer for share in shares}
+        return LayerwiseResult(
+            window=window,
+            rows=tuple(layer_rows(totals, shares, window.missing_reason)),
+            iterations=loop.iterations,
+            marked=loop.times.marked,
+            own_s=loop.own_s,
+            uncalled=tuple(path for path in loop.marks.paths if path and path not in called),
+        )
+
+    def _known(self) -> Mapping[int, KnownCost]:
+        """Return the costs of layers by rows; none where autocast changes within the model, or is in another dtype."""
+        assert self._loop is not None
+        marks = self._loop.marks
+        if len(marks.autocasts) != 1:
+            return NO_COSTS
+        precision = _precision(self._device, next(iter(marks.autocasts)))
+        if precision is None:
+            return NO_COSTS
+        matmul_tf32, cudnn_tf32 = _tf32_switches()
+        device_type = device_type_of(self._device)
+        state = LoopState(device_type, product_of(self._device), precision, matmul_tf32, cudnn_tf32)
+        return known_costs(marks.calls_of_tuples, state, Database.of(user_folders(database=self._database)))
+
+
+def _shares(loop: LayerLoop, known: Mapping[int, KnownCost]) -> Sequence[LayerShare]:
+    """Return the layers that ran, in the order of ``named_modules``."""
+    times, marks = loop.times, loop.marks
+    found = []
+    for index, (path, name) in enumerate(zip(marks.paths, marks.classes, strict=True)):
+        forward, backward = forward_slot(index), backward_slot(index)
+        share = LayerShare(
+            layer=path or MODEL,
+            layer_class=name,
+            calls=float(times.calls[index]),
+            forward_time_s=times.time_s(forward),
+            backward_time_s=times.time_s(backward),
+            forward_error_s=times.standard_error_s(forward),
+            backward_error_s=times.standard_error_s(backward),
+            known=known.get(index),
+        )
+        if share.forward_time_s is not None or share.backward_time_s is not None:
+            found.append(share)
+    return found
+
+
+def _device_of(model: nn.Module) -> str:
+    """Return the torch device of a model's weights and buffers, ``cpu`` without any.
+
+    Raises:
+        UserError: there are several, or it is neither a CPU nor an NVIDIA GPU.
+    """
+    devices = {tensor.device for tensors in (model.parameters(), model.buffers()) for tensor in tensors}
+    if len(devices) > 1:
+        names = ", ".join(sorted(map(str, devices)))
+        raise UserError(f"LayerwiseEnergy: the model is on several devices ({names}); put it on one")
+    device: Any = next(iter(devices), torch.device("cpu"))
+    if device.type not in ("cpu", "cuda"):
+        raise UserError(f"LayerwiseEnergy: the model is on {device}; only cpu and cuda are metered")
+    return f"cuda:{device.index or 0}" if device.type == "cuda" else "cpu"
+
+
+def _precision(device: str, autocasts: tuple[torch.dtype | None, ...]) -> str | None:
+    """Return the precision of rows that a loop has, None if rows have none such."""
+    dtype = autocasts[0 if device_type_of(device) == "cpu" else 1]
+    if dtype is not None:
+        name = str(dtype).removeprefix("torch.")
+        return next((precision for precision, cast in AUTOCAST_DTYPES.items() if cast == name), None)
+    names = {DEFAULT_TF32_SWITCHES: TORCH_DEFAULT, **{switches: name for name, switches in TF32_SWITCHES.items()}}
+    # Rows in bf16 and fp16 are found by the dtypes of their tuples, whatever this name is.
+    return names.get(_tf32_switches())
+
+
+def _tf32_switches() -> tuple[bool, bool]:
+    return torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32

@@ -1,0 +1,269 @@
+"""LayerwiseEnergy around loops on a simulated GPU with declared truth, and around real ones on this CPU."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torchvision
+from simulated_energy import SimulatedSource
+from simulated_machine import Device, Load, SimulatedMachine
+from torch import Tensor, nn
+
+from opcost import LayerwiseEnergy, UserError
+from opcost.metering.layer_rows import BETWEEN, KnownCost, MeteredLayerRow
+from opcost.operators.tuples import OperatorTuple
+from opcost.power.trace import Window
+from opcost.running import energy_meter, layerwise
+from opcost.running.layer_powers import LoopState, known_costs, measured_as
+from opcost.storage.database import Database
+from opcost.storage.table import CsvTable
+from opcost.storage.user_folders import user_folders
+from opcost.torch_backend.layer_marks import LayerMarks
+from opcost.torch_backend.layer_stopwatch import HostStopwatch
+from opcost.torch_backend.observed_forward import ObservedForward
+
+BACKWARD_FACTOR = 2
+
+
+class Work(torch.autograd.Function):
+    """Runs a load on a machine in the forward, and twice as much in the backward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, run: Callable[[int], None]) -> Tensor:
+        ctx.run = run
+        run(1)
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        ctx.run(BACKWARD_FACTOR)
+        return gradients[0], None
+
+
+class Layer(nn.Module):
+    def __init__(self, machine: SimulatedMachine, load: Load) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(1))
+        self._run = lambda times: machine.run_load(load, times)
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = Work.apply(x * self.weight, self._run)
+        return found
+
+
+class SimulatedStopwatch(HostStopwatch):
+    def __init__(self, machine: SimulatedMachine) -> None:
+        self._machine = machine
+
+    def mark(self) -> float:
+        return self._machine.read().monotonic_s
+
+
+HOT, COOL = Load(power_w=600.0, time_s=0.010), Load(power_w=300.0, time_s=0.020)
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> SimulatedMachine:
+    machine = SimulatedMachine(HOT, Device(white_noise_w=5.0))
+    machine.has_pauses = True
+    machine.idle(3.0)
+    monkeypatch.setattr(energy_meter, "open_sources", lambda _: [SimulatedSource(machine)])
+    monkeypatch.setattr(energy_meter, "SystemClock", lambda: machine)
+    monkeypatch.setattr(layerwise, "stopwatch_of", lambda _: SimulatedStopwatch(machine))
+    return machine
+
+
+def by_layer(layers: LayerwiseEnergy) -> dict[str, MeteredLayerRow]:
+    return {row.layer: row for row in layers.result.rows}
+
+
+def check_totals(layers: LayerwiseEnergy) -> None:
+    """Rows add up to the meter's seconds and joules."""
+    result = layers.result
+    total_s = math.fsum(row.time_s for row in result.rows) * result.iterations
+    assert total_s == pytest.approx(result.window.duration_s, rel=1e-9)
+    if result.window.energy_j is not None:
+        total_j = math.fsum(row.energy_j or 0.0 for row in result.rows) * result.iterations
+        assert total_j == pytest.approx(result.window.energy_j, rel=1e-9)
+
+
+def test_layers_have_their_declared_times_and_with_known_powers_their_energies(
+    machine: SimulatedMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = nn.Sequential(Layer(machine, HOT), Layer(machine, COOL))
+    hot_j, cool_j = 0.010 * 600.0, 0.020 * 300.0
+    monkeypatch.setattr(layerwise, "known_costs", lambda *_: {1: KnownCost(0.010, hot_j), 2: KnownCost(0.020, cool_j)})
+    source = SimulatedSource(machine)
+    with LayerwiseEnergy(model) as layers, torch.no_grad():
+        layers._loop.marks.autocasts = {(None, None)}  # type: ignore[union-attr]
+        for _ in range(40):
+            model(torch.ones(2))
+    rows = by_layer(layers)
+    assert rows["0"].forward_time_s == pytest.approx(0.010, rel=0.01)
+    assert rows["1"].forward_time_s == pytest.approx(0.020, rel=0.01)
+    assert rows["0"].backward_time_s is None
+    window = layers.result.window
+    true_j = source.gpu().true_energy_j(Window(window.begin_s, window.begin_s + window.duration_s))
+    assert window.energy_j == pytest.approx(true_j, rel=0.02)
+    assert rows["0"].energy_j == pytest.approx(hot_j, rel=0.03)
+    assert rows["1"].energy_j == pytest.approx(cool_j, rel=0.03)
+    # Time alone takes one third of 12 J for the hot layer.
+    assert rows["0"].energy_by_time_j == pytest.approx(4.0, rel=0.03)
+    check_totals(layers)
+    assert "powers of 2 layers" in str(layers.result)
+
+
+def test_accumulated_gradients_and_what_is_between(machine: SimulatedMachine) -> None:
+    model = nn.Sequential(Layer(machine, HOT), Layer(machine, COOL))
+    with LayerwiseEnergy(model) as layers:
+        for step in range(40):
+            model(torch.ones(2)).sum().backward()
+            if step % 4 == 3:
+                machine.idle(0.12)
+    rows = by_layer(layers)
+    assert layers.result.iterations == 40
+    assert (rows["0"].forward_time_s, rows["0"].backward_time_s) == pytest.approx((0.010, 0.020), rel=0.01)
+    assert (rows["1"].forward_time_s, rows["1"].backward_time_s) == pytest.approx((0.020, 0.040), rel=0.01)
+    # A quarter of the pauses of the optimizer.
+    assert rows[BETWEEN].time_s == pytest.approx(0.03, rel=0.05)
+    check_totals(layers)
+
+
+def test_step_ends_an_iteration_of_several_calls(machine: SimulatedMachine) -> None:
+    model = nn.Sequential(Layer(machine, HOT))
+    with LayerwiseEnergy(model) as layers:
+        for _ in range(30):
+            (model(torch.ones(2)) + model(torch.ones(2))).sum().backward()
+            layers.step()
+    row = by_layer(layers)["0"]
+    assert layers.result.iterations == 30
+    assert row.calls == 2
+    assert (row.forward_time_s, row.backward_time_s) == pytest.approx((0.020, 0.040), rel=0.01)
+    check_totals(layers)
+
+
+def test_a_model_is_as_before_also_after_an_exception() -> None:
+    torch.manual_seed(0)
+    other = torchvision.models.resnet18()
+    inputs = torch.randn(2, 3, 32, 32)
+
+    def train(one: nn.Module, fail_at: int) -> Tensor:
+        optimizer = torch.optim.SGD(one.parameters(), 0.01)
+        for number in range(5):
+            optimizer.zero_grad()
+            output = one(inputs)
+            if number == fail_at:
+                raise ValueError("the user's")
+            output.square().mean().backward()
+            optimizer.step()
+        return torch.cat([weight.detach().flatten() for weight in one.parameters()])
+
+    for fail_at in (0, 2, 4):
+        broken = copy.deepcopy(other)
+        attributes = [dict(vars(module)) for module in broken.modules()]
+        with pytest.raises(ValueError, match="the user's"), LayerwiseEnergy(broken):
+            train(broken, fail_at)
+        assert [vars(module).keys() for module in broken.modules()] == [one.keys() for one in attributes]
+    model = copy.deepcopy(other)
+    before = [dict(vars(module)) for module in model.modules()]
+    with LayerwiseEnergy(model) as layers:
+        weights = train(model, -1)
+    assert [dict(vars(module)) for module in model.modules()] == before
+    assert torch.equal(weights, train(other, -1))
+    check_totals(layers)
+    assert layers.result.uncalled == ()
+
+
+def test_autocast_with_a_scaler_and_a_model_that_is_never_called() -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(inplace=True), nn.Linear(8, 2))
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    scaler = torch.amp.GradScaler("cpu")
+    with LayerwiseEnergy(model) as layers:
+        for _ in range(6):
+            with torch.autocast("cpu", torch.bfloat16):
+                loss = model(torch.randn(4, 8)).float().sum()
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+    assert {row.layer for row in layers.result.rows} >= {"0", "1", "2", BETWEEN}
+    check_totals(layers)
+    with LayerwiseEnergy(model) as layers:
+        pass
+    with pytest.raises(UserError, match="no call of the model"):
+        _ = layers.result
+
+
+def test_one_iteration_is_enough_and_its_file_has_all_rows(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU())
+    with LayerwiseEnergy(model) as layers:
+        model(torch.randn(4, 8))
+        with pytest.raises(UserError, match="before the end"):
+            _ = layers.result
+    result = layers.result
+    assert (result.iterations, result.marked) == (1, 1)
+    result.to_csv(tmp_path / "layers.csv")
+    assert CsvTable(tmp_path / "layers.csv", MeteredLayerRow).rows() == list(result.rows)
+    assert BETWEEN in str(result)
+    if result.window.energy_j is None:
+        assert all(row.energy_missing_reason for row in result.rows)
+    with pytest.raises(UserError, match="cannot be written"):
+        result.to_csv(tmp_path)
+
+
+def test_what_cannot_be_metered_is_refused_at_once() -> None:
+    for wrong, words in (
+        (torch.compile(nn.Linear(2, 2)), "compiled"),
+        (nn.Linear(2, 2, device="meta"), "only cpu and cuda"),
+        (lambda x: x, "not a torch.nn.Module"),
+    ):
+        with pytest.raises(UserError, match=words), LayerwiseEnergy(wrong):  # type: ignore[arg-type]
+            pass
+    model = nn.Sequential(nn.Linear(2, 2))
+    with LayerwiseEnergy(model):
+        model(torch.ones(1, 2))
+        with pytest.raises(UserError, match="metered already"):
+            LayerwiseEnergy(nn.Sequential(model))
+    assert "forward" not in vars(model)
+    with pytest.raises(UserError, match=r"outside of its context"):
+        LayerwiseEnergy(nn.Linear(2, 2)).step()
+
+
+def calls_of(model: nn.Module, inputs: Tensor) -> dict[int, dict[OperatorTuple, int]]:
+    """Return the operator tuples of a model's layers in one iteration."""
+    marks = LayerMarks(model, HostStopwatch())
+    root = ObservedForward(model, marks.around_model)
+    root.install()
+    marks.open(marks._stopwatch.mark(), describes=True)
+    model(inputs)
+    root.remove()
+    marks.close(marks._stopwatch.mark())
+    return marks.calls_of_tuples
+
+
+def test_the_shipped_rows_know_the_layers_of_a_shipped_model() -> None:
+    with torch.device("meta"):
+        model, inputs = torchvision.models.resnet18().eval(), torch.randn(32, 3, 224, 224)
+    calls = calls_of(model, inputs)
+    database = Database.of(user_folders())
+    h200 = LoopState("cuda", "NVIDIA H200", "torch-default", False, True)
+    costs = known_costs(calls, h200, database)
+    assert costs.keys() == calls.keys()
+    powers_w = [cost.power_w for cost in costs.values()]
+    assert 150 < min(powers_w) < max(powers_w) < 750
+    assert max(powers_w) > 1.2 * min(powers_w)
+    assert not known_costs(calls, LoopState("cuda", "NVIDIA H200", "amp-bf16", False, True), database)
+    assert not known_costs(calls, LoopState("cpu", "no such CPU", "torch-default", False, True), database)
+    in_training = known_costs(calls_of(model.train(), inputs), h200, database)
+    assert 0 < len(in_training) < len(costs)
+
+
+def test_only_tuples_with_the_same_kernels_in_training_have_powers() -> None:
+    assert measured_as(OperatorTuple("torch.nn.ReLU", mode="train")) == OperatorTuple("torch.nn.ReLU")
+    assert measured_as(OperatorTuple("torch.nn.BatchNorm2d", mode="train")) is None
+    assert measured_as(OperatorTuple("torch.nn.BatchNorm2d")) == OperatorTuple("torch.nn.BatchNorm2d")

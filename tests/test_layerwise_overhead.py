@@ -1,0 +1,93 @@
+"""The benchmark of LayerwiseEnergy, on this CPU with a tiny model and an energy counter that a thread drives."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from powercap import add_domain
+
+from opcost.metering.layer_rows import KnownCost, LayerShare, LoopTotals, layer_rows
+from opcost.meters import rapl_energy
+
+POWER_W = 40.0
+
+
+@pytest.fixture
+def benchmark(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(Path(__file__).resolve().parents[1] / "benchmarks")
+    return importlib.import_module("layerwise_overhead")
+
+
+@pytest.fixture
+def counter(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """Simulate a CPU with constant power."""
+    file = add_domain(tmp_path / "powercap", "intel-rapl:0", "package-0")
+    opened = rapl_energy.open_rapl
+    monkeypatch.setattr("opcost.running.energy_sources.open_rapl", lambda: opened(tmp_path / "powercap"))
+    ended, begin_s = threading.Event(), time.perf_counter()
+
+    def drive() -> None:
+        while not ended.wait(0.001):
+            energy_uj = f"{1_000_000 + int(1e6 * POWER_W * (time.perf_counter() - begin_s))}\n"
+            beside = file.with_name("next")
+            beside.write_text(energy_uj)
+            beside.replace(file)
+
+    thread = threading.Thread(target=drive)
+    thread.start()
+    yield
+    ended.set()
+    thread.join()
+
+
+@pytest.mark.usefixtures("counter")
+@pytest.mark.parametrize("options", [[], ["--train"]])
+def test_a_tiny_model_runs_through(
+    benchmark: Any,
+    options: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = tmp_path / "tiny.csv"
+    monkeypatch.setattr(benchmark, "WARM_UP_S", 0.05)
+    words = ["tiny", "--device", "cpu", "--batch", "2", "--pairs", "2", "--seconds", "0.2", "--output", str(path)]
+    monkeypatch.setattr(sys, "argv", ["layerwise_overhead.py", *words, *options])
+    assert benchmark.main() == 0
+    printed = capsys.readouterr().out
+    assert "overhead" in printed
+    assert "rows' sum against the meter" in printed
+    with path.open(newline="") as file:
+        blocks = list(csv.DictReader(file))
+    assert [block["with_layers"] for block in blocks] == ["False", "True", "True", "False"]
+    for block in blocks[1:3]:
+        assert float(block["rows_j"]) == pytest.approx(float(block["meter_j"]), rel=0.2)
+        assert int(block["marked"]) >= 2
+    with path.with_name("tiny-layers.csv").open(newline="") as file:
+        layers = list(csv.DictReader(file))
+    assert {layer["layer"] for layer in layers} >= {"(model)", "0", "(between layers)"}
+    assert all(float(layer["energy_j"]) >= 0 for layer in layers)
+    assert ("rank correlation" in printed) is (not options)
+
+
+def test_kinds_are_ranked_by_the_loop_and_by_the_database(benchmark: Any) -> None:
+    known = LayerShare("one", "Conv2d", 1.0, 0.2, None, known=KnownCost(0.1, 60.0))
+    layers = [
+        known,
+        replace(known, layer="two"),
+        LayerShare("three", "ReLU", 1.0, 0.5, None, known=KnownCost(0.5, 20.0)),
+        LayerShare("four", "Own", 1.0, 0.1, None),
+    ]
+    text = benchmark.ranking(layer_rows(LoopTotals(1.0, 100.0, 1, 1), layers, None))
+    assert "rank correlation with the database: 1.000, by time alone -1.000" in text
+    assert "without rows: Own" in text
+    assert "unknown" in benchmark.ranking([])
