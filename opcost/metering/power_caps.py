@@ -31,10 +31,10 @@ FURTHER_CAPS = 3
 KNEES = 100
 """Tried positions of a knee. Over a range of 200 W to 700 W they are 1.3 % apart."""
 
-NEARBY = 0.2
+NEARBY = 0.3
 """Width, in the logarithm of the cap, within which points near the optimum count fully."""
 
-LEAST_WEIGHT = 0.05
+LEAST_WEIGHT = 0.003
 """Weight of points far from the optimum: they still fix levels, and keep the fit from turning."""
 
 SAME_CAP_RATIO = 0.02
