@@ -12,14 +12,15 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
 from file_limit import FileLimit
 
 from opcost.command.run import run
+from opcost.metering.cap_objectives import Wish
 from opcost.metering.cap_rows import CapCost
-from opcost.metering.power_caps import Wish
 from opcost.stages.power_cap import CapBoard, CapSweepPlan, sweep_caps
 
 FOUND_W = 650.0
@@ -62,7 +63,7 @@ class SleepingWork:
 def sweep(folder: Path) -> int:
     limit = FileLimit(folder / "limit")
     board = CapBoard("cuda:0", limit.name, partial(FileLimit, folder / "limit"))
-    sweep_caps(board, SleepingWork(limit), CapSweepPlan(Wish(), 3), lambda _: None, Silent())
+    sweep_caps(board, lambda: nullcontext(SleepingWork(limit)), CapSweepPlan(Wish(), 3), lambda _: None, Silent())
     return 0
 
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from opcost.metering.power_caps import CapPoint, Objective
+from opcost.metering.cap_objectives import Objective
+from opcost.metering.power_caps import CapPoint
 
 STEP_HZ = 15e6
 LOWEST_W, HIGHEST_W = 200.0, 700.0

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from opcost.columns import ABOVE_0, COUNT, COUNT_FROM_1, FROM_0, MOMENT, Column, Columns
-from opcost.metering.power_caps import CapPoint, Objective
+from opcost.metering.cap_objectives import Objective
+from opcost.metering.power_caps import CapPoint
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,12 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+from opcost.metering.cap_objectives import Objective, Wish
 
 Array: TypeAlias = npt.NDArray[np.float64]
 
@@ -41,30 +42,10 @@ SAME_CAP_RATIO = 0.02
 """Caps closer than this show the same clocks within the meters' errors, so that a further one is of no use."""
 
 ASIDE_RATIO = 0.045
-"""Distance of a further cap from the optimum if that is measured: what it costs there shows how sharp the optimum is."""
-
-FREE_TIME_RATIO = 0.005
-"""Slowdown that is no cost: below it single measurements do not tell it from noise."""
+"""Distance of a further cap from an optimum that is measured: costs on both sides show how sharp it is."""
 
 LEAST_SAVING_RATIO = 0.005
-"""Smallest gain that is called one, for the same reason."""
-
-
-class Objective(Enum):
-    """The quantity that the proposed cap minimises: energy times time to some power."""
-
-    ENERGY = "energy"
-    EDP = "edp"
-    ED2P = "ed2p"
-
-    @property
-    def delays(self) -> int:
-        """How often the time is a factor."""
-        return {Objective.ENERGY: 0, Objective.EDP: 1, Objective.ED2P: 2}[self]
-
-    def of(self, time_s: float, energy_j: float) -> float:
-        """Return the quantity in J, J s or J s²."""
-        return energy_j * time_s**self.delays
+"""Smallest gain that is called one: below it single measurements do not show it."""
 
 
 @dataclass(frozen=True)
@@ -128,19 +109,6 @@ class CapFit:
 
 
 @dataclass(frozen=True)
-class Wish:
-    """The cap that is looked for: the least of an objective, or the least energy within a slowdown."""
-
-    objective: Objective = Objective.ENERGY
-    max_slowdown_ratio: float | None = None
-
-    def __str__(self) -> str:
-        if self.max_slowdown_ratio is None:
-            return {"energy": "energy", "edp": "EDP", "ed2p": "ED²P"}[self.objective.value]
-        return f"energy within {self.max_slowdown_ratio:.3g} of slowdown"
-
-
-@dataclass(frozen=True)
 class Proposal:
     """A cap with what the fit expects of it, as ratios to the highest cap: 0.9 of the energy, 1.02 of the time."""
 
@@ -175,7 +143,9 @@ def fit_caps(points: Sequence[CapPoint], around_w: float | None = None) -> CapFi
     weights = numbers if around_w is None else numbers * _weights(caps, math.log(around_w))
     power = _fitted(caps, powers, weights, -1.0)
     # A limit that holds no power down cannot cost time.
-    time = Curve(float(np.average(times, weights=weights))) if power.knee is None else _fitted(caps, times, weights, 1.0)
+    time = (
+        Curve(float(np.average(times, weights=weights))) if power.knee is None else _fitted(caps, times, weights, 1.0)
+    )
     return CapFit(time, power, math.exp(caps[0]), math.exp(caps[-1]))
 
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from opcost.errors import UserError
+from opcost.metering.cap_objectives import Wish
 from opcost.metering.cap_rows import CapCost, CapSweepFacts, PowerCapRow
 from opcost.metering.power_caps import (
+    CAPS,
     FURTHER_CAPS,
     CapFit,
     CapPoint,
     Proposal,
-    Wish,
     best_cap,
     further_cap,
     spread_caps,
@@ -50,6 +52,9 @@ class CapWork(Protocol):
         """
 
 
+OpenWork: TypeAlias = Callable[[], AbstractContextManager[CapWork]]
+
+
 @dataclass(frozen=True)
 class CapSweepPlan:
     """How a sweep is measured: repetitions of each cap, the seed of their order, and what is looked for."""
@@ -61,7 +66,7 @@ class CapSweepPlan:
     @property
     def most_measurements(self) -> int:
         """The most measurements: the found limit first and last, eight caps, and up to three more."""
-        return 2 + self.repetitions * (8 + FURTHER_CAPS)
+        return 2 + self.repetitions * (CAPS + FURTHER_CAPS)
 
 
 @dataclass(frozen=True)
@@ -96,7 +101,7 @@ class CapSweep:
 
 
 def sweep_caps(
-    board: CapBoard, work: CapWork, plan: CapSweepPlan, keep: Callable[[PowerCapRow], None], progress: Progress
+    board: CapBoard, open_work: OpenWork, plan: CapSweepPlan, keep: Callable[[PowerCapRow], None], progress: Progress
 ) -> CapSweep:
     """Measure the work at the found limit, at caps below it in random order, near the optimum, and at the found limit.
 
@@ -104,7 +109,7 @@ def sweep_caps(
 
     Args:
         board: whose limit is set.
-        work: measured at each cap.
+        open_work: makes the work ready that is measured at each cap, once it is known that caps can be set.
         plan: of the sweep.
         keep: gets each row before the next measurement begins.
         progress: shows each measurement.
@@ -112,7 +117,7 @@ def sweep_caps(
     Raises:
         UserError: the limit cannot be set, the work fails, or its energy is unknown.
     """
-    with guarded_limit(board.open_limit) as limit:
+    with guarded_limit(board.open_limit) as limit, open_work() as work:
         run = _Run(board, limit, work, plan, keep)
         progress.start(plan.most_measurements)
         try:
