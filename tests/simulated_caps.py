@@ -10,15 +10,20 @@ The card runs at the highest clock whose mean power is within the cap. None of t
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from file_limit import RANGE, FileLimit
+from killed_caps import Silent
 
-from opcost.metering.cap_objectives import Objective
+from opcost.metering.cap_objectives import Objective, Wish
+from opcost.metering.cap_rows import CapCost
 from opcost.metering.power_caps import CapPoint
+from opcost.stages.power_cap import CapBoard, CapCourse, CapSweep, CapSweepPlan
 
 STEP_HZ = 15e6
-LOWEST_W, HIGHEST_W = 200.0, 700.0
+LARGEST_LOSS_RATIO = 0.03
 
 
 @dataclass
@@ -38,7 +43,6 @@ class SimulatedCard:
         voltage = lowest_v + (1 - lowest_v) * np.maximum(0.0, shares - knee) / (1 - knee)
         kind = draw.choice(["cycles", "cycles", "memory", "mixed", "launch", "light"])
         cycles_s = draw.uniform(2e-3, 5e-2)
-        """Time of the cycles at the highest clock."""
         memory_s = cycles_s * {"memory": draw.uniform(1.1, 2.0), "mixed": draw.uniform(0.8, 1.1)}.get(kind, 0.3)
         launch_s = cycles_s * (draw.uniform(0.1, 0.6) if kind == "launch" else draw.uniform(0.0, 0.05))
         full_w = draw.uniform(90, 190) if kind == "light" else draw.uniform(380, 950)
@@ -70,4 +74,50 @@ class SimulatedCard:
             true = self.truth(cap_w)
             return objective.of(true.time_s, true.energy_j)
 
-        return value(cap_w) / min(map(value, np.arange(LOWEST_W, HIGHEST_W + 1))) - 1
+        return value(cap_w) / min(map(value, np.arange(RANGE.lowest_w, RANGE.highest_w + 1))) - 1
+
+
+class SimulatedLimit:
+    """Implements ``SettableLimit`` without a board."""
+
+    old_w = RANGE.highest_w
+    range_w = RANGE
+
+    def __init__(self) -> None:
+        self.set_caps_w: list[float] = []
+
+    def set_w(self, power_w: float) -> None:
+        assert RANGE.lowest_w <= power_w <= self.old_w
+        self.set_caps_w.append(power_w)
+
+
+@dataclass
+class SimulatedWork:
+    """Implements ``CapWork``: a load on a simulated card under the cap that was set last."""
+
+    card: SimulatedCard
+    limit: SimulatedLimit
+    is_steady: bool = True
+    name: str = "simulated"
+
+    def measure(self) -> CapCost:
+        point = self.card.measured(self.limit.set_caps_w[-1])
+        return CapCost(point.time_s, point.energy_j, 0.01 * point.energy_j)
+
+
+def swept(seed: int, wish: Wish, repetitions: int = 2, is_steady: bool = True) -> tuple[SimulatedCard, CapSweep]:
+    """Sweep a simulated card by the usual course; return the card and the result."""
+    card, limit = SimulatedCard(seed), SimulatedLimit()
+    work = SimulatedWork(card, limit, is_steady)
+    board = CapBoard("cuda:0", "GPU-simulated", FileLimit)  # type: ignore[arg-type]
+    course = CapCourse(board, limit, work, CapSweepPlan(wish, repetitions, seed), lambda _: None)
+    return card, course.carry_out(Silent())
+
+
+def losses(seeds: Sequence[int], objective: Objective, repetitions: int = 2) -> list[float]:
+    """Return by how much the true value at each proposed cap is above that of the best cap."""
+    found = []
+    for seed in seeds:
+        card, sweep = swept(seed, Wish(objective), repetitions)
+        found.append(card.loss_ratio(sweep.proposal.cap_w, objective))
+    return found

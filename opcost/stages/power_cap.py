@@ -22,9 +22,9 @@ from opcost.metering.power_caps import (
     further_cap,
     spread_caps,
 )
-from opcost.power.ports import PowerLimitError
+from opcost.power.ports import LimitRange, PowerLimitError
 from opcost.progress import Progress
-from opcost.running.guarded_limit import GuardedLimit, guarded_limit
+from opcost.running.guarded_limit import guarded_limit
 from opcost.running.limit_guardian import OpenPowerLimit
 from opcost.units import significant, watts
 
@@ -118,23 +118,39 @@ def sweep_caps(
         UserError: the limit cannot be set, the work fails, or its energy is unknown.
     """
     with guarded_limit(board.open_limit) as limit, open_work() as work:
-        run = _Run(board, limit, work, plan, keep)
-        progress.start(plan.most_measurements)
-        try:
-            run.carry_out(progress)
-        finally:
-            progress.end()
-    fit, proposal = best_cap(run.points, plan.wish)
-    return CapSweep(work.name, limit.old_w, plan.wish, tuple(run.rows), fit, proposal)
+        return CapCourse(board, limit, work, plan, keep).carry_out(progress)
 
 
-class _Run:
-    """A sweep that runs on a limit with a guardian."""
+class SettableLimit(Protocol):
+    """A limit that may be set meanwhile, and what it was before."""
+
+    @property
+    def old_w(self) -> float:
+        """The limit that was found, in W."""
+
+    @property
+    def range_w(self) -> LimitRange:
+        """The limits that the board takes.
+
+        Raises:
+            PowerLimitError: it does not report them.
+        """
+
+    def set_w(self, power_w: float) -> None:
+        """Set the limit in W.
+
+        Raises:
+            UserError: it cannot be set.
+        """
+
+
+class CapCourse:
+    """The measurements of one sweep, on a limit that someone else brings back afterwards."""
 
     def __init__(
         self,
         board: CapBoard,
-        limit: GuardedLimit,
+        limit: SettableLimit,
         work: CapWork,
         plan: CapSweepPlan,
         keep: Callable[[PowerCapRow], None],
@@ -142,24 +158,32 @@ class _Run:
         begun = datetime.now(timezone.utc).isoformat(timespec="seconds")
         self._facts = CapSweepFacts(begun, work.name, board.device, board.uuid, plan.order_seed, limit.old_w)
         self._limit, self._work, self._plan, self._keep = limit, work, plan, keep
-        self.rows: list[PowerCapRow] = []
+        self._rows: list[PowerCapRow] = []
 
     @property
-    def points(self) -> list[CapPoint]:
-        """The measurements so far."""
-        return [row.point for row in self.rows if row.point is not None]
+    def _points(self) -> list[CapPoint]:
+        return [row.point for row in self._rows if row.point is not None]
 
-    def carry_out(self, progress: Progress) -> None:
-        """Measure all caps."""
+    def carry_out(self, progress: Progress) -> CapSweep:
+        """Measure all caps; return the sweep with its proposal."""
+        progress.start(self._plan.most_measurements)
+        try:
+            self._measure_all(progress)
+        finally:
+            progress.end()
+        fit, proposal = best_cap(self._points, self._plan.wish)
+        return CapSweep(self._work.name, self._limit.old_w, self._plan.wish, tuple(self._rows), fit, proposal)
+
+    def _measure_all(self, progress: Progress) -> None:
         found_w = self._limit.old_w
         self._measure(found_w, progress)
-        caps = caps_below(self._lowest_w(), found_w, self.rows[0].power_w if self._work.is_steady else None)
+        caps = caps_below(self._lowest_w(), found_w, self._rows[0].power_w if self._work.is_steady else None)
         chance = random.Random(self._plan.order_seed)
         for _ in range(self._plan.repetitions):
             for cap_w in chance.sample(caps, len(caps)):
                 self._measure(cap_w, progress)
         for _ in range(FURTHER_CAPS):
-            further_w = further_cap(self.points, self._plan.wish)
+            further_w = further_cap(self._points, self._plan.wish)
             if further_w is None:
                 break
             for _ in range(self._plan.repetitions):
@@ -176,11 +200,11 @@ class _Run:
         progress.begin(f"{cap_w:g} W")
         self._limit.set_w(cap_w)
         cost = self._work.measure()
-        row = self._facts.row(len(self.rows) + 1, cap_w, cost)
+        row = self._facts.row(len(self._rows) + 1, cap_w, cost)
         self._keep(row)
         if row.energy_j is None:
             raise UserError(f"{self._work.name} at {cap_w:g} W: its energy is unknown: {row.energy_missing_reason}")
-        self.rows.append(row)
+        self._rows.append(row)
         progress.finish(f"{significant(cost.time_s)} s  {significant(row.energy_j)} J  {watts(row.power_w)}")
 
 

@@ -185,8 +185,7 @@ def _swept(request: Request, arguments: Namespace, config: ModelConfig | None) -
         # A campaign that measures on this board would be disturbed; the command itself may be one.
         with device_lock(uuid):
             pass
-        command: CapWork = CommandWork(tuple(arguments.work), device)
-        open_work = partial(nullcontext, command)
+        open_work = partial(_opened, CommandWork(tuple(arguments.work), device))
     else:
         request = replace(request, device=device)
         open_work = partial(open_model, request, config, uuid, arguments.seconds, open_sweep_bench)
@@ -201,6 +200,11 @@ def _swept(request: Request, arguments: Namespace, config: ModelConfig | None) -
 
     board = CapBoard(device, uuid, partial(NvmlPowerLimit.open, uuid))
     return sweep_caps(board, open_work, _sweep_plan(arguments, config is None), keep, progress_on_stderr())
+
+
+def _opened(work: CapWork) -> AbstractContextManager[CapWork]:
+    """Return a work that needs no opening."""
+    return nullcontext(work)
 
 
 def _plan(request: Request, arguments: Namespace, config: ModelConfig | None) -> CapPlan:
