@@ -146,7 +146,8 @@ def fit_caps(points: Sequence[CapPoint], around_w: float | None = None) -> CapFi
     time = (
         Curve(float(np.average(times, weights=weights))) if power.knee is None else _fitted(caps, times, weights, 1.0)
     )
-    return CapFit(time, power, math.exp(caps[0]), math.exp(caps[-1]))
+    measured = [point.cap_w for point in points]
+    return CapFit(time, power, min(measured), max(measured))
 
 
 def propose(fit: CapFit, wish: Wish) -> Proposal:
@@ -155,7 +156,7 @@ def propose(fit: CapFit, wish: Wish) -> Proposal:
     A limit that never binds has nothing to gain: the lowest cap costs no time either.
     """
     highest_w = fit.highest_w
-    caps = np.arange(math.ceil(fit.lowest_w - 1e-6), math.floor(highest_w + 1e-6) + 1, dtype=np.float64)
+    caps = np.arange(math.ceil(fit.lowest_w), math.floor(highest_w) + 1, dtype=np.float64)
     caps = caps if len(caps) else np.array([highest_w])
     values = fit.time.at(np.log(caps)) * (1 + wish.objective.delays) + fit.power.at(np.log(caps))
     if wish.max_slowdown_ratio is not None:
