@@ -46,7 +46,7 @@ class LimitRange:
 
 
 class PowerLimit(Protocol):
-    """The power limit of one board. Only ``running.guarded_limit`` and its guardian set it."""
+    """The power limit of one board. ``running.guarded_limit`` and its guardian set it."""
 
     @property
     def name(self) -> str:

@@ -54,16 +54,24 @@ class GuardedLimit:
         """
         if self._guardian.poll() is not None:
             raise UserError(f"{self._limit.name}: the guardian of its power limit was ended; run the command again")
+        _set(self._limit, power_w)
+
+
+def set_for_good(open_limit: OpenPowerLimit, power_w: float | None) -> None:
+    """Set a board's limit in W, or its default for None; no guardian brings the old one back. Call it with consent.
+
+    Raises:
+        UserError: the limit cannot be set, or a sweep of the board's limit runs.
+    """
+    try:
+        limit = open_limit()
         try:
-            self._limit.set_w(power_w)
-            found_w = self._limit.read_w()
-        except NoRightError as error:
-            remedy = "run as root, or ask who administers the machine"
-            raise UserError(f"{self._limit.name}: no right to set its power limit ({error}); {remedy}") from error
-        except PowerLimitError as error:
-            raise UserError(f"{self._limit.name}: {power_w:g} W cannot be set: {error}") from error
-        if abs(found_w - power_w) > SAME_W:
-            raise UserError(f"{self._limit.name}: set to {power_w:g} W, it keeps {found_w:g} W; check `nvidia-smi -q`")
+            with device_lock(_lock_name(limit)):
+                _set(limit, limit.range_w().default_w if power_w is None else power_w)
+        finally:
+            limit.close()
+    except PowerLimitError as error:
+        raise UserError(f"the power limit cannot be set: {error}") from error
 
 
 @contextmanager
@@ -80,7 +88,7 @@ def guarded_limit(open_limit: OpenPowerLimit) -> Iterator[GuardedLimit]:
     except PowerLimitError as error:
         raise UserError(f"the power limit cannot be read: {error}") from error
     try:
-        with device_lock(f"{limit.name}-power-limit") as lock, _guarded(open_limit, limit, lock) as guarded:
+        with device_lock(_lock_name(limit)) as lock, _guarded(open_limit, limit, lock) as guarded:
             guarded.set_w(guarded.old_w)
             yield guarded
     finally:
@@ -104,6 +112,28 @@ def _guarded(open_limit: OpenPowerLimit, limit: PowerLimit, lock: int) -> Iterat
             status = _ended(guardian)
     if not is_restored and status != 0:
         raise UserError(f"{limit.name}: its old power limit of {old_w:g} W did not come back; see the line above")
+
+
+def _lock_name(limit: PowerLimit) -> str:
+    return f"{limit.name}-power-limit"
+
+
+def _set(limit: PowerLimit, power_w: float) -> None:
+    """Set a limit in W, and read it again.
+
+    Raises:
+        UserError: this user may not set it, or the board refuses it or keeps another one.
+    """
+    try:
+        limit.set_w(power_w)
+        found_w = limit.read_w()
+    except NoRightError as error:
+        remedy = "run as root, or ask who administers the machine"
+        raise UserError(f"{limit.name}: no right to set its power limit ({error}); {remedy}") from error
+    except PowerLimitError as error:
+        raise UserError(f"{limit.name}: {power_w:g} W cannot be set: {error}") from error
+    if abs(found_w - power_w) > SAME_W:
+        raise UserError(f"{limit.name}: set to {power_w:g} W, it keeps {found_w:g} W; check `nvidia-smi -q`")
 
 
 def _ended(guardian: subprocess.Popen[bytes]) -> int | None:

@@ -16,7 +16,6 @@ from opcost.measuring.named_device import is_meant
 from opcost.measuring.protocol import MeasurementProtocol, protocol_for
 from opcost.measuring.record import MeasurementRow
 from opcost.metering.cap_rows import CapCost
-from opcost.meters.visible_gpus import visible_gpus
 from opcost.operators.cases import Case
 from opcost.prediction.durations import MODEL_BUILDING_S
 from opcost.running.expected_times import starting_s
@@ -93,20 +92,6 @@ class CommandWork:
         return CapCost(
             report.run.duration_s, found.energy_j, found.energy_standard_error_j, found.missing_reason or None
         )
-
-
-def gpu_uuid(device: str | None) -> tuple[str, str]:
-    """Return a GPU's name ``cuda:N`` and its UUID, without torch.
-
-    Raises:
-        UserError: there is no such GPU, or it is no NVIDIA GPU.
-    """
-    gpus, reason = visible_gpus()
-    name = "cuda:0" if device in (None, "cuda") else str(device)
-    if name not in gpus:
-        why = reason or f"GPUs here: {', '.join(gpus)}"
-        raise UserError(f"{name}: power caps need an NVIDIA GPU ({why}); --dry-run needs none for a model")
-    return name, gpus[name]
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The old power limit comes back whatever ends a sweep: a short version of benchmarks/power_cap_kills.py, and refusals."""
+"""The old power limit comes back whatever ends a sweep: a short version of benchmarks/power_cap_kills.py."""
 
 from __future__ import annotations
 
@@ -85,9 +85,13 @@ def test_the_limit_is_set_and_comes_back(limit: partial[FileLimit]) -> None:
 
 
 def test_the_limit_comes_back_after_an_error(limit: partial[FileLimit]) -> None:
-    with pytest.raises(ZeroDivisionError), guarded_limit(limit) as guarded:
-        guarded.set_w(300.0)
-        raise ZeroDivisionError
+    def fail() -> None:
+        with guarded_limit(limit) as guarded:
+            guarded.set_w(300.0)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
     assert limit().read_w() == FOUND_W
 
 

@@ -172,13 +172,14 @@ def _swept(request: Request, arguments: Namespace, config: ModelConfig | None) -
     from opcost.meters.power_limit_setting import NvmlPowerLimit
     from opcost.reporting.terminal import progress_on_stderr
     from opcost.running.device_lock import device_lock
+    from opcost.running.energy_sources import gpu_named
     from opcost.running.guarded_limit import check_consent
     from opcost.running.sweep_bench import open_sweep_bench
-    from opcost.stages.cap_works import CommandWork, gpu_uuid, open_model
+    from opcost.stages.cap_works import CommandWork, open_model
     from opcost.stages.power_cap import CapBoard, sweep_caps
     from opcost.storage.table import CsvTable
 
-    device, uuid = gpu_uuid(request.device)
+    device, uuid = gpu_named(request.device)
     check_consent(arguments.allow_power_limit)
     open_work: Callable[[], AbstractContextManager[CapWork]]
     if config is None:
@@ -211,7 +212,8 @@ def _plan(request: Request, arguments: Namespace, config: ModelConfig | None) ->
     from opcost.meters.power_limit_setting import NvmlPowerLimit
     from opcost.power.ports import PowerLimitError
     from opcost.reporting.power_cap_tables import CapPlan
-    from opcost.stages.cap_works import at_full_clocks, expected_s, gpu_uuid
+    from opcost.running.energy_sources import gpu_named
+    from opcost.stages.cap_works import at_full_clocks, expected_s
     from opcost.stages.power_cap import caps_below
 
     plan = _sweep_plan(arguments, config is None)
@@ -220,7 +222,7 @@ def _plan(request: Request, arguments: Namespace, config: ModelConfig | None) ->
     device = str(request.device) if request.is_product else "cuda:0"
     if not request.is_product:
         try:
-            device, uuid = gpu_uuid(request.device)
+            device, uuid = gpu_named(request.device)
             limit = NvmlPowerLimit.open(uuid)
             found_w, lowest_w = limit.read_w(), limit.range_w().lowest_w
             caps = caps_below(lowest_w, found_w, None if known is None else known.power_w)
