@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from opcost.compat.measurement import JOULES_PER_KWH
-from opcost.errors import UserError
 from opcost.metering.cap_objectives import Wish
 from opcost.metering.cap_rows import CapCost, PowerCapRow
 from opcost.meters.power_limit_setting import NvmlPowerLimit

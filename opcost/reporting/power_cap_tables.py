@@ -15,7 +15,7 @@ from opcost.units import UNKNOWN, duration, millijoules, milliseconds, percent, 
 
 if TYPE_CHECKING:
     # Only for types: the stages import torch.
-    from opcost.stages.cap_works import FullClocks
+    from opcost.stages.cap_models import FullClocks
     from opcost.stages.power_cap import CapSweep
 
 TITLES = {Objective.ENERGY: "J", Objective.EDP: "EDP, J s", Objective.ED2P: "ED²P, J s²"}

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from opcost.measuring.setting import Setting
     from opcost.reporting.power_cap_tables import CapPlan
     from opcost.running.request import Request
-    from opcost.stages.power_cap import CapSweep, CapSweepPlan, CapWork
+    from opcost.stages.power_cap import CapBoard, CapSweep, CapSweepPlan, CapWork
     from opcost.storage.configs import ModelConfig
 
 WORK = Option(
@@ -96,13 +96,14 @@ def power_cap(arguments: Namespace) -> int:
     request = Request.from_arguments(Namespace(**{**vars(arguments), "names": ()}), _setting(arguments))
     if request.is_product and (is_command or not arguments.dry_run):
         raise UserError(f"--device {request.device}: not a GPU here; use cuda or cuda:N, or --dry-run with a model")
-    config = None if is_command else _config(request, arguments)
     if arguments.dry_run:
-        plan = _plan(request, arguments, config)
+        plan = _plan(request, arguments, None if is_command else _config(request, arguments))
         print_object(plan_object(plan)) if arguments.json else print_cap_plan(plan)
         return 0
+    # First, since a model's source may import torch.
+    board = _board(request, arguments)
     _check_files(arguments)
-    sweep = _swept(request, arguments, config)
+    sweep = _swept(request, arguments, board, None if is_command else _config(request, arguments))
     print_object(cap_sweep_object(sweep)) if arguments.json else print_cap_sweep(sweep)
     if arguments.figure is not None:
         from opcost.reporting.power_cap_figure import draw_cap_sweep
@@ -162,34 +163,47 @@ def _sweep_plan(arguments: Namespace, is_command: bool) -> CapSweepPlan:
     return CapSweepPlan(wish, arguments.repetitions or (1 if is_command else 2), seed)
 
 
-def _swept(request: Request, arguments: Namespace, config: ModelConfig | None) -> CapSweep:
-    """Set caps and measure.
+def _board(request: Request, arguments: Namespace) -> CapBoard:
+    """Return the board whose limit may be set.
 
     Raises:
-        UserError: there is no GPU, no consent or no right, or the work fails.
+        UserError: there is no GPU, or no consent.
     """
-    from opcost.metering.cap_rows import PowerCapRow
     from opcost.meters.power_limit_setting import NvmlPowerLimit
-    from opcost.reporting.terminal import progress_on_stderr
-    from opcost.running.device_lock import device_lock
     from opcost.running.energy_sources import gpu_named
     from opcost.running.guarded_limit import check_consent
-    from opcost.running.sweep_bench import open_sweep_bench
-    from opcost.stages.cap_works import CommandWork, open_model
-    from opcost.stages.power_cap import CapBoard, sweep_caps
-    from opcost.storage.table import CsvTable
+    from opcost.stages.power_cap import CapBoard
 
     device, uuid = gpu_named(request.device)
     check_consent(arguments.allow_power_limit)
+    return CapBoard(device, uuid, partial(NvmlPowerLimit.open, uuid))
+
+
+def _swept(request: Request, arguments: Namespace, board: CapBoard, config: ModelConfig | None) -> CapSweep:
+    """Set caps and measure.
+
+    Raises:
+        UserError: there is no right to set caps, or the work fails.
+    """
+    from opcost.metering.cap_rows import PowerCapRow
+    from opcost.reporting.terminal import progress_on_stderr
+    from opcost.running.device_lock import device_lock
+    from opcost.stages.cap_commands import CommandWork
+    from opcost.stages.power_cap import sweep_caps
+    from opcost.storage.table import CsvTable
+
     open_work: Callable[[], AbstractContextManager[CapWork]]
     if config is None:
         # A campaign that measures on this board would be disturbed; the command itself may be one.
-        with device_lock(uuid):
+        with device_lock(board.uuid):
             pass
-        open_work = partial(_opened, CommandWork(tuple(arguments.work), device))
+        open_work = partial(_opened, CommandWork(tuple(arguments.work), board.device))
     else:
-        request = replace(request, device=device)
-        open_work = partial(open_model, request, config, uuid, arguments.seconds, open_sweep_bench)
+        from opcost.running.sweep_bench import open_sweep_bench
+        from opcost.stages.cap_models import open_model
+
+        request = replace(request, device=board.device)
+        open_work = partial(open_model, request, config, board.uuid, arguments.seconds, open_sweep_bench)
     tables = [request.database.power_caps]
     tables += [] if arguments.output is None else [CsvTable(arguments.output, PowerCapRow)]
     for table in tables:
@@ -199,7 +213,6 @@ def _swept(request: Request, arguments: Namespace, config: ModelConfig | None) -
         for table in tables:
             table.append(row)
 
-    board = CapBoard(device, uuid, partial(NvmlPowerLimit.open, uuid))
     return sweep_caps(board, open_work, _sweep_plan(arguments, config is None), keep, progress_on_stderr())
 
 
@@ -213,11 +226,15 @@ def _plan(request: Request, arguments: Namespace, config: ModelConfig | None) ->
     from opcost.power.ports import PowerLimitError
     from opcost.reporting.power_cap_tables import CapPlan
     from opcost.running.energy_sources import gpu_named
-    from opcost.stages.cap_works import at_full_clocks, expected_s
     from opcost.stages.power_cap import caps_below
 
     plan = _sweep_plan(arguments, config is None)
-    known = None if config is None else at_full_clocks(request.database, config, request.device)
+    known = takes_s = None
+    if config is not None:
+        from opcost.stages.cap_models import at_full_clocks, expected_s
+
+        known = at_full_clocks(request.database, config, request.device)
+        takes_s = expected_s(plan.most_measurements, arguments.seconds)
     found_w = caps = None
     device = str(request.device) if request.is_product else "cuda:0"
     if not request.is_product:
@@ -239,7 +256,7 @@ def _plan(request: Request, arguments: Namespace, config: ModelConfig | None) ->
         found_limit_w=found_w,
         caps_w=caps,
         measurements=plan.most_measurements,
-        expected_s=None if config is None else expected_s(plan.most_measurements, arguments.seconds),
+        expected_s=takes_s,
         known=known,
     )
 
