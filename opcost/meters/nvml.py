@@ -185,10 +185,10 @@ def _asked(library: Any, question: Callable[[], Answer]) -> Answer:
     mismatch = getattr(library, "NVMLLibraryMismatchError", library.NVMLError)
     try:
         return question()
-    except library.NVMLError_NoPermission as error:
-        raise NvmlPermissionError(f"NVML: {error}") from error
     except (library.NVMLError, mismatch) as error:
-        raise NvmlError(f"NVML: {error}") from error
+        # pynvml makes the classes of its errors as it is imported; a stand-in for it may have none of this one.
+        is_refused = isinstance(error, getattr(library, "NVMLError_NoPermission", ()))
+        raise (NvmlPermissionError if is_refused else NvmlError)(f"NVML: {error}") from error
 
 
 def _leave(library: Any) -> None:

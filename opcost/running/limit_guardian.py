@@ -2,10 +2,11 @@
 
 However the parent ends (SIGKILL, a crash, the end of its terminal), the pipe from it closes. The guardian then sets the
 limit that it read at its start, reads it again, and exits with status 0 if it is that one. It sets nothing if the limit
-is the old one already, so it needs no right to where nothing was set. It inherits the parent's lock of the board, so
+is the old one already, so it needs no right where nothing was set. It inherits the parent's lock of the board, so
 that no other run takes a cap for the old limit meanwhile.
 
-The parent starts it by ``start_guardian``. Nothing but the standard library and the board's own library is imported.
+The parent starts it by ``start_guardian``, and sends it how the limit is opened: a pickle through the pipe, which no
+one else can write to. Nothing but the standard library and the board's own library is imported.
 """
 
 from __future__ import annotations
