@@ -1,4 +1,4 @@
-"""What a power cap is chosen for. Standard library only: options of the command name it."""
+"""The objectives of a power cap. Standard library only: options of the command name them."""
 
 from __future__ import annotations
 
