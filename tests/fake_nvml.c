@@ -21,6 +21,8 @@ counter_leaps            it shows 10 MW
 busy_percent=N           for how much of the time a kernel ran, default 0
 processes=N              how many processes compute on the GPU beside this one
 
+FAKE_NVML_LIMIT names a file with the power limit in mW, 700000 without it; setting the limit writes it.
+
 A function that an older library lacks is renamed when this is built: cc -DnvmlDeviceGetSamples=missing ... */
 
 #define _DEFAULT_SOURCE
@@ -224,4 +226,56 @@ int nvmlDeviceGetComputeRunningProcesses_v3(void *handle, unsigned *count, Proce
     for (unsigned place = 0; place < *count; place++)
         processes[place] = (Process){place ? 1000000 + place : (unsigned)getpid(), 0, 0, 0};
     return SUCCESS;
+}
+
+int nvmlDeviceGetMigMode(void *handle, unsigned *current, unsigned *pending)
+{
+    Faults faults = faults_now();
+    (void)handle;
+    *current = *pending = (unsigned)fault(&faults, "mig", 0);
+    return refusal(&faults, "nvmlDeviceGetMigMode");
+}
+
+int nvmlDeviceGetPowerManagementLimit(void *handle, unsigned *limit_mw)
+{
+    Faults faults = faults_now();
+    const char *path = getenv("FAKE_NVML_LIMIT");
+    FILE *file = path ? fopen(path, "r") : NULL;
+    (void)handle;
+    if (!file || fscanf(file, "%u", limit_mw) != 1)
+        *limit_mw = 700000;
+    if (file)
+        fclose(file);
+    return refusal(&faults, "nvmlDeviceGetPowerManagementLimit");
+}
+
+int nvmlDeviceGetPowerManagementLimitConstraints(void *handle, unsigned *lowest_mw, unsigned *highest_mw)
+{
+    Faults faults = faults_now();
+    (void)handle;
+    *lowest_mw = 200000;
+    *highest_mw = 700000;
+    return refusal(&faults, "nvmlDeviceGetPowerManagementLimitConstraints");
+}
+
+int nvmlDeviceGetPowerManagementDefaultLimit(void *handle, unsigned *limit_mw)
+{
+    Faults faults = faults_now();
+    (void)handle;
+    *limit_mw = 700000;
+    return refusal(&faults, "nvmlDeviceGetPowerManagementDefaultLimit");
+}
+
+int nvmlDeviceSetPowerManagementLimit(void *handle, unsigned limit_mw)
+{
+    Faults faults = faults_now();
+    const char *path = getenv("FAKE_NVML_LIMIT");
+    int refused = refusal(&faults, "nvmlDeviceSetPowerManagementLimit");
+    FILE *file = refused || !path ? NULL : fopen(path, "w");
+    (void)handle;
+    if (file) {
+        fprintf(file, "%u", limit_mw);
+        fclose(file);
+    }
+    return refused;
 }

@@ -77,6 +77,8 @@ def benchmark(monkeypatch):
         "operators_in_chains",
         "indices_masks_weights",
         "add_operations",
+        "power_cap_kills",
+        "simulated_power_caps",
     ],
 )
 def test_scripts_say_how_they_are_run(name, benchmark, monkeypatch, capsys):

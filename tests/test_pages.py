@@ -28,7 +28,16 @@ WIDTH = 100
 """Columns of the terminal that samples of output are from."""
 
 MEASURING = ("general_pipeline_block", "full_model_measurement.py", "compare_sum_vs_full.py")
-MEASURING_SUBCOMMANDS = (["profile"], ["count"], ["filter"], ["measure"], ["measure-models"], ["compare"], ["sweep"])
+MEASURING_SUBCOMMANDS = (
+    ["profile"],
+    ["count"],
+    ["filter"],
+    ["measure"],
+    ["measure-models"],
+    ["compare"],
+    ["sweep"],
+    ["power-cap"],
+)
 ELSEWHERE = (
     "make",  # tests/test_packaging.py
     "conda",  # another package manager

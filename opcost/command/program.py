@@ -25,6 +25,7 @@ from opcost.command.subcommands.measure import MEASURE
 from opcost.command.subcommands.measure_models import MEASURE_MODELS
 from opcost.command.subcommands.merge import MERGE
 from opcost.command.subcommands.power import POWER
+from opcost.command.subcommands.power_cap import POWER_CAP
 from opcost.command.subcommands.predict import PREDICT
 from opcost.command.subcommands.profile import PROFILE
 from opcost.command.subcommands.qualify import QUALIFY
@@ -36,7 +37,7 @@ from opcost.command.subcommands.sweep import SWEEP
 SUBCOMMANDS = (
     *(PROFILE, SHOW, LAYERS, PREDICT, REPORT, EXPORT, INFO),
     *(MAKE_CONFIGS, SAMPLE_OPERATORS, COUNT, FILTER, MEASURE, MEASURE_MODELS, COMPARE, ADVISE, SWEEP),
-    *(POWER, QUALIFY, CHECK, MERGE),
+    *(POWER, POWER_CAP, QUALIFY, CHECK, MERGE),
     *(CHECK_OPERATORS, COMPARE_KERNELS, COVERAGE, COLUMNS),
 )
 """In the order in which a user needs them: read what is known, measure, look after meters and files, verify opcost."""

@@ -20,6 +20,10 @@ class NvmlError(Exception):
     """NVML is missing, or does not support a query. The message is one line."""
 
 
+class NvmlPermissionError(NvmlError):
+    """This user has no right to do what was asked."""
+
+
 class NvmlGpu:
     """One GPU, from ``NvmlGpu.open`` to ``close``."""
 
@@ -44,6 +48,14 @@ class NvmlGpu:
     def close(self) -> None:
         """Leave NVML."""
         _leave(self._library)
+
+    def ask(self, function: str, *arguments: int) -> Any:
+        """Return the answer of a function of the library about this GPU.
+
+        Raises:
+            NvmlError: this GPU or driver does not have it.
+        """
+        return _asked(self._library, lambda: getattr(self._library, function)(self._handle, *arguments))
 
     def energy_j(self) -> float:
         """Return the value of the energy counter, which is updated every 0.1 s on an H200.
@@ -174,7 +186,9 @@ def _asked(library: Any, question: Callable[[], Answer]) -> Answer:
     try:
         return question()
     except (library.NVMLError, mismatch) as error:
-        raise NvmlError(f"NVML: {error}") from error
+        # pynvml makes the classes of its errors as it is imported; a stand-in for it may have none of this one.
+        is_refused = isinstance(error, getattr(library, "NVMLError_NoPermission", ()))
+        raise (NvmlPermissionError if is_refused else NvmlError)(f"NVML: {error}") from error
 
 
 def _leave(library: Any) -> None:

@@ -34,3 +34,53 @@ class Clock(Protocol):
 
     def read(self) -> ClockReading:
         """Return the present time."""
+
+
+@dataclass(frozen=True)
+class LimitRange:
+    """The lowest and the highest power limit that a board can be given, and that of its delivery, in W."""
+
+    lowest_w: float
+    highest_w: float
+    default_w: float
+
+
+class PowerLimit(Protocol):
+    """The power limit of one board. ``running.guarded_limit`` and its guardian set it."""
+
+    @property
+    def name(self) -> str:
+        """The board, for messages and locks: its UUID."""
+
+    def range_w(self) -> LimitRange:
+        """Return the limits that can be set.
+
+        Raises:
+            PowerLimitError: the board does not report them.
+        """
+
+    def read_w(self) -> float:
+        """Return the present limit in W.
+
+        Raises:
+            PowerLimitError: the board does not report it.
+        """
+
+    def set_w(self, power_w: float) -> None:
+        """Set the limit in W.
+
+        Raises:
+            NoRightError: this user may not.
+            PowerLimitError: the board refuses it.
+        """
+
+    def close(self) -> None:
+        """Leave the board."""
+
+
+class PowerLimitError(Exception):
+    """A board's power limit cannot be read or set. The message is one line."""
+
+
+class NoRightError(PowerLimitError):
+    """This user has no right to set power limits."""

@@ -33,8 +33,10 @@ _NOTE = re.compile(r"([0-9]+) ([0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:.+-]+)")
 
 
 @contextmanager
-def device_lock(name: str) -> Iterator[None]:
+def device_lock(name: str) -> Iterator[int]:
     """Lock a device for this campaign; ``name`` is the same for all campaigns on the device.
+
+    It yields the descriptor of the lock, which holds until all processes that inherit it have closed it.
 
     Raises:
         UserError: another campaign holds it, or its file cannot be made or locked.
@@ -44,7 +46,7 @@ def device_lock(name: str) -> Iterator[None]:
     descriptor = _locked(path, name)
     try:
         _write_note(descriptor, f"{_started_by()} {datetime.now().astimezone().isoformat(' ', 'seconds')}")
-        yield
+        yield descriptor
     finally:
         _write_note(descriptor, "")
         os.close(descriptor)

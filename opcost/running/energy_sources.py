@@ -118,6 +118,20 @@ def synchronise(devices: Sequence[str]) -> None:
             torch.cuda.synchronize(index)
 
 
+def gpu_named(device: str | None) -> tuple[str, str]:
+    """Return the name ``cuda:N`` and the UUID of an NVIDIA GPU; the first one for ``cuda`` and None.
+
+    Raises:
+        UserError: there is no such GPU.
+    """
+    gpus, reason = _gpus()
+    name = "cuda:0" if device in (None, "cuda") else str(device)
+    if name not in gpus:
+        why = reason or f"there are {', '.join(gpus)}"
+        raise UserError(f"{name}: no NVIDIA GPU of this name ({why})")
+    return name, gpus[name]
+
+
 def _gpus() -> tuple[dict[str, str], str | None]:
     """Return the UUIDs of the GPUs by their names: as torch numbers them, where it has done so already."""
     torch = _torch_on_gpus()

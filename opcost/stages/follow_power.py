@@ -49,7 +49,10 @@ class Target:
 
 @dataclass(frozen=True)
 class FollowReport:
-    """A program that has ended: the energy of the run and of its marked parts, and the exit status, if it is known."""
+    """A program that has ended: the energy of the run and of its marked parts, and the exit status, if it is known.
+
+    ``is_interrupted`` says whether SIGINT or SIGTERM came meanwhile, which a command may have outlived.
+    """
 
     file: str
     followed: str
@@ -57,6 +60,7 @@ class FollowReport:
     rows: int
     run: WindowResult
     parts: tuple[WindowResult, ...]
+    is_interrupted: bool = False
 
 
 @dataclass
@@ -159,7 +163,8 @@ def _followed(
     followers.show("")
     run = result_of(sources, "run", begin, end)
     known_status = status if target.command else None
-    return FollowReport(str(path), str(target), known_status, followers.rows, run, tuple(parts.results))
+    results = tuple(parts.results)
+    return FollowReport(str(path), str(target), known_status, followers.rows, run, results, wait.is_interrupted)
 
 
 class Parts:
@@ -185,6 +190,7 @@ class Waiting:
     """Waits for the end of a program; ``is_stopped`` once it is not to be followed any more."""
 
     def __init__(self, process: subprocess.Popen[bytes] | None, pid: int) -> None:
+        self.is_interrupted = False
         self._process, self._pid = process, pid
         self._stopping = threading.Event()
 
@@ -195,6 +201,7 @@ class Waiting:
 
     def interrupt(self, number: int, _: object) -> None:
         """Pass a signal on to a command, which a terminal has sent SIGINT itself; end the following of a process."""
+        self.is_interrupted = True
         if self._process is None:
             self._stopping.set()
         elif number != signal.SIGINT or not os.isatty(0):

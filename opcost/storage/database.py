@@ -17,6 +17,7 @@ from opcost.errors import UserError
 from opcost.measuring.meter_quality import QualificationRow
 from opcost.measuring.record import FailureRow, MeasurementRow
 from opcost.measuring.sweep_record import SweepFailureRow, SweepKernelRow, SweepRepetitionRow
+from opcost.metering.cap_rows import PowerCapRow
 from opcost.operators.model_rows import ModelOperatorRow
 from opcost.storage.table import TORN, CsvTable, ReadTable, Row
 from opcost.storage.user_folders import UserFolders
@@ -98,6 +99,11 @@ class Database:
         return self._table("sweep_sizes", SweepSizeRow)
 
     @property
+    def power_caps(self) -> CsvTable[PowerCapRow]:
+        """Measurements of models and commands under power caps."""
+        return self._table("power_caps", PowerCapRow)
+
+    @property
     def sum_vs_full(self) -> CsvTable[ComparisonRow]:
         """The newest comparison of each model's sum with the whole model."""
         return self._table("sum_vs_full", ComparisonRow)
@@ -122,6 +128,7 @@ class Database:
             self.sweep_repetitions,
             self.sweep_failures,
             self.sweep_kernels,
+            self.power_caps,
         )
 
     @property

@@ -1,0 +1,273 @@
+"""``opcost power-cap``: time and energy of a model or a command under power caps, and the cap to choose."""
+
+from __future__ import annotations
+
+import random
+import sys
+from argparse import Namespace
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from opcost.command.log import log_run
+from opcost.command.option_types import count, positive_seconds, ratio
+from opcost.command.options import (
+    ALLOW_CODE,
+    DRY_RUN,
+    EXECUTION,
+    FOLDERS,
+    JSON_OBJECT,
+    MEASURING_DEVICE,
+    METER,
+    VERBOSE,
+    OneOf,
+    Option,
+    switch,
+)
+from opcost.command.subcommand import Subcommand, folders_of
+from opcost.command.subcommands.layers import INPUT_SIZE, wanted_model
+from opcost.command.subcommands.profile import ARGUMENT, MEMORY_FORMAT, PRECISION
+from opcost.errors import UserError
+from opcost.metering.cap_objectives import Objective, Wish
+
+if TYPE_CHECKING:
+    from opcost.measuring.setting import Setting
+    from opcost.reporting.power_cap_tables import CapPlan
+    from opcost.running.request import Request
+    from opcost.stages.power_cap import CapBoard, CapSweep, CapSweepPlan, CapWork
+    from opcost.storage.configs import ModelConfig
+
+WORK = Option(
+    "work", "a model as for profile; or after --: a command, which is run once for each cap", nargs="*", metavar="MODEL"
+)
+WISH = OneOf(
+    (
+        Option(
+            "--objective",
+            "minimised by the proposed cap: energy, energy times time, or energy times time squared (default: energy)",
+            choices=[objective.value for objective in Objective],
+            default=Objective.ENERGY.value,
+        ),
+        Option(
+            "--max-slowdown",
+            "instead: least energy with at most this much more time, such as 0.05",
+            type=ratio,
+            metavar="RATIO",
+        ),
+    )
+)
+REPETITIONS = Option(
+    "--repetitions", "of each cap (default: 2 of a model, 1 of a command)", type=count, default=None, metavar="N"
+)
+SECONDS = Option(
+    "--seconds",
+    "length of each loop of a model in s (default: 2)",
+    type=positive_seconds,
+    default=2.0,
+    metavar="SECONDS",
+)
+CONSENT = switch(
+    "--allow-power-limit",
+    "the owner of the card has agreed that its power limit is set; without this or OPCOST_ALLOW_POWER_LIMIT=1 no limit "
+    "is set",
+)
+FIGURE = Option(
+    "--figure",
+    "also draw the Pareto front and the fit (.png, .pdf or .svg; needs matplotlib)",
+    type=Path,
+    metavar="FILE",
+)
+OUTPUT = Option("--output", "also append the measurements to this CSV file", type=Path, metavar="FILE")
+
+
+def power_cap(arguments: Namespace) -> int:
+    """Sweep the caps and print the proposal; return 0."""
+    log_run(arguments.verbose, None if arguments.dry_run else folders_of(arguments).database)
+
+    from opcost.reporting.json_object import print_object
+    from opcost.reporting.power_cap_tables import cap_sweep_object, plan_object, print_cap_plan, print_cap_sweep
+    from opcost.reporting.tables import print_files
+    from opcost.running.request import Request
+
+    is_command = _is_command(arguments)
+    request = Request.from_arguments(Namespace(**{**vars(arguments), "names": ()}), _setting(arguments))
+    if request.is_product and (is_command or not arguments.dry_run):
+        raise UserError(f"--device {request.device}: not a GPU here; use cuda or cuda:N, or --dry-run with a model")
+    if arguments.dry_run:
+        plan = _plan(request, arguments, None if is_command else _config(request, arguments))
+        print_object(plan_object(plan)) if arguments.json else print_cap_plan(plan)
+        return 0
+    # First, since a model's source may import torch.
+    board = _board(request, arguments)
+    _check_files(arguments)
+    sweep = _swept(request, arguments, board, None if is_command else _config(request, arguments))
+    print_object(cap_sweep_object(sweep)) if arguments.json else print_cap_sweep(sweep)
+    if arguments.figure is not None:
+        from opcost.reporting.power_cap_figure import draw_cap_sweep
+
+        print_files("figure", [draw_cap_sweep(sweep, arguments.figure)])
+    return 0
+
+
+def _is_command(arguments: Namespace) -> bool:
+    """Return whether the words are a command: argparse drops the dashes before it.
+
+    Raises:
+        UserError: they are neither a command nor one model.
+    """
+    is_command = "--" in sys.argv
+    if not arguments.work or (not is_command and len(arguments.work) > 1):
+        raise UserError("power-cap: name one model, or a command after --, as in: power-cap -- python train.py")
+    return is_command
+
+
+def _setting(arguments: Namespace) -> Setting:
+    from opcost.measuring.setting import Setting
+
+    return Setting(execution=arguments.execution, meter=arguments.meter)
+
+
+def _config(request: Request, arguments: Namespace) -> ModelConfig:
+    from opcost.stages.model_layers import config_of
+
+    wanted = wanted_model(Namespace(**{**vars(arguments), "model": arguments.work[0]}))
+    return config_of(request, wanted)
+
+
+def _check_files(arguments: Namespace) -> None:
+    """Refuse files that could not be written at the end, before anything runs."""
+    if arguments.figure is not None:
+        from opcost.stages.extras import FIGURES, require
+
+        require(FIGURES)
+        from opcost.reporting.power_figure import check_figure
+
+        check_figure(arguments.figure)
+    if arguments.output is not None:
+        from opcost.metering.cap_rows import PowerCapRow
+        from opcost.storage.table import CsvTable
+
+        if not arguments.output.parent.is_dir():
+            raise UserError(f"--output {arguments.output}: there is no folder {arguments.output.parent}; make it")
+        CsvTable(arguments.output, PowerCapRow).prepare()
+
+
+def _sweep_plan(arguments: Namespace, is_command: bool) -> CapSweepPlan:
+    from opcost.stages.power_cap import CapSweepPlan
+
+    seed = random.SystemRandom().getrandbits(32)
+    wish = Wish(Objective(arguments.objective), arguments.max_slowdown)
+    return CapSweepPlan(wish, arguments.repetitions or (1 if is_command else 2), seed)
+
+
+def _board(request: Request, arguments: Namespace) -> CapBoard:
+    """Return the board whose limit may be set.
+
+    Raises:
+        UserError: there is no GPU, or no consent.
+    """
+    from opcost.meters.power_limit_setting import NvmlPowerLimit
+    from opcost.running.energy_sources import gpu_named
+    from opcost.running.guarded_limit import check_consent
+    from opcost.stages.power_cap import CapBoard
+
+    device, uuid = gpu_named(request.device)
+    check_consent(arguments.allow_power_limit)
+    return CapBoard(device, uuid, partial(NvmlPowerLimit.open, uuid))
+
+
+def _swept(request: Request, arguments: Namespace, board: CapBoard, config: ModelConfig | None) -> CapSweep:
+    """Set caps and measure.
+
+    Raises:
+        UserError: there is no right to set caps, or the work fails.
+    """
+    from opcost.metering.cap_rows import PowerCapRow
+    from opcost.reporting.terminal import progress_on_stderr
+    from opcost.running.device_lock import device_lock
+    from opcost.stages.cap_commands import CommandWork
+    from opcost.stages.power_cap import sweep_caps
+    from opcost.storage.table import CsvTable
+
+    open_work: Callable[[], AbstractContextManager[CapWork]]
+    if config is None:
+        # A campaign that measures on this board would be disturbed; the command itself may be one.
+        with device_lock(board.uuid):
+            pass
+        open_work = partial(_opened, CommandWork(tuple(arguments.work), board.device))
+    else:
+        from opcost.running.sweep_bench import open_sweep_bench
+        from opcost.stages.cap_models import open_model
+
+        request = replace(request, device=board.device)
+        open_work = partial(open_model, request, config, board.uuid, arguments.seconds, open_sweep_bench)
+    tables = [request.database.power_caps]
+    tables += [] if arguments.output is None else [CsvTable(arguments.output, PowerCapRow)]
+    for table in tables:
+        table.prepare()
+
+    def keep(row: PowerCapRow) -> None:
+        for table in tables:
+            table.append(row)
+
+    return sweep_caps(board, open_work, _sweep_plan(arguments, config is None), keep, progress_on_stderr())
+
+
+def _opened(work: CapWork) -> AbstractContextManager[CapWork]:
+    """Return a work that needs no opening."""
+    return nullcontext(work)
+
+
+def _plan(request: Request, arguments: Namespace, config: ModelConfig | None) -> CapPlan:
+    from opcost.meters.power_limit_setting import NvmlPowerLimit
+    from opcost.power.ports import PowerLimitError
+    from opcost.reporting.power_cap_tables import CapPlan
+    from opcost.running.energy_sources import gpu_named
+    from opcost.stages.power_cap import caps_below
+
+    plan = _sweep_plan(arguments, config is None)
+    known = takes_s = None
+    if config is not None:
+        from opcost.stages.cap_models import at_full_clocks, expected_s
+
+        known = at_full_clocks(request.database, config, request.device)
+        takes_s = expected_s(plan.most_measurements, arguments.seconds)
+    found_w = caps = None
+    device = str(request.device) if request.is_product else "cuda:0"
+    if not request.is_product:
+        try:
+            device, uuid = gpu_named(request.device)
+            limit = NvmlPowerLimit.open(uuid)
+            found_w, lowest_w = limit.read_w(), limit.range_w().lowest_w
+            caps = caps_below(lowest_w, found_w, None if known is None else known.power_w)
+            limit.close()
+        except PowerLimitError as error:
+            raise UserError(f"{device}: its power limits cannot be read: {error}") from error
+        except UserError:
+            # Without a GPU the rows of a model say what is known.
+            if config is None:
+                raise
+    return CapPlan(
+        work=" ".join(arguments.work) if config is None else config.name,
+        device=device if known is None or found_w is not None else known.conditions.device_product,
+        found_limit_w=found_w,
+        caps_w=caps,
+        measurements=plan.most_measurements,
+        expected_s=takes_s,
+        known=known,
+    )
+
+
+POWER_CAP = Subcommand(
+    name="power-cap",
+    does="measure a model or a command under power caps, and propose the cap with the least energy, EDP or ED2P",
+    example="resnet50 --objective ed2p --dry-run --device H200",
+    options=(
+        *(WORK, WISH, CONSENT, INPUT_SIZE, ARGUMENT, PRECISION, MEMORY_FORMAT, REPETITIONS, SECONDS, EXECUTION, METER),
+        *(MEASURING_DEVICE, ALLOW_CODE, FIGURE, OUTPUT, *FOLDERS, DRY_RUN, JSON_OBJECT, VERBOSE),
+    ),
+    run=power_cap,
+)

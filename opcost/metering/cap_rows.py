@@ -1,0 +1,75 @@
+"""Rows of power-cap sweeps: one for each measurement at a cap."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from opcost.columns import ABOVE_0, COUNT, COUNT_FROM_1, FROM_0, MOMENT, Column, Columns
+from opcost.metering.cap_objectives import Objective
+from opcost.metering.power_caps import CapPoint
+
+
+@dataclass(frozen=True)
+class PowerCapRow(Columns):
+    """One measurement of a model or command at one power limit. ``found_limit_w`` is set again after the sweep."""
+
+    sweep_started_at: Annotated[str, Column("begin of the sweep that it is of", MOMENT)]
+    work: Annotated[str, Column("the model, or the command")]
+    device: Annotated[str, Column("device: cuda:N")]
+    device_uuid: Annotated[str, Column("the board's UUID")]
+    order_seed: Annotated[int, Column("seed of the random order of the caps", COUNT)]
+    place: Annotated[int, Column("place of the measurement in the sweep", COUNT_FROM_1)]
+    found_limit_w: Annotated[float, Column("power limit before the sweep", ABOVE_0)]
+    cap_w: Annotated[float, Column("power limit of this measurement", ABOVE_0)]
+    time_s: Annotated[float, Column("an iteration of a model, or the command, by the wall clock", ABOVE_0)]
+    energy_j: Annotated[float | None, Column("of the same, of the GPU's board, idle power included", ABOVE_0)]
+    energy_standard_error_j: Annotated[float | None, Column("one standard error of that", FROM_0)]
+    power_w: Annotated[float | None, Column("mean power", ABOVE_0)]
+    energy_delay_product: Annotated[float | None, Column("energy times time", ABOVE_0, "J s")]
+    energy_delay_squared_product: Annotated[float | None, Column("energy times the square of time", ABOVE_0, "J s^2")]
+    energy_missing_reason: Annotated[str | None, Column("reason of an empty energy")]
+
+    @property
+    def point(self) -> CapPoint | None:
+        """The measurement for a fit, None without energy."""
+        return None if self.energy_j is None else CapPoint(self.cap_w, self.time_s, self.energy_j)
+
+
+@dataclass(frozen=True)
+class CapCost:
+    """Time and energy of the work at a cap, by a meter; an energy of None has a reason."""
+
+    time_s: float
+    energy_j: float | None
+    energy_standard_error_j: float | None = None
+    missing_reason: str | None = None
+
+
+@dataclass(frozen=True)
+class CapSweepFacts:
+    """The columns that all rows of one sweep share."""
+
+    sweep_started_at: str
+    work: str
+    device: str
+    device_uuid: str
+    order_seed: int
+    found_limit_w: float
+
+    def row(self, place: int, cap_w: float, cost: CapCost) -> PowerCapRow:
+        """Return the row of a measurement."""
+        energy_j = cost.energy_j
+        known = None if energy_j is None else CapPoint(cap_w, cost.time_s, energy_j)
+        return PowerCapRow(
+            **vars(self),
+            place=place,
+            cap_w=cap_w,
+            time_s=cost.time_s,
+            energy_j=energy_j,
+            energy_standard_error_j=cost.energy_standard_error_j,
+            power_w=None if known is None else known.power_w,
+            energy_delay_product=None if known is None else Objective.EDP.of(known.time_s, known.energy_j),
+            energy_delay_squared_product=None if known is None else Objective.ED2P.of(known.time_s, known.energy_j),
+            energy_missing_reason=cost.missing_reason,
+        )

@@ -1,0 +1,103 @@
+"""A model as the work of a power-cap sweep, measured by the usual procedure, and what rows say of its power."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timezone
+
+from opcost.errors import CannotMeasureError, UserError
+from opcost.measuring.conditions import Conditions
+from opcost.measuring.named_device import is_meant
+from opcost.measuring.protocol import MeasurementProtocol, protocol_for
+from opcost.measuring.record import MeasurementRow
+from opcost.metering.cap_rows import CapCost
+from opcost.operators.cases import Case
+from opcost.prediction.durations import MODEL_BUILDING_S
+from opcost.running.expected_times import starting_s
+from opcost.running.request import Request, model_tuple
+from opcost.running.sweep_bench import OpenSweepBench, SweepBench
+from opcost.stages.sweep import BETWEEN_S
+from opcost.storage.configs import ModelConfig
+from opcost.storage.database import Database
+
+
+@dataclass(frozen=True)
+class ModelWork:
+    """Implements ``CapWork`` for a model that a bench holds: one iteration by the usual procedure."""
+
+    name: str
+    bench: SweepBench
+    protocol: MeasurementProtocol
+    is_steady: bool = True
+
+    def measure(self) -> CapCost:
+        """Measure the model."""
+        log_name = f"power-cap-{datetime.now(timezone.utc):%Y%m%dT%H%M%S%f}-{os.getpid()}"
+        try:
+            found = self.bench.repeat(self.protocol, log_name).measurement
+        except CannotMeasureError as error:
+            raise UserError(f"{self.name}: cannot be measured: {error}") from error
+        return CapCost(found.time_s, found.energy_j, found.energy_standard_error_j, found.energy_missing_reason)
+
+
+@contextmanager
+def open_model(
+    request: Request, config: ModelConfig, uuid: str, loop_s: float, open_bench: OpenSweepBench
+) -> Iterator[ModelWork]:
+    """Build a model in a measuring process, on the board of this UUID.
+
+    Raises:
+        UserError: the device cannot be made ready, is another board, or the model cannot be built.
+    """
+    with open_bench(request.device, request.database, True) as bench:
+        protocol = protocol_for(bench.is_gpu, loop_s)
+        if bench.circumstances(protocol).device_uuid != uuid:
+            remedy = "set CUDA_DEVICE_ORDER=PCI_BUS_ID"
+            raise UserError(f"--device {request.device}: torch and NVML number the GPUs in different orders; {remedy}")
+        try:
+            bench.hold(Case(model_tuple(config)), request.setting_of(config))
+        except CannotMeasureError as error:
+            raise UserError(f"{config.name}: cannot be built: {error}") from error
+        yield ModelWork(config.name, bench, protocol)
+
+
+@dataclass(frozen=True)
+class FullClocks:
+    """A model's row in the database, without a cap: its mean power says which caps slow it."""
+
+    conditions: Conditions
+    time_s: float
+    energy_j: float | None
+    power_w: float
+    power_capped_ratio: float | None
+
+
+def at_full_clocks(database: Database, config: ModelConfig, device: str | None) -> FullClocks | None:
+    """Return the newest row of a whole model on a device that has a power, None without any."""
+    key = Case(model_tuple(config)).key
+
+    def is_of_model(row_key: str) -> bool:
+        return row_key.rpartition("-")[0] == key
+
+    rows: list[MeasurementRow] = [
+        row
+        for row in database.full_model_measurements.rows(is_of_model)
+        if is_meant(device, row.conditions) and row.measurement.power_w is not None
+    ]
+    if not rows:
+        return None
+    row = max(rows, key=lambda row: row.measurement.ended_at)
+    found = row.measurement
+    power_w = found.power_w
+    assert power_w is not None
+    return FullClocks(row.conditions, found.time_s, found.energy_j, power_w, found.power_capped_ratio)
+
+
+def expected_s(measurements: int, loop_s: float) -> float:
+    """Return the time of a sweep of a model in s, its start and build included."""
+    one = protocol_for(is_gpu=True, loop_s=loop_s)
+    single_s = loop_s / 4
+    return measurements * (one.warm_up_s + one.loop_s + single_s + BETWEEN_S) + MODEL_BUILDING_S + starting_s(True)

@@ -1,0 +1,220 @@
+"""Sweep a board's power limit: time and energy of a model or a command at some caps, and the cap to propose."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Protocol, TypeAlias
+
+from opcost.errors import UserError
+from opcost.metering.cap_objectives import Wish
+from opcost.metering.cap_rows import CapCost, CapSweepFacts, PowerCapRow
+from opcost.metering.power_caps import (
+    CAPS,
+    FURTHER_CAPS,
+    CapFit,
+    CapPoint,
+    Proposal,
+    best_cap,
+    further_cap,
+    spread_caps,
+)
+from opcost.power.ports import LimitRange, PowerLimitError
+from opcost.progress import Progress
+from opcost.running.guarded_limit import guarded_limit
+from opcost.running.limit_guardian import OpenPowerLimit
+from opcost.units import significant, watts
+
+ABOVE_POWER_RATIO = 1.05
+"""A steady load is not slowed by a limit this much above its mean power: boards act on averages over some 10 ms."""
+
+
+class CapWork(Protocol):
+    """The work that is measured at each cap."""
+
+    @property
+    def name(self) -> str:
+        """The model, or the command."""
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether its mean power says which caps slow it: a command may have phases of higher power."""
+
+    def measure(self) -> CapCost:
+        """Do the work under the limit that is set, and meter it.
+
+        Raises:
+            UserError: it fails.
+            KeyboardInterrupt: it was interrupted.
+        """
+
+
+OpenWork: TypeAlias = Callable[[], AbstractContextManager[CapWork]]
+
+
+@dataclass(frozen=True)
+class CapSweepPlan:
+    """How a sweep is measured: repetitions of each cap, the seed of their order, and what is looked for."""
+
+    wish: Wish
+    repetitions: int = 1
+    order_seed: int = 0
+
+    @property
+    def most_measurements(self) -> int:
+        """The most measurements: the found limit first and last, eight caps, and up to three more."""
+        return 2 + self.repetitions * (CAPS + FURTHER_CAPS)
+
+
+@dataclass(frozen=True)
+class CapBoard:
+    """A GPU as it is named, its UUID, and how its limit is opened."""
+
+    device: str
+    uuid: str
+    open_limit: OpenPowerLimit
+
+
+@dataclass(frozen=True)
+class CapSweep:
+    """A sweep that has ended: its rows, the fit and the proposed cap."""
+
+    work: str
+    found_limit_w: float
+    wish: Wish
+    rows: tuple[PowerCapRow, ...]
+    fit: CapFit
+    proposal: Proposal
+
+    @property
+    def points(self) -> list[CapPoint]:
+        """The measurements."""
+        return [row.point for row in self.rows if row.point is not None]
+
+    @property
+    def drift_ratio(self) -> float:
+        """The time at the found limit at the end over that at the begin, minus 1."""
+        return self.rows[-1].time_s / self.rows[0].time_s - 1
+
+
+def sweep_caps(
+    board: CapBoard, open_work: OpenWork, plan: CapSweepPlan, keep: Callable[[PowerCapRow], None], progress: Progress
+) -> CapSweep:
+    """Measure the work at the found limit, at caps below it in random order, near the optimum, and at the found limit.
+
+    The found limit is set again whatever ends this. No cap is above it. Call it only with consent.
+
+    Args:
+        board: whose limit is set.
+        open_work: makes the work ready that is measured at each cap, once it is known that caps can be set.
+        plan: of the sweep.
+        keep: gets each row before the next measurement begins.
+        progress: shows each measurement.
+
+    Raises:
+        UserError: the limit cannot be set, the work fails, or its energy is unknown.
+    """
+    with guarded_limit(board.open_limit) as limit, open_work() as work:
+        return CapCourse(board, limit, work, plan, keep).carry_out(progress)
+
+
+class SettableLimit(Protocol):
+    """A limit that may be set meanwhile, and what it was before."""
+
+    @property
+    def old_w(self) -> float:
+        """The limit that was found, in W."""
+
+    @property
+    def range_w(self) -> LimitRange:
+        """The limits that the board takes.
+
+        Raises:
+            PowerLimitError: it does not report them.
+        """
+
+    def set_w(self, power_w: float) -> None:
+        """Set the limit in W.
+
+        Raises:
+            UserError: it cannot be set.
+        """
+
+
+class CapCourse:
+    """The measurements of one sweep, on a limit that someone else brings back afterwards."""
+
+    def __init__(
+        self,
+        board: CapBoard,
+        limit: SettableLimit,
+        work: CapWork,
+        plan: CapSweepPlan,
+        keep: Callable[[PowerCapRow], None],
+    ) -> None:
+        begun = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        self._facts = CapSweepFacts(begun, work.name, board.device, board.uuid, plan.order_seed, limit.old_w)
+        self._limit, self._work, self._plan, self._keep = limit, work, plan, keep
+        self._rows: list[PowerCapRow] = []
+
+    @property
+    def _points(self) -> list[CapPoint]:
+        return [row.point for row in self._rows if row.point is not None]
+
+    def carry_out(self, progress: Progress) -> CapSweep:
+        """Measure all caps; return the sweep with its proposal."""
+        progress.start(self._plan.most_measurements)
+        try:
+            self._measure_all(progress)
+        finally:
+            progress.end()
+        fit, proposal = best_cap(self._points, self._plan.wish)
+        return CapSweep(self._work.name, self._limit.old_w, self._plan.wish, tuple(self._rows), fit, proposal)
+
+    def _measure_all(self, progress: Progress) -> None:
+        found_w = self._limit.old_w
+        self._measure(found_w, progress)
+        caps = caps_below(self._lowest_w(), found_w, self._rows[0].power_w if self._work.is_steady else None)
+        chance = random.Random(self._plan.order_seed)
+        for _ in range(self._plan.repetitions):
+            for cap_w in chance.sample(caps, len(caps)):
+                self._measure(cap_w, progress)
+        for _ in range(FURTHER_CAPS):
+            further_w = further_cap(self._points, self._plan.wish)
+            if further_w is None:
+                break
+            for _ in range(self._plan.repetitions):
+                self._measure(further_w, progress)
+        self._measure(found_w, progress)
+
+    def _lowest_w(self) -> float:
+        try:
+            return self._limit.range_w.lowest_w
+        except PowerLimitError as error:
+            raise UserError(f"{self._facts.device}: its lowest power limit is unknown: {error}") from error
+
+    def _measure(self, cap_w: float, progress: Progress) -> None:
+        progress.begin(f"{cap_w:g} W")
+        self._limit.set_w(cap_w)
+        cost = self._work.measure()
+        row = self._facts.row(len(self._rows) + 1, cap_w, cost)
+        self._keep(row)
+        if row.energy_j is None:
+            raise UserError(f"{self._work.name} at {cap_w:g} W: its energy is unknown: {row.energy_missing_reason}")
+        self._rows.append(row)
+        progress.finish(f"{significant(cost.time_s)} s  {significant(row.energy_j)} J  {watts(row.power_w)}")
+
+
+def caps_below(lowest_w: float, found_w: float, power_w: float | None) -> Sequence[float]:
+    """Return the caps of a sweep, from the lowest limit to the highest one that may slow the work.
+
+    Args:
+        lowest_w: that the board takes.
+        found_w: the limit that was found.
+        power_w: mean power of a steady load at that limit; None if it is unknown or says nothing of peaks.
+    """
+    highest_w = found_w if power_w is None else min(found_w, ABOVE_POWER_RATIO * power_w)
+    return spread_caps(min(lowest_w, found_w), max(highest_w, min(lowest_w, found_w)))

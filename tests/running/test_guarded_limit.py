@@ -1,0 +1,156 @@
+"""The old power limit comes back whatever ends a sweep: a short version of benchmarks/power_cap_kills.py."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+from file_limit import FileLimit
+from killed_caps import FOUND_W, guardian_of, is_restored, kill_once, started, wait_for_set
+
+from opcost.errors import UserError
+from opcost.running.guarded_limit import check_consent, guarded_limit
+
+
+@pytest.fixture
+def limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> partial[FileLimit]:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    (tmp_path / "limit").write_text("650")
+    return partial(FileLimit, tmp_path / "limit")
+
+
+def sets(limit: partial[FileLimit]) -> list[float]:
+    return [float(line.split()[0]) for line in limit().path.with_suffix(".sets").read_text().splitlines()]
+
+
+def test_a_killed_sweep_leaves_the_old_limit() -> None:
+    chance = random.Random(1)
+    assert [kill_once(chance)[1] for _ in range(3)] == [True] * 3
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupted_sweep_leaves_the_old_limit(tmp_path: Path, number: int) -> None:
+    with started(tmp_path) as process:
+        assert wait_for_set(tmp_path, process)
+        process.send_signal(number)
+        assert process.wait(10) == 128 + number
+        assert float((tmp_path / "limit").read_text()) == FOUND_W
+
+
+def test_without_its_guardian_a_sweep_restores_the_limit_and_stops(tmp_path: Path) -> None:
+    with started(tmp_path) as process:
+        assert wait_for_set(tmp_path, process)
+        guardian = guardian_of(process.pid)
+        assert guardian is not None
+        os.kill(guardian, signal.SIGKILL)
+        assert process.wait(10) == 2
+        assert process.stderr is not None
+        (line,) = process.stderr.read().decode().splitlines()
+    assert line.endswith("the guardian of its power limit was ended; run the command again")
+    assert is_restored(tmp_path)
+
+
+def test_a_guardian_that_is_terminated_restores_the_limit_itself(tmp_path: Path) -> None:
+    with started(tmp_path) as process:
+        assert wait_for_set(tmp_path, process)
+        guardian = guardian_of(process.pid)
+        assert guardian is not None
+        process.send_signal(signal.SIGSTOP)
+        os.kill(guardian, signal.SIGTERM)
+        assert is_restored(tmp_path)
+        process.send_signal(signal.SIGCONT)
+        assert process.wait(10) == 2
+    assert is_restored(tmp_path)
+
+
+def test_a_stopped_group_of_processes_is_no_end(tmp_path: Path) -> None:
+    with started(tmp_path) as process:
+        assert wait_for_set(tmp_path, process)
+        os.killpg(process.pid, signal.SIGKILL)
+        assert is_restored(tmp_path)
+
+
+def test_the_limit_is_set_and_comes_back(limit: partial[FileLimit]) -> None:
+    with guarded_limit(limit) as guarded:
+        guarded.set_w(300.0)
+        assert limit().read_w() == 300.0
+    assert limit().read_w() == FOUND_W
+    assert sets(limit) == [650.0, 300.0, 650.0]
+
+
+def test_the_limit_comes_back_after_an_error(limit: partial[FileLimit]) -> None:
+    def fail() -> None:
+        with guarded_limit(limit) as guarded:
+            guarded.set_w(300.0)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert limit().read_w() == FOUND_W
+
+
+def test_two_runs_on_one_board_exclude_each_other(limit: partial[FileLimit]) -> None:
+    with guarded_limit(limit) as guarded:
+        guarded.set_w(300.0)
+        with pytest.raises(UserError, match="is being measured by process"), guarded_limit(limit):
+            pass
+        assert limit().read_w() == 300.0
+    with guarded_limit(limit) as guarded:
+        assert guarded.old_w == FOUND_W
+
+
+def test_the_lock_holds_until_the_guardian_has_restored_the_limit(tmp_path: Path) -> None:
+    with started(tmp_path) as process:
+        assert wait_for_set(tmp_path, process)
+        guardian = guardian_of(process.pid)
+        assert guardian is not None
+        os.kill(guardian, signal.SIGSTOP)
+        process.kill()
+        process.wait()
+        lock = next(tmp_path.glob("opcost-*power-limit.lock"))
+        assert Path(f"/proc/{guardian}/fd").exists()
+        held = {os.readlink(link) for link in Path(f"/proc/{guardian}/fd").iterdir()}
+        assert str(lock) in held
+        os.kill(guardian, signal.SIGCONT)
+        assert is_restored(tmp_path)
+        deadline_s = time.monotonic() + 5
+        while Path(f"/proc/{guardian}").exists() and time.monotonic() < deadline_s:
+            time.sleep(0.01)
+
+
+def test_without_the_right_it_is_one_line_before_anything_runs(limit: partial[FileLimit], tmp_path: Path) -> None:
+    (tmp_path / "no-right").touch()
+    with pytest.raises(UserError, match="no right to set its power limit") as caught, guarded_limit(limit):
+        raise AssertionError("nothing may run")
+    assert len(caught.value.lines) == 1
+    assert limit().read_w() == FOUND_W
+
+
+def test_a_cap_out_of_range_is_refused_and_the_old_limit_is_there(limit: partial[FileLimit]) -> None:
+    with pytest.raises(UserError, match="100 W cannot be set"), guarded_limit(limit) as guarded:
+        guarded.set_w(100.0)
+    assert limit().read_w() == FOUND_W
+
+
+def test_a_board_without_a_limit_is_one_line(limit: partial[FileLimit]) -> None:
+    limit().path.unlink()
+    with pytest.raises(UserError, match="GPU-of-a-file: "), guarded_limit(limit):
+        pass
+
+
+def test_consent_is_an_option_or_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPCOST_ALLOW_POWER_LIMIT", raising=False)
+    with pytest.raises(UserError, match="owner has agreed"):
+        check_consent(is_given=False)
+    check_consent(is_given=True)
+    monkeypatch.setenv("OPCOST_ALLOW_POWER_LIMIT", "0")
+    with pytest.raises(UserError, match="--allow-power-limit"):
+        check_consent(is_given=False)
+    monkeypatch.setenv("OPCOST_ALLOW_POWER_LIMIT", "1")
+    check_consent(is_given=False)

@@ -1,0 +1,157 @@
+"""opcost power-cap on a library that plays NVML: consent, rights, dry runs, and the sweep of a command."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import nvml_stage
+import pytest
+
+ROOT = Path(__file__).parents[2]
+CONSENT = "--allow-power-limit"
+WORK = (sys.executable, "-c", "import time; time.sleep(0.4)")
+
+
+@dataclass
+class Stage:
+    """A folder with the limit of a card in mW, and the words of its faults."""
+
+    folder: Path
+    library: Path | None
+
+    @property
+    def limit_mw(self) -> int:
+        return int((self.folder / "limit").read_text())
+
+    def fail(self, words: str) -> None:
+        (self.folder / "faults").write_text(words)
+
+    def run(self, *arguments: str, **variables: str) -> tuple[int, str, str]:
+        environment = {
+            **{name: value for name, value in os.environ.items() if name != "OPCOST_ALLOW_POWER_LIMIT"},
+            "PYTHONPATH": str(ROOT),
+            "LD_LIBRARY_PATH": str(self.library or ""),
+            "FAKE_NVML_LIMIT": str(self.folder / "limit"),
+            "FAKE_NVML_FAULTS": str(self.folder / "faults"),
+            "TMPDIR": str(self.folder),
+            **variables,
+        }
+        command = [sys.executable, "-m", "opcost", "power-cap", "--home", "home", *arguments]
+        done = subprocess.run(
+            command, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=120, check=False
+        )
+        return done.returncode, done.stdout, done.stderr
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return nvml_stage.build(tmp_path_factory.mktemp("nvml") / "library", ())
+
+
+@pytest.fixture
+def stage(library: Path, tmp_path: Path) -> Stage:
+    (tmp_path / "limit").write_text("650000")
+    return Stage(tmp_path, library)
+
+
+def test_a_command_is_swept_and_the_old_limit_comes_back(stage: Stage) -> None:
+    words = ("--figure", "caps.svg", "--output", "caps.csv", "--objective", "edp")
+    status, output, errors = stage.run(*words, "--", *WORK, OPCOST_ALLOW_POWER_LIMIT="1")
+    assert status == 0, errors
+    assert stage.limit_mw == 650000
+    with (stage.folder / "caps.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    caps = [float(row["cap_w"]) for row in rows]
+    assert (caps[0], caps[-1], min(caps), max(caps)) == (650.0, 650.0, 200.0, 650.0)
+    assert len(set(caps)) == 8
+    assert all(float(row["power_w"]) == pytest.approx(400.0, rel=0.05) for row in rows)
+    assert {row["work"] for row in rows} == {" ".join(WORK)}
+    assert (stage.folder / "home" / "database" / "power_caps.csv").is_file()
+    assert (stage.folder / "caps.svg").stat().st_size > 1000
+    assert "time and energy under power caps" in output
+    # The card of the stage draws 400 W whatever its limit is.
+    assert "The cap never binds: nothing to gain. 200 W, the lowest cap, costs no time either." in output
+    assert "650 W is set." in output
+
+
+def test_a_command_that_fails_ends_the_sweep(stage: Stage) -> None:
+    program = "import sys, pathlib; sys.exit(3 if pathlib.Path('ran').exists() else pathlib.Path('ran').touch())"
+    status, _, errors = stage.run(CONSENT, "--", sys.executable, "-c", f"import time; time.sleep(0.3); {program}")
+    assert status == 2
+    assert "ended with status 3; the sweep ends" in errors
+    assert stage.limit_mw == 650000
+
+
+@pytest.mark.parametrize("variables", [{}, {"OPCOST_ALLOW_POWER_LIMIT": "no"}])
+def test_nothing_runs_and_nothing_is_set_without_consent(stage: Stage, variables: dict[str, str]) -> None:
+    status, _, errors = stage.run("--", "touch", "ran", **variables)
+    assert status == 2
+    (line,) = errors.splitlines()
+    assert "only if the card's owner has agreed" in line
+    assert not (stage.folder / "ran").exists()
+    assert stage.limit_mw == 650000
+
+
+def test_nothing_runs_without_the_right(stage: Stage) -> None:
+    stage.fail("nvmlDeviceSetPowerManagementLimit=4")
+    status, _, errors = stage.run(CONSENT, "--", "touch", "ran")
+    assert status == 2
+    (line,) = errors.splitlines()
+    assert "no right to set its power limit" in line
+    assert not (stage.folder / "ran").exists()
+
+
+def test_mig_shares_a_limit_and_is_refused(stage: Stage) -> None:
+    stage.fail("mig=1")
+    status, _, errors = stage.run(CONSENT, "--", "touch", "ran")
+    assert (status, "MIG instances" in errors) == (2, True)
+
+
+def test_a_dry_run_shows_the_caps_and_sets_nothing(stage: Stage) -> None:
+    stage.fail("nvmlDeviceSetPowerManagementLimit=4")
+    status, output, errors = stage.run("--dry-run", "--json", "--", "true")
+    assert status == 0, errors
+    plan = json.loads(output)
+    assert (plan["found_limit_w"], plan["caps_w"][0], plan["caps_w"][-1]) == (650.0, 200.0, 650.0)
+    assert plan["measurements"] == 13
+
+
+def test_a_dry_run_of_a_model_says_what_rows_know_without_a_gpu(stage: Stage) -> None:
+    stage.library = None
+    status, output, errors = stage.run("mobilenet_v3_small", "--dry-run", "--device", "H200", "--json")
+    assert status == 0, errors
+    plan = json.loads(output)
+    assert plan["device"] == "NVIDIA H200"
+    assert plan["caps_w"] is None
+    assert 100 < plan["power_at_full_clocks_w"] < plan["full_clocks_limit_w"] == 700.0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((), "name one model, or a command after --"),
+        (("resnet50", "resnet18"), "name one model, or a command after --"),
+        (("resnet50", "--device", "H200"), "not a GPU here"),
+        ((CONSENT, "resnet18"), "no NVIDIA GPU of this name"),
+        ((CONSENT, "--", "true"), "no NVIDIA GPU of this name"),
+    ],
+)
+def test_mistakes_are_one_line(tmp_path: Path, words: tuple[str, ...], message: str) -> None:
+    status, _, errors = Stage(tmp_path, None).run(*words)
+    assert status == 2
+    (line,) = errors.splitlines()
+    assert message in line
+
+
+def test_files_that_cannot_be_written_are_refused_before_anything_runs(stage: Stage) -> None:
+    for words in (("--figure", "caps.doc"), ("--output", "nowhere/caps.csv")):
+        status, _, errors = stage.run(CONSENT, *words, "--", "touch", "ran")
+        assert status == 2
+        assert words[1] in errors
+    assert not (stage.folder / "ran").exists()
