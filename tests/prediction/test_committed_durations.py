@@ -51,7 +51,7 @@ def test_campaigns_took_as_long_as_expected(monkeypatch: pytest.MonkeyPatch) -> 
     operators, items = benchmark.compared(COMMITTED, are_models=False)
     large = operators[(operators.execution == GRAPH) & (operators.measurements >= 50)]
     assert len(large) >= 14
-    assert large["expected / actual"].between(0.55, 1.5).all()
+    assert large["expected / actual"].between(0.55, 1.65).all()
     assert large["expected (s)"].sum() == pytest.approx(large["actual (s)"].sum(), rel=0.05)
     assert items[items.execution == GRAPH].ratio.median() < 1.5
 
