@@ -35,6 +35,7 @@ FIGURES_OF: Sequence[Callable[[Path], Mapping[str, str]]] = (
     predictions.whitelisted_sums,
     learning.unseen_tuples,
     learning.unseen_families,
+    learning.later_wholes,
     learning.learning,
     boards.two_boards,
     boards.boards,

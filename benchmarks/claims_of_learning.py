@@ -57,6 +57,35 @@ def unseen_families(root: Path) -> dict[str, str]:
     return found | {"families_beyond": ", ".join(sorted(set(beyond["family"]))), "models_beyond": str(len(beyond))}
 
 
+def later_wholes(root: Path) -> dict[str, str]:
+    """Return the errors of wholes predicted before their rows were known: of other models, and at other batch sizes."""
+    found = {}
+    tables = {"later": ("fifteen_later_wholes.csv", "fourteen_later_wholes.csv"), "batches": ("other_batches.csv",)}
+    for word, names in tables.items():
+        rows = pd.concat([pd.read_csv(root / FOLDER / name) for name in names], ignore_index=True)
+        found[f"{word}_wholes"] = str(len(rows))
+        for cost, unit in zip(COSTS, ("s", "j"), strict=True):
+            actual, predicted = rows[f"{cost}_{unit}"], rows[f"predicted_{cost}_{unit}"]
+            errors = (predicted / actual - 1).abs()
+            worst = rows.loc[errors.idxmax()]
+            within = actual.between(rows[f"lower_{cost}_{unit}"], rows[f"upper_{cost}_{unit}"])
+            found |= {
+                f"{word}_{cost}_median": percent(errors.median()),
+                f"{word}_{cost}_worst": percent(errors.max()),
+                f"{word}_{cost}_worst_model": str(worst["model"]),
+                f"{word}_{cost}_within": str(within.sum()),
+            }
+    batches = pd.read_csv(root / FOLDER / "other_batches.csv")
+    sizes = sorted(set(batches["batch_size"]))
+    larger = batches[batches["batch_size"] > 1]
+    ratios = larger["predicted_time_s"] / larger["time_s"]
+    return found | {
+        "batch_sizes": ", ".join(map(str, sizes)),
+        "larger_batches_worst": percent((ratios - 1).abs().max()),
+        "batches_measured": percent(batches["measured_time_ratio"].max()),
+    }
+
+
 def learning(root: Path) -> dict[str, str]:
     """Return the errors after learning from few and from all samples, and the times."""
     curve = pd.read_csv(root / FOLDER / "learning_curve.csv").groupby("samples").mean()

@@ -35,6 +35,7 @@ class PredictedWhole:
     """
 
     model: str
+    batch_size: int
     device_uuid: str
     time_s: float
     predicted_time_s: float
@@ -70,6 +71,7 @@ def predicted(row: MeasurementRow, own: Path) -> PredictedWhole:
     energy = EnergyBasis.NORMALISED.energy_of(row)
     return PredictedWhole(
         model=model,
+        batch_size=image.shape[0],
         device_uuid=row.circumstances.device_uuid,
         time_s=row.measurement.time_s,
         predicted_time_s=run.time_s.value,
