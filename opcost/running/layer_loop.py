@@ -95,6 +95,8 @@ class LayerLoop:
 
     def _begin_iteration(self) -> None:
         if not self._stopwatch.can_mark:
+            # The marks of an iteration before it would be captured, too.
+            self.marks.remove()
             return
         if self._is_in_iteration:
             if self._is_by_steps:
