@@ -149,7 +149,7 @@ class LayerwiseEnergy:
 
     def step(self) -> None:
         """End an iteration here, instead of at the next call of the model."""
-        if self._loop is None:
+        if self._loop is None or not self._loop.is_open:
             raise UserError("LayerwiseEnergy: step() outside of its context; call it inside of `with`")
         self._loop.step()
 

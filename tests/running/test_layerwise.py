@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -200,6 +201,20 @@ def test_a_forward_that_the_loop_replaces_stays_and_runs_each_time() -> None:
     assert vars(model[0])["forward"] is counted
     assert "forward" not in vars(model[1])
     check_totals(layers)
+
+
+def test_after_the_end_nothing_is_counted_any_more() -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU())
+    with LayerwiseEnergy(model) as layers:
+        # As those do that wrap a model for autocast.
+        model.forward = partial(model.forward)  # type: ignore[method-assign]
+        model(torch.randn(4, 8))
+    for _ in range(3):
+        model(torch.randn(4, 8))
+    assert not any("forward" in vars(module) for module in list(model.modules())[1:])
+    with pytest.raises(UserError, match="outside of its context"):
+        layers.step()
+    assert layers.result.iterations == 1
 
 
 @pytest.mark.skipif(not hasattr(torch.backends.cuda.matmul, "fp32_precision"), reason="torch before 2.9")
