@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
 
@@ -76,7 +77,7 @@ def tf32_switches() -> tuple[bool, bool]:
 
     ``allow_tf32`` raises an error once ``fp32_precision`` of torch 2.9 has been set, which shows both.
     """
-    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    matmul, cudnn = torch.backends.cuda.matmul, cast(Any, torch.backends.cudnn)
     if hasattr(matmul, "fp32_precision"):
         return matmul.fp32_precision == "tf32", cudnn.conv.fp32_precision == "tf32"
     return matmul.allow_tf32, cudnn.allow_tf32
