@@ -83,7 +83,9 @@ def build(folder: Path, missing: tuple[str, ...] | None) -> Path:
         (folder / LIBRARY).write_text("no library")
         return folder
     renamed = [f"-D{name}=missing_{name}" for name in missing]
-    subprocess.run(["cc", "-shared", "-fPIC", *renamed, "-o", folder / LIBRARY, SOURCE], check=True)
+    # By this name a process that has loaded the library finds it again.
+    named = f"-Wl,-soname,{LIBRARY}"
+    subprocess.run(["cc", "-shared", "-fPIC", named, *renamed, "-o", folder / LIBRARY, SOURCE], check=True)
     return folder
 
 

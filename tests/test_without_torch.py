@@ -54,6 +54,7 @@ NEEDING_TORCH = {
     "opcost layers": ("resnet18",),
     "opcost make-configs": ("--dry-run",),
     "opcost measure-models": (MODEL, "--dry-run"),
+    "opcost power-cap": ("resnet18", "--dry-run", "--device", "H200"),
     "opcost predict": ("resnet18", "--batch", "5"),
     "opcost profile": ("resnet18", "--dry-run"),
     "opcost qualify": ("--database", "{folder}"),

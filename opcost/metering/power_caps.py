@@ -29,6 +29,9 @@ CAPS = 8
 FURTHER_CAPS = 3
 """Caps that are measured near the predicted optimum."""
 
+ABOVE_POWER_RATIO = 1.05
+"""A steady load is not slowed by a limit this much above its mean power: boards act on averages over some 10 ms."""
+
 KNEES = 100
 """Tried positions of a knee. Over a range of 200 W to 700 W they are 1.3 % apart."""
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from opcost.power.trace import PowerTrace
+if TYPE_CHECKING:
+    # Only for types: the guardian of a power limit starts without numpy.
+    from opcost.power.trace import PowerTrace
 
 
 class Meter(Protocol):

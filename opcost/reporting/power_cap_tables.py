@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from opcost.columns import by_column
 from opcost.metering.cap_objectives import Objective
-from opcost.metering.power_caps import free_cap_w, is_efficient, medians_of
+from opcost.metering.power_caps import ABOVE_POWER_RATIO, free_cap_w, is_efficient, medians_of
 from opcost.reporting.layout import Column
 from opcost.reporting.terminal import print_line, print_table
 from opcost.units import UNKNOWN, duration, millijoules, milliseconds, percent, significant, watts
@@ -31,6 +31,7 @@ class CapPlan:
     device: str
     found_limit_w: float | None
     caps_w: Sequence[float] | None
+    repetitions: int
     measurements: int
     expected_s: float | None
     known: FullClocks | None
@@ -98,6 +99,8 @@ def print_cap_plan(plan: CapPlan) -> None:
     caps = "eight caps between the board's limits, which are read there"
     if plan.caps_w is not None:
         caps = "caps of " + ", ".join(f"{cap:g}" for cap in plan.caps_w) + " W"
+    if plan.repetitions > 1:
+        caps += f", each {plan.repetitions} times"
     limit = "the limit that is found" if plan.found_limit_w is None else f"{plan.found_limit_w:g} W"
     takes = "" if plan.expected_s is None else f", about {duration(plan.expected_s)}"
     print_line(f"{plan.work} on {plan.device}: at most {plan.measurements} measurements{takes}")
@@ -119,7 +122,7 @@ def full_clocks_lines(known: FullClocks | None) -> Iterator[str]:
     if limit_w is not None and known.power_w > NEAR_LIMIT_RATIO * limit_w:
         yield "That is at the limit: every lower cap slows it."
     else:
-        yield f"Caps above {watts(known.power_w)} do not slow it. Only lower ones are worth a measurement."
+        yield f"Caps above {watts(ABOVE_POWER_RATIO * known.power_w)} do not slow it and are not measured."
 
 
 def plan_object(plan: CapPlan) -> dict[str, Any]:
@@ -130,6 +133,7 @@ def plan_object(plan: CapPlan) -> dict[str, Any]:
         "device": plan.device,
         "found_limit_w": plan.found_limit_w,
         "caps_w": None if plan.caps_w is None else list(plan.caps_w),
+        "repetitions": plan.repetitions,
         "measurements": plan.measurements,
         "expected_s": plan.expected_s,
         "power_at_full_clocks_w": None if known is None else known.power_w,

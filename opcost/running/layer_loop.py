@@ -27,6 +27,7 @@ class LayerLoop:
         self.times = LayerTimes(len(self.marks.paths))
         self.iterations = 0
         self.own_s = 0.0
+        self.is_open = False
         self._stopwatch = stopwatch
         self._budget = MarkingBudget()
         self._observed = ObservedForward(model, self._around_model)
@@ -41,6 +42,7 @@ class LayerLoop:
 
     def open(self) -> None:
         """Begin to observe calls of the model."""
+        self.is_open = True
         self._observed.install()
 
     def step(self) -> None:
@@ -57,6 +59,7 @@ class LayerLoop:
 
     def close(self, is_failed: bool = False) -> None:
         """Put the model back as it was, and end the last iteration; a failed one has no marks."""
+        self.is_open = False
         self._observed.remove()
         if is_failed:
             self.marks.remove()
@@ -84,7 +87,8 @@ class LayerLoop:
         return is_over(end) and (marked is None or all(map(is_over, marked.moments)))
 
     def _around_model(self, forward: Forward, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if self._depth or in_backward():
+        if self._depth or not self.is_open or in_backward():
+            # Not open: someone else's forward, which has stayed, calls this one.
             return self.marks.around_model(forward, args, kwargs)
         self._begin_iteration()
         self._depth += 1
@@ -95,6 +99,8 @@ class LayerLoop:
 
     def _begin_iteration(self) -> None:
         if not self._stopwatch.can_mark:
+            # The marks of an iteration before it would be captured, too.
+            self.marks.remove()
             return
         if self._is_in_iteration:
             if self._is_by_steps:

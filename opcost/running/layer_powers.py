@@ -12,6 +12,7 @@ from opcost.measuring.lookup import lookup_key
 from opcost.measuring.record import MeasurementRow
 from opcost.metering.layer_rows import KnownCost
 from opcost.operators.cases import of_operators
+from opcost.operators.keys import tuple_key
 from opcost.operators.tuples import OperatorTuple
 from opcost.storage.database import Database
 from opcost.summing.energy import EnergyBasis
@@ -66,7 +67,7 @@ def known_costs(
         return NO_COSTS
     rows: dict[str, list[MeasurementRow]] = {}
     for row in database.operator_measurements.rows(of_operators(wanted)):
-        rows.setdefault(row.key.partition("-")[0], []).append(row)
+        rows.setdefault(tuple_key(row.key), []).append(row)
     of_tuple = {operator: _cost(operator, rows.get(operator.key, ()), state) for operator in wanted}
     found = {layer: _total(of_layer, of_tuple) for layer, of_layer in calls.items()}
     return {layer: cost for layer, cost in found.items() if cost is not None}

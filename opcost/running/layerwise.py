@@ -42,7 +42,7 @@ from opcost.storage.metered_layers import write_layers
 from opcost.storage.user_folders import user_folders
 from opcost.torch_backend.layer_marks import refuse_unobservable
 from opcost.torch_backend.layer_stopwatch import stopwatch_of
-from opcost.torch_backend.switches import DEFAULT_TF32_SWITCHES, TF32_SWITCHES
+from opcost.torch_backend.switches import DEFAULT_TF32_SWITCHES, TF32_SWITCHES, tf32_switches
 from opcost.units import number_of, percent
 
 
@@ -149,7 +149,7 @@ class LayerwiseEnergy:
 
     def step(self) -> None:
         """End an iteration here, instead of at the next call of the model."""
-        if self._loop is None:
+        if self._loop is None or not self._loop.is_open:
             raise UserError("LayerwiseEnergy: step() outside of its context; call it inside of `with`")
         self._loop.step()
 
@@ -194,7 +194,7 @@ class LayerwiseEnergy:
         precision = _precision(self._device, next(iter(marks.autocasts)))
         if precision is None:
             return NO_COSTS
-        matmul_tf32, cudnn_tf32 = _tf32_switches()
+        matmul_tf32, cudnn_tf32 = tf32_switches()
         device_type = device_type_of(self._device)
         state = LoopState(device_type, product_of(self._device), precision, matmul_tf32, cudnn_tf32)
         return known_costs(marks.calls_of_tuples, state, Database.of(user_folders(database=self._database)))
@@ -245,8 +245,4 @@ def _precision(device: str, autocasts: tuple[torch.dtype | None, ...]) -> str | 
         return next((precision for precision, cast in AUTOCAST_DTYPES.items() if cast == name), None)
     names = {DEFAULT_TF32_SWITCHES: TORCH_DEFAULT, **{switches: name for name, switches in TF32_SWITCHES.items()}}
     # Rows in bf16 and fp16 are found by the dtypes of their tuples, whatever this name is.
-    return names.get(_tf32_switches())
-
-
-def _tf32_switches() -> tuple[bool, bool]:
-    return torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    return names.get(tf32_switches())

@@ -40,7 +40,7 @@ TRIES, BETWEEN_S = 10, 0.3
 """A driver may refuse for a moment, as while a GPU is reset."""
 
 SAME_W = 0.6
-"""Limits that differ by less are the same: boards round to whole watts or less."""
+"""A limit that was set may be read as one that differs by less: boards round to whole watts or less."""
 
 IGNORED = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE)
 
@@ -113,7 +113,7 @@ def restored(limit: PowerLimit, old_w: float) -> int:
         if number:
             time.sleep(BETWEEN_S)
         try:
-            if abs(limit.read_w() - old_w) > SAME_W:
+            if limit.read_w() != old_w:
                 limit.set_w(old_w)
             if abs(limit.read_w() - old_w) <= SAME_W:
                 return 0

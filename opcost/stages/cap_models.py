@@ -15,6 +15,7 @@ from opcost.measuring.protocol import MeasurementProtocol, protocol_for
 from opcost.measuring.record import MeasurementRow
 from opcost.metering.cap_rows import CapCost
 from opcost.operators.cases import Case
+from opcost.operators.keys import case_key
 from opcost.prediction.durations import MODEL_BUILDING_S
 from opcost.running.expected_times import starting_s
 from opcost.running.request import Request, model_tuple
@@ -80,7 +81,7 @@ def at_full_clocks(database: Database, config: ModelConfig, device: str | None) 
     key = Case(model_tuple(config)).key
 
     def is_of_model(row_key: str) -> bool:
-        return row_key.rpartition("-")[0] == key
+        return case_key(row_key) == key
 
     rows: list[MeasurementRow] = [
         row

@@ -13,6 +13,7 @@ from opcost.errors import UserError
 from opcost.metering.cap_objectives import Wish
 from opcost.metering.cap_rows import CapCost, CapSweepFacts, PowerCapRow
 from opcost.metering.power_caps import (
+    ABOVE_POWER_RATIO,
     CAPS,
     FURTHER_CAPS,
     CapFit,
@@ -27,9 +28,6 @@ from opcost.progress import Progress
 from opcost.running.guarded_limit import guarded_limit
 from opcost.running.limit_guardian import OpenPowerLimit
 from opcost.units import significant, watts
-
-ABOVE_POWER_RATIO = 1.05
-"""A steady load is not slowed by a limit this much above its mean power: boards act on averages over some 10 ms."""
 
 
 class CapWork(Protocol):

@@ -132,7 +132,9 @@ class LayerMarks:
         return iteration
 
     def remove(self) -> None:
-        """Put back the forwards of all modules."""
+        """Put back the forwards of all modules; the iteration that is open marks nothing any more."""
+        if self._iteration is not None:
+            self._iteration.stop()
         self._iteration = None
         for observed in self._observed:
             observed.remove()
@@ -195,9 +197,13 @@ class MarkedIteration:
         return not self._backwards
 
     def end(self, end: Moment) -> None:
-        """End the iteration: hooks on nodes that are left do nothing any more."""
-        self._ended = True
+        """End the iteration."""
+        self.stop()
         self.moments.append(end)
+
+    def stop(self) -> None:
+        """Mark nothing any more, neither in hooks on nodes that are left."""
+        self._ended = True
         for handle in self._handles:
             handle.remove()
         self._handles = []

@@ -34,8 +34,10 @@ class ObservedForward:
         return (getattr, (self._module, "forward")) if self._own is None else (_same, (self._own,))
 
     def install(self) -> None:
-        """Begin to observe."""
-        vars(self._module)["forward"] = self
+        """Begin to observe, unless someone else has replaced the forward meanwhile: theirs has to run."""
+        attributes = vars(self._module)
+        if attributes.get("forward") is self._own:
+            attributes["forward"] = self
 
     def remove(self) -> None:
         """Put back what was there, unless someone else has replaced it meanwhile."""

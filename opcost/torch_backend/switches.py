@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
 
@@ -49,13 +50,14 @@ def torch_state(device: str) -> TorchState:
     """Return torch's present versions and switches; those that do not affect the device are None."""
     on_gpu = is_gpu(device)
     cudnn = torch.backends.cudnn.version() if on_gpu else None
+    matmul_tf32, cudnn_tf32 = tf32_switches()
     return TorchState(
         torch_version=str(torch.__version__),
         cuda_version=torch.version.cuda if on_gpu else None,
         cudnn_version=None if cudnn is None else str(cudnn),
         cpu_threads=None if on_gpu else torch.get_num_threads(),
-        matmul_tf32=torch.backends.cuda.matmul.allow_tf32,
-        cudnn_tf32=torch.backends.cudnn.allow_tf32,
+        matmul_tf32=matmul_tf32,
+        cudnn_tf32=cudnn_tf32,
         cudnn_benchmark=torch.backends.cudnn.benchmark,
         cudnn_deterministic=torch.backends.cudnn.deterministic,
         deterministic_algorithms=torch.are_deterministic_algorithms_enabled(),
@@ -68,6 +70,17 @@ def torch_state(device: str) -> TorchState:
         matmul_fp16_accumulation=_unless(False, getattr(torch.backends.cuda.matmul, "allow_fp16_accumulation", False)),
         other_switches=other_switches(),
     )
+
+
+def tf32_switches() -> tuple[bool, bool]:
+    """Return whether TF32 is used in matrix products, and in convolutions of cuDNN.
+
+    ``allow_tf32`` raises an error once ``fp32_precision`` of torch 2.9 has been set, which shows both.
+    """
+    matmul, cudnn = torch.backends.cuda.matmul, cast(Any, torch.backends.cudnn)
+    if hasattr(matmul, "fp32_precision"):
+        return matmul.fp32_precision == "tf32", cudnn.conv.fp32_precision == "tf32"
+    return matmul.allow_tf32, cudnn.allow_tf32
 
 
 def _unless(default: bool, value: bool) -> bool | None:

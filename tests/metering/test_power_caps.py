@@ -22,6 +22,7 @@ from opcost.metering.power_caps import (
     propose,
     spread_caps,
 )
+from opcost.reporting.power_cap_tables import print_cap_sweep
 
 CAPS = (200.0, 239.0, 286.0, 342.0, 409.0, 489.0, 585.0, 700.0)
 
@@ -142,8 +143,12 @@ def test_the_found_limit_is_first_and_last_and_no_cap_is_above_it() -> None:
     assert row.energy_delay_squared_product == pytest.approx(row.energy_j * row.time_s**2)
 
 
-def test_caps_above_the_power_of_a_steady_load_are_not_measured() -> None:
+def test_caps_above_the_power_of_a_steady_load_are_not_measured(capsys: pytest.CaptureFixture[str]) -> None:
     seed = next(seed for seed in range(100) if SimulatedCard(seed).kind == "light")
     _, sweep = swept(seed, Wish())
     assert {row.cap_w for row in sweep.rows} == {200.0, 700.0}
     assert sweep.proposal.never_binds
+    print_cap_sweep(sweep)
+    printed = capsys.readouterr().out
+    assert "The cap never binds: nothing to gain. 200 W, the lowest cap, costs no time either." in printed
+    assert "700 W is set." in printed

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import random
 import signal
+import subprocess
+import sys
 import time
 from functools import partial
 from pathlib import Path
@@ -14,7 +16,9 @@ from file_limit import FileLimit
 from killed_caps import FOUND_W, guardian_of, is_restored, kill_once, started, wait_for_set
 
 from opcost.errors import UserError
+from opcost.meters.power_limit_setting import NvmlPowerLimit
 from opcost.running.guarded_limit import check_consent, guarded_limit
+from opcost.running.limit_guardian import restored
 
 
 @pytest.fixture
@@ -93,6 +97,18 @@ def test_the_limit_comes_back_after_an_error(limit: partial[FileLimit]) -> None:
     with pytest.raises(ZeroDivisionError):
         fail()
     assert limit().read_w() == FOUND_W
+
+
+def test_a_limit_of_half_a_watt_comes_back(limit: partial[FileLimit]) -> None:
+    board = limit()
+    board.set_w(450.0)
+    assert restored(board, 450.5) == 0
+    assert board.read_w() == 450.5
+
+
+def test_a_guardian_starts_without_numpy() -> None:
+    program = f"import sys, {NvmlPowerLimit.__module__}, {restored.__module__}; sys.exit('numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
 def test_two_runs_on_one_board_exclude_each_other(limit: partial[FileLimit]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,11 @@ from opcost.running.layer_powers import LoopState, known_costs, measured_as
 from opcost.storage.database import Database
 from opcost.storage.table import CsvTable
 from opcost.storage.user_folders import user_folders
+from opcost.torch_backend.kept_switches import kept_switches
 from opcost.torch_backend.layer_marks import LayerMarks
 from opcost.torch_backend.layer_stopwatch import HostStopwatch
 from opcost.torch_backend.observed_forward import ObservedForward
+from opcost.torch_backend.switches import tf32_switches, torch_state
 
 BACKWARD_FACTOR = 2
 
@@ -178,6 +181,54 @@ def test_a_model_is_as_before_also_after_an_exception() -> None:
     assert torch.equal(weights, train(other, -1))
     check_totals(layers)
     assert layers.result.uncalled == ()
+
+
+def test_a_forward_that_the_loop_replaces_stays_and_runs_each_time() -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU())
+    forward, calls = model[0].forward, 0
+
+    def counted(x: Tensor) -> Any:
+        nonlocal calls
+        calls += 1
+        return forward(x)
+
+    with LayerwiseEnergy(model) as layers:
+        for number in range(30):
+            if number == 4:
+                model[0].forward = counted
+            model(torch.randn(4, 8))
+    assert calls == 26
+    assert vars(model[0])["forward"] is counted
+    assert "forward" not in vars(model[1])
+    check_totals(layers)
+
+
+def test_after_the_end_nothing_is_counted_any_more() -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU())
+    with LayerwiseEnergy(model) as layers:
+        # As those do that wrap a model for autocast.
+        model.forward = partial(model.forward)  # type: ignore[method-assign]
+        model(torch.randn(4, 8))
+    for _ in range(3):
+        model(torch.randn(4, 8))
+    assert not any("forward" in vars(module) for module in list(model.modules())[1:])
+    with pytest.raises(UserError, match="outside of its context"):
+        layers.step()
+    assert layers.result.iterations == 1
+
+
+@pytest.mark.skipif(not hasattr(torch.backends.cuda.matmul, "fp32_precision"), reason="torch before 2.9")
+@pytest.mark.parametrize("precision", ["ieee", "tf32"])
+def test_the_newer_switches_of_precision_are_read(precision: str) -> None:
+    model = nn.Linear(8, 8)
+    with kept_switches():
+        torch.backends.cuda.matmul.fp32_precision = precision
+        torch.backends.cudnn.conv.fp32_precision = "ieee"
+        with LayerwiseEnergy(model) as layers:
+            model(torch.randn(4, 8))
+        check_totals(layers)
+        assert tf32_switches() == (precision == "tf32", False)
+        assert torch_state("cpu").matmul_tf32 == (precision == "tf32")
 
 
 def test_autocast_with_a_scaler_and_a_model_that_is_never_called() -> None:

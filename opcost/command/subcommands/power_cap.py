@@ -255,6 +255,7 @@ def _plan(request: Request, arguments: Namespace, config: ModelConfig | None) ->
         device=device if known is None or found_w is not None else known.conditions.device_product,
         found_limit_w=found_w,
         caps_w=caps,
+        repetitions=plan.repetitions,
         measurements=plan.most_measurements,
         expected_s=takes_s,
         known=known,
