@@ -258,8 +258,8 @@ CLAIMS: Mapping[str, tuple[Claim, ...]] = {
             (LEARNED,),
         ),
         Claim(
-            "{later_wholes} wholes of models at batch 32, predicted before their rows were known: {later_time_median} off "
-            "in time and {later_energy_median} in energy in the median, at worst {later_time_worst} and "
+            "{later_wholes} wholes of models at batch 32, predicted before their rows were known: {later_time_median} "
+            "off in time and {later_energy_median} in energy in the median, at worst {later_time_worst} and "
             "{later_energy_worst} ({later_time_worst_model}); {later_time_within} and {later_energy_within} of them in "
             "the 90 % interval",
             "counted on shapes; other models of their families were measured",
@@ -271,7 +271,7 @@ CLAIMS: Mapping[str, tuple[Claim, ...]] = {
             "{batches_time_median} and {batches_energy_median} off in the median, at worst {batches_time_worst} and "
             "{batches_energy_worst} ({batches_time_worst_model} at 1), in time {larger_batches_worst} above 1; "
             "{batches_time_within} and {batches_energy_within} of them in the 90 % interval",
-            "counted on shapes; one H200 (d919); at most {batches_measured} of a predicted time is in measured operators",
+            "counted on shapes; one H200 (d919); at most {batches_measured} of a predicted time in measured operators",
             FAMILIES_DAY,
             (LEARNED,),
         ),
