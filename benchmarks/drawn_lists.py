@@ -41,6 +41,8 @@ WHOLE_BASE, MODELS, TUPLES = "whole", "models", "tuples"
 RATIOS, DRAWS = (0.10, 0.25, 0.50), 3
 
 ALL_TUPLES, COVERED_TUPLES, LATER_WHOLES = "tuples", "covered tuples", "models"
+OF_LIST = "list: {}"
+"""Tuples of a list that is not learned from, by the whole base only."""
 
 
 @dataclass(frozen=True)
@@ -75,12 +77,15 @@ def thinned(samples: DrawnSamples, point: Point) -> IntArray:
 
 
 def rows_of_point(samples: DrawnSamples, point: Point) -> list[dict[str, object]]:
-    """Return the errors of a point: in the tested tuples, in those that the lists cover, and in the later models."""
+    """Return the errors of a point: in the tested tuples, in those that the lists cover, and in the later models.
+
+    Points of the whole base also have the errors in each list that is not learned from.
+    """
     base = thinned(samples, point)
     lists = [samples.lists[name] for name in ADDED[point.added]]
     places = np.unique(np.concatenate([base, *lists]))
     learned = methods_of_all(part_of(samples.data, places))
-    tested = _errors_of_tuples(samples, learned)
+    tested = errors_of_tuples(samples, learned, samples.tested)
     of_models = pd.DataFrame([_errors_of_whole(samples, learned, whole) for whole in samples.later])
     shared = {
         **asdict(point),
@@ -88,14 +93,11 @@ def rows_of_point(samples: DrawnSamples, point: Point) -> list[dict[str, object]
         "samples": len(places),
         "list_s": sum(samples.measured_s[name] for name in ADDED[point.added]),
     }
-    return [
-        {**shared, "tested": name, "number": len(errors), **figures(errors)}
-        for name, errors in (
-            (ALL_TUPLES, tested),
-            (COVERED_TUPLES, tested[samples.is_covered]),
-            (LATER_WHOLES, of_models),
-        )
-    ]
+    found = {ALL_TUPLES: tested, COVERED_TUPLES: tested[samples.is_covered], LATER_WHOLES: of_models}
+    if point.thinned_by == WHOLE_BASE:
+        others = [name for name in (RANDOM, LEAST_CERTAIN) if not np.isin(samples.lists[name], places).any()]
+        found |= {OF_LIST.format(name): errors_of_tuples(samples, learned, samples.lists[name]) for name in others}
+    return [{**shared, "tested": name, "number": len(errors), **figures(errors)} for name, errors in found.items()]
 
 
 def figures(errors: pd.DataFrame) -> dict[str, float]:
@@ -113,15 +115,16 @@ def figures(errors: pd.DataFrame) -> dict[str, float]:
     return found
 
 
-def _errors_of_tuples(samples: DrawnSamples, learned: LearnedCosts) -> pd.DataFrame:
+def errors_of_tuples(samples: DrawnSamples, learned: LearnedCosts, places: IntArray) -> pd.DataFrame:
+    """Return the errors in some samples, half widths of 90 % intervals, and measured costs, see ``figures``."""
     known = samples.data.samples
-    costs = learned.costs([samples.data.calls[place] for place in samples.tested])
+    costs = learned.costs([samples.data.calls[place] for place in places])
     columns: dict[str, FloatArray] = {}
     for cost, predicted, measured, deviations in (
         (TIME, costs.times_s, known.times_s, costs.time_deviations),
         (ENERGY, costs.energies_j, known.energies_j, costs.energy_deviations),
     ):
-        own = measured[samples.tested]
+        own = measured[places]
         columns |= {cost: np.log(predicted / own), f"{cost} measured": own}
         columns[f"{cost} half"] = learned.deviations[cost].factor * deviations
     return pd.DataFrame(columns)
