@@ -36,6 +36,7 @@ FIGURES_OF: Sequence[Callable[[Path], Mapping[str, str]]] = (
     learning.unseen_tuples,
     learning.unseen_families,
     learning.learning,
+    learning.drawn_lists,
     boards.two_boards,
     boards.boards,
     boards.wholes_between_boards,

@@ -38,7 +38,8 @@ ADDED = {
     BOTH: (RANDOM, LEAST_CERTAIN),
 }
 WHOLE_BASE, MODELS, TUPLES = "whole", "models", "tuples"
-RATIOS, DRAWS = (0.10, 0.25, 0.50), 3
+RATIOS = {MODELS: (0.10, 0.25, 0.50), TUPLES: (0.10, 0.25)}
+DRAWS = 3
 
 ALL_TUPLES, COVERED_TUPLES, LATER_WHOLES = "tuples", "covered tuples", "models"
 OF_LIST = "list: {}"
@@ -58,8 +59,8 @@ class Point:
 def points() -> list[Point]:
     """Return all points, those of the whole base first."""
     found = [Point(WHOLE_BASE, 1.0, 0, added) for added in ADDED]
-    for thinned_by in (MODELS, TUPLES):
-        found += [Point(thinned_by, ratio, draw, added) for ratio in RATIOS for draw in range(DRAWS) for added in ADDED]
+    for thinned_by, ratios in RATIOS.items():
+        found += [Point(thinned_by, ratio, draw, added) for ratio in ratios for draw in range(DRAWS) for added in ADDED]
     return found
 
 
