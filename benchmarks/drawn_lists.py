@@ -48,7 +48,7 @@ OF_LIST = "list: {}"
 
 @dataclass(frozen=True)
 class Point:
-    """What is learned from: a share of the base's models or tuples, drawn at random, and a list added to it."""
+    """A share of the base's models or tuples, drawn at random, and a list that is added: samples to learn from."""
 
     thinned_by: str
     base_ratio: float

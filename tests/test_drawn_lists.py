@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import astuple, fields
 from pathlib import Path
 from types import ModuleType
 
@@ -75,6 +76,12 @@ def test_a_base_is_thinned_by_models_or_tuples_and_never_has_other_samples(
     assert {place % 10 for place in models} == set(models[:5])
     assert len(tuples) == len(set(tuples)) == 15
     assert max(models.max(), tuples.max()) < 30
+
+
+def test_every_point_of_the_committed_table_is_computed_and_no_other(script: ModuleType) -> None:
+    table = pd.read_csv(ROOT / "docs" / "data" / "prediction" / "drawn_lists.csv", keep_default_na=False)
+    columns = [field.name for field in fields(script.Point)]
+    assert [*dict.fromkeys(table[columns].itertuples(index=False, name=None))] == [*map(astuple, script.points())]
 
 
 def test_figures_have_medians_and_errors_of_all_costs_together(script: ModuleType) -> None:
