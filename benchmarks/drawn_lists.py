@@ -146,7 +146,7 @@ def _errors_of_whole(samples: DrawnSamples, learned: LearnedCosts, whole: Whole)
 
 
 def shown(table: pd.DataFrame) -> str:
-    """Return the mean figures of each share of the base and each list, with the number of draws."""
+    """Return the figures of each share of the base with each list, as means over the draws."""
     shown_columns = [f"{cost}_{name}" for cost in (TIME, ENERGY) for name in ("median", "within_10", "of_total")]
     groups = table.groupby(["tested", "thinned_by", "base_ratio", "added"], sort=False)
     means = groups[["samples", *shown_columns, "time_covered", "energy_covered"]].mean()
