@@ -37,6 +37,7 @@ FIGURES_OF: Sequence[Callable[[Path], Mapping[str, str]]] = (
     learning.unseen_families,
     learning.later_wholes,
     learning.learning,
+    learning.drawn_lists,
     boards.two_boards,
     boards.boards,
     boards.wholes_between_boards,

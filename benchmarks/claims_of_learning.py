@@ -99,3 +99,22 @@ def learning(root: Path) -> dict[str, str]:
         "predicting_seconds": f"{times.loc['predicting', 'seconds']:.1f} s",
         "predicting_calls": f"{times.loc['predicting', 'calls']:,}",
     }
+
+
+def drawn_lists(root: Path) -> dict[str, str]:
+    """Return the errors in time of later models' tuples, after learning from shares of the base and drawn lists."""
+    table = pd.read_csv(root / FOLDER / "drawn_lists.csv", keep_default_na=False, na_values=[""])
+    tuples = table[table["tested"] == "tuples"]
+    models = table[table["tested"] == "models"]
+    found = {"later_tuples": f"{tuples['number'].min():,}", "later_models": str(models["number"].min())}
+    numbers = (tuples["samples"] - tuples["base_samples"]).groupby(tuples["added"]).max()
+    found |= {f"{added.replace(' ', '_')}_number": str(numbers[added]) for added in ("random", "least certain")}
+    for word, thinned_by, ratio in (("tenth", "models", 0.1), ("half", "models", 0.5), ("whole", "whole", 1.0)):
+        of_base = tuples[(tuples["thinned_by"] == thinned_by) & (tuples["base_ratio"] == ratio)]
+        means = of_base.groupby("added")["time_median"].mean()
+        for added in ("none", "random", "least certain"):
+            found[f"later_{word}_{added.replace(' ', '_')}"] = percent(means[added])
+    lists = table[table["tested"] == "list: random"].set_index("added")["time_median"]
+    return found | {
+        f"random_list_{added.replace(' ', '_')}": percent(lists[added]) for added in ("none", "least certain")
+    }

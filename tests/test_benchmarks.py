@@ -78,6 +78,7 @@ def benchmark(monkeypatch):
         "indices_masks_weights",
         "add_operations",
         "power_cap_kills",
+        "drawn_lists",
         "simulated_power_caps",
     ],
 )

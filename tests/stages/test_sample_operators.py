@@ -8,13 +8,17 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 import warm_python
 from committed_tables import ROOT, committed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated_apparatus import RecordedProgress
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from opcost.errors import UserError
 from opcost.operators.grids import MAXIMUM_POINTS
@@ -89,6 +93,26 @@ def test_the_least_certain_are_chosen_by_what_was_asked(folder: Path) -> None:
     # The others are of decades that are left in the last round.
     assert {one.kind: one.drawn for one in found.kinds}["ReLU"] >= 3
     assert "least certain predicted costs" in Path(found.path).read_text(encoding="utf-8")
+
+
+class LargestOnCpu(TorchDispatchMode):
+    """Keeps the number of elements of the largest tensor that any operation returns on the CPU."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        made = [one.numel() for one in tree_leaves(found) if isinstance(one, torch.Tensor) and not one.is_meta]
+        self.elements = max([self.elements, *made])
+        return found
+
+
+def test_drawing_makes_no_weights_or_inputs_on_the_cpu(folder: Path) -> None:
+    with LargestOnCpu() as largest:
+        torch.ones(7)
+        found = sample_operators(asked(folder, "on_shapes", Wish(26, (), seed=1), dry_run=True))
+    assert max(one.memory_bytes for one in found.kinds) > 10**8
+    assert 7 <= largest.elements < 1000
 
 
 def test_the_file_has_the_tuples(report: SampleReport) -> None:
