@@ -18,6 +18,7 @@ from opcost.stages.known_models import named_configs
 from opcost.stages.model_layers import config_of
 from opcost.stages.profile_configs import configs_of, scratch_folder
 from opcost.stages.wanted_model import WantedModel
+from opcost.storage.code_files import lacks_parameter
 from opcost.storage.configs import ModelConfig
 
 AXES = "--size 8:4096:x2, --tokens 50:500:50 or --batch 1:256:x2"
@@ -72,6 +73,10 @@ def sweep_of(request: Request, wanted: WantedModel, axis: Axis | None) -> Sweep:
     wanted_sizes = [_of_size(wanted, axis.kind, size) for size in axis.sizes]
     with scratch_folder(request, []) as scratch:
         found = configs_of(scratch.folders, wanted_sizes, request.allow_code)
+    code = found[0].config.code
+    if code and not wanted.input_size and lacks_parameter(code, axis.kind.value):
+        remedy = f"add it, such as def {code.function}({axis.kind.value})"
+        raise UserError(f"{code.path}: {code.function} has no parameter {axis.kind.value!r}; {remedy}")
     shape = wanted.input_size
     points = [
         SweepPoint(size, axis.kind.units(shape, size), one.config, request.setting_of(one.config))

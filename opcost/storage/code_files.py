@@ -42,6 +42,18 @@ def find_code(named: ModelName, folder: Path) -> UserCode:
     return UserCode(path, root, named.name, given, names, fingerprint_of(texts), module)
 
 
+def lacks_parameter(code: UserCode, name: str) -> bool:
+    """Return whether the text of a user's function shows that it has no parameter of this name, without running it.
+
+    False also for what is not a plain function of its file, such as an imported one or a class.
+    """
+    body = ast.parse(Path(code.path).read_bytes()).body
+    functions = [node.args for node in body if isinstance(node, ast.FunctionDef) and node.name == code.function]
+    if len(functions) != 1 or functions[0].kwarg:
+        return False
+    return name not in {one.arg for one in (*functions[0].args, *functions[0].kwonlyargs)}
+
+
 @dataclass(frozen=True)
 class _Files:
     """A Python file, and the folder from which it imports its own modules."""

@@ -62,6 +62,14 @@ def test_a_text_that_is_no_size_is_refused(folder: Path, capsys: pytest.CaptureF
     assert "argument --size: '64:32:x2' ends below its begin" in capsys.readouterr().err
 
 
+def test_a_function_without_the_axis_is_refused_before_anything_runs(folder: Path) -> None:
+    with pytest.raises(
+        UserError, match=r"net.py: build has no parameter 'tokens'; add it, such as def build\(tokens\)"
+    ):
+        sweep("--tokens", "8")
+    assert not (folder / "home").exists()
+
+
 def test_code_that_may_not_run_is_refused(folder: Path) -> None:
     words = ["opcost", "sweep", "net.py:build", "--size", "8", "--home", "home"]
     with patch.object(sys, "argv", words), pytest.raises(UserError, match="--allow-code"):

@@ -9,7 +9,7 @@ import pytest
 from opcost.errors import UserError
 from opcost.operators.model_names import ModelName
 from opcost.operators.user_code import UserCode
-from opcost.storage.code_files import find_code
+from opcost.storage.code_files import find_code, lacks_parameter
 
 
 def code_of(folder: Path, name: str) -> UserCode:
@@ -55,3 +55,22 @@ def test_a_module_that_is_nowhere_is_one_line(tmp_path: Path, monkeypatch: pytes
 def test_a_name_with_dots_is_looked_for_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "net.v2.py").write_text("")
     assert code_of(tmp_path, "net.v2.py:build").path == f"{tmp_path}/net.v2.py"
+
+
+@pytest.mark.parametrize(
+    ("text", "lacks"),
+    [
+        ("def build(): ...", True),
+        ("def build(width, *, depth): ...", True),
+        ("def build(size=8): ...", False),
+        ("def build(*, size): ...", False),
+        ("def build(**arguments): ...", False),
+        ("from layers import build", False),
+        ("if True:\n    def build(): ...", False),
+        ("def build(): ...\ndef build(size): ...", False),
+    ],
+)
+def test_a_missing_parameter_is_found_without_running_the_file(tmp_path: Path, text: str, lacks: bool) -> None:
+    (tmp_path / "net.py").write_text(text)
+    (tmp_path / "layers.py").write_text("raise AssertionError")
+    assert lacks_parameter(code_of(tmp_path, "net.py:build"), "size") == lacks
