@@ -297,8 +297,8 @@ CLAIMS: Mapping[str, tuple[Claim, ...]] = {
         Claim(
             "Learning from all samples takes {learning_seconds}, predicting {predicting_calls} calls "
             "{predicting_seconds}",
-            "two cores, other programs running",
-            LEARNED_DAY,
+            "two cores",
+            FAMILIES_DAY,
             (LEARNED,),
         ),
     ),

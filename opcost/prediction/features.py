@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -244,6 +245,7 @@ def _names(count: OperatorCount) -> set[str]:
     return {_name(operation) for operation, _ in count.operations}
 
 
+@cache
 def _name(operation: str) -> str:
     """Return an operation's name without what does not change the kernel: the underscore of in-place ones."""
     if operation.startswith(ATTENTIONS):
@@ -266,5 +268,7 @@ def _number(value: PlainValue, usual: int) -> int:
 
 
 def _pair(value: PlainValue, usual: int) -> tuple[float, float]:
-    numbers = [part for part in (value if isinstance(value, tuple) else (value,)) if isinstance(part, (int, float))]
+    if isinstance(value, (int, float)):
+        return float(value), float(value)
+    numbers = [part for part in value if isinstance(part, (int, float))] if isinstance(value, tuple) else []
     return (float(numbers[0]), float(numbers[-1])) if numbers else (float(usual), float(usual))
