@@ -13,13 +13,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
-
-import torch
-from torch import nn
+from typing import TYPE_CHECKING
 
 from opcost.errors import UserError
-from opcost.measuring.conditions import AUTOCAST_DTYPES, TORCH_DEFAULT, device_type_of
 from opcost.metering.layer_rows import (
     MODEL,
     KnownCost,
@@ -33,17 +29,18 @@ from opcost.metering.layer_rows import (
 from opcost.metering.layer_text import kind_lines, layer_lines
 from opcost.metering.layer_times import backward_slot, forward_slot
 from opcost.metering.result import WindowResult
-from opcost.running.devices import product_of
-from opcost.running.layer_loop import LayerLoop
 from opcost.running.layer_powers import NO_COSTS, LoopState, known_costs
 from opcost.running.layer_window import LayerWindow
 from opcost.storage.database import Database
 from opcost.storage.metered_layers import write_layers
 from opcost.storage.user_folders import user_folders
-from opcost.torch_backend.layer_marks import refuse_unobservable
-from opcost.torch_backend.layer_stopwatch import stopwatch_of
-from opcost.torch_backend.switches import DEFAULT_TF32_SWITCHES, TF32_SWITCHES, tf32_switches
 from opcost.units import number_of, percent
+
+if TYPE_CHECKING:
+    # Only for types: the name is found without torch, which a loop imports.
+    from torch import nn
+
+    from opcost.running.layer_loop import LayerLoop
 
 
 @dataclass(frozen=True)
@@ -108,13 +105,14 @@ class LayerwiseEnergy:
     """
 
     def __init__(self, model: nn.Module, database: str | Path | None = None) -> None:
-        if not isinstance(model, nn.Module):
-            raise UserError(f"LayerwiseEnergy: a {type(model).__name__}, not a torch.nn.Module; pass a module")
-        refuse_unobservable(model)
+        from opcost.running.layer_model import check_model
+
+        check_model(model)
         self._model = model
         self._database = None if database is None else Path(database)
         self._device = ""
         self._loop: LayerLoop | None = None
+        self._state: LoopState | None = None
         self._window: LayerWindow | None = None
         self._result: LayerwiseResult | None = None
 
@@ -124,10 +122,12 @@ class LayerwiseEnergy:
         Raises:
             UserError: the model is compiled, on several devices, or metered already.
         """
-        refuse_unobservable(self._model)
-        self._device = _device_of(self._model)
+        from opcost.running.layer_model import check_model, device_of, loop_on
+
+        check_model(self._model)
+        self._device = device_of(self._model)
         self._result = None
-        loop = LayerLoop(self._model, stopwatch_of(self._device))
+        loop = loop_on(self._model, self._device)
         self._window = LayerWindow(self._device)
         loop.open()
         self._loop = loop
@@ -144,8 +144,11 @@ class LayerwiseEnergy:
                 self._loop.close(is_failed=kind is not None)
         finally:
             self._window.close(kind)
+        from opcost.running.layer_model import state_of
+
         with suppress(*errors):
             self._loop.read()
+            self._state = state_of(self._device, self._loop.marks.autocasts)
 
     def step(self) -> None:
         """End an iteration here, instead of at the next call of the model."""
@@ -186,18 +189,10 @@ class LayerwiseEnergy:
         )
 
     def _known(self) -> Mapping[int, KnownCost]:
-        """Return the costs of layers by rows; none where autocast changes within the model, or is in another dtype."""
-        assert self._loop is not None
-        marks = self._loop.marks
-        if len(marks.autocasts) != 1:
+        if self._loop is None or self._state is None:
             return NO_COSTS
-        precision = _precision(self._device, next(iter(marks.autocasts)))
-        if precision is None:
-            return NO_COSTS
-        matmul_tf32, cudnn_tf32 = tf32_switches()
-        device_type = device_type_of(self._device)
-        state = LoopState(device_type, product_of(self._device), precision, matmul_tf32, cudnn_tf32)
-        return known_costs(marks.calls_of_tuples, state, Database.of(user_folders(database=self._database)))
+        database = Database.of(user_folders(database=self._database))
+        return known_costs(self._loop.marks.calls_of_tuples, self._state, database)
 
 
 def _shares(loop: LayerLoop, known: Mapping[int, KnownCost]) -> Sequence[LayerShare]:
@@ -219,30 +214,3 @@ def _shares(loop: LayerLoop, known: Mapping[int, KnownCost]) -> Sequence[LayerSh
         if share.forward_time_s is not None or share.backward_time_s is not None:
             found.append(share)
     return found
-
-
-def _device_of(model: nn.Module) -> str:
-    """Return the torch device of a model's weights and buffers, ``cpu`` without any.
-
-    Raises:
-        UserError: there are several, or it is neither a CPU nor an NVIDIA GPU.
-    """
-    devices = {tensor.device for tensors in (model.parameters(), model.buffers()) for tensor in tensors}
-    if len(devices) > 1:
-        names = ", ".join(sorted(map(str, devices)))
-        raise UserError(f"LayerwiseEnergy: the model is on several devices ({names}); put it on one")
-    device: Any = next(iter(devices), torch.device("cpu"))
-    if device.type not in ("cpu", "cuda"):
-        raise UserError(f"LayerwiseEnergy: the model is on {device}; only cpu and cuda are metered")
-    return f"cuda:{device.index or 0}" if device.type == "cuda" else "cpu"
-
-
-def _precision(device: str, autocasts: tuple[torch.dtype | None, ...]) -> str | None:
-    """Return the precision of rows that a loop has, None if rows have none such."""
-    dtype = autocasts[0 if device_type_of(device) == "cpu" else 1]
-    if dtype is not None:
-        name = str(dtype).removeprefix("torch.")
-        return next((precision for precision, cast in AUTOCAST_DTYPES.items() if cast == name), None)
-    names = {DEFAULT_TF32_SWITCHES: TORCH_DEFAULT, **{switches: name for name, switches in TF32_SWITCHES.items()}}
-    # Rows in bf16 and fp16 are found by the dtypes of their tuples, whatever this name is.
-    return names.get(tf32_switches())
