@@ -20,7 +20,7 @@ from opcost import LayerwiseEnergy, UserError
 from opcost.metering.layer_rows import BETWEEN, KnownCost, MeteredLayerRow
 from opcost.operators.tuples import OperatorTuple
 from opcost.power.trace import Window
-from opcost.running import energy_meter, layer_model
+from opcost.running import energy_meter, layer_model, layerwise
 from opcost.running.layer_powers import LoopState, known_costs, measured_as
 from opcost.storage.database import Database
 from opcost.storage.table import CsvTable
@@ -101,7 +101,7 @@ def test_layers_have_their_declared_times_and_with_known_powers_their_energies(
 ) -> None:
     model = nn.Sequential(Layer(machine, HOT), Layer(machine, COOL))
     hot_j, cool_j = 0.010 * 600.0, 0.020 * 300.0
-    monkeypatch.setattr(layer_model, "known_costs", lambda *_: {1: KnownCost(0.010, hot_j), 2: KnownCost(0.020, cool_j)})
+    monkeypatch.setattr(layerwise, "known_costs", lambda *_: {1: KnownCost(0.010, hot_j), 2: KnownCost(0.020, cool_j)})
     source = SimulatedSource(machine)
     with LayerwiseEnergy(model) as layers, torch.no_grad():
         layers._loop.marks.autocasts = {(None, None)}  # type: ignore[union-attr]
