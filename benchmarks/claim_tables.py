@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
 import pandas as pd
 
+from opcost.measuring.conditions import Conditions
+from opcost.measuring.record import MeasurementRow
 from opcost.storage.database import Database
 
 
@@ -14,6 +18,12 @@ from opcost.storage.database import Database
 def committed(root: Path) -> Database:
     """Return the tables of a copy of the repository, to be read only."""
     return Database(root / "database").read_once()
+
+
+def usual_conditions(rows: Iterable[MeasurementRow]) -> Conditions:
+    """Return the conditions that most of some rows have."""
+    ((conditions, _),) = Counter(row.conditions for row in rows).most_common(1)
+    return conditions
 
 
 def kernel_ratios(table: pd.DataFrame) -> tuple[pd.Series, pd.Series]:

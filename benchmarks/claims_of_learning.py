@@ -60,9 +60,12 @@ def unseen_families(root: Path) -> dict[str, str]:
 def later_wholes(root: Path) -> dict[str, str]:
     """Return the errors of wholes predicted before their rows were known: of other models, and at other batch sizes."""
     found = {}
-    tables = {"later": ("fifteen_later_wholes.csv", "fourteen_later_wholes.csv"), "batches": ("other_batches.csv",)}
-    for word, names in tables.items():
-        rows = pd.concat([pd.read_csv(root / FOLDER / name) for name in names], ignore_index=True)
+    fifteen, fourteen, batches = (
+        pd.read_csv(root / FOLDER / f"{name}.csv")
+        for name in ("fifteen_later_wholes", "fourteen_later_wholes", "other_batches")
+    )
+    later = pd.concat([fifteen, fourteen], ignore_index=True)
+    for word, rows in (("later", later), ("batches", batches)):
         found[f"{word}_wholes"] = str(len(rows))
         for cost, unit in zip(COSTS, ("s", "j"), strict=True):
             actual, predicted = rows[f"{cost}_{unit}"], rows[f"predicted_{cost}_{unit}"]
@@ -75,7 +78,6 @@ def later_wholes(root: Path) -> dict[str, str]:
                 f"{word}_{cost}_worst_model": str(worst["model"]),
                 f"{word}_{cost}_within": str(within.sum()),
             }
-    batches = pd.read_csv(root / FOLDER / "other_batches.csv")
     sizes = sorted(set(batches["batch_size"]))
     larger = batches[batches["batch_size"] > 1]
     ratios = larger["predicted_time_s"] / larger["time_s"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from claim_formats import days, percent
-from claim_tables import committed
+from claim_tables import committed, usual_conditions
 
 from opcost.comparing.completed import Completion
 from opcost.comparing.ranking import ModelFigures, sum_errors
@@ -114,9 +113,7 @@ def _data(root: Path, execution: str) -> tuple[RankingData, list[ModelFigures]]:
     """Return the committed rows, and the models of which all operators are measured, under the usual conditions."""
     request = Request((), root / "measurements", committed(root))
     data = read_ranking_data(request, request.configs(), ())
-    ((conditions, _),) = Counter(
-        row.conditions for row in data.operator_rows if row.conditions.execution == execution
-    ).most_common(1)
+    conditions = usual_conditions(row for row in data.operator_rows if row.conditions.execution == execution)
     return data, [figure for figure in data.figures(conditions) if figure.is_complete]
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 
-from claim_tables import committed
+from claim_tables import committed, usual_conditions
 
 from opcost.running.request import Request
 from opcost.stages.ranking_data import read_ranking_data
@@ -19,5 +18,4 @@ def committed_samples(root: Path) -> TrainingData:
     """Return the samples under the conditions that most committed rows have."""
     request = Request((), root / "measurements", committed(root))
     data = read_ranking_data(request, request.configs(), ())
-    ((conditions, _),) = Counter(row.conditions for row in data.operator_rows).most_common(1)
-    return training_data(data, conditions)
+    return training_data(data, usual_conditions(data.operator_rows))

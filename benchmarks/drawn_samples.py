@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from claim_tables import committed
+from claim_tables import committed, usual_conditions
 
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.counts import OperatorCount
@@ -92,7 +91,7 @@ def drawn_samples(root: Path) -> DrawnSamples:
     """
     request = Request((), root / "measurements", committed(root))
     read = read_ranking_data(request, request.configs(), ())
-    ((conditions, _),) = Counter(row.conditions for row in read.operator_rows).most_common(1)
+    conditions = usual_conditions(read.operator_rows)
     drawn = {name: read_list(root / folder) for name, folder in LISTS.items()}
     everything = _with_lists(read, drawn.values())
     names = set(pd.read_csv(root / LATER_MODELS)["model"])

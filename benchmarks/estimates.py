@@ -8,11 +8,11 @@ Example: PYTHONPATH=. python benchmarks/estimates.py --measurements measurements
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
+from claim_tables import usual_conditions
 from tables import markdown
 
 from opcost.command.options import DATABASE, MEASUREMENTS, Parser, add_options
@@ -33,7 +33,7 @@ MOSTLY = 0.99
 def held_out(models: dict[str, OperatorCounts], rows: list[MeasurementRow]) -> pd.DataFrame:
     """Return for each measured model the ratio of its estimated sum to its measured sum."""
     measurements = Measurements(rows)
-    ((conditions, _),) = Counter(row.conditions for row in rows).most_common(1)
+    conditions = usual_conditions(rows)
     found = []
     for name, counts in models.items():
         cost = sum_operators(counts, measurements, conditions)

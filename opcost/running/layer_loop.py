@@ -55,7 +55,6 @@ class LayerLoop:
             self._forget_parts()
         if self._is_in_iteration:
             self._end_iteration()
-            self._is_in_iteration = False
 
     def close(self, is_failed: bool = False) -> None:
         """Put the model back as it was, and end the last iteration; a failed one has no marks."""
@@ -65,7 +64,6 @@ class LayerLoop:
             self.marks.remove()
         if self._is_in_iteration:
             self._end_iteration()
-            self._is_in_iteration = False
 
     def read(self) -> None:
         """Read all marks that are over."""
@@ -120,6 +118,7 @@ class LayerLoop:
 
     def _end_iteration(self) -> None:
         begin_s = time.perf_counter()
+        self._is_in_iteration = False
         end, begin = self._stopwatch.mark(), self._begin
         marked = self.marks.close(end) if self.marks.is_open else None
         self._unread.append((self.iterations, begin, end, marked))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -90,7 +90,7 @@ class CapSweep:
     @property
     def points(self) -> list[CapPoint]:
         """The measurements."""
-        return [row.point for row in self.rows if row.point is not None]
+        return _points(self.rows)
 
     @property
     def drift_ratio(self) -> float:
@@ -158,10 +158,6 @@ class CapCourse:
         self._limit, self._work, self._plan, self._keep = limit, work, plan, keep
         self._rows: list[PowerCapRow] = []
 
-    @property
-    def _points(self) -> list[CapPoint]:
-        return [row.point for row in self._rows if row.point is not None]
-
     def carry_out(self, progress: Progress) -> CapSweep:
         """Measure all caps; return the sweep with its proposal."""
         progress.start(self._plan.most_measurements)
@@ -169,7 +165,7 @@ class CapCourse:
             self._measure_all(progress)
         finally:
             progress.end()
-        fit, proposal = best_cap(self._points, self._plan.wish)
+        fit, proposal = best_cap(_points(self._rows), self._plan.wish)
         return CapSweep(self._work.name, self._limit.old_w, self._plan.wish, tuple(self._rows), fit, proposal)
 
     def _measure_all(self, progress: Progress) -> None:
@@ -181,7 +177,7 @@ class CapCourse:
             for cap_w in chance.sample(caps, len(caps)):
                 self._measure(cap_w, progress)
         for _ in range(FURTHER_CAPS):
-            further_w = further_cap(self._points, self._plan.wish)
+            further_w = further_cap(_points(self._rows), self._plan.wish)
             if further_w is None:
                 break
             for _ in range(self._plan.repetitions):
@@ -214,5 +210,10 @@ def caps_below(lowest_w: float, found_w: float, power_w: float | None) -> Sequen
         found_w: the limit that was found.
         power_w: mean power of a steady load at that limit; None if it is unknown or says nothing of peaks.
     """
+    lowest_w = min(lowest_w, found_w)
     highest_w = found_w if power_w is None else min(found_w, ABOVE_POWER_RATIO * power_w)
-    return spread_caps(min(lowest_w, found_w), max(highest_w, min(lowest_w, found_w)))
+    return spread_caps(lowest_w, max(highest_w, lowest_w))
+
+
+def _points(rows: Iterable[PowerCapRow]) -> list[CapPoint]:
+    return [row.point for row in rows if row.point is not None]
