@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from opcost.comparing.kernel_names import short_kernel_name
 from opcost.comparing.pieces import LEAST_RESIDUAL, Piece, pieces_of
 from opcost.comparing.sweep_sizes import SweepFigures, SweepSizeRow
 from opcost.measuring.evaluation import AT_THE_LIMIT_RATIO
@@ -145,7 +146,8 @@ def _other_kernel(before: Sequence[SweepKernelRow], after: Sequence[SweepKernelR
     largest = max(new, key=lambda row: row.kernel_time_s)
     return NamedChange(
         Change.OTHER_KERNEL,
-        f"{percent(share, 0)} of the kernel time is in kernels that are not launched below, most in {largest.kernel}",
+        f"{percent(share, 0)} of the kernel time is in kernels that are not launched below, "
+        f"most in {short_kernel_name(largest.kernel)}",
     )
 
 

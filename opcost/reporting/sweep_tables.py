@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from opcost.columns import by_column
 from opcost.comparing.sweep_changes import lines_of
-from opcost.comparing.sweep_sizes import SweepSizeRow
+from opcost.comparing.sweep_sizes import UNPREDICTED, SweepSizeRow
 from opcost.reporting.layout import Column
 from opcost.reporting.tables import print_origin, shared_facts
 from opcost.reporting.terminal import print_line, print_table
@@ -46,10 +46,14 @@ def print_sweep(result: SweepResult) -> None:
         if result.repetitions:
             print_line("± is the spread over repetitions; predicted figures differ from measured ones by this much.")
             print_line(_largest_spreads(shown))
+            left_out = len(result.repetitions) - sum(row.figures.repetitions for row in result.sizes)
+            if left_out:
+                print_line(f"Without {number_of(left_out, 'repetition')} with a flag that casts doubt.")
         _print_pieces(result)
     _print_reasons("not measured", [(row, row.failure) for row in result.sizes])
     _print_reasons("no energy", [(row, row.figures.energy_missing_reason) for row in result.sizes])
-    _print_reasons("not predicted", [(row, row.prediction.prediction_missing_reason) for row in result.sizes])
+    asked = [row for row in result.sizes if row.prediction != UNPREDICTED]
+    _print_reasons("not predicted", [(row, row.prediction.prediction_missing_reason) for row in asked])
     print_origin(*shared_facts([row.conditions for row in shown]))
 
 
