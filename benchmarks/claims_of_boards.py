@@ -72,6 +72,7 @@ def counted_models(database: Database) -> list[tuple[str, OperatorCounts]]:
         (name, select(shipped.counts, [EVERYTHING]).kept)
         for (name, _), rows in models
         for shipped in counts_of(list(rows))
+        if not shipped.counts.model.is_grid
     ]
 
 

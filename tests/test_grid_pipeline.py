@@ -32,6 +32,7 @@ from opcost.stages.measure_units import Protocols, measure_units
 from opcost.stages.profile_configs import configs_of
 from opcost.stages.proposals import Proposals
 from opcost.stages.replay import rebuild_operators
+from opcost.stages.training_data import read_training_data
 from opcost.stages.wanted_model import WantedModel
 from opcost.storage.configs import ModelConfig, load_config
 from opcost.storage.database import Database
@@ -49,6 +50,12 @@ parameters: {in_channels: [8, 9], out_channels: 16, kernel_size: 3, padding: 1, 
 inputs: [[batch, in_channels, side, side]]
 zeros: {inputs: [0, 0.5], weights: [0, 0.9]}
 done: false   # stays
+"""
+DRAWN = """\
+tuples:
+- torch.nn.Conv2d(in_channels=8, out_channels=8, kernel_size=3, padding=1) on (float32[2, 8, 8, 8]) eval
+- torch.nn.Conv2d(in_channels=8, out_channels=8, kernel_size=3, padding=1) on (float32[2, 8, 16, 16]) eval
+done: false
 """
 TEXTS = (
     "normal",
@@ -106,6 +113,21 @@ def test_each_combination_becomes_a_row_with_its_declared_cost(campaign: GridCam
         assert row.input_data == str(case.input_data)
         assert row.measurement.time_s == pytest.approx(campaign.loads_on[case].time_s, rel=1e-9)
         assert row.measurement.power_w == pytest.approx(campaign.loads_on[case].power_w, rel=0.02)
+
+
+@pytest.mark.parametrize("on_meta", [False, True])
+def test_predictions_learn_from_measured_tuples_of_a_list(campaign: GridCampaign, on_meta: bool) -> None:
+    config = campaign.add_grid(DRAWN, "drawn")
+    campaign.count("drawn", on_meta=on_meta)
+    filter_operators(campaign.request("drawn"))
+    cases = list(cases_of(FILTERED_COUNTS.read(config).counts, "captured"))
+    campaign.loads = {case.operator: Load(0.001 * (1 + place), 200.0) for place, case in enumerate(cases)}
+    campaign.measure("drawn")
+    data = read_training_data(campaign.request(), (), SIMULATED_CONDITIONS)
+    assert [count.flop for count, _ in data.calls] == [2 * 2 * 8 * 8 * 9 * side**2 for side in (8, 16)]
+    assert data.samples.times_s == pytest.approx([0.001, 0.002], rel=0.01)
+    assert not any(data.samples.families)
+    assert data.wholes == []
 
 
 def test_block_0_reports_what_it_left_out(campaign: GridCampaign) -> None:
@@ -219,12 +241,6 @@ def test_a_changed_grid_is_to_be_counted_again(campaign: GridCampaign) -> None:
         COUNTS.read(config)
 
 
-def test_counts_of_a_grid_are_not_those_of_a_model(campaign: GridCampaign) -> None:
-    campaign.prepare()
-    campaign.measure()
-    assert campaign.database.model_operators.rows() == []
-
-
 def test_a_grid_has_no_profile(campaign: GridCampaign) -> None:
     campaign.prepare()
     (config,) = load_configs(campaign.measurements, ["conv_grid"])
@@ -316,7 +332,8 @@ def test_tuples_of_a_list_become_rows_and_the_list_is_done(campaign: GridCampaig
     rows = {row.key for row in campaign.database.operator_measurements.rows()}
     assert rows == {measurement_key(case, SIMULATED_CONDITIONS) for case in cases}
     assert (campaign.measurements / "conv_grid" / GRID_NAME).read_text() == LIST.replace("done: false", "done: true")
-    assert campaign.database.model_operators.rows() == []
+    (grid, *operators) = campaign.database.model_operators.rows()
+    assert (grid.operator, [row.key for row in operators]) == ("grid.tuples", [case.key for case in cases])
 
 
 def test_a_changed_list_is_to_be_counted_again(campaign: GridCampaign) -> None:

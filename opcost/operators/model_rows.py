@@ -39,7 +39,7 @@ _CALLS = Values(f"1 to {MAXIMUM_CALLS}", lambda calls: 1 <= calls <= MAXIMUM_CAL
 
 @dataclass(frozen=True)
 class ModelOperatorRow(Columns):
-    """One case in one run of a model.
+    """One case in one run of a model, or of a grid, whose calls are its tuples.
 
     The first row of a model is the model itself as an operator tuple, with the FLOPs and bytes of the whole run. Its
     ``composites`` do not repeat ``counts.COMPOSITES``. Its ``without_formula`` has the name, the calls and the bytes of

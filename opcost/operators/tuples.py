@@ -189,6 +189,11 @@ class OperatorTuple:
         source = next((one for one, prefix in MODEL_PACKAGES.items() if prefix == f"{package}."), None)
         return source is not None and (name.islower() or source in SOURCES_OF_ANY_CASE)
 
+    @property
+    def is_grid(self) -> bool:
+        """Whether the tuple stands for the operators of a grid, which has counts like a model's."""
+        return self.operator.startswith(MODEL_PACKAGES[GRID])
+
     @cached_property
     def floating_inputs(self) -> tuple[TensorSpec, ...]:
         """The distinct floating-point tensors among the inputs, in order of first appearance."""

@@ -93,15 +93,15 @@ def counted_or_shipped(
 def ship_counts(request: Request, configs: Collection[ModelConfig]) -> None:
     """Add the pickled counts of these models to the database, if it does not have the same already.
 
-    Counts of shapes only are not added: they have no input values. Nor are those of grids, which are no models.
+    Counts of a model's shapes only are not added: they have no input values. A grid names its own. Predictions learn
+    from the measured operators of grids, too.
     """
-    configs = [config for config in configs if config.grid is None]
     known = _in_table(request.database.model_operators, configs)
     rows: list[ModelOperatorRow] = []
     for config in configs:
         if COUNTS.path(config).exists():
             counts = COUNTS.read(config)
-            if counts.device_type != META:
+            if counts.device_type != META or config.grid is not None:
                 rows += _new_rows(config, counts, known.get(identity_of(config)))
     if rows:
         request.database.model_operators.append_missing(rows)

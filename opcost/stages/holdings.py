@@ -123,7 +123,8 @@ def _held(database: Database, request: Request) -> _Held:
 def _models(database: Database, configs: Sequence[ModelConfig]) -> dict[Identity, OperatorCounts]:
     """Return the counts of operators that compute something: those in the database, or newer pickles of the configs."""
     found = with_newer_pickles(counts_in(database.model_operators), configs)
-    return {identity: select(counts, (EVERYTHING,)).kept for identity, counts in found.items()}
+    models = {identity: counts for identity, counts in found.items() if not counts.model.is_grid}
+    return {identity: select(counts, (EVERYTHING,)).kept for identity, counts in models.items()}
 
 
 def _holdings(held: _Held, conditions: Conditions, times: ExpectedTimes) -> Holdings:

@@ -171,6 +171,7 @@ def _usual_kinds(models: TableCounts, rows: Sequence[MeasurementRow], known: Map
     cases = (
         (case, calls)
         for model in models.values()
+        if not model.counts.model.is_grid
         for count in model.counts.counts
         for case, calls in cases_of_count(count, CAPTURED)
     )
