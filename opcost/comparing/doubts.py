@@ -16,7 +16,7 @@ FLAGGED_RATIO = 0.05
 UNEXPLAINED_RATIO = 0.25
 """Magnitude of the unexplained share of a whole from which a sum is no result.
 
-No known effect is as large: caches change a sum by up to 13 %, another board by up to 15 %, launches by up to 9 %.
+No known effect is as large: caches change a sum by up to 13 %, another board by up to 19 %, launches by up to 9 %.
 """
 
 

@@ -11,7 +11,7 @@ from opcost.comparing.remarks import Figure, Remark, RemarkKind, shown_figures
 Figures: TypeAlias = "Mapping[str, Figure]"
 
 CIRCUMSTANCES: Mapping[str, str] = {
-    "device_uuid": "on another board (in energy, boards of one card differ by up to 15 %)",
+    "device_uuid": "on another board (in energy, boards of one card differ by up to 19 %)",
     "meter": "with another meter",
     "executed_as": "in another execution",
 }
