@@ -48,6 +48,7 @@ FIGURES_OF: Sequence[Callable[[Path], Mapping[str, str]]] = (
     loops.fast_against_long,
     loops.meters,
     windows.metered_windows,
+    windows.metered_layers,
     loops.values_of_inputs,
     loops.patterns_of_inputs,
     loops.counting,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 _CUTLASS = re.compile(r"cutlass::Kernel2?<(\w+)>")
-"""The kernel of CUTLASS that runs any other one: only its argument tells them apart."""
+"""The kernel of CUTLASS that runs any other one: only its argument names the other."""
 
 
 def short_kernel_name(name: str) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 BUDGET_RATIO = 0.01
 """The share of the loop's time that marks may take: half of the 2 % that are allowed in all."""
 
-FORCED_GROWTH = 3
-"""Iterations 0, 2, 8, 26, ... (powers of this, less one) are marked whatever it costs: short loops get marks, too, and
-of long ones these are few."""
+FORCED = (0, 2, 8)
+"""Iterations that are marked whatever it costs, so that short loops get marks, too. Later ones would not be few: where
+marks double the time of an iteration, they took 4 % of a loop of 150 iterations (``docs/log/meters.md``)."""
 
 GOLDEN_RATIO = 0.618034
 """Multiples of it modulo one are spread evenly. They keep marks out of step with what a loop repeats."""
@@ -21,7 +21,6 @@ class MarkingBudget:
         self._budget_ratio = budget_ratio
         self._cost_s = 0.0
         self._marked = 0
-        self._forced = 0
 
     def wants(self, iteration: int, elapsed_s: float) -> bool:
         """Return whether an iteration is to be marked.
@@ -30,8 +29,7 @@ class MarkingBudget:
             iteration: its number, from 0.
             elapsed_s: the time since the begin of iteration 0.
         """
-        if iteration >= self._forced:
-            self._forced = FORCED_GROWTH * (iteration + 1) - 1
+        if iteration in FORCED:
             return True
         jitter = (self._marked * GOLDEN_RATIO) % 1
         return self._marked > 0 and self.spent_s + (0.5 + jitter) * self._cost_s <= self._budget_ratio * elapsed_s

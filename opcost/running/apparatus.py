@@ -7,7 +7,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from importlib import metadata
@@ -63,7 +63,8 @@ class Apparatus:
     ``has_meter`` says whether the device has a meter of energy, even if none was asked for. ``known`` is known of the
     device beforehand; ``observers`` accompany each measurement, in this order. ``pause`` does nothing for some seconds;
     ``rest`` follows a throttled load. ``duty_cycles`` has that of each measured operator tuple (its key) in each
-    setting, since it holds for other input data, too. A campaign measures ``drift_case`` repeatedly.
+    setting, since it holds for other input data, too. A campaign measures ``drift_case`` repeatedly. ``background``
+    keeps a GPU at work between measurements.
     """
 
     device: str
@@ -80,6 +81,7 @@ class Apparatus:
     pause: Callable[[float], None] = time.sleep
     duty_cycles: dict[tuple[str, Setting], float] = field(default_factory=dict)
     waiting_power: WaitingPower = field(default_factory=WaitingPower)
+    background: BackgroundLoad | None = None
 
     @property
     def is_gpu(self) -> bool:
@@ -90,6 +92,10 @@ class Apparatus:
     def step_times_s(self) -> dict[str, float]:
         """Empty: only a parent process knows them."""
         return {}
+
+    def background_paused(self) -> AbstractContextManager[None]:
+        """Return a context in which the background load, if there is one, does not run: for timing beside loops."""
+        return nullcontext() if self.background is None else self.background.paused()
 
     def conditions(self, setting: Setting) -> Conditions:
         """Return the conditions of measurements in a setting.
@@ -195,6 +201,7 @@ def open_apparatus(
                 known=known_beforehand(is_gpu(device), facts.power_limit_w),
                 # The background load first: the device is to be at work again as soon as a loop ends.
                 observers=tuple(observer for observer in (background, watch) if observer is not None),
+                background=background,
             )
     except NvidiaSmiError as error:
         raise UserError(str(error)) from error

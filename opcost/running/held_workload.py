@@ -81,7 +81,8 @@ class HeldWorkload:
         # Before single iterations, which may be captured in a graph of their own.
         memory_use = held.memory_use or held.memory.use
         number = iterations_after(measurement.loop_time_s, measurement.time_s)
-        times_s = single_iteration_times_s(held.workload, self.apparatus.device, number)
+        with self.apparatus.background_paused():
+            times_s = single_iteration_times_s(held.workload, self.apparatus.device, number)
         self._held = replace(held, memory_use=memory_use, leaves_clocks_low=leaves_clocks_low(measurement))
         return Repetition(measurement, tuple(times_s), host, memory_use)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 
 import torch
@@ -65,6 +66,15 @@ class BackgroundLoad(Observer):
         if self._workload is not None:
             with self._round:
                 self._workload.finish()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Pause until the end of the context."""
+        self.pause()
+        try:
+            yield
+        finally:
+            self.resume()
 
     def close(self) -> None:
         """End the thread."""

@@ -1,4 +1,4 @@
-"""What a sweep prints about repetitions and predictions that it does not show."""
+"""The screen of a sweep without some repetitions or predictions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ def result(tmp_path: Path) -> SweepResult:
     return swept.result(swept.measure(repetitions=3))
 
 
-def test_a_prediction_that_nobody_asked_for_is_no_line(result: SweepResult, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_prediction_that_was_not_asked_for_is_no_line(
+    result: SweepResult, capsys: pytest.CaptureFixture[str]
+) -> None:
     print_sweep(result)
     shown = capsys.readouterr().out
     assert "not predicted" not in shown

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from opcost.measuring.conditions import EAGER, GRAPH
+from opcost.measuring.ports import Workload
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.setting import Setting
 from opcost.operators.cases import Case
 from opcost.operators.tuples import model_operator
+from opcost.running import held_workload as held_workload_module
 from opcost.running.apparatus import open_apparatus
 from opcost.running.held_workload import HeldWorkload
 from opcost.storage.database import Database
+from opcost.torch_backend.background_load import BackgroundLoad
 
 SMALL = Case(model_operator("resnet18", None, (2, 3, 32, 32)))
 LARGER = Case(model_operator("resnet18", None, (64, 3, 224, 224)))
@@ -49,6 +54,43 @@ def test_repetitions_of_a_build_have_single_iterations_and_memory(on_cpu: HeldWo
     assert on_cpu.kernels(SMALL, Setting()) == ()
     with pytest.raises(RuntimeError, match="no workload is held"):
         on_cpu.repeat(SHORT, "log")
+
+
+class Rounds:
+    """A background load that counts its rounds."""
+
+    def __init__(self) -> None:
+        self.number = 0
+
+    def run(self, rounds: int) -> int:
+        time.sleep(0.001)
+        self.number += rounds
+        return rounds
+
+    def finish(self) -> None:
+        pass
+
+
+def test_the_background_load_pauses_while_single_iterations_are_timed(
+    on_cpu: HeldWorkload, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds = Rounds()
+    background = BackgroundLoad(lambda: rounds)  # type: ignore[arg-type, return-value]
+    observers = (background, *on_cpu.apparatus.observers)
+    on_cpu.apparatus = replace(on_cpu.apparatus, observers=observers, background=background)
+    on_cpu.hold(SMALL, Setting())
+
+    def timed(workload: Workload, device: str, number: int) -> list[float]:
+        before = rounds.number
+        time.sleep(0.05)
+        return [float(rounds.number - before)]
+
+    monkeypatch.setattr(held_workload_module, "single_iteration_times_s", timed)
+    assert on_cpu.repeat(SHORT, "log").times_s == (0.0,)
+    before = rounds.number
+    time.sleep(0.05)
+    assert rounds.number > before
+    background.close()
 
 
 @pytest.mark.gpu
