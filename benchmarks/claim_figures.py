@@ -14,6 +14,7 @@ import claims_of_precisions as precisions
 import claims_of_predictions as predictions
 import claims_of_rows as rows
 import claims_of_sums as sums
+import claims_of_sweeps as sweeps
 import claims_of_windows as windows
 import claims_of_zoo as zoo
 
@@ -52,6 +53,13 @@ FIGURES_OF: Sequence[Callable[[Path], Mapping[str, str]]] = (
     loops.values_of_inputs,
     loops.patterns_of_inputs,
     loops.counting,
+    sweeps.sweeps_of_sizes,
+    sweeps.sweeps_spread,
+    sweeps.sweeps_predicted,
+    sweeps.sweeps_fitted,
+    sweeps.sweeps_kernels,
+    sweeps.same_kernels,
+    sweeps.sweep_columns,
     rows.conditions,
     rows.campaigns,
     rows.median_of_all_boards,

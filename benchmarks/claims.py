@@ -106,7 +106,48 @@ LEARNED_LINES = (
     by_method("roofline", "roofline"),
 )
 
+
+def sweep_spreads(name: str, key: str) -> tuple[str, ...]:
+    figures = ("sizes", "repetitions", "flagged", "builds")
+    figures += tuple(f"{cost}_{figure}" for cost in COSTS for figure in ("spread", "within"))
+    return (name, *(f"{{{key}_{figure}}}" for figure in figures))
+
+
+SPREAD_HEADER = (
+    "spread of repetitions",
+    *("sizes", "repetitions", "flagged, left out", "builds"),
+    *("time: largest from 1 ms on", "within a build", "energy: largest from 1 ms on", "within a build"),
+)
+SPREAD_LINES = (
+    sweep_spreads("H200: ResNet-50, 8 to 4096 pixels", "h200_resnet50"),
+    sweep_spreads("H200: AlexNet, batch 1 to 256", "h200_alexnet"),
+    sweep_spreads("H200: BERT-base, 50 to 500 tokens", "h200_bert"),
+    sweep_spreads("H100: ResNet-50", "h100_resnet50"),
+    sweep_spreads("H100: BERT-base", "h100_bert"),
+)
+
+
+def sweep_predicted(name: str, key: str) -> tuple[str, ...]:
+    figures = (f"{{predicted_{key}_{cost}_{figure}}}" for cost in COSTS for figure in ("median", "worst", "within"))
+    return (name, *figures, f"{{predicted_{key}_measured}}")
+
+
+CURVES_HEADER = (
+    "predicted curve against measured",
+    *("time: median", "worst", "sizes in the 90 % interval"),
+    *("energy: median", "worst", "sizes in the 90 % interval"),
+    "sizes with measured operators",
+)
+CURVES_LINES = (
+    sweep_predicted("ResNet-50 over pixels, batch 1", "resnet50"),
+    sweep_predicted("AlexNet over the batch", "alexnet"),
+    sweep_predicted("BERT-base over tokens, batch 1", "bert"),
+)
+
 GRAPHS = "CUDA graphs, captured values"
+SWEEPS = "docs/data/sweeps"
+SWEEPS_DAY = "{h200_bert_days} ([log](log/sweeps.md))"
+SWEEPS_CONDITIONS = "one H200 (25a0), ten repetitions of 0.5 s in two builds; CUDA graphs, energies at 50 °C"
 NETWORKS_CONDITIONS = f"one H200 (b014), from a file by `opcost profile`; {GRAPHS}"
 LOOPS_DAYS = "2026-11-21/22 ([log](log/speed.md#2026-11-22-sixty-operators-in-short-and-long-loops))"
 LAYERS_DAY = "2026-11-27 ([log](log/meters.md#2026-11-27-layers-of-loops-on-six-boards))"
@@ -304,6 +345,49 @@ CLAIMS: Mapping[str, tuple[Claim, ...]] = {
             (LEARNED,),
         ),
     ),
+    "sweep claims": (
+        Claim(
+            "BERT-base's energy is linear from {h200_bert_energy_piece_2_sizes} tokens: "
+            "{h200_bert_energy_piece_2_constant} and {h200_bert_energy_piece_2_slope} per token, residual "
+            "{h200_bert_energy_piece_2_residual}; one line through all sizes from 50 on leaves "
+            "{h200_bert_energy_line_residual}",
+            SWEEPS_CONDITIONS,
+            SWEEPS_DAY,
+            (SWEEPS,),
+        ),
+        Claim(
+            "250 tokens take {h200_bert_250_time} and {h200_bert_250_energy}, less than 200 tokens "
+            "({h200_bert_200_time} and {h200_bert_200_energy}): {h200_bert_250_new} of the kernel time is in kernels "
+            "that these do not launch",
+            "as above",
+            SWEEPS_DAY,
+            (SWEEPS,),
+        ),
+        Claim(
+            "ResNet-50 at batch 1 takes {h200_resnet50_8_time} at 8 pixels a side, {h200_resnet50_256_time} at 256 and "
+            "{h200_resnet50_512_time} at 512; it launches {h200_resnet50_8_kernels}, {h200_resnet50_256_kernels} and "
+            "{h200_resnet50_512_kernels} kernels of {h200_resnet50_8_kernel_time}, {h200_resnet50_256_kernel_time} and "
+            "{h200_resnet50_512_kernel_time}",
+            "the same on board bcd8",
+            SWEEPS_DAY,
+            (SWEEPS,),
+        ),
+        Claim(
+            "An image takes AlexNet {h200_alexnet_1_unit_time} and {h200_alexnet_1_unit_energy} at batch 1, "
+            "{h200_alexnet_256_unit_time} and {h200_alexnet_256_unit_energy} at batch 256",
+            "board 25a0",
+            SWEEPS_DAY,
+            (SWEEPS,),
+        ),
+        Claim(
+            "{h100_resnet50_same_kernels} of ResNet-50's and {h100_bert_same_kernels} of BERT-base's kernel time on an "
+            "H100 is in kernels that the H200 launches at the same size; 200 tokens take {h100_bert_200_time}, 250 "
+            "tokens {h100_bert_250_time}",
+            "one H100 (db20), four repetitions in one build",
+            SWEEPS_DAY,
+            (SWEEPS,),
+        ),
+    ),
     "repeatability": (
         Claim(
             "Sums of {two_boards_models} models on two boards agree within {two_boards_time_worst} in time "
@@ -494,7 +578,7 @@ CLAIMS: Mapping[str, tuple[Claim, ...]] = {
         ),
     ),
 }
-"""The claims of each section of the page; other tables stand before four of them."""
+"""The claims of each section of the page; other tables stand before some of them."""
 
 
 def tables(figures: Mapping[str, str]) -> dict[str, str]:
@@ -504,6 +588,8 @@ def tables(figures: Mapping[str, str]) -> dict[str, str]:
         "precisions": (PRECISION_HEADER, PRECISION_LINES),
         "learned": (LEARNED_HEADER, LEARNED_LINES),
         "other sources": (OTHER_SOURCES_HEADER, OTHER_SOURCES_LINES),
+        "sweep spreads": (SPREAD_HEADER, SPREAD_LINES),
+        "predicted sweeps": (CURVES_HEADER, CURVES_LINES),
     }
     found = {
         section: markdown(_filled(header, figures), [_filled(line, figures) for line in lines])

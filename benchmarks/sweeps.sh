@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Sweeps over input size on the present GPU: AlexNet over the batch, ResNet-50 over pixels, BERT-base over tokens, ten
 # repetitions of each size, with kernels. Then predictions, tables and figures, packed into OUT as at most 8 files.
-# Example, 12 minutes of an H200, then 3 minutes of its host:
+# Example, 13 minutes of an H200, then 3 minutes of its host:
 #   benchmarks/sweeps.sh build/sweeps-out 540
 # After SECONDS it stops and packs what is there; the same command goes on. Its measurements stay in SWEEPS_HOME.
 # SWEPT="alexnet bert" runs only some; LOOP_S=1 has longer loops; DEVICE=cpu REPETITIONS=2 tries it without a GPU;

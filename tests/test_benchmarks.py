@@ -72,6 +72,7 @@ def benchmark(monkeypatch):
         "million_rows",
         "whole_states",
         "claims",
+        "sweeps_measured",
         "architectures",
         "operators_of_torch",
         "operators_in_chains",

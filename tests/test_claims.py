@@ -54,6 +54,12 @@ def test_the_page_of_the_time_spent_follows_from_its_rows(benchmark, pytestconfi
     assert is_current(ROOT / "docs" / "accuracy" / "time_spent.md", page, pytestconfig)
 
 
+def test_the_tables_of_measured_sweeps_follow_from_their_rows(benchmark, pytestconfig):
+    path = ROOT / "docs" / "sweeps_measured.md"
+    renewed = benchmark("sweeps_measured").renewed(path.read_text(encoding="utf-8"), ROOT)
+    assert is_current(path, renewed, pytestconfig)
+
+
 @pytest.mark.parametrize(("page", "text"), PROSE)
 def test_prose_states_figures_of_the_committed_rows(page, text, figures):
     words = (ROOT / page).read_text(encoding="utf-8").replace("\n>", "\n").split()

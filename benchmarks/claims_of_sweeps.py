@@ -1,0 +1,265 @@
+"""Figures of claims about sweeps over input size, from the tables of ``opcost sweep --output``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from claim_formats import MINUS, days, fine_percent, percent, signed_percent
+
+from opcost.comparing.kernel_names import short_kernel_name
+from opcost.comparing.pieces import pieces_of
+from opcost.units import millijoules, milliseconds, significant
+
+FOLDER = Path("docs", "data", "sweeps")
+SWEEPS = {
+    "h200": {"resnet50": "ResNet-50 over pixels", "alexnet": "AlexNet over the batch", "bert": "BERT-base over tokens"},
+    "h100": {"resnet50": "ResNet-50 over pixels", "bert": "BERT-base over tokens"},
+}
+"""Cards, and their sweeps by their folders."""
+
+COSTS = {"time": "time_s", "energy": "energy_j"}
+LONG_FROM_S = 1e-3
+"""Sizes that take this long have aims for their spread: 0.5 % in time and 1 % in energy."""
+
+MAD_FACTOR = 1.4826
+WITHOUT_TENSOR_CORES = "ffma|simt|sgemm|gemmSN|gemv"
+"""Parts of the names of kernels for products of fp32 that use no tensor cores."""
+
+
+def table(root: Path, card: str, sweep: str, name: str) -> pd.DataFrame:
+    """Return a table of a sweep, without its rows of repetitions that do not count."""
+    rows = pd.read_csv(root / FOLDER / card / sweep / f"{name}.csv")
+    if name == "repetitions":
+        rows = rows[rows["flags"].isna()]
+    return rows
+
+
+def kernels_of(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the shares of the kernel time by kernel and size, and the number of launches, with short names."""
+    rows = rows.assign(
+        short=rows["kernel"].map(short_kernel_name),
+        share=rows["kernel_time_s"] / rows.groupby("size")["kernel_time_s"].transform("sum"),
+    )
+    return rows[["size", "kernel", "short", "calls", "share", "kernel_time_s"]]
+
+
+def new_kernels(rows: pd.DataFrame) -> Iterator[tuple[int, float, str, float]]:
+    """Yield sizes with the share of kernels that the size below does not launch, and the longest one with its share."""
+    kernels = kernels_of(rows)
+    below: set[str] | None = None
+    for size, of_size in kernels.groupby("size"):
+        if below is not None:
+            new = of_size[~of_size["kernel"].isin(below)]
+            of_name = new.groupby("short")["share"].sum()
+            longest = str(of_name.idxmax()) if len(of_name) else ""
+            yield int(str(size)), float(new["share"].sum()), longest, float(of_name.max()) if longest else 0.0
+        below = set(of_size["kernel"])
+
+
+def _sweeps() -> Iterator[tuple[str, str, str]]:
+    """Yield cards and sweeps with the beginning of their figures' names."""
+    for card, sweeps in SWEEPS.items():
+        for sweep in sweeps:
+            yield card, sweep, f"{card}_{sweep}"
+
+
+def sweeps_of_sizes(root: Path) -> dict[str, str]:
+    """Return what each size of each sweep takes, and its kernels."""
+    found = {}
+    for card, sweep, word in _sweeps():
+        rows = table(root, card, sweep, "sizes")
+        for row in rows.to_dict("records"):
+            name = f"{word}_{row['size']}"
+            found |= {
+                f"{name}_time": milliseconds(row["time_s"]),
+                f"{name}_energy": millijoules(row["energy_j"]),
+                f"{name}_kernels": str(row["kernels"]),
+                f"{name}_kernel_time": f"{1e6 * row['kernels_time_s'] / row['kernels']:.1f} µs",
+                f"{name}_per_kernel": f"{1e6 * row['time_s'] / row['kernels']:.1f} µs",
+                f"{name}_busy": percent(row["kernels_time_s"] / row["time_s"]),
+                f"{name}_unit_time": f"{significant(1e6 * row['time_per_unit_s'], 3)} µs",
+                f"{name}_unit_energy": f"{significant(1e3 * row['energy_per_unit_j'], 3)} mJ",
+                f"{name}_power": f"{row['power_w']:.0f} W",
+            }
+        steps = rows.set_index("size")
+        for (before, below), (after, above) in zip(
+            list(steps.iterrows())[:-1], list(steps.iterrows())[1:], strict=True
+        ):
+            for cost, column in COSTS.items():
+                found[f"{word}_{before}_to_{after}_{cost}"] = _change(above[column] / below[column] - 1)
+        slow = rows["iteration_p50_s"] / rows["time_s"]
+        found |= {f"{word}_single_least": f"{slow.min():.1f}", f"{word}_single_most": f"{slow.max():.1f}"}
+    return found
+
+
+def _change(ratio: float) -> str:
+    """Return how much more or less it takes, with one decimal below 10 %."""
+    return f"{'+' if ratio >= 0 else MINUS}{percent(abs(ratio))}"
+
+
+def sweeps_spread(root: Path) -> dict[str, str]:
+    """Return the spreads of the repetitions of sizes of 1 ms or more, over all builds and within one."""
+    found = {}
+    totals = {card: [0, 0] for card in SWEEPS}
+    for card, sweep, word in _sweeps():
+        sizes = table(root, card, sweep, "sizes")
+        repetitions = table(root, card, sweep, "repetitions")
+        flagged = int(sizes["flagged_repetitions"].sum())
+        totals[card][0] += len(repetitions) + flagged
+        totals[card][1] += flagged
+        found |= {
+            f"{word}_sizes": str(len(sizes)),
+            f"{word}_repetitions": str(len(repetitions) + flagged),
+            f"{word}_flagged": str(flagged),
+            f"{word}_builds": str(repetitions.groupby("size")["block"].nunique().max()),
+            f"{word}_days": days(repetitions["started_at"]),
+        }
+        long = sizes[sizes["time_s"] >= LONG_FROM_S].set_index("size")
+        counting = repetitions[repetitions["size"].isin(long.index)]
+        medians = repetitions.groupby(["size", "block"])
+        for cost, column in (("time", "time_s"), ("energy", "energy_at_reference_j")):
+            spreads = long[f"{cost}_spread_ratio"]
+            within = counting.groupby(["size", "block"])[column].agg(_spread)
+            found |= {
+                f"{word}_{cost}_spread": fine_percent(spreads.max()),
+                f"{word}_{cost}_spread_size": str(spreads.idxmax()),
+                f"{word}_{cost}_within": fine_percent(within.max()),
+            }
+            for (size, block), median in medians[column].median().items():
+                text = milliseconds(median) if cost == "time" else millijoules(median)
+                found[f"{word}_{size}_block_{block}_{cost}"] = text
+            for (size, block), spread in medians[column].agg(_spread).items():
+                found[f"{word}_{size}_block_{block}_{cost}_spread"] = fine_percent(spread)
+        for (size, block), energy in medians["energy_j"].median().items():
+            found[f"{word}_{size}_block_{block}_measured"] = millijoules(energy)
+        for (size, block), temperature in medians["temperature_c"].median().items():
+            found[f"{word}_{size}_block_{block}_temperature"] = f"{temperature:.0f} °C"
+    for card, (repeated, flagged) in totals.items():
+        found |= {f"{card}_sweeps_repetitions": str(repeated), f"{card}_sweeps_flagged": str(flagged)}
+    return found
+
+
+def _spread(values: pd.Series) -> float:
+    """Return the spread as a sweep has it: 1.4826 median absolute deviations over the median."""
+    return float(MAD_FACTOR * (values - values.median()).abs().median() / values.median())
+
+
+def sweeps_predicted(root: Path) -> dict[str, str]:
+    """Return how far the predicted curves are from the measured ones, in the median and at worst."""
+    found = {}
+    for sweep in SWEEPS["h200"]:
+        rows = table(root, "h200", sweep, "sizes").set_index("size")
+        for cost, column in COSTS.items():
+            unit = column.rpartition("_")[2]
+            known = rows[rows[f"predicted_{column}"].notna()]
+            differs = known[f"predicted_{column}"] / known[column] - 1
+            within = known[column].between(
+                known[f"predicted_{cost}_lower_{unit}"], known[f"predicted_{cost}_upper_{unit}"]
+            )
+            worst = differs.abs().idxmax()
+            name = f"predicted_{sweep}_{cost}"
+            found |= {
+                f"{name}_median": percent(differs.abs().median()),
+                f"{name}_worst": f"{signed_percent(differs[worst])} (at {worst})",
+                f"{name}_within": f"{within.sum()} of {len(known)}",
+            }
+        whole = (rows["measured_operators_ratio"] > 0).sum()
+        found[f"predicted_{sweep}_measured"] = str(whole)
+    return found
+
+
+def sweeps_fitted(root: Path) -> dict[str, str]:
+    """Return the pieces of the curves: their sizes, residuals and coefficients, and one line through all sizes."""
+    found = {}
+    for card, sweep, word in _sweeps():
+        rows = table(root, card, sweep, "sizes")
+        for cost, column in COSTS.items():
+            x, y = rows["size"].to_numpy(dtype=float), rows[column].to_numpy(dtype=float)
+            for number, piece in enumerate(pieces_of(list(x), list(y)), 1):
+                unit, digits = ("ms", 3) if cost == "time" else ("mJ", 3)
+                name = f"{word}_{cost}_piece_{number}"
+                found |= {
+                    f"{name}_sizes": f"{x[piece.first]:.0f} to {x[piece.last]:.0f}",
+                    f"{name}_kind": piece.kind.value,
+                    f"{name}_residual": percent(piece.residual_ratio),
+                    f"{name}_constant": f"{significant(1e3 * piece.coefficients[0], digits)} {unit}",
+                    f"{name}_constant_share": percent(piece.coefficients[0] / y[piece.last]),
+                }
+                if piece.kind.degree:
+                    found[f"{name}_slope"] = f"{significant(1e3 * piece.coefficients[1], digits)} {unit}"
+            weights = np.column_stack([np.ones_like(x), x]) / y[:, None]
+            line, *_ = np.linalg.lstsq(weights, np.ones_like(x), rcond=None)
+            found[f"{word}_{cost}_line_residual"] = percent(float(np.sqrt(np.mean((weights @ line - 1) ** 2))))
+    return found
+
+
+def sweeps_kernels(root: Path) -> dict[str, str]:
+    """Return the kernels that are new at each size, and the shares of products without tensor cores."""
+    found = {}
+    for card, sweep, word in _sweeps():
+        rows = table(root, card, sweep, "kernels")
+        for size, share, longest, of_longest in new_kernels(rows):
+            name = f"{word}_{size}_new"
+            found |= {
+                name: percent(share),
+                f"{name}_kernel": f"`{longest}`",
+                f"{name}_kernel_share": percent(of_longest),
+            }
+        kernels = kernels_of(rows)
+        attention = kernels[kernels["short"].str.contains("fmha")].groupby("size")["share"].sum()
+        products = kernels[kernels["short"].str.contains(WITHOUT_TENSOR_CORES)].groupby("size")["share"].sum()
+        found |= {
+            f"{word}_products_least": percent(products.min()),
+            f"{word}_products_most": percent(products.max()),
+        }
+        if len(attention):
+            found |= {f"{word}_attention_{size}": percent(share) for size, share in attention.items()}
+    return found
+
+
+def same_kernels(root: Path) -> dict[str, str]:
+    """Return which share of the kernel time on the H100 is in kernels that the H200 launches at the same size."""
+    found = {}
+    for sweep in SWEEPS["h100"]:
+        of_h200 = table(root, "h200", sweep, "kernels")
+        here = kernels_of(table(root, "h100", sweep, "kernels"))
+        known = set(zip(of_h200["size"], of_h200["kernel"], strict=True))
+        same = [place in known for place in zip(here["size"], here["kernel"], strict=True)]
+        found[f"h100_{sweep}_same_kernels"] = percent(here[same].groupby("size")["share"].sum().min())
+        times, others = (table(root, card, sweep, "sizes").set_index("size") for card in SWEEPS)
+        for cost, column in COSTS.items():
+            ratios = others[column] / times[column]
+            found |= {
+                f"h100_{sweep}_{cost}_least": f"{ratios.min():.2f}",
+                f"h100_{sweep}_{cost}_most": f"{ratios.max():.2f}",
+            }
+    return found
+
+
+def sweep_columns(root: Path) -> dict[str, str]:
+    """Return the columns that order repetitions alike in all three sweeps of the H200, and correlations of the time."""
+    groups = [table(root, "h200", sweep, "correlation_groups") for sweep in SWEEPS["h200"]]
+    of_column = pd.concat([one.set_index("column")["group"] for one in groups], axis=1).dropna()
+    alike = _alike(of_column)
+    found = {"sweep_columns_alike": "; ".join(", ".join(f"`{name}`" for name in one) for one in alike)}
+    for sweep in SWEEPS["h200"]:
+        correlations = table(root, "h200", sweep, "correlations").set_index("column")["time_s"]
+        grouped = table(root, "h200", sweep, "correlation_groups")
+        found |= {
+            f"{sweep}_columns": str(len(correlations)),
+            f"{sweep}_columns_grouped": str(len(grouped)),
+            f"{sweep}_column_groups": str(grouped["group"].nunique()),
+        }
+        for column in ("energy_j", "power_w", "temperature_c", "memory_used_bytes", "repetition"):
+            found[f"{sweep}_time_with_{column}"] = f"{correlations[column]:.3f}".replace("-", MINUS)
+    return found
+
+
+def _alike(of_column: pd.DataFrame) -> list[tuple[str, ...]]:
+    places: dict[tuple[int, ...], list[str]] = {}
+    for column, numbers in zip(of_column.index, of_column.to_numpy(dtype=int), strict=True):
+        places.setdefault(tuple(numbers), []).append(str(column))
+    return [tuple(names) for names in places.values() if len(names) > 1]
