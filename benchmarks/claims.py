@@ -500,8 +500,8 @@ CLAIMS: Mapping[str, tuple[Claim, ...]] = {
         ),
         Claim(
             "The sum of {short_windows} windows of 0.2 s of EnergyMeter is {short_windows_sums} off the energy "
-            "counter, that of {long_windows} windows of 1 s to 10 s {long_windows_sums}; one window is {short_window_rms} and "
-            "{long_window_rms} off (root mean square)",
+            "counter, that of {long_windows} windows of 1 s to 10 s {long_windows_sums}; one window is "
+            "{short_window_rms} and {long_window_rms} off (root mean square)",
             "{windows_boards} boards, one of them an H100; on-off loads of 50 ms to 600 ms at random phases; windows "
             "from one tick of the counter to another",
             "2026-11-27 ([log](log/meters.md#2026-11-27-windows-of-energymeter-on-three-more-boards))",

@@ -6,8 +6,8 @@ BUDGET_RATIO = 0.01
 """The share of the loop's time that marks may take: half of the 2 % that are allowed in all."""
 
 FORCED = (0, 2, 8)
-"""Iterations that are marked whatever it costs, so that short loops get marks, too. Later ones would not be few: where
-marks double the time of an iteration, they took 4 % of a loop of 150 iterations (``docs/log/meters.md``)."""
+"""Iterations that are marked whatever it costs, so that short loops get marks, too. Later ones would take
+about 1 % of a launch-bound loop of 150 iterations, beside the budget (``docs/log/meters.md``)."""
 
 GOLDEN_RATIO = 0.618034
 """Multiples of it modulo one are spread evenly. They keep marks out of step with what a loop repeats."""

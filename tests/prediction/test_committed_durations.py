@@ -57,7 +57,7 @@ def test_campaigns_took_as_long_as_expected(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_operators_of_unmeasured_models_took_as_long_as_expected_on_a_known_card_and_on_another() -> None:
-    """They took a fifth less, because loops end sooner than those of the committed rows did."""
+    """They took a seventh less, because loops end sooner than those of the committed rows did."""
     known = COMMITTED.operator_measurements.rows()
     protocol = protocol_for(is_gpu=True, relative_error=PRECISE_AT)
     ratios = {}
@@ -67,7 +67,7 @@ def test_operators_of_unmeasured_models_took_as_long_as_expected_on_a_known_card
         expected = ExpectedTimes(rows[0].conditions, known, sizes)
         expected_s = sum(expected.unmeasured_s(sizes[tuple_key(row.key)], GRAPH, protocol) for row in rows)
         ratios[card] = sum(row.step_times.taken_s or 0.0 for row in rows) / expected_s
-    assert ratios["h200"] == pytest.approx(0.8, abs=0.05)
+    assert ratios["h200"] == pytest.approx(0.86, abs=0.05)
     assert ratios["h100"] == pytest.approx(ratios["h200"], rel=0.05)
 
 

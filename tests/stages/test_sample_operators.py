@@ -36,7 +36,7 @@ from opcost.storage.grid_files import GRID_NAME
 from opcost.storage.model_folders import ModelFolders
 
 WISH = Wish(60, ())
-KINDS = "Linear MultiheadAttention Conv2d BatchNorm2d ReLU SiLU mul linear add LayerNorm".split()
+KINDS = "Linear Conv2d MultiheadAttention BatchNorm2d ReLU add_ SiLU mul linear add".split()
 
 
 def asked(folder: Path, name: str = "drawn", wish: Wish = WISH, dry_run: bool = False) -> SampleRequest:
@@ -96,14 +96,15 @@ def test_the_least_certain_are_chosen_by_what_was_asked(folder: Path) -> None:
 
 
 class LargestOnCpu(TorchDispatchMode):
-    """Keeps the number of elements of the largest tensor that any operation returns on the CPU."""
+    """Keeps the largest number of elements in memory of a tensor that any operation returns on the CPU."""
 
     elements = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         found = func(*args, **(kwargs or {}))
-        made = [one.numel() for one in tree_leaves(found) if isinstance(one, torch.Tensor) and not one.is_meta]
-        self.elements = max([self.elements, *made])
+        made = [one for one in tree_leaves(found) if isinstance(one, torch.Tensor) and not one.is_meta]
+        sizes = [one.untyped_storage().nbytes() // one.element_size() for one in made]
+        self.elements = max([self.elements, *sizes])
         return found
 
 
