@@ -150,7 +150,7 @@ SWEEPS_DAY = "{h200_bert_days} ([log](log/sweeps.md))"
 SWEEPS_CONDITIONS = "one H200 (25a0), ten repetitions of 0.5 s in two builds; CUDA graphs, energies at 50 °C"
 NETWORKS_CONDITIONS = f"one H200 (b014), from a file by `opcost profile`; {GRAPHS}"
 LOOPS_DAYS = "2026-11-21/22 ([log](log/speed.md#2026-11-22-sixty-operators-in-short-and-long-loops))"
-LAYERS_DAY = "2026-11-27 ([log](log/meters.md#2026-11-27-layers-of-loops-on-six-boards))"
+LAYERS_DAY = "2026-11-27 ([log](log/meters.md#2026-11-27-layers-of-loops-on-seven-boards))"
 LAYERS = "docs/data/layers"
 VALUES_DAYS = "2026-11-21 ([log](log/values.md))"
 LEARNED_DAY = "2026-11-26 ([log](log/prediction.md))"
@@ -515,11 +515,16 @@ CLAIMS: Mapping[str, tuple[Claim, ...]] = {
             (LAYERS,),
         ),
         Claim(
-            "LayerwiseEnergy makes loops of 1,000 iterations of ResNet-50 in training "
-            "{layer_long_overhead} longer. In blocks of 1.3 s to 5 s, of which iterations that are marked in any case "
-            "are a larger share, it is {resnet50_overhead} for ResNet-50 (noise of the host included), "
-            "{vit_b_16_overhead} for ViT-B/16",
-            "as above; means of pairs of blocks, {layer_long_pairs} of the long ones; iterations after the first ten",
+            "LayerwiseEnergy makes blocks of 1.3 s to 5 s of ViT-B/16 {vit_b_16_overhead} longer, those of ResNet-50, "
+            "which are launch-bound, {resnet50_overhead} (noise of the host included)",
+            "as above, {layer_boards} boards in all; means of pairs of blocks by board, iterations after the first "
+            "ten; before fewer iterations were marked",
+            LAYERS_DAY,
+            (LAYERS,),
+        ),
+        Claim(
+            "LayerwiseEnergy makes loops of 1,000 iterations of ResNet-50 in training {layer_long_overhead} longer",
+            "one H100 (a313), mean of {layer_long_pairs} pairs of loops, one standard error",
             LAYERS_DAY,
             (LAYERS,),
         ),

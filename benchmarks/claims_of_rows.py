@@ -76,7 +76,7 @@ def cache_correction(root: Path) -> dict[str, str]:
     """Return the days and boards of the cache correction by dtype, and of the calls of operators in models."""
     chains = pd.read_csv(root / "database" / "calls_in_chains.csv")
     calls = pd.read_csv(root / "database" / "model_operators.csv")
-    grids = calls.loc[calls["operator"].str.startswith("grid."), "model"]
+    calls = calls[~calls["model"].isin(calls.loc[calls["operator"].str.startswith("grid."), "model"])]
     has_16_bits = chains["design"].str.endswith(SIXTEEN_BITS)
     found = {}
     for name, rows in (("chains", chains[~has_16_bits]), ("bf16_chains", chains[has_16_bits])):
@@ -84,7 +84,7 @@ def cache_correction(root: Path) -> dict[str, str]:
         found[f"{name}_days"] = days(rows["measured_at"])
     return found | {
         "calls_days": days(calls["counted_at"]),
-        "calls_models": str(calls.loc[~calls["model"].isin(grids), "model"].nunique()),
+        "calls_models": str(calls["model"].nunique()),
     }
 
 

@@ -11,6 +11,7 @@ from claim_formats import MINUS, days, fine_percent, percent, signed_percent
 
 from opcost.comparing.kernel_names import short_kernel_name
 from opcost.comparing.pieces import pieces_of
+from opcost.measuring.flags import CASTING_DOUBT
 from opcost.units import millijoules, milliseconds, significant
 
 FOLDER = Path("docs", "data", "sweeps")
@@ -33,7 +34,8 @@ def table(root: Path, card: str, sweep: str, name: str) -> pd.DataFrame:
     """Return a table of a sweep, without its rows of repetitions that do not count."""
     rows = pd.read_csv(root / FOLDER / card / sweep / f"{name}.csv")
     if name == "repetitions":
-        rows = rows[rows["flags"].isna()]
+        doubts = {flag.value for flag in CASTING_DOUBT}
+        rows = rows[[doubts.isdisjoint(own.split("|")) for own in rows["flags"].fillna("")]]
     return rows
 
 
@@ -90,6 +92,8 @@ def sweeps_of_sizes(root: Path) -> dict[str, str]:
         ):
             for cost, column in COSTS.items():
                 found[f"{word}_{before}_to_{after}_{cost}"] = _change(above[column] / below[column] - 1)
+        if 256 in steps.index:
+            found[f"{word}_growth"] = percent(steps["time_s"][256] / steps["time_s"].iloc[0] - 1)
         slow = rows["iteration_p50_s"] / rows["time_s"]
         found |= {f"{word}_single_least": f"{slow.min():.1f}", f"{word}_single_most": f"{slow.max():.1f}"}
     return found

@@ -101,11 +101,11 @@ def drawn_samples(root: Path) -> DrawnSamples:
         raise SystemExit(f"{root / 'database'}: no rows of the models in {LATER_MODELS}; merge them")
     cases = cases_of(everything.operator_rows, everything.operator_counts, conditions)
     keys = [tuple_key(case) for case in cases]
-    only_later = _only_of(request, names)
+    of_models, only_later = _of_models_and_of_later_ones(request, names)
     drawn[AS_LONG] = drawn[LEAST_CERTAIN].within(drawn[RANDOM].measured_s)
     lists = {name: _places(keys, one.counts) for name, one in drawn.items()}
     of_lists = np.unique(np.concatenate([*lists.values()]))
-    base = np.setdiff1d(_places(keys, set(keys) - only_later), of_lists)
+    base = np.setdiff1d(_places(keys, of_models - only_later), of_lists)
     tested = _of_other_work(data.samples, _places(keys, only_later), np.concatenate([base, of_lists]))
     return DrawnSamples(
         data=data,
@@ -147,14 +147,15 @@ def _is_named(model: CountedModel, names: Collection[str]) -> bool:
     return model.counts is not None and model.counts.model.short_name in names
 
 
-def _only_of(request: Request, names: Collection[str]) -> set[str]:
-    """Return the keys of the tuples that only models of these names have."""
+def _of_models_and_of_later_ones(request: Request, names: Collection[str]) -> tuple[set[str], set[str]]:
+    """Return the keys of the tuples that models have, and of those that only models of these names have."""
     of_named: set[str] = set()
     of_others: set[str] = set()
-    for one in counts_in(request.database.model_operators).values():
-        keys = of_named if one.counts.model.short_name in names else of_others
-        keys.update(count.operator.key for count in one.counts.counts)
-    return of_named - of_others
+    counts = (one.counts for one in counts_in(request.database.model_operators).values())
+    for one in (model for model in counts if not model.model.is_grid):
+        keys = of_named if one.model.short_name in names else of_others
+        keys.update(count.operator.key for count in one.counts)
+    return of_named | of_others, of_named - of_others
 
 
 def _places(keys: Sequence[str], wanted: Collection[str]) -> IntArray:

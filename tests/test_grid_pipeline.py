@@ -123,7 +123,8 @@ def test_predictions_learn_from_measured_tuples_of_a_list(campaign: GridCampaign
     cases = list(cases_of(FILTERED_COUNTS.read(config).counts, "captured"))
     campaign.loads = {case.operator: Load(0.001 * (1 + place), 200.0) for place, case in enumerate(cases)}
     campaign.measure("drawn")
-    data = read_training_data(campaign.request(), (), SIMULATED_CONDITIONS)
+    request = campaign.request()
+    data = read_training_data(request, request.folders.sound_configs(), SIMULATED_CONDITIONS)
     assert [count.flop for count, _ in data.calls] == [2 * 2 * 8 * 8 * 9 * side**2 for side in (8, 16)]
     assert data.samples.times_s == pytest.approx([0.001, 0.002], rel=0.01)
     assert not any(data.samples.families)

@@ -17,6 +17,7 @@ from opcost.estimates import value_of
 from opcost.measuring.record import MeasurementRow, does_other_work, is_flagged
 from opcost.operators.counts import OperatorCount
 from opcost.operators.keys import tuple_key
+from opcost.operators.values import has_zeros_in_weights
 from opcost.summing.energy import EnergyBasis, common_basis
 from opcost.summing.summation import ModelCost, Part
 
@@ -58,6 +59,7 @@ def works_of(cost: ModelCost) -> Works:
 def roofline_of_rows(rows: Iterable[MeasurementRow], counts: Mapping[str, OperatorCount]) -> Roofline | None:
     """Return the roofline of rows under the same conditions that are not flagged and do the counted work.
 
+    Rows with zeros in weights are left out: they draw less power than any model does.
     Energies are at the reference temperature where that is known.
 
     Args:
@@ -65,7 +67,8 @@ def roofline_of_rows(rows: Iterable[MeasurementRow], counts: Mapping[str, Operat
         counts: FLOPs and bytes of each operator, by its key; rows of other operators are left out.
     """
     # All boards and repeats: the roof is the best rate of any, so neither order nor length of loops matters.
-    sound = (row for row in rows if not (is_flagged(row.measurement) or does_other_work(row.measurement)))
+    usual = (row for row in rows if not has_zeros_in_weights(row.input_data))
+    sound = (row for row in usual if not (is_flagged(row.measurement) or does_other_work(row.measurement)))
     known = ((counts.get(tuple_key(row.key)), row) for row in sound)
     return roofline_of(work_of(count, row, common_basis([row])) for count, row in known if count is not None)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 BUDGET_RATIO = 0.01
 """The share of the loop's time that marks may take: half of the 2 % that are allowed in all."""
 
-FORCED = (0, 2, 8)
-"""Iterations that are marked whatever it costs, so that short loops get marks, too. Later ones would take
-about 1 % of a launch-bound loop of 150 iterations, beside the budget (``docs/log/meters.md``)."""
+FORCED = (0, 2, 8, 26)
+"""Iterations that are marked whatever it costs: with three behind the first, the cost of marks is known in short loops,
+too. Later ones would take about 1 % of a launch-bound loop, beside the budget (``docs/log/meters.md``)."""
 
 GOLDEN_RATIO = 0.618034
 """Multiples of it modulo one are spread evenly. They keep marks out of step with what a loop repeats."""

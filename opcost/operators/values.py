@@ -168,6 +168,11 @@ ZEROS_DATA = InputData((ZEROS,))
 
 
 @lru_cache(TEXTS_KEPT)
+def has_zeros_in_weights(input_data: str) -> bool:
+    """Return whether a row's input data is that of a grid that sets weights to zero, as no model does."""
+    return WEIGHTS_PREFIX in input_data
+
+
 def parse_input_data(text: str) -> InputData:
     """Return the data that a text describes (see ``InputData.__str__``).
 

@@ -16,7 +16,7 @@ from opcost.measuring.record import MeasurementRow, does_other_work, is_flagged
 from opcost.operators.counts import OperatorCount
 from opcost.operators.keys import tuple_key
 from opcost.operators.tuples import OperatorTuple
-from opcost.operators.values import WEIGHTS_PREFIX, InputData, parse_input_data
+from opcost.operators.values import InputData, has_zeros_in_weights, parse_input_data
 from opcost.prediction.features import ATTENTION, CONVOLUTION, Card, kind_of, raw_features
 from opcost.summing.energy import EnergyBasis
 
@@ -129,7 +129,7 @@ def cases_of(
     for row in rows:
         count = counts.get(tuple_key(row.key))
         is_sound = not is_flagged(row.measurement) and not does_other_work(row.measurement)
-        is_sound = is_sound and WEIGHTS_PREFIX not in row.input_data
+        is_sound = is_sound and not has_zeros_in_weights(row.input_data)
         if row.conditions == conditions and is_sound and count is not None and count.computes:
             cases.setdefault(row.key, []).append(row)
     return cases

@@ -44,7 +44,7 @@ class Frames:
 
     @property
     def counts(self) -> DataFrame:
-        """Operator tuples of models with their calls, FLOPs and bytes: ``model_operators.csv``."""
+        """Operator tuples of models and grids with their calls, FLOPs and bytes: ``model_operators.csv``."""
         return _frame_of(self.database.model_operators)
 
     @property

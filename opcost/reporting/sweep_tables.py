@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from opcost.columns import by_column
 from opcost.comparing.sweep_changes import lines_of
 from opcost.comparing.sweep_sizes import UNPREDICTED, SweepSizeRow
+from opcost.measuring.flags import CASTING_DOUBT
+from opcost.measuring.record import is_flagged
 from opcost.reporting.layout import Column
 from opcost.reporting.tables import print_origin, shared_facts
 from opcost.reporting.terminal import print_line, print_table
@@ -46,9 +48,7 @@ def print_sweep(result: SweepResult) -> None:
         if result.repetitions:
             print_line("± is the spread over repetitions; predicted figures differ from measured ones by this much.")
             print_line(_largest_spreads(shown))
-            left_out = len(result.repetitions) - sum(row.figures.repetitions for row in result.sizes)
-            if left_out:
-                print_line(f"Without {number_of(left_out, 'repetition')} with a flag that casts doubt.")
+            _print_doubts(result)
         _print_pieces(result)
     _print_reasons("not measured", [(row, row.failure) for row in result.sizes])
     _print_reasons("no energy", [(row, row.figures.energy_missing_reason) for row in result.sizes])
@@ -130,6 +130,18 @@ def _largest_spreads(rows: Sequence[SweepSizeRow]) -> str:
     energies = [one.energy_spread_ratio for one in figures if one.energy_spread_ratio is not None]
     largest = (percent(max(values, default=None), 2) for values in (times, energies))
     return "Largest spread of a size of 1 ms or more: time {}, energy {}.".format(*largest)
+
+
+def _print_doubts(result: SweepResult) -> None:
+    """Print how many repetitions cast doubt, and why: they are left out, or count where a size has no others."""
+    doubtful = [row.measurement for row in result.repetitions if is_flagged(row.measurement)]
+    left_out = len(result.repetitions) - sum(row.figures.repetitions for row in result.sizes)
+    why = some_of(sorted({flag.meaning for one in doubtful for flag in CASTING_DOUBT.intersection(one.flags)}))
+    if left_out:
+        print_line(f"Without {number_of(left_out, 'doubtful repetition')} ({why}).")
+    if len(doubtful) > left_out:
+        counting = number_of(len(doubtful) - left_out, "doubtful repetition")
+        print_line(f"With {counting}, because these sizes have no others ({why}).")
 
 
 def _nano(value: float | None) -> str:

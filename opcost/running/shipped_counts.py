@@ -69,11 +69,13 @@ def _of_configs(found: TableCounts, configs: Collection[ModelConfig]) -> Iterabl
 
 
 def counts_of_operators(found: TableCounts) -> Mapping[str, OperatorCount]:
-    """Return the counts of all operators of all models in a table, by the operator's key.
+    """Return the counts of all operators of all models and grids in a table, by the operator's key.
 
-    Calls are those in one of the models; FLOPs and bytes of a call are the same in all.
+    Calls are those in one of the models; FLOPs and bytes of a call are the same in all. Those of grids, mostly counted
+    on shapes, stand back.
     """
-    counts = (count for shipped in found.values() for count in shipped.counts.counts)
+    models = sorted((shipped.counts for shipped in found.values()), key=lambda counts: not counts.model.is_grid)
+    counts = (count for one in models for count in one.counts)
     return {count.operator.key: count for count in counts if count.computes}
 
 

@@ -135,7 +135,8 @@ def read_ranking_data(
     counts = {**read, **{name: select(one, (EVERYTHING,)).kept for name, one in known.items()}}
     wrong = {config.name for config, _ in mistakes}
     leave_out(request, mistakes, is_error=wrong == {config.name for config in configs})
-    configs = [config for config in configs if config.name not in wrong]
+    # Grids are no models. Their counts are among those of operators.
+    configs = [config for config in configs if config.name not in wrong and config.grid is None]
     operator_counts = counts_of_operators(shipped)
     wholes: dict[str, list[MeasurementRow]] = {}
     database = request.database

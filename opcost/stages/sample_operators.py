@@ -109,8 +109,8 @@ def sample_operators(request: SampleRequest, uncertainty: Uncertainty | None = N
     models = {
         identity: one
         for identity, one in counts_in(database.model_operators).items()
-        # No list of tuples runs under autocast.
-        if not is_under_autocast(one.counts.model)
+        # No list of tuples runs under autocast. Drawn tuples would widen the ranges that the next ones are drawn from.
+        if not (is_under_autocast(one.counts.model) or one.counts.model.is_grid)
     }
     known = {
         key: count
@@ -171,7 +171,6 @@ def _usual_kinds(models: TableCounts, rows: Sequence[MeasurementRow], known: Map
     cases = (
         (case, calls)
         for model in models.values()
-        if not model.counts.model.is_grid
         for count in model.counts.counts
         for case, calls in cases_of_count(count, CAPTURED)
     )

@@ -13,7 +13,7 @@ from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCounts, memory_bytes_of
 from opcost.operators.keys import conditions_key, tuple_key
 from opcost.operators.tuples import OperatorTuple
-from opcost.operators.values import WEIGHTS_PREFIX, InputData, parse_input_data
+from opcost.operators.values import InputData, has_zeros_in_weights, parse_input_data
 from opcost.summing.energy import EnergyBasis
 
 RowsByData: TypeAlias = Mapping[str, Sequence[MeasurementRow]]
@@ -35,7 +35,7 @@ class Measurements:
         self._conditions: dict[str, Conditions] = {}
         self._found: dict[tuple[str, str], RowsByData] = {}
         for row in rows:
-            if WEIGHTS_PREFIX in row.input_data:
+            if has_zeros_in_weights(row.input_data):
                 continue
             conditions = conditions_key(row.key)
             by_data = self._rows.setdefault(tuple_key(row.key), {}).setdefault(conditions, {})

@@ -70,8 +70,8 @@ class BackgroundLoad(Observer):
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Pause until the end of the context."""
-        self.pause()
         try:
+            self.pause()
             yield
         finally:
             self.resume()

@@ -159,6 +159,13 @@ def test_what_was_disturbed_or_does_other_work_than_was_counted_is_no_roof(flag:
     assert roofline_of_rows([*rows, flagged], COUNTS) == roofline_of_rows(rows, COUNTS)
 
 
+def test_what_has_zeros_in_weights_is_no_roof() -> None:
+    rows = [row_of(RELU, 0.001, 0.1), row_of(LINEAR, 0.01, 5.0)]
+    fastest = row_of(SILU, 1e-9, 1e-9)
+    of_grid = replace(fastest, input_data="captured: normal; weights 0.9 zeros")
+    assert roofline_of_rows([*rows, of_grid], COUNTS) == roofline_of_rows(rows, COUNTS)
+
+
 def test_an_operators_saving_is_its_cost_above_the_roof() -> None:
     best = [row_of(RELU, 0.001, 0.1), row_of(LINEAR, 0.01, 5.0)]
     roofline = roofline_of_rows(best, COUNTS)

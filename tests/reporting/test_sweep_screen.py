@@ -29,16 +29,29 @@ def test_a_prediction_that_was_not_asked_for_is_no_line(
     print_sweep(result)
     shown = capsys.readouterr().out
     assert "not predicted" not in shown
-    assert "flag" not in shown
+    assert "doubtful" not in shown
 
 
-def test_repetitions_that_do_not_count_are_named(result: SweepResult, capsys: pytest.CaptureFixture[str]) -> None:
-    first, *others = result.repetitions
-    doubtful = replace(first, measurement=replace(first.measurement, flags=(Flag.METERS_DISAGREE,)))
-    repetitions = [doubtful, *others]
+@pytest.mark.parametrize(
+    ("number", "line"),
+    [
+        (1, "Without 1 doubtful repetition (meters disagree)."),
+        (3, "With 3 doubtful repetitions, because these sizes have no others (meters disagree)."),
+    ],
+)
+def test_doubtful_repetitions_are_counted_with_their_reason(
+    result: SweepResult, capsys: pytest.CaptureFixture[str], number: int, line: str
+) -> None:
+    key = result.sizes[0].place.key
+    of_size = [row for row in result.repetitions if row.place.key == key]
+    others = [row for row in result.repetitions if row.place.key != key]
+    doubtful = [
+        replace(row, measurement=replace(row.measurement, flags=(Flag.METERS_DISAGREE,))) for row in of_size[:number]
+    ]
+    repetitions = [*doubtful, *of_size[number:], *others]
     sizes = [
         replace(row, figures=figures_of([one for one in repetitions if one.place.key == row.place.key]))
         for row in result.sizes
     ]
     print_sweep(replace(result, repetitions=repetitions, sizes=sizes))
-    assert "Without 1 repetition with a flag that casts doubt." in capsys.readouterr().out
+    assert line in capsys.readouterr().out

@@ -5,11 +5,13 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from opcost.errors import CannotMeasureError
 from opcost.measuring.conditions import EAGER, GRAPH
 from opcost.measuring.ports import Workload
 from opcost.measuring.protocol import MeasurementProtocol
@@ -71,26 +73,40 @@ class Rounds:
         pass
 
 
-def test_the_background_load_pauses_while_single_iterations_are_timed(
-    on_cpu: HeldWorkload, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def background(on_cpu: HeldWorkload) -> Iterator[Rounds]:
+    """Return the rounds of a background load beside the model that is held."""
     rounds = Rounds()
-    background = BackgroundLoad(lambda: rounds)  # type: ignore[arg-type, return-value]
-    observers = (background, *on_cpu.apparatus.observers)
-    on_cpu.apparatus = replace(on_cpu.apparatus, observers=observers, background=background)
+    load = BackgroundLoad(lambda: rounds)  # type: ignore[arg-type, return-value]
+    on_cpu.apparatus = replace(on_cpu.apparatus, observers=(load, *on_cpu.apparatus.observers), background=load)
     on_cpu.hold(SMALL, Setting())
+    yield rounds
+    load.close()
 
-    def timed(workload: Workload, device: str, number: int) -> list[float]:
-        before = rounds.number
-        time.sleep(0.05)
-        return [float(rounds.number - before)]
 
-    monkeypatch.setattr(held_workload_module, "single_iteration_times_s", timed)
-    assert on_cpu.repeat(SHORT, "log").times_s == (0.0,)
+def rounds_in_a_while(rounds: Rounds) -> int:
     before = rounds.number
     time.sleep(0.05)
-    assert rounds.number > before
-    background.close()
+    return rounds.number - before
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_background_load_pauses_while_single_iterations_are_timed(
+    on_cpu: HeldWorkload, background: Rounds, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    found: list[int] = []
+
+    def timed(workload: Workload, device: str, number: int) -> list[float]:
+        found.append(rounds_in_a_while(background))
+        if fails:
+            raise CannotMeasureError("an iteration failed")
+        return [1.0]
+
+    monkeypatch.setattr(held_workload_module, "single_iteration_times_s", timed)
+    with pytest.raises(CannotMeasureError) if fails else nullcontext():
+        on_cpu.repeat(SHORT, "log")
+    assert found == [0]
+    assert rounds_in_a_while(background) > 0
 
 
 @pytest.mark.gpu

@@ -216,7 +216,7 @@ def test_an_unknown_device_is_a_line(tmp_path: Path) -> None:
 def test_a_list_that_no_file_holds_is_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("opcost.stages.sample_operators.MAXIMUM_BYTES", 2000)
     line = mistake_of(asked(tmp_path, wish=Wish(50, ("ReLU",))))
-    assert line.startswith("--number 50: the list would be larger than 2 kB; draw 20, and other lists with another")
+    assert line.startswith("--number 50: the list would be larger than 2 kB; draw 30, and other lists with another")
     assert list(tmp_path.iterdir()) == []
 
 
