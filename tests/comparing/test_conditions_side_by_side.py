@@ -177,7 +177,7 @@ def test_energies_of_both_sides_are_normalised_only_if_all_can_be() -> None:
     # The errors of both wholes at the same temperature cancel; those of measured energies do not.
     assert report.whole.saved_energy_standard_error_j == pytest.approx(math.hypot(0.02, 0.05))
     (cast,) = [one.costs for one in report.kinds if one.operator == "to"]
-    # One of these calls: 10 K at 0.1 % (board) and 0.19 % (operator) per kelvin.
+    # One of these calls: 10 K at 0.1 % (board) and 0.15 % (operator) per kelvin.
     assert cast.saved_energy_standard_error_j == pytest.approx(math.hypot(0.005, 0.01, 0.015))
     assert found(ours, OTHER_ROWS, whole, other).basis is EnergyBasis.MEASURED
 
