@@ -97,7 +97,9 @@ def loop_of(name: str, device: str, batch: int, is_training: bool) -> Loop:
 
 
 def run_for(loop: Loop, seconds: float) -> float:
-    """Run a loop for some time, and return the time of an iteration."""
+    """Run a loop for some time, and return the time of an iteration; the first one, which sets up, does not count."""
+    loop.step()
+    loop.wait()
     begin_s, number = time.perf_counter(), 0
     while time.perf_counter() - begin_s < seconds:
         loop.step()
