@@ -109,20 +109,22 @@ LEARNED_LINES = (
 
 def sweep_spreads(name: str, key: str) -> tuple[str, ...]:
     figures = ("sizes", "repetitions", "flagged", "builds")
-    figures += tuple(f"{cost}_{figure}" for cost in COSTS for figure in ("spread", "within"))
+    figures += tuple(f"{cost}_{figure}" for cost in COSTS for figure in ("spread", "within", "between"))
     return (name, *(f"{{{key}_{figure}}}" for figure in figures))
 
 
 SPREAD_HEADER = (
     "spread of repetitions",
     *("sizes", "repetitions", "flagged, left out", "builds"),
-    *("time: largest from 1 ms on", "within a build", "energy: largest from 1 ms on", "within a build"),
+    *("time: largest from 1 ms on", "within a build", "builds differ by up to"),
+    *("energy: largest from 1 ms on", "within a build", "builds differ by up to"),
 )
 SPREAD_LINES = (
     sweep_spreads("H200: ResNet-50, 8 to 4096 pixels", "h200_resnet50"),
     sweep_spreads("H200: AlexNet, batch 1 to 256", "h200_alexnet"),
     sweep_spreads("H200: BERT-base, 50 to 500 tokens", "h200_bert"),
     sweep_spreads("H100: ResNet-50", "h100_resnet50"),
+    sweep_spreads("H100: AlexNet", "h100_alexnet"),
     sweep_spreads("H100: BERT-base", "h100_bert"),
 )
 
@@ -147,7 +149,7 @@ CURVES_LINES = (
 GRAPHS = "CUDA graphs, captured values"
 SWEEPS = "docs/data/sweeps"
 SWEEPS_DAY = "{h200_bert_days} ([log](log/sweeps.md))"
-SWEEPS_CONDITIONS = "one H200 (25a0), ten repetitions of 0.5 s in two builds; CUDA graphs, energies at 50 °C"
+SWEEPS_CONDITIONS = "one H200 (7d48), ten repetitions of 0.5 s in two builds; CUDA graphs, energies at 50 °C"
 NETWORKS_CONDITIONS = f"one H200 (b014), from a file by `opcost profile`; {GRAPHS}"
 LOOPS_DAYS = "2026-11-21/22 ([log](log/speed.md#2026-11-22-sixty-operators-in-short-and-long-loops))"
 LAYERS_DAY = "2026-11-27 ([log](log/meters.md#2026-11-27-layers-of-loops-on-seven-boards))"
@@ -368,14 +370,14 @@ CLAIMS: Mapping[str, tuple[Claim, ...]] = {
             "{h200_resnet50_512_time} at 512; it launches {h200_resnet50_8_kernels}, {h200_resnet50_256_kernels} and "
             "{h200_resnet50_512_kernels} kernels of {h200_resnet50_8_kernel_time}, {h200_resnet50_256_kernel_time} and "
             "{h200_resnet50_512_kernel_time}",
-            "the same on board bcd8",
+            "the same on board acdc",
             SWEEPS_DAY,
             (SWEEPS,),
         ),
         Claim(
             "An image takes AlexNet {h200_alexnet_1_unit_time} and {h200_alexnet_1_unit_energy} at batch 1, "
             "{h200_alexnet_256_unit_time} and {h200_alexnet_256_unit_energy} at batch 256",
-            "board 25a0",
+            "board 7d48",
             SWEEPS_DAY,
             (SWEEPS,),
         ),
@@ -383,7 +385,7 @@ CLAIMS: Mapping[str, tuple[Claim, ...]] = {
             "{h100_resnet50_same_kernels} of ResNet-50's and {h100_bert_same_kernels} of BERT-base's kernel time on an "
             "H100 is in kernels that the H200 launches at the same size; 200 tokens take {h100_bert_200_time}, 250 "
             "tokens {h100_bert_250_time}",
-            "one H100 (db20), four repetitions in one build",
+            "one H100 (f31b), ten repetitions in two builds",
             SWEEPS_DAY,
             (SWEEPS,),
         ),
@@ -518,7 +520,7 @@ CLAIMS: Mapping[str, tuple[Claim, ...]] = {
             "LayerwiseEnergy makes blocks of 1.3 s to 5 s of ViT-B/16 {vit_b_16_overhead} longer, those of ResNet-50, "
             "which are launch-bound, {resnet50_overhead} (noise of the host included)",
             "as above, {layer_boards} boards in all; means of pairs of blocks by board, iterations after the first "
-            "ten; before fewer iterations were marked",
+            "ten; two boards with fewer marked iterations",
             LAYERS_DAY,
             (LAYERS,),
         ),

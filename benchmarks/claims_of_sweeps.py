@@ -11,13 +11,14 @@ from claim_formats import MINUS, days, fine_percent, percent, signed_percent
 
 from opcost.comparing.kernel_names import short_kernel_name
 from opcost.comparing.pieces import pieces_of
+from opcost.comparing.sweep_sizes import spread_ratio
 from opcost.measuring.flags import CASTING_DOUBT
 from opcost.units import millijoules, milliseconds, significant
 
 FOLDER = Path("docs", "data", "sweeps")
 SWEEPS = {
     "h200": {"resnet50": "ResNet-50 over pixels", "alexnet": "AlexNet over the batch", "bert": "BERT-base over tokens"},
-    "h100": {"resnet50": "ResNet-50 over pixels", "bert": "BERT-base over tokens"},
+    "h100": {"resnet50": "ResNet-50 over pixels", "alexnet": "AlexNet over the batch", "bert": "BERT-base over tokens"},
 }
 """Cards, and their sweeps by their folders."""
 
@@ -25,7 +26,6 @@ COSTS = {"time": "time_s", "energy": "energy_j"}
 LONG_FROM_S = 1e-3
 """Sizes that take this long have aims for their spread: 0.5 % in time and 1 % in energy."""
 
-MAD_FACTOR = 1.4826
 WITHOUT_TENSOR_CORES = "ffma|simt|sgemm|gemmSN|gemv"
 """Parts of the names of kernels for products of fp32 that use no tensor cores."""
 
@@ -35,7 +35,7 @@ def table(root: Path, card: str, sweep: str, name: str) -> pd.DataFrame:
     rows = pd.read_csv(root / FOLDER / card / sweep / f"{name}.csv")
     if name == "repetitions":
         doubts = {flag.value for flag in CASTING_DOUBT}
-        rows = rows[[doubts.isdisjoint(own.split("|")) for own in rows["flags"].fillna("")]]
+        rows = rows[[pd.isna(own) or doubts.isdisjoint(own.split("|")) for own in rows["flags"]]]
     return rows
 
 
@@ -94,8 +94,11 @@ def sweeps_of_sizes(root: Path) -> dict[str, str]:
                 found[f"{word}_{before}_to_{after}_{cost}"] = _change(above[column] / below[column] - 1)
         if 256 in steps.index:
             found[f"{word}_growth"] = percent(steps["time_s"][256] / steps["time_s"].iloc[0] - 1)
-        slow = rows["iteration_p50_s"] / rows["time_s"]
-        found |= {f"{word}_single_least": f"{slow.min():.1f}", f"{word}_single_most": f"{slow.max():.1f}"}
+        single = rows["iteration_p50_s"] / rows["time_s"]
+        found |= {
+            f"{word}_single_differs": fine_percent((single - 1).abs().max()),
+            f"{word}_single_range": fine_percent((rows["iteration_p95_s"] / rows["iteration_p5_s"] - 1).median()),
+        }
     return found
 
 
@@ -105,7 +108,7 @@ def _change(ratio: float) -> str:
 
 
 def sweeps_spread(root: Path) -> dict[str, str]:
-    """Return the spreads of the repetitions of sizes of 1 ms or more, over all builds and within one."""
+    """Return the spreads of the repetitions of sizes of 1 ms or more, over all builds, within and between builds."""
     found = {}
     totals = {card: [0, 0] for card in SWEEPS}
     for card, sweep, word in _sweeps():
@@ -122,33 +125,21 @@ def sweeps_spread(root: Path) -> dict[str, str]:
             f"{word}_days": days(repetitions["started_at"]),
         }
         long = sizes[sizes["time_s"] >= LONG_FROM_S].set_index("size")
-        counting = repetitions[repetitions["size"].isin(long.index)]
-        medians = repetitions.groupby(["size", "block"])
+        builds = repetitions[repetitions["size"].isin(long.index)].groupby(["size", "block"])
         for cost, column in (("time", "time_s"), ("energy", "energy_at_reference_j")):
             spreads = long[f"{cost}_spread_ratio"]
-            within = counting.groupby(["size", "block"])[column].agg(_spread)
+            within = builds[column].agg(lambda values: spread_ratio(list(values)))
+            between = builds[column].median().groupby("size").agg(lambda medians: medians.max() / medians.min() - 1)
             found |= {
                 f"{word}_{cost}_spread": fine_percent(spreads.max()),
                 f"{word}_{cost}_spread_size": str(spreads.idxmax()),
                 f"{word}_{cost}_within": fine_percent(within.max()),
+                f"{word}_{cost}_between": fine_percent(between.max()),
+                f"{word}_{cost}_between_size": str(between.idxmax()),
             }
-            for (size, block), median in medians[column].median().items():
-                text = milliseconds(median) if cost == "time" else millijoules(median)
-                found[f"{word}_{size}_block_{block}_{cost}"] = text
-            for (size, block), spread in medians[column].agg(_spread).items():
-                found[f"{word}_{size}_block_{block}_{cost}_spread"] = fine_percent(spread)
-        for (size, block), energy in medians["energy_j"].median().items():
-            found[f"{word}_{size}_block_{block}_measured"] = millijoules(energy)
-        for (size, block), temperature in medians["temperature_c"].median().items():
-            found[f"{word}_{size}_block_{block}_temperature"] = f"{temperature:.0f} °C"
     for card, (repeated, flagged) in totals.items():
         found |= {f"{card}_sweeps_repetitions": str(repeated), f"{card}_sweeps_flagged": str(flagged)}
     return found
-
-
-def _spread(values: pd.Series) -> float:
-    """Return the spread as a sweep has it: 1.4826 median absolute deviations over the median."""
-    return float(MAD_FACTOR * (values - values.median()).abs().median() / values.median())
 
 
 def sweeps_predicted(root: Path) -> dict[str, str]:

@@ -129,10 +129,10 @@ def figures_of(rows: Sequence[SweepRepetitionRow]) -> SweepFigures:
         repetitions=len(counting),
         flagged_repetitions=flagged,
         time_s=time_s,
-        time_spread_ratio=_spread(times_s),
+        time_spread_ratio=spread_ratio(times_s),
         time_range_ratio=_range(times_s),
         energy_j=energy_j,
-        energy_spread_ratio=_spread(energies_j),
+        energy_spread_ratio=spread_ratio(energies_j),
         energy_range_ratio=_range(energies_j),
         energy_missing_reason=next((one.energy_missing_reason for one in measurements), None) if not energy_j else None,
         iteration_p5_s=_median(row.iteration_times.iteration_p5_s for row in counting),
@@ -174,7 +174,8 @@ def _whole(value: float | None) -> int | None:
     return None if value is None else round(value)
 
 
-def _spread(values: Sequence[float]) -> float | None:
+def spread_ratio(values: Sequence[float]) -> float | None:
+    """Return 1.4826 median absolute deviations over the median; ``None`` for a single value."""
     if len(values) < 2:
         return None
     middle = statistics.median(values)
