@@ -50,6 +50,8 @@ def print_sweep(result: SweepResult) -> None:
             print_line(_largest_spreads(shown))
             _print_doubts(result)
         _print_pieces(result)
+    if result.new == 0 and not result.failed:
+        print_line("Nothing was left to measure: all repetitions are in the database.")
     _print_reasons("not measured", [(row, row.failure) for row in result.sizes])
     _print_reasons("no energy", [(row, row.figures.energy_missing_reason) for row in result.sizes])
     asked = [row for row in result.sizes if row.prediction != UNPREDICTED]

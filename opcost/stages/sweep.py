@@ -65,7 +65,7 @@ class Measured:
     """The measurements of a sweep: the repetitions of each key that count, and the reasons of failures.
 
     ``wanted`` says which repetitions count; ``planned`` is the number that a dry run plans, ``expected_s`` their time.
-    ``new`` is the number of repetitions that were added.
+    ``new`` is the number of repetitions that were added, None if none was to be measured.
     """
 
     conditions: Mapping[SweepPoint, Conditions]
@@ -74,7 +74,7 @@ class Measured:
     failures: Mapping[str, str] = field(default_factory=dict)
     planned: int = 0
     expected_s: float = 0.0
-    new: int = 0
+    new: int | None = None
 
 
 def measure_sweep(

@@ -9,6 +9,7 @@ from opcost.comparing.predicted_run import PredictedRun
 from opcost.comparing.sweep_sizes import UNKNOWN_WORK, UNPREDICTED, SweepPrediction, SweepWork
 from opcost.errors import UserError
 from opcost.measuring.conditions import Conditions
+from opcost.measuring.named_device import is_meant
 from opcost.operators.counts import OperatorCounts
 from opcost.prediction.needed_memory import largest_activations_bytes
 from opcost.progress import Progress
@@ -22,11 +23,15 @@ from opcost.units import percent
 
 @dataclass(frozen=True)
 class CurveWish:
-    """Where to predict: a part of a product's name, the execution, and whether most of a run may be extrapolated."""
+    """Where to predict: a part of a product's name, the execution, and whether most of a run may be extrapolated.
+
+    ``is_here`` says that the device measures, so that nobody typed its name.
+    """
 
     device: str | None
     execution: str | None
     allow_extrapolation: bool = False
+    is_here: bool = False
 
 
 @dataclass(frozen=True)
@@ -103,6 +108,12 @@ def _learned(request: Request, point: SweepPoint, wish: CurveWish, cache: Path, 
         UserError: there are no or too few rows.
     """
     numbers = numbers_of_rows(request.database.operator_measurements)
+    if wish.is_here and numbers and not any(is_meant(wish.device, one) for one in numbers):
+        products = " or ".join(f"'{name}'" for name in sorted({one.device_product for one in numbers}))
+        raise UserError(
+            f"no operator was measured on {wish.device}; predict for another device with --no-measure --device: "
+            f"{products}"
+        )
     conditions = conditions_for(numbers, wish.device, wish.execution, point.config.precision)
     return _Learned(conditions, trained(request, conditions, cache, progress))
 
@@ -111,7 +122,8 @@ def _prediction(run: PredictedRun, allow_extrapolation: bool) -> SweepPrediction
     if run.outside_time_ratio > MOST_OUTSIDE and not allow_extrapolation:
         outside = percent(run.outside_time_ratio)
         return SweepPrediction(
-            prediction_missing_reason=f"{outside} of its time is in operators unlike all measured ones"
+            prediction_missing_reason=f"{outside} of its time is in operators unlike all measured ones; "
+            "accept large errors with --allow-extrapolation"
         )
     energy = run.energy_j
     return SweepPrediction(

@@ -20,12 +20,16 @@ from opcost.stages.sweep_points import Sweep, SweepPoint
 from opcost.stages.sweep_prediction import UNKNOWN_PREDICTION, PredictedSize
 from opcost.storage.database import Database
 
+REASONS_SHOWN = 3
+"""The most reasons that an error lists: sizes may each have their own."""
+
 
 @dataclass(frozen=True)
 class SweepResult:
     """A sweep's rows in the order of sizes, its repetitions and its kernels; without repetitions it is predicted.
 
-    ``planned`` and ``expected_s`` are of a dry run.
+    ``planned`` and ``expected_s`` are of a dry run. ``new`` is the number of repetitions that were added, None if none
+    was to be measured.
     """
 
     name: str
@@ -36,6 +40,7 @@ class SweepResult:
     kernels: tuple[SweepKernelRow, ...] = ()
     planned: int = 0
     expected_s: float = 0.0
+    new: int | None = None
 
     @property
     def failed(self) -> tuple[SweepSizeRow, ...]:
@@ -121,19 +126,27 @@ def result_of(
         repetitions += own
         used += kernels.get(key, ())
     found = replace(nothing_of(sweep), sizes=tuple(rows), repetitions=tuple(repetitions), kernels=tuple(used))
-    return found if measured is None else replace(found, planned=measured.planned, expected_s=measured.expected_s)
+    if measured is None:
+        return found
+    return replace(found, planned=measured.planned, expected_s=measured.expected_s, new=measured.new)
 
 
 def _conditions(
     sweep: Sweep, measured: Measured | None, predicted: Mapping[SweepPoint, PredictedSize]
 ) -> Mapping[SweepPoint, Conditions]:
-    """Return the conditions of each size: those of measurements, else those of predictions."""
+    """Return the conditions of each size: those of measurements, else those of predictions.
+
+    Raises:
+        UserError: no size is measured or predicted.
+    """
     if measured is not None:
         return measured.conditions
-    usual = next((one.conditions for one in predicted.values() if one.conditions is not None), None)
+    known = [one.conditions for one in predicted.values() if one.prediction.predicted_time_s is not None]
+    usual = known[0] if known else None
     if usual is None:
         reasons = dict.fromkeys(str(one.prediction.prediction_missing_reason) for one in predicted.values())
-        raise UserError(*(f"{sweep.name}: not measured, and not predicted: {reason}" for reason in reasons))
+        lines = [f"{sweep.name}: not measured, and not predicted: {reason}" for reason in reasons]
+        raise UserError(*lines[:REASONS_SHOWN])
     return dict.fromkeys(sweep.points, usual)
 
 

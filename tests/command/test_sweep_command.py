@@ -55,6 +55,17 @@ def test_a_file_of_ones_own_is_swept_in_one_command(folder: Path, capsys: pytest
     assert "2 repetitions of 3 sizes to measure, 4 in the database" in capsys.readouterr().out
 
 
+def test_a_complete_sweep_says_so_and_what_is_not_predicted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--size", "8,16", "--repetitions", "1", "--seconds", "0.1")
+    assert sweep(*words) == 0
+    first = capsys.readouterr().out
+    assert "Nothing was left to measure" not in first
+    assert "no operator was measured on" in first
+    assert "predict for another device with --no-measure --device: 'NVIDIA H200'" in first.replace("\n", " ")
+    assert sweep(*words, "--no-predict") == 0
+    assert "Nothing was left to measure: all repetitions are in the database." in capsys.readouterr().out
+
+
 def test_a_text_that_is_no_size_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         sweep("--size", "64:32:x2")

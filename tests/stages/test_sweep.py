@@ -171,3 +171,18 @@ def test_a_size_without_a_prediction_has_a_reason_and_none_at_all_is_an_error(tm
     assert [row.prediction.prediction_missing_reason for row in found.sizes] == [None, "too few rows", "too few rows"]
     with pytest.raises(UserError, match="not measured, and not predicted: too few rows"):
         result_of(swept.database, swept.sweep, None, dict.fromkeys(swept.sweep.points, unknown))
+
+
+def test_a_curve_that_is_neither_measured_nor_predicted_is_refused_with_reasons(tmp_path: Path) -> None:
+    swept = SimulatedSweep(tmp_path, dict.fromkeys((32, 64, 96, 128), LOADS[32]))
+    predicted = {
+        point: PredictedSize(SweepPrediction(prediction_missing_reason=f"{point.size} % is unlike all rows"))
+        for point in swept.sweep.points
+    }
+    with pytest.raises(UserError) as refused:
+        result_of(swept.database, swept.sweep, None, predicted)
+    assert len(refused.value.lines) == 3
+    assert refused.value.lines[0].endswith("not measured, and not predicted: 32 % is unlike all rows")
+    known = PredictedSize(SweepPrediction(predicted_time_s=0.001), conditions=SIMULATED_CONDITIONS)
+    result = result_of(swept.database, swept.sweep, None, {**predicted, swept.sweep.points[0]: known})
+    assert [row.prediction.predicted_time_s for row in result.sizes] == [0.001, None, None, None]
