@@ -232,7 +232,9 @@ def _check_outside(config: ModelConfig, run: PredictedRun, allow: bool, written:
         return
     outside = sorted((one for one in run.calls if one.is_outside), key=lambda one: -one.time_s)
     names = some_of(list(dict.fromkeys(one.count.operator.short_name for one in outside)), KINDS_SHOWN)
-    remedy = f"measure {written} with opcost count, filter and measure" if written else "list what to measure with --measure-next 20"
+    remedy = "list what to measure with --measure-next 20"
+    if written:
+        remedy = f"measure {written} with opcost count, filter and measure"
     raise UserError(
         f"{config.name}: {percent(run.outside_time_ratio)} of its time is in operators unlike all measured ones "
         f"({names}); accept large errors with --allow-extrapolation, or {remedy}"
