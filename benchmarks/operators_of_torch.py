@@ -74,14 +74,23 @@ class Call(nn.Module):
         return self.function(*args, **kwargs)
 
 
-def results(names: Sequence[str] = ()) -> Iterator[Result]:
+def names() -> list[str]:
+    """Return the names of the entries of the catalogue, in its order."""
+    return [str(entry.formatted_name) for entry in _catalogue()]
+
+
+def results(wanted: Sequence[str] = ()) -> Iterator[Result]:
     """Yield the result of each entry of the catalogue, or of those of some names."""
+    for entry in _catalogue():
+        if not wanted or entry.formatted_name in wanted:
+            yield _result(entry)
+
+
+def _catalogue() -> list[Any]:
     # Here, since it takes seconds.
     from torch.testing._internal.common_methods_invocations import op_db
 
-    for entry in op_db:
-        if not names or entry.formatted_name in names:
-            yield _result(entry)
+    return list(op_db)
 
 
 def _result(entry: Any) -> Result:

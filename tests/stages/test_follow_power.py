@@ -110,11 +110,12 @@ def test_ctrl_c_reaches_the_command_and_the_summary_comes(tmp_path: Path) -> Non
 
 
 def test_a_process_is_followed_until_it_ends(tmp_path: Path) -> None:
-    with subprocess.Popen(["sleep", "1.2"]) as sleeping:
+    # Python starts before the process ends, on a busy machine, too.
+    with subprocess.Popen(["sleep", "4"]) as sleeping:
         status, output, _ = run(tmp_path, "--interval", "0.2", "--json", "--pid", str(sleeping.pid))
     report = json.loads(output)
     assert (status, report["exit_status"]) == (0, None)
-    assert report["run"]["duration_s"] < 3
+    assert report["run"]["duration_s"] < 6
     assert report["rows"] >= 2
 
 
