@@ -25,7 +25,7 @@ from opcost.units import percent
 class CurveWish:
     """Where to predict: a part of a product's name, the execution, and whether most of a run may be extrapolated.
 
-    ``is_here`` says that the device measures, so that nobody typed its name.
+    ``is_here`` says that the device is the one that measures, not an option.
     """
 
     device: str | None
