@@ -25,6 +25,11 @@ def signed_percent(ratio: float) -> str:
     return f"{100 * ratio:+.0f} %".replace("-", MINUS)
 
 
+def change_percent(ratio: float) -> str:
+    """Return how much more or less it takes, with a sign: one decimal, none from 10 % on."""
+    return f"{'+' if ratio >= 0 else MINUS}{percent(abs(ratio))}"
+
+
 def ratio_with_error(value: float, error: float) -> str:
     return f"{value:.3f} ± {error:.3f}"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from claim_formats import MINUS, days, fine_percent, percent, signed_percent
+from claim_formats import MINUS, change_percent, days, fine_percent, percent, signed_percent
 
 from opcost.comparing.kernel_names import short_kernel_name
 from opcost.comparing.pieces import pieces_of
@@ -16,11 +16,9 @@ from opcost.measuring.flags import CASTING_DOUBT
 from opcost.units import millijoules, milliseconds, significant
 
 FOLDER = Path("docs", "data", "sweeps")
-SWEEPS = {
-    "h200": {"resnet50": "ResNet-50 over pixels", "alexnet": "AlexNet over the batch", "bert": "BERT-base over tokens"},
-    "h100": {"resnet50": "ResNet-50 over pixels", "alexnet": "AlexNet over the batch", "bert": "BERT-base over tokens"},
-}
-"""Cards, and their sweeps by their folders."""
+CARDS = ("h200", "h100")
+SWEEPS = ("resnet50", "alexnet", "bert")
+"""The folders of the sweeps of each card: ResNet-50 over pixels, AlexNet over the batch, BERT-base over tokens."""
 
 COSTS = {"time": "time_s", "energy": "energy_j"}
 LONG_FROM_S = 1e-3
@@ -63,8 +61,8 @@ def new_kernels(rows: pd.DataFrame) -> Iterator[tuple[int, float, str, float]]:
 
 def _sweeps() -> Iterator[tuple[str, str, str]]:
     """Yield cards and sweeps with the beginning of their figures' names."""
-    for card, sweeps in SWEEPS.items():
-        for sweep in sweeps:
+    for card in CARDS:
+        for sweep in SWEEPS:
             yield card, sweep, f"{card}_{sweep}"
 
 
@@ -91,7 +89,7 @@ def sweeps_of_sizes(root: Path) -> dict[str, str]:
             list(steps.iterrows())[:-1], list(steps.iterrows())[1:], strict=True
         ):
             for cost, column in COSTS.items():
-                found[f"{word}_{before}_to_{after}_{cost}"] = _change(above[column] / below[column] - 1)
+                found[f"{word}_{before}_to_{after}_{cost}"] = change_percent(above[column] / below[column] - 1)
         if 256 in steps.index:
             found[f"{word}_growth"] = percent(steps["time_s"][256] / steps["time_s"].iloc[0] - 1)
         single = rows["iteration_p50_s"] / rows["time_s"]
@@ -102,15 +100,10 @@ def sweeps_of_sizes(root: Path) -> dict[str, str]:
     return found
 
 
-def _change(ratio: float) -> str:
-    """Return how much more or less it takes, with one decimal below 10 %."""
-    return f"{'+' if ratio >= 0 else MINUS}{percent(abs(ratio))}"
-
-
 def sweeps_spread(root: Path) -> dict[str, str]:
     """Return the spreads of the repetitions of sizes of 1 ms or more, over all builds, within and between builds."""
     found = {}
-    totals = {card: [0, 0] for card in SWEEPS}
+    totals = {card: [0, 0] for card in CARDS}
     for card, sweep, word in _sweeps():
         sizes = table(root, card, sweep, "sizes")
         repetitions = table(root, card, sweep, "repetitions")
@@ -135,7 +128,6 @@ def sweeps_spread(root: Path) -> dict[str, str]:
                 f"{word}_{cost}_spread_size": str(spreads.idxmax()),
                 f"{word}_{cost}_within": fine_percent(within.max()),
                 f"{word}_{cost}_between": fine_percent(between.max()),
-                f"{word}_{cost}_between_size": str(between.idxmax()),
             }
     for card, (repeated, flagged) in totals.items():
         found |= {f"{card}_sweeps_repetitions": str(repeated), f"{card}_sweeps_flagged": str(flagged)}
@@ -145,7 +137,7 @@ def sweeps_spread(root: Path) -> dict[str, str]:
 def sweeps_predicted(root: Path) -> dict[str, str]:
     """Return how far the predicted curves are from the measured ones, in the median and at worst."""
     found = {}
-    for sweep in SWEEPS["h200"]:
+    for sweep in SWEEPS:
         rows = table(root, "h200", sweep, "sizes").set_index("size")
         for cost, column in COSTS.items():
             unit = column.rpartition("_")[2]
@@ -218,13 +210,13 @@ def sweeps_kernels(root: Path) -> dict[str, str]:
 def same_kernels(root: Path) -> dict[str, str]:
     """Return which share of the kernel time on the H100 is in kernels that the H200 launches at the same size."""
     found = {}
-    for sweep in SWEEPS["h100"]:
+    for sweep in SWEEPS:
         of_h200 = table(root, "h200", sweep, "kernels")
         here = kernels_of(table(root, "h100", sweep, "kernels"))
         known = set(zip(of_h200["size"], of_h200["kernel"], strict=True))
         same = [place in known for place in zip(here["size"], here["kernel"], strict=True)]
         found[f"h100_{sweep}_same_kernels"] = percent(here[same].groupby("size")["share"].sum().min())
-        times, others = (table(root, card, sweep, "sizes").set_index("size") for card in SWEEPS)
+        times, others = (table(root, card, sweep, "sizes").set_index("size") for card in CARDS)
         for cost, column in COSTS.items():
             ratios = others[column] / times[column]
             found |= {
@@ -236,11 +228,11 @@ def same_kernels(root: Path) -> dict[str, str]:
 
 def sweep_columns(root: Path) -> dict[str, str]:
     """Return the columns that order repetitions alike in all three sweeps of the H200, and correlations of the time."""
-    groups = [table(root, "h200", sweep, "correlation_groups") for sweep in SWEEPS["h200"]]
+    groups = [table(root, "h200", sweep, "correlation_groups") for sweep in SWEEPS]
     of_column = pd.concat([one.set_index("column")["group"] for one in groups], axis=1).dropna()
     alike = _alike(of_column)
     found = {"sweep_columns_alike": "; ".join(", ".join(f"`{name}`" for name in one) for one in alike)}
-    for sweep in SWEEPS["h200"]:
+    for sweep in SWEEPS:
         correlations = table(root, "h200", sweep, "correlations").set_index("column")["time_s"]
         grouped = table(root, "h200", sweep, "correlation_groups")
         found |= {

@@ -19,8 +19,8 @@ from pathlib import Path
 import claims
 import pandas as pd
 from claim_figures import all_figures
-from claim_formats import MINUS, percent
-from claims_of_sweeps import FOLDER, SWEEPS, new_kernels, table
+from claim_formats import change_percent, fine_percent, percent
+from claims_of_sweeps import CARDS, FOLDER, SWEEPS, new_kernels, table
 from tables import markdown
 
 from opcost.units import milli
@@ -39,11 +39,11 @@ PREDICTED = ("predicted ms", "differs", "predicted mJ", "differs")
 def tables_of(root: Path) -> dict[str, str]:
     """Return each table of the page by its name."""
     found = {}
-    for card, sweeps in SWEEPS.items():
-        for sweep in sweeps:
+    for card in CARDS:
+        for sweep in SWEEPS:
             found[f"{card} {sweep}"] = _curve(table(root, card, sweep, "sizes"), sweep, with_prediction=card == "h200")
             found[f"{card} {sweep} pieces"] = _pieces(table(root, card, sweep, "pieces"))
-    for sweep in SWEEPS["h200"]:
+    for sweep in SWEEPS:
         found[f"h200 {sweep} kernels"] = _kernels(root, "h200", sweep)
     return found
 
@@ -53,7 +53,7 @@ def _curve(rows: pd.DataFrame, sweep: str, *, with_prediction: bool) -> str:
     for row in rows.to_dict("records"):
         line = [str(row["size"])]
         for cost, column in (("time", "time_s"), ("energy", "energy_j")):
-            line += [milli(row[column]), _fine(row[f"{cost}_spread_ratio"])]
+            line += [milli(row[column]), fine_percent(row[f"{cost}_spread_ratio"])]
         line.append(f"{row['power_w']:.0f}")
         if with_prediction:
             line += [text for column in ("time_s", "energy_j") for text in _prediction(row, column)]
@@ -65,14 +65,14 @@ def _prediction(row: dict[object, float], column: str) -> tuple[str, str]:
     predicted = row[f"predicted_{column}"]
     if pd.isna(predicted):
         return "", ""
-    return milli(predicted), _signed(predicted / row[column] - 1)
+    return milli(predicted), change_percent(predicted / row[column] - 1)
 
 
 def _pieces(rows: pd.DataFrame) -> str:
     lines = []
     for row in rows.to_dict("records"):
         begins_with = "" if pd.isna(row["changes"]) else re.sub(r"(\w{24,})", r"`\1`", str(row["changes"]))
-        jump = "" if pd.isna(row["jump_ratio"]) else _signed(row["jump_ratio"] - 1)
+        jump = "" if pd.isna(row["jump_ratio"]) else change_percent(row["jump_ratio"] - 1)
         sizes = f"{row['first_size']} to {row['last_size']}"
         lines.append([str(row["quantity"]), str(row["kind"]), sizes, percent(row["residual_ratio"]), jump, begins_with])
     header = ("curve", "piece", "sizes", "residual", "jump", "change where it begins")
@@ -102,14 +102,6 @@ def _kernel_lines(rows: pd.DataFrame, new: dict[int, tuple[float, str, float]]) 
         ]
 
 
-def _fine(ratio: float) -> str:
-    return f"{100 * ratio:.2f} %"
-
-
-def _signed(ratio: float) -> str:
-    return f"{'+' if ratio >= 0 else MINUS}{percent(abs(ratio))}"
-
-
 def renewed(page: str, root: Path) -> str:
     """Return the page with each table in the place of the one between its marks."""
     for name, text in tables_of(root).items():
@@ -126,7 +118,7 @@ def renewed(page: str, root: Path) -> str:
 
 def copy_evaluated(evaluated: Path, root: Path, card: str) -> None:
     """Copy tables and figures of evaluated sweeps of a card; figures are of the H200."""
-    for sweep in SWEEPS[card]:
+    for sweep in SWEEPS:
         folder = root / FOLDER / card / sweep
         folder.mkdir(parents=True, exist_ok=True)
         for name in TABLES:
@@ -140,7 +132,7 @@ def copy_evaluated(evaluated: Path, root: Path, card: str) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--evaluated", type=Path, metavar="FOLDER", help="copy tables and figures from here first")
-    parser.add_argument("--card", choices=list(SWEEPS), default="h200", help="the card of these (usually h200)")
+    parser.add_argument("--card", choices=CARDS, default="h200", help="the card of these (usually h200)")
     parser.add_argument("--renew", action="store_true", help=f"write the tables into {PAGE}, and all claims")
     arguments = parser.parse_args()
     if arguments.evaluated is not None:

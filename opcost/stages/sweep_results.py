@@ -141,8 +141,8 @@ def _conditions(
     """
     if measured is not None:
         return measured.conditions
-    known = [one.conditions for one in predicted.values() if one.prediction.predicted_time_s is not None]
-    usual = known[0] if known else None
+    known = (one for one in predicted.values() if one.prediction.predicted_time_s is not None)
+    usual = next((one.conditions for one in known), None)
     if usual is None:
         reasons = dict.fromkeys(str(one.prediction.prediction_missing_reason) for one in predicted.values())
         lines = [f"{sweep.name}: not measured, and not predicted: {reason}" for reason in reasons]

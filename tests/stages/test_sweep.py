@@ -176,7 +176,10 @@ def test_a_size_without_a_prediction_has_a_reason_and_none_at_all_is_an_error(tm
 def test_a_curve_that_is_neither_measured_nor_predicted_is_refused_with_reasons(tmp_path: Path) -> None:
     swept = SimulatedSweep(tmp_path, dict.fromkeys((32, 64, 96, 128), LOADS[32]))
     predicted = {
-        point: PredictedSize(SweepPrediction(prediction_missing_reason=f"{point.size} % is unlike all rows"))
+        point: PredictedSize(
+            SweepPrediction(prediction_missing_reason=f"{point.size} % is unlike all rows"),
+            conditions=SIMULATED_CONDITIONS,
+        )
         for point in swept.sweep.points
     }
     with pytest.raises(UserError) as refused:
