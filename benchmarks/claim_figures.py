@@ -6,17 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import claims_of_boards as boards
+import claims_of_conditions as conditions
 import claims_of_learning as learning
 import claims_of_loops as loops
-import claims_of_networks as networks
-import claims_of_other_sources as other_sources
-import claims_of_precisions as precisions
 import claims_of_predictions as predictions
 import claims_of_rows as rows
 import claims_of_sums as sums
 import claims_of_sweeps as sweeps
 import claims_of_windows as windows
-import claims_of_zoo as zoo
 
 FIGURES_OF: Sequence[Callable[[Path], Mapping[str, str]]] = (
     sums.sums_against_wholes,
@@ -25,13 +22,12 @@ FIGURES_OF: Sequence[Callable[[Path], Mapping[str, str]]] = (
     sums.kernels_alone,
     sums.resnet50,
     sums.under_the_whitelist,
-    zoo.sums_on_an_h100,
-    precisions.sums_in_precisions,
-    precisions.sums_of_two_models,
-    precisions.kernels_in_precisions,
-    other_sources.sums_of_other_sources,
-    other_sources.kernels_of_other_sources,
-    networks.sums_of_networks,
+    conditions.sums_on_an_h100,
+    conditions.sums_in_precisions,
+    conditions.sums_of_two_models,
+    conditions.kernels_in_precisions,
+    conditions.sums_of_other_sources,
+    conditions.sums_of_networks,
     predictions.held_out_kinds,
     predictions.whitelisted_sums,
     learning.unseen_tuples,

@@ -111,6 +111,7 @@ def wholes_between_boards(root: Path) -> dict[str, str]:
 def wholes_on_boards(root: Path) -> dict[str, str]:
     """Return the times of MobileNetV3-Large and AlexNet on several boards."""
     wholes = in_graphs(root, WHOLES)
+    wholes = wholes[wholes["inputs"] == "float32[32, 3, 224, 224]"]
     large = wholes[wholes["operator"].str.endswith(".mobilenet_v3_large")]
     large_s = large.set_index(large["device_uuid"].map(board_of))["time_s"]
     others_s = large_s.drop(["0d8f", "31d1"])

@@ -86,11 +86,13 @@ def whitelisted_sums(root: Path) -> dict[str, str]:
     errors = {is_corrected: sum_errors(figures, is_corrected) for is_corrected in (True, False)}
     off, within, shares = [], 0, []
     for partial in filtered.figures(figures[0].conditions):
-        if partial.whole is None or partial.is_complete:
+        if partial.whole is None or partial.cost is None or partial.is_complete:
             continue
         found = RankingSource(
             completion.completed(replace(partial, whole=None)), errors[partial.correction is not None], None
         )
+        if found.model.time_s is None or found.model.energy_j is None:
+            continue
         whole_j = partial.cost.basis.energy_of(partial.whole).value
         time = found.model.time_s.value / partial.whole.measurement.time_s - 1
         energy = found.model.energy_j.value / whole_j - 1

@@ -8,6 +8,7 @@ import pandas as pd
 from claim_formats import board_of, days, milliseconds
 
 from opcost.comparing.cache_chains import SIXTEEN_BITS
+from opcost.measuring.conditions import TORCH_DEFAULT
 
 CARD = "NVIDIA H200"
 """The card that the figures are of, where nothing else is said: rows of other cards have figures of their own."""
@@ -89,9 +90,11 @@ def cache_correction(root: Path) -> dict[str, str]:
 
 
 def of_card(root: Path, table: str) -> pd.DataFrame:
-    """Return the rows of a committed table that are of the card of the figures."""
+    """Return the rows of a committed table that are of the card of the figures, in torch's default precision."""
     rows = pd.read_csv(root / "database" / table, low_memory=False)
-    return rows[rows["device_product"] == CARD]
+    # Qualifications have no precision.
+    has_default = rows["precision"] == TORCH_DEFAULT if "precision" in rows else True
+    return rows[(rows["device_product"] == CARD) & has_default]
 
 
 def in_graphs(root: Path, table: str = OPERATORS) -> pd.DataFrame:

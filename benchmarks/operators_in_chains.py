@@ -2,7 +2,7 @@
 
 In the chain the weights come from memory and the first input was just written, as in a model. Alone, a loop finds all
 of them in the cache. No model is run, nothing is measured but time.
-Example: PYTHONPATH=. python benchmarks/operators_in_chains.py docs/data/other_sources/h100 --output FILE
+Example: PYTHONPATH=. python benchmarks/operators_in_chains.py RUN --output FILE
          PYTHONPATH=. python benchmarks/operators_in_chains.py --evaluate docs/data/operators_in_chains.csv
 """
 

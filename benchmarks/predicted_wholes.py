@@ -1,7 +1,7 @@
 """Predict whole models that were measured after the predictor was made -> a CSV file
 
 The predictor learns from the shipped database only. Models are counted on shapes, as without a GPU.
-Example: PYTHONPATH=. python benchmarks/predicted_wholes.py docs/data/zoo/h200 --output FILE
+Example: PYTHONPATH=. python benchmarks/predicted_wholes.py RUN --output FILE
 """
 
 from __future__ import annotations

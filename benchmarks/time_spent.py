@@ -2,7 +2,6 @@
 
 Example: python general_pipeline_block2.py swin_t --relative-error 0.01 --database run
          PYTHONPATH=. python benchmarks/time_spent.py run
-         PYTHONPATH=. python benchmarks/time_spent.py --page docs/data/six_models/h* > time_spent.md
 """
 
 from __future__ import annotations
@@ -34,18 +33,6 @@ def frame(rows: Sequence[MeasurementRow]) -> pd.DataFrame:
     ended_s = table["ended_at"].map(_seconds).astype(float)
     end_s = ended_s + table["reading_meters_s"].astype(float).fillna(0.0)
     return table.assign(end_s=end_s, begin_s=end_s - table["taken_s"])
-
-
-PAGE = """# Where the time of campaigns goes
-
-Made by `PYTHONPATH=. python benchmarks/time_spent.py --page docs/data/six_models/h* > docs/accuracy/time_spent.md` from
-rows of six models that no run had measured ([data](../data/README.md)): ConvNeXt-Large, EfficientNet-B7, R3D-18,
-RegNetX-32GF, ResNeXt-101 64x4d and Wide-ResNet-101-2, `--relative-error 0.01`, in CUDA graphs, 2026-11-24. Seven other
-models had half as many operators above the power limit
-([log](../log/speed.md#2026-11-24-six-models-more-with-twice-as-many-operators-above-the-power-limit)). A time is that
-of an operator with all that it repeated.
-
-"""
 
 
 def of_measurements(table: pd.DataFrame) -> str:
@@ -135,11 +122,6 @@ def report(databases: Sequence[Database]) -> str:
     )
 
 
-def page_of(databases: Sequence[Database]) -> str:
-    """Return the page of measurements."""
-    return PAGE + of_measurements(frame(_rows(databases))) + "\n"
-
-
 def _rows(databases: Sequence[Database]) -> list[MeasurementRow]:
     return [row for database in databases for row in database.operator_measurements.rows()]
 
@@ -147,10 +129,9 @@ def _rows(databases: Sequence[Database]) -> list[MeasurementRow]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("databases", nargs="+", type=Path, metavar="DATABASE")
-    parser.add_argument("--page", action="store_true", help="print the page of docs/accuracy")
     arguments = parser.parse_args()
     databases = [Database(folder) for folder in arguments.databases]
-    print(page_of(databases), end="") if arguments.page else print(report(databases))
+    print(report(databases))
     return 0
 
 

@@ -69,7 +69,6 @@ def benchmark(monkeypatch):
         "weights_in_caches",
         "at_the_power_limit",
         "chain_sizes",
-        "corrections_against_kernels",
         "million_rows",
         "whole_states",
         "claims",
@@ -747,52 +746,6 @@ def test_the_former_table_of_builds_is_evaluated(benchmark):
     assert "| efficientnet_b0_32x3x224x224 | buffers | 2 of 2 | 1 of 2 | 0 of 14 | 0 of 0 | 0 of 0 |" in said
 
 
-# Precisions
-
-PRECISIONS = BENCHMARKS.parent / "docs" / "data" / "precisions"
-
-
-def test_energies_per_image_are_those_of_the_wholes_in_their_files(benchmark):
-    found = benchmark("precisions").energies(PRECISIONS).set_index(["board", "model", "precision"])["energy_j"]
-    rows = [pd.read_csv(path) for path in PRECISIONS.glob("*/full_model_measurements.csv")]
-    assert sorted(found) == pytest.approx(sorted(pd.concat(rows)["energy_at_reference_j"] / 32))
-    assert found["h200_second", "resnet50", "amp-bf16"] == pytest.approx(1.800941 / 32, rel=1e-6)
-    assert found["h200", "resnet50", "bf16 channels_last"] == pytest.approx(1.216898 / 32, rel=1e-6)
-
-
-def test_kinds_are_shown_by_the_energy_that_they_save_and_models_with_missing_rows_are_left_out(benchmark):
-    precisions = benchmark("precisions")
-    reports = list(precisions.reports_of(PRECISIONS))
-    found = precisions.kinds_saved(reports)
-    models = ["convnext_tiny", "densenet121", "efficientnet_b0", "resnet50", "swin_t", "vit_b_16"]
-    assert sorted(set(found["model"])) == models
-    with_missing_rows = [one for one in reports if (one.device_uuid or "").startswith("GPU-7e56")]
-    assert any(one.name.startswith("efficientnet_b0") for one in with_missing_rows)
-    assert set(precisions.kinds_saved(with_missing_rows)["model"]) == {"convnext_tiny"}
-    assert not found.duplicated(["model", "precision", "kind"]).any()
-    lines = [line.split(" | ") for line in precisions.kinds_table(found).splitlines()]
-    assert lines[0] == ["| mJ per image saved", "kind", "tf32", "amp-bf16", "bf16", "bf16 channels_last |"]
-    of_vit = [line for line in lines if line[0] == "| vit_b_16"]
-    assert [line[1] for line in of_vit[:3]] == ["Linear", "MultiheadAttention", "LayerNorm"]
-    assert of_vit[2][3] == "-7.11 (-92.9 %)"
-
-
-def test_sums_with_missing_rows_are_no_claim(benchmark):
-    claims, root = benchmark("claims_of_precisions"), BENCHMARKS.parent
-    with pytest.raises(ValueError, match="efficientnet_b0_32x3x224x224_fp32: the sum lacks 35 operators"):
-        claims.sums_of(root, "h200_fourth", ["efficientnet_b0"], ["fp32"])
-
-
-def test_energies_are_drawn_of_one_board_for_each_model(benchmark, tmp_path):
-    precisions = benchmark("precisions")
-    found = precisions.energies(PRECISIONS)
-    precisions.draw(found, tmp_path / "all.svg")
-    precisions.draw(found[~found["board"].isin(["h100", "h200"])], tmp_path / "without.svg")
-    texts = [(tmp_path / name).read_bytes() for name in ("all.svg", "without.svg")]
-    assert texts[0] == texts[1]
-    assert len(texts[0]) > 10_000
-
-
 # Calls in chains
 
 
@@ -978,29 +931,6 @@ def test_an_operator_with_pauses_is_measured_under_a_lasting_load(benchmark, tmp
     assert found["full_energy_j"][0] == 0.77
     assert found["lasting_time_s"][0] > 0.00105
     assert found["lasting_energy_j"][0] / found["lasting_time_s"][0] == pytest.approx(700.0, rel=0.02)
-
-
-def test_corrections_stand_beside_what_kernels_take_longer_in_models(benchmark):
-    """Of two models one has no such kind: means are over both."""
-    calls = pd.DataFrame(
-        [
-            ("one", "bf16", "norm", "LayerNorm", 1.0, 10, 1e-3, 4e-5, 1e-5, 3e-5),
-            ("other", "bf16", "matrix", "Linear", 2.0, 5, 1e-3, -1e-5, 1e-5, math.nan),
-        ],
-        columns="model precision kind operator moved_mb calls whole_s longer_s correction_s cold_s".split(),
-    )
-    script = benchmark("corrections_against_kernels")
-    assert "| bf16 | norm | +2.00% | +0.50% | +3.00% (one) |" in script.by_kind(calls)
-    assert "| one | LayerNorm | norm | 1.0 MB | 10 | +4.00 us | +1.00 us | +3.00 us | +3.00% |" in script.largest(calls)
-    assert "| 5 | -2.00 us | +2.00 us |  | -2.00% |" in script.largest(calls)
-
-
-def test_committed_kernels_have_corrections(benchmark, monkeypatch, capsys):
-    folder = BENCHMARKS.parent / "docs" / "data" / "other_sources"
-    arguments = map(str, (folder / "measurements", folder / "h100", folder / "h100" / "kernels.json"))
-    monkeypatch.setattr(sys, "argv", ["corrections_against_kernels.py", *arguments])
-    assert benchmark("corrections_against_kernels").main() == 0
-    assert "| torch-default | matrix |" in capsys.readouterr().out
 
 
 def test_attention_and_reductions_read_all_of_their_tokens(benchmark):

@@ -8,7 +8,6 @@ import pytest
 
 from opcost.measuring.conditions import EAGER, GRAPH
 from opcost.prediction.rates import PREDICTED_ERROR_RATIOS
-from opcost.storage.database import Database
 
 ROOT = Path(__file__).resolve().parent.parent
 SUMS = ROOT / "database" / "sum_vs_full.csv"
@@ -45,13 +44,6 @@ def test_the_tables_of_claims_follow_from_the_committed_rows(benchmark, figures,
 def test_the_page_of_all_models_follows_from_the_committed_rows(benchmark, pytestconfig):
     page = benchmark("sum_vs_full").page_of(pd.read_csv(SUMS))
     assert is_current(ROOT / "docs" / "accuracy" / "models.md", page, pytestconfig)
-
-
-def test_the_page_of_the_time_spent_follows_from_its_rows(benchmark, pytestconfig):
-    folders = sorted((ROOT / "docs" / "data" / "six_models").glob("h*"))
-    assert len(folders) == 6
-    page = benchmark("time_spent").page_of([Database(folder) for folder in folders])
-    assert is_current(ROOT / "docs" / "accuracy" / "time_spent.md", page, pytestconfig)
 
 
 def test_the_tables_of_measured_sweeps_follow_from_their_rows(benchmark, pytestconfig):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from opcost.comparing.cache_chain_rows import Excess
 from opcost.comparing.cache_corrections import Corrections
-from opcost.comparing.power_limit import OTHERS, Load, added_by_limit, limit_beside
+from opcost.comparing.power_limit import OTHERS, Load, added_by_limit, limit_of
 from opcost.estimates import total_if_known, value_of
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.counts import OperatorCount
@@ -102,7 +102,7 @@ def _power_limit(cost: ModelCost, besides: Piece, full: MeasurementRow) -> Exces
     """Return what the power limit adds to a sum and to what else is known of the model besides it."""
     if besides.time_s is None or besides.energy_j is None:
         return None
-    return added_by_limit(cost, Load(besides.time_s, besides.energy_j, OTHERS), limit_beside(full, cost))
+    return added_by_limit(cost, Load(besides.time_s, besides.energy_j, OTHERS), limit_of(full.conditions))
 
 
 def _piece(correction: Excess | None) -> Piece:

@@ -8,16 +8,13 @@ temperature. Energies of operators are normalised to a lower one, so the part of
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from opcost.comparing.cache_chain_rows import Excess, is_corrected, pooled
-from opcost.estimates import Estimate, sum_of_independent, value_of
+from opcost.estimates import Estimate, sum_of_independent
 from opcost.measuring.conditions import Conditions
-from opcost.measuring.record import REFERENCE_TEMPERATURE_C, Measurement, MeasurementRow
 from opcost.measuring.throttling import HARDLY_THROTTLED_RATIO
-from opcost.summing.energy import EnergyBasis
 from opcost.summing.summation import ModelCost
 
 PRODUCTS, OTHERS = 0.36, 0.0
@@ -35,34 +32,13 @@ LARGEST_POWER_RATIO = 1.45
 CARDS = ("NVIDIA H100 80GB HBM3", "NVIDIA H200")
 """The cards whose operators have these exponents."""
 
-LEAST_SETTLED_LOOP_S = 2.3
-"""The shortest loop of a whole in which its clocks have settled, or settle soon: two and a half swings of 0.9 s. In
-shorter loops throttled wholes still have 98 % to 99 % of full clocks (``docs/log/power_limit.md``)."""
-
 THROTTLED_SHARE = 0.02
 """Share of a sum's time up to which throttled rows do not matter."""
-
-LEAST_KELVIN = 2.0
-"""The smallest difference of temperatures from which a row shows its coefficient: temperatures are whole degrees."""
 
 POWER_RATIO_STEP = 1e-6
 """The width at which the bisection of a power ratio ends."""
 
 UNCHANGED = Excess(Estimate(0.0, 0.0), Estimate(0.0, 0.0))
-
-
-@dataclass(frozen=True)
-class Limit:
-    """The power limit in W of a run, whose chip may be warmer than the temperature that energies are normalised to.
-
-    ``warmth`` is the power at full clocks at the run's temperature over that on the basis of the sum, and
-    ``normalised`` the run's energy on this basis over its energy as measured: 1 while it draws the limit, whatever its
-    temperature.
-    """
-
-    power_w: float
-    warmth: float = 1.0
-    normalised: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -79,61 +55,29 @@ class Load:
         return self.time_s * longer, self.energy_j * longer / power_ratio
 
 
-def limit_of(conditions: Conditions) -> Limit | None:
-    """Return the power limit; None if it is unknown how operators under these conditions respond to it."""
-    is_known = is_corrected(conditions) and conditions.device_product in CARDS
-    return Limit(conditions.device_power_limit_w) if is_known and conditions.device_power_limit_w else None
+def limit_of(conditions: Conditions) -> float | None:
+    """Return the power limit in W; None if it is unknown how operators under these conditions respond to it.
 
-
-def limit_beside(full: MeasurementRow, cost: ModelCost) -> Limit | None:
-    """Return the power limit in the run of a whole model, see ``limit_of``.
-
-    It is infinite for a whole that was not throttled, as in a loop that ended before, and None for one that was
-    throttled in a loop too short for its clocks to settle.
+    Nothing of a whole model is used, so that a sum is corrected in the same way with and without one.
     """
-    measured = full.measurement
-    if measured.power_capped_ratio is not None and measured.power_capped_ratio < HARDLY_THROTTLED_RATIO:
-        return Limit(math.inf)
-    limit = limit_of(replace(full.conditions, execution=measured.executed_as))
-    normal_j, measured_j = value_of(cost.basis.energy_of(full)), measured.energy_j
-    if limit is None or normal_j is None or not measured_j or measured.loop_time_s < LEAST_SETTLED_LOOP_S:
-        return None
-    return replace(limit, warmth=_warmth(full, cost), normalised=normal_j / measured_j)
+    is_known = is_corrected(conditions) and conditions.device_product in CARDS
+    return conditions.device_power_limit_w if is_known else None
 
 
-def _warmth(full: MeasurementRow, cost: ModelCost) -> float:
-    """Return the power at a whole model's temperature over that on the basis of its sum's energies."""
-    celsius = full.measurement.temperature_c
-    if celsius is None or cost.basis is not EnergyBasis.NORMALISED:
-        return 1.0
-    slopes = [slope for part in cost.parts if (slope := _power_per_kelvin(part.row.measurement)) is not None]
-    return 1 / (1 - statistics.median(slopes) * (celsius - REFERENCE_TEMPERATURE_C)) if slopes else 1.0
-
-
-def _power_per_kelvin(measured: Measurement) -> float | None:
-    """Return the coefficient by which a row's energy was normalised; None if the row does not show it."""
-    celsius, measured_j, normal_j = measured.temperature_c, measured.energy_j, measured.energy_at_reference_j
-    if celsius is None or not measured_j or normal_j is None or measured.power_capped_ratio:
-        return None
-    kelvin = celsius - REFERENCE_TEMPERATURE_C
-    return (1 - normal_j / measured_j) / kelvin if abs(kelvin) >= LEAST_KELVIN else None
-
-
-def added_by_limit(cost: ModelCost, besides: Load, limit: Limit | None) -> Excess | None:
+def added_by_limit(cost: ModelCost, besides: Load, limit_w: float | None) -> Excess | None:
     """Return what the power limit adds to a sum and what else is known of its model; see ``at_limit``.
 
     It is None if an energy or the limit is unknown.
     """
     loads = loads_of(cost)
-    return None if loads is None or limit is None else at_limit([*loads, besides], limit)
+    return None if loads is None or limit_w is None else at_limit([*loads, besides], limit_w)
 
 
-def correction_of(cache: Excess, cost: ModelCost, whole: MeasurementRow | None, conditions: Conditions) -> Excess:
+def correction_of(cache: Excess, cost: ModelCost, conditions: Conditions) -> Excess:
     """Return all that corrects a sum: the cache correction, and what the power limit adds if that is known."""
-    limit = limit_of(conditions) if whole is None else limit_beside(whole, cost)
     if cache.energy_j is None:
         return cache
-    added = added_by_limit(cost, Load(cache.time_s.value, cache.energy_j.value, OTHERS), limit)
+    added = added_by_limit(cost, Load(cache.time_s.value, cache.energy_j.value, OTHERS), limit_of(conditions))
     return cache if added is None else pooled([cache, added], sum_of_independent)
 
 
@@ -154,13 +98,12 @@ def loads_of(cost: ModelCost) -> list[Load] | None:
     return loads
 
 
-def at_limit(loads: Sequence[Load], limit: Limit) -> Excess | None:
+def at_limit(loads: Sequence[Load], limit_w: float) -> Excess | None:
     """Return what the power limit adds to the time of some loads, and to their energy on the basis of the sum.
 
     The power of all falls by one ratio, so that they draw the limit on average. It is 0 if they draw less at full
     clocks, and None if the ratio is larger than any that was measured.
     """
-    limit_w = limit.power_w / limit.warmth
     if _power_w(loads, 1.0) <= limit_w:
         return UNCHANGED
     if _power_w(loads, LARGEST_POWER_RATIO) > limit_w:
@@ -169,9 +112,8 @@ def at_limit(loads: Sequence[Load], limit: Limit) -> Excess | None:
     (time_s, _), (full_time_s, full_energy_j) = _cost(loads, power_ratio), _cost(loads, 1.0)
     products_s = math.fsum(load.at(power_ratio)[0] for load in loads if load.exponent)
     error_s = EXPONENT_ERROR * math.log(power_ratio) * products_s
-    power_w = limit.power_w * limit.normalised
     return Excess(
-        Estimate(time_s - full_time_s, error_s), Estimate(power_w * time_s - full_energy_j, power_w * error_s)
+        Estimate(time_s - full_time_s, error_s), Estimate(limit_w * time_s - full_energy_j, limit_w * error_s)
     )
 
 

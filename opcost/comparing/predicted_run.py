@@ -10,7 +10,7 @@ import numpy as np
 
 from opcost.comparing.cache_chain_rows import Excess
 from opcost.comparing.cache_corrections import Corrections
-from opcost.comparing.power_limit import OTHERS, PRODUCTS, Limit, Load, at_limit, loads_of
+from opcost.comparing.power_limit import OTHERS, PRODUCTS, Load, at_limit, loads_of
 from opcost.estimates import Estimate, FloatArray, value_of
 from opcost.operators.cases import CAPTURED, Case, cases_of_count
 from opcost.operators.counts import OperatorCount, OperatorCounts
@@ -106,11 +106,11 @@ class SumErrors:
 
 @dataclass(frozen=True)
 class Knowledge:
-    """Learned costs, cache corrections and the power limit (None if unknown), and the errors of corrected sums."""
+    """Learned costs, cache corrections and the power limit in W (None if unknown), and the errors of corrected sums."""
 
     learned: LearnedCosts
     corrections: Corrections | None
-    limit: Limit | None
+    limit_w: float | None
     sum_errors: SumErrors
 
 
@@ -127,7 +127,7 @@ def predicted_run(counts: OperatorCounts, cost: ModelCost, known: Knowledge) -> 
     """
     calls = _predicted_calls(cost.missing, known.learned)
     cache = None if known.corrections is None else known.corrections.of(counts.counts)
-    limited = _added_by_limit(cost, calls, cache, known.limit)
+    limited = _added_by_limit(cost, calls, cache, known.limit_w)
     added = [one for one in (cache, limited) if one is not None]
     measured_s, predicted_s = value_of(cost.time_s) or 0.0, math.fsum(one.time_s for one in calls)
     time = _Sum(
@@ -244,11 +244,11 @@ def _columns(calls: Sequence[PredictedCalls], cost: str) -> tuple[list[str], Flo
 
 
 def _added_by_limit(
-    cost: ModelCost, calls: Sequence[PredictedCalls], cache: Excess | None, limit: Limit | None
+    cost: ModelCost, calls: Sequence[PredictedCalls], cache: Excess | None, limit_w: float | None
 ) -> Excess | None:
     """Return what the power limit adds, None if it is unknown."""
     measured = loads_of(cost)
-    if limit is None or measured is None or cache is None or cache.energy_j is None:
+    if limit_w is None or measured is None or cache is None or cache.energy_j is None:
         return None
     loads = [
         Load(one.time_s, one.energy_j, PRODUCTS if one.count.flop else OTHERS)
@@ -256,4 +256,4 @@ def _added_by_limit(
         if one.energy_j is not None
     ]
     besides = Load(cache.time_s.value, cache.energy_j.value, OTHERS)
-    return at_limit([*measured, *loads, besides], limit) if len(loads) == len(calls) else None
+    return at_limit([*measured, *loads, besides], limit_w) if len(loads) == len(calls) else None

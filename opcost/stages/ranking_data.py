@@ -103,7 +103,7 @@ class RankingData:
         if cost is None or counts is None or not cost.parts:
             return ModelFigures(model.config.name, model.config.shape, conditions, whole, None)
         of_model = corrections_of(counts, corrections, self.measurements, conditions)
-        correction = None if of_model is None else correction_of(of_model.of(cost.summed), cost, whole, conditions)
+        correction = None if of_model is None else correction_of(of_model.of(cost.summed), cost, conditions)
         return ModelFigures(model.config.name, model.config.shape, conditions, whole, cost, correction)
 
 
