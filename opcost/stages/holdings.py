@@ -12,7 +12,16 @@ from opcost.measuring.record import MeasurementRow
 from opcost.operators.cases import CAPTURED, Case, cases_of
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.keys import tuple_key
-from opcost.operators.tuples import AUTOCAST, FLOAT32, OperatorTuple, tensor_specs
+from opcost.operators.tuples import (
+    AUTOCAST,
+    DTYPE,
+    FLOAT32,
+    MEMORY_FORMAT,
+    OperatorTuple,
+    storage_form,
+    tensor_specs,
+    value_text,
+)
 from opcost.operators.whitelist import EVERYTHING, select
 from opcost.prediction.durations import Size
 from opcost.running.expected_times import ExpectedTimes, sizes_in
@@ -164,15 +173,19 @@ def _tuples(cases: Iterable[Case]) -> int:
 
 
 def _runs_in(model: OperatorTuple, precision: str) -> bool:
-    """Return whether a model's dtype and autocast are those of a precision."""
-    (spec,) = tensor_specs(model.inputs)
+    """Return whether the dtype of a model's weights and its autocast are those of a precision."""
+    dtype, _ = storage_form(model)
     wanted = DTYPES.get(precision, FLOAT32), AUTOCAST_DTYPES.get(precision)
-    return (spec.dtype, dict(model.parameters).get(AUTOCAST)) == wanted
+    return (dtype, dict(model.parameters).get(AUTOCAST)) == wanted
 
 
 def _usual_name(model: OperatorTuple) -> str:
-    """Return a name like those of folders, and the other properties of a model: ``resnet50_32x3x224x224, seed 1``."""
-    (spec,) = tensor_specs(model.inputs)
-    name = f"{model.short_name}_{'x'.join(map(str, spec.shape))}"
-    layout = [CHANNELS_LAST] * (spec.strides is not None)
-    return ", ".join([name, *layout, *(f"{key} {value}" for key, value in model.parameters if key != AUTOCAST)])
+    """Return a name like those of folders, with the sizes of all inputs, and the other properties of a model.
+
+    Such as ``resnet50_32x3x224x224, seed 1``.
+    """
+    specs = tensor_specs([*model.inputs, *(value for _, value in model.keyword_inputs)])
+    name = "_".join([model.short_name, *("x".join(map(str, spec.shape)) for spec in specs)])
+    layout = [CHANNELS_LAST] * storage_form(model)[1]
+    further = (one for one in model.parameters if one[0] not in (AUTOCAST, DTYPE, MEMORY_FORMAT))
+    return ", ".join([name, *layout, *(f"{key} {value_text(value)}" for key, value in further)])

@@ -23,7 +23,7 @@ from opcost.stages.measure_models import measure_full_models
 from opcost.stages.measure_operators import OperatorsReport, measure_operators
 
 ROOT = Path(__file__).parents[2]
-PRECISIONS = ROOT / "docs" / "data" / "precisions"
+PRECISIONS, OTHER_SOURCES = (ROOT / "docs" / "data" / name for name in ("precisions", "other_sources"))
 FOLDERS = [ROOT / "database", *sorted(table.parent for table in PRECISIONS.glob("*/operator_measurements.csv"))]
 SHORT = protocol_for(is_gpu=True, loop_s=2.0)
 RELU, GELU, SILU, LINEAR = (
@@ -117,6 +117,19 @@ def test_a_model_has_the_name_of_its_config_and_a_chosen_one_is_shown_in_its_pre
     named = holdings(Request(("convnext_tiny_32x3x224x224_tf32",), configs, database))
     complete = [model for one in named for model in one.complete]
     assert (complete, [one.partial for one in named]) == (["convnext_tiny_32x3x224x224_tf32"], 3 * [()])
+
+
+def test_models_with_other_inputs_than_one_tensor_of_numbers_are_held_in_the_precision_of_their_weights() -> None:
+    held = held_in(OTHER_SOURCES / "h200")
+    assert [(one.conditions.precision, len(one.complete), one.partial) for one in held] == [
+        ("bf16", 10, ()),
+        ("torch-default", 8, ()),
+    ]
+    for one in held:
+        assert {
+            "BertModel_8x128",
+            "CLIPModel_32x77_32x3x224x224, values (('integers', 0, 49408), 'normal')",
+        } <= set(one.complete)
 
 
 # Simulated campaigns
