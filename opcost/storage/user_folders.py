@@ -35,7 +35,7 @@ def user_folders(
     home: Path | None = None,
     measurements: Path | None = None,
     database: Path | None = None,
-    environment: Mapping[str, str] = os.environ,
+    environment: Mapping[str, str] | None = None,
 ) -> UserFolders:
     """Return the folders for these options.
 
@@ -43,12 +43,12 @@ def user_folders(
         home: the folder that has ``measurements`` and ``database``. Shipped files are read beside both.
         measurements: the only folder of models, instead of the home's and the shipped one.
         database: the only folder of tables, likewise.
-        environment: the environment's variables.
+        environment: the environment's variables, None for this process's.
 
     Raises:
         UserError: the file that names the home is damaged.
     """
-    base = home if home is not None else _home(environment)
+    base = home if home is not None else _home(os.environ if environment is None else environment)
     own_models, own_tables = measurements or base / "measurements", database or base / "database"
     return UserFolders(
         own_models,

@@ -289,8 +289,8 @@ def kinds_of(report: AgainstReport, prefix: str = "") -> dict[str, float]:
 @pytest.mark.parametrize(
     ("model", "chosen"),
     [
-        *product(("resnet50", "vit_b_16", "swin_t", "convnext_tiny"), ("tf32", "bf16", "bf16_channels_last")),
-        *product(("resnet50", "vit_b_16"), ("amp-bf16",)),
+        *product(("vit_b_16", "swin_t", "convnext_tiny"), ("tf32", "bf16", "bf16_channels_last")),
+        ("vit_b_16", "amp-bf16"),
     ],
 )
 def test_kinds_sum_to_calls_times_rows_as_pandas_finds_them(model: str, chosen: str) -> None:
@@ -321,7 +321,7 @@ def everything(board: str, texts: Iterable[str]) -> list[AgainstReport]:
 @pytest.mark.parametrize("board", BOARDS)
 def test_every_sum_of_committed_rows_is_that_of_its_kinds_and_of_its_operators(board: str) -> None:
     reports = everything(board, ("precision=fp32,memory_format=contiguous", "memory_format=contiguous"))
-    assert bool(reports) == (board != "49e4")
+    assert reports
     for report in reports:
         assert report.device_uuid in (report.other_device_uuid, None) or report.other_device_uuid is None
         for lines in (report.kinds, report.operators):

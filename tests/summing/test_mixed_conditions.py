@@ -17,9 +17,9 @@ from opcost.measuring.conditions import Conditions, measurement_key
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCount, OperatorCounts
-from opcost.operators.model_rows import counts_of
 from opcost.operators.texts import parse_operator
 from opcost.operators.tuples import OperatorTuple, model_operator
+from opcost.running.shipped_counts import counts_in
 from opcost.summing.index import Measurements
 from opcost.summing.summation import sum_operators
 
@@ -136,10 +136,14 @@ def test_random_rows_never_mix_except_where_they_stand_for_each_other(
 def rows_and_models() -> tuple[list[MeasurementRow], list[OperatorCounts]]:
     """Return the rows of H200s that were measured in several precisions, and the models that they are of."""
     found = committed()
-    rows = [row for row in found.operator_measurements.rows() if row.conditions.precision in IN_PRECISIONS]
+    rows = [
+        row
+        for row in found.operator_measurements.rows()
+        if row.conditions.precision in IN_PRECISIONS and row.conditions.device_product == "NVIDIA H200"
+    ]
     names = re.compile("(resnet50|vit_b_16|swin_t|convnext_tiny|densenet121|efficientnet_b0)_32x3x224x224")
-    counted = [row for row in found.model_operators.rows() if names.match(row.model)]
-    return rows, [one.counts for one in counts_of(counted)]
+    keys = {row.model_key for row in found.model_operators.rows() if names.match(row.model)}
+    return rows, [one.counts for one in counts_in(found.model_operators, keys.__contains__).values()]
 
 
 @cache
