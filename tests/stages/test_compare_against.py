@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pandas
 import pytest
-from committed_tables import of_boards
+from committed_tables import committed, of_boards
 from simulated_apparatus import RecordedProgress, SimulatedCampaign, change_by_hand
 from simulated_machine import Load
 
@@ -343,6 +343,33 @@ def test_the_whole_of_committed_rows_is_that_of_its_file() -> None:
     assert report.whole.saved_energy_j == pytest.approx(theirs - ours)
     assert report.whole.saved_energy_ratio == pytest.approx(1 - ours / theirs)
     assert report.whole.saved_energy_per_sample_j == pytest.approx((theirs - ours) / 32)
+
+
+def test_the_same_model_on_another_device_is_compared_operator_by_operator() -> None:
+    (report,) = compare_against(Request(("resnet50_bf16",), ROOT / "measurements", committed()), ["device=H100"])
+    wholes = pandas.read_csv(ROOT / "database" / "full_model_measurements.csv")
+    wholes = wholes[wholes["operator"].str.endswith("resnet50") & (wholes["inputs"] == "bfloat16[32, 3, 224, 224]")]
+    (theirs_s,) = wholes.loc[wholes["device_product"] == "NVIDIA H100 80GB HBM3", "time_s"]
+    ours = wholes.set_index("device_uuid").loc[report.device_uuid]
+    assert report.labels == ("H200", "H100 80GB HBM3")
+    assert report.whole is not None
+    assert report.whole.saved_time_s == pytest.approx(theirs_s - ours["time_s"].min(), rel=0.02)
+    assert {one.standing for one in report.operators} == {"both"}
+    assert report.sum is not None
+    assert report.sum.saved_time_s == pytest.approx(sum(one.costs.saved_time_s or 0.0 for one in report.operators))
+    (reverse,) = compare_against(
+        Request(("resnet50_bf16",), ROOT / "measurements", committed(), device="H100"), ["device=H200"]
+    )
+    assert reverse.whole is not None
+    assert reverse.whole.saved_time_s == pytest.approx(-report.whole.saved_time_s, rel=0.02)
+
+
+def test_devices_and_precisions_can_both_differ() -> None:
+    request = Request(("vit_b_16_bf16",), ROOT / "measurements", committed())
+    with pytest.raises(UserError, match="not measured with precision=fp32,memory_format=contiguous on H100"):
+        compare_against(request, ["device=H100,precision=fp32"])
+    with pytest.raises(UserError, match="--device A100: no row of it"):
+        compare_against(request, ["device=A100"])
 
 
 def test_layers_on_strided_inputs_cost_more_under_autocast() -> None:
