@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -383,7 +384,7 @@ def _other_executions(data: RankingData, names: Collection[str], choice: Choice)
 
 
 def _by_product(request: Request, data: RankingData, choice: Choice) -> dict[str, list[Conditions]]:
-    """Return the sets of conditions to show for each device, GPUs first."""
+    """Return the sets of conditions to show for each device: as asked for, GPUs first, with the most wholes first."""
     found = [one for one in data.newest if one.cache == WARM and one.execution == choice.execution_on(one.device_type)]
     if not found:
         others = sorted({one.execution for one in data.newest})
@@ -401,9 +402,11 @@ def _by_product(request: Request, data: RankingData, choice: Choice) -> dict[str
         raise UserError(f"--precision {choice.precision}: no row in it; there are rows in {precisions}")
     of_product: dict[str, list[Conditions]] = {}
 
-    def order(one: Conditions) -> tuple[int, bool, str]:
+    wholes = Counter(row.conditions.device_product for model in data.models for row in model.wholes)
+
+    def order(one: Conditions) -> tuple[int, bool, int, str]:
         asked = next(index for index, device in enumerate(choice.devices) if is_meant(device, one))
-        return asked, one.device_type == "cpu", one.device_product
+        return asked, one.device_type == "cpu", -wholes[one.device_product], one.device_product
 
     for one in sorted(chosen, key=order):
         of_product.setdefault(one.device_product, []).append(one)
