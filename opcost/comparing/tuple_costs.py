@@ -95,10 +95,14 @@ class TupleCost:
         return Work(self.flop, self.memory_bytes, self.row.measurement.time_s, value_of(energy_j), arithmetic)
 
 
+RECURRENT = frozenset({"lstm", "gru", "rnn", "rnn_tanh", "rnn_relu"})
+"""Layers and functions that cuDNN computes as a whole; a cell of one step is products as others are."""
+
+
 def arithmetic_of(operator: OperatorTuple, conditions: Conditions) -> str:
     """Return the format of an operator's products: that of autocast, its first floating-point input's, or TF32.
 
-    torch has one TF32 switch for convolutions and one for all other products.
+    torch has one TF32 switch for what cuDNN computes, convolutions and recurrent layers, and one for all other products.
     """
     dtype = next((spec.dtype for spec in operator.floating_inputs), FLOAT32)
     dtype = AUTOCAST_DTYPES.get(conditions.precision, dtype)
@@ -106,8 +110,9 @@ def arithmetic_of(operator: OperatorTuple, conditions: Conditions) -> str:
         return dtype
     if conditions.device_type == "cpu":
         return FP32
-    is_convolution = "conv" in operator.short_name.lower()
-    return TF32 if (conditions.cudnn_tf32 if is_convolution else conditions.matmul_tf32) else FP32
+    name = operator.short_name.lower()
+    is_of_cudnn = "conv" in name or name in RECURRENT
+    return TF32 if (conditions.cudnn_tf32 if is_of_cudnn else conditions.matmul_tf32) else FP32
 
 
 def tuple_costs(comparisons: Sequence[Comparison]) -> list[TupleCost]:
