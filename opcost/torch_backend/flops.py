@@ -98,7 +98,7 @@ def _moved_bytes(name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, 
     outputs = [*tensors_of(result), *_written(func, args, kwargs)]
     if func.namespace not in NAMESPACES or name not in INDEXING:
         return sum(map(tensor_bytes, distinct.values())) + sum(map(tensor_bytes, outputs))
-    table = table_of(name, _by_name(func, args, kwargs), result, tensor_bytes)
+    table = table_of(name, arguments_by_name(func, args, kwargs), result, tensor_bytes)
     others = (tensor for key, tensor in distinct.items() if key != id(table.tensor))
     made = sum(map(tensor_bytes, outputs)) if table.written_bytes is None else table.written_bytes
     return sum(map(tensor_bytes, others)) + table.read_bytes + made
@@ -198,11 +198,11 @@ def _flop(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any)
     packet = func._overloadpacket
     is_complex = any(tensor.is_complex() for tensor in tensors_of((args, kwargs)))
     if func.namespace in NAMESPACES and packet.__name__ in FORMULAS:
-        return flops(packet.__name__, _by_name(func, args, kwargs), is_complex)
+        return flops(packet.__name__, arguments_by_name(func, args, kwargs), is_complex)
     return int(flop_registry[packet](*args, **kwargs, out_val=result)) * (COMPLEX_FACTOR if is_complex else 1)
 
 
-def _by_name(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+def arguments_by_name(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of an operation by their names in its schema, with the defaults of those not given."""
     arguments = func._schema.arguments
     defaults = {one.name: one.default_value for one in arguments if one.has_default_value()}
