@@ -2,8 +2,8 @@
 
 Williams, Waterman, Patterson, Communications of the ACM 52(4) (2009), 65-76; for energy Choi, Bedard, Fowler, Vuduc,
 IPDPS 2013, 661-672. Bytes are those of ``OperatorCount``, including data in caches, so that small operators may exceed
-the memory's rate. The byte rate is therefore that of operators that move more than any cache holds. If there are none,
-as in 16 bits, it is that of the largest operators without products.
+the memory's rate. The byte rate is therefore that of operators that move more than any cache holds. If none of these is
+without products, as in 16 bits, the largest operators without products count, too: products may take longer.
 Each arithmetic has its own roof, since fp32 products never reach the rate of TF32. Energies include idle power.
 """
 
@@ -105,9 +105,12 @@ def is_beyond_caches(work: Work) -> bool:
 def _streaming(costs: list[tuple[Work, float]]) -> list[tuple[Work, float]]:
     """Return the costs that show the memory's rate best."""
     beyond_caches = [(work, cost) for work, cost in costs if is_beyond_caches(work)]
+    if any(work.flop == 0 for work, _ in beyond_caches):
+        return beyond_caches
     without_products = [(work, cost) for work, cost in costs if work.flop == 0] or costs
     most = max((work.memory_bytes for work, _ in without_products), default=0)
-    return beyond_caches or [(work, cost) for work, cost in without_products if work.memory_bytes >= LARGE_RATIO * most]
+    largest = [(work, cost) for work, cost in without_products if work.memory_bytes >= LARGE_RATIO * most]
+    return [*beyond_caches, *largest]
 
 
 def _roof(costs: list[tuple[Work, float]]) -> Roof | None:

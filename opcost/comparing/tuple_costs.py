@@ -102,7 +102,7 @@ RECURRENT = frozenset({"lstm", "gru", "rnn", "rnn_tanh", "rnn_relu"})
 def arithmetic_of(operator: OperatorTuple, conditions: Conditions) -> str:
     """Return the format of an operator's products: that of autocast, its first floating-point input's, or TF32.
 
-    torch has one TF32 switch for what cuDNN computes, convolutions and recurrent layers, and one for all other products.
+    torch has one TF32 switch for what cuDNN computes (convolutions, recurrent layers), and one for all other products.
     """
     dtype = next((spec.dtype for spec in operator.floating_inputs), FLOAT32)
     dtype = AUTOCAST_DTYPES.get(conditions.precision, dtype)

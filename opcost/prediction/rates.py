@@ -36,7 +36,7 @@ PREDICTED_ERROR_RATIOS: Mapping[str, float] = MappingProxyType({GRAPH: 1.0, EAGE
 """The error of the predicted cost of some operators of a model in each execution, as a share of it.
 
 With all operators of one kind held out from all models, their cost in a model differs from the predicted cost by less
-in 95 % of the cases: in graphs 0.96 in time and 0.97 in energy (the kinds of the 88 committed models, 2026-11-27),
+in 95 % of the cases: in graphs 0.97 in time and 0.96 in energy (the kinds of the 88 committed models, 2026-11-27),
 eagerly 1.96 and 4.20 (12 models). ``benchmarks/claims_of_predictions.py`` recomputes them; a test compares.
 """
 

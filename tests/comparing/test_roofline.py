@@ -51,6 +51,19 @@ def test_where_no_operator_exceeds_a_cache_the_largest_without_products_are_the_
     assert roofline.time.byte_rate == pytest.approx(4e12)
 
 
+def test_a_product_that_exceeds_the_caches_is_not_alone_the_roof_of_the_memory() -> None:
+    # The last layer of a language model on an H200: 1.6 GB at 0.6 TB/s, because its products take longer.
+    head = Work(flop=2 * 10**12, memory_bytes=16 * 10**8, time_s=2.7e-3, energy_j=2.7)
+    large = Work(flop=0, memory_bytes=17 * 10**7, time_s=4e-5, energy_j=0.03)
+    cached = Work(flop=0, memory_bytes=10**6, time_s=5e-8, energy_j=1e-5)
+    roofline = roofline_of([head, large, cached])
+    assert roofline is not None
+    assert roofline.energy is not None
+    assert roofline.time.byte_rate == pytest.approx(4.25e12)
+    assert roofline.energy.byte_rate == pytest.approx(17 * 10**7 / 0.03)
+    assert roofline.time.side(head) == COMPUTE
+
+
 def test_a_call_of_unknown_flop_has_no_place_under_the_roof_and_does_not_move_it() -> None:
     unknown = Work(flop=None, memory_bytes=10**8, time_s=1e-9, energy_j=1e-9)
     roofline = roofline_of([PRODUCT, Work(0, 10**8, 0.1, 50.0), unknown])
