@@ -1,4 +1,4 @@
-"""Three small networks of one's own, held back from all predictions: a U-Net, an encoder of text, and one with a GRU."""
+"""Three small networks of one's own, held back from predictions: a U-Net, an encoder of text, and one with a GRU."""
 
 import torch
 from torch import nn
