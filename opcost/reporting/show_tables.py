@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -152,10 +153,12 @@ def sides_of(report: ShowReport) -> RankingTable | None:
             found.setdefault(model.row.name, {}).setdefault(ranking.product, model.row)
     shared = [[one[product] for product in products] for one in found.values() if len(one) == len(products)]
     alone = [name for name, one in found.items() if len(one) < len(products)]
-    columns = [Column("model", "left"), Column("batch"), Column("size")]
+    shared.sort(key=lambda rows: (rows[0].energy_per_sample_j or math.inf, rows[0].name))
+    names = [product.removeprefix("NVIDIA ") for product in products]
+    columns = [Column("model", "left"), Column("batch", drop=2), Column("size", drop=1)]
     for unit in ("ms", "mJ"):
-        columns += [Column(f"{unit}/sample {product}", wraps=True) for product in products]
-        columns += [Column(f"{unit} ratio {product}", wraps=True) for product in products[1:]]
+        columns += [Column(f"{unit}/sample {name}", wraps=True) for name in names]
+        columns += [Column(f"{unit} ratio {name}", wraps=True) for name in names[1:]]
     notes = [f"Ratio: over {products[0]}.", *dict.fromkeys(map(_boards_words, report.rankings))]
     if any(row.source == SUM for rows in shared for row in rows):
         notes.append(f"{ESTIMATED} the corrected sum of its operators, because the whole model is not measured.")
