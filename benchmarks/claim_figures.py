@@ -20,6 +20,7 @@ import claims_of_zoo as zoo
 
 FIGURES_OF: Sequence[Callable[[Path], Mapping[str, str]]] = (
     sums.sums_against_wholes,
+    sums.covered,
     sums.short_kernels,
     sums.other_runs,
     sums.kernels_alone,

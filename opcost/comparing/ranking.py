@@ -16,7 +16,7 @@ import numpy as np
 
 from opcost.comparing.cache_chain_rows import Excess
 from opcost.comparing.doubts import FLAGGED_RATIO, Doubt, SumFacts, doubts_of
-from opcost.comparing.gap import Piece
+from opcost.comparing.gap import Piece, with_method_error
 from opcost.comparing.potential import Works, works_of
 from opcost.estimates import NORMAL_QUANTILE, Estimate, sum_of_independent
 from opcost.measuring.conditions import Conditions
@@ -98,13 +98,13 @@ class ModelFigures:
     def corrected_time_s(self) -> Estimate | None:
         """The time of the corrected sum, without correction if that is unknown."""
         correction = None if self.correction is None else self.correction.time_s
-        return None if self.cost is None else _plus(self.cost.time_s, correction)
+        return None if self.cost is None else _corrected(self.cost.time_s, correction, "time")
 
     @property
     def corrected_energy_j(self) -> Estimate | None:
         """The energy of the corrected sum, without correction if that is unknown."""
         correction = None if self.correction is None else self.correction.energy_j
-        return None if self.cost is None else _plus(self.cost.energy_j, correction)
+        return None if self.cost is None else _corrected(self.cost.energy_j, correction, "energy")
 
     @property
     def time_s(self) -> Estimate | None:
@@ -198,8 +198,10 @@ class ModelFigures:
         return max((row.measurement.ended_at for row in rows), default="")
 
 
-def _plus(summed: Estimate | None, correction: Estimate | None) -> Estimate | None:
-    return summed if summed is None or correction is None else sum_of_independent([summed, correction])
+def _corrected(summed: Estimate | None, correction: Estimate | None, quantity: str) -> Estimate | None:
+    if summed is None or correction is None:
+        return summed
+    return with_method_error(sum_of_independent([summed, correction]), quantity)
 
 
 @dataclass(frozen=True)

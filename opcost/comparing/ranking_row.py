@@ -136,13 +136,13 @@ class RankingRow(Columns):
         lambda one: SUM if one.model.whole is None else WHOLE
     )
     time_s: Annotated[float | None, Column("time of one run")] = _of(lambda one: value_of(one.model.time_s))
-    time_standard_error_s: Annotated[float | None, Column("standard error of the time")] = _of(
-        lambda one: standard_error_of(one.model.time_s)
-    )
+    time_standard_error_s: Annotated[
+        float | None, Column("standard error of the time; of a corrected sum with that of the method")
+    ] = _of(lambda one: standard_error_of(one.model.time_s))
     energy_j: Annotated[float | None, Column("energy of one run")] = _of(lambda one: value_of(one.model.energy_j))
-    energy_standard_error_j: Annotated[float | None, Column("standard error of the energy")] = _of(
-        lambda one: standard_error_of(one.model.energy_j)
-    )
+    energy_standard_error_j: Annotated[
+        float | None, Column("standard error of the energy; of a corrected sum with that of the method")
+    ] = _of(lambda one: standard_error_of(one.model.energy_j))
     power_w: Annotated[float | None, Column("mean power: energy / time")] = _of(lambda one: one.model.power_w)
     time_per_sample_s: Annotated[float | None, Column("time / batch size")] = _of(
         lambda one: one.per_sample(value_of(one.model.time_s))
