@@ -16,7 +16,7 @@ from opcost.comparing.cache_chain_rows import Excess, is_corrected, pooled
 from opcost.estimates import Estimate, sum_of_independent, value_of
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import REFERENCE_TEMPERATURE_C, Measurement, MeasurementRow
-from opcost.measuring.throttling import HARDLY_THROTTLED_RATIO
+from opcost.measuring.throttling import HARDLY_THROTTLED_RATIO, LEAST_SETTLED_LOOP_S
 from opcost.summing.energy import EnergyBasis
 from opcost.summing.summation import ModelCost
 
@@ -34,10 +34,6 @@ LARGEST_POWER_RATIO = 1.45
 
 CARDS = ("NVIDIA H100 80GB HBM3", "NVIDIA H200")
 """The cards whose operators have these exponents."""
-
-LEAST_SETTLED_LOOP_S = 2.3
-"""The shortest loop of a whole in which its clocks have settled, or settle soon: two and a half swings of 0.9 s. In
-shorter loops throttled wholes still have 98 % to 99 % of full clocks (``docs/log/power_limit.md``)."""
 
 THROTTLED_SHARE = 0.02
 """Share of a sum's time up to which throttled rows do not matter."""
