@@ -9,6 +9,7 @@ Each arithmetic has its own roof, since fp32 products never reach the rate of TF
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -89,11 +90,16 @@ class Roofline:
     energy: Roof | None
 
 
-def roofline_of(works: Iterable[Work]) -> Roofline | None:
-    """Return the roofline of calls; None if none computes or none moves anything."""
+def roofline_of(works: Iterable[Work], memory_rate: float = math.inf) -> Roofline | None:
+    """Return the roofline of calls; None if none computes or none moves anything.
+
+    Args:
+        works: of calls on one card.
+        memory_rate: the largest bytes per second of its memory: faster calls find their data in caches.
+    """
     works = list(works)
-    time = _roof([(work, work.time_s) for work in works])
-    energy = _roof([(work, work.energy_j) for work in works if work.energy_j is not None])
+    time = _roof([(work, work.time_s) for work in works], memory_rate)
+    energy = _roof([(work, work.energy_j) for work in works if work.energy_j is not None], memory_rate)
     return None if time is None else Roofline(time, energy)
 
 
@@ -113,10 +119,11 @@ def _streaming(costs: list[tuple[Work, float]]) -> list[tuple[Work, float]]:
     return [*beyond_caches, *largest]
 
 
-def _roof(costs: list[tuple[Work, float]]) -> Roof | None:
+def _roof(costs: list[tuple[Work, float]], memory_rate: float) -> Roof | None:
     flop_rates: dict[str, float] = {}
     for work, cost in costs:
         if work.flop:
             flop_rates[work.arithmetic] = max(flop_rates.get(work.arithmetic, 0.0), work.flop / cost)
-    byte_rate = max((work.memory_bytes / cost for work, cost in _streaming(costs)), default=0.0)
+    from_memory = [(work, cost) for work, cost in costs if work.memory_bytes <= memory_rate * work.time_s]
+    byte_rate = max((work.memory_bytes / cost for work, cost in _streaming(from_memory)), default=0.0)
     return Roof(flop_rates, byte_rate) if flop_rates and byte_rate else None

@@ -215,7 +215,7 @@ def errors(found: Sequence[Compared]) -> str:
     legend = [svg_charts.legend_mark(0, "sum"), svg_charts.legend_mark(1, "corrected sum, if known")]
     caption = (
         "The error of each sum, in order: the middle row is the median. Left of zero, the sum is too small. If "
-        "corrections help, squares are nearer to zero than circles."
+        "corrections help, squares are nearer to zero than circles; their intervals include the method's own error."
     )
     return figure(drawings, caption, legend)
 

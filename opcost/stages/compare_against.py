@@ -15,7 +15,7 @@ from opcost.comparing.sides import Sides
 from opcost.errors import UserError
 from opcost.measuring.asked_conditions import DEVICE, ChosenConditions, parse_conditions
 from opcost.measuring.conditions import DEVICE_FIELDS, PRECISION_FIELDS, Conditions, differ_only_in
-from opcost.measuring.record import MeasurementRow, is_flagged
+from opcost.measuring.record import MeasurementRow, is_doubtful
 from opcost.operators.counts import OperatorCounts
 from opcost.running.request import Request
 from opcost.stages.against_data import AgainstData, chosen_by, read_against_data, under
@@ -200,7 +200,7 @@ def _of_one_board(data: AgainstData, candidates: tuple[_Candidate, _Candidate]) 
     def rank(board: str | None) -> tuple[int, int, float]:
         sides = [one.on_board(data, board) for one in candidates]
         wholes = [side.whole for side in sides if side.whole is not None and side.board == board]
-        sound = sum(not is_flagged(whole.measurement) for whole in wholes)
+        sound = sum(not is_doubtful(whole) for whole in wholes)
         return sound, len(wholes), sum(side.cost.board_ratio(board) for side in sides)
 
     best = max(boards, key=rank)

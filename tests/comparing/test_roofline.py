@@ -64,6 +64,16 @@ def test_a_product_that_exceeds_the_caches_is_not_alone_the_roof_of_the_memory()
     assert roofline.time.side(head) == COMPUTE
 
 
+def test_what_is_faster_than_the_memory_is_from_caches() -> None:
+    cached = Work(flop=0, memory_bytes=4 * 10**7, time_s=5e-6, energy_j=1e-9)
+    slower = replace(cached, memory_bytes=3 * 10**7, time_s=1e-5, energy_j=1e-3)
+    roofline = roofline_of([PRODUCT, cached, slower], memory_rate=4.8e12)
+    assert roofline is not None
+    assert roofline.time.byte_rate == pytest.approx(3e12)
+    assert roofline.energy is not None
+    assert roofline.energy.byte_rate == pytest.approx(3e10)
+
+
 def test_a_call_of_unknown_flop_has_no_place_under_the_roof_and_does_not_move_it() -> None:
     unknown = Work(flop=None, memory_bytes=10**8, time_s=1e-9, energy_j=1e-9)
     roofline = roofline_of([PRODUCT, Work(0, 10**8, 0.1, 50.0), unknown])
