@@ -106,15 +106,15 @@ LEARNED_LINES = (
 
 def sweep_spreads(name: str, key: str) -> tuple[str, ...]:
     figures = ("sizes", "repetitions", "flagged", "builds")
-    figures += tuple(f"{cost}_{figure}" for cost in COSTS for figure in ("spread", "within", "between"))
+    figures += tuple(f"{cost}_{figure}" for cost in COSTS for figure in ("spread", "range", "within", "between"))
     return (name, *(f"{{{key}_{figure}}}" for figure in figures))
 
 
 SPREAD_HEADER = (
     "spread of repetitions",
     *("sizes", "repetitions", "flagged, left out", "builds"),
-    *("time: largest from 1 ms on", "within a build", "builds differ by up to"),
-    *("energy: largest from 1 ms on", "within a build", "builds differ by up to"),
+    *("time: largest from 1 ms on", "largest range", "within a build", "builds differ by up to"),
+    *("energy: largest from 1 ms on", "largest range", "within a build", "builds differ by up to"),
 )
 SPREAD_LINES = (
     sweep_spreads("H200: ResNet-50, 8 to 4096 pixels", "h200_resnet50"),
@@ -123,6 +123,11 @@ SPREAD_LINES = (
     sweep_spreads("H100: ResNet-50", "h100_resnet50"),
     sweep_spreads("H100: AlexNet", "h100_alexnet"),
     sweep_spreads("H100: BERT-base", "h100_bert"),
+    sweep_spreads("first run, H200: ResNet-50", "first_h200_resnet50"),
+    sweep_spreads("first run, H200: AlexNet", "first_h200_alexnet"),
+    sweep_spreads("first run, H200: BERT-base", "first_h200_bert"),
+    sweep_spreads("first run, H100: ResNet-50", "first_h100_resnet50"),
+    sweep_spreads("first run, H100: BERT-base", "first_h100_bert"),
 )
 
 
@@ -144,7 +149,8 @@ CURVES_LINES = (
 )
 
 GRAPHS = "CUDA graphs, captured values"
-SWEEPS = "docs/data/sweeps"
+SWEEPS = "database/sweep_sizes.csv"
+SWEPT_KERNELS = "database/sweep_kernels.csv"
 SWEEPS_DAY = "{h200_bert_days} ([log](log/sweeps.md))"
 SWEEPS_CONDITIONS = "one H200 (7d48), ten repetitions of 0.5 s in two builds; CUDA graphs, energies at 50 °C"
 NETWORKS_CONDITIONS = f"one H200 (b014), from a file by `opcost profile`; {GRAPHS}"
@@ -350,7 +356,8 @@ CLAIMS: Mapping[str, tuple[Claim, ...]] = {
         Claim(
             "BERT-base's energy is linear from {h200_bert_energy_piece_2_sizes} tokens: "
             "{h200_bert_energy_piece_2_constant} and {h200_bert_energy_piece_2_slope} per token, residual "
-            "{h200_bert_energy_piece_2_residual}; one line through all sizes from 50 on leaves "
+            "{h200_bert_energy_piece_2_residual}; on another board (25a0) {first_h200_bert_energy_piece_2_constant} "
+            "and {first_h200_bert_energy_piece_2_slope}; one line through all sizes from 50 on leaves "
             "{h200_bert_energy_line_residual}",
             SWEEPS_CONDITIONS,
             SWEEPS_DAY,
@@ -362,7 +369,7 @@ CLAIMS: Mapping[str, tuple[Claim, ...]] = {
             "that these do not launch",
             "as above",
             SWEEPS_DAY,
-            (SWEEPS,),
+            (SWEEPS, SWEPT_KERNELS),
         ),
         Claim(
             "ResNet-50 at batch 1 takes {h200_resnet50_8_time} at 8 pixels a side, {h200_resnet50_256_time} at 256 and "
@@ -371,7 +378,7 @@ CLAIMS: Mapping[str, tuple[Claim, ...]] = {
             "{h200_resnet50_512_kernel_time}",
             "the same on board acdc",
             SWEEPS_DAY,
-            (SWEEPS,),
+            (SWEEPS, SWEPT_KERNELS),
         ),
         Claim(
             "An image takes AlexNet {h200_alexnet_1_unit_time} and {h200_alexnet_1_unit_energy} at batch 1, "
@@ -385,6 +392,18 @@ CLAIMS: Mapping[str, tuple[Claim, ...]] = {
             "H100 is in kernels that the H200 launches at the same size; 200 tokens take {h100_bert_200_time}, 250 "
             "tokens {h100_bert_250_time}",
             "one H100 (f31b), ten repetitions in two builds",
+            SWEEPS_DAY,
+            (SWEEPS, SWEPT_KERNELS),
+        ),
+        Claim(
+            "The same sweeps on other H200s: times {first_h200_resnet50_time_apart_median} (ResNet-50), "
+            "{first_h200_alexnet_time_apart_median} (AlexNet) and {first_h200_bert_time_apart_median} (BERT-base) "
+            "apart in the median, at most {first_h200_resnet50_time_apart_worst}, "
+            "{first_h200_alexnet_time_apart_worst} and {first_h200_bert_time_apart_worst}; energies {first_h200_resnet50_energy_apart_median}, "
+            "{first_h200_alexnet_energy_apart_median} and {first_h200_bert_energy_apart_median}, at most "
+            "{first_h200_resnet50_energy_apart_worst}, {first_h200_alexnet_energy_apart_worst} and "
+            "{first_h200_bert_energy_apart_worst}",
+            "boards bcd8 and 25a0, whose sweeps missed the aim for spreads",
             SWEEPS_DAY,
             (SWEEPS,),
         ),
