@@ -399,10 +399,10 @@ CLAIMS: Mapping[str, tuple[Claim, ...]] = {
             "The same sweeps on other H200s: times {first_h200_resnet50_time_apart_median} (ResNet-50), "
             "{first_h200_alexnet_time_apart_median} (AlexNet) and {first_h200_bert_time_apart_median} (BERT-base) "
             "apart in the median, at most {first_h200_resnet50_time_apart_worst}, "
-            "{first_h200_alexnet_time_apart_worst} and {first_h200_bert_time_apart_worst}; energies {first_h200_resnet50_energy_apart_median}, "
-            "{first_h200_alexnet_energy_apart_median} and {first_h200_bert_energy_apart_median}, at most "
-            "{first_h200_resnet50_energy_apart_worst}, {first_h200_alexnet_energy_apart_worst} and "
-            "{first_h200_bert_energy_apart_worst}",
+            "{first_h200_alexnet_time_apart_worst} and {first_h200_bert_time_apart_worst}; energies "
+            "{first_h200_resnet50_energy_apart_median}, {first_h200_alexnet_energy_apart_median} and "
+            "{first_h200_bert_energy_apart_median}, at most {first_h200_resnet50_energy_apart_worst}, "
+            "{first_h200_alexnet_energy_apart_worst} and {first_h200_bert_energy_apart_worst}",
             "boards bcd8 and 25a0, whose sweeps missed the aim for spreads",
             SWEEPS_DAY,
             (SWEEPS,),
