@@ -94,6 +94,9 @@ def sums_of_networks(root: Path) -> dict[str, str]:
         good = of_quantity[list(WITHIN_AIMS)]
         found[f"networks_{quantity}"] = f"{good.min():.3f} to {good.max():.3f}"
         found |= {f"{name}_{quantity}": f"{ratio:.3f}" for name, ratio in of_quantity.items()}
+        cost, _, is_corrected = quantity.partition("_")
+        if is_corrected:
+            found |= {f"{name}_{cost}_off": percent(abs(ratio - 1)) for name, ratio in of_quantity.items()}
     return found | {f"{name}_whole": milliseconds(time_s, 2) for name, time_s in sums["full_time_s"].items()}
 
 

@@ -151,6 +151,7 @@ def kinds_of_operators(root: Path) -> dict[str, str]:
         large = rows[share > LEAST_SHARE]
         off = (large["alone_time_s"] / large["in_model_time_s"] - 1).abs()
         found |= {
+            f"{key}_days": days(rows["profiled_at"]),
             f"{key}": str(len(off)),
             f"{key}_models": str(len(large[["name", "device_product"]].drop_duplicates())),
             f"{key}_median": percent(off.median()),

@@ -189,7 +189,7 @@ def sweeps_spread(root: Path) -> dict[str, str]:
                 f"{word}_{cost}_spread_size": str(spreads.idxmax()),
                 f"{word}_{cost}_range": percent(ranges.max()),
                 f"{word}_{cost}_within": fine_percent(within.max()),
-                f"{word}_{cost}_between": fine_percent(between.max()),
+                f"{word}_{cost}_between": fine_percent(between.max()) if repetitions["block"].nunique() > 1 else "",
             }
     for run, (repeated, flagged) in totals.items():
         found |= {f"{run}_sweeps_repetitions": str(repeated), f"{run}_sweeps_flagged": str(flagged)}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from claim_formats import MINUS, change_percent, milliseconds, percent
+from claim_formats import MINUS, board_of, change_percent, days, milliseconds, percent
 from claim_tables import committed
 from claims_of_boards import counted_models
 from claims_of_rows import WHOLES, in_graphs
@@ -74,9 +74,12 @@ def held_out(root: Path) -> dict[str, str]:
     """Return the errors of corrected sums whose wholes are later than the method, and the mean errors of all."""
     sums = published_sums(root)
     wholes = wholes_of(root, sums)
+    is_at_limit = sums["power_limit_time_s"].fillna(0) > 0
     is_later, is_short = wholes["started_at"] >= FROZEN, sums["full_time_s"] < SHORT_S
     found = {
+        "models_at_the_limit": " and ".join(sorted(map(model_name, sums.index[is_at_limit]))),
         "held_out_wholes": str(is_later.sum()),
+        "held_out_wholes_days": days(wholes["started_at"][is_later]),
         "held_out_shortest": milliseconds(sums["full_time_s"][is_later].min()),
         "short_wholes": str(is_short.sum()),
         "short_held_out_wholes": str((is_short & is_later).sum()),
@@ -88,6 +91,7 @@ def held_out(root: Path) -> dict[str, str]:
         found |= {
             f"held_out_wholes_{cost}_median": percent(later.median()),
             f"held_out_wholes_{cost}_95": percent(later.quantile(0.95)),
+            f"held_out_wholes_{cost}_worst_only": percent(later.max()),
             f"held_out_wholes_{cost}_worst": f"{percent(later.max())} ({model_name(str(later.idxmax()))})",
             f"{cost}_bias": f"{mean:+.1f} ± {error:.1f} %".replace("-", MINUS),
         }
@@ -115,8 +119,12 @@ def sums_on_boards(root: Path) -> dict[str, str]:
     shipped = shipped_sums(root)
     shares = pd.Series({one.model: one.board_ratio for one in shipped})
     throttled = pd.Series({one.model: sum(one.throttled.values()) / _time_s(one.cost) for one in shipped})
-    own = [(one.model, *one.off()) for one in beside if one.board_ratio >= OWN_BOARD_RATIO]
-    every = pd.DataFrame(own, columns=["model", *COSTS])
+    own = [
+        (one.model, board_of(one.whole.circumstances.device_uuid or ""), one.whole.measurement.started_at, *one.off())
+        for one in beside
+        if one.board_ratio >= OWN_BOARD_RATIO
+    ]
+    every = pd.DataFrame(own, columns=["model", "board", "day", *COSTS])
     time, energy = every["time"], every["energy"]
     worst = time.abs().idxmax()
     return {
@@ -130,6 +138,8 @@ def sums_on_boards(root: Path) -> dict[str, str]:
         "every_whole_time_median": percent(time.abs().median()),
         "every_whole_time_worst": change_percent(time[worst]),
         "every_whole_time_worst_model": model_name(every["model"][worst]),
+        "every_whole_time_worst_board": every["board"][worst],
+        "every_whole_days": days(every["day"]),
         "every_whole_energy_median": percent(energy.abs().median()),
         "every_whole_energy_worst": percent(energy.abs().max()),
     }
