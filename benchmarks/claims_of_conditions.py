@@ -131,14 +131,14 @@ def complete(root: Path) -> pd.DataFrame:
     """Return the committed sums in graphs of all operators on captured values that lack none.
 
     Raises:
-        ValueError: one of them lacks its cache correction.
+        ValueError: one of them has no cache correction.
     """
     table = pd.read_csv(root / "database" / "sum_vs_full.csv")
     chosen = (table["counted"] == ALL) & (table["input_data"] == CAPTURED) & (table["missing_operators"] == 0)
     rows = table[chosen & (table["execution"] == "graph")]
-    lacking = rows.loc[rows["correction_energy_j"].isna(), "name"]
-    if len(lacking):
-        raise ValueError(f"{', '.join(lacking)}: the sum lacks its cache correction")
+    uncorrected = rows.loc[rows["correction_energy_j"].isna(), "name"]
+    if len(uncorrected):
+        raise ValueError(f"{', '.join(uncorrected)}: the sum has no cache correction")
     return rows
 
 
