@@ -18,6 +18,7 @@ import claims_of_windows as windows
 
 FIGURES_OF: Sequence[Callable[[Path], Mapping[str, str]]] = (
     sums.sums_against_wholes,
+    sums.covered,
     sums.short_kernels,
     sums.other_runs,
     sums.kernels_alone,

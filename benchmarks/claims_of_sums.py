@@ -5,12 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 
 import pandas as pd
-from claim_formats import days, milliseconds, percent, percent_of, ratio_with_error, signed_percent, spread
+from claim_formats import (
+    days,
+    fine_percent,
+    milliseconds,
+    percent,
+    percent_of,
+    ratio_with_error,
+    signed_percent,
+    spread,
+)
 from claim_tables import committed, kernel_ratios
 from claims_of_rows import CARD, of_card
 from sum_vs_full import corrected
 
+from opcost.comparing.gap import METHOD_ERROR_RATIOS
 from opcost.comparing.row import ComparisonRow
+from opcost.estimates import NORMAL_QUANTILE
 from opcost.operators.cases import ALL, CAPTURED
 from opcost.operators.keys import conditions_key
 from opcost.reporting.compared_models import compared_model
@@ -60,6 +71,36 @@ def sums_against_wholes(root: Path) -> dict[str, str]:
                     f"{key}_median_2ms": percent(errors[long].median()),
                     f"{key}_worst_2ms": percent(errors[long].max()),
                 }
+    return found
+
+
+def covered(root: Path) -> dict[str, str]:
+    """Return for how many models the 95 % interval of the corrected ratio holds 1, without and with the method's error.
+
+    Without it, errors are taken from the columns of the table, with it as they are shown. The excess is what
+    deviations have beyond the former, as a root mean square.
+    """
+    table = complete_sums(root).query("counted == 'all' and is_published_size").set_index("name")
+    shown = {
+        row.name: compared_model(row.name, row, ())
+        for row in Database(root / "database").sum_vs_full.rows()
+        if is_usual(row) and row.name in table.index
+    }
+    found = {}
+    for quantity, unit in (("time", "s"), ("energy", "j")):
+        whole, parts = table[f"full_{quantity}_{unit}"], ("correction", "power_limit")
+        variances = [(table[f"{part}_{quantity}_standard_error_{unit}"] / whole).fillna(0.0) ** 2 for part in parts]
+        error = (table[f"{quantity}_standard_error_ratio"] ** 2 + sum(variances)) ** 0.5
+        off = corrected(table, f"{quantity}_{unit}") / whole - 1
+        ratios = [ratio for one in shown.values() if (ratio := one.corrected_ratio(quantity)) is not None]
+        shares = {
+            f"covered_{quantity}_by_rows": (off.abs() <= NORMAL_QUANTILE * error).mean(),
+            f"covered_{quantity}": sum(abs(one.value - 1) <= NORMAL_QUANTILE * one.standard_error for one in ratios)
+            / len(table),
+        }
+        found |= {name: f"{100 * share:.0f} %" for name, share in shares.items()}
+        found[f"method_error_{quantity}"] = f"{100 * METHOD_ERROR_RATIOS[quantity]:.1f} %"
+        found[f"method_error_{quantity}_found"] = fine_percent(((off**2 - error**2).mean()) ** 0.5)
     return found
 
 

@@ -52,6 +52,8 @@ def compared(database: Database, are_models: bool) -> tuple[pd.DataFrame, pd.Dat
             (times.unmeasured_s(item.size, item.execution, protocol), actual_s)
             for actual_s, item, protocol in measured_durations(campaign, sizes, are_models)
         ]
+        if not durations:
+            continue
         expected_s, actual_s = map(sum, zip(*durations, strict=True))
         what = {
             "of": "models" if are_models else "operators",

@@ -87,9 +87,10 @@ def synthetic_report(folder: Path, database: Path, tuples: int) -> Path:
         write_log(made_up.power_logs, row)
     begin_s = time.perf_counter()
     models = list(models_of(made, whole))
-    reports = keep_comparisons(Request((), folder, made_up, dry_run=True), models)
+    request = Request((), folder, made_up, dry_run=True)
+    reports = keep_comparisons(request, models)
     path = folder / "report.html"
-    write_report(path, made_up, models, reports)
+    write_report(path, request, models, reports)
     print(f"{tuples} tuples in {len(models)} models: compared and written in {time.perf_counter() - begin_s:.1f} s")
     return path
 

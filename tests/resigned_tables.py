@@ -161,7 +161,7 @@ def use(path: Path) -> None:
         reports = keep_comparisons(request, models)
         print_comparisons(reports, dry_run=False)
         page = request.database.folder / "report.html"
-        write_report(page, request.database, models, reports)
+        write_report(page, request, models, reports)
         shown = printed.getvalue() + page.read_text() + request.database.sum_vs_full.path.read_text()
     assert printable(shown, kept="\n\xa0") == shown, "characters that change a terminal"
     # A text that someone wrote is shown as it is.

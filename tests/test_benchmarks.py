@@ -38,7 +38,7 @@ from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.model_rows import rows_of
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
-from opcost.operators.values import parse_input_data
+from opcost.operators.values import InputStatistics, parse_input_data
 from opcost.storage.database import Database
 from opcost.storage.model_folders import load_configs
 
@@ -77,7 +77,7 @@ def benchmark(monkeypatch):
         "operators_of_torch",
         "operators_in_chains",
         "indices_masks_weights",
-        "add_operations",
+        "count_again",
         "power_cap_kills",
         "drawn_lists",
         "simulated_power_caps",
@@ -98,24 +98,70 @@ def test_a_script_runs_by_itself():
     assert "benchmarks/sum_vs_full.py" in said.stdout
 
 
-def test_operations_are_added_to_an_older_table_where_a_tuple_runs_as_counted(benchmark, monkeypatch, tmp_path):
-    tensor = TensorSpec((4, 4), "float32")
-    linear = OperatorTuple("torch.nn.Linear", (("in_features", 4), ("out_features", 8)), (tensor,))
-    counts = (
-        OperatorCount(linear, 1, 2 * 4 * 4 * 8, 4 * (16 + 32 + 8 + 32), TensorSpec((4, 8), "float32")),
-        OperatorCount(OperatorTuple("torch.exp", (), (tensor,), mode=None), 1, 0, 127),
-        OperatorCount(OperatorTuple("mine.Block", (), (tensor,)), 1, 0, 128),
-    )
+TENSOR = TensorSpec((4, 4), "float32")
+LINEAR = OperatorTuple("torch.nn.Linear", (("in_features", 4), ("out_features", 8)), (TENSOR,))
+
+
+def count_again(benchmark, monkeypatch, folder, counts, *options, total=100_000, device="cpu"):
+    """Return the rows of a table before and after it is counted again; the first is that of the model."""
     model = model_operator("resnet18", None, (1, 3, 8, 8))
-    counted = OperatorCounts(model, counts, 256, 607, 40, "2.14.1", "cpu")
-    table = Database(tmp_path).model_operators
-    old = rows_of("a", counted, "2026-11-22T10:00:00+00:00")
-    table.append_missing(old)
-    monkeypatch.setattr(sys, "argv", ["add_operations.py", str(tmp_path)])
-    benchmark("add_operations").main()
-    new = table.rows()
-    assert [row.operations for row in new] == [None, "addmm 1", None, None]
+    counted = OperatorCounts(model, counts, 256, total, 40, "2.14.1", device, outside=("zeros_like",))
+    table = Database(folder).model_operators
+    table.append_missing(rows_of("a", counted, "2026-11-22T10:00:00+00:00"))
+    before = table.rows()
+    monkeypatch.setattr(sys, "argv", ["count_again.py", str(folder), *options])
+    benchmark("count_again").main()
+    return before, table.rows()
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_operations_are_added_to_an_older_table_where_a_tuple_runs_as_counted(benchmark, monkeypatch, tmp_path, device):
+    counts = (
+        OperatorCount(LINEAR, 1, 2 * 4 * 4 * 8, 4 * (16 + 32 + 8 + 32), TensorSpec((4, 8), "float32")),
+        OperatorCount(OperatorTuple("torch.exp", (), (TENSOR,), mode=None), 1, 0, 127),
+        OperatorCount(OperatorTuple("mine.Block", (), (TENSOR,)), 1, 0, 128),
+    )
+    old, new = count_again(benchmark, monkeypatch, tmp_path, counts, "--operations", device=device)
+    assert [row.operations for row in new] == [None, "addmm 1" if device == "cpu" else None, None, None]
     assert [replace(row, operations=None) for row in new] == old
+
+
+def test_tuples_that_were_counted_in_full_are_counted_again(benchmark, monkeypatch, tmp_path, capsys):
+    ids, table, result = TensorSpec((5,), "int64"), 1000 * 8 * 4, TensorSpec((5, 8), "float32")
+    embedding = OperatorTuple("torch.nn.Embedding", (("num_embeddings", 1000), ("embedding_dim", 8)), (ids,))
+    zeros = OperatorTuple("torch.Tensor.new_zeros", (), (TENSOR, (2, 2)), mode=None)
+    picked = OperatorTuple("torch.gather", (), (TENSOR, 0, TensorSpec((1, 4), "int64", identity=1)), mode=None)
+    normal, sparse = InputStatistics(0.0, 0.0, 1.0), InputStatistics(0.9, 0.0, 1.0)
+    counts = (
+        OperatorCount(embedding, 2, 0, 5 * 8 + table + 5 * 8 * 4, result, operations=(("embedding", 1),)),
+        OperatorCount(zeros, 2, 0, 64 + 16, TensorSpec((2, 2), "float32"), ((sparse,), (normal,))),
+        # Other work: another number of bytes, or the same number of another operation.
+        OperatorCount(picked, 1, 0, 99, TensorSpec((1, 4), "float32")),
+        OperatorCount(zeros, 1, 0, 64 + 16, TensorSpec((2, 2), "float32"), operations=(("full", 1),)),
+        OperatorCount(LINEAR, 1, 7, 99, TensorSpec((4, 8), "float32")),
+        OperatorCount(OperatorTuple("mine.Block", (), (TENSOR,)), 1, 0, 128),
+    )
+    old, new = count_again(benchmark, monkeypatch, tmp_path, counts)
+    saved = table - 5 * 8 * 4
+    assert [before.memory_bytes - after.memory_bytes for before, after in zip(old, new, strict=True)] == [
+        2 * saved + 2 * 64,
+        saved,
+        64,
+        64,
+        *(0, 0, 0, 0),
+    ]
+    assert [replace(after, memory_bytes=before.memory_bytes) for before, after in zip(old, new, strict=True)] == old
+    shown = capsys.readouterr().out
+    assert f"{zeros}: 80 -> 16 bytes" in shown
+    assert f"{embedding}: {table + 200} -> {200 + 160} bytes" in shown
+    kept = [line for line in shown.splitlines() if "rows kept" in line]
+    assert [line.partition("kept: ")[2].partition(":")[0] for line in kept] == [
+        "torch.gather",
+        "torch.Tensor.new_zeros",
+        "torch.nn.Linear",
+        "mine.Block",
+        "zeros_like is in no tuple of a",
+    ]
 
 
 def test_every_script_and_every_table_is_explained():

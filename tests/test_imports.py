@@ -1,6 +1,7 @@
 """The import rule (``pyproject.toml``, held by import-linter), and what is imported before anything is installed."""
 
 import ast
+import pydoc
 import shutil
 import subprocess
 import sys
@@ -8,6 +9,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+
+import opcost
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPTS = sorted(ROOT.glob("*.py"))
@@ -67,6 +70,20 @@ def libraries(path):
 @cache
 def parsed(path):
     return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def test_no_default_is_the_environment():
+    """Signatures show defaults, in ``help()`` and in notebooks that people share, and variables hold secrets."""
+    nodes = [node for path in MODULES.values() for node in ast.walk(parsed(path))]
+    functions = [node for node in nodes if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))]
+    defaults = [one for node in functions for one in (*node.args.defaults, *node.args.kw_defaults) if one is not None]
+    assert defaults
+    assert not [ast.unparse(one) for one in defaults if "environ" in ast.unparse(one)]
+
+
+def test_help_shows_no_variable_of_the_environment(monkeypatch):
+    monkeypatch.setenv("MY_API_TOKEN", "not-a-real-secret")
+    assert "not-a-real-secret" not in pydoc.render_doc(opcost.mark) + pydoc.render_doc(opcost)
 
 
 @pytest.mark.parametrize("name", [name for name in MODULES if name.partition(".")[2].partition(".")[0] in IDEAS])

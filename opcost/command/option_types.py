@@ -40,6 +40,17 @@ def device_or_product(text: str) -> str:
     return text
 
 
+def devices_or_products(text: str) -> str:
+    """Return one or several devices' or products' names with commas, unchanged: a type for argparse.
+
+    Raises:
+        argparse.ArgumentTypeError: one of them can be neither.
+    """
+    for part in text.split(","):
+        device_or_product(part.strip())
+    return text
+
+
 def positive_seconds(text: str) -> float:
     """Return a time above 0 and up to ``MAXIMUM_S``, in s: a type for argparse.
 

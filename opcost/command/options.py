@@ -210,7 +210,7 @@ SUMMED = Option(
 AGAINST = Option(
     "--against",
     "instead of comparing with wholes, compare each model with the same one under these conditions: precision=fp32, "
-    "memory_format=contiguous, or both with a comma; writes nothing",
+    "memory_format=contiguous, device=H100, or several with commas; writes nothing",
     action="append",
     default=None,
     metavar="KEY=VALUE",

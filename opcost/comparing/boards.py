@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from opcost.measuring.record import MeasurementRow, is_flagged
+from opcost.measuring.record import MeasurementRow, is_doubtful
 from opcost.summing.energy import common_basis
 
 
@@ -34,7 +34,7 @@ def board_differences(wholes: Iterable[Sequence[MeasurementRow]]) -> BoardDiffer
     Args:
         wholes: for each model and set of conditions its rows, one of each board.
     """
-    groups = [[row for row in rows if not is_flagged(row.measurement)] for rows in wholes]
+    groups = [[row for row in rows if not is_doubtful(row)] for rows in wholes]
     boards = {row.circumstances.device_uuid for rows in groups for row in rows}
     time = _differences([row.measurement.time_s for row in rows] for rows in groups)
     return BoardDifferences(len(boards), time, _differences(map(_energies_j, groups)))

@@ -21,7 +21,14 @@ from opcost.comparing.cache_chains import (
 from opcost.estimates import Estimate, estimate_of, standard_error_of, sum_of_independent, value_of
 from opcost.measuring.conditions import DEVICE_UUID, GRAPH, WARM, Conditions
 from opcost.measuring.flags import joined_notes, meanings
-from opcost.measuring.record import MeasurementRow, is_flagged, may_be_throttled, time_of
+from opcost.measuring.record import (
+    IMPOSSIBLE_POWER,
+    MeasurementRow,
+    has_impossible_power,
+    is_flagged,
+    may_be_throttled,
+    time_of,
+)
 from opcost.measuring.retries import RETRIES
 from opcost.operators.tuples import FLOAT32
 from opcost.summing.energy import common_basis
@@ -142,8 +149,9 @@ def refusal(row: MeasurementRow) -> str:
     measured = row.measurement
     if measured.executed_as != GRAPH:
         return f"{row.operator} did not run in a CUDA graph: {measured.notes}"
-    is_refused = is_flagged(measured) or may_be_throttled(measured)
-    return f"{row.operator}: {joined_notes(meanings(measured.flags), measured.notes)}" if is_refused else ""
+    impossible = IMPOSSIBLE_POWER if has_impossible_power(row) else ""
+    is_refused = is_flagged(measured) or may_be_throttled(measured) or impossible
+    return f"{row.operator}: {joined_notes(meanings(measured.flags), impossible, measured.notes)}" if is_refused else ""
 
 
 def is_corrected(conditions: Conditions) -> bool:

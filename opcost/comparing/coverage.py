@@ -9,7 +9,7 @@ from typing import TypeAlias
 import numpy as np
 
 from opcost.estimates import FloatArray, total_if_known
-from opcost.measuring.record import is_flagged
+from opcost.measuring.record import is_doubtful
 from opcost.prediction.port import Predictor
 from opcost.summing.summation import ModelCost
 
@@ -80,7 +80,7 @@ def costs_of(cost: ModelCost, predictor: Predictor) -> Costs | None:
         name, energy_j = part.case.operator.short_name, part.energy_j
         if energy_j is None:
             _, energy_j = predictor.cost(by_operator[part.case.operator], part.occurrences)
-        doubtful_s = part.time_s if is_flagged(part.row.measurement) else 0.0
+        doubtful_s = part.time_s if is_doubtful(part.row) else 0.0
         cost_of_part = OperatorCost(part.time_s, energy_j, part.time_s, doubtful_s)
         found[name] = found.get(name, OperatorCost()).plus(cost_of_part)
     for count in cost.missing:

@@ -26,6 +26,7 @@ class Doubt(Enum):
     FLAGGED = "flagged"
     MISSING = "missing"
     UNEXPLAINED = "unexplained"
+    ABOVE_LIMIT = "above the power limit"
 
 
 @dataclass(frozen=True)
@@ -34,12 +35,14 @@ class SumFacts:
 
     ``flagged_ratio`` is the share of the summed time in flagged rows, ``missing_ratio`` the share of the model that is
     not in the sum (0 if no operator is missing), ``unexplained_ratio`` the unexplained share of the whole.
+    ``is_above_limit`` says whether a sum that is the cost of a model draws more than the power limit.
     """
 
     is_whole_flagged: bool
     flagged_ratio: float
     missing_ratio: float | None
     unexplained_ratio: float | None
+    is_above_limit: bool = False
 
 
 def doubts_of(facts: SumFacts) -> tuple[Doubt, ...]:
@@ -49,6 +52,7 @@ def doubts_of(facts: SumFacts) -> tuple[Doubt, ...]:
         Doubt.FLAGGED: facts.is_whole_flagged or facts.flagged_ratio >= FLAGGED_RATIO,
         Doubt.MISSING: missing is None or missing >= NOTICEABLE_RATIO,
         Doubt.UNEXPLAINED: unexplained is not None and abs(unexplained) >= UNEXPLAINED_RATIO,
+        Doubt.ABOVE_LIMIT: facts.is_above_limit,
     }
     return tuple(doubt for doubt, is_found in found.items() if is_found)
 

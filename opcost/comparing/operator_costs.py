@@ -168,7 +168,7 @@ def _saving_of(roof: Roof, part: Part, work: Work, cost: float | None) -> float 
 
 def _operator_cost(operator: OperatorTuple, calls: Works, shares: _Shares, board: str | None) -> OperatorCost:
     costs, first = shares.of(calls), calls[0][1]
-    flags = {flag for part, _ in calls for flag in flags_of_part(part, board)}
+    flags = {flag for part, work in calls for flag in flags_of_part(part, work, board)}
     return OperatorCost(
         key=operator.key,
         operator=operator.operator,

@@ -11,10 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from opcost.comparing.data_sheets import is_beyond_sheet, memory_rate
 from opcost.comparing.roofline import Roof, Roofline, Work, roofline_of
 from opcost.comparing.tuple_costs import arithmetic_of
 from opcost.estimates import value_of
-from opcost.measuring.record import MeasurementRow, does_other_work, is_flagged
+from opcost.measuring.record import MeasurementRow, does_other_work, is_doubtful
 from opcost.operators.counts import OperatorCount
 from opcost.operators.keys import tuple_key
 from opcost.operators.values import has_zeros_in_weights
@@ -57,9 +58,9 @@ def works_of(cost: ModelCost) -> Works:
 
 
 def roofline_of_rows(rows: Iterable[MeasurementRow], counts: Mapping[str, OperatorCount]) -> Roofline | None:
-    """Return the roofline of rows under the same conditions that are not flagged and do the counted work.
+    """Return the roofline of rows under the same conditions that are sound and do the counted work.
 
-    Rows with zeros in weights are left out: they draw less power than any model does.
+    Rows with zeros in weights are left out: they draw less power than any model does. So is what the card cannot do.
     Energies are at the reference temperature where that is known.
 
     Args:
@@ -68,9 +69,16 @@ def roofline_of_rows(rows: Iterable[MeasurementRow], counts: Mapping[str, Operat
     """
     # All boards and repeats: the roof is the best rate of any, so neither order nor length of loops matters.
     usual = (row for row in rows if not has_zeros_in_weights(row.input_data))
-    sound = (row for row in usual if not (is_flagged(row.measurement) or does_other_work(row.measurement)))
-    known = ((counts.get(tuple_key(row.key)), row) for row in sound)
-    return roofline_of(work_of(count, row, common_basis([row])) for count, row in known if count is not None)
+    sound = (row for row in usual if not (is_doubtful(row) or does_other_work(row.measurement)))
+    works: list[Work] = []
+    product = ""
+    for row in sound:
+        count, product = counts.get(tuple_key(row.key)), row.conditions.device_product
+        if count is not None:
+            work = work_of(count, row, common_basis([row]))
+            if not is_beyond_sheet(work, count.operator, product):
+                works.append(work)
+    return roofline_of(works, memory_rate(product))
 
 
 def roof_share(works: Works, roofline: Roofline | None) -> RoofShare:

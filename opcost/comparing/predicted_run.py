@@ -12,6 +12,7 @@ from opcost.comparing.cache_chain_rows import Excess
 from opcost.comparing.cache_corrections import Corrections
 from opcost.comparing.power_limit import OTHERS, PRODUCTS, Load, at_limit, loads_of
 from opcost.estimates import Estimate, FloatArray, value_of
+from opcost.measuring.throttling import is_above_limit
 from opcost.operators.cases import CAPTURED, Case, cases_of_count
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.prediction.intervals import FEWEST_SCORES
@@ -79,7 +80,7 @@ class PredictedRun:
     ``calls`` are those without a row, the most uncertain first. The ratios are shares of the time of all operators:
     of those that were measured, and of predicted ones that no sample is like. ``is_corrected`` says whether cache
     correction and power limit are known. ``interval_missing_reason`` is why the intervals are unknown, None if they are
-    known.
+    known: as they are of a run that would draw more than the power limit (``is_above_limit``), since it takes longer.
     """
 
     time_s: Range
@@ -89,6 +90,7 @@ class PredictedRun:
     calls: tuple[PredictedCalls, ...]
     is_corrected: bool
     interval_missing_reason: str | None = None
+    is_above_limit: bool = False
 
     @property
     def power_w(self) -> float | None:
@@ -106,12 +108,16 @@ class SumErrors:
 
 @dataclass(frozen=True)
 class Knowledge:
-    """Learned costs, cache corrections and the power limit in W (None if unknown), and the errors of corrected sums."""
+    """Learned costs, cache corrections and the power limit in W (None if unknown), and the errors of corrected sums.
+
+    ``limit_w`` is None where the response to it is unknown, ``board_limit_w`` where its watts are.
+    """
 
     learned: LearnedCosts
     corrections: Corrections | None
     limit_w: float | None
     sum_errors: SumErrors
+    board_limit_w: float | None = None
 
 
 def predicted_run(counts: OperatorCounts, cost: ModelCost, known: Knowledge) -> PredictedRun:
@@ -136,14 +142,21 @@ def predicted_run(counts: OperatorCounts, cost: ModelCost, known: Knowledge) -> 
         _half_width(calls, TIME, known.learned),
     )
     run_s = measured_s + predicted_s
+    time_s, energy_j = time.range(known.sum_errors.time), _energy(cost, calls, added, known)
+    is_above = energy_j is not None and is_above_limit(energy_j.value / time_s.value, known.board_limit_w)
     return PredictedRun(
-        time_s=time.range(known.sum_errors.time),
-        energy_j=_energy(cost, calls, added, known),
+        time_s=Range.around(time_s.value, None) if is_above else time_s,
+        energy_j=Range.around(energy_j.value, None) if is_above and energy_j is not None else energy_j,
         measured_time_ratio=measured_s / run_s if run_s else 0.0,
         outside_time_ratio=math.fsum(one.time_s for one in calls if one.is_outside) / run_s if run_s else 0.0,
         calls=tuple(sorted(calls, key=_certainty)),
         is_corrected=cache is not None,
-        interval_missing_reason=_interval_missing_reason(calls, known.learned),
+        interval_missing_reason=(
+            f"its operators draw more than the power limit of {known.board_limit_w:.0f} W, so that a run takes longer"
+            if is_above
+            else _interval_missing_reason(calls, known.learned)
+        ),
+        is_above_limit=is_above,
     )
 
 

@@ -16,11 +16,12 @@ import numpy as np
 
 from opcost.comparing.cache_chain_rows import Excess
 from opcost.comparing.doubts import FLAGGED_RATIO, Doubt, SumFacts, doubts_of
-from opcost.comparing.gap import Piece
+from opcost.comparing.gap import Piece, with_method_error
 from opcost.comparing.potential import Works, works_of
 from opcost.estimates import NORMAL_QUANTILE, Estimate, sum_of_independent
 from opcost.measuring.conditions import Conditions
-from opcost.measuring.record import MeasurementRow, is_flagged, ran_as_requested, time_of
+from opcost.measuring.record import MeasurementRow, is_doubtful, ran_as_requested, time_of
+from opcost.measuring.throttling import is_above_limit
 from opcost.prediction.rates import PREDICTED_ERROR_RATIOS
 from opcost.summing.energy import EnergyBasis, common_basis
 from opcost.summing.summation import ModelCost
@@ -98,13 +99,13 @@ class ModelFigures:
     def corrected_time_s(self) -> Estimate | None:
         """The time of the corrected sum, without correction if that is unknown."""
         correction = None if self.correction is None else self.correction.time_s
-        return None if self.cost is None else _plus(self.cost.time_s, correction)
+        return None if self.cost is None else _corrected(self.cost.time_s, correction, "time")
 
     @property
     def corrected_energy_j(self) -> Estimate | None:
         """The energy of the corrected sum, without correction if that is unknown."""
         correction = None if self.correction is None else self.correction.energy_j
-        return None if self.cost is None else _plus(self.cost.energy_j, correction)
+        return None if self.cost is None else _corrected(self.cost.energy_j, correction, "energy")
 
     @property
     def time_s(self) -> Estimate | None:
@@ -156,7 +157,7 @@ class ModelFigures:
     @property
     def is_whole_flagged(self) -> bool:
         """Whether the whole is measured and flagged."""
-        return self.whole is not None and is_flagged(self.whole.measurement)
+        return self.whole is not None and is_doubtful(self.whole)
 
     @property
     def is_sum_flagged(self) -> bool:
@@ -172,6 +173,7 @@ class ModelFigures:
             flagged_ratio=self.flagged_ratio,
             missing_ratio=self.missing_ratio,
             unexplained_ratio=max((abs(ratio - 1) for ratio in ratios if ratio is not None), default=None),
+            is_above_limit=self.whole is None and is_above_limit(self.power_w, self.conditions.device_power_limit_w),
         )
         return doubts_of(facts)
 
@@ -188,7 +190,7 @@ class ModelFigures:
         """The share of the summed time in flagged rows."""
         if self.cost is None or self.cost.time_s is None:
             return 0.0
-        flagged_s = math.fsum(part.time_s for part in self.cost.parts if is_flagged(part.row.measurement))
+        flagged_s = math.fsum(part.time_s for part in self.cost.parts if is_doubtful(part.row))
         return flagged_s / self.cost.time_s.value
 
     @property
@@ -198,8 +200,10 @@ class ModelFigures:
         return max((row.measurement.ended_at for row in rows), default="")
 
 
-def _plus(summed: Estimate | None, correction: Estimate | None) -> Estimate | None:
-    return summed if summed is None or correction is None else sum_of_independent([summed, correction])
+def _corrected(summed: Estimate | None, correction: Estimate | None, quantity: str) -> Estimate | None:
+    if summed is None or correction is None:
+        return summed
+    return with_method_error(sum_of_independent([summed, correction]), quantity)
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ class RankingSource:
         self, deviations: Deviations | None, cost: Estimate | None, predicted: float | None
     ) -> float | None:
         """Return the error that 95 % of sums do not exceed, that of the predicted part of the cost included."""
-        if deviations is None:
+        if deviations is None or Doubt.ABOVE_LIMIT in self.model.doubts:
             return None
         predicted_ratio = 0.0 if cost is None or predicted is None else predicted / cost.value
         return math.hypot(
@@ -136,13 +136,13 @@ class RankingRow(Columns):
         lambda one: SUM if one.model.whole is None else WHOLE
     )
     time_s: Annotated[float | None, Column("time of one run")] = _of(lambda one: value_of(one.model.time_s))
-    time_standard_error_s: Annotated[float | None, Column("standard error of the time")] = _of(
-        lambda one: standard_error_of(one.model.time_s)
-    )
+    time_standard_error_s: Annotated[
+        float | None, Column("standard error of the time; of a corrected sum with that of the method")
+    ] = _of(lambda one: standard_error_of(one.model.time_s))
     energy_j: Annotated[float | None, Column("energy of one run")] = _of(lambda one: value_of(one.model.energy_j))
-    energy_standard_error_j: Annotated[float | None, Column("standard error of the energy")] = _of(
-        lambda one: standard_error_of(one.model.energy_j)
-    )
+    energy_standard_error_j: Annotated[
+        float | None, Column("standard error of the energy; of a corrected sum with that of the method")
+    ] = _of(lambda one: standard_error_of(one.model.energy_j))
     power_w: Annotated[float | None, Column("mean power: energy / time")] = _of(lambda one: one.model.power_w)
     time_per_sample_s: Annotated[float | None, Column("time / batch size")] = _of(
         lambda one: one.per_sample(value_of(one.model.time_s))
@@ -177,6 +177,9 @@ class RankingRow(Columns):
     is_unexplained: Annotated[
         bool, Column("whether the corrected sum deviates by 25 % or more from the whole, in time or energy")
     ] = _of(lambda one: Doubt.UNEXPLAINED in one.model.doubts)
+    is_above_power_limit: Annotated[
+        bool, Column("whether the cost is a sum that draws more than the power limit, so that a run takes longer")
+    ] = _of(lambda one: Doubt.ABOVE_LIMIT in one.model.doubts)
     expected_time_error_ratio: Annotated[
         float | None, Column("error of the corrected sum: 95 % of the models' sums deviate less from the whole in time")
     ] = _of(lambda one: one.expected_time_error_ratio)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 
 from opcost.comparing.cache_chain_rows import is_corrected
@@ -14,8 +14,8 @@ from opcost.comparing.remarks import Figure, Remark, RemarkKind
 from opcost.estimates import total_if_known
 from opcost.measuring.builds import are_different
 from opcost.measuring.conditions import WARM, Circumstances, precision_dtype
-from opcost.measuring.flags import CASTING_DOUBT, OTHER_WORK, Flag
-from opcost.measuring.record import MeasurementRow, is_flagged, quality_flags, ran_as_requested, time_of
+from opcost.measuring.flags import CASTING_DOUBT, OTHER_WORK, Flag, Flags
+from opcost.measuring.record import MeasurementRow, is_doubtful, names_of, quality_flags, ran_as_requested, time_of
 from opcost.operators.cases import CAPTURED, LEAF
 from opcost.operators.tuples import META
 from opcost.summing.energy import EnergyBasis
@@ -202,20 +202,29 @@ def _execution_of_the_whole(full: MeasurementRow) -> Iterator[Remark]:
 
 def _flagged(found: Comparison) -> Iterator[Remark]:
     """Remark on flagged measurements, and on those of other work than the model's."""
-    if is_flagged(found.full.measurement):
-        yield Remark(RemarkKind.FLAGGED_WHOLE, {"flags": _names_of(quality_flags(found.full.measurement))})
-    yield from _with_a_flag(found, RemarkKind.FLAGGED_OPERATORS, CASTING_DOUBT)
-    yield from _with_a_flag(found, RemarkKind.OTHER_WORK, OTHER_WORK)
+    full = found.full
+    if is_doubtful(full):
+        yield Remark(RemarkKind.FLAGGED_WHOLE, {"flags": names_of(full, quality_flags(full.measurement))})
+    yield from _with_names(found, RemarkKind.FLAGGED_OPERATORS, lambda row: names_of(row, _among(CASTING_DOUBT, row)))
+    yield from _with_names(
+        found, RemarkKind.OTHER_WORK, lambda row: tuple(flag.value for flag in _among(OTHER_WORK, row))
+    )
 
 
-def _with_a_flag(found: Comparison, kind: RemarkKind, flags: frozenset[Flag]) -> Iterator[Remark]:
-    """Remark on summed measurements with any of these flags, if there are any, and name the first."""
-    first = next((part.row for part in found.cost.parts if not flags.isdisjoint(part.row.measurement.flags)), None)
+def _among(flags: frozenset[Flag], row: MeasurementRow) -> Flags:
+    return tuple(flag for flag in row.measurement.flags if flag in flags)
+
+
+def _with_names(
+    found: Comparison, kind: RemarkKind, names: Callable[[MeasurementRow], tuple[str, ...]]
+) -> Iterator[Remark]:
+    """Remark on summed measurements for which there are names of flags, if there are any, and name the first."""
+    first = next((part.row for part in found.cost.parts if names(part.row)), None)
     if first is not None:
         figures: dict[str, Figure] = {
-            "time_ratio": _time_ratio(found, lambda part: not flags.isdisjoint(part.row.measurement.flags)),
+            "time_ratio": _time_ratio(found, lambda part: bool(names(part.row))),
             "operator": first.operator,
-            "flags": _names_of(flag for flag in first.measurement.flags if flag in flags),
+            "flags": names(first),
         }
         yield Remark(kind, figures)
 
@@ -258,7 +267,3 @@ def _time_ratio(found: Comparison, is_meant: Callable[[Part], bool]) -> float:
     if found.cost.time_s is None:
         return 0.0
     return math.fsum(part.time_s for part in found.cost.parts if is_meant(part)) / found.cost.time_s.value
-
-
-def _names_of(flags: Iterable[Flag]) -> tuple[str, ...]:
-    return tuple(flag.value for flag in flags)

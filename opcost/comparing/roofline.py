@@ -2,13 +2,14 @@
 
 Williams, Waterman, Patterson, Communications of the ACM 52(4) (2009), 65-76; for energy Choi, Bedard, Fowler, Vuduc,
 IPDPS 2013, 661-672. Bytes are those of ``OperatorCount``, including data in caches, so that small operators may exceed
-the memory's rate. The byte rate is therefore that of operators that move more than any cache holds. If there are none,
-as in 16 bits, it is that of the largest operators without products.
+the memory's rate. The byte rate is therefore that of operators that move more than any cache holds. If none of these is
+without products, as in 16 bits, the largest operators without products count, too: products may take longer.
 Each arithmetic has its own roof, since fp32 products never reach the rate of TF32. Energies include idle power.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -89,11 +90,16 @@ class Roofline:
     energy: Roof | None
 
 
-def roofline_of(works: Iterable[Work]) -> Roofline | None:
-    """Return the roofline of calls; None if none computes or none moves anything."""
+def roofline_of(works: Iterable[Work], memory_rate: float = math.inf) -> Roofline | None:
+    """Return the roofline of calls; None if none computes or none moves anything.
+
+    Args:
+        works: of calls on one card.
+        memory_rate: the largest bytes per second of its memory: faster calls find their data in caches.
+    """
     works = list(works)
-    time = _roof([(work, work.time_s) for work in works])
-    energy = _roof([(work, work.energy_j) for work in works if work.energy_j is not None])
+    time = _roof([(work, work.time_s) for work in works], memory_rate)
+    energy = _roof([(work, work.energy_j) for work in works if work.energy_j is not None], memory_rate)
     return None if time is None else Roofline(time, energy)
 
 
@@ -105,15 +111,19 @@ def is_beyond_caches(work: Work) -> bool:
 def _streaming(costs: list[tuple[Work, float]]) -> list[tuple[Work, float]]:
     """Return the costs that show the memory's rate best."""
     beyond_caches = [(work, cost) for work, cost in costs if is_beyond_caches(work)]
+    if any(work.flop == 0 for work, _ in beyond_caches):
+        return beyond_caches
     without_products = [(work, cost) for work, cost in costs if work.flop == 0] or costs
     most = max((work.memory_bytes for work, _ in without_products), default=0)
-    return beyond_caches or [(work, cost) for work, cost in without_products if work.memory_bytes >= LARGE_RATIO * most]
+    largest = [(work, cost) for work, cost in without_products if work.memory_bytes >= LARGE_RATIO * most]
+    return [*beyond_caches, *largest]
 
 
-def _roof(costs: list[tuple[Work, float]]) -> Roof | None:
+def _roof(costs: list[tuple[Work, float]], memory_rate: float) -> Roof | None:
     flop_rates: dict[str, float] = {}
     for work, cost in costs:
         if work.flop:
             flop_rates[work.arithmetic] = max(flop_rates.get(work.arithmetic, 0.0), work.flop / cost)
-    byte_rate = max((work.memory_bytes / cost for work, cost in _streaming(costs)), default=0.0)
+    from_memory = [(work, cost) for work, cost in costs if work.memory_bytes <= memory_rate * work.time_s]
+    byte_rate = max((work.memory_bytes / cost for work, cost in _streaming(from_memory)), default=0.0)
     return Roof(flop_rates, byte_rate) if flop_rates and byte_rate else None

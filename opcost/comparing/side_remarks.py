@@ -11,7 +11,7 @@ from opcost.comparing.doubts import FLAGGED_RATIO
 from opcost.comparing.matched_calls import Calls, Pair, Standing
 from opcost.comparing.remark_rules import NOTICEABLE_RATIO
 from opcost.comparing.remarks import Figure, shown_texts
-from opcost.measuring.record import MeasurementRow, does_other_work, is_flagged, quality_flags
+from opcost.measuring.record import MeasurementRow, does_other_work, is_doubtful, names_of, quality_flags
 
 
 class SideRemarkKind(str, Enum):
@@ -129,14 +129,16 @@ def _not_measured(pairs: Iterable[Pair]) -> Iterator[SideRemark]:
 
 
 def _flagged(side: Side) -> Iterator[SideRemark]:
-    if side.whole is not None and is_flagged(side.whole.measurement):
-        flags = tuple(flag.value for flag in quality_flags(side.whole.measurement))
+    if side.whole is not None and is_doubtful(side.whole):
+        flags = names_of(side.whole, quality_flags(side.whole.measurement))
         yield SideRemark(SideRemarkKind.FLAGGED_WHOLE, {"conditions": side.label, "flags": flags})
     if side.cost.time_s is None:
         return
-    kinds = ((SideRemarkKind.FLAGGED_OPERATORS, is_flagged), (SideRemarkKind.OTHER_WORK, does_other_work))
-    for kind, is_meant in kinds:
-        share = sum(part.time_s for part in side.cost.parts if is_meant(part.row.measurement)) / side.cost.time_s.value
+    for kind, is_meant in (
+        (SideRemarkKind.FLAGGED_OPERATORS, is_doubtful),
+        (SideRemarkKind.OTHER_WORK, lambda row: does_other_work(row.measurement)),
+    ):
+        share = sum(part.time_s for part in side.cost.parts if is_meant(part.row)) / side.cost.time_s.value
         if share >= FLAGGED_RATIO:
             yield SideRemark(kind, {"conditions": side.label, "time_ratio": share})
 

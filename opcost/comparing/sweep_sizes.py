@@ -9,7 +9,7 @@ from typing import Annotated
 
 from opcost.columns import ABOVE_0, COUNT, FROM_0, SHARE, SIGNED, Column, Columns
 from opcost.measuring.conditions import DEVICE_UUID, Conditions
-from opcost.measuring.record import is_flagged
+from opcost.measuring.record import is_doubtful
 from opcost.measuring.sweep_record import SweepPlace, SweepRepetitionRow
 
 MAD_FACTOR = 1.4826
@@ -114,7 +114,7 @@ class SweepSizeRow(Columns):
 
 def figures_of(rows: Sequence[SweepRepetitionRow]) -> SweepFigures:
     """Return the medians and spreads of the repetitions of one size."""
-    sound = [row for row in rows if not is_flagged(row.measurement)]
+    sound = [row for row in rows if not is_doubtful(row)]
     counting = sound or list(rows)
     flagged = len(rows) - len(sound)
     if not counting:

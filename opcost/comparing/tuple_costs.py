@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
 from opcost.comparing.comparison import Comparison
+from opcost.comparing.data_sheets import is_beyond_sheet, memory_rate
 from opcost.comparing.roofline import FP32, TF32, Roofline, Work, roofline_of
 from opcost.estimates import Estimate, value_of
 from opcost.measuring.conditions import AUTOCAST_DTYPES, EAGER, Conditions
 from opcost.measuring.flags import Flag
-from opcost.measuring.record import MeasurementRow, does_other_work, is_flagged, time_of
+from opcost.measuring.record import MeasurementRow, does_other_work, has_impossible_power, is_doubtful, time_of
 from opcost.operators.cases import Case, cases_of_count
 from opcost.operators.counts import OperatorCount
 from opcost.operators.tuples import FLOAT32, OperatorTuple
@@ -23,6 +25,7 @@ class TupleFlag(Enum):
     """A named property of a tuple in the comparisons that use it. Tables show its value."""
 
     FLAGGED = "flagged"
+    IMPOSSIBLE = "impossible"
     NOT_PRECISE = "imprecise"
     DUTY_CYCLE = "duty cycle"
     POWER_LIMIT = "power limit"
@@ -42,6 +45,8 @@ class TupleFlag(Enum):
 
 _MEANINGS = {
     TupleFlag.FLAGGED: "a flag casts doubt on the measurement; the next measurement of the model repeats it",
+    TupleFlag.IMPOSSIBLE: "more power, FLOPs or bytes per second than the board's limit or the card's data sheet "
+    "allow: its meter or its count is wrong, and it is in no roof",
     TupleFlag.NOT_PRECISE: "target precision not reached",
     TupleFlag.DUTY_CYCLE: "measured with pauses, because without them it is throttled by the power limit",
     TupleFlag.POWER_LIMIT: "at the power limit: throttled if the load lasts",
@@ -95,10 +100,14 @@ class TupleCost:
         return Work(self.flop, self.memory_bytes, self.row.measurement.time_s, value_of(energy_j), arithmetic)
 
 
+RECURRENT = frozenset({"lstm", "gru", "rnn", "rnn_tanh", "rnn_relu"})
+"""Layers and functions that cuDNN computes as a whole; a cell of one step is products as others are."""
+
+
 def arithmetic_of(operator: OperatorTuple, conditions: Conditions) -> str:
     """Return the format of an operator's products: that of autocast, its first floating-point input's, or TF32.
 
-    torch has one TF32 switch for convolutions and one for all other products.
+    torch has one TF32 switch for what cuDNN computes (convolutions, recurrent layers), and one for all other products.
     """
     dtype = next((spec.dtype for spec in operator.floating_inputs), FLOAT32)
     dtype = AUTOCAST_DTYPES.get(conditions.precision, dtype)
@@ -106,8 +115,9 @@ def arithmetic_of(operator: OperatorTuple, conditions: Conditions) -> str:
         return dtype
     if conditions.device_type == "cpu":
         return FP32
-    is_convolution = "conv" in operator.short_name.lower()
-    return TF32 if (conditions.cudnn_tf32 if is_convolution else conditions.matmul_tf32) else FP32
+    name = operator.short_name.lower()
+    is_of_cudnn = "conv" in name or name in RECURRENT
+    return TF32 if (conditions.cudnn_tf32 if is_of_cudnn else conditions.matmul_tf32) else FP32
 
 
 def tuple_costs(comparisons: Sequence[Comparison]) -> list[TupleCost]:
@@ -136,7 +146,7 @@ def _add(found: dict[tuple[str, ...], TupleCost], comparison: Comparison, cost: 
         key = (part.case.key, part.row.key, part.row.measurement.started_at)
         known = found.setdefault(key, _entry(part.case, part.row, counts[part.case.operator]))
         known.uses.append(Use(origin.comparison, part.occurrences, origin.is_summed))
-        known.flags.update(flags_of_part(part, comparison.full.circumstances.device_uuid))
+        known.flags.update(flags_of_part(part, known.work, comparison.full.circumstances.device_uuid))
         known.flags.update([] if origin.is_summed else [TupleFlag.DROPPED])
     for case, calls, count in _missing(cost, comparison.runs.input_data):
         known = found.setdefault((case.key, comparison.conditions.key), _entry(case, None, count))
@@ -155,16 +165,19 @@ def _missing(cost: ModelCost, input_data: str) -> Iterator[tuple[Case, int, Oper
                 yield case, calls, count
 
 
-def flags_of_part(part: Part, board: str | None) -> Iterator[TupleFlag]:
+def flags_of_part(part: Part, work: Work | None, board: str | None) -> Iterator[TupleFlag]:
     """Yield the flags of a part of a sum.
 
     Args:
         part: the part.
+        work: of one of its calls, None if unknown.
         board: the whole model's (a device's UUID), None if it is unknown.
     """
-    measured = part.row.measurement
+    measured, operator, product = part.row.measurement, part.case.operator, part.row.conditions.device_product
     held = {
-        TupleFlag.FLAGGED: is_flagged(measured),
+        TupleFlag.FLAGGED: is_doubtful(part.row),
+        TupleFlag.IMPOSSIBLE: has_impossible_power(part.row)
+        or (work is not None and is_beyond_sheet(work, operator, product)),
         TupleFlag.NOT_PRECISE: Flag.IMPRECISE in measured.flags,
         TupleFlag.DUTY_CYCLE: Flag.DUTY_CYCLE in measured.flags,
         TupleFlag.POWER_LIMIT: not {Flag.AT_POWER_LIMIT, Flag.POWER_CAPPED}.isdisjoint(measured.flags),
@@ -182,6 +195,9 @@ def _total_time_s(cost: TupleCost) -> float:
 
 
 def roofline_of_tuples(costs: Iterable[TupleCost]) -> Roofline | None:
-    """Return the roofline of measured tuples that are not flagged and do the counted work."""
-    left_out = {TupleFlag.FLAGGED, TupleFlag.OTHER_WORK}
-    return roofline_of(cost.work for cost in costs if cost.work is not None and left_out.isdisjoint(cost.flags))
+    """Return the roofline of measured tuples that are sound and possible, and do the counted work."""
+    left_out = {TupleFlag.FLAGGED, TupleFlag.IMPOSSIBLE, TupleFlag.OTHER_WORK}
+    sound = [cost for cost in costs if left_out.isdisjoint(cost.flags)]
+    # Tuples of several cards have one roofline, that of the fastest.
+    rates = [memory_rate(cost.row.conditions.device_product) for cost in sound if cost.row is not None]
+    return roofline_of((cost.work for cost in sound if cost.work is not None), max(rates, default=math.inf))

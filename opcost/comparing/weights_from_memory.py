@@ -18,7 +18,7 @@ from opcost.measuring.flags import Flag
 from opcost.measuring.record import (
     MeasurementRow,
     does_other_work,
-    is_flagged,
+    is_doubtful,
     may_be_throttled,
     ran_as_requested,
     time_of,
@@ -120,5 +120,5 @@ def _difference(warm: MeasurementRow, cold: MeasurementRow) -> Excess:
 def _is_full_speed(row: MeasurementRow) -> bool:
     """Return whether a row ran as requested, at full clocks, as counted, and without a flag that casts doubt on it."""
     measured = row.measurement
-    is_refused = is_flagged(measured) or may_be_throttled(measured) or Flag.RAN_WARM in measured.flags
+    is_refused = is_doubtful(row) or may_be_throttled(measured) or Flag.RAN_WARM in measured.flags
     return ran_as_requested(row) and not is_refused and not does_other_work(measured)

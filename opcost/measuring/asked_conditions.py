@@ -1,4 +1,7 @@
-"""Conditions that a config chooses, and others that a user asks for: ``precision=fp32,memory_format=contiguous``."""
+"""Conditions that a config chooses, and others that a user asks for: ``precision=fp32,memory_format=contiguous``.
+
+A user can ask for another device as well: ``device=H100``.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,10 @@ from opcost.measuring.conditions import CONTIGUOUS, TORCH_DEFAULT, MemoryFormat,
 VALUES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"precision": get_args(Precision), "memory_format": get_args(MemoryFormat)}
 )
-"""The keys that may be asked for, with the values of each."""
+"""The keys that a config chooses, with the values of each."""
+
+DEVICE = "device"
+"""The key of another device: its value is a part of a product's name."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +57,11 @@ def parse_conditions(texts: Iterable[str]) -> dict[str, str]:
     for text in texts:
         for one in text.split(","):
             key, _, value = (part.strip() for part in one.partition("="))
-            if key not in VALUES:
-                raise ValueError(f"{text!r}: {key!r} is no condition; use {_alternatives(key, VALUES)}")
-            if value not in VALUES[key]:
+            if key not in (*VALUES, DEVICE):
+                raise ValueError(f"{text!r}: {key!r} is no condition; use {_alternatives(key, (*VALUES, DEVICE))}")
+            if key == DEVICE and not value:
+                raise ValueError(f"{text!r}: device has no name; write device=H100")
+            if key in VALUES and value not in VALUES[key]:
                 raise ValueError(f"{text!r}: {key} has no value {value!r}; use {_alternatives(value, VALUES[key])}")
             if asked.get(key, value) != value:
                 raise ValueError(f"{text!r}: {key} is {asked[key]} as well; name one of both")

@@ -55,6 +55,9 @@ ADDED_FIELDS = frozenset({*REDUCTION_FIELDS, "other_switches"})
 PRECISION_FIELDS = ("precision", "matmul_tf32", "cudnn_tf32", *REDUCTION_FIELDS)
 """Fields of ``Conditions`` that a precision sets. The others are equal in two precisions that are compared."""
 
+DEVICE_FIELDS = ("device_type", "device_product", "device_memory_bytes", "device_power_limit_w", "driver_version")
+"""Fields of ``Conditions`` that belong to a device."""
+
 DEFAULTED = "; empty for torch's default"
 
 DEVICE_PRODUCT = Column("name of the device")
@@ -128,9 +131,9 @@ class Conditions(Columns):
         )
 
 
-def differ_in_precision_only(one: Conditions, other: Conditions) -> bool:
-    """Return whether two sets of conditions are equal but for the precision, or equal."""
-    return replace(other, **{name: getattr(one, name) for name in PRECISION_FIELDS}) == one
+def differ_only_in(one: Conditions, other: Conditions, names: Collection[str]) -> bool:
+    """Return whether two sets of conditions are equal but for fields with these names, or equal."""
+    return replace(other, **{name: getattr(one, name) for name in names}) == one
 
 
 def differing_fields(conditions: Collection[Conditions]) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Protocol
 
 from opcost.columns import ABOVE_0, COUNT, COUNT_FROM_1, FROM_0, MOMENT, SHARE, SIGNED, Column, Columns, one_of
 from opcost.estimates import Estimate
@@ -17,6 +17,7 @@ from opcost.measuring.flags import (
     Flag,
     Flags,
 )
+from opcost.measuring.throttling import most_power_ratio
 from opcost.operators.columns import INPUT_DATA, INPUTS, OPERATOR, PARAMETERS, TRAINING_MODE
 
 REFERENCE_TEMPERATURE_C = 50.0
@@ -30,6 +31,10 @@ two H200 were 0.22 to 0.52 % per kelvin (``docs/log/meters.md``)."""
 COEFFICIENT_ERROR_PER_KELVIN = 0.001
 """Standard error of a board's power temperature coefficient if rows do not hold it: qualifications gave 0.03 to 0.1 %
 per kelvin."""
+
+IMPOSSIBLE_POWER = "impossible-power"
+IMPOSSIBLE_POWER_MEANING = "power above what the board can draw"
+"""The name among those of flags, and the meaning, of a power that is impossible."""
 
 _OF_QUALITY = CASTING_DOUBT | OTHER_WORK | {Flag.IMPRECISE}
 
@@ -150,6 +155,37 @@ def ran_as_requested(row: MeasurementRow) -> bool:
 def is_flagged(measurement: Measurement) -> bool:
     """Return whether a flag casts doubt on a measurement."""
     return not CASTING_DOUBT.isdisjoint(measurement.flags)
+
+
+class Measured(Protocol):
+    """Anything with a measurement and its conditions, such as a row."""
+
+    @property
+    def measurement(self) -> Measurement:
+        """The measurement."""
+
+    @property
+    def conditions(self) -> Conditions:
+        """Its conditions."""
+
+
+def has_impossible_power(row: Measured) -> bool:
+    """Return whether a row has a power that its board cannot draw, so that its meter or its time is wrong."""
+    measured, limit_w = row.measurement, row.conditions.device_power_limit_w
+    if measured.power_w is None or limit_w is None:
+        return False
+    is_far_above = not {Flag.DUTY_CYCLE, Flag.ABOVE_POWER_LIMIT}.isdisjoint(measured.flags)
+    return measured.power_w > most_power_ratio(measured.loop_time_s, is_far_above) * limit_w
+
+
+def is_doubtful(row: Measured) -> bool:
+    """Return whether a flag casts doubt on a row, or its power is impossible."""
+    return is_flagged(row.measurement) or has_impossible_power(row)
+
+
+def names_of(row: Measured, flags: Flags) -> tuple[str, ...]:
+    """Return the names of some of a row's flags, and ``IMPOSSIBLE_POWER``, which is no flag in tables, if it has it."""
+    return (*(flag.value for flag in flags), *([IMPOSSIBLE_POWER] if has_impossible_power(row) else []))
 
 
 def quality_flags(measurement: Measurement) -> Flags:

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from opcost.estimates import FloatArray
+from opcost.measuring.duty_cycle import DUTY_CYCLES
 from opcost.power.trace import DeviceState, PowerTrace, Window, fresh_readings
 
 HARDLY_THROTTLED_RATIO = 0.02
@@ -23,6 +24,33 @@ they then rest or run a load with pauses (12 of 14, ``docs/log/power_limit.md``)
 FAR_ABOVE_LIMIT_RATIO = 1.14
 """Share of the power limit above which a load is throttled at once. Some loads of up to 1.12 run at full clocks for
 0.3 s (H100, H200; ``docs/log/power_limit.md``)."""
+
+
+LASTING_LIMIT_RATIO = 1.02
+"""Share of the power limit above which no lasting load draws: the limiter keeps loops of a second and more at up to
+0.9993 (806 rows, H100, H200), and meters that agree within 2 % count as equal."""
+
+LEAST_SETTLED_LOOP_S = 2.3
+"""The shortest loop of a whole in which its clocks have settled, or settle soon: two and a half swings of 0.9 s. In
+shorter loops throttled wholes still have 98 % to 99 % of full clocks (``docs/log/power_limit.md``)."""
+
+
+def most_power_ratio(loop_s: float, is_far_above: bool) -> float:
+    """Return the largest mean power of a loop that a board can draw, as a share of its power limit.
+
+    Args:
+        loop_s: the length of the loop.
+        is_far_above: whether the load was measured with pauses, or ended before it was throttled. Pauses keep the mean
+            below the limit, at work it may draw more (up to 1.49, H200).
+    """
+    if is_far_above:
+        return 1 / min(DUTY_CYCLES)
+    return LASTING_LIMIT_RATIO if loop_s >= LEAST_SETTLED_LOOP_S else FAR_ABOVE_LIMIT_RATIO
+
+
+def is_above_limit(power_w: float | None, power_limit_w: float | None) -> bool:
+    """Return whether a mean power is above what a lasting load can draw; False if one of both is unknown."""
+    return power_w is not None and power_limit_w is not None and power_w > LASTING_LIMIT_RATIO * power_limit_w
 
 
 def is_far_above_limit(trace: PowerTrace, load: Window, power_limit_w: float | None) -> bool:

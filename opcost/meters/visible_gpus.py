@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from opcost.meters.nvml import NvmlError, gpu_products
 
 
-def visible_gpus(environment: Mapping[str, str] = os.environ) -> tuple[dict[str, str], str | None]:
+def visible_gpus(environment: Mapping[str, str] | None = None) -> tuple[dict[str, str], str | None]:
     """Return the UUID of each GPU by its name ``cuda:N``, and why there are none.
 
     Without ``CUDA_VISIBLE_DEVICES`` N is NVML's order, that of the PCI bus. CUDA's own order differs from it where
@@ -18,7 +18,7 @@ def visible_gpus(environment: Mapping[str, str] = os.environ) -> tuple[dict[str,
         uuids = list(gpu_products())
     except NvmlError as error:
         return {}, str(error)
-    names = environment.get("CUDA_VISIBLE_DEVICES")
+    names = (os.environ if environment is None else environment).get("CUDA_VISIBLE_DEVICES")
     chosen = uuids if names is None else _chosen(names, uuids)
     reason = None if chosen else "no GPU is visible" if uuids else "NVML knows no GPU"
     return {f"cuda:{number}": uuid for number, uuid in enumerate(chosen)}, reason

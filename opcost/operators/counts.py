@@ -27,13 +27,14 @@ class OperatorCount:
     """The calls of one operator tuple in one run of a model, with the FLOPs and bytes of one call.
 
     ``flop`` counts a multiply-add as two operations. ``memory_bytes`` counts every distinct input and every output of
-    each computing operation once. ``outputs`` describes the value returned by the first call. ``statistics`` holds,
-    for each call, the statistics of its distinct floating-point inputs; it is empty if the model ran on shapes only.
-    ``flop`` is None if it is unknown, because operations without a formula ran in a call; ``without_formula`` are the
-    qualified names of these. ``operations`` are the names of the ATen operations of the first call, each with its
-    number, ordered; it is empty in counts of version 0.2. ``weight_zeros`` holds, for each call, the share of weights
-    that a grid sets to zero; it is empty if all are as initialised. ``patterns`` holds, for each call, the names of
-    those of its indices, masks and loads, none if all are usual; it is empty if those of all calls are.
+    each computing operation once, inputs as far as their values are asked for. ``outputs`` describes the value returned
+    by the first call. ``statistics`` holds, for each call, the statistics of its distinct floating-point inputs; it is
+    empty if the model ran on shapes only. ``flop`` is None if it is unknown, because operations without a formula ran
+    in a call; ``without_formula`` are the qualified names of these. ``operations`` are the names of the ATen operations
+    of the first call, each with its number, ordered; it is empty in counts of version 0.2. ``weight_zeros`` holds, for
+    each call, the share of weights that a grid sets to zero; it is empty if all are as initialised. ``patterns`` holds,
+    for each call, the names of those of its indices, masks and loads, none if all are usual; it is empty if those of
+    all calls are.
 
     ``positions`` has the place of each call among all calls of the run, from 0 up, and ``callers`` the index of its
     module in ``OperatorCounts.modules``: the module that is the operator, or for a function the innermost whose

@@ -25,7 +25,9 @@ GROUPED_PRODUCT = "_grouped_mm"
 USUAL_IMAGE_SIDE = 800.0
 """Pixels: the size to which torchvision's detectors scale images."""
 
-WRITE_ONLY = frozenset({"copy_", "fill_", "zero_", "normal_", "uniform_", "bernoulli_", "random_"})
+WRITE_ONLY = frozenset(
+    "copy_ fill_ zero_ normal_ uniform_ bernoulli_ random_ exponential_ cauchy_ geometric_ log_normal_".split()
+)
 """In-place functions that do not read the tensor that they write."""
 
 SMALL_RATIO = 0.01

@@ -172,11 +172,12 @@ def _counts_of(rows: tuple[ModelOperatorRow, ...]) -> tuple[ShippedCounts, ...]:
 def _once(rows: Iterable[ModelOperatorRow]) -> Iterable[ModelOperatorRow]:
     """Return each row once: two runs that ended at the same time may both have added the same rows.
 
-    A row of an older table, which has no operations, is the same as the row that has them.
+    A row of an older table, which has no operations, is the same as the row that has them. So is one whose bytes were
+    counted by other rules: the first one counts.
     """
     found: dict[tuple[object, ...], ModelOperatorRow] = {}
     for row in rows:
-        content = tuple((vars(row) | {"operations": None}).values())
+        content = tuple((vars(row) | {"operations": None, "memory_bytes": None}).values())
         if content not in found or row.operations is not None:
             found[content] = row
     return found.values()

@@ -62,7 +62,7 @@ ELLIPSIS = "..."
 """The name of the constant for ``Ellipsis`` in an index."""
 
 
-SIZE_IN_NAME = re.compile(r"_\d+(x\d+){2,}(?![^\W_])")
+SIZE_IN_NAME = re.compile(r"_\d+(x\d+)+(?![^\W_])")
 """The input size in a config's name, such as ``_32x3x224x224`` in ``resnet50_32x3x224x224_bf16``, but not ``_32x4d`` of
 a ResNeXt."""
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from opcost.estimates import FloatArray
 from opcost.measuring.conditions import Conditions
-from opcost.measuring.record import MeasurementRow, does_other_work, is_flagged
+from opcost.measuring.record import MeasurementRow, does_other_work, is_doubtful
 from opcost.operators.counts import OperatorCount
 from opcost.operators.keys import tuple_key
 from opcost.operators.tuples import OperatorTuple
@@ -128,7 +128,7 @@ def cases_of(
     cases: dict[str, list[MeasurementRow]] = {}
     for row in rows:
         count = counts.get(tuple_key(row.key))
-        is_sound = not is_flagged(row.measurement) and not does_other_work(row.measurement)
+        is_sound = not is_doubtful(row) and not does_other_work(row.measurement)
         is_sound = is_sound and not has_zeros_in_weights(row.input_data)
         if row.conditions == conditions and is_sound and count is not None and count.computes:
             cases.setdefault(row.key, []).append(row)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from opcost.comparing.comparison import KindCost
+from opcost.comparing.gap import with_method_error
 from opcost.comparing.row import ComparisonRow
-from opcost.estimates import Estimate, estimate_of
+from opcost.estimates import Estimate, estimate_of, sum_of_independent
 from opcost.operators.tuples import SIZE_IN_NAME
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
@@ -55,13 +55,16 @@ class ComparedModel:
         return None if pair is None else pair[0].divided_by(pair[1])
 
     def corrected_ratio(self, quantity: str) -> Estimate | None:
-        """Return the corrected sum over the whole of ``time`` or ``energy``, None if one is unknown."""
+        """Return the corrected sum over the whole of ``time`` or ``energy``, None if one is unknown.
+
+        Its error includes that of the method (``METHOD_ERROR_RATIOS``), unlike those of the rows of a comparison.
+        """
         ratio, pair = self.ratio(quantity), self.pair(quantity)
         correction = self.correction_time_s if quantity == "time" else self.correction_energy_j
         if ratio is None or pair is None or correction is None:
             return None
         more = correction.times(1 / pair[1].value)
-        return Estimate(ratio.value + more.value, math.hypot(ratio.standard_error, more.standard_error))
+        return with_method_error(sum_of_independent([ratio, more]), quantity)
 
     def share(self, quantity: str, kind: str, shown: Sequence[str]) -> float:
         """Return the share of the whole that a kind of operator has, 0 if it is unknown.

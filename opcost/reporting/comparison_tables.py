@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from opcost.comparing.comparison import differing
 from opcost.comparing.doubts import doubts
+from opcost.comparing.gap import METHOD_ERROR_RATIOS
 from opcost.estimates import Estimate
 from opcost.reporting.compared_models import QUANTITIES, compared_model
 from opcost.reporting.remark_notes import Footnote, Noted, footnote_lines, footnotes, numbers_of
@@ -133,7 +134,11 @@ def _print_sums(compared: Sequence[_Shown], notes: Sequence[Footnote], dry_run: 
         print_line(f"Energies are normalised to {celsius:g} °C, if all energies of a model can be.")
     if any(one.noted.row.correction_time_s is not None for one in compared):
         others = " and the power limit's part" if any(map(_is_at_limit, compared)) else ""
-        print_line(f"Corrected: the sum plus the cache correction{others}, over the whole model.")
+        error = " and ".join(f"{percent(error)} in {quantity}" for quantity, error in METHOD_ERROR_RATIOS.items())
+        print_line(
+            f"Corrected: the sum plus the cache correction{others}, over the whole model; ± with the method's own "
+            f"error, {error}."
+        )
     print_line("")
 
 

@@ -89,12 +89,15 @@ def load(database: str | Path | None = None) -> Frames:
     return Frames(found)
 
 
-def show(
+def show(  # noqa: PLR0913 (a call in a notebook names its options)
     *names: str,
     sort: str = ENERGY,
     device: str | None = None,
     execution: str | None = None,
     operators: bool = False,
+    precision: str | None = None,
+    memory_format: str | None = None,
+    batch: int | None = None,
     database: str | Path | None = None,
 ) -> DataFrame:
     """Return the models by the energy of a sample, one row each, or with ``operators`` a row for each operator.
@@ -102,15 +105,20 @@ def show(
     Args:
         names: models, folders of models, or globs; all that are measured if there is none.
         sort: ``energy``, ``time``, ``power``, ``saving`` or ``name``.
-        device: ``cpu``, ``cuda`` or a part of a device's name; None for all.
+        device: ``cpu``, ``cuda`` or a part of a device's name, several with commas; None for all.
         execution: ``graph`` or ``eager``; None for graph on a GPU and eager on a CPU.
         operators: whether to return the operators of the models, the largest of each model first.
+        precision: such as ``bf16``; None for that of the named models' configs.
+        memory_format: ``channels_last`` or ``contiguous``; None as for ``precision``.
+        batch: samples of a run; None as for ``precision``.
         database: see ``load``.
 
     Raises:
         UserError: a name matches no model, nothing is measured, or a table is damaged.
     """
-    report = find_rankings(_request(names, None, database), Choice(sort, device, execution, operators))
+    report = find_rankings(
+        _request(names, None, database), Choice(sort, device, execution, operators, precision, memory_format, batch)
+    )
     return _frame(csv_lines(report, sort), csv_columns(report))
 
 

@@ -10,6 +10,7 @@ def print_info(info: Info) -> None:
     """Print a line for each finding, then the next steps."""
     versions, shipped, own = info.versions, info.shipped, info.own
     both = own.shipped_models_are_read and own.shipped_rows_are_read
+    on = f" on {', '.join(shipped.devices)}" if shipped.devices else ""
     torch = f"{versions.torch}, torchvision {versions.torchvision}" if versions.torch else "not installed"
     lines = [
         ("opcost", versions.opcost),
@@ -18,7 +19,7 @@ def print_info(info: Info) -> None:
         ("CPU", _device(info.cpu)),
         *[("GPU", _device(gpu)) for gpu in info.gpus],
         *[("GPU", f"none ({info.no_gpu_reason})")] * (not info.gpus),
-        ("shipped", f"{shipped.rows:,} rows of operators, {shipped.models} models on {', '.join(shipped.devices)}"),
+        ("shipped", f"{shipped.rows:,} rows of operators, {shipped.models} models{on}"),
         ("", f"{shipped.database}, {shipped.measurements}"),
         ("yours", f"{own.rows:,} rows of operators{'' if both else '; not all shipped files are read'}"),
         ("", f"{own.database}, {own.measurements}"),

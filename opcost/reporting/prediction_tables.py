@@ -13,7 +13,7 @@ from opcost.measuring.record import time_of
 from opcost.operators.short_forms import short_form, short_inputs
 from opcost.prediction.needed_memory import NeededMemory
 from opcost.reporting.layout import Column
-from opcost.reporting.tables import DOUBTFUL, print_origin, shared_facts
+from opcost.reporting.tables import DOUBTFUL, doubt_mark, print_origin, shared_facts
 from opcost.reporting.terminal import print_commands, print_line, print_table
 from opcost.units import UNKNOWN, gigabytes, milli, number_of, percent
 
@@ -45,7 +45,8 @@ def print_prediction(found: Prediction) -> None:
         ("energy", *_costs(run.energy_j, found.energy_per_sample_j, "mJ")),
         ("power", UNKNOWN if run.power_w is None else f"{run.power_w:.0f} W", "", ""),
     ]
-    print_table(title, COSTS, rows)
+    doubt = doubt_mark(run.is_above_limit)
+    print_table(title, COSTS, [(name, f"{cost}{doubt}", *others) for name, cost, *others in rows])
     for line in _lines(found):
         print_line(line)
     if run.calls:
@@ -64,7 +65,8 @@ def _lines(found: Prediction) -> Iterator[str]:
         yield f"The whole model was measured: {milli(time_of(found.whole).value)} ms and {energy} mJ per run."
     yield _sources(found)
     if run.interval_missing_reason is not None:
-        yield f"Intervals are unknown: {run.interval_missing_reason}."
+        mark = f"{DOUBTFUL} " if run.is_above_limit else ""
+        yield f"{mark}Intervals are unknown: {run.interval_missing_reason}."
     if not run.is_corrected:
         yield "The cache correction is unknown for this device, so the sum of operators is not corrected."
     if run.outside_time_ratio:
@@ -112,7 +114,7 @@ def _costs(run: Range | None, sample: Range | None, unit: str) -> tuple[str, str
 def _sources(found: Prediction) -> str:
     run = found.run
     if not run.calls:
-        return "All of its operators were measured: this is their sum, corrected."
+        return f"All of its operators were measured: this is their sum{', corrected' if run.is_corrected else ''}."
     predicted = f"predicted from {found.samples} measured ones"
     if not run.measured_time_ratio:
         return f"None of its operators was measured: all are {predicted}."
@@ -151,6 +153,7 @@ def prediction_object(found: Prediction) -> dict[str, Any]:
         "measured_time_ratio": run.measured_time_ratio,
         "outside_time_ratio": run.outside_time_ratio,
         "is_corrected": run.is_corrected,
+        "is_above_power_limit": run.is_above_limit,
         "interval_missing_reason": run.interval_missing_reason,
         "samples": found.samples,
         "memory": {

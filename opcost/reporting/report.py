@@ -12,22 +12,25 @@ from typing import Any
 from opcost import __version__
 from opcost.columns import columns_of
 from opcost.comparing.roofline import Roofline
+from opcost.comparing.sweep_sizes import SweepSizeRow
 from opcost.comparing.tuple_costs import TupleCost, TupleFlag, roofline_of_tuples, tuple_costs
 from opcost.errors import UserError
 from opcost.estimates import Estimate
 from opcost.measuring.conditions import Circumstances, Conditions
 from opcost.measuring.flags import meanings
+from opcost.measuring.named_device import is_meant
 from opcost.measuring.record import Measurement, MeasurementRow
+from opcost.operators.tuples import SIZE_IN_NAME
 from opcost.reporting import gap_sections, layer_sections, meter_sections, report_sections, svg_charts, sweep_sections
 from opcost.reporting.html import page
 from opcost.reporting.power_drawing import PowerDrawing, drawing_of
 from opcost.reporting.power_plot import readings_of_log
 from opcost.reporting.report_sections import Compared, board_of, compared, without_identities
 from opcost.reporting.svg_charts import RooflinePlot
+from opcost.running.request import Request
 from opcost.stages.compare import ComparingReport, ModelComparisons
 from opcost.stages.proposals import Proposals
 from opcost.stages.show import DeviceRanking
-from opcost.storage.database import Database
 from opcost.storage.files import replace_file
 
 TRACE_POINTS = 60
@@ -49,7 +52,7 @@ FACTS = tuple(field.name for field in columns_of(Measurement) if field.name not 
 
 def write_report(
     path: Path,
-    database: Database,
+    request: Request,
     models: Sequence[ModelComparisons],
     reports: Sequence[ComparingReport],
     rankings: Sequence[DeviceRanking] = (),
@@ -58,11 +61,12 @@ def write_report(
 
     Args:
         path: the file, which is replaced.
-        database: has qualifications, drift checks and power logs.
+        request: the database has sweeps, qualifications, drift checks and power logs; names and device choose sweeps.
         models: the comparisons.
         reports: the same as rows.
         rankings: models by energy per sample, for each device.
     """
+    database = request.database
     found = compared(models, reports)
     tuples = tuple_costs([one.comparison for one in found])
     roofline = roofline_of_tuples(tuples)
@@ -73,7 +77,7 @@ def write_report(
         "about": _about(),
         "summary": report_sections.summary(found, tuples, reports),
         "ranking": report_sections.ranking(rankings),
-        "sweeps": sweep_sections.sweeps(database.sweep_sizes.rows(), database.sweep_kernels.rows()),
+        "sweeps": sweep_sections.sweeps(_sweeps(request, models), database.sweep_kernels.rows()),
         "parity": report_sections.parity(found),
         "errors": report_sections.errors(found),
         "meters": meter_sections.meters(database.meter_qualifications.rows(), boards),
@@ -89,6 +93,19 @@ def write_report(
         "patterns": svg_charts.patterns_figure(),
     }
     replace_file(path, page(parts, _data(found, tuples, roofline, plots, database.power_logs)).encode())
+
+
+def _sweeps(request: Request, models: Sequence[ModelComparisons]) -> list[SweepSizeRow]:
+    """Return the sizes of sweeps on the chosen device, and of the named models if any are named.
+
+    The name of a sweep begins with that of its model, or of its config.
+    """
+    sizes = [row for row in request.database.sweep_sizes.rows() if is_meant(request.device, row.conditions)]
+    if not request.names:
+        return sizes
+    configs = [one.config for one in models]
+    names = {name for one in configs for name in (one.model_name, SIZE_IN_NAME.sub("", one.config_name))}
+    return [row for row in sizes if row.place.model.partition(" ")[0] in names]
 
 
 def _about() -> str:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from statistics import median
 
 from opcost.comparing.comparison import Comparison
+from opcost.comparing.doubts import Doubt, doubts
 from opcost.comparing.kernel_times import KernelErrors
 from opcost.comparing.ranking import ENERGY
 from opcost.comparing.remark_rules import NOTICEABLE_RATIO
@@ -79,6 +81,10 @@ class Compared:
         """Whether no operator of the sum is missing: only such a sum should equal the whole."""
         return self.row.time_s is not None and not self.row.missing_operators
 
+    def doubts(self, quantity: str) -> tuple[Doubt, ...]:
+        """Return why the sum of ``time`` or ``energy`` is no result yet."""
+        return doubts(self.row, self.remarks, quantity)
+
 
 def compared(models: Sequence[ModelComparisons], reports: Sequence[ComparingReport]) -> list[Compared]:
     """Return all comparisons, with input sizes in names only if a model has several."""
@@ -127,23 +133,40 @@ def summary(found: Sequence[Compared], tuples: Sequence[TupleCost], reports: Seq
         "Each model in its usual execution (a CUDA graph on a GPU):"
     )
     usual = [found[index] for index in sorted(counted_once(found))]
-    texts = [first, *(_verdict(usual, quantity) for quantity, _ in QUANTITIES), _left_out_on_purpose(usual)]
-    return paragraph(" ".join(filter(None, texts)))
+    of_device: dict[str, list[Compared]] = {}
+    for one in usual:
+        of_device.setdefault(one.row.conditions.device_product, []).append(one)
+    verdicts = [
+        (f"{device}: " if len(of_device) > 1 else "") + _verdict(own, quantity)
+        for device, own in of_device.items() or [("", [])]
+        for quantity, _ in QUANTITIES
+    ]
+    return paragraph(" ".join(filter(None, [first, *verdicts, _left_out_on_purpose(usual)])))
 
 
 def _verdict(found: Sequence[Compared], quantity: str) -> str:
-    complete = [one for one in found if one.is_complete]
-    off = [abs(ratio.value - 1) for one in complete if (ratio := one.model.ratio(quantity)) is not None]
+    """Return how far sums are from wholes on one device, and how many are left out as no result yet."""
+    complete = [one for one in found if one.is_complete and one.model.ratio(quantity) is not None]
+    sound = [one for one in complete if not one.doubts(quantity)]
+    reasons = Counter(doubt.value for one in complete for doubt in one.doubts(quantity))
+    doubtful = (
+        f" Left out as no result yet: {number_of(len(complete) - len(sound), 'sum')} of {quantity} "
+        f"({', '.join(f'{number} {reason}' for reason, number in reasons.items())})."
+        if reasons
+        else ""
+    )
+    off = [abs(ratio.value - 1) for one in sound if (ratio := one.model.ratio(quantity)) is not None]
     if not off:
-        return f"No complete sum of {quantity} can be compared with a whole model."
-    rests = [abs(rest) for one in complete if (rest := _unexplained_ratio(one, quantity)) is not None]
+        return f"No complete sum of {quantity} can be compared with a whole model.{doubtful}"
+    rests = [abs(rest) for one in sound if (rest := _unexplained_ratio(one, quantity)) is not None]
     alone = f"{percent(median(off))} (median) and {percent(max(off))} (worst)"
     if not rests:
-        return f"The sum differs from the whole model by {alone} in {quantity}."
+        return f"The sum differs from the whole model by {alone} in {quantity}.{doubtful}"
     those = "" if len(rests) == len(off) else f" ({len(rests)} of {len(off)} models)"
     return (
         f"The corrected sum of all operators differs from the whole model by {percent(median(rests))} (median) and "
         f"{percent(max(rests))} (worst) in {quantity}{those}; the sum of whitelisted operators alone by {alone}."
+        f"{doubtful}"
     )
 
 
@@ -157,7 +180,7 @@ def _left_out_on_purpose(found: Sequence[Compared]) -> str:
     shares = {
         one.label: one.row.dropped_time_s / one.row.full_time_s
         for one in found
-        if one.row.dropped_time_s is not None and one.row.counted == ALL
+        if one.row.dropped_time_s is not None and one.row.counted == ALL and not one.doubts("time")
     }
     worst = max(shares, key=shares.__getitem__, default="")
     if not worst or shares[worst] < NOTICEABLE_RATIO:
@@ -192,7 +215,7 @@ def errors(found: Sequence[Compared]) -> str:
     legend = [svg_charts.legend_mark(0, "sum"), svg_charts.legend_mark(1, "corrected sum, if known")]
     caption = (
         "The error of each sum, in order: the middle row is the median. Left of zero, the sum is too small. If "
-        "corrections help, squares are nearer to zero than circles."
+        "corrections help, squares are nearer to zero than circles; their intervals include the method's own error."
     )
     return figure(drawings, caption, legend)
 

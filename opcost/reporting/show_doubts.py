@@ -11,7 +11,8 @@ from opcost.units import percent
 
 def is_cost_doubtful(row: RankingRow) -> bool:
     """Return whether the cost of a model is no result yet."""
-    return row.is_whole_flagged or row.is_unexplained or (row.source == SUM and row.is_sum_flagged)
+    is_of_sum = row.source == SUM and row.is_sum_flagged
+    return row.is_whole_flagged or row.is_unexplained or row.is_above_power_limit or is_of_sum
 
 
 def is_sum_doubtful(row: RankingRow) -> bool:
@@ -28,6 +29,9 @@ def doubt_lines(rows: Sequence[RankingRow]) -> list[str]:
         ],
         "sum and whole model differ by 25 % or more, so one of them is no result yet": [
             row.name for row in rows if row.is_unexplained
+        ],
+        "the sum draws more than the power limit, at which a run is throttled: it takes longer than the sum": [
+            row.name for row in rows if row.is_above_power_limit
         ],
         "operators are missing from the sum; below 95 %, kinds, roof and saving are unknown": [
             f"{row.name} ({percent(row.memory_bytes_ratio)} of bytes measured)" for row in rows if row.is_missing

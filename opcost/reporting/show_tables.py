@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -110,7 +111,12 @@ def print_rankings(report: ShowReport, by: str, top: int | None = None, with_inc
         top: the most models, or operators of a model; None for all models, and the usual number of operators.
         with_incomplete: whether to name the models with an incomplete sum only.
     """
-    for ranking in report.rankings:
+    sides = sides_of(report)
+    if sides is not None and sides.rows:
+        print_table(sides.title, sides.columns, sides.rows[:top])
+        for line in sides.notes:
+            print_line(line)
+    for ranking in () if sides is not None else report.rankings:
         if report.has_operators:
             _print_models(ranking, by, top)
         table = None if report.has_operators else table_of(ranking, by)
@@ -126,8 +132,61 @@ def print_rankings(report: ShowReport, by: str, top: int | None = None, with_inc
             print_line(f"Under other conditions: {some_of(list(ranking.others), NAMES_SHOWN)}")
             print_commands([(command("show", *ranking.others, *report.choice.options), "show them")])
     print_not_measured(report)
+    if report.also:
+        texts = (f"{option} {', '.join(values)}" for option, values in report.also.items())
+        print_line(f"Also measured: {'; '.join(texts)}")
     if report.rankings:
         print_origin()
+
+
+def sides_of(report: ShowReport) -> RankingTable | None:
+    """Return the table that sets models on several devices beside each other; None if less than two were asked for.
+
+    A ratio is a cost over that on the first device.
+    """
+    products = list(dict.fromkeys(ranking.product for ranking in report.rankings))
+    if len(report.choice.devices) < 2 or len(products) < 2:
+        return None
+    found: dict[str, dict[str, RankingRow]] = {}
+    for ranking in report.rankings:
+        for model in ranking.models:
+            found.setdefault(model.row.name, {}).setdefault(ranking.product, model.row)
+    shared = [[one[product] for product in products] for one in found.values() if len(one) == len(products)]
+    alone = [name for name, one in found.items() if len(one) < len(products)]
+    shared.sort(key=lambda rows: (rows[0].energy_per_sample_j or math.inf, rows[0].name))
+    names = [product.removeprefix("NVIDIA ") for product in products]
+    columns = [Column("model", "left"), Column("batch", drop=2), Column("size", drop=1)]
+    for unit in ("ms", "mJ"):
+        columns += [Column(f"{unit}/sample {name}", wraps=True) for name in names]
+        columns += [Column(f"{unit} ratio {name}", wraps=True) for name in names[1:]]
+    notes = [f"Ratio: over {products[0]}.", *dict.fromkeys(map(_boards_words, report.rankings))]
+    if any(row.source == SUM for rows in shared for row in rows):
+        notes.append(f"{ESTIMATED} the corrected sum of its operators, because the whole model is not measured.")
+    if alone:
+        notes.append(f"On one of the devices only: {some_of(alone, NAMES_SHOWN)}")
+    title = "Time and energy per sample on devices beside each other"
+    return RankingTable(title, ENERGY, tuple(columns), tuple(map(_cells_of_sides, shared)), tuple(filter(None, notes)))
+
+
+def _cells_of_sides(rows: Sequence[RankingRow]) -> tuple[str, ...]:
+    """Return the cells of one model, given its row on each device."""
+    (label,), first = _labels(rows[:1]), rows[0]
+    cells = [label, UNKNOWN if first.batch_size is None else str(first.batch_size), _sample_size(first) or UNKNOWN]
+    for costs in ([row.time_per_sample_s for row in rows], [row.energy_per_sample_j for row in rows]):
+        for row, cost in zip(rows, costs, strict=True):
+            mark = ESTIMATED if row.source == SUM and cost is not None else ""
+            cells.append(mark + milli(cost) + doubt_mark(is_cost_doubtful(row)))
+        cells += [UNKNOWN if one is None or not costs[0] else f"{one / costs[0]:.3f}" for one in costs[1:]]
+    return tuple(cells)
+
+
+def _boards_words(ranking: DeviceRanking) -> str:
+    """Return how far boards of a device differ: a ratio between two single boards may be theirs. Empty if unknown."""
+    time, energy = ranking.boards.time, ranking.boards.energy
+    if time is None or energy is None:
+        return ""
+    most = f"{percent(time.largest_ratio)} in time and {percent(energy.largest_ratio)} in energy"
+    return f"{ranking.boards.boards} boards of {ranking.product} differ by up to {most} in whole models."
 
 
 def _print_models(ranking: DeviceRanking, by: str, top: int | None) -> None:

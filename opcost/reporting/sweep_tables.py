@@ -10,7 +10,7 @@ from opcost.columns import by_column
 from opcost.comparing.sweep_changes import lines_of
 from opcost.comparing.sweep_sizes import UNPREDICTED, SweepSizeRow
 from opcost.measuring.flags import CASTING_DOUBT
-from opcost.measuring.record import is_flagged
+from opcost.measuring.record import IMPOSSIBLE_POWER_MEANING, has_impossible_power, is_doubtful
 from opcost.reporting.layout import Column
 from opcost.reporting.tables import print_origin, shared_facts
 from opcost.reporting.terminal import print_line, print_table
@@ -136,9 +136,10 @@ def _largest_spreads(rows: Sequence[SweepSizeRow]) -> str:
 
 def _print_doubts(result: SweepResult) -> None:
     """Print how many repetitions cast doubt, and why: they are left out, or count where a size has no others."""
-    doubtful = [row.measurement for row in result.repetitions if is_flagged(row.measurement)]
+    doubtful = [row for row in result.repetitions if is_doubtful(row)]
     left_out = len(result.repetitions) - sum(row.figures.repetitions for row in result.sizes)
-    why = some_of(sorted({flag.meaning for one in doubtful for flag in CASTING_DOUBT.intersection(one.flags)}))
+    meanings = {flag.meaning for one in doubtful for flag in CASTING_DOUBT.intersection(one.measurement.flags)}
+    why = some_of(sorted(meanings | {IMPOSSIBLE_POWER_MEANING for one in doubtful if has_impossible_power(one)}))
     if left_out:
         print_line(f"Without {number_of(left_out, 'doubtful repetition')} ({why}).")
     if len(doubtful) > left_out:

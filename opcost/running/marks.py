@@ -28,12 +28,12 @@ class Mark:
     label: str
 
 
-def mark(label: str, environment: Mapping[str, str] = os.environ) -> None:
+def mark(label: str, environment: Mapping[str, str] | None = None) -> None:
     """Mark this moment, for ``opcost power -- COMMAND``; do nothing where no program follows this one.
 
     A mark costs some tens of microseconds. It raises nothing: the code that is followed is to run on in any case.
     """
-    path = environment.get(MARKS_FILE)
+    path = (os.environ if environment is None else environment).get(MARKS_FILE)
     if not path:
         return
     line = json.dumps([time.time(), str(label)[:LONGEST_LABEL]]) + "\n"

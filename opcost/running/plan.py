@@ -15,7 +15,7 @@ from typing import TypeAlias
 from opcost.measuring.conditions import Conditions, measurement_key
 from opcost.measuring.lookup import LookupKey, lookup_key
 from opcost.measuring.protocol import FULL_LOOP_S, MeasurementProtocol
-from opcost.measuring.record import MeasurementRow, is_flagged
+from opcost.measuring.record import MeasurementRow, is_doubtful
 from opcost.measuring.retries import RETRIES
 from opcost.measuring.setting import Setting
 from opcost.operators.cases import Case
@@ -111,7 +111,7 @@ class KnownRows:
             return None
         if self._demand.has_meter and row.measurement.energy_j is None:
             return Reason.NO_ENERGY
-        return Reason.FLAGGED if is_flagged(row.measurement) else None
+        return Reason.FLAGGED if is_doubtful(row) else None
 
 
 @dataclass(frozen=True)

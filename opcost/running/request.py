@@ -121,9 +121,13 @@ class Request:
     def open_configs(self, check: Check | None = None) -> list[ModelConfig]:
         """Return the named configs, done or not; all that are not done if none is named.
 
-        A model whose code has changed since it was counted is not done, and a warning says so.
+        A model whose code has changed since it was counted is not done, and a warning says so; as it does if all are.
         """
-        return [config for config in self.configs(check) if self.names or not self._is_done(config)]
+        configs = self.configs(check)
+        opened = [config for config in configs if self.names or not self._is_done(config)]
+        if not opened:
+            _warn_of_done(configs)
+        return opened
 
     def open_and_refused(self) -> tuple[list[ModelConfig], list[ModelConfig]]:
         """Return the open configs, and those of them whose code may not run; the latter are left out with a warning.
@@ -168,6 +172,12 @@ class Request:
 def _checked_by(check: Check) -> Check:
     """Return a check of models, and of the operators of grids."""
     return lambda config: check(config) if config.grid is None else [*grids.mistakes(config.grid, config.where)]
+
+
+def _warn_of_done(configs: Sequence[ModelConfig], others: str = "") -> None:
+    are = f"{number_of(len(configs), 'model')} {'is' if len(configs) == 1 else 'are'} done"
+    text = "nothing to do: %s (%s)%s; name a model to take it again; its rows are reused until you delete them"
+    logging.getLogger(__name__).warning(text, are, some_of([config.name for config in configs]), others)
 
 
 def without_grids(configs: Sequence[ModelConfig], is_strict: bool) -> list[ModelConfig]:
@@ -284,8 +294,9 @@ def counted(
     """Return the configs with their counts, see ``counts_of``.
 
     Of the models that a glob matches, those with missing or wrong counts are left out with a warning; if none is named,
-    those with wrong counts. A model that is named must have counts; if not ``is_strict``, it is left out without a
-    warning, for the caller to report (``no_counts_reason``), unless no model is left.
+    those with wrong counts. If none is left because those with counts are done, a warning says so. A model that is
+    named must have counts; if not ``is_strict``, it is left out without a warning, for the caller to report
+    (``no_counts_reason``), unless no model is left.
 
     Raises:
         UserError: with one line for each model whose counts are missing or wrong.
@@ -311,6 +322,10 @@ def counted(
     has_code = any(of_users) if request.names else all(of_users)
     commands = kind.commands(request.names, any(map(is_counted, configs)), bool(missing) and has_code)
     if configs and not found:
+        done = [config for config in request.configs() if config.done and kind.path(config).exists()]
+        if done and not request.names:
+            _warn_of_done(done, f", and no other is {kind.state}")
+            return []
         raise UserError(f"{request.measurements}: no model is {kind.state}; run {commands}")
     if missing:
         # Without a name, the models that are counted are meant.

@@ -37,7 +37,8 @@ class AgainstData:
     """The rows and counts of models under all conditions, and the choice of rows to sum.
 
     ``counts`` are by a config's identity, ``wholes`` by the model's key, ``boards`` (those of operators' rows) by the
-    key of their conditions. ``conditions`` are those of operators' rows. ``device`` is the one that is asked for.
+    key of their conditions. ``conditions`` are those of operators' rows. ``device`` is the one whose rows are these,
+    ``other_device`` the one whose rows they are compared with; None: the same, or any.
     """
 
     counts: Mapping[Identity, OperatorCounts]
@@ -47,6 +48,15 @@ class AgainstData:
     boards: Mapping[str, Sequence[str | None]]
     runs: OperatorRuns
     device: str | None
+    other_device: str | None = None
+
+    def is_of(self, conditions: Conditions, is_other: bool) -> bool:
+        """Return whether rows under these conditions belong to a side."""
+        if self.other_device is None:
+            return is_meant(self.device, conditions)
+        if is_other or self.device is None:
+            return is_meant(self.other_device, conditions) == is_other
+        return is_meant(self.device, conditions)
 
     def counts_of(self, config: ModelConfig) -> OperatorCounts | None:
         """Return the operators of a model that compute something, None if it is not counted."""
@@ -56,12 +66,12 @@ class AgainstData:
         """Return the best row of a whole model on each board."""
         return [row for row in self.wholes.get(model_tuple(config).key, ()) if row.conditions == conditions]
 
-    def conditions_of(self, config: ModelConfig) -> list[Conditions]:
-        """Return the sets of conditions under which a config's model, or most of its operators, is measured."""
+    def conditions_of(self, config: ModelConfig, is_other: bool = False) -> list[Conditions]:
+        """Return the sets of conditions of a side under which a model, or most of its operators, is measured."""
         of_wholes = [row.conditions for row in self.wholes.get(model_tuple(config).key, ())]
         counts = self.counts_of(config)
         of_sums = [] if counts is None else [replace(one, cache=WARM) for one in self._mostly_measured(counts)]
-        meant = (one for one in (*of_wholes, *of_sums) if is_meant(self.device, one))
+        meant = (one for one in (*of_wholes, *of_sums) if self.is_of(one, is_other))
         return list(dict.fromkeys(one for one in meant if one.precision == config.precision))
 
     def _mostly_measured(self, counts: OperatorCounts) -> list[Conditions]:
@@ -79,8 +89,10 @@ class AgainstData:
         return f"the database has {' and '.join(texts) or 'no row of such a model'}"
 
 
-def read_against_data(request: Request, configs: Sequence[ModelConfig], runs: OperatorRuns) -> AgainstData:
-    """Return all that is known of these models under any conditions.
+def read_against_data(
+    request: Request, configs: Sequence[ModelConfig], runs: OperatorRuns, other_device: str | None = None
+) -> AgainstData:
+    """Return all that is known of these models under any conditions, and on another device if one is named.
 
     Raises:
         UserError: a table is damaged, or no row is of the device that is asked for.
@@ -92,8 +104,11 @@ def read_against_data(request: Request, configs: Sequence[ModelConfig], runs: Op
     counts = _counts(request, variants, runs)
     operators = {count.operator for one in counts.values() for count in one.counts}
     rows = database.operator_measurements.rows(of_operators(operators))
+    products = [row.conditions.device_product for row in (*measured, *rows)]
     if request.device is not None and request.is_product:
-        refuse_unknown(request.device, (row.conditions.device_product for row in (*measured, *rows)))
+        refuse_unknown(request.device, products)
+    if other_device is not None:
+        refuse_unknown(other_device, products)
     wholes: dict[str, list[MeasurementRow]] = {}
     for row in best_of_each_board(measured):
         wholes.setdefault(tuple_key(row.key), []).append(row)
@@ -111,6 +126,7 @@ def read_against_data(request: Request, configs: Sequence[ModelConfig], runs: Op
         boards={key: list(found) for key, found in boards.items()},
         runs=runs,
         device=request.device,
+        other_device=other_device,
     )
 
 

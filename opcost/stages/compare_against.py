@@ -13,9 +13,9 @@ from opcost.comparing.conditions_side_by_side import KindSides, OperatorSides, S
 from opcost.comparing.side_remarks import SideRemark, side_remarks
 from opcost.comparing.sides import Sides
 from opcost.errors import UserError
-from opcost.measuring.asked_conditions import ChosenConditions, parse_conditions
-from opcost.measuring.conditions import Conditions, differ_in_precision_only
-from opcost.measuring.record import MeasurementRow, is_flagged
+from opcost.measuring.asked_conditions import DEVICE, ChosenConditions, parse_conditions
+from opcost.measuring.conditions import DEVICE_FIELDS, PRECISION_FIELDS, Conditions, differ_only_in
+from opcost.measuring.record import MeasurementRow, is_doubtful
 from opcost.operators.counts import OperatorCounts
 from opcost.running.request import Request
 from opcost.stages.against_data import AgainstData, chosen_by, read_against_data, under
@@ -28,8 +28,8 @@ class AgainstReport:
     """A model under its own conditions, and under others that it is compared with.
 
     ``chosen`` and ``other_chosen`` are those that a config can choose. ``conditions`` and ``other_conditions`` are all;
-    they differ in the precision only. The boards are those of the wholes. The costs are those of ``SideBySide``;
-    ``sum`` is its total, None if nothing is measured under both.
+    they differ in the precision and in the device only. The boards are those of the wholes. The costs are those of
+    ``SideBySide``; ``sum`` is its total, None if nothing is measured under both.
     """
 
     name: str
@@ -51,7 +51,7 @@ class AgainstReport:
     @property
     def labels(self) -> tuple[str, str]:
         """The conditions of both sides in the words in which they differ: ``bf16`` and ``fp32``."""
-        return self.chosen.label(self.other_chosen), self.other_chosen.label(self.chosen)
+        return _labels((self.chosen, self.conditions), (self.other_chosen, self.other_conditions))
 
 
 def compare_against(request: Request, against: Sequence[str], runs: OperatorRuns = USUAL_RUNS) -> list[AgainstReport]:
@@ -69,11 +69,12 @@ def compare_against(request: Request, against: Sequence[str], runs: OperatorRuns
     """
     request.database.must_exist()
     configs = request.models() if request.names else request.folders.readable()
-    data = read_against_data(request, configs, runs)
     try:
         asked = parse_conditions(against)
     except ValueError as error:
-        raise UserError(f"--against {error}; {data.measured(configs)}") from None
+        measured = read_against_data(request, configs, runs).measured(configs)
+        raise UserError(f"--against {error}; {measured}") from None
+    data = read_against_data(request, configs, runs, asked.pop(DEVICE, None))
     found: list[AgainstReport] = []
     mistakes: list[str] = []
     for config in configs:
@@ -101,29 +102,43 @@ def _reports(data: AgainstData, config: ModelConfig, other: ChosenConditions) ->
         _NotComparableError: there is none.
     """
     own = chosen_by(config)
-    if own == other:
+    if own == other and data.other_device is None:
         raise _NotComparableError(f"{config.name}: has {other} itself; {data.measured([config])}")
     sides = []
-    for chosen in (own, other):
+    for chosen, is_other in ((own, False), (other, True)):
         variant = under(config, chosen)
-        conditions, counts = data.conditions_of(variant), data.counts_of(variant)
+        conditions, counts = data.conditions_of(variant, is_other), data.counts_of(variant)
         if not conditions:
-            raise _NotComparableError(f"{config.name}: not measured with {chosen}; {data.measured([config])}")
+            place = f" on {data.other_device}" if is_other and data.other_device else ""
+            raise _NotComparableError(f"{config.name}: not measured with {chosen}{place}; {data.measured([config])}")
         if counts is None:
             raise _NotComparableError(f"{config.name}: not counted with {chosen}; run block 0 on such a config")
         sides.append((variant, counts, conditions))
     (variant, counts, conditions), (other_variant, other_counts, other_conditions) = sides
     pairs = [(one, another) for one in conditions for another in other_conditions]
-    comparable = [pair for pair in pairs if differ_in_precision_only(*pair)]
+    fields = (*PRECISION_FIELDS, *(DEVICE_FIELDS if data.other_device else ()))
+    comparable = [pair for pair in pairs if differ_only_in(*pair, fields)]
     if not comparable:
         differences = ", ".join(pairs[0][0].differences(pairs[0][1]))
         text = f"{config.name}: measured with {own} and with {other}, but not on the same device and software"
         raise _NotComparableError(f"{text} ({differences})")
     for one, another in comparable:
         wholes = data.wholes_of(variant, one), data.wholes_of(other_variant, another)
-        these = _Candidate(own.label(other), one, counts, tuple(wholes[0]))
-        others = _Candidate(other.label(own), another, other_counts, tuple(wholes[1]))
+        label, other_label = _labels((own, one), (other, another))
+        these = _Candidate(label, one, counts, tuple(wholes[0]))
+        others = _Candidate(other_label, another, other_counts, tuple(wholes[1]))
         yield _report(data, config, other, (these, others))
+
+
+def _labels(these: tuple[ChosenConditions, Conditions], others: tuple[ChosenConditions, Conditions]) -> tuple[str, str]:
+    """Return the conditions of both sides in the words in which they differ, the devices first."""
+
+    def label(own: tuple[ChosenConditions, Conditions], other: tuple[ChosenConditions, Conditions]) -> str:
+        product = own[1].device_product
+        device = "" if product == other[1].device_product else product.removeprefix("NVIDIA ")
+        return " ".join(filter(None, (device, own[0].label(other[0]))))
+
+    return label(these, others), label(others, these)
 
 
 @dataclass(frozen=True)
@@ -185,7 +200,7 @@ def _of_one_board(data: AgainstData, candidates: tuple[_Candidate, _Candidate]) 
     def rank(board: str | None) -> tuple[int, int, float]:
         sides = [one.on_board(data, board) for one in candidates]
         wholes = [side.whole for side in sides if side.whole is not None and side.board == board]
-        sound = sum(not is_flagged(whole.measurement) for whole in wholes)
+        sound = sum(not is_doubtful(whole) for whole in wholes)
         return sound, len(wholes), sum(side.cost.board_ratio(board) for side in sides)
 
     best = max(boards, key=rank)

@@ -12,7 +12,16 @@ from opcost.measuring.record import MeasurementRow
 from opcost.operators.cases import CAPTURED, Case, cases_of
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.keys import tuple_key
-from opcost.operators.tuples import AUTOCAST, FLOAT32, OperatorTuple, tensor_specs
+from opcost.operators.tuples import (
+    AUTOCAST,
+    DTYPE,
+    FLOAT32,
+    MEMORY_FORMAT,
+    OperatorTuple,
+    storage_form,
+    tensor_specs,
+    value_text,
+)
 from opcost.operators.whitelist import EVERYTHING, select
 from opcost.prediction.durations import Size
 from opcost.running.expected_times import ExpectedTimes, sizes_in
@@ -54,7 +63,7 @@ class Holdings:
 
 @dataclass(frozen=True)
 class _Held:
-    """The rows of a database, the counts of models by their identities, and the configs.
+    """The rows of a database, the counts of models by their identities, and the names of configs.
 
     If ``are_chosen``, only the models of these configs are wanted, each in its config's precision.
     """
@@ -63,13 +72,12 @@ class _Held:
     wholes: Sequence[MeasurementRow]
     measurements: Measurements
     models: Mapping[Identity, OperatorCounts]
-    configs: Sequence[ModelConfig]
+    names: Mapping[tuple[Identity, str], str]
     are_chosen: bool
 
     def name_of(self, identity: Identity, precision: str) -> str | None:
         """Return a model's name in a precision, that of its config or one that its tuple gives; None if not wanted."""
-        fitting = (one.name for one in self.configs if (identity_of(one), one.precision) == (identity, precision))
-        name = next(fitting, None)
+        name = self.names.get((identity, precision))
         if name is not None or self.are_chosen:
             return name
         model = self.models[identity].model
@@ -117,7 +125,9 @@ def _held(database: Database, request: Request) -> _Held:
     are_chosen = bool(request.names)
     configs = request.models() if are_chosen else request.folders.readable()
     rows, wholes = database.operator_measurements.rows(), database.full_model_measurements.rows()
-    return _Held(rows, wholes, Measurements(rows), _models(database, configs), configs, are_chosen)
+    # Of several configs of a model in one precision the first.
+    names = {(identity_of(one), one.precision): one.name for one in reversed(configs)}
+    return _Held(rows, wholes, Measurements(rows), _models(database, configs), names, are_chosen)
 
 
 def _models(database: Database, configs: Sequence[ModelConfig]) -> dict[Identity, OperatorCounts]:
@@ -164,15 +174,19 @@ def _tuples(cases: Iterable[Case]) -> int:
 
 
 def _runs_in(model: OperatorTuple, precision: str) -> bool:
-    """Return whether a model's dtype and autocast are those of a precision."""
-    (spec,) = tensor_specs(model.inputs)
+    """Return whether the dtype of a model's weights and its autocast are those of a precision."""
+    dtype, _ = storage_form(model)
     wanted = DTYPES.get(precision, FLOAT32), AUTOCAST_DTYPES.get(precision)
-    return (spec.dtype, dict(model.parameters).get(AUTOCAST)) == wanted
+    return (dtype, dict(model.parameters).get(AUTOCAST)) == wanted
 
 
 def _usual_name(model: OperatorTuple) -> str:
-    """Return a name like those of folders, and the other properties of a model: ``resnet50_32x3x224x224, seed 1``."""
-    (spec,) = tensor_specs(model.inputs)
-    name = f"{model.short_name}_{'x'.join(map(str, spec.shape))}"
-    layout = [CHANNELS_LAST] * (spec.strides is not None)
-    return ", ".join([name, *layout, *(f"{key} {value}" for key, value in model.parameters if key != AUTOCAST)])
+    """Return a name like those of folders, with the sizes of all inputs, and the other properties of a model.
+
+    Such as ``resnet50_32x3x224x224, seed 1``.
+    """
+    specs = tensor_specs([*model.inputs, *(value for _, value in model.keyword_inputs)])
+    name = "_".join([model.short_name, *("x".join(map(str, spec.shape)) for spec in specs)])
+    layout = [CHANNELS_LAST] * storage_form(model)[1]
+    further = (one for one in model.parameters if one[0] not in (AUTOCAST, DTYPE, MEMORY_FORMAT))
+    return ", ".join([name, *layout, *(f"{key} {value_text(value)}" for key, value in further)])

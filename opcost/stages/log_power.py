@@ -53,7 +53,7 @@ class PowerLogReport:
         )
 
 
-def gpu_of(device: str, environment: Mapping[str, str] = os.environ) -> str:
+def gpu_of(device: str, environment: Mapping[str, str] | None = None) -> str:
     """Return nvidia-smi's index or UUID of the device ``cuda`` or ``cuda:N``, without torch.
 
     As in torch, N counts the GPUs of ``CUDA_VISIBLE_DEVICES`` if that is set.
@@ -62,7 +62,7 @@ def gpu_of(device: str, environment: Mapping[str, str] = os.environ) -> str:
         UserError: there are not so many visible GPUs.
     """
     number = int(device.partition(":")[2] or 0)
-    visible = environment.get("CUDA_VISIBLE_DEVICES")
+    visible = (os.environ if environment is None else environment).get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return str(number)
     gpus = [gpu.strip() for gpu in visible.split(",") if gpu.strip()]

@@ -13,7 +13,7 @@ from opcost.measuring.protocol import ProtocolFor
 from opcost.operators.cases import CAPTURED
 from opcost.progress import Progress
 from opcost.running.bench import Bench, OpenBench
-from opcost.running.request import Request, without_grids
+from opcost.running.request import Request, selected, without_grids
 from opcost.stages.measure_models import FullModelReport, measure_full_models
 from opcost.stages.measure_operators import OperatorsReport, measure_operators
 
@@ -70,6 +70,8 @@ def measure_units(
     request = replace(request, same_board=True)
     # Before the operators are measured, which takes minutes and runs no code of a user.
     configs = without_grids(request.open_configs(request.check), is_strict=bool(request.names))
+    if not request.names and not request.is_product:
+        configs = [config for config, _ in selected(request, configs)]
     names = tuple(config.name for config in configs)
     begin_s = time.monotonic()
     with open_bench(request.device, request.database, not request.dry_run) as bench:

@@ -154,6 +154,7 @@ def run_under(counts: OperatorCounts, rows: RowsOfRun, conditions: Conditions, l
         corrections_of(counts, corrections, rows.measurements, conditions),
         limit_of(conditions),
         learned.sum_errors,
+        conditions.device_power_limit_w,
     )
     return predicted_run(counts, sum_beside(None, counts, rows.measurements, conditions), knowledge)
 

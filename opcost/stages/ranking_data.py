@@ -91,6 +91,12 @@ class RankingData:
         is_summed = model.counts is not None and self.measurements.has_any(model.counts, conditions)
         return is_summed or any(row.conditions == conditions for row in model.wholes)
 
+    def has_cost(self, model: CountedModel) -> bool:
+        """Return whether the whole of a model, or all that its operators move, is measured under any conditions."""
+        counts, own = model.counts, [one for one in self.newest if one.precision == model.config.precision]
+        is_summed = counts is not None and any(self.measurements.measured_ratio(counts, one) == 1 for one in own)
+        return is_summed or any(row.conditions.precision == model.config.precision for row in model.wholes)
+
     def _figures_of(self, model: CountedModel, conditions: Conditions, corrections: Corrections | None) -> ModelFigures:
         counts = model.counts
         wholes = [row for row in model.wholes if row.conditions == conditions]

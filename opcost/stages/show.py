@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,17 +16,29 @@ from opcost.comparing.ranking_row import SUM, RankingRow, RankingSource, ranked,
 from opcost.comparing.roofline import Roofline
 from opcost.errors import UserError
 from opcost.invocation import command
-from opcost.measuring.conditions import WARM, Conditions, differing_fields, is_device_name, usual_execution
+from opcost.measuring.asked_conditions import ALL_CHOICES, ChosenConditions
+from opcost.measuring.conditions import (
+    CONTIGUOUS,
+    WARM,
+    Conditions,
+    differing_fields,
+    is_device_name,
+    usual_execution,
+)
 from opcost.measuring.named_device import device_mistake, is_meant
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.keys import tuple_key
-from opcost.operators.tuples import SIZE_IN_NAME
+from opcost.operators.tuples import SIZE_IN_NAME, OperatorTuple
 from opcost.running.request import Request, model_tuple
+from opcost.running.shipped_counts import Identity, identity_of
+from opcost.stages.against_data import under
 from opcost.stages.predicted_models import PredictedModel, Unmeasured, predicted_models
 from opcost.stages.preparation import Preparation, preparation_of
 from opcost.stages.proposals import NO_PROPOSALS, Proposals
 from opcost.stages.ranking_data import RankingData, read_ranking_data
+from opcost.storage.config_cases import case_name
 from opcost.storage.config_nodes import quoted
+from opcost.storage.configs import ModelConfig
 from opcost.storage.model_folders import is_glob
 
 
@@ -33,15 +46,19 @@ from opcost.storage.model_folders import is_glob
 class Choice:
     """The order of the models, one of ``SORTS``, and whose rows are shown.
 
-    ``device`` is a type (``cpu``, ``cuda``) or a part of a product's name, None for all. ``execution`` is None for the
-    usual one: graph on a GPU, eager on a CPU. ``operators`` says whether models have their operators; None for those of
-    one model that is named without a glob.
+    ``device`` is a type (``cpu``, ``cuda``) or a part of a product's name, or several of them with commas; None for
+    all. ``execution`` is None for the usual one: graph on a GPU, eager on a CPU. ``operators`` says whether models have
+    their operators; None for those of one model that is named without a glob. ``precision``, ``memory_format`` and
+    ``batch`` replace those of the named models' configs, None for these.
     """
 
     by: str = ENERGY
     device: str | None = None
     execution: str | None = None
     operators: bool | None = None
+    precision: str | None = None
+    memory_format: str | None = None
+    batch: int | None = None
 
     def __post_init__(self) -> None:
         """Check the order.
@@ -55,6 +72,25 @@ class Choice:
     def execution_on(self, device_type: str) -> str:
         """Return the execution whose rows are shown for a type of device."""
         return self.execution or usual_execution(device_type)
+
+    @property
+    def devices(self) -> tuple[str | None, ...]:
+        """The devices that are meant, one of them None for all."""
+        return (None,) if self.device is None else tuple(part.strip() for part in self.device.split(","))
+
+    def means(self, conditions: Conditions) -> bool:
+        """Return whether rows under these conditions may be shown: of the devices and the precision."""
+        is_device = any(is_meant(device, conditions) for device in self.devices)
+        return is_device and self.precision in (None, conditions.precision)
+
+    def asked(self, config: ModelConfig) -> ModelConfig:
+        """Return a config with the asked precision, memory format and batch."""
+        return replace(
+            config,
+            precision=self.precision or config.precision,
+            memory_format=self.memory_format or config.memory_format,
+            input_size=(self.batch, *config.input_size[1:]) if self.batch and config.input_size else config.input_size,
+        )
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -137,7 +173,8 @@ class ShowReport:
     ``has_operators`` says whether the models have their operators. ``preparation`` is that of measuring the operators
     without a row, None if there are none. ``without_cost`` are those of the user's names and globs of which no model
     has a cost on any of the devices. ``other_executions`` are models without a cost whose whole is measured in another
-    execution, by that execution. ``proposals`` are for commands with these models.
+    execution, by that execution. ``proposals`` are for commands with these models. ``also`` has, by option, the values
+    with which the same models, or any if none is named, are measured as well.
     """
 
     rankings: tuple[DeviceRanking, ...]
@@ -148,6 +185,7 @@ class ShowReport:
     without_cost: tuple[str, ...] = ()
     other_executions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     proposals: Proposals = NO_PROPOSALS
+    also: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def models(self) -> list[ShownModel]:
@@ -173,19 +211,27 @@ def show(request: Request, choice: Choice = USUAL_CHOICE, cache: Path | None = N
     request.database.must_exist()
     _refuse_empty_globs(request)
     # Roofs and expected errors rest on all models, so that they do not depend on the choice.
-    chosen = request.models() if request.names else []
-    configs = {config.name: config for config in (*request.folders.readable(), *chosen)}
-    names = {config.name for config in chosen} or configs.keys()
-    data = read_ranking_data(request, list(configs.values()), names)
+    readable = {config.name: config for config in request.folders.readable()}
+    named = request.models() if request.names else list(readable.values())
+    described = {_place(config): config for config in reversed((*readable.values(), *named))}
+    if not request.names:
+        # Models with a config of their own are meant.
+        named = [config for config in named if choice.asked(config) == config]
+    chosen = [_known(choice.asked(config), described) for config in named]
+    variants = [_known(one, described) for one in _variants(chosen, described.values())] if request.names else []
+    configs = {config.name: config for config in (*readable.values(), *variants, *chosen)}
+    data = read_ranking_data(request, list(configs.values()), {config.name for config in chosen})
+    names = {config.name for config in chosen} - _other_batches(data, chosen, choice)
     is_one_named = len(names) == 1 and len(request.names) == 1 and not is_glob(request.names[0])
     has_operators = is_one_named if choice.operators is None else choice.operators
     rankings: list[DeviceRanking] = []
     for product, candidates in _by_product(request, data, choice).items():
         first = len(rankings)
         sets = _sets(data, candidates, names)
-        # Without a name, models that were measured under other conditions are listed only.
-        others = {} if request.names else {name: one.conditions for one in sets[1:] for name in one.names}
         ranked_sets = sets if request.names else sets[:1]
+        # Without a name, models that were measured under other conditions are listed only; precisions are in ``also``.
+        listed = [one for one in sets[len(ranked_sets) :] if one.conditions.precision == sets[0].conditions.precision]
+        others = {name: one.conditions for one in listed for name in one.names}
         differing = differing_fields([one.conditions for one in ranked_sets])
         for one in ranked_sets:
             shown = _shown(one.sources(data), choice.by, has_operators)
@@ -199,9 +245,11 @@ def show(request: Request, choice: Choice = USUAL_CHOICE, cache: Path | None = N
         with_figures = {model.row.name for one in rankings[first:] for model in one.models}
         left = Unmeasured(candidates, names - with_figures - others.keys())
         rankings[first:] = _with_predictions(product, rankings[first:], predicted_models(request, data, left, cache))
+    if request.names and choice.device is None:
+        rankings = _without_begun(rankings)
     names_shown = {model.row.name for ranking in rankings for model in ranking.all_models}
     known = {model.row.name for ranking in rankings for model in ranking.models}
-    with_cost = [config for config in configs.values() if config.name in known]
+    with_cost = [config for config, asked in zip(named, chosen, strict=True) if asked.name in known]
     report = ShowReport(
         tuple(rankings),
         tuple(sorted(names - names_shown)) if request.names else (),
@@ -213,9 +261,93 @@ def show(request: Request, choice: Choice = USUAL_CHOICE, cache: Path | None = N
         ),
         other_executions=_other_executions(data, names - known, choice) if request.names else {},
         proposals=Proposals.of(config for config in configs.values() if config.name in names),
+        also=_also(data, [configs[name] for name in sorted(names_shown)], chosen),
     )
     needed = {name for model in report.models if model.needs_rows for name in model.missing}
     return replace(report, preparation=preparation_of(request, needed, configs.values()) if needed else None)
+
+
+def _place(config: ModelConfig) -> tuple[Identity, str]:
+    """Return what tells measured models apart: fp32 and TF32 have the same counts."""
+    return identity_of(config), config.precision
+
+
+def _known(config: ModelConfig, known: Mapping[tuple[Identity, str], ModelConfig]) -> ModelConfig:
+    """Return the config that describes the same, or this one under the usual name of a case."""
+    size = config.input_size or None
+    memory_format = None if config.memory_format == CONTIGUOUS else config.memory_format
+    usual = case_name(SIZE_IN_NAME.sub("", config.name), size, config.precision, memory_format)
+    return known.get(_place(config)) or replace(config, name=usual)
+
+
+def _variants(chosen: Sequence[ModelConfig], known: Iterable[ModelConfig]) -> Iterator[ModelConfig]:
+    """Yield models under all conditions that a config can choose, and at the other batches of configs."""
+    batches: dict[tuple[OperatorTuple, str], list[ModelConfig]] = {}
+    for config in known:
+        batches.setdefault(_at_any_batch(config), []).append(config)
+    for config in chosen:
+        yield from batches.get(_at_any_batch(config), ())
+        if config.grid is None:
+            yield from (under(config, one) for one in ALL_CHOICES)
+
+
+def _at_any_batch(config: ModelConfig) -> tuple[OperatorTuple, str]:
+    """Return what configs have in common that differ in their batch only."""
+    size = config.input_size and (1, *config.input_size[1:])
+    return model_tuple(replace(config, input_size=size)), config.precision
+
+
+def _other_batches(data: RankingData, chosen: Sequence[ModelConfig], choice: Choice) -> set[str]:
+    """Return the chosen models that are not counted, beside the same model at a batch that is."""
+    if choice.batch is not None:
+        return set()
+    names = {config.name for config in chosen}
+    models = [one for one in data.models if one.config.name in names and one.config.input_size]
+    counted = {_at_any_batch(one.config) for one in models if one.counts is not None}
+    return {one.config.name for one in models if one.counts is None and _at_any_batch(one.config) in counted}
+
+
+def _without_begun(rankings: Sequence[DeviceRanking]) -> list[DeviceRanking]:
+    """Leave out sums that lack operators, and predictions, of models with a cost on another device; the others first.
+
+    Nobody has asked for the device.
+    """
+    complete = {model.row.name for one in rankings for model in one.models if not model.needs_rows}
+    kept = [
+        replace(
+            one,
+            models=tuple(model for model in one.models if not (model.needs_rows and model.row.name in complete)),
+            incomplete=tuple(model for model in one.incomplete if model.row.name not in complete),
+            predicted=tuple(model for model in one.predicted if model.name not in complete),
+        )
+        for one in rankings
+    ]
+    return [one for one in kept if one.all_models or one.predicted]
+
+
+def _also(data: RankingData, shown: Sequence[ModelConfig], alike: Iterable[ModelConfig]) -> dict[str, tuple[str, ...]]:
+    """Return by option the values that shown models do not have, and with which models are measured as well.
+
+    Args:
+        data: of all models.
+        shown: the models with a row in a ranking.
+        alike: what the models are to be like, but for their conditions and batch.
+    """
+
+    def values(config: ModelConfig) -> dict[str, str]:
+        batch = {"--batch": str(config.input_size[0])} if config.input_size else {}
+        return {"--precision": config.precision, "--memory-format": config.memory_format, **batch}
+
+    places = {_at_any_batch(under(config, ChosenConditions())) for config in alike}
+    fitting = (one for one in data.models if _at_any_batch(under(one.config, ChosenConditions())) in places)
+    measured = [one.config for one in fitting if data.has_cost(one)]
+    own = {item for config in shown for item in values(config).items()}
+    found: dict[str, list[str]] = {}
+    for config in sorted(measured, key=lambda one: (one.input_size[:1], one.name)):
+        for option, text in values(config).items():
+            if (option, text) not in own and text not in found.setdefault(option, []):
+                found[option].append(text)
+    return {option: tuple(texts) for option, texts in found.items() if texts}
 
 
 def _with_predictions(
@@ -244,7 +376,7 @@ def _other_executions(data: RankingData, names: Collection[str], choice: Choice)
     found: dict[str, list[str]] = {}
     for model in data.models:
         all_conditions = (row.conditions for row in model.wholes if model.config.name in names)
-        meant = (one for one in all_conditions if is_meant(choice.device, one))
+        meant = (one for one in all_conditions if choice.means(one))
         others = {one.execution for one in meant if one.execution != choice.execution_on(one.device_type)}
         for execution in others:
             found.setdefault(execution, []).append(model.config.name)
@@ -252,7 +384,7 @@ def _other_executions(data: RankingData, names: Collection[str], choice: Choice)
 
 
 def _by_product(request: Request, data: RankingData, choice: Choice) -> dict[str, list[Conditions]]:
-    """Return the sets of conditions to show for each device, GPUs first."""
+    """Return the sets of conditions to show for each device: as asked for, GPUs first, with the most wholes first."""
     found = [one for one in data.newest if one.cache == WARM and one.execution == choice.execution_on(one.device_type)]
     if not found:
         others = sorted({one.execution for one in data.newest})
@@ -261,11 +393,22 @@ def _by_product(request: Request, data: RankingData, choice: Choice) -> dict[str
             f"{request.database.folder}: nothing is measured{' in this execution' if others else ''}; {remedy}, or "
             "name another folder with --database"
         )
-    chosen = [one for one in found if is_meant(choice.device, one)]
+    for device in choice.devices:
+        if not any(is_meant(device, one) for one in found):
+            _refuse_device(device or "", {one.device_product for one in found})
+    chosen = [one for one in found if choice.means(one)]
     if not chosen:
-        _refuse_device(choice.device or "", {one.device_product for one in found})
+        precisions = ", ".join(sorted({one.precision for one in found}))
+        raise UserError(f"--precision {choice.precision}: no row in it; there are rows in {precisions}")
     of_product: dict[str, list[Conditions]] = {}
-    for one in sorted(chosen, key=lambda one: (one.device_type == "cpu", one.device_product)):
+
+    wholes = Counter(row.conditions.device_product for model in data.models for row in model.wholes)
+
+    def order(one: Conditions) -> tuple[int, bool, int, str]:
+        asked = next(index for index, device in enumerate(choice.devices) if is_meant(device, one))
+        return asked, one.device_type == "cpu", -wholes[one.device_product], one.device_product
+
+    for one in sorted(chosen, key=order):
         of_product.setdefault(one.device_product, []).append(one)
     return of_product
 

@@ -14,9 +14,9 @@ MAXIMUM_BYTES = 200 * 10**6
 """The largest file that is read; larger ones were not written by ``keep``."""
 
 
-def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
+def cache_folder(environment: Mapping[str, str] | None = None) -> Path:
     """Return the folder: ``$XDG_CACHE_HOME/opcost``, usually ``~/.cache/opcost``."""
-    return xdg_folder(environment, "XDG_CACHE_HOME", ".cache") / "opcost"
+    return xdg_folder(os.environ if environment is None else environment, "XDG_CACHE_HOME", ".cache") / "opcost"
 
 
 def kept(name: str, folder: Path) -> bytes | None:

@@ -64,8 +64,9 @@ class DataFolder:
             TABLES: _csv([TABLES_HEAD, *((name, len(table.rows)) for name, table in names.items())]),
             COLUMNS: _csv([COLUMN_HEAD, *map(described, columns)]),
             COLUMNS_PAGE: page.encode(),
-            CITATION: citation().read_bytes(),
         }
+        if citation().is_file():
+            texts[CITATION] = citation().read_bytes()
         self._remove_former(names, texts)
         for name, text in texts.items():
             replace_file(self.folder / name, text)

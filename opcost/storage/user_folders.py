@@ -23,7 +23,10 @@ DEFAULT_HOME = Path("opcost")
 
 @dataclass(frozen=True)
 class UserFolders:
-    """The folders that are written, and the shipped ones that are read as well; None if they are the same or unused."""
+    """The folders that are written, and the shipped ones that are read as well.
+
+    A shipped one is None if it is the same, unused, or not there.
+    """
 
     measurements: Path
     database: Path
@@ -35,7 +38,7 @@ def user_folders(
     home: Path | None = None,
     measurements: Path | None = None,
     database: Path | None = None,
-    environment: Mapping[str, str] = os.environ,
+    environment: Mapping[str, str] | None = None,
 ) -> UserFolders:
     """Return the folders for these options.
 
@@ -43,18 +46,18 @@ def user_folders(
         home: the folder that has ``measurements`` and ``database``. Shipped files are read beside both.
         measurements: the only folder of models, instead of the home's and the shipped one.
         database: the only folder of tables, likewise.
-        environment: the environment's variables.
+        environment: the environment's variables, None for this process's.
 
     Raises:
         UserError: the file that names the home is damaged.
     """
-    base = home if home is not None else _home(environment)
+    base = home if home is not None else _home(os.environ if environment is None else environment)
     own_models, own_tables = measurements or base / "measurements", database or base / "database"
     return UserFolders(
         own_models,
         own_tables,
-        shipped_measurements() if measurements is None and not _is(own_models, shipped_measurements()) else None,
-        shipped_database() if database is None and not _is(own_tables, shipped_database()) else None,
+        _beside(own_models, shipped_measurements()) if measurements is None else None,
+        _beside(own_tables, shipped_database()) if database is None else None,
     )
 
 
@@ -80,5 +83,10 @@ def xdg_folder(environment: Mapping[str, str], variable: str, default: str) -> P
     return named if named.is_absolute() else Path(environment.get("HOME") or Path.home()) / default
 
 
-def _is(folder: Path, shipped: Path) -> bool:
-    return os.path.realpath(folder) == os.path.realpath(shipped)
+def _beside(own: Path, shipped: Path) -> Path | None:
+    """Return a shipped folder that is read beside one's own; None if it is the same, or not there.
+
+    A copy of the package alone has none.
+    """
+    is_same = os.path.realpath(own) == os.path.realpath(shipped)
+    return None if is_same or not shipped.is_dir() else shipped

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.lookup import lookup_key
-from opcost.measuring.record import MeasurementRow, is_flagged, ran_as_requested
+from opcost.measuring.record import MeasurementRow, is_doubtful, ran_as_requested
 from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCounts, memory_bytes_of
 from opcost.operators.keys import conditions_key, tuple_key
@@ -149,7 +149,7 @@ def _of_highest_quality(rows: Sequence[MeasurementRow]) -> list[MeasurementRow]:
         return list(rows)
     of_quality: dict[tuple[bool, bool, bool], list[MeasurementRow]] = {}
     for row in rows:
-        quality = (EnergyBasis.MEASURED.is_known(row), not is_flagged(row.measurement), ran_as_requested(row))
+        quality = (EnergyBasis.MEASURED.is_known(row), not is_doubtful(row), ran_as_requested(row))
         of_quality.setdefault(quality, []).append(row)
     return of_quality[max(of_quality)]
 

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from opcost.estimates import Estimate, sum_of_independent
 from opcost.measuring.conditions import Conditions
-from opcost.measuring.record import MeasurementRow, is_flagged, time_of
+from opcost.measuring.record import MeasurementRow, is_doubtful, time_of
 from opcost.operators.cases import CAPTURED, Case, cases_of_count
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.whitelist import share
@@ -81,7 +81,7 @@ def whole_rank(whole: MeasurementRow, cost: ModelCost) -> tuple[bool, bool, floa
     """Return the rank of a whole model's row for the comparison with a sum; the row with the highest rank is used."""
     board_ratio = cost.board_ratio(whole.circumstances.device_uuid)
     has_energy = EnergyBasis.MEASURED.is_known(whole)
-    return has_energy, not is_flagged(whole.measurement), board_ratio
+    return has_energy, not is_doubtful(whole), board_ratio
 
 
 def best_whole(

@@ -2,7 +2,7 @@
 
 FLOPs are those of matrix products, convolutions and attention, a multiply-add counted as two, by torch's formulas
 (``torch.utils.flop_counter``) and those of ``formulas``. Bytes are each distinct input tensor once and each output
-once, of every operation that is neither a view nor an allocation.
+once, of every operation that is neither a view nor an allocation. Of some inputs only a part is read (``touched``).
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from opcost.operators.counts import OperationWithoutFormula
-from opcost.operators.input_roles import WRITE_ONLY
 from opcost.operators.tuples import META
 from opcost.torch_backend.formulas import COMPLEX_FACTOR, FORMULAS, flops
 from opcost.torch_backend.meta_device import fused_attention, is_fused_attention
-from opcost.torch_backend.touched import INDEXING, table_of
+from opcost.torch_backend.touched import ASKED_FOR_FORM, INDEXING, table_of
 from opcost.torch_backend.values import is_dense, stored_parts
 from opcost.torch_backend.without_products import FOR_EACH, WITHOUT_PRODUCTS
 
@@ -91,14 +90,16 @@ def operation_cost(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], res
 
 
 def _moved_bytes(name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int:
-    """Return the bytes of distinct inputs and of outputs; of a table that is indexed, those that are touched."""
+    """Return the bytes of distinct inputs whose values are asked for, and of outputs; of a table those touched."""
     inputs = tensors_of((args, {key: value for key, value in kwargs.items() if key != "out"}))
-    read = inputs[1:] if name in WRITE_ONLY else inputs
-    distinct = {id(tensor): tensor for tensor in read}
+    place = ASKED_FOR_FORM.get(name, ASKED_FOR_FORM.get(func.__name__)) if func.namespace in NAMESPACES else None
+    if place is not None:
+        del inputs[place]
+    distinct = {id(tensor): tensor for tensor in inputs}
     outputs = [*tensors_of(result), *_written(func, args, kwargs)]
     if func.namespace not in NAMESPACES or name not in INDEXING:
         return sum(map(tensor_bytes, distinct.values())) + sum(map(tensor_bytes, outputs))
-    table = table_of(name, _by_name(func, args, kwargs), result, tensor_bytes)
+    table = table_of(name, arguments_by_name(func, args, kwargs), result, tensor_bytes)
     others = (tensor for key, tensor in distinct.items() if key != id(table.tensor))
     made = sum(map(tensor_bytes, outputs)) if table.written_bytes is None else table.written_bytes
     return sum(map(tensor_bytes, others)) + table.read_bytes + made
@@ -198,11 +199,11 @@ def _flop(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any)
     packet = func._overloadpacket
     is_complex = any(tensor.is_complex() for tensor in tensors_of((args, kwargs)))
     if func.namespace in NAMESPACES and packet.__name__ in FORMULAS:
-        return flops(packet.__name__, _by_name(func, args, kwargs), is_complex)
+        return flops(packet.__name__, arguments_by_name(func, args, kwargs), is_complex)
     return int(flop_registry[packet](*args, **kwargs, out_val=result)) * (COMPLEX_FACTOR if is_complex else 1)
 
 
-def _by_name(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+def arguments_by_name(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of an operation by their names in its schema, with the defaults of those not given."""
     arguments = func._schema.arguments
     defaults = {one.name: one.default_value for one in arguments if one.has_default_value()}

@@ -1,12 +1,13 @@
-"""Repeated calls of in-place operators without modifying their inputs.
+"""Repeated calls of in-place operators whose values do not drift.
 
 In a loop on one tensor, Hardswish passes through denormals to zeros in 160 rounds, and ``x += y`` grows to infinity.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+import copy
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -15,20 +16,36 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from opcost.errors import CannotMeasureError
 from opcost.measuring.calls import Calls
 from opcost.measuring.flags import Flag
-from opcost.torch_backend.flops import autocast_as_called, is_composite, is_free, tensors_of
+from opcost.operators.input_roles import WRITE_ONLY
+from opcost.torch_backend.flops import arguments_by_name, autocast_as_called, is_composite, is_free, tensors_of
 from opcost.torch_backend.passes import INFERENCE
+from opcost.torch_backend.touched import WRITTEN
 
-WRITES_THE_SAME = frozenset({"zero_", "fill_", "copy_", "index_put_", "_index_put_impl_", "index_fill_"})
-"""In-place operations that write the same values each time."""
+SETTLES = WRITE_ONLY | {"fill_diagonal_", "index_copy_", "index_fill_", "masked_fill_", "masked_scatter_"}
+"""In-place operations that write the same values each time, or random ones."""
 
-ADDS = frozenset({"add_", "sub_"})
+ADDS = frozenset({"add_", "sub_", "index_add_", "addmm_", "addmv_", "addbmm_", "baddbmm_"})
 """In-place operations that the same kernel reverses, given the opposite ``alpha``."""
+
+ADDED: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("index_put_", "_index_put_impl_"), ("values",)),
+    "put_": ("source",),
+    **dict.fromkeys(("scatter_", "scatter_add_", "scatter_reduce_"), ("src", "value")),
+}
+"""In-place operations that the same kernel reverses, given the opposite of the argument of one of these names."""
+
+PRODUCTS = ("prod", "multiply")
+"""The reductions that are not reversed: factors and their inverses are rounded."""
+
+COPIES_FIRST = WRITTEN.keys() | ADDS - {"add_", "sub_"}
+"""In-place operations whose other variants copy the whole first argument before they run the kernel."""
 
 IN_PLACE = (Flag.MODIFIES_INPUT,)
 
-ELSEWHERE = "in-place kernel run into another tensor"
+AS_IT_IS = "in place, as in its model: its values do not drift"
 IN_TURN = "in place: added and subtracted in turn"
-SAME_VALUES = "in place: writes the same values each time"
+ELSEWHERE = "in-place kernel run into another tensor"
+ON_A_COPY = "in-place kernel run on a copy that each call makes"
 
 
 @dataclass(frozen=True)
@@ -43,6 +60,11 @@ class Operation:
     def name(self) -> str:
         """The name without the overload: ``add_``."""
         return str(self.function._overloadpacket.__name__)
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The arguments by name, with the defaults of those not given."""
+        return arguments_by_name(self.function, self.args, self.kwargs)
 
     @property
     def is_in_place(self) -> bool:
@@ -65,8 +87,9 @@ class Operation:
 def repeatable(call: Callable[[], object], inputs: Iterable[torch.Tensor]) -> Calls:
     """Return calls that run the same kernels as a call and can be repeated.
 
-    ``call`` is made once to record its operations, without those that write into one of the ``inputs``. If it is a
-    single in-place operation, the calls add and subtract in turn, or run its kernel with another tensor as output.
+    ``call`` is made once to record its operations, without those that write into one of the ``inputs``. It runs as it
+    is if its values settle. If it is a single other in-place operation, the calls add and subtract in turn, or run its
+    kernel with another tensor as output.
 
     Raises:
         CannotMeasureError: it writes into its input in another way.
@@ -74,59 +97,112 @@ def repeatable(call: Callable[[], object], inputs: Iterable[torch.Tensor]) -> Ca
     observer = _Observer(inputs)
     with INFERENCE.context(), observer:
         call()
-    writing = [operation.name for operation in observer.operations if observer.writes_into_input(operation)]
+    writing = [operation for operation in observer.operations if observer.writes_into_input(operation)]
     if not writing:
         return Calls(call)
-    if WRITES_THE_SAME.issuperset(writing):
-        return Calls(call, flags=IN_PLACE, notes=SAME_VALUES)
+    if all(map(_settles, writing)) and not observer.reads_what_is_written():
+        return Calls(call, flags=IN_PLACE, notes=AS_IT_IS)
     if len(observer.operations) == 1:
         (operation,) = observer.operations
-        if _is_undone_by_itself(operation):
-            return Calls(in_turn(operation), period=2, flags=IN_PLACE, notes=IN_TURN)
-        return Calls(elsewhere(operation), flags=IN_PLACE, notes=ELSEWHERE)
-    raise CannotMeasureError(f"it cannot be repeated: {', '.join(writing)} modifies its input, among other operations")
+        undoing = opposite(operation)
+        return elsewhere(operation) if undoing is None else in_turn(operation, undoing)
+    names = ", ".join(operation.name for operation in writing)
+    raise CannotMeasureError(f"it cannot be repeated: {names} modifies its input, among other operations")
 
 
-def in_turn(operation: Operation) -> Callable[[], object]:
-    """Return a call that adds to a tensor in place and then subtracts the same, both with the operation's kernel."""
-    alpha = operation.kwargs.get("alpha", 1)
+def _settles(operation: Operation) -> bool:
+    """Return whether an operation that reads the same writes the same values each time, at least after some calls.
+
+    A mean with the table's values comes closer to that of the others with each call; the largest and the smallest value
+    are the same after one.
+    """
+    given = operation.given
+    if "accumulate" in given:
+        return not given["accumulate"]
+    if "include_self" in given:
+        return not given["include_self"] or given["reduce"] not in ("sum", *PRODUCTS)
+    if operation.name == "scatter_":
+        return "reduce" not in given
+    return operation.name in SETTLES or given.get("beta") == 0
+
+
+def opposite(operation: Operation) -> Operation | None:
+    """Return the operation of the same kernel that undoes another one; None if there is none.
+
+    There is none for products, for unsigned numbers, for sums with a multiple of the tensor, and for those with the
+    tensor itself, which changes meanwhile.
+    """
+    given = operation.given
+    target = given.pop("self")
+    is_itself = any(storage_of(other) == storage_of(target) for other in tensors_of(given))
+    if is_itself or not target.dtype.is_signed or given.get("beta", 1) != 1 or given.get("reduce") in PRODUCTS:
+        return None
+    if operation.name in ADDS:
+        return replace(operation, kwargs={**operation.kwargs, "alpha": -given["alpha"]})
+    added = next((name for name in ADDED.get(operation.name, ()) if name in given), None)
+    if added is None:
+        return None
+    return Operation(operation.function, (target,), {**given, added: _negative(given[added])})
+
+
+def _negative(value: Any) -> Any:
+    """Return the negative of a number, or of a tensor in the same layout."""
+    if not isinstance(value, torch.Tensor):
+        return -value
+    negative = copy.deepcopy(value)
+    # Elements of expanded dimensions share memory, so the storage is negated.
+    negative.as_strided((negative.untyped_storage().nbytes() // negative.itemsize,), (1,), 0).neg_()
+    return negative
+
+
+def in_turn(operation: Operation, undoing: Operation) -> Calls:
+    """Return calls that add to a tensor in place and then subtract the same, both with the operation's kernel."""
 
     def both() -> object:
-        operation.function(*operation.args, **{**operation.kwargs, "alpha": alpha})
-        return operation.function(*operation.args, **{**operation.kwargs, "alpha": -alpha})
+        operation.run()
+        return undoing.run()
 
-    return both
-
-
-def _is_undone_by_itself(operation: Operation) -> bool:
-    """Return whether the opposite ``alpha`` reverses it: for sums of floats, but not with the tensor itself."""
-    if operation.name not in ADDS:
-        return False
-    target, other = operation.args
-    is_itself = isinstance(other, torch.Tensor) and storage_of(other) == storage_of(target)
-    return target.dtype.is_floating_point and not is_itself
+    return Calls(both, period=2, flags=IN_PLACE, notes=IN_TURN)
 
 
-def elsewhere(operation: Operation) -> Callable[[], object]:
-    """Return a call of an in-place operation's kernel that writes into a second buffer or a new tensor.
+def elsewhere(operation: Operation) -> Calls:
+    """Return calls of an in-place operation's kernel that writes into a second buffer or a new tensor.
 
-    torch runs the same kernel for ``add_``, ``add.out`` and ``add``. A generated ``out`` variant (``relu.out``) adds a
-    copy, so the functional variant is used instead; its memory comes from torch's allocator.
+    torch runs the same kernel for ``add_``, ``add.out`` and ``add``. Their memory comes from torch's allocator. Calls
+    that make a copy first do other work than in the model, and are flagged.
 
     Raises:
         CannotMeasureError: the operation has no such variants.
     """
-    packet = getattr(torch.ops.aten, operation.name.removesuffix("_"), None)
-    overload = operation.function._overloadname
-    out = getattr(packet, "out" if overload in ("default", "Tensor") else f"{overload}_out", None)
-    new = getattr(packet, overload, None)
-    args, kwargs = operation.args, operation.kwargs
-    if out is not None and torch.Tag.generated not in out.tags:
-        buffer = torch.empty_like(args[0])
-        return lambda: out(*args, **kwargs, out=buffer)
-    if new is None:
+    variant = next(_variants(operation), None)
+    if variant is None:
         raise CannotMeasureError(f"{operation.name} modifies its input and has no variant that does not")
-    return lambda: new(*args, **kwargs)
+    given = operation.given
+    if _takes_buffer(variant):
+        given["out"] = torch.empty_like(operation.args[0])
+    if operation.name in COPIES_FIRST or torch.Tag.generated in variant.tags:
+        return Calls(lambda: variant(**given), flags=(*IN_PLACE, Flag.NOT_AS_COUNTED), notes=ON_A_COPY)
+    return Calls(lambda: variant(**given), flags=IN_PLACE, notes=ELSEWHERE)
+
+
+def _variants(operation: Operation) -> Iterator[Any]:
+    """Yield the overloads that take the arguments of an in-place operation and write elsewhere.
+
+    Generated ones (``relu.out``) come last, because they copy; of others, those into a buffer come first.
+    """
+    packet = getattr(torch.ops.aten, operation.name.removesuffix("_"), None)
+    overloads = [] if packet is None else [getattr(packet, name) for name in packet.overloads()]
+    same = [one for one in overloads if _arguments(one) == _arguments(operation.function)]
+    yield from sorted(same, key=lambda one: (torch.Tag.generated in one.tags, not _takes_buffer(one)))
+
+
+def _arguments(overload: Any) -> set[tuple[str, str]]:
+    """Return the names and types of an overload's arguments without the buffer."""
+    return {(one.name, str(one.type)) for one in overload._schema.arguments if one.name != "out"}
+
+
+def _takes_buffer(overload: Any) -> bool:
+    return any(one.name == "out" for one in overload._schema.arguments)
 
 
 class _Observer(TorchDispatchMode):
@@ -144,6 +220,14 @@ class _Observer(TorchDispatchMode):
 
     def writes_into_input(self, operation: Operation) -> bool:
         return operation.is_in_place and storage_of(operation.args[0]) in self._storages
+
+    def reads_what_is_written(self) -> bool:
+        """Return whether an input that is written is read, other than in its own place."""
+        is_writing = [self.writes_into_input(operation) for operation in self.operations]
+        pairs = list(zip(self.operations, is_writing, strict=True))
+        written = {storage_of(operation.args[0]) for operation, writes in pairs if writes}
+        read = tensors_of([(operation.args[int(writes) :], operation.kwargs) for operation, writes in pairs])
+        return any(storage_of(tensor) in written for tensor in read)
 
     def __torch_dispatch__(  # type: ignore[no-untyped-def]
         self, func, types, args=(), kwargs=None

@@ -229,7 +229,7 @@ def reported_switches(user: str) -> Iterator[None]:
             logging.getLogger(__name__).warning(text, user, "; ".join(changes))
 
 
-def other_switches(environment: Mapping[str, str] = os.environ) -> str | None:
+def other_switches(environment: Mapping[str, str] | None = None) -> str | None:
     """Return the switches without a column of their own that are not at torch's default, None if all are.
 
     They are statements that set them, and environment variables. Those of TF32 are not among them: a precision sets
@@ -237,5 +237,6 @@ def other_switches(environment: Mapping[str, str] = os.environ) -> str | None:
     """
     recorded = ((switch, switch.value) for switch in SWITCHES if switch.defaults)
     statements = [switch.set_to(value) for switch, value in recorded if value not in (*switch.defaults, UNREADABLE)]
-    variables = [f"{name}={environment[name]}" for name in VARIABLES if name in environment]
+    known = os.environ if environment is None else environment
+    variables = [f"{name}={known[name]}" for name in VARIABLES if name in known]
     return "; ".join([*statements, *variables]) or None

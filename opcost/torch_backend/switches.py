@@ -119,13 +119,13 @@ def autocast_dtypes() -> tuple[torch.dtype | None, ...]:
     )
 
 
-def check_overrides(environment: Mapping[str, str] = os.environ) -> None:
+def check_overrides(environment: Mapping[str, str] | None = None) -> None:
     """Refuse environment variables that change the precision without torch's switches showing it.
 
     Raises:
         UserError: with one line for each variable that is set.
     """
-    found = [name for name in OVERRIDES if name in environment]
+    found = [name for name in OVERRIDES if name in (os.environ if environment is None else environment)]
     if found:
         raise UserError(
             *(f"{name} is set: unset it, and write precision: tf32 or fp32 in summary.yml" for name in found)

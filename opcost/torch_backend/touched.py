@@ -1,4 +1,4 @@
-"""Bytes of tables that operations with indices touch: those of the gathered or scattered elements, not of all."""
+"""Parts of tensors that operations read and write: elements of tables by indices, none if only the form is needed."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import torch
 
+from opcost.operators.input_roles import WRITE_ONLY
 from opcost.torch_backend.formulas import Given
 
 Touched: TypeAlias = Callable[[Given, Any], int]
@@ -66,6 +67,20 @@ WRITTEN: Mapping[str, Touched] = {
 COMBINING = frozenset({"index_add_", "index_reduce_", "scatter_add_", "scatter_reduce_"})
 """Those that read what they write, too. ``index_put_`` and ``put_`` do if they accumulate, ``scatter_`` does if it
 reduces."""
+
+
+_BACKWARD = (
+    "_adaptive_avg_pool{}d adaptive_max_pool{}d avg_pool{}d max_pool{}d_with_indices fractional_max_pool{}d "
+    "reflection_pad{}d replication_pad{}d nll_loss nll_loss2d".split()
+)
+
+ASKED_FOR_FORM: Mapping[str, int] = {
+    **dict.fromkeys((*WRITE_ONLY, "fill", "bernoulli.p", "new_zeros", "new_ones", "new_full"), 0),
+    **dict.fromkeys((f"{name}_like" for name in "zeros ones full rand randn randint".split()), 0),
+    **dict.fromkeys((f"{name.format(sides)}_backward" for name in _BACKWARD for sides in (1, 2, 3)), 1),
+}
+"""Operations that need only the form (shape, dtype, layout) of one tensor, and its place among their tensors: other
+values in it change no result."""
 
 
 @dataclass(frozen=True)

@@ -47,12 +47,12 @@ def learned(board_deviation: float = 0.0, unknown: float = np.nan) -> LearnedCos
     )
 
 
-def run_of(known: LearnedCosts, *names: str) -> PredictedRun:
+def run_of(known: LearnedCosts, *names: str, limit_w: float | None = None) -> PredictedRun:
     counts = tuple(map(count, names))
     whole = OperatorTuple("torchvision.models.resnet18", (), (SPEC,))
     model = OperatorCounts(whole, counts, 0, 0, 0, "2.0", META)
     cost = ModelCost(None, None, None, EnergyBasis.MEASURED, (), counts, (), 0.0, 0.0)
-    return predicted_run(model, cost, Knowledge(known, None, None, SumErrors(0.0, 0.0)))
+    return predicted_run(model, cost, Knowledge(known, None, None, SumErrors(0.0, 0.0), limit_w))
 
 
 def half_width(one: Range | None) -> float:
@@ -102,6 +102,17 @@ def test_sums_of_too_few_families_leave_the_interval_unknown() -> None:
     of_time = run_of(replace(learned(), sum_factors={TIME: 2.0}), "ReLU")
     assert of_time.time_s.upper is not None
     assert of_time.interval_missing_reason == found.interval_missing_reason
+
+
+def test_a_run_that_draws_more_than_the_power_limit_has_no_interval() -> None:
+    power_w = run_of(learned(), "ReLU").power_w
+    assert power_w is not None
+    below, above = (run_of(learned(), "ReLU", limit_w=ratio * power_w) for ratio in (1.0, 0.9))
+    assert (below.is_above_limit, below.interval_missing_reason) == (False, None)
+    assert (above.is_above_limit, above.time_s.value) == (True, below.time_s.value)
+    assert above.energy_j is not None
+    assert {above.time_s.lower, above.time_s.upper, above.energy_j.lower, above.energy_j.upper} == {None}
+    assert f"power limit of {0.9 * power_w:.0f} W" in str(above.interval_missing_reason)
 
 
 def test_a_multiple_of_an_unknown_interval_is_unknown() -> None:

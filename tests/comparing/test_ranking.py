@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simulated_machine import SIMULATED_CONDITIONS, simulated_row
 
+from opcost.comparing.cache_chain_rows import Excess
 from opcost.comparing.operator_costs import kind_costs, operator_costs, rank_of
 from opcost.comparing.potential import roof_share, roofline_of_rows, works_of
 from opcost.comparing.ranking import (
@@ -19,11 +21,14 @@ from opcost.comparing.ranking import (
     SAVING,
     SORTS,
     TIME,
+    Deviations,
     ModelFigures,
+    SumErrors,
     sum_errors,
 )
 from opcost.comparing.ranking_row import RankingRow, RankingSource, ranked, ranking_row
 from opcost.comparing.roofline import Roofline
+from opcost.estimates import Estimate
 from opcost.measuring.conditions import GRAPH, measurement_key
 from opcost.measuring.flags import Flag
 from opcost.measuring.record import MeasurementRow
@@ -90,6 +95,25 @@ def test_the_smallest_comes_first_and_the_unknown_last(models: list[tuple[float,
 
 def with_sum(cost: ModelCost) -> ModelFigures:
     return ModelFigures("m", (2, 3), SIMULATED_CONDITIONS, None, cost)
+
+
+def test_a_corrected_sum_has_the_error_of_the_method_too() -> None:
+    plain = with_sum(sum_of({RELU: 1}, row_of(RELU, 1.0, 2.0)))
+    corrected = replace(plain, correction=Excess(Estimate(0.5, 0.0), Estimate(1.0, 0.0)))
+    row, before = ranked_row(corrected), ranked_row(plain)
+    assert row.time_standard_error_s == pytest.approx(math.hypot(before.time_standard_error_s or 0.0, 0.006 * 1.5))
+    assert row.energy_standard_error_j == pytest.approx(math.hypot(before.energy_standard_error_j or 0.0, 0.01 * 3.0))
+
+
+def test_a_sum_that_draws_more_than_the_power_limit_is_doubtful_and_its_error_is_unknown() -> None:
+    limit_w = SIMULATED_CONDITIONS.device_power_limit_w or 0.0
+    deviations = Deviations(9, 0.01, 0.02)
+    for power_ratio, is_above in ((1.0, False), (1.22, True)):
+        model = with_sum(sum_of({RELU: 1}, row_of(RELU, 1.0, power_ratio * limit_w)))
+        row = ranking_row(RankingSource(model, SumErrors(deviations, deviations), None))
+        assert (row.is_above_power_limit, is_cost_doubtful(row)) == (is_above, is_above)
+        assert (row.expected_time_error_ratio is None) == (row.expected_energy_error_ratio is None) == is_above
+        assert any("power limit" in line for line in doubt_lines([row])) == is_above
 
 
 def test_an_eager_whole_has_no_ratio_to_a_sum_of_graphs() -> None:

@@ -51,6 +51,29 @@ def test_where_no_operator_exceeds_a_cache_the_largest_without_products_are_the_
     assert roofline.time.byte_rate == pytest.approx(4e12)
 
 
+def test_a_product_that_exceeds_the_caches_is_not_alone_the_roof_of_the_memory() -> None:
+    # The last layer of a language model on an H200: 1.6 GB at 0.6 TB/s, because its products take longer.
+    head = Work(flop=2 * 10**12, memory_bytes=16 * 10**8, time_s=2.7e-3, energy_j=2.7)
+    large = Work(flop=0, memory_bytes=17 * 10**7, time_s=4e-5, energy_j=0.03)
+    cached = Work(flop=0, memory_bytes=10**6, time_s=5e-8, energy_j=1e-5)
+    roofline = roofline_of([head, large, cached])
+    assert roofline is not None
+    assert roofline.energy is not None
+    assert roofline.time.byte_rate == pytest.approx(4.25e12)
+    assert roofline.energy.byte_rate == pytest.approx(17 * 10**7 / 0.03)
+    assert roofline.time.side(head) == COMPUTE
+
+
+def test_what_is_faster_than_the_memory_is_from_caches() -> None:
+    cached = Work(flop=0, memory_bytes=4 * 10**7, time_s=5e-6, energy_j=1e-9)
+    slower = replace(cached, memory_bytes=3 * 10**7, time_s=1e-5, energy_j=1e-3)
+    roofline = roofline_of([PRODUCT, cached, slower], memory_rate=4.8e12)
+    assert roofline is not None
+    assert roofline.time.byte_rate == pytest.approx(3e12)
+    assert roofline.energy is not None
+    assert roofline.energy.byte_rate == pytest.approx(3e10)
+
+
 def test_a_call_of_unknown_flop_has_no_place_under_the_roof_and_does_not_move_it() -> None:
     unknown = Work(flop=None, memory_bytes=10**8, time_s=1e-9, energy_j=1e-9)
     roofline = roofline_of([PRODUCT, Work(0, 10**8, 0.1, 50.0), unknown])
@@ -101,6 +124,9 @@ def of(name: str, dtype: str = "float32") -> OperatorTuple:
         (of("torch.nn.Conv2d"), {"cudnn_tf32": True, "matmul_tf32": False}, TF32),
         (of("torch.nn.Conv2d"), {"cudnn_tf32": False, "matmul_tf32": True}, FP32),
         (of("torch.nn.functional.conv2d"), {"cudnn_tf32": True, "matmul_tf32": False}, TF32),
+        (of("torch.nn.LSTM"), {"cudnn_tf32": True, "matmul_tf32": False}, TF32),
+        (of("torch.gru"), {"cudnn_tf32": False, "matmul_tf32": True}, FP32),
+        (of("torch.nn.LSTMCell"), {"cudnn_tf32": True, "matmul_tf32": False}, FP32),
         (of("torch.nn.Linear"), {"cudnn_tf32": True, "matmul_tf32": False}, FP32),
         (of("torch.matmul"), {"cudnn_tf32": False, "matmul_tf32": True}, TF32),
         (of("torch.nn.Conv2d", "bfloat16"), {"cudnn_tf32": True, "matmul_tf32": True}, "bfloat16"),

@@ -10,6 +10,7 @@ from simulated_machine import SIMULATED_CONDITIONS, simulated_row
 
 from opcost.comparing.compare import Evidence, compare
 from opcost.comparing.comparison import Comparison
+from opcost.comparing.remarks import RemarkKind
 from opcost.comparing.roofline import Work
 from opcost.comparing.tuple_costs import TupleCost, TupleFlag, Use, arithmetic_of, roofline_of_tuples, tuple_costs
 from opcost.estimates import Estimate
@@ -126,6 +127,30 @@ def test_a_tuple_that_does_other_work_is_no_roof() -> None:
     alone = roofline_of_tuples(tuple_costs([compared(counts_of(FIRST, ReLU=1), counts_of(FIRST), row_of(RELU))]))
     assert roofs[0] != alone
     assert roofs[1] == alone
+
+
+def test_a_power_that_the_board_cannot_draw_is_flagged_in_no_roof_and_remarked_on() -> None:
+    impossible = row_of(RELU, power_w=2000.0)
+    assert flags_of(impossible) == {TupleFlag.FLAGGED, TupleFlag.IMPOSSIBLE}
+    comparison = compared(counts_of(FIRST, ReLU=1), counts_of(FIRST), impossible)
+    assert roofline_of_tuples(tuple_costs([comparison])) is None
+    (remark,) = [one for one in comparison.remarks if one.kind is RemarkKind.FLAGGED_OPERATORS]
+    assert (remark.figures["time_ratio"], remark.figures["flags"]) == (1.0, ("impossible-power",))
+
+
+def test_more_than_the_card_s_memory_moves_is_flagged_but_its_time_is_not_doubtful() -> None:
+    counts = counts_of(FIRST, ReLU=1)
+    whole_table = replace(counts.counts[0], memory_bytes=10**12)
+    on_card = replace(IN_GRAPHS, device_product="NVIDIA H200")
+    row = replace(row_of(RELU), conditions=on_card, key=measurement_key(Case(RELU), on_card))
+    full = replace(row_of(FIRST), conditions=on_card, key=measurement_key(Case(FIRST), on_card))
+    comparison = compare(
+        Selection(replace(counts, counts=(whole_table,)), counts_of(FIRST)), full, Evidence(Measurements([row]), ())
+    )
+    (cost,) = tuple_costs([comparison])
+    assert cost.flags == {TupleFlag.IMPOSSIBLE}
+    assert roofline_of_tuples([cost]) is None
+    assert RemarkKind.FLAGGED_OPERATORS not in {one.kind for one in comparison.remarks}
 
 
 def test_a_row_of_another_board_is_flagged() -> None:

@@ -87,6 +87,13 @@ def test_rows_of_an_older_table_are_the_same_rows_without_operations():
     assert counts_of([*older, *rows]) == counts_of([*rows, *older]) == counts_of(rows)
 
 
+def test_rows_that_were_counted_again_by_other_rules_for_bytes_are_the_same_rows():
+    again = replace(COUNTED.counts[0], memory_bytes=64)
+    rows = rows_of("a", replace(COUNTED, counts=(again, COUNTED.counts[1]), total_memory_bytes=408), LATE)
+    # Shipped rows come first.
+    assert counts_of([*rows, *rows_of("a", COUNTED, LATE)]) == counts_of(rows)
+
+
 @pytest.mark.parametrize("text", ["add", "add 0", "add -1", "add 1|clone 2", "add 1 | ", "my::add 1"])
 def test_impossible_operations_are_refused(text):
     with pytest.raises(ValueError, match="operations: .* is not possible"):

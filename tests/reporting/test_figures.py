@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -94,7 +95,9 @@ def test_corrected_sums_stand_beside_the_others_where_they_are_known() -> None:
     time, energy = (drawn[f"{quantity}, corrected"] for quantity in ("time", "energy"))
     assert time.lines[0].get_xydata() == pytest.approx(np.array([[-0.05, ASIDE]]))
     assert energy.lines[0].get_xydata() == pytest.approx(np.array([[-0.05, -ASIDE]]))
-    assert corrected.corrected_ratio("energy").standard_error > corrected.ratio("energy").standard_error
+    plain, wide = corrected.ratio("energy"), corrected.corrected_ratio("energy")
+    variances = plain.standard_error**2, (0.3 / corrected.full_energy_j.value) ** 2, (0.01 * wide.value) ** 2
+    assert wide.standard_error == pytest.approx(math.sqrt(sum(variances)))
     assert NO_ENERGY.corrected_ratio("time") is None
 
 

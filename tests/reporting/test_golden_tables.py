@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from committed_tables import committed
+from committed_tables import committed, of_boards
 from rich.cells import cell_len
 from rich.console import Console
 from simulated_apparatus import RecordedProgress
@@ -330,18 +330,17 @@ def layers() -> None:
 
 @cache
 def against(name: str, board: str, conditions: str) -> list[AgainstReport]:
-    folder = ROOT / "docs" / "data" / "precisions"
-    return compare_against(Request((name,), folder / "measurements", committed(folder / board)), [conditions])
+    return compare_against(Request((name,), ROOT / "measurements", of_boards(board)), [conditions])
 
 
 def models_under_two_conditions() -> None:
     """One model with operators that cost more, and one of which operators are not measured under both."""
-    print_against(against("vit_b_16_amp-bf16", "h200_second", "precision=fp32"))
-    print_against(against("efficientnet_b0_bf16", "h200_fourth", "precision=fp32"))
+    print_against(against("vit_b_16_amp-bf16", "2f9d", "precision=fp32"))
+    print_against(against("efficientnet_b0_bf16", "7e56", "precision=fp32"))
 
 
 def models_under_two_memory_formats() -> None:
-    print_against(against("*bf16-channels_last", "h200_second", "memory_format=contiguous"))
+    print_against(against("*bf16_channels_last", "2f9d", "memory_format=contiguous"))
 
 
 def ticks() -> Callable[[], float]:

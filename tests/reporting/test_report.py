@@ -15,11 +15,14 @@ from typing import Any
 
 import pytest
 from simulated_apparatus import RecordedProgress, SimulatedCampaign
-from simulated_machine import SIMULATED_CIRCUMSTANCES, Load, MeterModel
+from simulated_machine import SIMULATED_CIRCUMSTANCES, SIMULATED_CONDITIONS, Load, MeterModel
 
+from opcost.__main__ import main
+from opcost.comparing.sweep_sizes import SweepFigures, SweepPrediction, SweepSizeRow, SweepWork
 from opcost.invocation import command
 from opcost.measuring.flags import Flag
 from opcost.measuring.protocol import MeasurementProtocol
+from opcost.measuring.sweep_record import SweepPlace
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.reporting.report import write_report
 from opcost.reporting.report_sections import without_identities
@@ -59,7 +62,7 @@ def campaign_in(folder: Path, meter: MeterModel | None = None) -> SimulatedCampa
 def report_of(campaign: SimulatedCampaign, *names: str) -> str:
     request, path = campaign.request(*names, dry_run=True), campaign.folder / "report.html"
     models = find_comparisons(request)
-    write_report(path, request.database, models, keep_comparisons(request, models))
+    write_report(path, request, models, keep_comparisons(request, models))
     return path.read_text(encoding="utf-8")
 
 
@@ -81,6 +84,42 @@ def change_rows(campaign: SimulatedCampaign, **measured: Any) -> None:
     table = campaign.database.operator_measurements
     rows = [replace(row, measurement=replace(row.measurement, **measured)) for row in table.rows()]
     table.path.write_text(table.text(rows))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sweeps"),
+    [
+        ((), {"resnet18 1x3xNxN", "net_build", "resnet18 1x3xNxN bf16"}),
+        (("first",), {"resnet18 1x3xNxN", "resnet18 1x3xNxN bf16"}),
+        (("first", "--device", "simulated"), {"resnet18 1x3xNxN"}),
+        (("--device", "simulated"), {"resnet18 1x3xNxN", "net_build"}),
+    ],
+)
+def test_names_and_device_choose_the_sweeps(
+    campaign: SimulatedCampaign, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], sweeps: set[str]
+) -> None:
+    other = replace(SIMULATED_CONDITIONS, device_product="Another GPU")
+    rows = [
+        SweepSizeRow(
+            SweepPlace(f"{number:016x}-0-0", name, "size", 8, 64),
+            *(SweepFigures(1, 0, time_s=1e-3), SweepPrediction(), SweepWork(), None, None, 1.0, conditions),
+        )
+        for number, (name, conditions) in enumerate(
+            (
+                ("resnet18 1x3xNxN", SIMULATED_CONDITIONS),
+                ("net_build", SIMULATED_CONDITIONS),
+                ("resnet18 1x3xNxN bf16", other),
+            )
+        )
+    ]
+    table = campaign.database.sweep_sizes
+    table.path.write_text(table.text(rows))
+    path = campaign.folder / "report.html"
+    folders = ["--measurements", str(campaign.measurements), "--database", str(campaign.database.folder)]
+    monkeypatch.setattr("sys.argv", ["opcost", "report", *arguments, *folders, "--output", str(path)])
+    assert main() == 0
+    shown = set(re.findall(r"<summary>(\S+[^<]*) \([^<]*, eager\)</summary>", path.read_text(encoding="utf-8")))
+    assert shown == sweeps
 
 
 def test_every_model_and_every_tuple_is_in_it_with_the_database_s_figures(campaign: SimulatedCampaign) -> None:

@@ -13,6 +13,7 @@ from test_tables import COMPARED
 
 from opcost.comparing.comparison import Comparison
 from opcost.comparing.gap import Gap, Piece
+from opcost.comparing.remarks import Remark, RemarkKind
 from opcost.comparing.roofline import FP32, Roof, Roofline
 from opcost.comparing.tuple_costs import TupleCost, TupleFlag, Use
 from opcost.measuring.meter_quality import GOOD, REFERENCE, MeterQuality, QualificationRow
@@ -102,6 +103,24 @@ def test_errors_of_corrected_sums_are_magnitudes() -> None:
     )
     assert "whitelisted operators alone by 3.0 % (median) and 5.0 % (worst)." in text
     assert "3.0 % (worst) in time (1 of 2 models);" in summary(found[0], compared("d", 1.0))
+
+
+def test_what_is_no_result_yet_is_in_no_headline_but_its_number_is() -> None:
+    sound = [compared("a", 0.97), compared("b", 1.01)]
+    flagged = replace(compared("c", 1.2), remarks=(Remark(RemarkKind.FLAGGED_WHOLE, {"flags": ("uneven",)}),))
+    text = summary(*sound, flagged, compared("d", 20.514, dropped_ratio=0.5))
+    assert "differs from the whole model by 2.0 % (median) and 3.0 % (worst) in time." in text
+    assert "Left out as no result yet: 2 sums of time (1 flagged, 1 unexplained)." in text
+    assert "50.0 %" not in text
+    assert "No complete sum of time can be compared" in summary(flagged)
+
+
+def test_each_device_has_a_headline_of_its_own() -> None:
+    gpu = in_execution(compared("a", 0.97), "graph")
+    text = summary(gpu, compared("a", 1.1), compared("b", 1.2))
+    assert "A GPU: The sum differs from the whole model by 3.0 % (median) and 3.0 % (worst) in time." in text
+    product = COMPARED.conditions.device_product
+    assert f"{product}: The sum differs from the whole model by 15.0 % (median) and 20.0 % (worst) in time." in text
 
 
 def test_dropped_operators_are_no_error_of_all_operators() -> None:

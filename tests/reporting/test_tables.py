@@ -324,7 +324,8 @@ def test_a_comparison_shows_ratios_with_errors(capsys: pytest.CaptureFixture[str
     print_comparisons([comparing(WHOLE_SUM)], dry_run=False)
     output = capsys.readouterr().out
     sums, parts = output.split("Parts of the whole model")
-    ratios = ["1.042 ± 0.001", "1.052 ± 0.002"]
+    # The second with the error of the method.
+    ratios = ["1.042 ± 0.001", "1.052 ± 0.007"]
     assert row_of(sums, "resnet50") == ["resnet50", "time", "12.00 ms", "12.50 ms", *ratios]
     assert row_of(sums, "simulated machine, eager") == ["simulated machine, eager", "energy", "-", "5500 mJ", "-", "-"]
     outside = ["1.0 %", "5.0 %", "-9.2 %"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pandas
 import pytest
-from committed_tables import committed
+from committed_tables import committed, of_boards
 from simulated_apparatus import RecordedProgress, SimulatedCampaign, change_by_hand
 from simulated_machine import Load
 
@@ -31,9 +32,8 @@ from opcost.stages.measure_operators import measure_operators
 from opcost.storage.model_folders import load_configs
 
 ROOT = Path(__file__).parents[2]
-DATA = ROOT / "docs" / "data" / "precisions"
-CONFIGS = DATA / "measurements"
-BOARDS = ("h200", "h200_second", "h200_third", "h200_fourth", "h100")
+BOARDS = ("f09d", "2f9d", "fd55", "7e56", "49e4")
+IN_PRECISIONS = ("*_fp32", "*_tf32", "*_bf16", "*_bf16_channels_last", "*_amp-bf16")
 SHORT = MeasurementProtocol(warm_up_s=1.0, loop_s=2.0)
 
 
@@ -250,16 +250,19 @@ def test_the_command_exits_with_2_after_a_mistake_and_with_0_otherwise(
 
 
 def compared(board: str, text: str, *names: str) -> list[AgainstReport]:
-    return compare_against(Request(names, CONFIGS, committed(DATA / board)), [text])
+    return compare_against(Request(names or IN_PRECISIONS, ROOT / "measurements", of_boards(board)), [text])
 
 
 @cache
 def table(board: str, name: str) -> pandas.DataFrame:
-    return pandas.read_csv(DATA / board / f"{name}.csv")
+    rows = pandas.read_csv(ROOT / "database" / f"{name}.csv", low_memory=False)
+    return rows[rows["device_uuid"].str.startswith(f"GPU-{board}")] if "device_uuid" in rows else rows
 
 
 def sum_by_pandas(board: str, model: str, precision: str) -> dict[str, float]:
-    """Return time and energy of all measured calls of a model of a folder in a precision, by their kind."""
+    """Return time and energy of all measured calls of a model on a board in a precision, by their kind."""
+    # In fp32 and TF32 it has the calls of torch's default precision.
+    model = re.sub("_(fp32|tf32)$", "", model)
     counted = table(board, "model_operators").query("model == @model and flop + memory_bytes > 0 and weights.isna()")
     rows = table(board, "operator_measurements").query("precision == @precision and cache == 'warm'").copy()
     rows["key"] = rows["key"].str.rpartition("-")[0]
@@ -286,15 +289,15 @@ def kinds_of(report: AgainstReport, prefix: str = "") -> dict[str, float]:
 @pytest.mark.parametrize(
     ("model", "chosen"),
     [
-        *product(("resnet50", "vit_b_16", "swin_t", "convnext_tiny"), ("tf32", "bf16", "bf16-channels_last")),
-        *product(("resnet50", "vit_b_16"), ("amp-bf16",)),
+        *product(("vit_b_16", "swin_t", "convnext_tiny"), ("tf32", "bf16", "bf16_channels_last")),
+        ("vit_b_16", "amp-bf16"),
     ],
 )
 def test_kinds_sum_to_calls_times_rows_as_pandas_finds_them(model: str, chosen: str) -> None:
-    board = "h200_second" if model in ("resnet50", "vit_b_16") else "h200_third"
+    board = {"swin_t": "fd55", "convnext_tiny": "7e56"}.get(model, "2f9d")
     name = f"{model}_32x3x224x224_{chosen}"
     (report,) = compared(board, "precision=fp32,memory_format=contiguous", name)
-    ours = sum_by_pandas(board, name, chosen.partition("-channels")[0])
+    ours = sum_by_pandas(board, name, chosen.partition("_channels")[0])
     theirs = sum_by_pandas(board, f"{model}_32x3x224x224_fp32", "fp32")
     assert kinds_of(report) == pytest.approx(ours)
     assert kinds_of(report, "other_") == pytest.approx(theirs)
@@ -318,7 +321,7 @@ def everything(board: str, texts: Iterable[str]) -> list[AgainstReport]:
 @pytest.mark.parametrize("board", BOARDS)
 def test_every_sum_of_committed_rows_is_that_of_its_kinds_and_of_its_operators(board: str) -> None:
     reports = everything(board, ("precision=fp32,memory_format=contiguous", "memory_format=contiguous"))
-    assert bool(reports) == (board != "h100")
+    assert reports
     for report in reports:
         assert report.device_uuid in (report.other_device_uuid, None) or report.other_device_uuid is None
         for lines in (report.kinds, report.operators):
@@ -332,8 +335,8 @@ def test_every_sum_of_committed_rows_is_that_of_its_kinds_and_of_its_operators(b
 
 
 def test_the_whole_of_committed_rows_is_that_of_its_file() -> None:
-    (report,) = compared("h200_second", "precision=fp32", "resnet50_bf16")
-    wholes = table("h200_second", "full_model_measurements").query("operator.str.endswith('resnet50')")
+    (report,) = compared("2f9d", "precision=fp32", "resnet50_bf16")
+    wholes = table("2f9d", "full_model_measurements").query("operator.str.endswith('resnet50')")
     energies = wholes.set_index(["precision", "inputs"])["energy_at_reference_j"]
     ours, theirs = energies["bf16", "bfloat16[32, 3, 224, 224]"], energies["fp32", "float32[32, 3, 224, 224]"]
     assert report.whole is not None
@@ -342,8 +345,35 @@ def test_the_whole_of_committed_rows_is_that_of_its_file() -> None:
     assert report.whole.saved_energy_per_sample_j == pytest.approx((theirs - ours) / 32)
 
 
+def test_the_same_model_on_another_device_is_compared_operator_by_operator() -> None:
+    (report,) = compare_against(Request(("resnet50_bf16",), ROOT / "measurements", committed()), ["device=H100"])
+    wholes = pandas.read_csv(ROOT / "database" / "full_model_measurements.csv")
+    wholes = wholes[wholes["operator"].str.endswith("resnet50") & (wholes["inputs"] == "bfloat16[32, 3, 224, 224]")]
+    (theirs_s,) = wholes.loc[wholes["device_product"] == "NVIDIA H100 80GB HBM3", "time_s"]
+    ours = wholes.set_index("device_uuid").loc[report.device_uuid]
+    assert report.labels == ("H200", "H100 80GB HBM3")
+    assert report.whole is not None
+    assert report.whole.saved_time_s == pytest.approx(theirs_s - ours["time_s"].min(), rel=0.02)
+    assert {one.standing for one in report.operators} == {"both"}
+    assert report.sum is not None
+    assert report.sum.saved_time_s == pytest.approx(sum(one.costs.saved_time_s or 0.0 for one in report.operators))
+    (reverse,) = compare_against(
+        Request(("resnet50_bf16",), ROOT / "measurements", committed(), device="H100"), ["device=H200"]
+    )
+    assert reverse.whole is not None
+    assert reverse.whole.saved_time_s == pytest.approx(-report.whole.saved_time_s, rel=0.02)
+
+
+def test_devices_and_precisions_can_both_differ() -> None:
+    request = Request(("vit_b_16_bf16",), ROOT / "measurements", committed())
+    with pytest.raises(UserError, match="not measured with precision=fp32,memory_format=contiguous on H100"):
+        compare_against(request, ["device=H100,precision=fp32"])
+    with pytest.raises(UserError, match="--device A100: no row of it"):
+        compare_against(request, ["device=A100"])
+
+
 def test_layers_on_strided_inputs_cost_more_under_autocast() -> None:
-    (report,) = compared("h200_second", "precision=fp32", "vit_b_16_amp-bf16")
+    (report,) = compared("2f9d", "precision=fp32", "vit_b_16_amp-bf16")
     first = report.operators[0]
     assert (first.operator, first.costs.costs_more) == ("torch.nn.LayerNorm", True)
     assert ("strides" in first.inputs, "strides" in (first.other_inputs or "")) == (True, False)
@@ -351,7 +381,7 @@ def test_layers_on_strided_inputs_cost_more_under_autocast() -> None:
 
 
 def test_of_two_memory_formats_equal_tuples_have_the_same_row() -> None:
-    (report,) = compared("h200_second", "memory_format=contiguous", "vit_b_16_bf16-channels_last")
+    (report,) = compared("2f9d", "memory_format=contiguous", "vit_b_16_bf16_channels_last")
     assert report.chosen == ChosenConditions("bf16", "channels_last")
     saved = {
         kind.operator: (kind.costs.saved_energy_j, kind.costs.saved_energy_standard_error_j) for kind in report.kinds

@@ -25,9 +25,7 @@ from opcost.operators.values import ZEROS_DATA, InputData, InputStatistics, Inpu
 from opcost.running import expected_times
 from opcost.running.campaign import Campaign
 from opcost.running.plan import Work
-from opcost.running.request import (
-    COUNTS,
-)
+from opcost.running.request import COUNTS, FILTERED_COUNTS
 from opcost.stages.measure_models import FullModelReport, measure_full_models
 from opcost.stages.measure_operators import OperatorsReport, measure_operators
 
@@ -272,10 +270,24 @@ def test_globs_choose_models(campaign: SimulatedCampaign) -> None:
     assert [report.name for report in run(campaign, "resnet*", dry_run=True)] == ["resnet_large", "resnet_small"]
 
 
-def test_everything_done_is_nothing_to_do(campaign: SimulatedCampaign) -> None:
+@pytest.mark.parametrize("others", [0, 2])
+def test_everything_done_is_nothing_to_do_and_it_is_said_how_to_measure_again(
+    campaign: SimulatedCampaign, caplog: pytest.LogCaptureFixture, others: int
+) -> None:
     campaign.add_model("a", {RELU: 1}, done=True)
+    for number in range(others):
+        config = campaign.add_model(f"other_{number}", {RELU: 1})
+        for kind in (COUNTS, FILTERED_COUNTS):
+            kind.path(config).unlink()
     assert run(campaign) == []
     assert campaign.built == []
+    (record,) = caplog.records
+    assert record.message.startswith("nothing to do: 1 model is done (a)")
+    assert "name a model to take it again" in record.message
+    assert ("no other is filtered" in record.message) == bool(others)
+    # What it says is so: a named model is taken, and of what it has nothing is measured again.
+    (first,), (second,) = run(campaign, "a"), run(campaign, "a")
+    assert (first.measured, second.measured, second.found) == (1, 0, 1)
 
 
 # done

@@ -11,12 +11,13 @@ import pytest
 from simulated_apparatus import RecordedProgress, SimulatedCampaign, change_by_hand
 from simulated_machine import Load
 
+from opcost.errors import UserError
 from opcost.measuring.conditions import COLD
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.setting import Setting
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.reporting.measurement_tables import announced
-from opcost.running.request import Request, model_tuple
+from opcost.running.request import FILTERED_COUNTS, Request, model_tuple
 from opcost.stages.measure_models import measure_full_models
 from opcost.stages.measure_operators import measure_operators
 from opcost.stages.measure_units import Protocols, UnitReport, measure_units
@@ -116,3 +117,10 @@ def test_no_open_model_is_nothing_to_do(campaign: SimulatedCampaign) -> None:
     for path in campaign.measurements.glob("*/summary.yml"):
         path.write_text(path.read_text().replace("done: false", "done: true"))
     assert run(campaign, campaign.request()) == []
+
+
+def test_without_a_name_models_that_are_not_filtered_are_left_out(campaign: SimulatedCampaign) -> None:
+    FILTERED_COUNTS.path(campaign.request().configs()[1]).unlink()
+    assert [report.name for report in run(campaign, campaign.request())] == ["a"]
+    with pytest.raises(UserError, match=r"b/operators_filtered\.pkl: no such file"):
+        run(campaign, campaign.request("b"))

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 import torch
-from committed_tables import committed
+from committed_tables import committed, of_boards
 from simulated_apparatus import RecordedProgress, SimulatedCampaign
 from simulated_machine import SIMULATED_CONDITIONS, Load
 from torch import Tensor, nn
@@ -39,7 +39,6 @@ from opcost.storage.counts_file import read_counts, write_counts
 from opcost.storage.database import Database
 
 ROOT = Path(__file__).parents[2]
-OTHER_SOURCES = ROOT / "docs" / "data" / "other_sources"
 H200, H100 = RowsChoice("H200"), RowsChoice("H100")
 
 SMALL = ["hidden_size=32", "intermediate_size=64", "num_attention_heads=2", "num_hidden_layers=2", "vocab_size=99"]
@@ -117,13 +116,13 @@ def test_layers_are_in_the_order_of_execution(tmp_path: Path) -> None:
 def test_layers_of_language_models_add_up_to_the_sum(name: str) -> None:
     """Rows of an H100; the Llama of this version of transformers has three other operators."""
     pytest.importorskip("transformers")
-    database = Database(OTHER_SOURCES / "h100")
-    request = Request((), OTHER_SOURCES / "measurements", database)
+    database = of_boards("a8ee")
+    request = Request((), ROOT / "measurements", database)
     report = find_layers(request, WantedModel(name), H100, RecordedProgress())
     own = (report.costs.sum_time_s, report.costs.sum_energy_j)
     for rows in (report.layers.rows, report.layers.rows_to(3)):
         assert totals(rows) == pytest.approx(own, rel=1e-12)
-    (compared,) = sums_of(name, OTHER_SOURCES / "measurements", database).values()
+    (compared,) = sums_of(name, ROOT / "measurements", database).values()
     assert own == pytest.approx(compared, rel=1e-12 if not report.differs else 1e-3)
     paths = [row.path for row in report.layers.rows_to(4)]
     layers = [int(number) for path in paths for number in re.findall(r"layers?\.(\d+)$", path)]

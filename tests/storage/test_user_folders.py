@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from opcost.__main__ import main
 from opcost.errors import UserError
 from opcost.measuring.record import FailureRow
 from opcost.shipped import shipped_database, shipped_measurements
 from opcost.storage.configs import load_whitelist, set_done
+from opcost.storage.data_files import CITATION, DataFolder
 from opcost.storage.database import Database
-from opcost.storage.model_folders import ModelFolders
+from opcost.storage.model_folders import WHITELIST, ModelFolders
 from opcost.storage.table import CsvTable
 from opcost.storage.user_folders import UserFolders, user_folders
 
@@ -71,6 +73,25 @@ def test_a_named_folder_is_the_only_one_of_its_kind(environment: dict[str, str],
 def test_the_repository_as_home_is_read_once(environment: dict[str, str]) -> None:
     found = user_folders(shipped_database().parent, environment=environment)
     assert (found.shipped_measurements, found.shipped_database) == (None, None)
+
+
+def test_shipped_folders_that_are_not_there_are_not_read(
+    environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    shutil.copytree(shipped_measurements() / MODEL, home / "measurements" / "mine")
+    shutil.copy(shipped_measurements() / WHITELIST, home / "measurements")
+    (home / "database").mkdir()
+    # As in a copy of the package alone, whose links lead nowhere.
+    monkeypatch.setattr("opcost.shipped.__file__", str(tmp_path / "copy" / "opcost" / "shipped" / "__init__.py"))
+    found = user_folders(home, environment=environment)
+    assert found == UserFolders(home / "measurements", home / "database")
+    assert [config.name for config in ModelFolders.of(found).configs([])] == ["mine"]
+    monkeypatch.setattr("sys.argv", ["opcost", "check", "--home", str(home)])
+    assert main() == 0
+    exported = DataFolder(tmp_path / "data")
+    exported.write([], [], "")
+    assert not (exported.folder / CITATION).exists()
 
 
 def test_own_configs_are_read_beside_the_shipped_ones_and_replace_them(tmp_path: Path) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import dataclass, fields, replace
 from functools import cache
-from pathlib import Path
 
 import pytest
+from committed_tables import committed
 from hypothesis import given
 from hypothesis import strategies as st
 from simulated_machine import SIMULATED_CONDITIONS, simulated_row
@@ -16,14 +17,13 @@ from opcost.measuring.conditions import Conditions, measurement_key
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCount, OperatorCounts
-from opcost.operators.model_rows import counts_of
 from opcost.operators.texts import parse_operator
 from opcost.operators.tuples import OperatorTuple, model_operator
-from opcost.storage.database import Database
+from opcost.running.shipped_counts import counts_in
 from opcost.summing.index import Measurements
 from opcost.summing.summation import sum_operators
 
-FOLDER = Path(__file__).parents[2] / "docs" / "data" / "precisions"
+IN_PRECISIONS = ("fp32", "tf32", "bf16", "amp-bf16")
 SWITCHES = {"fp32": (False, False), "tf32": (True, True)}
 TF32, BF16, FP16 = (
     {"precision", "matmul_tf32", "cudnn_tf32"},
@@ -133,17 +133,23 @@ def test_random_rows_never_mix_except_where_they_stand_for_each_other(
 
 
 @cache
-def committed() -> tuple[list[MeasurementRow], list[OperatorCounts]]:
-    databases = [Database(table.parent) for table in sorted(FOLDER.glob("*/operator_measurements.csv"))]
-    rows = [row for one in databases for row in one.operator_measurements.rows()]
-    models = [found.counts for one in databases for found in counts_of(one.model_operators.rows())]
-    return rows, models
+def rows_and_models() -> tuple[list[MeasurementRow], list[OperatorCounts]]:
+    """Return the rows of H200s that were measured in several precisions, and the models that they are of."""
+    found = committed()
+    rows = [
+        row
+        for row in found.operator_measurements.rows()
+        if row.conditions.precision in IN_PRECISIONS and row.conditions.device_product == "NVIDIA H200"
+    ]
+    names = re.compile("(resnet50|vit_b_16|swin_t|convnext_tiny|densenet121|efficientnet_b0)_32x3x224x224")
+    keys = {row.model_key for row in found.model_operators.rows() if names.match(row.model)}
+    return rows, [one.counts for one in counts_in(found.model_operators, keys.__contains__).values()]
 
 
 @cache
 def mixed_parts(seed: int) -> list[tuple[MeasurementRow, Conditions]]:
     """Return the parts under other conditions in the sums of all models, of some rows under some conditions."""
-    rows, models = committed()
+    rows, models = rows_and_models()
     drawn = random.Random(seed)
     measurements = Measurements(drawn.sample(rows, drawn.randint(1, len(rows))))
     conditions = drawn.choice(rows).conditions

@@ -324,12 +324,60 @@ def test_views_and_allocations_cost_nothing(x: torch.Tensor, view: Callable[[tor
         (lambda x: x.zero_(), 24),
         (lambda _: torch.zeros(4, 6), 24),
         (lambda x: x.add_(1), 24 + 24),
+        # Only the form of the tensor is asked for.
+        (lambda x: x.new_zeros(2), 2),
+        (lambda x: x.new_ones((2, 3)), 6),
+        (lambda x: x.new_full((2,), 3.0), 2),
+        (torch.zeros_like, 24),
+        (torch.ones_like, 24),
+        (lambda x: torch.full_like(x, 2.0), 24),
+        (torch.rand_like, 24),
+        (torch.randn_like, 24),
+        (lambda x: torch.randint_like(x, 5), 24),
+        (lambda x: torch.fill(x, 2.0), 24),
+        (lambda x: torch.fill(x, torch.tensor(2.0)), 1 + 24),
+        (lambda x: torch.bernoulli(x, 0.5), 24),
+        (lambda x: torch.bernoulli(x.sigmoid_()), 24 + 24 + 24 + 24),
+        (lambda x: x.exponential_(), 24),
+        (lambda x: x.bernoulli_(torch.full((4, 1), 0.5)), 4 + 4 + 24),
+        (lambda x: x.expand_as(torch.zeros(2, 4, 6)), 48),
+        (lambda x: x.view_as(torch.zeros(6, 4)), 24),
+        (lambda x: x.type_as(torch.zeros(3)), 3),
+        (lambda x: x.copy_(x), 24 + 24),
     ],
 )
 def test_bytes_are_distinct_inputs_and_outputs(
     x: torch.Tensor, call: Callable[[torch.Tensor], object], elements: int
 ) -> None:
     assert cost(lambda: call(x)).memory_bytes == FLOAT * elements
+
+
+IMAGE, LABELS, TOTAL = torch.zeros(1, 2, 4, 4), torch.zeros(4, dtype=torch.int64), torch.zeros(())
+POOLED = torch.zeros(1, 2, 2, 2)
+PICKED = POOLED.to(torch.int64)
+
+
+@pytest.mark.parametrize(
+    ("operation", "arguments", "memory_bytes"),
+    [
+        ("avg_pool2d_backward", (POOLED, IMAGE, [2, 2], [2, 2], [0, 0], False, True, None), 8 * FLOAT),
+        ("_adaptive_avg_pool2d_backward", (POOLED, IMAGE), 8 * FLOAT),
+        ("adaptive_max_pool2d_backward", (POOLED, IMAGE, PICKED), 8 * (FLOAT + INT64)),
+        (
+            "max_pool2d_with_indices_backward",
+            (POOLED, IMAGE, [2, 2], [2, 2], [0, 0], [1, 1], False, PICKED),
+            8 * (FLOAT + INT64),
+        ),
+        ("reflection_pad2d_backward", (torch.zeros(1, 2, 6, 6), IMAGE, [1, 1, 1, 1]), 72 * FLOAT),
+        ("replication_pad2d_backward", (torch.zeros(1, 2, 6, 6), IMAGE, [1, 1, 1, 1]), 72 * FLOAT),
+        ("nll_loss_backward", (TOTAL, IMAGE.reshape(4, 8), LABELS, None, 1, -100, TOTAL), FLOAT + 4 * INT64),
+    ],
+)
+def test_a_backward_pass_that_needs_no_value_of_its_input_asks_for_its_form(
+    operation: str, arguments: tuple[object, ...], memory_bytes: int
+) -> None:
+    (counted,) = costs(lambda: getattr(torch.ops.aten, operation)(*arguments))
+    assert counted.memory_bytes == memory_bytes + 32 * FLOAT
 
 
 def test_a_convolution_moves_input_weight_bias_and_output() -> None:

@@ -48,7 +48,7 @@ def compare(arguments: Namespace) -> int:
     if arguments.report is not None and not arguments.dry_run:
         from opcost.reporting.report import write_report
 
-        write_report(arguments.report, request.database, models, reports, rankings_of(request))
+        write_report(arguments.report, request, models, reports, rankings_of(request))
         print_files("written", [arguments.report])
     return int(bool(arguments.names) and any(report.is_incomplete for report in reports))
 

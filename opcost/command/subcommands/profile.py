@@ -183,7 +183,7 @@ def _write_report(found: Profile, named: Path | None) -> Path | None:
     path = found.folder / "report.html" if named is None else named
     request = replace(found.request, device=None)
     reports = reports_of(request, found.comparisons)
-    write_report(path, request.database, found.comparisons, reports, rankings_of(request))
+    write_report(path, request, found.comparisons, reports, rankings_of(request))
     return path
 
 

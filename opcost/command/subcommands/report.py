@@ -58,7 +58,7 @@ def report(arguments: Namespace) -> int:
     # The ranking needs the same tables as the comparison.
     request = replace(request, database=request.database.read_once())
     models = find_comparisons(request, runs)
-    write_report(arguments.output, request.database, models, reports_of(request, models), rankings_of(request))
+    write_report(arguments.output, request, models, reports_of(request, models), rankings_of(request))
     print_line(f"{arguments.output}: {number_of(len(models), 'model')}; open it in a browser")
     return 0
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from argparse import Namespace
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from opcost.command.log import log_run
-from opcost.command.option_types import count, device_or_product
+from opcost.command.option_types import count, device_or_product, devices_or_products
 from opcost.command.options import FOLDERS, VERBOSE, OneOf, Option, switch
 from opcost.command.run import without_garbage_collection
 from opcost.command.subcommand import Subcommand
-from opcost.measuring.conditions import EXECUTIONS
+from opcost.measuring.conditions import EXECUTIONS, MemoryFormat, Precision
 
 if TYPE_CHECKING:
     from opcost.running.request import Request
@@ -38,6 +38,16 @@ SHOWN_DEVICE = Option(
     type=device_or_product,
     metavar="DEVICE",
 )
+SHOWN_DEVICES = Option(
+    "--device",
+    "cpu, cuda, or a device's name such as 'NVIDIA H200' (default: all that have measurements); several with commas, "
+    "such as H100,H200, are set beside each other",
+    type=devices_or_products,
+    metavar="DEVICE",
+)
+SHOWN_PRECISION = Option("--precision", "show the models in this precision", choices=get_args(Precision))
+SHOWN_FORMAT = Option("--memory-format", "show the models in this memory format", choices=get_args(MemoryFormat))
+SHOWN_BATCH = Option("--batch", "show the models at this batch size", type=count, metavar="N")
 SHOWN_EXECUTION = Option(
     "--execution",
     "show measurements as a CUDA graph, or called from Python (default: graph on a GPU, eager on a CPU)",
@@ -86,7 +96,15 @@ def show(arguments: Namespace) -> int:
         return _show_conditions(request, arguments)
     # Programs get operators on request only; a person who names one model wants to see them.
     operators = arguments.operators if arguments.operators or arguments.json or arguments.csv else None
-    choice = Choice(arguments.sort, arguments.device, arguments.execution, operators)
+    choice = Choice(
+        arguments.sort,
+        arguments.device,
+        arguments.execution,
+        operators,
+        arguments.precision,
+        arguments.memory_format,
+        arguments.batch,
+    )
     report = find_rankings(request, choice, cache_folder())
     if arguments.json:
         print_objects(ranking_objects(largest(report, arguments.top)))
@@ -122,6 +140,20 @@ SHOW = Subcommand(
     name="show",
     does="rank models by the energy or the time of a sample, or show the operators of one model, from rows",
     example="resnet50",
-    options=(SHOWN, SORT, TOP, SHOWN_DEVICE, SHOWN_EXECUTION, OPERATORS, CONDITIONS, FORMAT, *FOLDERS, VERBOSE),
+    options=(
+        SHOWN,
+        SORT,
+        TOP,
+        SHOWN_DEVICES,
+        SHOWN_PRECISION,
+        SHOWN_FORMAT,
+        SHOWN_BATCH,
+        SHOWN_EXECUTION,
+        OPERATORS,
+        CONDITIONS,
+        FORMAT,
+        *FOLDERS,
+        VERBOSE,
+    ),
     run=show,
 )

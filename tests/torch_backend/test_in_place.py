@@ -1,0 +1,235 @@
+"""In-place operators run again and again: as much work as is counted, and no drift of their values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from opcost.errors import CannotMeasureError
+from opcost.measuring.flags import Flag
+from opcost.operators.tuples import OperatorTuple
+from opcost.torch_backend.differences import replay
+from opcost.torch_backend.flops import CostCounter, OperationCost, total
+from opcost.torch_backend.in_place import AS_IT_IS, ELSEWHERE, IN_TURN, Operation, opposite, repeatable
+from opcost.torch_backend.operators import function_tuple
+from opcost.torch_backend.workload import operator_call, operator_workload
+
+TABLE, PLACES, ROWS = torch.zeros(1000, 8), torch.zeros(5, dtype=torch.int64), torch.ones(5, 8)
+INDEX, MASK, COLUMN = PLACES.unsqueeze(1).repeat(1, 8), torch.zeros(1000, 8, dtype=torch.bool), torch.zeros(1000, 1)
+SQUARE, STACK, VECTOR = torch.zeros(8, 8), torch.zeros(3, 8, 8), torch.zeros(8)
+
+
+def of(name: str, *args: Any, **kwargs: Any) -> OperatorTuple:
+    return function_tuple(getattr(torch.Tensor, name), args, kwargs)
+
+
+ROWS_OF_A_TABLE = {
+    AS_IT_IS: [
+        of("index_copy_", TABLE, 0, PLACES, ROWS),
+        of("index_fill_", TABLE, 0, PLACES, 2.0),
+        of("index_put_", TABLE, (PLACES,), ROWS),
+        of("put_", TABLE, PLACES, VECTOR[:5]),
+        of("scatter_", TABLE, 0, INDEX, ROWS),
+        of("scatter_", TABLE, 0, INDEX, 2.0),
+        of("scatter_reduce_", TABLE, 0, INDEX, ROWS, "sum", include_self=False),
+        of("scatter_reduce_", TABLE, 0, INDEX, ROWS, "mean"),
+        of("scatter_reduce_", TABLE, 0, INDEX, ROWS, "amax"),
+        of("index_reduce_", TABLE, 0, PLACES, ROWS, "prod", include_self=False),
+        of("index_reduce_", TABLE, 0, PLACES, ROWS, "amin"),
+        of("__setitem__", TABLE, PLACES, ROWS),
+        of("__setitem__", TABLE, slice(3, 8), ROWS),
+    ],
+    IN_TURN: [
+        of("index_add_", TABLE, 0, PLACES, ROWS),
+        of("index_add_", TABLE, 0, PLACES, ROWS, alpha=0.5),
+        of("index_add_", TABLE.to(torch.int64), 0, PLACES, ROWS.to(torch.int64)),
+        of("index_put_", TABLE, (PLACES,), ROWS, accumulate=True),
+        of("index_put_", TABLE, (PLACES,), VECTOR[:1].expand(5, 8), True),
+        of("put_", TABLE, PLACES, VECTOR[:5], accumulate=True),
+        of("scatter_add_", TABLE, 0, INDEX, ROWS),
+        of("scatter_", TABLE, 0, INDEX, ROWS, reduce="add"),
+        of("scatter_", TABLE, 0, INDEX, 2.0, reduce="add"),
+        of("scatter_reduce_", TABLE, 0, INDEX, ROWS, "sum"),
+    ],
+}
+"""Functions that write rows of a table, by how they run."""
+
+OTHERS = {
+    "addbmm_": (SQUARE, STACK, STACK),
+    "addcdiv_": (TABLE, TABLE, TABLE),
+    "addcmul_": (TABLE, TABLE, TABLE),
+    "addmm_": (SQUARE, SQUARE, SQUARE),
+    "addmv_": (VECTOR, SQUARE, VECTOR),
+    "addr_": (SQUARE, VECTOR, VECTOR),
+    "baddbmm_": (STACK, STACK, STACK),
+    "clamp_": (TABLE, COLUMN),
+    "clip_": (TABLE, COLUMN),
+    "cumprod_": (TABLE, 0),
+    "cumsum_": (TABLE, 0),
+    "fill_": (TABLE, 2.0),
+    "fill_diagonal_": (TABLE, 2.0),
+    "geometric_": (TABLE, 0.5),
+    "lerp_": (TABLE, TABLE, 0.5),
+    "masked_fill_": (TABLE, MASK, 2.0),
+    "masked_scatter_": (TABLE, MASK, TABLE),
+    "mvlgamma_": (TABLE, 2),
+    "polygamma_": (TABLE, 1),
+    "renorm_": (TABLE, 2, 0, 1.0),
+}
+"""Further functions with their arguments. Those in neither list take one tensor, or two."""
+
+OF_INTEGERS = (
+    "bitwise_left_shift_ bitwise_right_shift_ bitwise_not_ bitwise_and_ bitwise_or_ bitwise_xor_ gcd_ lcm_".split()
+)
+
+NOT_MEASURED = set(
+    "float_power_ apply_ as_strided_ detach_ map2_ map_ requires_grad_ resize_ resize_as_ resize_as_sparse_ set_ "
+    "share_memory_ sparse_resize_ sparse_resize_and_clear_ squeeze_ swapaxes_ swapdims_ t_ transpose_ "
+    "unsqueeze_".split()
+)
+"""Functions that are two operations, change shapes or memory, or call Python for each value."""
+
+
+def functions_in_place() -> list[OperatorTuple]:
+    """Return a call of each function in place of ``torch.Tensor``, and those of ``ROWS_OF_A_TABLE``."""
+    of_tables = [operator for those in ROWS_OF_A_TABLE.values() for operator in those]
+    known = {operator.short_name for operator in of_tables} | NOT_MEASURED
+    names = [name for name in dir(torch.Tensor) if name.endswith("_") and not name.startswith("_")]
+    return [*of_tables, *(_called(name) for name in names if name not in known)]
+
+
+def _called(name: str) -> OperatorTuple:
+    table = TABLE.to(torch.int64) if name in OF_INTEGERS else TABLE
+    if name in OTHERS:
+        # One tensor in several places would be one in the tuple.
+        return of(name, *(one.clone() if isinstance(one, torch.Tensor) else one for one in OTHERS[name]))
+    try:
+        getattr(table.clone(), name)()
+    except TypeError:
+        return of(name, table, table.clone())
+    return of(name, table)
+
+
+FUNCTIONS = functions_in_place()
+MULTIPLYING = [
+    of("scatter_", TABLE, 0, INDEX, ROWS, reduce="multiply"),
+    of("scatter_reduce_", TABLE, 0, INDEX, ROWS, "prod"),
+    of("index_reduce_", TABLE, 0, PLACES, ROWS, "prod"),
+    of("addmm_", SQUARE, SQUARE.clone(), SQUARE.clone(), beta=2),
+    of("index_add_", TABLE.to(torch.uint8), 0, PLACES, ROWS.to(torch.uint8)),
+]
+"""Functions that nothing undoes without rounding, in all of their dtypes."""
+
+
+def run_cost(call: Callable[[], object]) -> OperationCost:
+    costs: list[OperationCost] = []
+    with torch.inference_mode(), CostCounter(costs.append):
+        call()
+    return total(costs)
+
+
+def copies(call: Callable[[], object]) -> int:
+    """Return the number of copies that a call makes, also inside operations."""
+    with torch.inference_mode(), profile(activities=[ProfilerActivity.CPU]) as profiler:
+        call()
+    return sum(event.name in ("aten::clone", "aten::copy_") for event in profiler.events())
+
+
+@pytest.mark.parametrize("operator", FUNCTIONS, ids=str)
+def test_an_iteration_moves_the_bytes_that_are_counted(operator: OperatorTuple) -> None:
+    _, counted = replay(operator, "cpu")
+    calls = operator_workload(operator, "cpu").calls
+    assert run_cost(calls.cycle).memory_bytes == calls.period * total(counted).memory_bytes
+    function, args, kwargs = operator_call(operator, "cpu")
+    assert copies(calls.cycle) <= calls.period * copies(lambda: function(*args, **kwargs))
+    assert Flag.NOT_AS_COUNTED not in calls.flags
+
+
+@pytest.mark.parametrize(
+    ("operator", "notes"), [(one, notes) for notes, those in ROWS_OF_A_TABLE.items() for one in those], ids=str
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_rows_of_a_table_do_not_drift(operator: OperatorTuple, notes: str, dtype: torch.dtype) -> None:
+    function, args, kwargs = operator_call(operator, "cpu")
+    table, *others = (
+        one.to(dtype) if isinstance(one, torch.Tensor) and one.is_floating_point() else one for one in args
+    )
+    again = repeatable(lambda: function(table, *others, **kwargs), [table])
+    assert again.notes == notes
+    assert again.flags == (Flag.MODIFIES_INPUT,)
+    assert isinstance(table, torch.Tensor)
+    before = table.clone()
+    for _ in range(1000):
+        again.cycle()
+    assert table.isfinite().all()
+    if notes == IN_TURN:
+        assert torch.allclose(table, before, atol=0.05)
+    settled = table.clone()
+    again.cycle()
+    assert torch.allclose(table, settled, atol=0.05)
+
+
+@pytest.mark.parametrize(
+    "source", [torch.randn(2, 8, 4)[1].t(), torch.randn(8).expand(4, 8), torch.randn(4, 16)[:, ::2]]
+)
+def test_what_is_subtracted_has_the_layout_of_what_is_added(source: torch.Tensor) -> None:
+    index = torch.arange(4).unsqueeze(1).expand(4, 8)
+    undoing = opposite(Operation(torch.ops.aten.scatter_add_.default, (torch.zeros(9, 8), 0, index, source), {}))
+    assert undoing is not None
+    assert torch.equal(undoing.kwargs["src"], -source)
+    assert undoing.kwargs["src"].stride() == source.stride()
+
+
+@pytest.mark.parametrize("operator", MULTIPLYING, ids=str)
+def test_what_copies_its_table_to_be_repeated_says_so(operator: OperatorTuple) -> None:
+    calls = operator_workload(operator, "cpu").calls
+    assert calls.flags == (Flag.MODIFIES_INPUT, Flag.NOT_AS_COUNTED)
+
+
+def test_a_table_that_is_its_own_source_is_not_added_in_turn() -> None:
+    table, places = torch.randn(5, 8), torch.arange(5)
+    again = repeatable(lambda: table.index_add_(0, places, table), [table])
+    assert Flag.NOT_AS_COUNTED in again.flags
+
+
+@pytest.mark.parametrize("call", [lambda x: x.float_power_(2), lambda x: x.copy_(x * 2), lambda x: x[:2].copy_(x[2:])])
+def test_what_is_computed_of_the_values_that_it_replaces_drifts(call: Callable[[torch.Tensor], object]) -> None:
+    x = torch.full((4,), 3.0, dtype=torch.float64)
+    try:
+        notes = repeatable(lambda: call(x), [x]).notes
+    except CannotMeasureError:
+        return
+    assert notes != AS_IT_IS
+
+
+OTHER = torch.linspace(-1, 1, 12).reshape(3, 4)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: x.pow_(2),
+        lambda x: x.pow_(OTHER),
+        lambda x: x.clamp_(min=OTHER),
+        lambda x: x.eq_(OTHER),
+        lambda x: x.eq_(2.0),
+        lambda x: x.polygamma_(1),
+        lambda x: x.div_(3.0, rounding_mode="floor"),
+    ],
+)
+def test_a_kernel_runs_elsewhere_with_the_arguments_and_dtype_that_it_has_in_place(
+    call: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    x = OTHER + 2
+    expected = call(x.clone())
+    again = repeatable(lambda: call(x), [x])
+    result = again.cycle()
+    assert again.notes == ELSEWHERE
+    assert isinstance(result, torch.Tensor)
+    assert result.dtype == expected.dtype
+    assert torch.equal(result, expected)
+    assert torch.equal(x, OTHER + 2)
