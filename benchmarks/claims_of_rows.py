@@ -34,9 +34,10 @@ def conditions(root: Path) -> dict[str, str]:
 
 
 def campaigns(root: Path) -> dict[str, str]:
-    """Return the number of rows in graphs of each board and the days on which its operators were measured."""
+    """Return the number of rows in graphs of each board, under any conditions, and the days of their measurement."""
     found = {}
-    for name, table in (("operators", in_graphs(root)), ("wholes", in_graphs(root, WHOLES))):
+    for name, file in (("operators", OPERATORS), ("wholes", WHOLES)):
+        table = pd.read_csv(root / "database" / file, low_memory=False).query("execution == 'graph'")
         for board, rows in table.groupby(table["device_uuid"].map(board_of)):
             found |= {f"{name}_{board}": f"{len(rows):,}", f"{name}_days_{board}": days(rows["started_at"])}
     return found
