@@ -13,6 +13,7 @@ import claims_of_predictions as predictions
 import claims_of_rows as rows
 import claims_of_sums as sums
 import claims_of_sweeps as sweeps
+import claims_of_wholes as wholes
 import claims_of_windows as windows
 
 FIGURES_OF: Sequence[Callable[[Path], Mapping[str, str]]] = (
@@ -21,6 +22,11 @@ FIGURES_OF: Sequence[Callable[[Path], Mapping[str, str]]] = (
     sums.short_kernels,
     sums.other_runs,
     sums.kernels_alone,
+    sums.kinds_of_operators,
+    wholes.held_out,
+    wholes.protocols,
+    wholes.sums_on_boards,
+    wholes.sums_of_other_boards,
     sums.resnet50,
     sums.under_the_whitelist,
     conditions.sums_on_an_h100,
@@ -38,6 +44,7 @@ FIGURES_OF: Sequence[Callable[[Path], Mapping[str, str]]] = (
     learning.drawn_lists,
     boards.two_boards,
     boards.boards,
+    boards.classes_of_boards,
     boards.wholes_between_boards,
     boards.wholes_on_boards,
     boards.wholes_of_many_builds,
@@ -51,7 +58,9 @@ FIGURES_OF: Sequence[Callable[[Path], Mapping[str, str]]] = (
     loops.patterns_of_inputs,
     loops.counting,
     sweeps.sweeps_of_sizes,
+    sweeps.single_iterations,
     sweeps.sweeps_spread,
+    sweeps.sweeps_against_first_runs,
     sweeps.sweeps_predicted,
     sweeps.sweeps_fitted,
     sweeps.sweeps_kernels,

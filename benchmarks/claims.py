@@ -24,6 +24,7 @@ OPERATORS = "database/operator_measurements.csv"
 WHOLES = "database/full_model_measurements.csv"
 CHAINS = "database/calls_in_chains.csv"
 KERNELS = "database/kernel_times.csv"
+SENTINEL = "database/sentinel_measurements.csv"
 
 
 @dataclass(frozen=True)
@@ -106,15 +107,15 @@ LEARNED_LINES = (
 
 def sweep_spreads(name: str, key: str) -> tuple[str, ...]:
     figures = ("sizes", "repetitions", "flagged", "builds")
-    figures += tuple(f"{cost}_{figure}" for cost in COSTS for figure in ("spread", "within", "between"))
+    figures += tuple(f"{cost}_{figure}" for cost in COSTS for figure in ("spread", "range", "within", "between"))
     return (name, *(f"{{{key}_{figure}}}" for figure in figures))
 
 
 SPREAD_HEADER = (
     "spread of repetitions",
     *("sizes", "repetitions", "flagged, left out", "builds"),
-    *("time: largest from 1 ms on", "within a build", "builds differ by up to"),
-    *("energy: largest from 1 ms on", "within a build", "builds differ by up to"),
+    *("time: largest from 1 ms on", "largest range", "within a build", "builds differ by up to"),
+    *("energy: largest from 1 ms on", "largest range", "within a build", "builds differ by up to"),
 )
 SPREAD_LINES = (
     sweep_spreads("H200: ResNet-50, 8 to 4096 pixels", "h200_resnet50"),
@@ -123,6 +124,11 @@ SPREAD_LINES = (
     sweep_spreads("H100: ResNet-50", "h100_resnet50"),
     sweep_spreads("H100: AlexNet", "h100_alexnet"),
     sweep_spreads("H100: BERT-base", "h100_bert"),
+    sweep_spreads("first run, H200: ResNet-50", "first_h200_resnet50"),
+    sweep_spreads("first run, H200: AlexNet", "first_h200_alexnet"),
+    sweep_spreads("first run, H200: BERT-base", "first_h200_bert"),
+    sweep_spreads("first run, H100: ResNet-50", "first_h100_resnet50"),
+    sweep_spreads("first run, H100: BERT-base", "first_h100_bert"),
 )
 
 
@@ -144,7 +150,8 @@ CURVES_LINES = (
 )
 
 GRAPHS = "CUDA graphs, captured values"
-SWEEPS = "docs/data/sweeps"
+SWEEPS = "database/sweep_sizes.csv"
+SWEPT_KERNELS = "database/sweep_kernels.csv"
 SWEEPS_DAY = "{h200_bert_days} ([log](log/sweeps.md))"
 SWEEPS_CONDITIONS = "one H200 (7d48), ten repetitions of 0.5 s in two builds; CUDA graphs, energies at 50 °C"
 NETWORKS_CONDITIONS = f"one H200 (b014), from a file by `opcost profile`; {GRAPHS}"
@@ -205,6 +212,43 @@ CLAIMS: Mapping[str, tuple[Claim, ...]] = {
             "PyTorch profiler, eager, one run each",
             "{kernel_days}",
             (KERNELS,),
+        ),
+        Claim(
+            "The kernels of a kind of operator alone take another time than in their model: {kinds_median} off in the "
+            "median, {kinds_90} at the 90th percentile, {kinds_worst} at worst ({kinds_worst_kind}); in bf16 "
+            "{bf16_kinds_median}, {bf16_kinds_90} and {bf16_kinds_worst} ({bf16_kinds_worst_kind})",
+            "as above, uncorrected; {kinds} kinds with more than 2 % of the kernel time of {kinds_models} models, in "
+            "bf16 {bf16_kinds} of {bf16_kinds_models} cases, most of H100s",
+            "{kinds_days}, bf16 {bf16_kinds_days}",
+            (KERNELS,),
+        ),
+        Claim(
+            "{held_out_wholes} wholes that are later than chains and rules of the cache correction: corrected time "
+            "{held_out_wholes_time_median} off in the median, {held_out_wholes_time_95} at the 95th percentile, "
+            "{held_out_wholes_time_worst} at worst; energy {held_out_wholes_energy_median}, "
+            "{held_out_wholes_energy_95} and {held_out_wholes_energy_worst}",
+            f"{GRAPHS}; the shortest takes {{held_out_shortest}}",
+            "{held_out_wholes_days}",
+            (SUMS, WHOLES),
+        ),
+        Claim(
+            "Every whole with 95 % of its sum's time on its own board ({every_whole} wholes of {every_whole_models} "
+            "models): corrected time {every_whole_time_median} off in the median, at worst {every_whole_time_worst} "
+            "({every_whole_time_worst_model} on {every_whole_time_worst_board}); energy {every_whole_energy_median} "
+            "and {every_whole_energy_worst}",
+            GRAPHS,
+            "{every_whole_days}",
+            (OPERATORS, WHOLES),
+        ),
+        Claim(
+            "Sums of operators of other boards only than the whole's, {other_boards_models} models: corrected time "
+            "{other_boards_time_median} off in the median, {other_boards_time_worst} at worst; energy "
+            "{other_boards_energy_median} and {other_boards_energy_worst}. The same models with operators of their "
+            "boards: {other_boards_own_time_median}, {other_boards_own_time_worst}; {other_boards_own_energy_median}, "
+            "{other_boards_own_energy_worst}",
+            GRAPHS,
+            "{every_whole_days}",
+            (OPERATORS, WHOLES),
         ),
     ),
     "precision claims": (
@@ -350,7 +394,8 @@ CLAIMS: Mapping[str, tuple[Claim, ...]] = {
         Claim(
             "BERT-base's energy is linear from {h200_bert_energy_piece_2_sizes} tokens: "
             "{h200_bert_energy_piece_2_constant} and {h200_bert_energy_piece_2_slope} per token, residual "
-            "{h200_bert_energy_piece_2_residual}; one line through all sizes from 50 on leaves "
+            "{h200_bert_energy_piece_2_residual}; on another board (25a0) {first_h200_bert_energy_piece_2_constant} "
+            "and {first_h200_bert_energy_piece_2_slope}; one line through all sizes from 50 on leaves "
             "{h200_bert_energy_line_residual}",
             SWEEPS_CONDITIONS,
             SWEEPS_DAY,
@@ -362,7 +407,7 @@ CLAIMS: Mapping[str, tuple[Claim, ...]] = {
             "that these do not launch",
             "as above",
             SWEEPS_DAY,
-            (SWEEPS,),
+            (SWEEPS, SWEPT_KERNELS),
         ),
         Claim(
             "ResNet-50 at batch 1 takes {h200_resnet50_8_time} at 8 pixels a side, {h200_resnet50_256_time} at 256 and "
@@ -371,7 +416,7 @@ CLAIMS: Mapping[str, tuple[Claim, ...]] = {
             "{h200_resnet50_512_kernel_time}",
             "the same on board acdc",
             SWEEPS_DAY,
-            (SWEEPS,),
+            (SWEEPS, SWEPT_KERNELS),
         ),
         Claim(
             "An image takes AlexNet {h200_alexnet_1_unit_time} and {h200_alexnet_1_unit_energy} at batch 1, "
@@ -385,6 +430,18 @@ CLAIMS: Mapping[str, tuple[Claim, ...]] = {
             "H100 is in kernels that the H200 launches at the same size; 200 tokens take {h100_bert_200_time}, 250 "
             "tokens {h100_bert_250_time}",
             "one H100 (f31b), ten repetitions in two builds",
+            SWEEPS_DAY,
+            (SWEEPS, SWEPT_KERNELS),
+        ),
+        Claim(
+            "The same sweeps on other H200s: times {first_h200_resnet50_time_apart_median} (ResNet-50), "
+            "{first_h200_alexnet_time_apart_median} (AlexNet) and {first_h200_bert_time_apart_median} (BERT-base) "
+            "apart in the median, at most {first_h200_resnet50_time_apart_worst}, "
+            "{first_h200_alexnet_time_apart_worst} and {first_h200_bert_time_apart_worst}; energies "
+            "{first_h200_resnet50_energy_apart_median}, {first_h200_alexnet_energy_apart_median} and "
+            "{first_h200_bert_energy_apart_median}, at most {first_h200_resnet50_energy_apart_worst}, "
+            "{first_h200_alexnet_energy_apart_worst} and {first_h200_bert_energy_apart_worst}",
+            "boards bcd8 and 25a0, whose sweeps missed the aim for spreads",
             SWEEPS_DAY,
             (SWEEPS,),
         ),
@@ -425,7 +482,16 @@ CLAIMS: Mapping[str, tuple[Claim, ...]] = {
             "matrices and by up to {boards_time_range} in its time",
             "median of each board; energies at 50 °C",
             "{boards_days}",
-            ("database/sentinel_measurements.csv",),
+            (SENTINEL,),
+        ),
+        Claim(
+            "The boards are of two classes by this energy: {low_class_boards} take {low_class_energies} "
+            "({low_class_range}), {high_class_boards} {high_class_energies} ({high_class_range}). In the second class "
+            "the energy of operators that move 4 to 5 TB/s differs by {streams_higher} (median of {streams}), that of "
+            "those below 1 TB/s by {light_higher} ({light_operators}); times differ by {classes_time}",
+            "as above; the cause is unknown, memory of another make is a guess",
+            "{boards_days}",
+            (SENTINEL, OPERATORS),
         ),
         Claim(
             "Whole models differ between boards by {wholes_boards_energy_median} in energy and "
@@ -509,30 +575,16 @@ CLAIMS: Mapping[str, tuple[Claim, ...]] = {
             ("docs/data/metered_windows.csv", "docs/data/metered_windows_d579.csv"),
         ),
         Claim(
-            "The energy of all rows of LayerwiseEnergy is {layer_rows_median} off that of another meter around the "
-            "loop in the median of {layer_runs} loops, {layer_rows_worst} at worst",
-            "ResNet-50 and ViT-B/16, inference and training, batch 32, eager; H200s and an H100",
-            LAYERS_DAY,
-            (LAYERS,),
-        ),
-        Claim(
             "LayerwiseEnergy makes blocks of 1.3 s to 5 s of ViT-B/16 {vit_b_16_overhead} longer, those of ResNet-50, "
             "which are launch-bound, {resnet50_overhead} (noise of the host included)",
-            "as above, {layer_boards} boards in all; means of pairs of blocks by board, iterations after the first "
-            "ten; two boards with fewer marked iterations",
+            "inference and training, batch 32, eager; {layer_boards} boards of H200s and H100s; means of pairs of "
+            "blocks by board, iterations after the first ten; two boards with fewer marked iterations",
             LAYERS_DAY,
             (LAYERS,),
         ),
         Claim(
             "LayerwiseEnergy makes loops of 1,000 iterations of ResNet-50 in training {layer_long_overhead} longer",
             "one H100 (a313), mean of {layer_long_pairs} pairs of loops, one standard error",
-            LAYERS_DAY,
-            (LAYERS,),
-        ),
-        Claim(
-            "Kinds of layers are ranked by energy as by the database: rank correlation {vit_b_16_rank} for ViT-B/16 "
-            "(by time alone {vit_b_16_rank_by_time}), {resnet50_rank} for ResNet-50 ({resnet50_rank_by_time})",
-            "inference, H200s",
             LAYERS_DAY,
             (LAYERS,),
         ),

@@ -8,7 +8,7 @@ from itertools import groupby
 from pathlib import Path
 
 import pandas as pd
-from claim_formats import MINUS, board_of, days, fine_percent, milliseconds, percent
+from claim_formats import MINUS, board_of, change_percent, days, fine_percent, milliseconds, percent
 from claim_tables import committed
 from claims_of_rows import WHOLES, in_graphs, of_card
 from claims_of_sums import SMALL_INPUTS
@@ -16,9 +16,8 @@ from repeatability import FIGURES, apart, joined, variation
 
 from opcost.estimates import NORMAL_QUANTILE
 from opcost.measuring.record import MeasurementRow
-from opcost.operators.counts import OperatorCounts
 from opcost.operators.model_rows import counts_of
-from opcost.operators.whitelist import EVERYTHING, select
+from opcost.operators.whitelist import EVERYTHING, Selection, select
 from opcost.storage.database import Database
 from opcost.summing.energy import EnergyBasis
 from opcost.summing.index import Measurements
@@ -37,7 +36,8 @@ def two_boards(root: Path) -> dict[str, str]:
     measured = [rows_of_board(operators, board) for board in TWO_BOARDS]
     found = [Measurements(rows) for rows in measured]
     times, energies = [], []
-    for name, counts in counted_models(database):
+    for name, selection in counted_models(database):
+        counts = selection.kept
         costs = [sum_operators(counts, rows, conditions, basis=EnergyBasis.NORMALISED) for rows in found]
         if counts.model.operator in names and name not in SMALL_INPUTS and not any(cost.missing for cost in costs):
             one, other = costs
@@ -65,11 +65,11 @@ def rows_of_board(rows: Iterable[MeasurementRow], board: str) -> list[Measuremen
     return [row for row, uuid in uuids if uuid.startswith(board)]
 
 
-def counted_models(database: Database) -> list[tuple[str, OperatorCounts]]:
-    """Return the operators of each model that compute something, with the name of its config."""
+def counted_models(database: Database) -> list[tuple[str, Selection]]:
+    """Return the operators of each model, those that compute something kept, with the name of its config."""
     models = groupby(database.model_operators.rows(), key=lambda row: (row.model, row.model_key))
     return [
-        (name, select(shipped.counts, [EVERYTHING]).kept)
+        (name, select(shipped.counts, [EVERYTHING]))
         for (name, _), rows in models
         for shipped in counts_of(list(rows))
         if not shipped.counts.model.is_grid
@@ -86,6 +86,42 @@ def boards(root: Path) -> dict[str, str]:
         "boards": str(len(time_s)),
         "boards_time_range": percent(time_s.max() / time_s.min() - 1),
         "boards_energy_range": percent(energy_j.max() / energy_j.min() - 1),
+    }
+
+
+def classes_of_boards(root: Path) -> dict[str, str]:
+    """Return the two classes of boards by the energy of the drift check's addition, and how operators differ in them.
+
+    The classes are parted where neighbouring boards differ most. Operators are of models, on boards of both classes.
+    """
+    of_board = of_card(root, "sentinel_measurements.csv").groupby("device_uuid")["energy_at_reference_j"].median()
+    ordered = of_board.sort_values()
+    first_high = int((ordered / ordered.shift()).argmax())
+    classes = {"low": ordered.iloc[:first_high], "high": ordered.iloc[first_high:]}
+    found = {}
+    for name, energies_j in classes.items():
+        found |= {
+            f"{name}_class_boards": str(len(energies_j)),
+            f"{name}_class_energies": f"{energies_j.min():.4f} J to {energies_j.max():.4f} J",
+            f"{name}_class_range": percent(energies_j.max() / energies_j.min() - 1),
+        }
+    rows = in_graphs(root).dropna(subset="energy_at_reference_j")
+    rows = rows[rows["flags"].isna() & rows["device_uuid"].isin(ordered.index)]
+    is_high = rows["device_uuid"].isin(classes["high"].index)
+    sizes = pd.read_csv(root / "database" / "model_operators.csv", usecols=["key", "memory_bytes"])
+    memory_bytes = sizes.drop_duplicates("key").set_index("key")["memory_bytes"]
+    medians = rows.groupby(["key", is_high])[["time_s", "energy_at_reference_j"]].median().unstack().dropna()
+    energies_j, times_s = medians["energy_at_reference_j"], medians["time_s"]
+    higher = energies_j[True] / energies_j[False] - 1
+    moved = memory_bytes.reindex(medians.index.str.rsplit("-", n=1).str[0]).to_numpy()
+    rates = moved / times_s.mean(axis="columns")
+    streams, light = (rates > 4e12) & (rates < 5e12), rates < 1e12
+    return found | {
+        "streams": str(streams.sum()),
+        "streams_higher": change_percent(higher[streams].median()),
+        "light_operators": str(light.sum()),
+        "light_higher": change_percent(higher[light].median()),
+        "classes_time": percent((times_s[True] / times_s[False] - 1).abs().median()),
     }
 
 

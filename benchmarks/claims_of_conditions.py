@@ -94,6 +94,9 @@ def sums_of_networks(root: Path) -> dict[str, str]:
         good = of_quantity[list(WITHIN_AIMS)]
         found[f"networks_{quantity}"] = f"{good.min():.3f} to {good.max():.3f}"
         found |= {f"{name}_{quantity}": f"{ratio:.3f}" for name, ratio in of_quantity.items()}
+        cost, _, is_corrected = quantity.partition("_")
+        if is_corrected:
+            found |= {f"{name}_{cost}_off": percent(abs(ratio - 1)) for name, ratio in of_quantity.items()}
     return found | {f"{name}_whole": milliseconds(time_s, 2) for name, time_s in sums["full_time_s"].items()}
 
 
@@ -128,14 +131,14 @@ def complete(root: Path) -> pd.DataFrame:
     """Return the committed sums in graphs of all operators on captured values that lack none.
 
     Raises:
-        ValueError: one of them lacks its cache correction.
+        ValueError: one of them has no cache correction.
     """
     table = pd.read_csv(root / "database" / "sum_vs_full.csv")
     chosen = (table["counted"] == ALL) & (table["input_data"] == CAPTURED) & (table["missing_operators"] == 0)
     rows = table[chosen & (table["execution"] == "graph")]
-    lacking = rows.loc[rows["correction_energy_j"].isna(), "name"]
-    if len(lacking):
-        raise ValueError(f"{', '.join(lacking)}: the sum lacks its cache correction")
+    uncorrected = rows.loc[rows["correction_energy_j"].isna(), "name"]
+    if len(uncorrected):
+        raise ValueError(f"{', '.join(uncorrected)}: the sum has no cache correction")
     return rows
 
 

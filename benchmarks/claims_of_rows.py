@@ -34,9 +34,10 @@ def conditions(root: Path) -> dict[str, str]:
 
 
 def campaigns(root: Path) -> dict[str, str]:
-    """Return the number of rows in graphs of each board and the days on which its operators were measured."""
+    """Return the number of rows in graphs of each board, under any conditions, and the days of their measurement."""
     found = {}
-    for name, table in (("operators", in_graphs(root)), ("wholes", in_graphs(root, WHOLES))):
+    for name, file in (("operators", OPERATORS), ("wholes", WHOLES)):
+        table = pd.read_csv(root / "database" / file, low_memory=False).query("execution == 'graph'")
         for board, rows in table.groupby(table["device_uuid"].map(board_of)):
             found |= {f"{name}_{board}": f"{len(rows):,}", f"{name}_days_{board}": days(rows["started_at"])}
     return found
@@ -44,7 +45,7 @@ def campaigns(root: Path) -> dict[str, str]:
 
 def median_of_all_boards(root: Path) -> dict[str, str]:
     """Return ResNet-50's sum as the example of docs/database.md computes it."""
-    calls = pd.read_csv(root / "database" / "model_operators.csv").query("model == 'resnet50_32x3x224x224'")
+    calls = pd.read_csv(root / "database" / "model_operators.csv").query("model == 'resnet50_32x3x224x224' and memory_bytes > 0")
     rows = in_graphs(root).query("cache == 'warm'")
     costs = rows.groupby(rows["key"].str.rsplit("-", n=1).str[0])[["time_s", "energy_at_reference_j"]].median()
     total = costs.mul(calls.set_index("key")["calls"], axis=0).sum()

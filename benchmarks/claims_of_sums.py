@@ -35,6 +35,9 @@ SMALL_INPUTS = ("resnet34_32x3x56x56", "resnet18_32x3x32x32")
 SUMS = "sum_vs_full.csv"
 
 LONG_S = 2e-3
+LEAST_SHARE = 0.02
+"""The share of a model's kernel time from which on a kind of operator counts."""
+
 EFFICIENTNET = "efficientnet_b0_32x3x224x224"
 RESNET50 = "resnet50_32x3x224x224"
 
@@ -176,6 +179,28 @@ def kernels_alone(root: Path) -> dict[str, str]:
         **spread(alone, "kernels_alone"),
         "same_kernels_lowest": percent(same.min()),
     }
+
+
+def kinds_of_operators(root: Path) -> dict[str, str]:
+    """Return how far the kernel time of a kind of operator alone is from that in its model, uncorrected."""
+    of_default = of_card(root, "kernel_times.csv")
+    of_default = of_default[~of_default["name"].str.startswith("networks_")]
+    everything = pd.read_csv(root / "database" / "kernel_times.csv")
+    found = {}
+    for key, rows in (("kinds", of_default), ("bf16_kinds", everything[everything["precision"] == "bf16"])):
+        share = rows["in_model_time_s"] / rows.groupby(["name", "device_product"])["in_model_time_s"].transform("sum")
+        large = rows[share > LEAST_SHARE]
+        off = (large["alone_time_s"] / large["in_model_time_s"] - 1).abs()
+        found |= {
+            f"{key}_days": days(rows["profiled_at"]),
+            f"{key}": str(len(off)),
+            f"{key}_models": str(len(large[["name", "device_product"]].drop_duplicates())),
+            f"{key}_median": percent(off.median()),
+            f"{key}_90": percent(off.quantile(0.9)),
+            f"{key}_worst": percent(off.max()),
+            f"{key}_worst_kind": f"{large['operator'][off.idxmax()]} of {model_name(large['name'][off.idxmax()])}",
+        }
+    return found
 
 
 def resnet50(root: Path) -> dict[str, str]:

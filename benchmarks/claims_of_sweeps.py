@@ -1,24 +1,36 @@
-"""Figures of claims about sweeps over input size, from the tables of ``opcost sweep --output``."""
+"""Figures of claims about sweeps over input size, from the database's tables of sweeps."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from claim_formats import MINUS, change_percent, days, fine_percent, percent, signed_percent
+from claim_formats import MINUS, board_of, change_percent, days, fine_percent, percent, signed_percent
+from claim_tables import committed
 
 from opcost.comparing.kernel_names import short_kernel_name
 from opcost.comparing.pieces import pieces_of
-from opcost.comparing.sweep_sizes import spread_ratio
+from opcost.comparing.sweep_changes import BreakLine, curves_of, lines_of
+from opcost.comparing.sweep_sizes import SweepSizeRow, spread_ratio
 from opcost.measuring.flags import CASTING_DOUBT
+from opcost.measuring.sweep_record import SweepRepetitionRow
+from opcost.reporting.correlations import same_information, spearman
 from opcost.units import millijoules, milliseconds, significant
 
-FOLDER = Path("docs", "data", "sweeps")
+SWEEPS = {"resnet50": "resnet50 1x3xNxN", "alexnet": "alexnet Nx3x224x224", "bert": "transformers:BertModel 1xN"}
+"""The models as tables name them: ResNet-50 over pixels, AlexNet over the batch, BERT-base over tokens."""
+
 CARDS = ("h200", "h100")
-SWEEPS = ("resnet50", "alexnet", "bert")
-"""The folders of the sweeps of each card: ResNet-50 over pixels, AlexNet over the batch, BERT-base over tokens."""
+BOARDS: Mapping[str, Mapping[str, str]] = {
+    "h200": {"resnet50": "acdc", "alexnet": "7d48", "bert": "7d48"},
+    "h100": {"resnet50": "f31b", "alexnet": "f31b", "bert": "f31b"},
+    "first_h200": {"resnet50": "bcd8", "alexnet": "25a0", "bert": "25a0"},
+    "first_h100": {"resnet50": "db20", "bert": "db20"},
+}
+"""The boards of each run's sweeps. The first runs missed their aims for spreads, and were run again on other boards."""
 
 COSTS = {"time": "time_s", "energy": "energy_j"}
 LONG_FROM_S = 1e-3
@@ -28,13 +40,34 @@ WITHOUT_TENSOR_CORES = "ffma|simt|sgemm|gemmSN|gemv"
 """Parts of the names of kernels for products of fp32 that use no tensor cores."""
 
 
-def table(root: Path, card: str, sweep: str, name: str) -> pd.DataFrame:
-    """Return a table of a sweep, without its rows of repetitions that do not count."""
-    rows = pd.read_csv(root / FOLDER / card / sweep / f"{name}.csv")
+def table(root: Path, run: str, sweep: str, name: str) -> pd.DataFrame:
+    """Return the rows of a table that are of a sweep, without repetitions that do not count.
+
+    Kernels were profiled in the second runs only: those of the first ones are the same, launch by launch.
+    """
+    rows = _read(root, name)
+    rows = rows[(rows["model"] == SWEEPS[sweep]) & (rows["device_uuid"].map(board_of) == BOARDS[run][sweep])]
     if name == "repetitions":
         doubts = {flag.value for flag in CASTING_DOUBT}
         rows = rows[[pd.isna(own) or doubts.isdisjoint(own.split("|")) for own in rows["flags"]]]
     return rows
+
+
+@cache
+def _read(root: Path, name: str) -> pd.DataFrame:
+    return pd.read_csv(root / "database" / f"sweep_{name}.csv")
+
+
+def breaks(root: Path, run: str, sweep: str) -> list[BreakLine]:
+    """Return the pieces of a sweep's curves with the changes at which they begin."""
+    database = committed(root)
+    sizes = [row for row in database.sweep_sizes.rows() if _is_of(row, run, sweep)]
+    return lines_of(curves_of(sorted(sizes, key=lambda row: row.place.size), database.sweep_kernels.rows()))
+
+
+def _is_of(row: SweepSizeRow | SweepRepetitionRow, run: str, sweep: str) -> bool:
+    uuid = row.device_uuid if isinstance(row, SweepSizeRow) else row.circumstances.device_uuid
+    return (row.place.model, board_of(uuid or "")) == (SWEEPS[sweep], BOARDS[run][sweep])
 
 
 def kernels_of(rows: pd.DataFrame) -> pd.DataFrame:
@@ -59,18 +92,18 @@ def new_kernels(rows: pd.DataFrame) -> Iterator[tuple[int, float, str, float]]:
         below = set(of_size["kernel"])
 
 
-def _sweeps() -> Iterator[tuple[str, str, str]]:
-    """Yield cards and sweeps with the beginning of their figures' names."""
-    for card in CARDS:
-        for sweep in SWEEPS:
-            yield card, sweep, f"{card}_{sweep}"
+def _sweeps(*runs: str) -> Iterator[tuple[str, str, str]]:
+    """Yield runs and sweeps, by default all, with the beginning of their figures' names."""
+    for run in runs or BOARDS:
+        for sweep in BOARDS[run]:
+            yield run, sweep, f"{run}_{sweep}"
 
 
 def sweeps_of_sizes(root: Path) -> dict[str, str]:
     """Return what each size of each sweep takes, and its kernels."""
     found = {}
-    for card, sweep, word in _sweeps():
-        rows = table(root, card, sweep, "sizes")
+    for run, sweep, word in _sweeps():
+        rows = table(root, run, sweep, "sizes")
         for row in rows.to_dict("records"):
             name = f"{word}_{row['size']}"
             found |= {
@@ -84,6 +117,9 @@ def sweeps_of_sizes(root: Path) -> dict[str, str]:
                 f"{name}_unit_energy": f"{significant(1e3 * row['energy_per_unit_j'], 3)} mJ",
                 f"{name}_power": f"{row['power_w']:.0f} W",
             }
+            for cost in COSTS:
+                found[f"{name}_{cost}_spread"] = fine_percent(row[f"{cost}_spread_ratio"])
+                found[f"{name}_{cost}_range"] = percent(row[f"{cost}_range_ratio"])
         steps = rows.set_index("size")
         for (before, below), (after, above) in zip(
             list(steps.iterrows())[:-1], list(steps.iterrows())[1:], strict=True
@@ -92,6 +128,14 @@ def sweeps_of_sizes(root: Path) -> dict[str, str]:
                 found[f"{word}_{before}_to_{after}_{cost}"] = change_percent(above[column] / below[column] - 1)
         if 256 in steps.index:
             found[f"{word}_growth"] = percent(steps["time_s"][256] / steps["time_s"].iloc[0] - 1)
+    return found
+
+
+def single_iterations(root: Path) -> dict[str, str]:
+    """Return how far single iterations are from the loop, and from each other; the first runs have none."""
+    found = {}
+    for run, sweep, word in _sweeps(*CARDS):
+        rows = table(root, run, sweep, "sizes")
         single = rows["iteration_p50_s"] / rows["time_s"]
         found |= {
             f"{word}_single_differs": fine_percent((single - 1).abs().max()),
@@ -100,16 +144,33 @@ def sweeps_of_sizes(root: Path) -> dict[str, str]:
     return found
 
 
+def sweeps_against_first_runs(root: Path) -> dict[str, str]:
+    """Return how far the second boards are from the first ones, size by size."""
+    found = {}
+    for run, sweep, word in _sweeps(*(run for run in BOARDS if run.startswith("first_"))):
+        second, first = (
+            table(root, one, sweep, "sizes").set_index("size") for one in (run.removeprefix("first_"), run)
+        )
+        for cost, column in COSTS.items():
+            off = second[column] / first[column] - 1
+            found |= {
+                f"{word}_{cost}_apart_median": percent(off.abs().median()),
+                f"{word}_{cost}_apart_worst": f"{percent(off.abs().max())} (at {off.abs().idxmax()})",
+                f"{word}_{cost}_later": change_percent(off.median()),
+            }
+    return found
+
+
 def sweeps_spread(root: Path) -> dict[str, str]:
     """Return the spreads of the repetitions of sizes of 1 ms or more, over all builds, within and between builds."""
     found = {}
-    totals = {card: [0, 0] for card in CARDS}
-    for card, sweep, word in _sweeps():
-        sizes = table(root, card, sweep, "sizes")
-        repetitions = table(root, card, sweep, "repetitions")
+    totals = {run: [0, 0] for run in BOARDS}
+    for run, sweep, word in _sweeps():
+        sizes = table(root, run, sweep, "sizes")
+        repetitions = table(root, run, sweep, "repetitions")
         flagged = int(sizes["flagged_repetitions"].sum())
-        totals[card][0] += len(repetitions) + flagged
-        totals[card][1] += flagged
+        totals[run][0] += len(repetitions) + flagged
+        totals[run][1] += flagged
         found |= {
             f"{word}_sizes": str(len(sizes)),
             f"{word}_repetitions": str(len(repetitions) + flagged),
@@ -120,17 +181,18 @@ def sweeps_spread(root: Path) -> dict[str, str]:
         long = sizes[sizes["time_s"] >= LONG_FROM_S].set_index("size")
         builds = repetitions[repetitions["size"].isin(long.index)].groupby(["size", "block"])
         for cost, column in (("time", "time_s"), ("energy", "energy_at_reference_j")):
-            spreads = long[f"{cost}_spread_ratio"]
+            spreads, ranges = (long[f"{cost}_{name}_ratio"] for name in ("spread", "range"))
             within = builds[column].agg(lambda values: spread_ratio(list(values)))
             between = builds[column].median().groupby("size").agg(lambda medians: medians.max() / medians.min() - 1)
             found |= {
                 f"{word}_{cost}_spread": fine_percent(spreads.max()),
                 f"{word}_{cost}_spread_size": str(spreads.idxmax()),
+                f"{word}_{cost}_range": percent(ranges.max()),
                 f"{word}_{cost}_within": fine_percent(within.max()),
-                f"{word}_{cost}_between": fine_percent(between.max()),
+                f"{word}_{cost}_between": fine_percent(between.max()) if repetitions["block"].nunique() > 1 else "",
             }
-    for card, (repeated, flagged) in totals.items():
-        found |= {f"{card}_sweeps_repetitions": str(repeated), f"{card}_sweeps_flagged": str(flagged)}
+    for run, (repeated, flagged) in totals.items():
+        found |= {f"{run}_sweeps_repetitions": str(repeated), f"{run}_sweeps_flagged": str(flagged)}
     return found
 
 
@@ -161,8 +223,8 @@ def sweeps_predicted(root: Path) -> dict[str, str]:
 def sweeps_fitted(root: Path) -> dict[str, str]:
     """Return the pieces of the curves: their sizes, residuals and coefficients, and one line through all sizes."""
     found = {}
-    for card, sweep, word in _sweeps():
-        rows = table(root, card, sweep, "sizes")
+    for run, sweep, word in _sweeps():
+        rows = table(root, run, sweep, "sizes").sort_values("size")
         for cost, column in COSTS.items():
             x, y = rows["size"].to_numpy(dtype=float), rows[column].to_numpy(dtype=float)
             for number, piece in enumerate(pieces_of(list(x), list(y)), 1):
@@ -186,8 +248,8 @@ def sweeps_fitted(root: Path) -> dict[str, str]:
 def sweeps_kernels(root: Path) -> dict[str, str]:
     """Return the kernels that are new at each size, and the shares of products without tensor cores."""
     found = {}
-    for card, sweep, word in _sweeps():
-        rows = table(root, card, sweep, "kernels")
+    for run, sweep, word in _sweeps(*CARDS):
+        rows = table(root, run, sweep, "kernels")
         for size, share, longest, of_longest in new_kernels(rows):
             name = f"{word}_{size}_new"
             found |= {
@@ -228,25 +290,20 @@ def same_kernels(root: Path) -> dict[str, str]:
 
 def sweep_columns(root: Path) -> dict[str, str]:
     """Return the columns that order repetitions alike in all three sweeps of the H200, and correlations of the time."""
-    groups = [table(root, "h200", sweep, "correlation_groups") for sweep in SWEEPS]
-    of_column = pd.concat([one.set_index("column")["group"] for one in groups], axis=1).dropna()
-    alike = _alike(of_column)
-    found = {"sweep_columns_alike": "; ".join(", ".join(f"`{name}`" for name in one) for one in alike)}
+    found, group_of = {}, []
     for sweep in SWEEPS:
-        correlations = table(root, "h200", sweep, "correlations").set_index("column")["time_s"]
-        grouped = table(root, "h200", sweep, "correlation_groups")
+        matrix = spearman([row for row in committed(root).sweep_repetitions.rows() if _is_of(row, "h200", sweep)])
+        groups = same_information(matrix)
+        group_of.append({column: number for number, group in enumerate(groups) for column in group})
         found |= {
-            f"{sweep}_columns": str(len(correlations)),
-            f"{sweep}_columns_grouped": str(len(grouped)),
-            f"{sweep}_column_groups": str(grouped["group"].nunique()),
+            f"{sweep}_columns": str(len(matrix)),
+            f"{sweep}_columns_grouped": str(len(group_of[-1])),
+            f"{sweep}_column_groups": str(len(groups)),
         }
         for column in ("energy_j", "power_w", "temperature_c", "memory_used_bytes", "repetition"):
-            found[f"{sweep}_time_with_{column}"] = f"{correlations[column]:.3f}".replace("-", MINUS)
-    return found
-
-
-def _alike(of_column: pd.DataFrame) -> list[tuple[str, ...]]:
-    places: dict[tuple[int, ...], list[str]] = {}
-    for column, numbers in zip(of_column.index, of_column.to_numpy(dtype=int), strict=True):
-        places.setdefault(tuple(numbers), []).append(str(column))
-    return [tuple(names) for names in places.values() if len(names) > 1]
+            found[f"{sweep}_time_with_{column}"] = f"{matrix.loc[column, 'time_s']:.3f}".replace("-", MINUS)
+    alike: dict[tuple[int, ...], list[str]] = {}
+    for column in group_of[0]:
+        if all(column in of_sweep for of_sweep in group_of):
+            alike.setdefault(tuple(of_sweep[column] for of_sweep in group_of), []).append(f"`{column}`")
+    return found | {"sweep_columns_alike": "; ".join(", ".join(names) for names in alike.values() if len(names) > 1)}

@@ -8,8 +8,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from opcost.metering.layer_rows import BETWEEN
-
 LONG_FROM_S = 1.0
 LONG_LOOP = 1000
 """Iterations of a loop of which the iterations that are marked in any case are few."""
@@ -34,38 +32,22 @@ def metered_windows(root: Path) -> dict[str, str]:
 
 
 def metered_layers(root: Path) -> dict[str, str]:
-    """Return the overhead of LayerwiseEnergy, how far its rows are from a meter, and how they rank kinds of layers."""
-    folder = root / "docs" / "data" / "layers"
-    blocks = pd.read_csv(folder / "blocks.csv")
-    off = blocks.dropna(subset=["rows_j", "meter_j"]).groupby(["board", "model", "mode"])[["rows_j", "meter_j"]].sum()
-    rows_off = (off["rows_j"] / off["meter_j"] - 1).abs()
+    """Return the overhead of LayerwiseEnergy."""
+    blocks = pd.read_csv(root / "docs" / "data" / "layers" / "blocks.csv")
     pairs = blocks.pivot_table("time_per_iteration_s", ["model", "mode", "board", "iterations", "pair"], "with_layers")
     overhead = pairs[True] / pairs[False] - 1
     long = overhead[pairs.index.get_level_values("iterations") == LONG_LOOP]
     by_run = overhead[pairs.index.get_level_values("iterations") < LONG_LOOP].groupby(["model", "mode", "board"])
     means = by_run.mean()
     found = {
-        "layer_runs": str(len(off)),
         "layer_boards": str(blocks["board"].nunique()),
-        "layer_rows_median": f"{rows_off.median():.1%}".replace("%", " %"),
-        "layer_rows_worst": f"{rows_off.max():.1%}".replace("%", " %"),
         "layer_long_pairs": str(len(long)),
         "layer_long_overhead": f"{100 * long.mean():.1f} ± {100 * long.std() / np.sqrt(len(long)):.1f} %",
     }
     for model in ("vit_b_16", "resnet50"):
         own = means[means.index.get_level_values("model") == model]
         found[f"{model}_overhead"] = _range(own, 1)
-        ranks = _rank_correlations(pd.read_csv(folder / f"{model}.csv"))
-        found |= {f"{model}_rank": f"{ranks[0]:.2f}", f"{model}_rank_by_time": f"{ranks[1]:.2f}"}
     return found
-
-
-def _rank_correlations(layers: pd.DataFrame) -> tuple[float, float]:
-    """Return Spearman's correlations of kinds' energies and of those by time alone with the database's."""
-    known = layers[(layers["layer"] != BETWEEN) & layers["database_energy_j"].notna()]
-    kinds = known.groupby("layer_class")[["energy_j", "energy_by_time_j", "database_energy_j"]].sum()
-    ranks = kinds.corr(method="spearman")["database_energy_j"]
-    return float(ranks["energy_j"]), float(ranks["energy_by_time_j"])
 
 
 def _range(values: Iterable[float], digits: int) -> str:

@@ -1,8 +1,8 @@
 """Loops of torchvision's models with and without LayerwiseEnergy, in turn -> CSV files of blocks and of layers
 
-Prints the overhead, how far the rows' sum is from an independent EnergyMeter around the same loop, and in inference how
-the ranking of kinds of layers agrees with the database's. Nothing else may run on the GPU. It takes under 40 s for a
-model. FILE gets a row for each block, FILE-layers.csv one for each layer; both are appended to.
+Prints the overhead, and how far the rows' sum is from a second EnergyMeter around the same loop: both read the same
+samples, so this checks no energy. Nothing else may run on the GPU. It takes under 40 s for a model. FILE gets a row for
+each block, FILE-layers.csv one for each layer; both are appended to.
 Example: PYTHONPATH=. python benchmarks/layerwise_overhead.py resnet50 vit_b_16 --train --output layers.csv
          PYTHONPATH=. python benchmarks/layerwise_overhead.py tiny --device cpu --output tiny.csv
 """
@@ -26,7 +26,7 @@ from paired_blocks import Block, paired
 
 from opcost import EnergyMeter, LayerwiseEnergy, UserError
 from opcost.columns import by_column
-from opcost.metering.layer_rows import BETWEEN, MeteredLayerRow
+from opcost.metering.layer_rows import MeteredLayerRow
 
 TINY = "tiny"
 SIZE = 224
@@ -161,40 +161,8 @@ def measure(
                 yield plain_block(loop, iterations, pair), []
 
 
-def rank_correlation(one: Sequence[float], other: Sequence[float]) -> float:
-    """Return Spearman's coefficient; equal values do not occur."""
-    first, second = (np.argsort(np.argsort(values)) for values in (one, other))
-    return float(np.corrcoef(first, second)[0, 1])
-
-
-def ranking(rows: Iterable[MeteredLayerRow]) -> str:
-    """Return how the kinds of layers whose energies the database knows are ranked by it and by the loop."""
-    sums: dict[str, list[float]] = {}
-    unknown = set()
-    for row in rows:
-        if row.layer == BETWEEN or row.energy_j is None or row.energy_by_time_j is None:
-            continue
-        if row.database_energy_j is None:
-            unknown.add(row.layer_class)
-            continue
-        kind = sums.setdefault(str(row.layer_class), [0.0, 0.0, 0.0])
-        for index, value in enumerate((row.energy_j, row.energy_by_time_j, row.database_energy_j)):
-            kind[index] += value
-    lines = [
-        f"  {name}: {1e3 * energy_j:.2f} mJ, by time {1e3 * by_time_j:.2f} mJ, database {1e3 * database_j:.2f} mJ"
-        for name, (energy_j, by_time_j, database_j) in sorted(sums.items(), key=lambda item: -item[1][0])
-    ]
-    if len(sums) > 1:
-        energy_j, by_time_j, database_j = zip(*sums.values(), strict=True)
-        weighted, plain = rank_correlation(energy_j, database_j), rank_correlation(by_time_j, database_j)
-        lines.append(f"  rank correlation with the database: {weighted:.3f}, by time alone {plain:.3f}")
-    else:
-        lines.append("  rank correlation: unknown, the database knows fewer than two kinds")
-    return "\n".join([*lines, f"  without rows: {', '.join(sorted(map(str, unknown))) or 'none'}"])
-
-
 def summary(blocks: Sequence[LoopBlock]) -> str:
-    """Return the overhead with half of its 95 % interval, and the difference from the independent meter."""
+    """Return the overhead with half of its 95 % interval, and the difference from the second meter."""
     on, off = ([one for one in blocks if one.with_layers is is_on] for is_on in (True, False))
     lines = [f"  {1e3 * np.mean([one.time_per_iteration_s for one in off]):.3f} ms an iteration without layers"]
     if len(on) > 1:
@@ -243,8 +211,6 @@ def measure_model(loop: Loop, meter: EnergyMeter, arguments: argparse.Namespace)
     rows_of_layers = [(loop.name, loop.mode, *row.values()) for row in cells]
     append(path, ["model", "mode", *cells[0]], rows_of_layers)
     print(summary(blocks))
-    if loop.mode == "inference":
-        print(ranking(layers))
 
 
 def main() -> int:

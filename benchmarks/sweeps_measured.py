@@ -1,10 +1,11 @@
-"""The tables of docs/sweeps_measured.md, recomputed from the tables of sweeps in docs/data/sweeps
+"""The tables of docs/sweeps_measured.md, recomputed from the database's tables of sweeps
 
 Example: PYTHONPATH=. python benchmarks/sweeps_measured.py            # print them
          PYTHONPATH=. python benchmarks/sweeps_measured.py --renew    # write them into the page, and all claims
          PYTHONPATH=. python benchmarks/sweeps_measured.py --evaluated build/sweeps/evaluated --renew
 
-The last copies tables and figures of sweeps first that ``benchmarks/sweeps.sh`` evaluated.
+The last first copies the drawn curves of sweeps of an H200 that ``benchmarks/sweeps.sh`` evaluated. Their rows come
+into the database by ``opcost merge database OUT`` and ``opcost sweep … --no-measure --database database``.
 """
 
 from __future__ import annotations
@@ -13,26 +14,28 @@ import argparse
 import re
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 
 import claims
 import pandas as pd
 from claim_figures import all_figures
 from claim_formats import change_percent, fine_percent, percent
-from claims_of_sweeps import CARDS, FOLDER, SWEEPS, new_kernels, table
+from claims_of_sweeps import BOARDS, CARDS, COSTS, SWEEPS, breaks, new_kernels, sweeps_fitted, table
 from tables import markdown
 
+from opcost.comparing.sweep_changes import BreakLine
 from opcost.units import milli
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = Path("docs/sweeps_measured.md")
 FIGURES = Path("docs/sweeps")
-TABLES = ("sizes", "repetitions", "kernels", "pieces", "correlations", "correlation_groups")
 DRAWN = {"resnet50": "curves-log", "alexnet": "curves-log", "bert": "curves-linear"}
 
 WORDS = {"resnet50": "pixels a side", "alexnet": "images", "bert": "tokens"}
-MEASURED = ("ms", "± time", "mJ", "± energy", "W")
+MEASURED = ("ms", "± time", "range", "mJ", "± energy", "range", "W")
+MOST_PIECES = 9
 PREDICTED = ("predicted ms", "differs", "predicted mJ", "differs")
 
 
@@ -42,9 +45,11 @@ def tables_of(root: Path) -> dict[str, str]:
     for card in CARDS:
         for sweep in SWEEPS:
             found[f"{card} {sweep}"] = _curve(table(root, card, sweep, "sizes"), sweep, with_prediction=card == "h200")
-            found[f"{card} {sweep} pieces"] = _pieces(table(root, card, sweep, "pieces"))
+            found[f"{card} {sweep} pieces"] = _pieces(breaks(root, card, sweep))
+    fitted = sweeps_fitted(root)
     for sweep in SWEEPS:
         found[f"h200 {sweep} kernels"] = _kernels(root, "h200", sweep)
+        found[f"h200 {sweep} boards"] = _fits(fitted, sweep)
     return found
 
 
@@ -53,7 +58,7 @@ def _curve(rows: pd.DataFrame, sweep: str, *, with_prediction: bool) -> str:
     for row in rows.to_dict("records"):
         line = [str(row["size"])]
         for cost, column in (("time", "time_s"), ("energy", "energy_j")):
-            line += [milli(row[column]), fine_percent(row[f"{cost}_spread_ratio"])]
+            line += [milli(row[column]), fine_percent(row[f"{cost}_spread_ratio"]), percent(row[f"{cost}_range_ratio"])]
         line.append(f"{row['power_w']:.0f}")
         if with_prediction:
             line += [text for column in ("time_s", "energy_j") for text in _prediction(row, column)]
@@ -68,15 +73,30 @@ def _prediction(row: dict[object, float], column: str) -> tuple[str, str]:
     return milli(predicted), change_percent(predicted / row[column] - 1)
 
 
-def _pieces(rows: pd.DataFrame) -> str:
+def _pieces(pieces: Sequence[BreakLine]) -> str:
     lines = []
-    for row in rows.to_dict("records"):
-        begins_with = "" if pd.isna(row["changes"]) else re.sub(r"(\w{24,})", r"`\1`", str(row["changes"]))
-        jump = "" if pd.isna(row["jump_ratio"]) else change_percent(row["jump_ratio"] - 1)
-        sizes = f"{row['first_size']} to {row['last_size']}"
-        lines.append([str(row["quantity"]), str(row["kind"]), sizes, percent(row["residual_ratio"]), jump, begins_with])
+    for piece in pieces:
+        begins_with = re.sub(r"(\w{24,})", r"`\1`", piece.changes)
+        jump = "" if piece.jump_ratio is None else change_percent(piece.jump_ratio - 1)
+        sizes = f"{piece.first_size} to {piece.last_size}"
+        lines.append([piece.quantity, piece.kind, sizes, percent(piece.residual_ratio), jump, begins_with])
     header = ("curve", "piece", "sizes", "residual", "jump", "change where it begins")
     return markdown(header, lines, alignment="---")
+
+
+def _fits(fitted: Mapping[str, str], sweep: str) -> str:
+    """Return the linear pieces of a sweep on both boards of the H200, each with its constant and its slope."""
+    lines: dict[tuple[str, str], dict[str, str]] = {}
+    runs = ("h200", "first_h200")
+    for run, cost, number in product(runs, COSTS, range(1, MOST_PIECES + 1)):
+        name = f"{run}_{sweep}_{cost}_piece_{number}"
+        if fitted.get(f"{name}_kind") == "linear":
+            of_both = lines.setdefault((cost, fitted[f"{name}_sizes"]), dict.fromkeys(runs, ""))
+            constant, slope, residual = (fitted[f"{name}_{one}"] for one in ("constant", "slope", "residual"))
+            of_both[run] = f"{constant} + {slope} ({residual})"
+    header = ("curve", WORDS[sweep], *(f"board {BOARDS[run][sweep]}" for run in runs))
+    places = sorted(lines, key=lambda place: (list(COSTS).index(place[0]), int(place[1].split()[0])))
+    return markdown(header, [(*place, *lines[place].values()) for place in places], alignment="---")
 
 
 def _kernels(root: Path, card: str, sweep: str) -> str:
@@ -116,27 +136,21 @@ def renewed(page: str, root: Path) -> str:
     return page
 
 
-def copy_evaluated(evaluated: Path, root: Path, card: str) -> None:
-    """Copy tables and figures of evaluated sweeps of a card; figures are of the H200."""
+def copy_drawn(evaluated: Path, root: Path) -> None:
+    """Copy the drawn curves and correlations of evaluated sweeps."""
     for sweep in SWEEPS:
-        folder = root / FOLDER / card / sweep
-        folder.mkdir(parents=True, exist_ok=True)
-        for name in TABLES:
-            shutil.copyfile(evaluated / sweep / f"{name}.csv", folder / f"{name}.csv")
-        if card == "h200":
-            for drawn in (DRAWN[sweep], "correlations"):
-                name = f"{sweep}_{drawn.partition('-')[0]}.svg"
-                shutil.copyfile(evaluated / sweep / f"{drawn}-screen.svg", root / FIGURES / name)
+        for drawn in (DRAWN[sweep], "correlations"):
+            name = f"{sweep}_{drawn.partition('-')[0]}.svg"
+            shutil.copyfile(evaluated / sweep / f"{drawn}-screen.svg", root / FIGURES / name)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--evaluated", type=Path, metavar="FOLDER", help="copy tables and figures from here first")
-    parser.add_argument("--card", choices=CARDS, default="h200", help="the card of these (usually h200)")
+    parser.add_argument("--evaluated", type=Path, metavar="FOLDER", help="copy drawn curves from here first")
     parser.add_argument("--renew", action="store_true", help=f"write the tables into {PAGE}, and all claims")
     arguments = parser.parse_args()
     if arguments.evaluated is not None:
-        copy_evaluated(arguments.evaluated, ROOT, arguments.card)
+        copy_drawn(arguments.evaluated, ROOT)
     if arguments.renew:
         page = ROOT / PAGE
         page.write_text(renewed(page.read_text(encoding="utf-8"), ROOT), encoding="utf-8")

@@ -8,14 +8,12 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from powercap import add_domain
 
-from opcost.metering.layer_rows import KnownCost, LayerShare, LoopTotals, layer_rows
 from opcost.meters import rapl_energy
 
 POWER_W = 40.0
@@ -76,18 +74,3 @@ def test_a_tiny_model_runs_through(
         layers = list(csv.DictReader(file))
     assert {layer["layer"] for layer in layers} >= {"(model)", "0", "(between layers)"}
     assert all(float(layer["energy_j"]) >= 0 for layer in layers)
-    assert ("rank correlation" in printed) is (not options)
-
-
-def test_kinds_are_ranked_by_the_loop_and_by_the_database(benchmark: Any) -> None:
-    known = LayerShare("one", "Conv2d", 1.0, 0.2, None, known=KnownCost(0.1, 60.0))
-    layers = [
-        known,
-        replace(known, layer="two"),
-        LayerShare("three", "ReLU", 1.0, 0.5, None, known=KnownCost(0.5, 20.0)),
-        LayerShare("four", "Own", 1.0, 0.1, None),
-    ]
-    text = benchmark.ranking(layer_rows(LoopTotals(1.0, 100.0, 1, 1), layers, None))
-    assert "rank correlation with the database: 1.000, by time alone -1.000" in text
-    assert "without rows: Own" in text
-    assert "unknown" in benchmark.ranking([])

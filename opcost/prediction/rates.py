@@ -32,12 +32,12 @@ A predicted cost is off by up to ``PREDICTED_ERROR_RATIOS``: of a sum that is pr
 is about as large as the sum.
 """
 
-PREDICTED_ERROR_RATIOS: Mapping[str, float] = MappingProxyType({GRAPH: 1.0, EAGER: 4.2})
+PREDICTED_ERROR_RATIOS: Mapping[str, float] = MappingProxyType({GRAPH: 1.2, EAGER: 4.2})
 """The error of the predicted cost of some operators of a model in each execution, as a share of it.
 
 With all operators of one kind held out from all models, their cost in a model differs from the predicted cost by less
-in 95 % of the cases: in graphs 0.97 in time and 0.96 in energy (the kinds of the 88 committed models, 2026-11-27),
-eagerly 1.96 and 4.20 (12 models). ``benchmarks/claims_of_predictions.py`` recomputes them; a test compares.
+in 95 % of the cases: in graphs 1.18 in time and 0.99 in energy (98 kinds of the committed models, 2026-11-28),
+eagerly 1.95 and 4.19 (12 models). ``benchmarks/claims_of_predictions.py`` recomputes them; a test compares.
 """
 
 ENOUGH_OF_A_KIND = 12

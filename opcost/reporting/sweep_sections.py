@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from opcost.comparing.sweep_changes import curves_of, lines_of
-from opcost.comparing.sweep_sizes import SweepSizeRow
+from opcost.comparing.sweep_sizes import SweepSizeRow, replaced
 from opcost.measuring.sweep_record import SweepKernelRow
 from opcost.operators.sweep_axes import AxisKind
 from opcost.reporting.axes import log_axis
@@ -26,11 +26,11 @@ def sweeps(rows: Sequence[SweepSizeRow], kernels: Sequence[SweepKernelRow]) -> s
     """Return the sweeps, each folded; empty without any.
 
     Args:
-        rows: sizes of any sweeps.
+        rows: sizes of any sweeps; of two rows of one size, board and loop the last one counts.
         kernels: of any sizes.
     """
     groups: dict[tuple[Any, ...], list[SweepSizeRow]] = {}
-    for row in rows:
+    for row in replaced((), rows):
         sweep = row.place.model, row.place.axis, row.conditions, row.device_uuid, row.loop_s
         groups.setdefault(sweep, []).append(row)
     return HEAD + "".join(_sweep(group, kernels) for group in groups.values()) if groups else ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -66,7 +65,8 @@ def nothing_of(sweep: Sweep) -> SweepResult:
 def recorded(database: Database, sweep: Sweep, device: str | None, execution: str | None) -> Measured | None:
     """Return the repetitions that the database has of a sweep on a device, None without any.
 
-    Of several boards, conditions or loops, those with the most repetitions are meant.
+    Of several boards, conditions or loops, those of the own table are meant, then those with the most repetitions, then
+    the newest.
     """
     points = {point.case.key: point for point in sweep.points}
     rows = [
@@ -76,10 +76,18 @@ def recorded(database: Database, sweep: Sweep, device: str | None, execution: st
         and is_meant(device, row.conditions)
         and row.conditions.execution == (execution or usual_execution(row.conditions.device_type))
     ]
-    groups = Counter((row.conditions, row.circumstances.device_uuid, row.circumstances.loop_s) for row in rows)
+    groups: dict[tuple[Conditions, str | None, float | None], list[SweepRepetitionRow]] = {}
+    for row in rows:
+        group = row.conditions, row.circumstances.device_uuid, row.circumstances.loop_s
+        groups.setdefault(group, []).append(row)
     if not groups:
         return None
-    conditions, uuid, loop_s = max(groups, key=lambda group: groups[group])
+    own = set(Database(database.folder).sweep_repetitions.rows())
+
+    def rank(group: Sequence[SweepRepetitionRow]) -> tuple[bool, int, str]:
+        return not own.isdisjoint(group), len(group), max(row.measurement.started_at for row in group)
+
+    conditions, uuid, loop_s = max(groups, key=lambda group: rank(groups[group]))
     wanted = Wanted(0, loop_s or 0.0, uuid)
     of_group = by_key([row for row in rows if row.conditions == conditions], wanted)
     return Measured(dict.fromkeys(sweep.points, conditions), wanted, of_group)
@@ -153,11 +161,12 @@ def _conditions(
 def keep_sizes(database: Database, result: SweepResult) -> None:
     """Write the rows of a sweep; they replace those of the same sizes, boards and loops.
 
-    A prediction that is known stays if there is no newer one.
+    A prediction that is known, perhaps from a shipped row, stays if there is no newer one.
     """
+    shipped = {row.identity: row for row in database.sweep_sizes.rows()}
 
     def update(known: list[SweepSizeRow]) -> list[SweepSizeRow]:
-        before = {row.identity: row for row in known}
+        before = shipped | {row.identity: row for row in known}
         return replaced(known, (_with_former(row, before.get(row.identity)) for row in result.sizes))
 
     if result.sizes:

@@ -99,6 +99,7 @@ def test_the_section_escapes_texts_and_is_left_out_without_sweeps(result: SweepR
     assert "resnet18 2x3xNxN" in section
     assert "out of &lt;memory&gt;" in section
     assert section.count("<svg") == 4
+    assert sweeps((*(replace(row, failure="older") for row in result.sizes), *result.sizes), result.kernels) == section
     assert sweeps((), ()) == ""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from opcost.stages.sweep_points import sweep_of
 from opcost.stages.sweep_prediction import PredictedSize
 from opcost.stages.sweep_results import keep_sizes, recorded, result_of
 from opcost.stages.wanted_model import WantedModel
+from opcost.storage.database import Database
 
 LOADS = {32: Load(0.001, 200.0), 64: Load(0.004, 300.0), 128: Load(0.016, 400.0)}
 
@@ -140,6 +142,47 @@ def test_recorded_repetitions_are_found_without_the_device(tmp_path: Path) -> No
     assert found is not None
     assert swept.result(found).sizes == swept.result(measured).sizes
     assert recorded(swept.database, swept.sweep, "another", None) is None
+
+
+def test_of_boards_with_as_many_repetitions_the_newest_is_recorded_and_the_own_one_before_shipped_ones(
+    tmp_path: Path,
+) -> None:
+    swept = SimulatedSweep(tmp_path, LOADS)
+    swept.measure(repetitions=2)
+    rows = swept.database.sweep_repetitions.rows()
+    shipped = Database(tmp_path / "shipped")
+    for board, day in (("old", 1), ("new", 3), ("older", 2)):
+        of_board = [
+            replace(
+                row,
+                measurement=replace(row.measurement, started_at=f"2026-11-0{day}T00:00:00+00:00"),
+                circumstances=replace(row.circumstances, device_uuid=board),
+            )
+            for row in rows
+        ]
+        shipped.sweep_repetitions.append_missing(of_board)
+
+    def board_in(database: Database) -> str | None:
+        found = recorded(database, swept.sweep, None, "eager")
+        assert found is not None
+        return found.wanted.device_uuid
+
+    assert board_in(shipped) == "new"
+    own = Database(tmp_path / "own", shipped.folder)
+    assert board_in(own) == "new"
+    own.sweep_repetitions.append(rows[0])
+    assert board_in(own) == rows[0].circumstances.device_uuid
+
+
+def test_a_shipped_prediction_stays_beside_own_repetitions(tmp_path: Path) -> None:
+    swept = SimulatedSweep(tmp_path, LOADS)
+    result = swept.result(swept.measure(repetitions=2))
+    prediction = SweepPrediction(predicted_time_s=1.0)
+    shipped = Database(tmp_path / "shipped")
+    shipped.sweep_sizes.append_missing(replace(row, prediction=prediction) for row in result.sizes)
+    own = Database(tmp_path / "own", shipped.folder)
+    keep_sizes(own, result)
+    assert {row.prediction for row in Database(own.folder).sweep_sizes.rows()} == {prediction}
 
 
 def test_a_config_with_a_list_of_sizes_is_a_sweep(tmp_path: Path) -> None:
