@@ -19,6 +19,12 @@ import numpy as np
 from opcost.estimates import FloatArray
 from opcost.prediction.intervals import weighted_quantile
 
+SMALL_CALLS_ERROR = 0.37
+"""Half the width of the interval of 90 % of the logarithm that the small predicted calls of a run share: libraries
+choose their kernels by the size of the run, and each call reads its weights from memory. It is the smallest with which
+the intervals of all six models that were measured at small sizes contain these; six are too few for a quantile of 90 %
+(ResNet-50, MobileNetV3, Swin-T, ViT-B/16, AlexNet and BERT, 2026-11-28, ``docs/log/prediction.md``)."""
+
 
 @dataclass(frozen=True)
 class ModelCalls:
