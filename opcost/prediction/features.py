@@ -41,6 +41,31 @@ SAME_OPERATIONS = {"cudnn_convolution": CONVOLUTION, "cudnn_batch_norm": "native
 ATTENTIONS = "_scaled_dot_product"
 """The beginning of the names of fused attention; the rest names the kernel, which depends on the device."""
 
+OPERATIONS_OF = {
+    name: operation
+    for operation, names in {
+        CONVOLUTION: ("Conv1d", "Conv2d", "Conv3d"),
+        ATTENTIONS: ("scaled_dot_product_attention",),
+        "_native_multi_head_attention": ("MultiheadAttention",),
+        "_softmax": ("softmax",),
+        "addmm": ("Linear", "linear"),
+        "avg_pool2d": ("AvgPool2d",),
+        "bmm": ("matmul",),
+        "clone": ("contiguous", "reshape"),
+        "constant_pad_nd": ("pad",),
+        "fill": ("__setitem__",),
+        "hardtanh": ("ReLU6",),
+        "index": ("__getitem__",),
+        "max_pool2d_with_indices": ("MaxPool2d", "max_pool2d"),
+        "mean": ("AdaptiveAvgPool2d", "adaptive_avg_pool2d"),
+        "native_batch_norm": ("BatchNorm2d",),
+        "native_layer_norm": ("LayerNorm", "LayerNorm2d", "layer_norm"),
+    }.items()
+    for name in names
+}
+"""The usual operation of modules and functions, for counts of earlier versions, which have none. That of others has
+their name."""
+
 POSITIONAL = {
     "conv1d": ("stride", "padding", "dilation", "groups"),
     "conv2d": ("stride", "padding", "dilation", "groups"),
@@ -105,14 +130,13 @@ class Card:
 def kind_of(count: OperatorCount) -> str:
     """Return the kind of an operator: the names of its ATen operations, so that all spellings of one are alike.
 
-    Depthwise, grouped and pointwise convolutions are kinds of their own, as their kernels are. Without operations it is
-    the operator's short name.
+    Depthwise, grouped and pointwise convolutions are kinds of their own, as their kernels are.
     """
     if count.operator.short_name in RECURRENT:
         return RECURRENT_KIND
-    names = sorted({_name(operation) for operation, _ in count.operations} - NO_KERNELS)
+    names = sorted(_names(count) - NO_KERNELS)
     if names != [CONVOLUTION]:
-        return " ".join(names) or (count.operator.short_name if not count.operations else "nothing")
+        return " ".join(names) or "nothing"
     arguments = _arguments(count.operator)
     groups = _number(arguments.get("groups"), 1)
     if groups == 1:
@@ -276,7 +300,10 @@ def _channels(operator: OperatorTuple) -> int:
 
 
 def _names(count: OperatorCount) -> set[str]:
-    return {_name(operation) for operation, _ in count.operations}
+    if count.operations:
+        return {_name(operation) for operation, _ in count.operations}
+    name = count.operator.short_name
+    return {_name(OPERATIONS_OF.get(name, name.lower()))}
 
 
 @cache
