@@ -189,7 +189,7 @@ def sum_halves(learned: LearnedCosts, costs: CallCosts, whole: Whole) -> dict[st
         (TIME, costs.times_s, costs.time_deviations),
         (ENERGY, costs.energies_j, costs.energy_deviations),
     ):
-        half = learned.half_width(cost, costs.kinds, calls * values, deviations, costs.is_small)
+        half = learned.half_width(cost, costs.groups, calls * values, deviations, costs.is_small)
         halves[cost] = half / float(calls @ values)
     halves[ENERGY] = math.hypot(halves[ENERGY], NORMAL_FACTOR * learned.boards.deviation)
     return halves

@@ -61,12 +61,13 @@ class PredictedCalls:
     """All calls of one case that has no row: time in s and energy in J of all together; the energy is None if unknown.
 
     Deviations are of the logarithm. ``is_outside`` says whether no sample is like the call, ``is_new`` whether none is
-    of its kind, and ``is_small`` whether it leaves multiprocessors without work.
+    of its kind, and ``is_small`` whether it leaves multiprocessors without work. Errors of a ``group`` have the same
+    sign.
     """
 
     case: Case
     count: OperatorCount
-    kind: str
+    group: str
     occurrences: int
     time_s: float
     energy_j: float | None
@@ -242,7 +243,7 @@ def _half_width(calls: Sequence[PredictedCalls], cost: str, learned: LearnedCost
     ]
     costs, deviations = np.array(values).T
     return learned.half_width(
-        cost, [one.kind for one in calls], costs, deviations, np.array([one.is_small for one in calls])
+        cost, [one.group for one in calls], costs, deviations, np.array([one.is_small for one in calls])
     )
 
 
@@ -259,7 +260,7 @@ def _predicted_calls(missing: Sequence[OperatorCount], learned: LearnedCosts) ->
         PredictedCalls(
             case=case,
             count=count,
-            kind=costs.kinds[place],
+            group=costs.groups[place],
             occurrences=calls,
             time_s=calls * float(costs.times_s[place]),
             energy_j=_known(calls * float(costs.energies_j[place])),

@@ -48,6 +48,7 @@ OPERATIONS_OF = {
         ATTENTIONS: ("scaled_dot_product_attention",),
         "_native_multi_head_attention": ("MultiheadAttention",),
         "_softmax": ("softmax",),
+        "_to_copy": ("float", "to"),
         "addmm": ("Linear", "linear"),
         "avg_pool2d": ("AvgPool2d",),
         "bmm": ("matmul",),
@@ -303,7 +304,8 @@ def _names(count: OperatorCount) -> set[str]:
     if count.operations:
         return {_name(operation) for operation, _ in count.operations}
     name = count.operator.short_name
-    return {_name(OPERATIONS_OF.get(name, name.lower()))}
+    has_bias = dict(count.operator.parameters).get("bias", True) is not False
+    return {_name(OPERATIONS_OF.get(name, name.lower())) if has_bias or name != "Linear" else "mm"}
 
 
 @cache

@@ -30,7 +30,7 @@ from opcost.prediction.learned import (
     chosen_predictions,
 )
 from opcost.prediction.samples import Boards, Samples, card_of
-from opcost.prediction.sum_errors import SMALL_CALLS_ERROR, HeldOutSums, ModelCalls, sum_deviation
+from opcost.prediction.sum_errors import SMALL_CALLS_ERROR, HeldOutSums, ModelCalls, groups_of, sum_deviation
 
 FAMILY_FOLDS, SHAPE_FOLDS, KIND_FOLDS = 6, 4, 4
 """Folds over families of models choose the methods. Folds over shapes are added for the deviations, since some
@@ -47,10 +47,10 @@ class CallCosts:
 
     Deviations are of the logarithm; those of energy are NaN if it is unknown. ``is_outside`` says whether a call is
     further from all samples than they are from each other, or of a kind without samples (``is_new``). ``is_small`` says
-    whether it leaves multiprocessors without work.
+    whether it leaves multiprocessors without work. ``groups`` are those whose errors have the same sign.
     """
 
-    kinds: tuple[str, ...]
+    groups: tuple[str, ...]
     times_s: FloatArray
     energies_j: FloatArray
     time_deviations: FloatArray
@@ -97,17 +97,19 @@ class LearnedCosts:
             else np.full(len(kinds), np.nan)
             for target in (TIME, ENERGY)
         )
-        return CallCosts(kinds, times_s, energies_j, time, energy, is_outside, np.isnan(distances), small)
+        is_new = np.isnan(distances)
+        groups = groups_of(kinds, is_outside & ~is_new)
+        return CallCosts(groups, times_s, energies_j, time, energy, is_outside, is_new, small)
 
     def half_width(
-        self, cost: str, kinds: Sequence[str], costs: FloatArray, deviations: FloatArray, is_small: Flags
+        self, cost: str, groups: Sequence[str], costs: FloatArray, deviations: FloatArray, is_small: Flags
     ) -> float:
         """Return half the width of the interval of a sum of predicted calls in their unit, NaN if it is unknown.
 
         The factor is at least that of calls: few families show that of sums, and errors of one kind do not cancel.
         """
         factor = max(self.sum_factors.get(cost, 0.0), self.deviations[cost].factor)
-        own = factor * sum_deviation(kinds, costs, deviations)
+        own = factor * sum_deviation(groups, costs, deviations)
         return math.hypot(own, SMALL_CALLS_ERROR * float(np.sum(costs[is_small])))
 
     def cost(self, count: OperatorCount, calls: int) -> tuple[float | None, float | None]:
@@ -148,9 +150,11 @@ def learned_costs(
         cost: Deviations.of(HeldOut.joined([HeldOut(classes, *near, found[cost]) for near, found in held_out]))
         for cost in of_families
     }
+    distances, is_outside = nearness
+    groups = groups_of(table.kinds, is_outside & ~np.isnan(distances))
     factors = {
         cost: HeldOutSums(
-            table.kinds,
+            groups,
             samples.times_s if cost == TIME else samples.energies_j,
             of_families[cost],
             one.deviations(classes, *nearness),

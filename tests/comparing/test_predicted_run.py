@@ -87,7 +87,7 @@ def test_a_kind_without_any_row_widens_the_interval_and_is_named_first() -> None
     found = run_of(learned(), "ReLU", "Erf")
     assert half_width(found.time_s) == pytest.approx(2 * np.hypot(0.5, 0.1) / 2)
     assert found.widened[0] == Widened(WidthReason.NEW_KINDS, 0.5, ("Erf",))
-    assert [(one.kind, one.is_new) for one in found.calls] == [("erf", True), ("relu", False)]
+    assert [(one.group, one.is_new) for one in found.calls] == [("erf", True), ("relu", False)]
 
 
 def test_a_call_of_unknown_flops_is_as_uncertain_as_one_of_an_unknown_kind() -> None:

@@ -192,6 +192,8 @@ def test_counts_of_earlier_versions_have_the_kind_and_the_product_of_the_usual_o
     spec = "float32[8, 64]"
     for operator, kind in (("torch.nn.SiLU", "silu"), ("torch.Tensor.add_", "add"), ("torch.Tensor.matmul", "bmm")):
         assert kind_of(count(operator, "", spec, spec)) == kind
+    for bias, kind in (("", "addmm"), (", bias=False", "mm")):
+        assert kind_of(count("torch.nn.Linear", f"in_features=64, out_features=64{bias}", spec, spec)) == kind
 
 
 @pytest.mark.parametrize(("name", "gates"), [("GRU", 3), ("LSTM", 4)])

@@ -26,7 +26,7 @@ from opcost.prediction.intervals import (
 from opcost.prediction.learned import TIME
 from opcost.prediction.learned_costs import ENERGY, LearnedCosts, learned_costs
 from opcost.prediction.samples import Boards, Samples, family_of, shape_of
-from opcost.prediction.sum_errors import SMALL_CALLS_ERROR, ModelCalls
+from opcost.prediction.sum_errors import FAR, SMALL_CALLS_ERROR, ModelCalls
 
 METHODS = (TreeLearner(trees=20), GaussianProcessLearner(), NeighbourLearner())
 FAMILIES = [f"family {number}" for number in range(12)]
@@ -116,15 +116,18 @@ def test_intervals_of_calls_and_of_sums_hold_the_truth(learned: LearnedCosts) ->
     held = []
     for start in range(0, len(others), 20):
         part = slice(start, start + 20)
-        of_part = (found.kinds[part], found.times_s[part], found.time_deviations[part], found.is_small[part])
+        of_part = (found.groups[part], found.times_s[part], found.time_deviations[part], found.is_small[part])
         half_s = learned.half_width(TIME, *of_part)
         held.append(abs(found.times_s[part].sum() - actual_s[part].sum()) <= half_s)
     assert sum(held) >= 0.8 * len(held)
 
 
 def test_what_lies_far_from_all_samples_is_outside(learned: LearnedCosts) -> None:
-    found = learned.costs([(relu(rows, 512), NORMAL_DATA) for rows in (300, 10**6)])
-    assert list(found.is_outside) == [0, 1]
+    calls = [relu(300, 512), relu(10**6, 512), linear(10**6, 512, 512)]
+    found = learned.costs([(one, NORMAL_DATA) for one in calls])
+    assert list(found.is_outside) == [False, True, True]
+    # All that is extrapolated has errors of the same sign.
+    assert found.groups == ("relu", FAR, FAR)
 
 
 def test_a_kind_without_samples_is_outside(learned: LearnedCosts) -> None:
@@ -141,7 +144,7 @@ def test_small_calls_of_a_sum_share_an_error(learned: LearnedCosts) -> None:
     found = learned.costs([(small, NORMAL_DATA), (large, NORMAL_DATA)])
     assert list(found.is_small) == [True, False]
     none = np.zeros(2)
-    half_s = learned.half_width(TIME, found.kinds, found.times_s, none, found.is_small)
+    half_s = learned.half_width(TIME, found.groups, found.times_s, none, found.is_small)
     assert half_s == pytest.approx(SMALL_CALLS_ERROR * found.times_s[0])
 
 
