@@ -368,12 +368,16 @@ RESULTS = (
 
 @cache
 def held() -> list[Holdings]:
-    return find_holdings(Request((), ROOT / "measurements", committed()))
+    configs = ("resnet50", "swin_t", "vgg13_bn", "swin3d_s")
+    return find_holdings(Request(configs, ROOT / "measurements", committed()), device="H200")
 
 
 def holdings() -> None:
     """Committed rows, and the same at another power limit with names and numbers of any length."""
-    usual, eager, _weights_from_memory = held()
+    usual, eager = (
+        next(one for one in held() if (one.conditions.execution, one.conditions.cache) == (execution, "warm"))
+        for execution in ("graph", "eager")
+    )
     limited = replace(
         eager.conditions, device_power_limit_w=400.0, other_switches="torch.backends.cudnn.enabled = False"
     )
@@ -458,8 +462,8 @@ def predictions() -> None:
     print_prediction(prediction_of(*calls, needed=310_000_000))
     print_prediction(prediction_of(*calls, needed=310_000_000_000, written="measurements/vit_next/grid.yml"))
     print_prediction(prediction_of(needed=310_000_000))
-    wholes = committed(ROOT / "docs" / "data" / "prediction" / "batches").full_model_measurements.rows()
-    whole = next(row for row in wholes if row.operator.endswith("vit_b_16") and "[64" in row.inputs)
+    wholes = committed().full_model_measurements.rows()
+    whole = next(row for row in wholes if row.operator.endswith(".vit_b_16") and "[64" in row.inputs)
     print_prediction(prediction_of(*calls, needed=310_000_000, whole=whole))
 
 
