@@ -50,7 +50,7 @@ def test_what_neither_clocks_nor_caches_explain_is_beyond_a_sheet(
     work: Work, operator: OperatorTuple, is_beyond: bool
 ) -> None:
     assert is_beyond_sheet(work, operator, H200) == is_beyond
-    assert not is_beyond_sheet(work, operator, "a card that nobody knows")
+    assert not is_beyond_sheet(work, operator, "an unknown card")
 
 
 def test_a_sheet_says_where_its_figures_are_from_and_that_a_smaller_format_is_no_slower() -> None:

@@ -25,7 +25,7 @@ def row_of(power_ratio: float, loop_s: float, flags: Flags = (), limit_w: float 
 @pytest.mark.parametrize(
     ("power_ratio", "loop_s", "flags", "is_impossible"),
     [
-        # What committed rows of H100s and H200s have at most.
+        # The most that committed rows of H100s and H200s have.
         (1.12, 0.21, (Flag.AT_POWER_LIMIT,), False),
         (1.49, 1.0, (Flag.DUTY_CYCLE,), False),
         (0.9993, 2.7, (Flag.POWER_CAPPED,), False),
