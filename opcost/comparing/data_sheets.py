@@ -1,4 +1,4 @@
-"""Data sheets of cards, and calls that seem to do more than these allow.
+"""The most that cards can do by their data sheets, and calls that seem to do more.
 
 A call cannot be faster than its card, so one that seems to be has wrong FLOPs, bytes or time. An unknown card has no
 sheet, and nothing of it is beyond one.

@@ -268,7 +268,7 @@ def show(request: Request, choice: Choice = USUAL_CHOICE, cache: Path | None = N
 
 
 def _place(config: ModelConfig) -> tuple[Identity, str]:
-    """Return what tells measured models apart: fp32 and TF32 have the same counts."""
+    """Return what distinguishes measured models: fp32 and TF32 have the same counts."""
     return identity_of(config), config.precision
 
 
@@ -310,7 +310,7 @@ def _other_batches(data: RankingData, chosen: Sequence[ModelConfig], choice: Cho
 def _without_begun(rankings: Sequence[DeviceRanking]) -> list[DeviceRanking]:
     """Leave out sums that lack operators, and predictions, of models with a cost on another device; the others first.
 
-    Nobody has asked for the device.
+    The device was not asked for.
     """
     complete = {model.row.name for one in rankings for model in one.models if not model.needs_rows}
     kept = [

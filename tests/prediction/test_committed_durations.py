@@ -64,7 +64,7 @@ def test_operators_of_unmeasured_models_took_as_long_as_expected_on_a_known_card
         "h100": of_boards("72a5").operator_measurements.rows(),
         "h200": of_boards("831e").operator_measurements.rows(),
     }
-    # What was known when these were measured.
+    # The rows that were known when these were measured.
     first = min(row.measurement.started_at for rows in boards.values() for row in rows)
     known = [row for row in COMMITTED.operator_measurements.rows() if row.measurement.started_at < first]
     for card, rows in boards.items():

@@ -285,7 +285,7 @@ def test_everything_done_is_nothing_to_do_and_it_is_said_how_to_measure_again(
     assert record.message.startswith("nothing to do: 1 model is done (a)")
     assert "name a model to take it again" in record.message
     assert ("no other is filtered" in record.message) == bool(others)
-    # It is as it says: a named model is taken, and nothing that has a row is measured again.
+    # The message is right: a named model is taken, and of what it has nothing is measured again.
     (first,), (second,) = run(campaign, "a"), run(campaign, "a")
     assert (first.measured, second.measured, second.found) == (1, 0, 1)
 
