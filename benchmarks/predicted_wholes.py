@@ -30,7 +30,6 @@ ROOT = Path(__file__).resolve().parent.parent
 class PredictedWhole:
     """A model's measured and predicted costs in s and J, energies at 50 °C, and the ends of the 90 % intervals.
 
-    Unknown ends are None.
     The ratios are shares of the predicted time: of measured operators, and of those that no measured one is like.
     """
 
@@ -39,12 +38,12 @@ class PredictedWhole:
     device_uuid: str
     time_s: float
     predicted_time_s: float
-    lower_time_s: float | None
-    upper_time_s: float | None
+    lower_time_s: float
+    upper_time_s: float
     energy_j: float
     predicted_energy_j: float
-    lower_energy_j: float | None
-    upper_energy_j: float | None
+    lower_energy_j: float
+    upper_energy_j: float
     measured_time_ratio: float
     outside_time_ratio: float
 
@@ -66,7 +65,7 @@ def predicted(row: MeasurementRow, own: Path) -> PredictedWhole:
     request = Request((), own, Database(ROOT / "database"), shipped_measurements=ROOT / "measurements")
     model = row.operator.rpartition(".")[2]
     (image,) = parse_operator(row.operator, row.parameters, row.inputs, row.training_mode).inputs
-    wish = PredictionRequest(WantedModel(model, image.shape), row.conditions.device_product, allow_extrapolation=True)
+    wish = PredictionRequest(WantedModel(model, image.shape), row.conditions.device_product)
     run = predict(request, wish, cache_folder(), progress_on_stderr()).run
     energy = EnergyBasis.NORMALISED.energy_of(row)
     return PredictedWhole(

@@ -27,7 +27,7 @@ from opcost.prediction.fitted import IntArray
 from opcost.prediction.groups import Fold, shape_folds
 from opcost.prediction.learned import TIME
 from opcost.prediction.learned_costs import ENERGY, CallCosts, LearnedCosts
-from opcost.prediction.sum_errors import ModelCalls, sum_deviation
+from opcost.prediction.sum_errors import ModelCalls
 from opcost.stages.training_data import TrainingData, Whole
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -182,16 +182,15 @@ def whole_row(whole: Whole, method: str, times_s: FloatArray, energies_j: FloatA
 def sum_halves(learned: LearnedCosts, costs: CallCosts, whole: Whole) -> dict[str, float]:
     """Return the half widths of the 90 % intervals of the logarithms of a sum's time and energy.
 
-    That of the energy includes the difference between boards. Unknown ones are NaN.
+    That of the energy includes the difference between boards.
     """
-    calls = np.array(whole.calls.calls, dtype=float)
-    halves = {}
+    calls, halves = np.array(whole.calls.calls, dtype=float), {}
     for cost, values, deviations in (
         (TIME, costs.times_s, costs.time_deviations),
         (ENERGY, costs.energies_j, costs.energy_deviations),
     ):
-        deviation = sum_deviation(costs.kinds, calls * values, deviations) / float(calls @ values)
-        halves[cost] = learned.sum_factors.get(cost, math.nan) * deviation
+        half = learned.half_width(cost, costs.groups, calls * values, deviations, costs.is_small)
+        halves[cost] = half / float(calls @ values)
     halves[ENERGY] = math.hypot(halves[ENERGY], NORMAL_FACTOR * learned.boards.deviation)
     return halves
 

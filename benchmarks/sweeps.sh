@@ -52,7 +52,7 @@ evaluate() {
     for name in ${SWEPT:-alexnet resnet50 bert}; do
         options=$(arguments_of "$name")
         # shellcheck disable=SC2086
-        sweep $options --no-measure --allow-extrapolation ${DEVICE:+--device "$DEVICE"} \
+        sweep $options --no-measure ${DEVICE:+--device "$DEVICE"} \
             --output "$home/evaluated/$name" --figures "$home/evaluated/$name" > "$home/evaluated/$name.txt" || return $?
     done
 }

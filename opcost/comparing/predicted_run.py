@@ -3,74 +3,114 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum
 
 import numpy as np
 
 from opcost.comparing.cache_chain_rows import Excess
 from opcost.comparing.cache_corrections import Corrections
 from opcost.comparing.power_limit import OTHERS, PRODUCTS, Load, at_limit, loads_of
-from opcost.estimates import Estimate, FloatArray, value_of
+from opcost.comparing.ranking import SumErrors
+from opcost.estimates import Estimate, value_of
 from opcost.measuring.throttling import is_above_limit
 from opcost.operators.cases import CAPTURED, Case, cases_of_count
 from opcost.operators.counts import OperatorCount, OperatorCounts
-from opcost.prediction.intervals import FEWEST_SCORES
 from opcost.prediction.learned import TIME
 from opcost.prediction.learned_costs import ENERGY, LearnedCosts
-from opcost.prediction.sum_errors import sum_deviation
+from opcost.summing.energy import EnergyBasis
 from opcost.summing.summation import ModelCost
-from opcost.units import some_of
-
-KINDS_NAMED = 3
-"""The most kinds that a reason names."""
 
 NORMAL_FACTOR = 1.645
 """The standard errors within which nine tenths of normally distributed errors are."""
 
+LEAST_SHARE = 0.01
+"""The share of the time from which operators are a reason for the width of an interval."""
+
 
 @dataclass(frozen=True)
 class Range:
-    """A value, and the ends of its interval of 90 % (``intervals.COVERAGE``), None if they are unknown."""
+    """A value, and the ends of its interval of 90 % (``intervals.COVERAGE``)."""
 
     value: float
-    lower: float | None
-    upper: float | None
+    lower: float
+    upper: float
 
     @staticmethod
-    def around(value: float, half_width: float | None) -> Range:
-        """Return the range of a value whose logarithm is within a half width, None if that is unknown."""
-        if half_width is None:
-            return Range(value, None, None)
+    def around(value: float, half_width: float) -> Range:
+        """Return the range of a value whose logarithm is within a half width."""
         return Range(value, value * math.exp(-half_width), value * math.exp(half_width))
+
+    @staticmethod
+    def of(estimate: Estimate) -> Range:
+        """Return the range of a measured value."""
+        half_width = NORMAL_FACTOR * estimate.standard_error
+        return Range(estimate.value, estimate.value - half_width, estimate.value + half_width)
 
     def times(self, factor: float) -> Range:
         """Return the range of a multiple."""
-        ends = (None if end is None else end * factor for end in (self.lower, self.upper))
-        return Range(self.value * factor, *ends)
+        return Range(self.value * factor, self.lower * factor, self.upper * factor)
+
+    def widened(self, factor: float) -> Range:
+        """Return the range whose ends are further off by a factor."""
+        return Range(self.value, self.lower / factor, self.upper * factor)
+
+    def has(self, value: float) -> bool:
+        """Return whether a value is in the interval."""
+        return self.lower <= value <= self.upper
 
 
 @dataclass(frozen=True)
 class PredictedCalls:
-    """All calls of one case that has no row: time in s and energy in J of all together, None if unknown.
+    """All calls of one case that has no row: time in s and energy in J of all together; the energy is None if unknown.
 
-    Deviations are of the logarithm, None if unknown. ``is_outside`` says whether no sample is like the call.
+    Deviations are of the logarithm. ``is_outside`` says whether no sample is like the call, ``is_new`` whether none is
+    of its kind, and ``is_small`` whether it leaves multiprocessors without work. Errors of a ``group`` have the same
+    sign.
     """
 
     case: Case
     count: OperatorCount
-    kind: str
+    group: str
     occurrences: int
     time_s: float
     energy_j: float | None
-    time_deviation: float | None
+    time_deviation: float
     energy_deviation: float | None
     is_outside: bool
+    is_new: bool
+    is_small: bool
 
     @property
-    def error_s(self) -> float | None:
-        """The deviation of the time of all calls in s, None if it is unknown."""
-        return None if self.time_deviation is None else self.time_s * self.time_deviation
+    def error_s(self) -> float:
+        """The deviation of the time of all calls in s."""
+        return self.time_s * self.time_deviation
+
+
+class WidthReason(Enum):
+    """A reason why an interval is wide."""
+
+    OUTSIDE = "outside"
+    NEW_KINDS = "new_kinds"
+    UNKNOWN_FLOP = "unknown_flop"
+    SMALL_CALLS = "small_calls"
+    FEW_FAMILIES = "few_families"
+    UNCORRECTED = "uncorrected"
+    FEW_WHOLES = "few_wholes"
+    ABOVE_LIMIT = "above_limit"
+
+
+@dataclass(frozen=True)
+class Widened:
+    """Why an interval is wide, with the share of the time and the short names of the operators that it is about.
+
+    The share is None, and the names are none, for a reason that is about the whole run.
+    """
+
+    reason: WidthReason
+    time_ratio: float | None = None
+    operators: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -79,8 +119,8 @@ class PredictedRun:
 
     ``calls`` are those without a row, the most uncertain first. The ratios are shares of the time of all operators:
     of those that were measured, and of predicted ones that no sample is like. ``is_corrected`` says whether cache
-    correction and power limit are known. ``interval_missing_reason`` is why the intervals are unknown, None if they are
-    known: as they are of a run that would draw more than the power limit (``is_above_limit``), since it takes longer.
+    correction and power limit are known. ``widened`` has the reasons why the intervals are wide. ``basis`` is that of
+    the energy; those of samples are normalised where they can be.
     """
 
     time_s: Range
@@ -89,8 +129,13 @@ class PredictedRun:
     outside_time_ratio: float
     calls: tuple[PredictedCalls, ...]
     is_corrected: bool
-    interval_missing_reason: str | None = None
-    is_above_limit: bool = False
+    widened: tuple[Widened, ...] = ()
+    basis: EnergyBasis = EnergyBasis.NORMALISED
+
+    @property
+    def is_above_limit(self) -> bool:
+        """Whether a run would draw more than the power limit, so that it takes longer than this."""
+        return any(one.reason is WidthReason.ABOVE_LIMIT for one in self.widened)
 
     @property
     def power_w(self) -> float | None:
@@ -99,24 +144,17 @@ class PredictedRun:
 
 
 @dataclass(frozen=True)
-class SumErrors:
-    """The half widths of 90 % of corrected sums of measured operators around wholes, of the logarithm."""
-
-    time: float
-    energy: float
-
-
-@dataclass(frozen=True)
 class Knowledge:
-    """Learned costs, cache corrections and the power limit in W (None if unknown), and the errors of corrected sums.
+    """Learned costs, cache corrections and the power limit in W (None if unknown), and the errors of sums.
 
-    ``limit_w`` is None where the response to it is unknown, ``board_limit_w`` where its watts are.
+    ``limit_w`` is None where the response to it is unknown, ``board_limit_w`` where its watts are. ``sum_errors``
+    returns those of sums with and without a cache correction.
     """
 
     learned: LearnedCosts
     corrections: Corrections | None
     limit_w: float | None
-    sum_errors: SumErrors
+    sum_errors: Callable[[bool], SumErrors]
     board_limit_w: float | None = None
 
 
@@ -135,6 +173,7 @@ def predicted_run(counts: OperatorCounts, cost: ModelCost, known: Knowledge) -> 
     cache = None if known.corrections is None else known.corrections.of(counts.counts)
     limited = _added_by_limit(cost, calls, cache, known.limit_w)
     added = [one for one in (cache, limited) if one is not None]
+    errors = known.sum_errors(cache is not None)
     measured_s, predicted_s = value_of(cost.time_s) or 0.0, math.fsum(one.time_s for one in calls)
     time = _Sum(
         [one for one in (cost.time_s, *(one.time_s for one in added)) if one is not None],
@@ -142,81 +181,90 @@ def predicted_run(counts: OperatorCounts, cost: ModelCost, known: Knowledge) -> 
         _half_width(calls, TIME, known.learned),
     )
     run_s = measured_s + predicted_s
-    time_s, energy_j = time.range(known.sum_errors.time), _energy(cost, calls, added, known)
-    is_above = energy_j is not None and is_above_limit(energy_j.value / time_s.value, known.board_limit_w)
+    time_s, energy_j = time.range(errors.time.high_ratio), _energy(cost, calls, added, known, errors)
+    widened = list(_widened(calls, run_s, known.learned, cache is not None, errors))
+    power_w = None if energy_j is None else energy_j.value / time_s.value
+    if is_above_limit(power_w, known.board_limit_w) and energy_j is not None and power_w and known.board_limit_w:
+        widened.append(Widened(WidthReason.ABOVE_LIMIT))
+        # Lower clocks make it longer by no more than they lower the power.
+        time_s, energy_j = (one.widened(power_w / known.board_limit_w) for one in (time_s, energy_j))
     return PredictedRun(
-        time_s=Range.around(time_s.value, None) if is_above else time_s,
-        energy_j=Range.around(energy_j.value, None) if is_above and energy_j is not None else energy_j,
+        time_s=time_s,
+        energy_j=energy_j,
         measured_time_ratio=measured_s / run_s if run_s else 0.0,
         outside_time_ratio=math.fsum(one.time_s for one in calls if one.is_outside) / run_s if run_s else 0.0,
-        calls=tuple(sorted(calls, key=_certainty)),
+        calls=tuple(sorted(calls, key=lambda one: -one.error_s)),
         is_corrected=cache is not None,
-        interval_missing_reason=(
-            f"its operators draw more than the power limit of {known.board_limit_w:.0f} W, so that a run takes longer"
-            if is_above
-            else _interval_missing_reason(calls, known.learned)
-        ),
-        is_above_limit=is_above,
+        widened=tuple(widened),
+        basis=cost.basis if cost.parts else EnergyBasis.NORMALISED,
     )
+
+
+def _widened(
+    calls: Sequence[PredictedCalls], run_s: float, learned: LearnedCosts, is_corrected: bool, errors: SumErrors
+) -> Iterator[Widened]:
+    """Yield the reasons why intervals are wide, those of operators with their share of the time of all operators."""
+    groups = {
+        WidthReason.NEW_KINDS: [one for one in calls if one.is_new],
+        WidthReason.UNKNOWN_FLOP: [one for one in calls if one.count.flop is None],
+        WidthReason.OUTSIDE: [one for one in calls if one.is_outside and not one.is_new and one.count.flop is not None],
+        WidthReason.SMALL_CALLS: [one for one in calls if one.is_small],
+    }
+    for reason, own in groups.items():
+        ratio = math.fsum(one.time_s for one in own) / run_s if run_s else 0.0
+        if ratio >= LEAST_SHARE:
+            longest = sorted(own, key=lambda one: -one.time_s)
+            yield Widened(reason, ratio, tuple(dict.fromkeys(one.count.operator.short_name for one in longest)))
+    if calls and not learned.sum_factors.keys() >= learned.deviations.keys():
+        yield Widened(WidthReason.FEW_FAMILIES)
+    if not is_corrected:
+        yield Widened(WidthReason.UNCORRECTED)
+    if errors.is_assumed:
+        yield Widened(WidthReason.FEW_WHOLES)
 
 
 @dataclass(frozen=True)
 class _Sum:
-    """Estimates that add up to a cost, and a predicted cost with the half width of its interval, all in one unit.
-
-    The half width is None if it is unknown.
-    """
+    """Estimates that add up to a cost, and a predicted cost with half the width of its interval, all in one unit."""
 
     estimates: Sequence[Estimate]
     predicted: float
-    half_width: float | None
+    half_width: float
 
     def range(self, *relative_errors: float) -> Range:
         """Return the sum with its interval; relative errors are half widths that all of the sum shares."""
         value = math.fsum([*(one.value for one in self.estimates), self.predicted])
-        if self.half_width is None:
-            return Range.around(value, None)
         own = [NORMAL_FACTOR * one.standard_error for one in self.estimates]
         return Range.around(value, math.hypot(self.half_width / value, *(one / value for one in own), *relative_errors))
 
 
 def _energy(
-    cost: ModelCost, calls: Sequence[PredictedCalls], added: Sequence[Excess], known: Knowledge
+    cost: ModelCost, calls: Sequence[PredictedCalls], added: Sequence[Excess], known: Knowledge, errors: SumErrors
 ) -> Range | None:
     """Return the energy, None if a part of it is unknown."""
     energies = [one.energy_j for one in added] + ([cost.energy_j] if cost.parts else [])
     predicted = [one.energy_j for one in calls]
     estimates = [one for one in energies if one is not None]
     known_j = [one for one in predicted if one is not None]
-    if len(estimates) < len(energies) or len(known_j) < len(predicted):
+    if len(estimates) < len(energies) or len(known_j) < len(predicted) or errors.energy is None:
         return None
     half_width = _half_width(calls, ENERGY, known.learned)
     boards = NORMAL_FACTOR * known.learned.boards.deviation
-    return _Sum(estimates, math.fsum(known_j), half_width).range(known.sum_errors.energy, boards)
+    return _Sum(estimates, math.fsum(known_j), half_width).range(errors.energy.high_ratio, boards)
 
 
-def _half_width(calls: Sequence[PredictedCalls], cost: str, learned: LearnedCosts) -> float | None:
-    """Return the half width of the interval of a sum of predicted costs in their unit, None if it is unknown."""
+def _half_width(calls: Sequence[PredictedCalls], cost: str, learned: LearnedCosts) -> float:
+    """Return half the width of the interval of a sum of predicted costs in their unit."""
     if not calls:
         return 0.0
-    factor, deviation = learned.sum_factors.get(cost), sum_deviation(*_columns(calls, cost))
-    return factor * deviation if factor is not None and math.isfinite(deviation) else None
-
-
-def _interval_missing_reason(calls: Sequence[PredictedCalls], learned: LearnedCosts) -> str | None:
-    """Return why the interval of a sum with these calls is unknown, None if it is known."""
-    unknown = list(dict.fromkeys(one.kind for one in calls if one.time_deviation is None))
-    if unknown:
-        names = some_of(unknown, KINDS_NAMED)
-        return f"the errors of operations without enough samples are unknown ({names})"
-    if calls and set(learned.sum_factors) != set(learned.deviations):
-        return f"whole models of fewer than {FEWEST_SCORES} families are measured"
-    return None
-
-
-def _certainty(one: PredictedCalls) -> float:
-    """Return a number by which calls are sorted, those of unknown errors first, then by their errors."""
-    return -math.inf if one.error_s is None else -one.error_s
+    values = [
+        (one.time_s, one.time_deviation) if cost == TIME else (one.energy_j or 0.0, one.energy_deviation or 0.0)
+        for one in calls
+    ]
+    costs, deviations = np.array(values).T
+    return learned.half_width(
+        cost, [one.group for one in calls], costs, deviations, np.array([one.is_small for one in calls])
+    )
 
 
 def _predicted_calls(missing: Sequence[OperatorCount], learned: LearnedCosts) -> list[PredictedCalls]:
@@ -226,34 +274,28 @@ def _predicted_calls(missing: Sequence[OperatorCount], learned: LearnedCosts) ->
     if not cases:
         return []
     costs = learned.costs([(count, case.input_data) for count, case, _ in cases])
+    # Those of unknown FLOPs are no better known than those of kinds without samples.
+    deviations = {cost: one.unknown for cost, one in learned.deviations.items()}
     return [
         PredictedCalls(
             case=case,
             count=count,
-            kind=costs.kinds[place],
+            group=costs.groups[place],
             occurrences=calls,
             time_s=calls * float(costs.times_s[place]),
             energy_j=_known(calls * float(costs.energies_j[place])),
-            time_deviation=_known(float(costs.time_deviations[place])),
-            energy_deviation=_known(float(costs.energy_deviations[place])),
+            time_deviation=deviations[TIME] if count.flop is None else float(costs.time_deviations[place]),
+            energy_deviation=deviations.get(ENERGY) if count.flop is None else _known(costs.energy_deviations[place]),
             is_outside=bool(costs.is_outside[place]) or count.flop is None,
+            is_new=bool(costs.is_new[place]),
+            is_small=bool(costs.is_small[place]),
         )
         for place, (count, case, calls) in enumerate(cases)
     ]
 
 
 def _known(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-def _columns(calls: Sequence[PredictedCalls], cost: str) -> tuple[list[str], FloatArray, FloatArray]:
-    """Return kinds, costs and deviations of calls in time or energy."""
-    values = [
-        (one.time_s, one.time_deviation) if cost == TIME else (one.energy_j or 0.0, one.energy_deviation)
-        for one in calls
-    ]
-    costs, deviations = np.array([(value, math.nan if one is None else one) for value, one in values]).T
-    return [one.kind for one in calls], costs, deviations
+    return float(value) if math.isfinite(value) else None
 
 
 def _added_by_limit(

@@ -50,8 +50,15 @@ class RankingSource:
     @property
     def expected_energy_error_ratio(self) -> float | None:
         """The expected error of a sum's energy."""
+        if self.model.energy_j is None:
+            return None
         deviations = _if_known(self.errors, lambda errors: errors.energy)
         return self._expected_error(deviations, self.model.energy_j, self.predicted_energy_j)
+
+    @property
+    def is_expected_error_assumed(self) -> bool | None:
+        """Whether the expected errors are those of other sums."""
+        return _if_known(self.errors, lambda errors: errors.is_assumed)
 
     def _expected_error(
         self, deviations: Deviations | None, cost: Estimate | None, predicted: float | None
@@ -186,6 +193,9 @@ class RankingRow(Columns):
     expected_energy_error_ratio: Annotated[
         float | None, Column("error of the corrected sum: 95 % of the models' sums deviate less in energy")
     ] = _of(lambda one: one.expected_energy_error_ratio)
+    is_expected_error_assumed: Annotated[
+        bool | None, Column("whether expected errors are those of other sums, because fewer than five wholes are known")
+    ] = _of(lambda one: one.is_expected_error_assumed)
     sum_time_s: Annotated[float | None, Column("time of the measured operators, without correction")] = _of(
         lambda one: one.sum_time_s
     )

@@ -32,11 +32,40 @@ SEVERAL_PRODUCTS = frozenset({"_native_multi_head_attention", "_transformer_enco
 NO_KERNELS = frozenset({"scalar_tensor"})
 """Operations that make numbers for the host, and run no kernel of their own."""
 
+RECURRENT, RECURRENT_KIND = frozenset({"GRU", "LSTM", "RNN"}), "_cudnn_rnn"
+"""Modules that are one operation on a GPU, and some for each time step elsewhere, with the name of the one."""
+
 SAME_OPERATIONS = {"cudnn_convolution": CONVOLUTION, "cudnn_batch_norm": "native_batch_norm"}
 """Operations of one device by the name that they have on the others."""
 
 ATTENTIONS = "_scaled_dot_product"
 """The beginning of the names of fused attention; the rest names the kernel, which depends on the device."""
+
+OPERATIONS_OF = {
+    name: operation
+    for operation, names in {
+        CONVOLUTION: ("Conv1d", "Conv2d", "Conv3d"),
+        ATTENTIONS: ("scaled_dot_product_attention",),
+        "_native_multi_head_attention": ("MultiheadAttention",),
+        "_softmax": ("softmax",),
+        "_to_copy": ("float", "to"),
+        "addmm": ("Linear", "linear"),
+        "avg_pool2d": ("AvgPool2d",),
+        "bmm": ("matmul",),
+        "clone": ("contiguous", "reshape"),
+        "constant_pad_nd": ("pad",),
+        "fill": ("__setitem__",),
+        "hardtanh": ("ReLU6",),
+        "index": ("__getitem__",),
+        "max_pool2d_with_indices": ("MaxPool2d", "max_pool2d"),
+        "mean": ("AdaptiveAvgPool2d", "adaptive_avg_pool2d"),
+        "native_batch_norm": ("BatchNorm2d",),
+        "native_layer_norm": ("LayerNorm", "LayerNorm2d", "layer_norm"),
+    }.items()
+    for name in names
+}
+"""The usual operation of modules and functions, for counts of earlier versions, which have none. That of others has
+their name."""
 
 POSITIONAL = {
     "conv1d": ("stride", "padding", "dilation", "groups"),
@@ -73,6 +102,10 @@ SPLIT_LENGTH = 256
 """The shortest part of a sum that is computed by a multiprocessor of its own, where there are fewer tiles than
 multiprocessors. Kernels of convolutions do not split sums: their time grows with the length of the sum at any size."""
 
+SMALL_TILE, THREADS = 64, 2048
+"""The sides of a small tile, and the threads that a multiprocessor of NVIDIA holds at once: a call of fewer tiles or
+outputs than fill all multiprocessors is small."""
+
 TILE_START = 64
 """The start and the end of a tile, as a length of the sum."""
 
@@ -98,12 +131,13 @@ class Card:
 def kind_of(count: OperatorCount) -> str:
     """Return the kind of an operator: the names of its ATen operations, so that all spellings of one are alike.
 
-    Depthwise, grouped and pointwise convolutions are kinds of their own, as their kernels are. Without operations it is
-    the operator's short name.
+    Depthwise, grouped and pointwise convolutions are kinds of their own, as their kernels are.
     """
-    names = sorted({_name(operation) for operation, _ in count.operations} - NO_KERNELS)
+    if count.operator.short_name in RECURRENT:
+        return RECURRENT_KIND
+    names = sorted(_names(count) - NO_KERNELS)
     if names != [CONVOLUTION]:
-        return " ".join(names) or (count.operator.short_name if not count.operations else "nothing")
+        return " ".join(names) or "nothing"
     arguments = _arguments(count.operator)
     groups = _number(arguments.get("groups"), 1)
     if groups == 1:
@@ -123,9 +157,13 @@ def raw_features(count: OperatorCount, data: InputData) -> list[float]:
     m, n, k, groups = _product(count, last, made, arguments)
     kernel = _pair(arguments.get("kernel_size"), 0)
     spatial = shape[2:]
+    kernels = sum(number for operation, number in count.operations if operation not in NO_KERNELS) or 1
+    moved: float = count.memory_bytes
+    if operator.short_name in RECURRENT:
+        kernels, moved = _recurrent(count, first, inputs + made, arguments)
     second = data.kind(min(1, len(operator.floating_inputs) - 1) if operator.floating_inputs else 0)
     return [
-        *(count.flop or 0, count.memory_bytes, inputs, made, specs[1].elements if len(specs) > 1 else 0),
+        *(count.flop or 0, moved, inputs, made, specs[1].elements if len(specs) > 1 else 0),
         k * n * groups if groups and not (BATCHED_PRODUCTS & _names(count)) else 0,
         *(m, n, k, groups, shape[0] if shape else 1, shape[1] if len(shape) > 1 else 1, math.prod(spatial)),
         *(shape[-1] if shape else 1, last.shape[-1] if last.shape else 1),
@@ -134,9 +172,16 @@ def raw_features(count: OperatorCount, data: InputData) -> list[float]:
         *(_pair(arguments.get(name), usual)[0] for name, usual in (("stride", 0), ("padding", 0), ("dilation", 1))),
         float(arguments.get("bias", True) is not False),
         *(len(specs), sum(spec.strides is not None for spec in specs)),
-        sum(number for operation, number in count.operations if operation not in NO_KERNELS) or 1,
-        *(_zeros(data.kind(0)), _zeros(second), float(arguments.get("inplace") is True)),
+        *(kernels, _zeros(data.kind(0)), _zeros(second), float(arguments.get("inplace") is True)),
     ]
+
+
+def is_small(raw: FloatArray, card: Card) -> npt.NDArray[np.bool_]:
+    """Return whether each call leaves multiprocessors without work; ``raw`` has a row of ``raw_features`` for each."""
+    of = dict(zip(RAW, raw.T, strict=True))
+    tiles = np.ceil(of["m"] / SMALL_TILE) * np.ceil(of["n"] / SMALL_TILE) * np.maximum(1, of["groups"])
+    found: npt.NDArray[np.bool_] = np.where(of["m"] > 0, tiles, of["output_elements"] / THREADS) < card.multiprocessors
+    return found
 
 
 def feature_names() -> tuple[str, ...]:
@@ -228,6 +273,20 @@ def _product(
     return elements / columns, columns, length, 1
 
 
+def _recurrent(
+    count: OperatorCount, first: TensorSpec, elements: int, arguments: dict[str, PlainValue]
+) -> tuple[int, float]:
+    """Return the kernels and bytes of a recurrent module on a GPU: a kernel for each step, and weights read once.
+
+    Counts on other devices have some operations for each step, which read the weights again.
+    """
+    steps = first.shape[1 if len(first.shape) > 2 and arguments.get("batch_first") is True else 0]
+    rows = first.elements / max(1, first.shape[-1])
+    weights = (count.flop or 0) / (2 * max(1.0, rows))
+    item_bytes = first.floating_bytes / max(1, first.elements)
+    return steps * int(_number(arguments.get("num_layers"), 1)), item_bytes * (elements + weights)
+
+
 def _arguments(operator: OperatorTuple) -> dict[str, PlainValue]:
     """Return an operator's parameters, and a function's arguments by name."""
     names = POSITIONAL.get(operator.short_name, ())
@@ -242,7 +301,11 @@ def _channels(operator: OperatorTuple) -> int:
 
 
 def _names(count: OperatorCount) -> set[str]:
-    return {_name(operation) for operation, _ in count.operations}
+    if count.operations:
+        return {_name(operation) for operation, _ in count.operations}
+    name = count.operator.short_name
+    has_bias = dict(count.operator.parameters).get("bias", True) is not False
+    return {_name(OPERATIONS_OF.get(name, name.lower())) if has_bias or name != "Linear" else "mm"}
 
 
 @cache

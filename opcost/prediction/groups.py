@@ -29,6 +29,11 @@ def shape_folds(samples: Samples, number: int) -> list[Fold]:
     return folds_of([[shape] for shape in samples.shapes], number)
 
 
+def kind_folds(samples: Samples, number: int) -> list[Fold]:
+    """Return folds in which no kind of operator is learned from that is predicted."""
+    return folds_of([[kind] for kind in samples.kinds], number)
+
+
 def folds_of(groups: Sequence[Sequence[str]], number: int) -> list[Fold]:
     """Return folds of samples that are in some groups each: no group is in both parts of a fold.
 

@@ -9,10 +9,12 @@ grows with the distance to the nearest sample of the kind, so that sizes far fro
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from opcost.estimates import FloatArray
 from opcost.prediction.fitted import IntArray, Scaling, squared_distances
@@ -37,6 +39,12 @@ PRIOR_SAMPLES = 10
 FEWEST_SCORES = math.ceil(COVERAGE / (1 - COVERAGE) - 1e-9)
 """The fewest independent scores that have a quantile of ``COVERAGE``: a further one is the largest of n + 1 with
 probability 1 / (n + 1)."""
+
+UNKNOWN_HALF_WIDTH = 1.6
+"""Half the width of the interval of a kind without samples where fewer than ``FEWEST_SCORES`` kinds were held out: that
+of energy with the 43 kinds of an H200 (2026-11-28, ``docs/log/prediction.md``)."""
+
+SMALL = ", small"
 
 OUTSIDE_FACTOR, OUTSIDE_FROM = 3.0, 0.5
 """A call is outside of what was measured if it is further from the nearest sample of its kind than this factor times
@@ -78,55 +86,100 @@ class Surroundings:
 
 
 @dataclass(frozen=True)
+class HeldOut:
+    """Samples that were held out: their classes, their distances to what was learned from, and their errors.
+
+    Distances are to the nearest sample of the kind, ``TOO_FEW``, or NaN if there is none. ``is_outside`` is for each
+    sample that has a distance. Errors are of the logarithms; unknown ones are NaN.
+    """
+
+    classes: Sequence[str]
+    distances: FloatArray
+    is_outside: npt.NDArray[np.bool_]
+    errors: FloatArray
+
+    @staticmethod
+    def joined(parts: Sequence[HeldOut]) -> HeldOut:
+        """Return the samples of all parts that have an error."""
+        classes = [name for part in parts for name in part.classes]
+        distances, is_outside, errors = (
+            np.concatenate([getattr(part, name) for part in parts]) for name in ("distances", "is_outside", "errors")
+        )
+        chosen = np.flatnonzero(np.isfinite(errors))
+        return HeldOut([classes[int(place)] for place in chosen], distances[chosen], is_outside[chosen], errors[chosen])
+
+
+@dataclass(frozen=True)
 class Deviations:
     """The deviations of the logarithm of predicted costs that are expected.
 
-    A deviation is ``of_kind`` times a power of the distance to the nearest sample. ``few`` are those of calls of kinds
-    that have samples, but too few for a distance. ``unknown`` is that of all others, NaN if fewer than
-    ``FEWEST_SCORES`` kinds without enough samples showed it. Nine tenths of errors are within ``factor`` deviations.
+    A deviation is ``of_class`` times a power of the distance to the nearest sample, times ``outside_factor`` outside of
+    all samples. ``few`` are those of calls of kinds that have samples, but too few for a distance. ``unknown`` is that
+    of kinds without samples, and the largest outside of the samples of a kind. Nine tenths of errors are within
+    ``factor`` deviations: among calls inside, outside, and of kinds that were held out as a whole, a category each
+    (Vovk, Gammerman and Shafer, Algorithmic Learning in a Random World, 2005, 4.5).
     """
 
-    of_kind: Mapping[str, float]
+    of_class: Mapping[str, float]
     few: Mapping[str, float]
     unknown: float
+    outside_factor: float
     exponent: float
     factor: float
 
     @staticmethod
-    def of(kinds: Sequence[str], distances: FloatArray, errors: FloatArray) -> Deviations:
-        """Return the deviations that errors of held-out samples show.
-
-        Args:
-            kinds: of the samples.
-            distances: to the nearest sample of the kind that was learned from, ``TOO_FEW``, or NaN if there was none.
-            errors: of the logarithms; unknown ones are NaN.
-        """
-        chosen = np.flatnonzero(np.isfinite(errors))
-        kinds, distances, errors = [kinds[int(place)] for place in chosen], distances[chosen], errors[chosen]
-        sizes = np.log(np.maximum(np.abs(errors), SMALLEST_ERROR))
-        is_known = np.isfinite(distances)
+    def of(held_out: HeldOut) -> Deviations:
+        """Return the deviations that errors of held-out samples show. Each kind without samples has the same weight."""
+        classes, distances, errors = held_out.classes, held_out.distances, np.abs(held_out.errors)
+        sizes = np.log(np.maximum(errors, SMALLEST_ERROR))
+        is_known, is_few = np.isfinite(distances), distances == TOO_FEW
         positions = np.log(DISTANCE_OFFSET + np.where(is_known, distances, 0.0))
-        places = {kind: own[is_known[own]] for kind, own in places_of(kinds).items()}
-        exponent = _slope(positions, sizes, places.values())
+        places = places_of(classes)
+        exponent = _slope(positions, sizes, [own[is_known[own]] for own in places.values()])
         levels = sizes - exponent * positions
-        usual = float(np.mean(levels[is_known])) if is_known.any() else float(np.mean(sizes))
-        of_kind = {kind: _level(levels[own], usual) for kind, own in places.items()}
-        of_unknown = {kinds[int(place)] for place in np.flatnonzero(~is_known)}
-        size = float(np.mean(sizes[~is_known])) if len(of_unknown) >= FEWEST_SCORES else math.nan
-        unknown, is_few = math.exp(size), distances == TOO_FEW
-        few = {kind: _level(sizes[own[is_few[own]]], size) for kind, own in places_of(kinds).items()}
-        first = Deviations(of_kind, few, unknown, exponent, 1.0)
-        scores = np.abs(errors) / first.deviations(kinds, distances)
-        return replace(first, factor=conformal_quantile(scores[np.isfinite(scores)]))
+        usual = float(np.mean(levels[is_known])) if is_known.any() else math.log(UNKNOWN_HALF_WIDTH)
+        of_class = {
+            name: _level(levels[known], usual) for name, own in places.items() if len(known := own[is_known[own]])
+        }
+        first = Deviations(of_class, {}, math.inf, 1.0, exponent, 1.0)
+        is_outside = held_out.is_outside & is_known
+        scores = errors / first.deviations(classes, distances, is_outside)
+        inside = scores[is_known & ~is_outside]
+        factor = conformal_quantile(inside) if len(inside) else 1.0
+        outside = conformal_quantile(scores[is_outside]) if is_outside.any() else factor
+        is_new = np.isnan(distances)
+        kinds = [classes[int(place)].removesuffix(SMALL) for place in np.flatnonzero(is_new)]
+        sizes_of_kinds = Counter(kinds)
+        weights = np.array([1.0 / sizes_of_kinds[kind] for kind in kinds])
+        unknown = (weighted_quantile(errors[is_new], weights) or UNKNOWN_HALF_WIDTH) / factor
+        few = {
+            name: _level(sizes[own[is_few[own]]], math.log(unknown))
+            for name, own in places.items()
+            if is_few[own].any()
+        }
+        return replace(first, few=few, unknown=unknown, outside_factor=max(1.0, outside / factor), factor=factor)
 
-    def deviations(self, kinds: Sequence[str], distances: FloatArray) -> FloatArray:
-        """Return the expected deviation of each call; distances are as those of ``of``."""
-        usual = float(np.median(list(self.of_kind.values()))) if self.of_kind else self.unknown
-        levels = np.array([self.of_kind.get(kind, usual) for kind in kinds])
+    def deviations(
+        self, classes: Sequence[str], distances: FloatArray, is_outside: npt.NDArray[np.bool_]
+    ) -> FloatArray:
+        """Return the expected deviation of each call; the arguments are as those of ``HeldOut``."""
+        usual = float(np.median(list(self.of_class.values()))) if self.of_class else self.unknown
+        levels = np.array([_of_class(self.of_class, name, usual) for name in classes])
         is_known = np.isfinite(distances)
         grown = levels * (DISTANCE_OFFSET + np.where(is_known, distances, 0.0)) ** self.exponent
-        few = np.array([self.few.get(kind, self.unknown) for kind in kinds])
+        grown = np.where(is_outside, np.minimum(self.outside_factor * grown, self.unknown), grown)
+        few = np.array([_of_class(self.few, name, self.unknown) for name in classes])
         return np.where(is_known, grown, np.where(distances == TOO_FEW, few, self.unknown))
+
+
+def class_of(kind: str, is_small: bool) -> str:
+    """Return the class of calls of a kind whose errors are alike: libraries choose other kernels for small calls."""
+    return f"{kind}{SMALL}" if is_small else kind
+
+
+def _of_class(values: Mapping[str, float], name: str, usual: float) -> float:
+    """Return the value of a class; if it has none, that of the larger calls of its kind, or the usual one."""
+    return values.get(name, values.get(name.removesuffix(SMALL), usual))
 
 
 def _level(sizes: FloatArray, usual: float) -> float:

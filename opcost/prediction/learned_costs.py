@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from opcost.estimates import FloatArray
 from opcost.operators.counts import OperatorCount
 from opcost.operators.values import NORMAL_DATA, InputData
-from opcost.prediction.features import Card, features, kind_of, raw_features
+from opcost.prediction.features import Card, features, is_small, kind_of, raw_features
 from opcost.prediction.fitted import Learner, Scaling
-from opcost.prediction.groups import Fold, family_folds, places_of, shape_folds
-from opcost.prediction.intervals import TOO_FEW, Deviations, Surroundings
+from opcost.prediction.groups import Fold, family_folds, kind_folds, places_of, shape_folds
+from opcost.prediction.intervals import TOO_FEW, Deviations, HeldOut, Surroundings, class_of
 from opcost.prediction.learned import (
     ENOUGH_OF_A_KIND,
     POWER,
@@ -28,29 +30,34 @@ from opcost.prediction.learned import (
     chosen_predictions,
 )
 from opcost.prediction.samples import Boards, Samples, card_of
-from opcost.prediction.sum_errors import HeldOutSums, ModelCalls
+from opcost.prediction.sum_errors import SMALL_CALLS_ERROR, HeldOutSums, ModelCalls, groups_of, sum_deviation
 
-FAMILY_FOLDS, SHAPE_FOLDS = 6, 4
+FAMILY_FOLDS, SHAPE_FOLDS, KIND_FOLDS = 6, 4, 4
 """Folds over families of models choose the methods. Folds over shapes are added for the deviations, since some
-predictions are of sizes between those of samples."""
+predictions are of sizes between those of samples, and folds over kinds, since some are of kinds without samples."""
 
 ENERGY = "energy"
+
+Flags: TypeAlias = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class CallCosts:
     """Predicted costs of one call each: time in s, energy in J (NaN if unknown) on a mean board, and deviations.
 
-    Deviations are of the logarithm, NaN if unknown. ``is_outside`` says whether a call is further from all samples than
-    they are from each other, or of a kind without samples.
+    Deviations are of the logarithm; those of energy are NaN if it is unknown. ``is_outside`` says whether a call is
+    further from all samples than they are from each other, or of a kind without samples (``is_new``). ``is_small`` says
+    whether it leaves multiprocessors without work. ``groups`` are those whose errors have the same sign.
     """
 
-    kinds: tuple[str, ...]
+    groups: tuple[str, ...]
     times_s: FloatArray
     energies_j: FloatArray
     time_deviations: FloatArray
     energy_deviations: FloatArray
-    is_outside: FloatArray
+    is_outside: Flags
+    is_new: Flags
+    is_small: Flags
 
 
 @dataclass(frozen=True)
@@ -78,17 +85,32 @@ class LearnedCosts:
         kinds = tuple(kind_of(count) for count, _ in calls)
         raw = np.array([raw_features(count, data) for count, data in calls], dtype=float)
         found, base = features(raw, self.card, kinds)
-        distances, is_outside = self._distances(found, kinds)
+        distances, is_outside = distances_to(self.surroundings, self.few, found, kinds)
         times_s = np.exp(base + self.functions[TIME].predict(found, kinds))
         powers = self.functions.get(POWER)
         energies_j = times_s * (np.full(len(kinds), np.nan) if powers is None else np.exp(powers.predict(found, kinds)))
+        small = is_small(raw, self.card)
+        classes = list(map(class_of, kinds, small))
         time, energy = (
-            self.deviations[target].deviations(kinds, distances)
+            self.deviations[target].deviations(classes, distances, is_outside)
             if target in self.deviations
             else np.full(len(kinds), np.nan)
             for target in (TIME, ENERGY)
         )
-        return CallCosts(kinds, times_s, energies_j, time, energy, is_outside)
+        is_new = np.isnan(distances)
+        groups = groups_of(kinds, is_outside & ~is_new)
+        return CallCosts(groups, times_s, energies_j, time, energy, is_outside, is_new, small)
+
+    def half_width(
+        self, cost: str, groups: Sequence[str], costs: FloatArray, deviations: FloatArray, is_small: Flags
+    ) -> float:
+        """Return half the width of the interval of a sum of predicted calls in their unit, NaN if it is unknown.
+
+        The factor is at least that of calls: few families show that of sums, and errors of one kind do not cancel.
+        """
+        factor = max(self.sum_factors.get(cost, 0.0), self.deviations[cost].factor)
+        own = factor * sum_deviation(groups, costs, deviations)
+        return math.hypot(own, SMALL_CALLS_ERROR * float(np.sum(costs[is_small])))
 
     def cost(self, count: OperatorCount, calls: int) -> tuple[float | None, float | None]:
         """Return time in s and energy in J of a number of calls; both None if the operator's FLOPs are unknown."""
@@ -97,18 +119,6 @@ class LearnedCosts:
         found = self.costs([(count, NORMAL_DATA)])
         energy_j = float(found.energies_j[0])
         return calls * float(found.times_s[0]), None if math.isnan(energy_j) else calls * energy_j
-
-    def _distances(self, found: FloatArray, kinds: Sequence[str]) -> tuple[FloatArray, FloatArray]:
-        distances, is_outside = np.full(len(kinds), np.nan), np.ones(len(kinds))
-        for kind, places in places_of(kinds).items():
-            around = self.surroundings.get(kind)
-            if around is not None:
-                distances[places] = around.distances(found[places])
-                is_outside[places] = distances[places] > around.outside_from
-            elif kind in self.few:
-                distances[places] = TOO_FEW
-                is_outside[places] = self.few[kind].distances(found[places]) > self.few[kind].outside_from
-        return distances, is_outside
 
 
 def learned_costs(
@@ -130,44 +140,33 @@ def learned_costs(
     by_family = {target: training.predictions(target, families) for target in targets}
     choices = chosen_methods(training, by_family)
     errors = _Errors(training, choices, targets)
-    held_out = [
-        (errors.of(by_family), distances_in(table, families)),
-        (
-            errors.of({target: training.predictions(target, shapes, choices) for target in targets}),
-            distances_in(table, shapes),
-        ),
-    ]
+    classes = list(map(class_of, table.kinds, is_small(samples.raw, card)))
+    nearness, of_families = nearness_in(table, families), errors.of(by_family)
+    held_out = [(nearness, of_families)]
+    for folds in (shapes, kind_folds(samples, KIND_FOLDS)):
+        found = errors.of({target: training.predictions(target, folds, choices) for target in targets})
+        held_out.append((nearness_in(table, folds), found))
     deviations = {
-        cost: Deviations.of(
-            [*table.kinds, *table.kinds],
-            np.concatenate([distances for _, distances in held_out]),
-            np.concatenate([found[cost] for found, _ in held_out]),
-        )
-        for cost in held_out[0][0]
+        cost: Deviations.of(HeldOut.joined([HeldOut(classes, *near, found[cost]) for near, found in held_out]))
+        for cost in of_families
     }
-    of_families, distances = held_out[0]
+    distances, is_outside = nearness
+    groups = groups_of(table.kinds, is_outside & ~np.isnan(distances))
     factors = {
         cost: HeldOutSums(
-            table.kinds,
+            groups,
             samples.times_s if cost == TIME else samples.energies_j,
             of_families[cost],
-            one.deviations(table.kinds, distances),
+            one.deviations(classes, *nearness),
         ).factor(models)
         for cost, one in deviations.items()
     }
+    surroundings, few = surroundings_of(table.features, table.kinds)
     return LearnedCosts(
         card=card,
         functions={target: training.functions(target, choices) for target in targets},
-        surroundings={
-            kind: Surroundings.of(table.features[places])
-            for kind, places in places_of(table.kinds).items()
-            if len(places) >= ENOUGH_OF_A_KIND
-        },
-        few={
-            kind: Surroundings.of_few(table.features[places], Scaling.of(table.features))
-            for kind, places in places_of(table.kinds).items()
-            if len(places) < ENOUGH_OF_A_KIND
-        },
+        surroundings=surroundings,
+        few=few,
         deviations=deviations,
         sum_factors={cost: factor for cost, factor in factors.items() if factor is not None},
         boards=samples.boards,
@@ -195,19 +194,48 @@ class _Errors:
         return {TIME: time, ENERGY: time + of_target[POWER]} if POWER in of_target else {TIME: time}
 
 
-def distances_in(table: Table, folds: Iterable[Fold]) -> FloatArray:
-    """Return the distance of each sample to the nearest one of its kind in the other folds.
+def surroundings_of(
+    table_features: FloatArray, kinds: Sequence[str]
+) -> tuple[dict[str, Surroundings], dict[str, Surroundings]]:
+    """Return the surroundings of kinds with enough samples for a function of their own, and of the others."""
+    places_by_kind = places_of(kinds)
+    is_enough = {kind: len(places) >= ENOUGH_OF_A_KIND for kind, places in places_by_kind.items()}
+    scaling = Scaling.of(table_features)
+    return (
+        {kind: Surroundings.of(table_features[own]) for kind, own in places_by_kind.items() if is_enough[kind]},
+        {
+            kind: Surroundings.of_few(table_features[own], scaling)
+            for kind, own in places_by_kind.items()
+            if not is_enough[kind]
+        },
+    )
 
-    It is ``TOO_FEW`` if these have too few of the kind, NaN if they have none.
+
+def distances_to(
+    surroundings: Mapping[str, Surroundings],
+    few: Mapping[str, Surroundings],
+    table_features: FloatArray,
+    kinds: Sequence[str],
+) -> tuple[FloatArray, Flags]:
+    """Return the distance of each call to the nearest sample of its kind, and whether it is outside of these.
+
+    The distance is ``TOO_FEW`` if there are too few of the kind, NaN if there are none.
     """
-    found = np.full(len(table.kinds), np.nan)
+    distances, is_outside = np.full(len(kinds), np.nan), np.ones(len(kinds), dtype=bool)
+    for kind, places in places_of(kinds).items():
+        around = surroundings.get(kind) or few.get(kind)
+        if around is not None:
+            own = around.distances(table_features[places])
+            distances[places] = own if kind in surroundings else TOO_FEW
+            is_outside[places] = own > around.outside_from
+    return distances, is_outside
+
+
+def nearness_in(table: Table, folds: Iterable[Fold]) -> tuple[FloatArray, Flags]:
+    """Return what ``distances_to`` returns for each sample, to those of the other folds."""
+    distances, is_outside = np.full(len(table.kinds), np.nan), np.ones(len(table.kinds), dtype=bool)
     for learned, predicted in folds:
-        of_learned = places_of([table.kinds[place] for place in learned])
-        for kind, places in places_of([table.kinds[place] for place in predicted]).items():
-            own = learned[of_learned.get(kind, [])]
-            if len(own) >= ENOUGH_OF_A_KIND:
-                around = Surroundings.of(table.features[own])
-                found[predicted[places]] = around.distances(table.features[predicted[places]])
-            elif len(own):
-                found[predicted[places]] = TOO_FEW
-    return found
+        known = surroundings_of(table.features[learned], [table.kinds[place] for place in learned])
+        kinds = [table.kinds[place] for place in predicted]
+        distances[predicted], is_outside[predicted] = distances_to(*known, table.features[predicted], kinds)
+    return distances, is_outside

@@ -1,10 +1,11 @@
 """Errors of the sums of predicted costs of models.
 
-Errors of one kind of operator have the same sign in a model, since one function predicts all; those of kinds are
-independent. The interval of a sum is conformal over held-out models: each model's error over its expected deviation is
-a score. Models of one family are alike and no independent scores, so each family has the same weight, however many
-models it has (pooling: Dunn, Wasserman and Ramdas, Distribution-Free Prediction Sets for Two-Layer Hierarchical Models,
-JASA 118 (2023), 2491-2502). Scores are of sums on a mean board, so the differences between boards are not among them.
+Errors of one kind of operator have the same sign in a model, since one function predicts all; so have those of calls
+outside of all samples, which lie in one direction from these. Others are independent. The interval of a sum is
+conformal over held-out models: each model's error over its expected deviation is a score. Models of one family are
+alike and no independent scores, so each family has the same weight, however many models it has (pooling: Dunn,
+Wasserman and Ramdas, Distribution-Free Prediction Sets for Two-Layer Hierarchical Models, JASA 118 (2023), 2491-2502).
+Scores are of sums on a mean board, so the differences between boards are not among them.
 """
 
 from __future__ import annotations
@@ -15,9 +16,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from opcost.estimates import FloatArray
 from opcost.prediction.intervals import weighted_quantile
+
+FAR = "far from all samples"
+
+SMALL_CALLS_ERROR = 0.37
+"""Half the width of the interval of 90 % of the logarithm that the small predicted calls of a run share: libraries
+choose their kernels by the size of the run, and each call reads its weights from memory. It is the smallest with which
+the intervals of all six models that were measured at small sizes contain these; six are too few for a quantile of 90 %
+(ResNet-50, MobileNetV3, Swin-T, ViT-B/16, AlexNet and BERT, 2026-11-28, ``docs/log/prediction.md``)."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +41,12 @@ class ModelCalls:
 
 @dataclass(frozen=True)
 class HeldOutSums:
-    """Costs of samples, the errors of their logarithms when they were held out, and the deviations expected of them."""
+    """Costs of samples, the errors of their logarithms when they were held out, and the deviations expected of them.
 
-    kinds: Sequence[str]
+    ``groups`` are those whose errors have the same sign, see ``groups_of``.
+    """
+
+    groups: Sequence[str]
     costs: FloatArray
     errors: FloatArray
     deviations: FloatArray
@@ -50,19 +63,21 @@ class HeldOutSums:
         places = list(model.places)
         actual = np.array(model.calls, dtype=float) * self.costs[places]
         predicted = actual * np.exp(self.errors[places])
-        kinds = [self.kinds[place] for place in places]
-        deviation = sum_deviation(kinds, predicted, self.deviations[places])
+        groups = [self.groups[place] for place in places]
+        deviation = sum_deviation(groups, predicted, self.deviations[places])
         if not math.isfinite(deviation) or not np.isfinite(predicted).all():
             return None
         return abs(math.log(predicted.sum() / actual.sum())) * float(predicted.sum()) / deviation
 
 
-def sum_deviation(kinds: Sequence[str], costs: FloatArray, deviations: FloatArray) -> float:
-    """Return the deviation of a sum of predicted costs, in their unit; NaN if that of a call is.
+def groups_of(kinds: Sequence[str], is_far: npt.NDArray[np.bool_]) -> tuple[str, ...]:
+    """Return the group of each call whose errors have the same sign: its kind, or one of all calls far from samples."""
+    return tuple(FAR if far else kind for kind, far in zip(kinds, is_far, strict=True))
 
-    Errors of one kind have the same sign, since one function predicts all; those of kinds are independent.
-    """
-    of_kind: dict[str, float] = {}
-    for kind, cost, deviation in zip(kinds, costs, deviations, strict=True):
-        of_kind[kind] = of_kind.get(kind, 0.0) + float(cost * deviation)
-    return math.hypot(*of_kind.values())
+
+def sum_deviation(groups: Sequence[str], costs: FloatArray, deviations: FloatArray) -> float:
+    """Return the deviation of a sum of predicted costs, in their unit; NaN if that of a call is."""
+    of_group: dict[str, float] = {}
+    for group, cost, deviation in zip(groups, costs, deviations, strict=True):
+        of_group[group] = of_group.get(group, 0.0) + float(cost * deviation)
+    return math.hypot(*of_group.values())

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opcost.comparing.predicted_run import PredictedCalls, Range
+from opcost.comparing.predicted_run import PredictedCalls, Range, Widened, WidthReason
+from opcost.comparing.ranking import FEWEST_WHOLES
+from opcost.comparing.ranking_row import SUM
 from opcost.invocation import command, command_line
 from opcost.measuring.protocol import USUAL_OPTIONS
-from opcost.measuring.record import time_of
 from opcost.operators.short_forms import short_form, short_inputs
+from opcost.prediction.intervals import FEWEST_SCORES
 from opcost.prediction.needed_memory import NeededMemory
 from opcost.reporting.layout import Column
 from opcost.reporting.tables import DOUBTFUL, doubt_mark, print_origin, shared_facts
 from opcost.reporting.terminal import print_commands, print_line, print_table
-from opcost.units import UNKNOWN, gigabytes, milli, number_of, percent
+from opcost.units import UNKNOWN, gigabytes, milli, number_of, percent, some_of
 
 if TYPE_CHECKING:
     # Only for types: the stage imports torch.
     from opcost.stages.predict import Prediction
+
+MEASURED, PREDICTED = "measured", "predicted"
+"""The sources of a cost besides ``SUM``."""
 
 TUPLES_SHOWN = 5
 
@@ -32,46 +38,97 @@ CALLS = (
     *(Column("ms/run"), Column("typical error"), Column("share of uncertainty")),
 )
 
+ABOUT_OPERATORS = {
+    WidthReason.NEW_KINDS: "of kinds without any row",
+    WidthReason.UNKNOWN_FLOP: "of unknown FLOPs",
+    WidthReason.OUTSIDE: "unlike all measured ones",
+    WidthReason.SMALL_CALLS: "too small to fill the device, as of few samples",
+}
+
+ABOUT_RUN = {
+    WidthReason.FEW_FAMILIES: f"wholes of fewer than {FEWEST_SCORES} families of models are measured, so it is that of "
+    "single operators",
+    WidthReason.ABOVE_LIMIT: "its operators draw more than the power limit, so that a run takes longer than this",
+    WidthReason.UNCORRECTED: "the cache correction is unknown for this device, so the sum is not corrected",
+    WidthReason.FEW_WHOLES: f"fewer than {FEWEST_WHOLES} wholes are measured here, so sums are taken to be off as on "
+    "an H200",
+}
+
 
 def print_prediction(found: Prediction) -> None:
     """Print time, energy and power of a run with their intervals, and the operators that are least certain."""
     run, conditions = found.run, found.conditions
     batch = f", batch {found.batch}" if found.batch else ""
     how = f"{conditions.precision}, {conditions.execution}"
-    source = "predicted, not measured" if run.calls else "the sum of measured operators"
+    source = {
+        MEASURED: "measured",
+        SUM: "the sum of measured operators",
+        PREDICTED: "predicted, not measured",
+    }[source_of(found)]
     title = f"{found.name} on {conditions.device_product}{batch} ({how}): {source}"
     rows = [
-        ("time", *_costs(run.time_s, found.time_per_sample_s, "ms")),
-        ("energy", *_costs(run.energy_j, found.energy_per_sample_j, "mJ")),
-        ("power", UNKNOWN if run.power_w is None else f"{run.power_w:.0f} W", "", ""),
+        ("time", *_costs(found.time_s, found.per_sample(found.time_s), "ms")),
+        ("energy", *_costs(found.energy_j, found.per_sample(found.energy_j), "mJ")),
+        ("power", UNKNOWN if found.power_w is None else f"{found.power_w:.0f} W", "", ""),
     ]
     doubt = doubt_mark(run.is_above_limit)
     print_table(title, COSTS, [(name, f"{cost}{doubt}", *others) for name, cost, *others in rows])
     for line in _lines(found):
         print_line(line)
     if run.calls:
-        total = sum((one.error_s or 0.0) ** 2 for one in run.calls)
+        total = sum(one.error_s**2 for one in run.calls)
         cells = [_cells(one, total) for one in run.calls[:TUPLES_SHOWN]]
         print_table(f"Least certain operators ({len(cells)} of {len(run.calls)} predicted)", CALLS, cells)
     print_origin(*shared_facts([conditions]))
     _print_next_steps(found)
 
 
+def source_of(found: Prediction) -> str:
+    """Return whether the cost is that of the measured whole, the sum of measured operators, or predicted."""
+    if found.whole is not None:
+        return MEASURED
+    return PREDICTED if found.run.calls else SUM
+
+
 def _lines(found: Prediction) -> Iterator[str]:
     """Yield what there is to know about the figures, a line each."""
-    run = found.run
-    if found.whole is not None:
-        energy = milli(found.whole.measurement.energy_j)
-        yield f"The whole model was measured: {milli(time_of(found.whole).value)} ms and {energy} mJ per run."
-    yield _sources(found)
-    if run.interval_missing_reason is not None:
-        mark = f"{DOUBTFUL} " if run.is_above_limit else ""
-        yield f"{mark}Intervals are unknown: {run.interval_missing_reason}."
-    if not run.is_corrected:
-        yield "The cache correction is unknown for this device, so the sum of operators is not corrected."
-    if run.outside_time_ratio:
-        yield f"Operators unlike all measured ones take {percent(run.outside_time_ratio)} of the time."
+    celsius = found.basis.temperature_c
+    basis = "as measured" if celsius is None else f"at {celsius:g} °C"
+    if found.whole is None:
+        yield f"The energy is {basis}."
+        yield _sources(found)
+    else:
+        day, board = found.whole.measurement.ended_at[:10], found.whole.circumstances.device_uuid
+        on = "" if board is None else f" on the board {board[:12]}"
+        yield f"The whole model was measured on {day}{on}; the energy is {basis}. Intervals are of this measurement."
+        yield f"Check: {_check(found)}. {_sources(found)}"
+    if found.run.widened:
+        interval = "interval" if found.whole is None else "predicted interval"
+        yield f"The {interval} is wide: {'; '.join(map(_reason, found.run.widened))}."
     yield _memory(found.memory)
+
+
+def _check(found: Prediction) -> str:
+    """Return the predicted cost beside the measured one."""
+    pairs = [(found.run.time_s, found.time_s, "ms"), (found.run.energy_j, found.energy_j, "mJ")]
+    texts = []
+    for run, whole, unit in pairs:
+        if run is not None and whole is not None:
+            outside = "" if run.has(whole.value) else f"; {DOUBTFUL} the measured one is outside"
+            interval = f"{milli(run.lower)} to {milli(run.upper)} {unit}{outside}"
+            texts.append(f"{milli(run.value)} {unit} ({_signed(run.value / whole.value - 1)}; {interval})")
+    return f"{'predicted' if found.run.calls else 'the sum of its operators'} {' and '.join(texts)}"
+
+
+def _signed(difference_ratio: float) -> str:
+    return f"{'+' if difference_ratio > 0 else ''}{percent(difference_ratio)}"
+
+
+def _reason(one: Widened) -> str:
+    if one.time_ratio is None:
+        return ABOUT_RUN[one.reason]
+    operators = f"operators {ABOUT_OPERATORS[one.reason]} ({some_of(one.operators)})"
+    return f"{percent(one.time_ratio)} of the time is in {operators}"
 
 
 def _memory(memory: NeededMemory) -> str:
@@ -106,15 +163,14 @@ def _costs(run: Range | None, sample: Range | None, unit: str) -> tuple[str, str
     if run is None:
         return UNKNOWN, "", ""
     per_sample = "" if sample is None else f"{milli(sample.value)} {unit}"
-    if run.lower is None or run.upper is None:
-        return f"{milli(run.value)} {unit}", UNKNOWN, per_sample
     return f"{milli(run.value)} {unit}", f"{milli(run.lower)} to {milli(run.upper)} {unit}", per_sample
 
 
 def _sources(found: Prediction) -> str:
     run = found.run
     if not run.calls:
-        return f"All of its operators were measured: this is their sum{', corrected' if run.is_corrected else ''}."
+        corrected = ", corrected" if run.is_corrected else ""
+        return f"All of its operators were measured: this is their sum{corrected}."
     predicted = f"predicted from {found.samples} measured ones"
     if not run.measured_time_ratio:
         return f"None of its operators was measured: all are {predicted}."
@@ -130,31 +186,36 @@ def _cells(calls: PredictedCalls, total: float) -> tuple[str, ...]:
         short_inputs(calls.case.operator),
         str(calls.occurrences),
         milli(calls.time_s),
-        UNKNOWN if calls.time_deviation is None else percent(calls.time_deviation),
-        UNKNOWN if calls.error_s is None or not total else percent(calls.error_s**2 / total),
+        percent(calls.time_deviation),
+        percent(calls.error_s**2 / total) if total else UNKNOWN,
     )
 
 
 def prediction_object(found: Prediction) -> dict[str, Any]:
-    """Return a prediction for JSON, in SI units."""
-    run = found.run
+    """Return the cost of a model for JSON, in SI units; ``predicted_run`` is the check of a measured whole."""
+    run, whole = found.run, found.whole
     return {
         "name": found.name,
         "batch": found.batch,
-        "source": "predicted",
+        "source": source_of(found),
         "device_product": found.conditions.device_product,
         "precision": found.conditions.precision,
         "execution": found.conditions.execution,
-        "time_s": _range(run.time_s),
-        "energy_j": _range(run.energy_j),
-        "power_w": run.power_w,
-        "time_per_sample_s": _range(found.time_per_sample_s),
-        "energy_per_sample_j": _range(found.energy_per_sample_j),
+        "time_s": _range(found.time_s),
+        "energy_j": _range(found.energy_j),
+        "energy_temperature_c": found.basis.temperature_c,
+        "power_w": found.power_w,
+        "time_per_sample_s": _range(found.per_sample(found.time_s)),
+        "energy_per_sample_j": _range(found.per_sample(found.energy_j)),
+        "predicted_run": {"time_s": _range(run.time_s), "energy_j": _range(run.energy_j), "power_w": run.power_w},
         "measured_time_ratio": run.measured_time_ratio,
         "outside_time_ratio": run.outside_time_ratio,
         "is_corrected": run.is_corrected,
         "is_above_power_limit": run.is_above_limit,
-        "interval_missing_reason": run.interval_missing_reason,
+        "widened": [
+            {"reason": one.reason.value, "time_ratio": one.time_ratio, "operators": list(one.operators)}
+            for one in run.widened
+        ],
         "samples": found.samples,
         "memory": {
             "least_bytes": found.memory.least_bytes,
@@ -164,8 +225,13 @@ def prediction_object(found: Prediction) -> dict[str, Any]:
             "is_too_much": found.memory.is_too_much,
         },
         "measured_whole": None
-        if found.whole is None
-        else {"time_s": found.whole.measurement.time_s, "energy_j": found.whole.measurement.energy_j},
+        if whole is None
+        else {
+            "time_s": found.time_s.value,
+            "energy_j": None if found.energy_j is None else found.energy_j.value,
+            "measured_at": whole.measurement.ended_at,
+            "device_uuid": whole.circumstances.device_uuid,
+        },
         "written": found.written,
         "predicted": [
             {
@@ -176,11 +242,13 @@ def prediction_object(found: Prediction) -> dict[str, Any]:
                 "time_deviation": one.time_deviation,
                 "energy_deviation": one.energy_deviation,
                 "is_outside": one.is_outside,
+                "is_new": one.is_new,
+                "is_small": one.is_small,
             }
             for one in run.calls
         ],
     }
 
 
-def _range(one: Range | None) -> dict[str, float | None] | None:
-    return None if one is None else {"value": one.value, "lower": one.lower, "upper": one.upper}
+def _range(one: Range | None) -> dict[str, float] | None:
+    return None if one is None else asdict(one)

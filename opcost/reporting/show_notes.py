@@ -8,8 +8,7 @@ from statistics import median
 from opcost.columns import Field
 from opcost.comparing.boards import BoardDifferences
 from opcost.comparing.operator_costs import OperatorCost
-from opcost.comparing.predicted_run import Range
-from opcost.comparing.ranking import ENERGY, POWER, SAVING, TIME
+from opcost.comparing.ranking import ENERGY, FEWEST_WHOLES, POWER, SAVING, TIME
 from opcost.comparing.ranking_row import SUM, RankingRow
 from opcost.comparing.roofline import FP32, TF32, Roofline
 from opcost.comparing.tuple_costs import TupleFlag
@@ -95,13 +94,12 @@ def predicted_lines(ranking: DeviceRanking) -> list[str]:
 
 def _predicted_words(one: PredictedModel) -> str:
     costs = [(one.run.time_s, "ms"), (one.run.energy_j, "mJ")]
-    texts = [f"{milli(cost.value)} {unit}{_interval_words(cost)}" for cost, unit in costs if cost is not None]
-    unknown = "" if one.run.interval_missing_reason is None else " (interval unknown)"
-    return f"{one.name} {' and '.join(texts)}{unknown}"
-
-
-def _interval_words(cost: Range) -> str:
-    return "" if cost.lower is None or cost.upper is None else f" ({milli(cost.lower)} to {milli(cost.upper)})"
+    texts = [
+        f"{milli(cost.value)} {unit} ({milli(cost.lower)} to {milli(cost.upper)})"
+        for cost, unit in costs
+        if cost is not None
+    ]
+    return f"{one.name} {' and '.join(texts)}"
 
 
 def known_order(by: str, figures: Iterable[tuple[float | None, float | None, float | None]]) -> str:
@@ -129,7 +127,7 @@ def model_notes(model: ShownModel, boards: BoardDifferences, names: Collection[s
     if row.memory_bytes_ratio is not None and row.sum_time_s is not None:
         lines.append(f"Shares are those of the sum of all measured operators, with {measured_share(row, MODEL)}.")
     if row.source != SUM and row.corrected_time_ratio is not None:
-        errors = _errors_of_sums(row)
+        errors = "" if row.is_expected_error_assumed else _errors_of_sums(row)
         others = f"; 95 % of the models' sums deviate by less than {errors}" if errors else ""
         lines.append(f"Corrected: sum plus corrections, over the whole model{others}.")
     if row.roof_time_ratio is not None:
@@ -236,6 +234,8 @@ def _sum_lines(rows: Sequence[RankingRow]) -> list[str]:
     for row in rows:
         errors = _errors_of_sums(row)
         error = f"expected error {errors}" if errors else "its error is unknown"
+        if row.is_expected_error_assumed:
+            error += f", as on an H200, because fewer than {FEWEST_WHOLES} wholes are measured here"
         if row.time_s is not None and row.predicted_time_s is not None:
             share = percent(row.predicted_time_s / row.time_s)
             predicted.append(f"{row.name} ({share} of the time predicted; {measured_share(row)} measured; {error})")

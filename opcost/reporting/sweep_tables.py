@@ -99,8 +99,10 @@ def _columns(result: SweepResult) -> tuple[Column, ...]:
         *(Column(f"ns/{result.unit}", drop=2), Column(f"nJ/{result.unit}", drop=2)),
         *(
             Column("predicted ms"),
+            Column("90 % interval", drop=6),
             Column("time differs", drop=3),
             Column("predicted mJ"),
+            Column("90 % interval", drop=6),
             Column("energy differs", drop=3),
         ),
     )
@@ -119,8 +121,10 @@ def _cells(row: SweepSizeRow) -> tuple[str, ...]:
         _nano(figures.time_per_unit_s),
         _nano(figures.energy_per_unit_j),
         milli(prediction.predicted_time_s),
+        _interval(prediction.predicted_time_lower_s, prediction.predicted_time_upper_s),
         _difference(prediction.predicted_time_s, figures.time_s),
         milli(prediction.predicted_energy_j),
+        _interval(prediction.predicted_energy_lower_j, prediction.predicted_energy_upper_j),
         _difference(prediction.predicted_energy_j, figures.energy_j),
     )
 
@@ -149,6 +153,10 @@ def _print_doubts(result: SweepResult) -> None:
 
 def _nano(value: float | None) -> str:
     return UNKNOWN if value is None else significant(value / NANO)
+
+
+def _interval(lower: float | None, upper: float | None) -> str:
+    return UNKNOWN if lower is None else f"{milli(lower)} to {milli(upper)}"
 
 
 def _difference(predicted: float | None, measured: float | None) -> str:

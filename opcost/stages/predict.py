@@ -14,7 +14,7 @@ from opcost.comparing.predicted_run import Knowledge, PredictedCalls, PredictedR
 from opcost.errors import UserError
 from opcost.measuring.conditions import WARM, Conditions, usual_execution
 from opcost.measuring.named_device import is_meant, refuse_unknown
-from opcost.measuring.record import MeasurementRow
+from opcost.measuring.record import MeasurementRow, time_of
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.whitelist import EVERYTHING, select
 from opcost.operators.zeros_on_shapes import with_usual_zeros
@@ -31,17 +31,9 @@ from opcost.storage.configs import ModelConfig
 from opcost.storage.files import replace_file
 from opcost.storage.grid_files import GRID_NAME
 from opcost.storage.tuple_files import is_listable, tuples_text
+from opcost.summing.energy import EnergyBasis, common_basis
 from opcost.summing.index import Measurements
-from opcost.summing.summation import sum_beside
-from opcost.units import percent, some_of
-
-KINDS_SHOWN = 3
-"""The most kinds that a message lists."""
-
-MOST_OUTSIDE = 0.2
-"""The share of a run's time in operators unlike all samples from which a prediction is refused: their errors are
-unknown, and up to a factor of two."""
-
+from opcost.summing.summation import best_whole, sum_beside
 
 BATCH_ARGUMENTS = ("batch", "batch_size")
 """Arguments of a user's function that are the number of samples of a run."""
@@ -59,17 +51,16 @@ class PredictionRequest:
     device: str | None = None
     execution: str | None = None
     batch: int | None = None
-    allow_extrapolation: bool = False
     measure_next: int = 0
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """The predicted cost of one run of a model.
+    """The cost of one run of a model: that of its measured whole if there is one, else the predicted cost.
 
-    ``whole`` is its newest row under these conditions, None if it is not measured. ``samples`` is the number of
-    measured operators that were learned from. ``memory`` is the least that a run needs. ``written`` is the path of the
-    list of tuples, None if none was wanted.
+    ``run`` is the predicted cost, a check of a measured whole. ``whole`` is the row that ``opcost show`` has, too, None
+    if it is not measured. ``samples`` is the number of measured operators that were learned from. ``memory`` is the
+    least that a run needs. ``written`` is the path of the list of tuples, None if none was wanted.
     """
 
     name: str
@@ -82,18 +73,35 @@ class Prediction:
     written: str | None = None
 
     @property
-    def time_per_sample_s(self) -> Range | None:
-        """The time of one sample of the batch, None if the batch is unknown."""
-        return self.run.time_s.times(1 / self.batch) if self.batch else None
+    def time_s(self) -> Range:
+        """The time of one run, with its interval of 90 %."""
+        return self.run.time_s if self.whole is None else Range.of(time_of(self.whole))
 
     @property
-    def energy_per_sample_j(self) -> Range | None:
-        """The energy of one sample of the batch, None if the batch or the energy is unknown."""
-        return self.run.energy_j.times(1 / self.batch) if self.batch and self.run.energy_j is not None else None
+    def energy_j(self) -> Range | None:
+        """The energy of one run with its interval of 90 %, None if it is unknown: at 50 °C where that is known."""
+        if self.whole is None:
+            return self.run.energy_j
+        energy = self.basis.energy_of(self.whole)
+        return None if energy is None else Range.of(energy)
+
+    @property
+    def basis(self) -> EnergyBasis:
+        """The basis of the energy."""
+        return self.run.basis if self.whole is None else common_basis([self.whole])
+
+    @property
+    def power_w(self) -> float | None:
+        """The mean power, None if the energy is unknown."""
+        return None if self.energy_j is None else self.energy_j.value / self.time_s.value
+
+    def per_sample(self, cost: Range | None) -> Range | None:
+        """Return the part of a cost that one sample of the batch has, None if the batch or the cost is unknown."""
+        return cost.times(1 / self.batch) if self.batch and cost is not None else None
 
 
 def predict(request: Request, wish: PredictionRequest, cache: Path, progress: Progress) -> Prediction:
-    """Return the predicted cost of a model.
+    """Return the cost of a model, measured or predicted.
 
     Args:
         request: the folders, and whether a user's code may run.
@@ -102,7 +110,7 @@ def predict(request: Request, wish: PredictionRequest, cache: Path, progress: Pr
         progress: reports counting and training.
 
     Raises:
-        UserError: the model cannot be counted, there are too few rows, or most of it is unlike all of them.
+        UserError: the model cannot be counted, or nothing is measured under such conditions.
     """
     config = known_config(request.folders, wish.wanted, wish.batch) or _new_config(request, wish)
     numbers = numbers_of_rows(request.database.operator_measurements)
@@ -113,17 +121,16 @@ def predict(request: Request, wish: PredictionRequest, cache: Path, progress: Pr
         require(PREDICT)
     counts = computing_counts(request, config, progress)
     learned = learned or trained(request, conditions, cache, progress)
-    rows = RowsOfRun(measurements_of(request.database, counts), request.database.calls_in_chains.rows())
-    run = run_under(counts, rows, conditions, learned)
+    measurements = measurements_of(request.database, counts)
+    run = run_under(counts, RowsOfRun(measurements, request.database.calls_in_chains.rows()), conditions, learned)
     written = _write_next(request, config, run.calls, wish.measure_next) if wish.measure_next else None
-    _check_outside(config, run, wish.allow_extrapolation, written)
     wholes = wholes_of(request.database, config, conditions)
     return Prediction(
         name=config.name,
         batch=config.batch_size or _batch_argument(config),
         conditions=conditions,
         run=run,
-        whole=wholes[-1] if wholes else None,
+        whole=best_whole(wholes, lambda row: sum_beside(row, counts, measurements, conditions))[0] if wholes else None,
         samples=learned.learned.samples,
         memory=needed_memory(counts, conditions),
         written=written,
@@ -153,7 +160,7 @@ def run_under(counts: OperatorCounts, rows: RowsOfRun, conditions: Conditions, l
         learned.learned,
         corrections_of(counts, corrections, rows.measurements, conditions),
         limit_of(conditions),
-        learned.sum_errors,
+        learned.sum_errors.__getitem__,
         conditions.device_power_limit_w,
     )
     return predicted_run(counts, sum_beside(None, counts, rows.measurements, conditions), knowledge)
@@ -226,20 +233,6 @@ def conditions_for(
         place = "the database" if device is None else device
         raise UserError(f"--precision {precision}: no measured operators of {place} in it, only in {precisions}")
     return max(fitting, key=lambda one: fitting[one])
-
-
-def _check_outside(config: ModelConfig, run: PredictedRun, allow: bool, written: str | None) -> None:
-    if run.outside_time_ratio <= MOST_OUTSIDE or allow:
-        return
-    outside = sorted((one for one in run.calls if one.is_outside), key=lambda one: -one.time_s)
-    names = some_of(list(dict.fromkeys(one.count.operator.short_name for one in outside)), KINDS_SHOWN)
-    remedy = "list what to measure with --measure-next 20"
-    if written:
-        remedy = f"measure {written} with opcost count, filter and measure"
-    raise UserError(
-        f"{config.name}: {percent(run.outside_time_ratio)} of its time is in operators unlike all measured ones "
-        f"({names}); accept large errors with --allow-extrapolation, or {remedy}"
-    )
 
 
 def _write_next(request: Request, config: ModelConfig, calls: Sequence[PredictedCalls], number: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,8 +11,8 @@ from opcost.comparing.predicted_run import PredictedRun
 from opcost.measuring.conditions import Conditions
 from opcost.operators.keys import conditions_key
 from opcost.running.request import Request
-from opcost.stages.predict import MOST_OUTSIDE, RowsOfRun, run_under
-from opcost.stages.ranking_data import CountedModel, RankingData
+from opcost.stages.predict import RowsOfRun, run_under
+from opcost.stages.ranking_data import RankingData
 from opcost.stages.trained import Trained, trained_before
 
 MOST_PREDICTED = 20
@@ -42,8 +42,8 @@ def predicted_models(
 ) -> tuple[PredictedModel, ...]:
     """Return the predicted costs of models, the first by name. Nothing is counted, and nothing is learned.
 
-    Models that are not counted, whose operators are mostly unlike all measured ones, or whose device and precision have
-    nothing learned that fits the present rows, are left out.
+    Models that are not counted, or whose device and precision have nothing learned that fits the present rows, are left
+    out.
 
     Args:
         request: the folders.
@@ -64,18 +64,10 @@ def predicted_models(
         conditions = max(fitting, key=lambda one: numbers[one.key])
         if conditions not in known:
             known[conditions] = trained_before(request, conditions, cache)
-        found += _predicted(data, model, conditions, known[conditions])
+        learned = known[conditions]
+        if learned is not None and model.counts is not None:
+            run = run_under(model.counts, RowsOfRun(data.measurements, data.chains), conditions, learned)
+            found.append(PredictedModel(model.config.name, model.config.batch_size, conditions, run))
         if len(found) == MOST_PREDICTED:
             break
     return tuple(found)
-
-
-def _predicted(
-    data: RankingData, model: CountedModel, conditions: Conditions, learned: Trained | None
-) -> Iterator[PredictedModel]:
-    """Yield the prediction, none if nothing was learned or it would be refused."""
-    if learned is None or model.counts is None:
-        return
-    run = run_under(model.counts, RowsOfRun(data.measurements, data.chains), conditions, learned)
-    if run.outside_time_ratio <= MOST_OUTSIDE:
-        yield PredictedModel(model.config.name, model.config.batch_size, conditions, run)

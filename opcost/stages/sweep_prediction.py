@@ -15,22 +15,20 @@ from opcost.prediction.needed_memory import largest_activations_bytes
 from opcost.progress import Progress
 from opcost.running.request import Request
 from opcost.stages.operator_rows import measurements_of, numbers_of_rows
-from opcost.stages.predict import MOST_OUTSIDE, RowsOfRun, computing_counts, conditions_for, run_under
+from opcost.stages.predict import RowsOfRun, computing_counts, conditions_for, run_under
 from opcost.stages.sweep_points import Sweep, SweepPoint
 from opcost.stages.trained import Trained, trained
-from opcost.units import percent
 
 
 @dataclass(frozen=True)
 class CurveWish:
-    """Where to predict: a part of a product's name, the execution, and whether most of a run may be extrapolated.
+    """Where to predict: a part of a product's name, and the execution.
 
     ``is_here`` says that the device is the one that measures, not an option.
     """
 
     device: str | None
     execution: str | None
-    allow_extrapolation: bool = False
     is_here: bool = False
 
 
@@ -89,7 +87,7 @@ def predict_sweep(
             continue
         rows = RowsOfRun(measurements_of(request.database, counted), chains)
         run = run_under(counted, rows, learned.conditions, learned.trained)
-        found[point] = PredictedSize(_prediction(run, wish.allow_extrapolation), work, learned.conditions)
+        found[point] = PredictedSize(_prediction(run), work, learned.conditions)
     return found
 
 
@@ -118,13 +116,7 @@ def _learned(request: Request, point: SweepPoint, wish: CurveWish, cache: Path, 
     return _Learned(conditions, trained(request, conditions, cache, progress))
 
 
-def _prediction(run: PredictedRun, allow_extrapolation: bool) -> SweepPrediction:
-    if run.outside_time_ratio > MOST_OUTSIDE and not allow_extrapolation:
-        outside = percent(run.outside_time_ratio)
-        return SweepPrediction(
-            prediction_missing_reason=f"{outside} of its time is in operators unlike all measured ones; "
-            "accept large errors with --allow-extrapolation"
-        )
+def _prediction(run: PredictedRun) -> SweepPrediction:
     energy = run.energy_j
     return SweepPrediction(
         predicted_time_s=run.time_s.value,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
-from opcost.comparing.predicted_run import SumErrors
+from opcost.comparing.ranking import Deviations, SumErrors
 from opcost.errors import UserError
 from opcost.measuring.conditions import Conditions
 from opcost.prediction.archive import from_bytes, to_bytes
@@ -19,8 +20,9 @@ from opcost.stages.training_fingerprint import training_fingerprint
 from opcost.storage.caches import keep, kept
 from opcost.storage.database import Database
 
-FEWEST_SAMPLES = 100
-"""The fewest measured operators that a prediction is learned from."""
+FEWEST_SAMPLES = 3
+"""The fewest measured operators that a prediction is learned from: the rates of products, of the memory and of calls
+are three. Intervals hold with so few, too (``docs/log/prediction.md``)."""
 
 TRAINING_S = 20.0
 """The expected time of training on 4,000 samples with two cores."""
@@ -28,10 +30,10 @@ TRAINING_S = 20.0
 
 @dataclass(frozen=True)
 class Trained:
-    """Learned costs, and the errors of corrected sums of measured operators."""
+    """Learned costs, and the errors of sums of measured operators, by whether they have a cache correction."""
 
     learned: LearnedCosts
-    sum_errors: SumErrors
+    sum_errors: Mapping[bool, SumErrors]
 
 
 def trained(request: Request, conditions: Conditions, folder: Path, progress: Progress) -> Trained:
@@ -53,7 +55,7 @@ def trained(request: Request, conditions: Conditions, folder: Path, progress: Pr
     if found is None:
         require(PREDICT)
         found = _train(request, conditions, progress)
-        packed = (found.learned, found.sum_errors.time, found.sum_errors.energy)
+        packed = (found.learned, {is_corrected: astuple(one) for is_corrected, one in found.sum_errors.items()})
         keep(name, to_bytes(packed), folder, f"learned-{conditions.key}-*")
     return found
 
@@ -69,11 +71,14 @@ def _kept(name: str, folder: Path) -> Trained | None:
     if content is None:
         return None
     try:
-        learned, time, energy = from_bytes(content)
-    except ValueError:
+        learned, sum_errors = from_bytes(content)
+        errors = {
+            is_corrected: SumErrors(Deviations(*time), Deviations(*energy), is_assumed)
+            for is_corrected, (time, energy, is_assumed) in sum_errors.items()
+        }
+    except (ValueError, TypeError, AttributeError):
         return None
-    is_sound = isinstance(learned, LearnedCosts) and isinstance(time, float) and isinstance(energy, float)
-    return Trained(learned, SumErrors(time, energy)) if is_sound else None
+    return Trained(learned, errors) if isinstance(learned, LearnedCosts) and len(errors) == len((True, False)) else None
 
 
 def _train(request: Request, conditions: Conditions, progress: Progress) -> Trained:

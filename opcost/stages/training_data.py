@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-import numpy as np
-
-from opcost.comparing.predicted_run import SumErrors
-from opcost.comparing.ranking import ModelFigures
+from opcost.comparing.ranking import ASSUMED_SUM_ERRORS, ModelFigures, SumErrors, sum_errors
 from opcost.measuring.conditions import Conditions
 from opcost.operators.counts import OperatorCount
 from opcost.operators.keys import case_key, tuple_key
 from opcost.operators.values import InputData, parse_input_data
-from opcost.prediction.intervals import conformal_quantile
 from opcost.prediction.samples import Samples, cases_of, family_of, samples_of
 from opcost.prediction.sum_errors import ModelCalls
 from opcost.running.request import Request
 from opcost.stages.ranking_data import RankingData, read_ranking_data
 from opcost.storage.configs import ModelConfig
-
-ENOUGH_MODELS = 10
-"""The fewest wholes of which the errors of corrected sums have a quantile of their own."""
-
-USUAL_SUM_ERRORS = SumErrors(time=0.015, energy=0.03)
-"""The half widths of corrected sums where fewer than ``ENOUGH_MODELS`` wholes are known: about those of the 50 models
-of ``docs/accuracy.md``."""
 
 
 @dataclass(frozen=True)
@@ -43,40 +31,15 @@ class Whole:
 
 @dataclass(frozen=True)
 class TrainingData:
-    """Samples with the call that each is of, and the measured wholes that consist of them."""
+    """Samples with the call that each is of, and the measured wholes that consist of them.
+
+    ``sum_errors`` are those of sums of measured operators, by whether they have a cache correction.
+    """
 
     samples: Samples
     calls: Sequence[tuple[OperatorCount, InputData]]
     wholes: Sequence[Whole]
-
-    @property
-    def sum_errors(self) -> SumErrors:
-        """The half widths of corrected sums of measured operators around wholes."""
-        return SumErrors(
-            self._half_width(
-                [(self._sum(one, self.samples.times_s) + one.correction_s, one.time_s) for one in self.wholes]
-            )
-            or USUAL_SUM_ERRORS.time,
-            self._half_width(
-                [
-                    (sum_j + one.correction_j, one.energy_j)
-                    for one in self.wholes
-                    if one.energy_j is not None
-                    and one.correction_j is not None
-                    and math.isfinite(sum_j := self._sum(one, self.samples.energies_j))
-                ]
-            )
-            or USUAL_SUM_ERRORS.energy,
-        )
-
-    @staticmethod
-    def _sum(whole: Whole, costs: np.ndarray) -> float:
-        return float(np.dot(costs[list(whole.calls.places)], whole.calls.calls))
-
-    @staticmethod
-    def _half_width(pairs: Sequence[tuple[float, float]]) -> float | None:
-        errors = np.array([abs(math.log(corrected / whole)) for corrected, whole in pairs])
-        return conformal_quantile(errors) if len(errors) >= ENOUGH_MODELS else None
+    sum_errors: Mapping[bool, SumErrors] = field(default_factory=lambda: ASSUMED_SUM_ERRORS)
 
 
 def read_training_data(request: Request, configs: Sequence[ModelConfig], conditions: Conditions) -> TrainingData:
@@ -108,9 +71,10 @@ def training_data(data: RankingData, conditions: Conditions) -> TrainingData:
     cases = cases_of(data.operator_rows, data.operator_counts, conditions)
     frozen = {key: frozenset(names) for key, names in families.items()}
     of_case = {case_key(key): place for place, key in enumerate(cases)}
+    all_figures = data.figures(conditions)
     wholes = (
         _whole(figures, family_of(models[figures.name].model), of_case)
-        for figures in data.figures(conditions)
+        for figures in all_figures
         if figures.is_complete and not figures.is_whole_flagged
     )
     return TrainingData(
@@ -119,6 +83,7 @@ def training_data(data: RankingData, conditions: Conditions) -> TrainingData:
             (data.operator_counts[tuple_key(key)], parse_input_data(rows[0].input_data)) for key, rows in cases.items()
         ],
         wholes=[whole for whole in wholes if whole is not None],
+        sum_errors={is_corrected: sum_errors(all_figures, is_corrected) for is_corrected in (True, False)},
     )
 
 

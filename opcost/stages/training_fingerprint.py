@@ -17,7 +17,7 @@ from opcost.prediction.features import feature_names
 from opcost.storage.database import Database
 from opcost.storage.table import CsvTable
 
-LEARNING_VERSION = 5
+LEARNING_VERSION = 6
 """The version of what is learned from the same rows. It grows with each change of methods or intervals."""
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
 from opcost.measuring.conditions import TORCH_DEFAULT
 from opcost.operators.counts import OperatorCount
 from opcost.operators.values import NORMAL_DATA
@@ -20,8 +18,6 @@ from opcost.stages.trained import trained
 
 def uncertainty_on(request: Request, device: str | None, cache: Path, progress: Progress) -> Uncertainty:
     """Return how uncertain the time of a call is in s: its predicted time times the deviation of its logarithm.
-
-    It is infinite where the deviation is unknown: such a kind has too few samples.
 
     Args:
         request: the folders.
@@ -40,7 +36,6 @@ def uncertainty_on(request: Request, device: str | None, cache: Path, progress: 
         if not counts:
             return []
         costs = learned.costs([(count, NORMAL_DATA) for count in counts])
-        errors_s = costs.times_s * costs.time_deviations
-        return list(map(float, np.where(np.isnan(errors_s), np.inf, errors_s)))
+        return list(map(float, costs.times_s * costs.time_deviations))
 
     return uncertainties

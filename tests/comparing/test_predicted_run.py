@@ -1,4 +1,4 @@
-"""Predicted runs: their intervals, or the reason why these are unknown."""
+"""Predicted runs: their intervals, and the reasons why these are wide."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from opcost.comparing.predicted_run import Knowledge, PredictedRun, Range, SumErrors, predicted_run
+from opcost.comparing.predicted_run import Knowledge, PredictedRun, Range, Widened, WidthReason, predicted_run
+from opcost.comparing.ranking import Deviations as SumDeviations
+from opcost.comparing.ranking import SumErrors
+from opcost.estimates import Estimate
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import META, OperatorTuple, TensorSpec
 from opcost.prediction.features import Card
@@ -16,10 +19,12 @@ from opcost.prediction.intervals import Deviations, Surroundings
 from opcost.prediction.learned import POWER, TIME, KindFunctions
 from opcost.prediction.learned_costs import ENERGY, LearnedCosts
 from opcost.prediction.samples import Boards
+from opcost.prediction.sum_errors import SMALL_CALLS_ERROR
 from opcost.summing.energy import EnergyBasis
 from opcost.summing.summation import ModelCost
 
 SPEC = TensorSpec((64, 64), "float32")
+NO_ERRORS = SumErrors(SumDeviations(9, 0.0, 0.0), SumDeviations(9, 0.0, 0.0))
 
 
 def count(name: str) -> OperatorCount:
@@ -27,15 +32,15 @@ def count(name: str) -> OperatorCount:
     return OperatorCount(operator, 1, 0, 2**20, SPEC, operations=((name.lower(), 1),))
 
 
-def learned(board_deviation: float = 0.0, unknown: float = np.nan) -> LearnedCosts:
-    """Return costs in which a call of ReLU deviates by a tenth, with a factor of 2 for sums."""
+def learned(board_deviation: float = 0.0, unknown: float = 0.5) -> LearnedCosts:
+    """Return costs in which a call of ReLU deviates by a tenth, with a factor of 2 for calls and sums."""
     scaling = Scaling(np.zeros(0, dtype=np.int64), np.zeros(0), np.ones(0))
     around = Surroundings(scaling, np.zeros((1, 0)), 0.5)
     # At a distance of 0 the exponent 0 leaves the deviation of the kind.
-    deviations = Deviations({"relu": 0.1}, {}, unknown, 0.0, 2.0)
+    deviations = Deviations({"relu": 0.1}, {}, unknown, 1.0, 0.0, 2.0)
     function = KindFunctions({}, Constant(5.0), {"relu": 0.0})
     return LearnedCosts(
-        card=Card(100, 1e13, 1e13, 1e12, 1e-6),
+        card=Card(1, 1e13, 1e13, 1e12, 1e-6),
         functions={TIME: function, POWER: function},
         surroundings={"relu": around},
         few={},
@@ -47,24 +52,31 @@ def learned(board_deviation: float = 0.0, unknown: float = np.nan) -> LearnedCos
     )
 
 
-def run_of(known: LearnedCosts, *names: str, limit_w: float | None = None) -> PredictedRun:
-    counts = tuple(map(count, names))
+def run_of(
+    known: LearnedCosts, *operators: str | OperatorCount, errors: SumErrors = NO_ERRORS, limit_w: float | None = None
+) -> PredictedRun:
+    counts = tuple(count(one) if isinstance(one, str) else one for one in operators)
     whole = OperatorTuple("torchvision.models.resnet18", (), (SPEC,))
     model = OperatorCounts(whole, counts, 0, 0, 0, "2.0", META)
     cost = ModelCost(None, None, None, EnergyBasis.MEASURED, (), counts, (), 0.0, 0.0)
-    return predicted_run(model, cost, Knowledge(known, None, None, SumErrors(0.0, 0.0), limit_w))
+    return predicted_run(model, cost, Knowledge(known, None, None, lambda is_corrected: errors, limit_w))
 
 
 def half_width(one: Range | None) -> float:
     assert one is not None
-    assert one.upper is not None
     return float(np.log(one.upper / one.value))
+
+
+def reasons(found: PredictedRun) -> list[WidthReason]:
+    return [one.reason for one in found.widened]
 
 
 def test_the_interval_is_the_factor_times_the_deviation() -> None:
     found = run_of(learned(), "ReLU")
     assert half_width(found.time_s) == pytest.approx(0.2)
-    assert found.interval_missing_reason is None
+    assert found.time_s.has(found.time_s.value * 1.2)
+    assert not found.time_s.has(found.time_s.value * 1.3)
+    assert reasons(found) == [WidthReason.UNCORRECTED]
 
 
 def test_the_interval_of_energy_includes_the_differences_between_boards() -> None:
@@ -73,17 +85,28 @@ def test_the_interval_of_energy_includes_the_differences_between_boards() -> Non
     assert half_width(found.energy_j) == pytest.approx(np.hypot(0.2, 0.1645))
 
 
-def test_an_operation_of_unknown_errors_leaves_the_interval_unknown_and_is_named_first() -> None:
+def test_a_kind_without_any_row_widens_the_interval_and_is_named_first() -> None:
     found = run_of(learned(), "ReLU", "Erf")
-    assert (found.time_s.lower, found.time_s.upper) == (None, None)
-    assert found.time_s.value > 0
-    assert found.interval_missing_reason == "the errors of operations without enough samples are unknown (erf)"
-    assert [one.kind for one in found.calls] == ["erf", "relu"]
-    assert run_of(learned(unknown=0.5), "ReLU", "Erf").interval_missing_reason is None
+    assert half_width(found.time_s) == pytest.approx(2 * np.hypot(0.5, 0.1) / 2)
+    assert found.widened[0] == Widened(WidthReason.NEW_KINDS, 0.5, ("Erf",))
+    assert [(one.group, one.is_new) for one in found.calls] == [("erf", True), ("relu", False)]
+
+
+def test_a_call_of_unknown_flops_is_as_uncertain_as_one_of_an_unknown_kind() -> None:
+    found = run_of(learned(), count("ReLU"), replace(count("ReLU"), operator=count("Net").operator, flop=None))
+    assert found.widened[0] == Widened(WidthReason.UNKNOWN_FLOP, 0.5, ("Net",))
+    assert [one.time_deviation for one in found.calls] == [0.5, 0.1]
+    assert found.outside_time_ratio == 0.5
+
+
+def test_calls_that_leave_multiprocessors_without_work_widen_the_interval_by_the_error_that_they_share() -> None:
+    found = run_of(replace(learned(), card=Card(100, 1e13, 1e13, 1e12, 1e-6)), "ReLU")
+    assert half_width(found.time_s) == pytest.approx(np.hypot(0.2, SMALL_CALLS_ERROR))
+    assert found.widened[0] == Widened(WidthReason.SMALL_CALLS, 1.0, ("ReLU",))
 
 
 def test_a_kind_with_few_samples_makes_a_narrower_interval_than_one_without() -> None:
-    known = learned(unknown=0.5)
+    known = learned()
     near = replace(known.surroundings["relu"], outside_from=0.5)
     deviations = {cost: replace(one, few={"erf": 0.15}) for cost, one in known.deviations.items()}
     without = run_of(replace(known, deviations=deviations), "ReLU", "Erf")
@@ -93,28 +116,36 @@ def test_a_kind_with_few_samples_makes_a_narrower_interval_than_one_without() ->
     assert (without.outside_time_ratio, with_few.outside_time_ratio) == (0.5, 0.0)
 
 
-def test_sums_of_too_few_families_leave_the_interval_unknown() -> None:
+def test_with_wholes_of_too_few_families_the_interval_is_that_of_calls() -> None:
     found = run_of(replace(learned(), sum_factors={}), "ReLU")
-    assert found.time_s.upper is None
-    assert found.energy_j is not None
-    assert found.energy_j.lower is None
-    assert found.interval_missing_reason == "whole models of fewer than 9 families are measured"
-    of_time = run_of(replace(learned(), sum_factors={TIME: 2.0}), "ReLU")
-    assert of_time.time_s.upper is not None
-    assert of_time.interval_missing_reason == found.interval_missing_reason
+    assert half_width(found.time_s) == pytest.approx(0.2)
+    assert WidthReason.FEW_FAMILIES in reasons(found)
+    assert WidthReason.FEW_FAMILIES in reasons(run_of(replace(learned(), sum_factors={TIME: 2.0}), "ReLU"))
 
 
-def test_a_run_that_draws_more_than_the_power_limit_has_no_interval() -> None:
+def test_the_interval_of_a_run_that_draws_more_than_the_power_limit_is_wider() -> None:
     power_w = run_of(learned(), "ReLU").power_w
     assert power_w is not None
-    below, above = (run_of(learned(), "ReLU", limit_w=ratio * power_w) for ratio in (1.0, 0.9))
-    assert (below.is_above_limit, below.interval_missing_reason) == (False, None)
-    assert (above.is_above_limit, above.time_s.value) == (True, below.time_s.value)
-    assert above.energy_j is not None
-    assert {above.time_s.lower, above.time_s.upper, above.energy_j.lower, above.energy_j.upper} == {None}
-    assert f"power limit of {0.9 * power_w:.0f} W" in str(above.interval_missing_reason)
+    below, above = (run_of(learned(), "ReLU", limit_w=ratio * power_w) for ratio in (1.0, 0.8))
+    assert (below.is_above_limit, above.is_above_limit) == (False, True)
+    assert above.time_s.value == below.time_s.value
+    assert above.time_s.upper == pytest.approx(below.time_s.upper / 0.8)
+    assert above.time_s.lower == pytest.approx(below.time_s.lower * 0.8)
 
 
-def test_a_multiple_of_an_unknown_interval_is_unknown() -> None:
-    assert Range(2.0, None, None).times(0.5) == Range(1.0, None, None)
+@pytest.mark.parametrize("is_assumed", [True, False])
+def test_the_interval_has_the_expected_error_of_sums(is_assumed: bool) -> None:
+    found = run_of(
+        learned(), "ReLU", errors=SumErrors(SumDeviations(9, 0.0, 0.1), SumDeviations(9, 0.0, 0.3), is_assumed)
+    )
+    assert half_width(found.time_s) == pytest.approx(np.hypot(0.2, 0.1))
+    assert half_width(found.energy_j) == pytest.approx(np.hypot(0.2, 0.3))
+    assert (WidthReason.FEW_WHOLES in reasons(found)) == is_assumed
+
+
+def test_a_multiple_has_multiples_of_the_ends() -> None:
     assert Range(2.0, 1.0, 4.0).times(0.5) == Range(1.0, 0.5, 2.0)
+
+
+def test_the_interval_of_a_measured_value_is_that_of_normal_errors() -> None:
+    assert Range.of(Estimate(2.0, 0.1)) == Range(2.0, pytest.approx(2 - 0.1645), pytest.approx(2 + 0.1645))

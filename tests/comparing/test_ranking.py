@@ -14,6 +14,7 @@ from opcost.comparing.cache_chain_rows import Excess
 from opcost.comparing.operator_costs import kind_costs, operator_costs, rank_of
 from opcost.comparing.potential import roof_share, roofline_of_rows, works_of
 from opcost.comparing.ranking import (
+    ASSUMED_SUM_ERRORS,
     ENERGY,
     FEWEST_WHOLES,
     NAME,
@@ -222,26 +223,27 @@ def compared(deviation: float, **flags: tuple[Flag, ...]) -> ModelFigures:
 def test_the_expected_error_is_a_high_quantile_of_deviations_to_either_side() -> None:
     models = [compared(sign * deviation / 100) for deviation in range(1, 6) for sign in (-1, 1)]
     errors = sum_errors(models, is_corrected=False)
-    assert errors is not None
-    assert errors.energy is not None
+    assert not errors.is_assumed
     assert (errors.time.models, errors.energy.models) == (10, 10)
     assert errors.time.median_ratio == pytest.approx(0.03)
     assert errors.time.high_ratio == pytest.approx(0.05)
     assert errors.energy.high_ratio == pytest.approx(0.05)
 
 
-def test_of_few_wholes_no_error_is_expected() -> None:
-    assert sum_errors([compared(0.01)] * (FEWEST_WHOLES - 1), is_corrected=False) is None
+def test_of_few_wholes_the_errors_of_other_sums_are_expected() -> None:
+    errors = sum_errors([compared(0.01)] * (FEWEST_WHOLES - 1), is_corrected=False)
+    assert errors == ASSUMED_SUM_ERRORS[False]
+    assert errors.is_assumed
 
 
 def test_sums_without_a_cache_correction_say_nothing_of_those_with_one() -> None:
-    assert sum_errors([compared(0.01)] * FEWEST_WHOLES, is_corrected=True) is None
+    assert sum_errors([compared(0.01)] * FEWEST_WHOLES, is_corrected=True) == ASSUMED_SUM_ERRORS[True]
+    assert ASSUMED_SUM_ERRORS[True].time.high_ratio < ASSUMED_SUM_ERRORS[False].time.high_ratio
 
 
 def test_flagged_wholes_say_nothing_of_the_error() -> None:
     models = [*[compared(0.01)] * FEWEST_WHOLES, compared(9.0, flags=(Flag.UNEVEN,))]
     errors = sum_errors(models, is_corrected=False)
-    assert errors is not None
     assert errors.time.high_ratio == pytest.approx(0.01)
 
 

@@ -19,6 +19,7 @@ from opcost.prediction.features import (
     Card,
     feature_names,
     features,
+    is_small,
     kind_of,
     raw_features,
 )
@@ -118,10 +119,6 @@ def test_a_convolution_of_single_pixels_is_a_kind_of_its_own(kernel_size: str, k
     assert kind_of(one) == kind
 
 
-def test_an_operator_of_unknown_operations_has_its_name_as_kind() -> None:
-    assert kind_of(replace(convolution(), operations=())) == "Conv2d"
-
-
 def test_zeros_and_constants_are_those_of_the_inputs() -> None:
     add = count("torch.Tensor.add", "", "float32[8, 4], float32[8, 4]", "float32[8, 4]", operations=(("add", 1),))
     assert (of(add, "captured: 0.5 zeros, normal")["first_zeros"], of(add)["second_zeros"]) == (0.5, 0)
@@ -185,3 +182,45 @@ def test_features_have_names_and_are_finite() -> None:
     assert found.shape == (2, len(feature_names()))
     assert np.isfinite(found).all()
     assert np.isfinite(base).all()
+
+
+def test_counts_of_earlier_versions_have_the_kind_and_the_product_of_the_usual_operation() -> None:
+    with_operation = convolution()
+    without = replace(with_operation, operations=())
+    assert kind_of(without) == kind_of(with_operation) == CONVOLUTION
+    assert of(without) == of(with_operation)
+    spec = "float32[8, 64]"
+    for operator, kind in (("torch.nn.SiLU", "silu"), ("torch.Tensor.add_", "add"), ("torch.Tensor.matmul", "bmm")):
+        assert kind_of(count(operator, "", spec, spec)) == kind
+    for bias, kind in (("", "addmm"), (", bias=False", "mm")):
+        assert kind_of(count("torch.nn.Linear", f"in_features=64, out_features=64{bias}", spec, spec)) == kind
+
+
+@pytest.mark.parametrize(("name", "gates"), [("GRU", 3), ("LSTM", 4)])
+def test_a_recurrent_layer_is_the_same_counted_on_shapes_and_on_a_gpu(name: str, gates: int) -> None:
+    parameters = "input_size=512, hidden_size=512, num_layers=2, batch_first=True"
+    flop = 2 * 32 * 128 * 2 * gates * 512 * 1024
+    shared = (f"torch.nn.{name}", parameters, "float32[32, 128, 512]", "(float32[32, 128, 512], float32[2, 32, 512])")
+    on_gpu = count(*shared, flop=flop, memory_bytes=5 * 10**7, operations=(("_cudnn_rnn", 1), ("zeros", 1)))
+    operations = (("addmm", 512), ("sigmoid_", 512), ("add_", 768), ("stack", 3))
+    on_shapes = count(*shared, flop=flop, memory_bytes=2 * 10**9, operations=operations)
+    assert kind_of(on_gpu) == kind_of(on_shapes) == "_cudnn_rnn"
+    assert of(on_gpu) == of(on_shapes)
+    # A kernel for each step of each layer, and each weight read once.
+    assert of(on_gpu)["kernels"] == 2 * 128
+    weights = 2 * gates * 512 * 1024
+    assert of(on_gpu)["memory_bytes"] == pytest.approx(4 * (2 * 32 * 128 * 512 + 2 * 32 * 512 + weights))
+
+
+def test_a_call_is_small_if_its_tiles_or_outputs_leave_multiprocessors_without_work() -> None:
+    linear = [
+        count(
+            "torch.nn.Linear", "in_features=768, out_features=768", f"float32[{rows}, 768]", f"float32[{rows}, 768]",
+            flop=2 * rows * 768 * 768, operations=(("addmm", 1),),
+        )
+        for rows in (64, 640)
+    ]  # fmt: skip
+    shapes = (f"float32[{rows}, 2048]" for rows in (99, 100))
+    relu = [count("torch.nn.ReLU", "", shape, shape, operations=(("relu", 1),)) for shape in shapes]
+    raw = np.array([raw_features(one, NORMAL_DATA) for one in (*linear, *relu)])
+    assert list(is_small(raw, CARD)) == [True, False, True, False]

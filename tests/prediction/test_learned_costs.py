@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -15,12 +14,19 @@ from opcost.operators.counts import OperatorCount
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.operators.values import NORMAL_DATA
 from opcost.prediction.features import kind_of, raw_features
-from opcost.prediction.groups import family_folds, folds_of, shape_folds
-from opcost.prediction.intervals import COVERAGE, FEWEST_SCORES, Deviations, Surroundings, conformal_quantile
+from opcost.prediction.groups import family_folds, folds_of, kind_folds, shape_folds
+from opcost.prediction.intervals import (
+    COVERAGE,
+    UNKNOWN_HALF_WIDTH,
+    Deviations,
+    HeldOut,
+    Surroundings,
+    conformal_quantile,
+)
 from opcost.prediction.learned import TIME
 from opcost.prediction.learned_costs import ENERGY, LearnedCosts, learned_costs
 from opcost.prediction.samples import Boards, Samples, family_of, shape_of
-from opcost.prediction.sum_errors import ModelCalls, sum_deviation
+from opcost.prediction.sum_errors import FAR, SMALL_CALLS_ERROR, ModelCalls
 
 METHODS = (TreeLearner(trees=20), GaussianProcessLearner(), NeighbourLearner())
 FAMILIES = [f"family {number}" for number in range(12)]
@@ -110,24 +116,43 @@ def test_intervals_of_calls_and_of_sums_hold_the_truth(learned: LearnedCosts) ->
     held = []
     for start in range(0, len(others), 20):
         part = slice(start, start + 20)
-        deviation = sum_deviation(found.kinds[part], found.times_s[part], found.time_deviations[part])
-        half_s = learned.sum_factors[TIME] * deviation
+        of_part = (found.groups[part], found.times_s[part], found.time_deviations[part], found.is_small[part])
+        half_s = learned.half_width(TIME, *of_part)
         held.append(abs(found.times_s[part].sum() - actual_s[part].sum()) <= half_s)
     assert sum(held) >= 0.8 * len(held)
 
 
 def test_what_lies_far_from_all_samples_is_outside(learned: LearnedCosts) -> None:
-    found = learned.costs([(relu(rows, 512), NORMAL_DATA) for rows in (300, 10**6)])
-    assert list(found.is_outside) == [0, 1]
+    calls = [relu(300, 512), relu(10**6, 512), linear(10**6, 512, 512)]
+    found = learned.costs([(one, NORMAL_DATA) for one in calls])
+    assert list(found.is_outside) == [False, True, True]
+    # All that is extrapolated has errors of the same sign.
+    assert found.groups == ("relu", FAR, FAR)
 
 
 def test_a_kind_without_samples_is_outside(learned: LearnedCosts) -> None:
     unknown = replace(relu(64, 64), operations=(("erfinv", 1),))
     found = learned.costs([(unknown, NORMAL_DATA), (relu(64, 64), NORMAL_DATA)])
-    assert list(found.is_outside) == [1, 0]
-    # All kinds of the samples have enough of them in each fold, so that no error of an unknown kind was seen.
-    assert math.isnan(found.time_deviations[0])
+    assert (list(found.is_outside), list(found.is_new)) == ([True, False], [True, False])
+    # Two kinds are too few for a quantile of their own.
+    assert learned.deviations[TIME].factor * found.time_deviations[0] == pytest.approx(UNKNOWN_HALF_WIDTH)
     assert found.time_deviations[1] < 0.1
+
+
+def test_small_calls_of_a_sum_share_an_error(learned: LearnedCosts) -> None:
+    small, large = relu(32, 64), relu(2**11, 2**11)
+    found = learned.costs([(small, NORMAL_DATA), (large, NORMAL_DATA)])
+    assert list(found.is_small) == [True, False]
+    none = np.zeros(2)
+    half_s = learned.half_width(TIME, found.groups, found.times_s, none, found.is_small)
+    assert half_s == pytest.approx(SMALL_CALLS_ERROR * found.times_s[0])
+
+
+def test_the_factor_of_a_sum_is_at_least_that_of_calls(learned: LearnedCosts) -> None:
+    of_call = learned.deviations[TIME].factor
+    arguments = (TIME, ["relu"], np.ones(1), np.full(1, 0.1), np.zeros(1, dtype=bool))
+    for sums, factor in (({}, of_call), ({TIME: 0.5 * of_call}, of_call), ({TIME: 2 * of_call}, 2 * of_call)):
+        assert replace(learned, sum_factors=sums).half_width(*arguments) == pytest.approx(0.1 * factor)
 
 
 def test_without_energies_times_are_still_predicted() -> None:
@@ -149,6 +174,7 @@ def test_no_family_and_no_shape_is_on_both_sides_of_a_fold() -> None:
     for folds, groups in (
         (family_folds(samples, 5), samples.families),
         (shape_folds(samples, 5), [frozenset([shape]) for shape in samples.shapes]),
+        (kind_folds(samples, 5), [frozenset([kind]) for kind in samples.kinds]),
     ):
         predicted = [place for _, places in folds for place in places]
         assert sorted(predicted) == list(range(len(samples)))
@@ -171,25 +197,15 @@ def test_the_quantile_counts_the_call_to_come() -> None:
     assert conformal_quantile(np.array([2.0])) == 2
 
 
-@pytest.mark.parametrize("number", [FEWEST_SCORES - 1, FEWEST_SCORES])
-def test_errors_of_unknown_kinds_are_known_from_enough_of_them(number: int) -> None:
-    kinds = [*(f"new {place}" for place in range(number)), *["known"] * 20]
-    distances = np.array([*[np.nan] * number, *[1.0] * 20])
-    found = Deviations.of(kinds, distances, np.array([*[0.4] * number, *[0.1] * 20]))
-    (unknown, known) = found.deviations(["other", "known"], np.array([np.nan, 1.0]))
-    assert known == pytest.approx(0.1)
-    assert math.isnan(unknown) if number < FEWEST_SCORES else unknown == pytest.approx(0.4)
-    assert math.isfinite(found.factor)
-
-
 def test_deviations_grow_with_the_distance_and_cover_the_errors() -> None:
     random = np.random.default_rng(3)
     distances = random.uniform(0, 2, 2000)
     errors = 0.1 * (0.05 + distances) * random.standard_normal(2000)
-    found = Deviations.of(["one"] * 2000, distances, errors)
+    inside = np.zeros(2000, dtype=bool)
+    found = Deviations.of(HeldOut(["one"] * 2000, distances, inside, errors))
     assert found.exponent == pytest.approx(1, abs=0.1)
     fresh = 0.1 * (0.05 + distances) * random.standard_normal(2000)
-    within = np.abs(fresh) <= found.factor * found.deviations(["one"] * 2000, distances)
+    within = np.abs(fresh) <= found.factor * found.deviations(["one"] * 2000, distances, inside)
     assert within.mean() == pytest.approx(COVERAGE, abs=0.02)
 
 

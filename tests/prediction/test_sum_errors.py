@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from opcost.prediction.intervals import FEWEST_SCORES, weighted_quantile
-from opcost.prediction.sum_errors import HeldOutSums, ModelCalls, sum_deviation
+from opcost.prediction.sum_errors import HeldOutSums, ModelCalls, groups_of, sum_deviation
 
 
 def held_out(errors: list[float]) -> HeldOutSums:
@@ -24,6 +24,11 @@ def models(families: list[str]) -> list[ModelCalls]:
 def test_errors_of_one_kind_add_up_and_those_of_kinds_do_not() -> None:
     costs, deviations = np.array([1.0, 2.0, 4.0]), np.array([0.1, 0.1, 0.1])
     assert sum_deviation(["a", "a", "b"], costs, deviations) == pytest.approx(math.hypot(0.3, 0.4))
+
+
+def test_errors_of_all_calls_far_from_samples_add_up() -> None:
+    groups = groups_of(["a", "b", "b"], np.array([True, True, False]))
+    assert sum_deviation(groups, np.ones(3), np.full(3, 0.1)) == pytest.approx(math.hypot(0.2, 0.1))
 
 
 def test_a_sum_with_an_unknown_deviation_has_none() -> None:

@@ -21,9 +21,10 @@ from simulated_apparatus import RecordedProgress
 from simulated_machine import SIMULATED_CONDITIONS
 
 from opcost.comparing.coverage import Addition, CostShare
-from opcost.comparing.predicted_run import PredictedCalls, PredictedRun, Range
+from opcost.comparing.predicted_run import PredictedCalls, PredictedRun, Range, Widened, WidthReason
 from opcost.comparing.remarks import Remark, RemarkKind
 from opcost.comparing.row import ComparisonRow
+from opcost.measuring.record import MeasurementRow
 from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCount
 from opcost.operators.texts import parse_tuple
@@ -43,7 +44,7 @@ from opcost.reporting.count_tables import (
 from opcost.reporting.holdings_tables import print_holdings
 from opcost.reporting.layer_tables import print_layers
 from opcost.reporting.measurement_tables import print_full_models, print_operator_measurements, print_qualification
-from opcost.reporting.prediction_tables import print_prediction
+from opcost.reporting.prediction_tables import ABOUT_OPERATORS, print_prediction
 from opcost.reporting.profile_tables import print_profile
 from opcost.reporting.show_tables import print_rankings
 from opcost.reporting.terminal import BarProgress, PlainProgress
@@ -367,12 +368,16 @@ RESULTS = (
 
 @cache
 def held() -> list[Holdings]:
-    return find_holdings(Request((), ROOT / "measurements", committed()))
+    configs = ("resnet50", "swin_t", "vgg13_bn", "swin3d_s")
+    return find_holdings(Request(configs, ROOT / "measurements", committed()), device="H200")
 
 
 def holdings() -> None:
     """Committed rows, and the same at another power limit with names and numbers of any length."""
-    usual, eager, _weights_from_memory = held()
+    usual, eager = (
+        next(one for one in held() if (one.conditions.execution, one.conditions.cache) == (execution, "warm"))
+        for execution in ("graph", "eager")
+    )
     limited = replace(
         eager.conditions, device_power_limit_w=400.0, other_switches="torch.backends.cudnn.enabled = False"
     )
@@ -431,14 +436,20 @@ WHOLE_REPORT = FullModelReport(
 def predicted_calls(text: str, time_s: float, deviation: float) -> PredictedCalls:
     operator = parse_tuple(text)
     count = OperatorCount(operator, 12, 59_000_000_000, 194_000_000)
-    return PredictedCalls(Case(operator), count, "product", 12, time_s, 5.0, deviation, 0.1, False)
+    return PredictedCalls(Case(operator), count, "product", 12, time_s, 5.0, deviation, 0.1, *(False,) * 3)
 
 
-def prediction_of(*calls: PredictedCalls, needed: int, written: str | None = None) -> Prediction:
+def prediction_of(
+    *calls: PredictedCalls, needed: int, written: str | None = None, whole: MeasurementRow | None = None
+) -> Prediction:
     time, energy = Range(0.05683, 0.02959, 0.1091), Range(39.03, 21.38, 71.25)
-    run = PredictedRun(time, energy, 0.1 if calls else 1.0, 0.05 if calls else 0.0, calls, bool(calls))
+    of_run = [] if calls else [Widened(WidthReason.UNCORRECTED), Widened(WidthReason.FEW_WHOLES)]
+    of_calls = [Widened(reason, 0.123, ("Linear", "add", "GELU", "cat")) for reason in ABOUT_OPERATORS if calls]
+    run = PredictedRun(
+        *(time, energy, 0.1 if calls else 1.0, 0.05 if calls else 0.0, calls, bool(calls)), (*of_calls, *of_run)
+    )
     memory = NeededMemory(346_000_000, needed, 141_000_000_000)
-    return Prediction("vit_b_16_64x3x224x224", 64, GPU, run, None, 3060, memory, written)
+    return Prediction("vit_b_16_64x3x224x224", 64, GPU, run, whole, 3060, memory, written)
 
 
 def predictions() -> None:
@@ -451,6 +462,9 @@ def predictions() -> None:
     print_prediction(prediction_of(*calls, needed=310_000_000))
     print_prediction(prediction_of(*calls, needed=310_000_000_000, written="measurements/vit_next/grid.yml"))
     print_prediction(prediction_of(needed=310_000_000))
+    wholes = committed().full_model_measurements.rows()
+    whole = next(row for row in wholes if row.operator.endswith(".vit_b_16") and "[64" in row.inputs)
+    print_prediction(prediction_of(*calls, needed=310_000_000, whole=whole))
 
 
 TABLES = (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ import warm_python
 from simulated_apparatus import RecordedProgress
 
 from opcost.__main__ import main
+from opcost.comparing.predicted_run import WidthReason
 from opcost.errors import UserError
 from opcost.reporting.report_sections import ranking
 from opcost.reporting.show_lines import ranking_objects
@@ -24,10 +24,12 @@ from opcost.running.request import Request
 from opcost.stages.count import count_operators
 from opcost.stages.operator_rows import numbers_of_rows
 from opcost.stages.predict import Prediction, PredictionRequest, predict
+from opcost.stages.predicted_models import Unmeasured
 from opcost.stages.show import show
 from opcost.stages.uncertain_operators import uncertainty_on
 from opcost.stages.wanted_model import WantedModel
 from opcost.storage.database import Database
+from opcost.units import milli
 
 ROOT = Path(__file__).parents[2]
 CONDITIONS = "b5778c1496bbb68b"
@@ -71,16 +73,26 @@ def predicted(request: Request, cache: Path, name: str, **options: object) -> Pr
     return predict(request, wish, cache, RecordedProgress())
 
 
-def test_a_measured_model_is_its_corrected_sum(request_of: Request, cache: Path) -> None:
+def test_a_measured_whole_is_the_answer_and_the_corrected_sum_its_check(request_of: Request, cache: Path) -> None:
     found = predicted(request_of, cache, "resnet50")
+    (shown,) = (one.row for one in show(request_of).models if one.row.name == found.name)
+    assert found.whole is not None
+    assert (found.time_s.value, found.time_s.has(found.whole.measurement.time_s)) == (shown.time_s, True)
+    assert found.energy_j is not None
+    assert (found.energy_j.value, found.basis.temperature_c) == (shown.energy_j, shown.reference_temperature_c)
+    assert found.energy_j.upper - found.energy_j.value == pytest.approx(1.645 * shown.energy_standard_error_j)
+    assert found.power_w == pytest.approx(shown.power_w)
     assert found.run.calls == ()
     assert found.run.measured_time_ratio == 1
-    assert found.whole is not None
-    assert found.run.time_s.lower is not None
-    assert found.run.time_s.upper is not None
-    assert found.run.time_s.lower < found.whole.measurement.time_s < found.run.time_s.upper
-    assert found.run.interval_missing_reason is None
+    assert found.run.time_s.has(found.time_s.value)
     assert found.run.energy_j is not None
+
+
+def test_the_sum_of_measured_operators_has_the_error_that_show_expects(request_of: Request, cache: Path) -> None:
+    found = predicted(request_of, cache, "resnet50")
+    (shown,) = (one.row for one in show(request_of).models if one.row.name == found.name)
+    half_width = found.run.time_s.upper / found.run.time_s.value - 1
+    assert half_width == pytest.approx(shown.expected_time_error_ratio, abs=0.002)
 
 
 def test_inputs_behind_rectifiers_are_taken_as_half_zeros_on_shapes(request_of: Request, cache: Path) -> None:
@@ -97,17 +109,17 @@ def test_another_batch_of_a_measured_model_is_between_its_batch_and_in_proportio
     assert (half.batch, half.name) == (16, "resnet50_16x3x224x224")
     assert half.run.measured_time_ratio == 0
     assert 0.4 * whole.time_s.value < half.run.time_s.value < 0.7 * whole.time_s.value
-    # Its pooling and its last layer have fewer than eight samples.
-    assert (half.run.time_s.lower, half.run.time_s.upper) == (None, None)
-    missing = "the errors of operations without enough samples are unknown (max_pool2d_with_indices, mean, addmm)"
-    assert half.run.interval_missing_reason == missing
-    errors = [one.error_s for one in half.run.calls if one.error_s is not None]
+    # The models that are learned from are of four families.
+    assert WidthReason.FEW_FAMILIES in {one.reason for one in half.run.widened}
+    errors = [one.error_s for one in half.run.calls]
     assert len(errors) > 10
     assert errors == sorted(errors, reverse=True)
-    assert half.time_per_sample_s is not None
-    assert half.time_per_sample_s.value == pytest.approx(half.run.time_s.value / 16)
-    assert half.run.power_w is not None
-    assert 100 < half.run.power_w < 800
+    assert half.time_s == half.run.time_s
+    per_sample = half.per_sample(half.time_s)
+    assert per_sample is not None
+    assert per_sample.value == pytest.approx(half.run.time_s.value / 16)
+    assert half.power_w is not None
+    assert 100 < half.power_w < 800
 
 
 def test_an_unseen_model_of_known_kinds_is_near_its_measured_whole(request_of: Request, cache: Path) -> None:
@@ -116,18 +128,35 @@ def test_an_unseen_model_of_known_kinds_is_near_its_measured_whole(request_of: R
     assert 0.7 * 3.2e-3 < found.run.time_s.value < 1.3 * 3.2e-3
 
 
-def test_a_model_of_unknown_kinds_is_refused_unless_it_may_be_extrapolated(request_of: Request, cache: Path) -> None:
-    with pytest.raises(
-        UserError, match=r"% of its time is in operators unlike all measured ones \(.*--allow-extrapolat"
-    ):
-        predicted(request_of, cache, "vit_b_16")
-    with pytest.raises(UserError, match=r"--allow-extrapolation, or measure .*grid.yml"):
-        predicted(request_of, cache, "vit_b_16", measure_next=3)
-    found = predicted(request_of, cache, "vit_b_16", allow_extrapolation=True)
-    assert found.run.outside_time_ratio > 0.2
-    assert found.run.time_s.upper is None
-    assert str(found.run.interval_missing_reason).startswith("the errors of operations without enough samples")
-    assert found.run.calls[0].error_s is None
+def test_a_model_of_unknown_kinds_is_answered_with_an_interval_that_holds_its_whole(
+    request_of: Request, cache: Path
+) -> None:
+    found = predicted(request_of, cache, "vit_b_16").run
+    assert found.outside_time_ratio > 0.2
+    reasons = {one.reason: one for one in found.widened}
+    assert {"MultiheadAttention", "GELU"} <= set(reasons[WidthReason.NEW_KINDS].operators)
+    assert reasons[WidthReason.NEW_KINDS].time_ratio == pytest.approx(
+        sum(one.time_s for one in found.calls if one.is_new) / sum(one.time_s for one in found.calls), rel=0.01
+    )
+    rows = Database(ROOT / "database").full_model_measurements.rows()
+    wholes = [
+        row.measurement
+        for row in rows
+        if "float32[32, 3," in row.inputs and row.operator.endswith(".vit_b_16") and row.key.endswith(CONDITIONS)
+    ]
+    assert wholes
+    assert found.energy_j is not None
+    assert all(found.time_s.has(one.time_s) and found.energy_j.has(one.energy_j) for one in wholes)
+    assert found.time_s.upper < 10 * found.time_s.value
+
+
+@pytest.mark.parametrize("model", ["resnet50", "mobilenet_v2"])
+def test_small_calls_are_a_reason_for_a_wide_interval_at_batch_1(request_of: Request, cache: Path, model: str) -> None:
+    found = predicted(request_of, cache, model, batch=1).run
+    (small,) = (one for one in found.widened if one.reason is WidthReason.SMALL_CALLS)
+    assert small.time_ratio > 0.5
+    widths = [one.time_s.upper / one.time_s.value for one in (found, predicted(request_of, cache, model, batch=64).run)]
+    assert widths[0] > 1.2 * widths[1]
 
 
 @pytest.mark.parametrize(
@@ -198,8 +227,7 @@ def test_show_predicts_counted_models_from_what_was_learned_and_never_learns(
     print_rankings(show(named, cache=cache), "energy")
     text = " ".join(capsys.readouterr().out.split())
     assert "~ Predicted on NVIDIA H200, never measured; a run with its 90 % interval: small_8x3x224x224" in text
-    # Its pooling and its last layer have fewer than eight samples.
-    assert "mJ (interval unknown)." in text
+    assert f"{milli(found.run.time_s.lower)} to {milli(found.run.time_s.upper)})" in text
     line = next(one for one in ranking_objects(show(request_of, cache=cache)) if one["source"] == "predicted")
     assert (line["name"], line["time_s"]) == ("small_8x3x224x224", None)
     assert line["predicted"]["time_s"]["value"] == expected.run.time_s.value
@@ -209,17 +237,9 @@ def test_show_predicts_counted_models_from_what_was_learned_and_never_learns(
 def test_the_uncertainty_of_operators_is_in_time(request_of: Request, cache: Path) -> None:
     found = predicted(request_of, cache, "resnet34_32x3x224x224").run.calls
     uncertainties = uncertainty_on(request_of, "H200", cache, RecordedProgress())
-    known = [one for one in found if one.error_s is not None]
-    expected = [one.error_s / one.occurrences for one in known]
-    assert uncertainties([one.count for one in known]) == pytest.approx(expected, rel=0.2)
+    expected = [one.error_s / one.occurrences for one in found]
+    assert uncertainties([one.count for one in found]) == pytest.approx(expected, rel=0.2)
     assert uncertainties([]) == []
-
-
-def test_operators_of_unknown_errors_are_the_least_certain(request_of: Request, cache: Path) -> None:
-    found = predicted(request_of, cache, "resnet50", batch=16).run.calls
-    unknown = [one.count for one in found if one.error_s is None]
-    assert unknown
-    assert set(uncertainty_on(request_of, "H200", cache, RecordedProgress())(unknown)) == {math.inf}
 
 
 def test_the_rows_are_numbered_by_conditions(database: Database) -> None:
@@ -266,15 +286,16 @@ def test_the_command_predicts_ones_own_model_in_text_and_json(
     assert run() == 0
     text = capsys.readouterr().out
     assert "net_build on NVIDIA H200 (torch-default, graph): predicted, not measured" in text
-    assert "Intervals are unknown: whole models of fewer than 9 families are measured." in text
     assert run("--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert found["source"] == "predicted"
     assert 0 < found["memory"]["least_bytes"] < found["memory"]["device_bytes"]
-    assert (found["time_s"]["lower"], found["time_s"]["upper"]) == (None, None)
-    assert found["time_s"]["value"] > 0
-    assert "families" in found["interval_missing_reason"]
+    assert 0 < found["time_s"]["lower"] < found["time_s"]["value"] < found["time_s"]["upper"]
+    assert "few_families" in {one["reason"] for one in found["widened"]}
+    assert (found["measured_whole"], found["time_s"]) == (None, found["predicted_run"]["time_s"])
     assert len(found["predicted"]) >= 4
+    assert run("--json", "--allow-extrapolation") == 0
+    assert json.loads(capsys.readouterr().out) == found
     with pytest.raises(UserError, match="--batch: the inputs of .* give the batch there.*--argument batch=4"):
         run("--batch", "4")
     assert run("--argument", "batch=4", "--json") == 0
@@ -296,3 +317,37 @@ def test_a_model_of_known_counts_needs_no_torch(folders: list[str], request_of: 
     result = warm_python.run([sys.executable, "-c", program], ROOT, libraries=("numpy",))
     assert result.returncode == 0, result.stderr
     assert "resnet50_32x3x224x224" in result.stdout
+
+
+def test_an_option_of_earlier_versions_is_taken_and_not_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("predict", "sweep"):
+        monkeypatch.setattr(sys, "argv", ["opcost", name, "--help"])
+        with pytest.raises(SystemExit):
+            main()
+        assert "extrapolation" not in capsys.readouterr().out
+
+
+def test_a_model_with_a_measured_whole_is_never_predicted(
+    request_of: Request, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Its whole is measured, none of its operators is.
+    folder = tmp_path / "database"
+    folder.mkdir()
+    for name in ("model_operators.csv", "full_model_measurements.csv"):
+        (folder / name).write_bytes((request_of.database.folder / name).read_bytes())
+    rows = (request_of.database.folder / "operator_measurements.csv").read_bytes().splitlines(keepends=True)
+    (folder / "operator_measurements.csv").write_bytes(b"".join(rows[:2]))
+    wanted: set[str] = set()
+
+    def predicted_models(request: Request, data: object, left: Unmeasured, cache: object) -> tuple[()]:
+        wanted.update(left.names)
+        return ()
+
+    monkeypatch.setattr("opcost.stages.show.predicted_models", predicted_models)
+    report = show(replace(request_of, database=Database(folder)), cache=tmp_path)
+    measured = {one.row.name for one in report.models if one.row.source == "whole"}
+    assert {"resnet50_32x3x224x224", "vgg16_32x3x224x224"} <= measured
+    assert "vit_b_16_32x3x224x224" in wanted
+    assert not measured & wanted

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from simulated_apparatus import RecordedProgress
 
-from opcost.comparing.predicted_run import SumErrors
+from opcost.comparing.ranking import ASSUMED_SUM_ERRORS, sum_errors
 from opcost.measuring.conditions import Conditions
 from opcost.running.request import Request
 from opcost.stages import trained as trained_module
@@ -76,6 +76,8 @@ def test_rows_under_other_conditions_are_not_read_and_make_no_difference(
     assert np.array_equal(found.samples.times_s, expected.samples.times_s)
     assert found.wholes == expected.wholes
     assert len(found.wholes) >= 1
+    # The same errors as those that opcost show expects.
+    assert found.sum_errors == {one: sum_errors(all_rows.figures(conditions), one) for one in (True, False)}
 
 
 def test_a_row_under_other_conditions_leaves_the_fingerprint(database: Database, conditions: Conditions) -> None:
@@ -116,7 +118,7 @@ def test_rows_that_come_while_costs_are_learned_are_not_taken_as_learned(
     database: Database, conditions: Conditions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     request, before = Request((), tmp_path, database), training_fingerprint(database, conditions)
-    learned: Any = SimpleNamespace(learned="learned", sum_errors=SumErrors(0.01, 0.02))
+    learned: Any = SimpleNamespace(learned="learned", sum_errors=ASSUMED_SUM_ERRORS)
 
     def train(*_: object) -> Any:
         lines = (line for line in committed("operator_measurements") if key_of(line).endswith(LEARNED))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from argparse import Namespace
 
 from opcost.command.log import log_run
@@ -24,9 +25,8 @@ MEASURE_NEXT = Option(
     metavar="N",
     default=0,
 )
-ALLOW_EXTRAPOLATION = switch(
-    "--allow-extrapolation", "predict a model even if much of it is unlike all measured operators"
-)
+ALLOW_EXTRAPOLATION = switch("--allow-extrapolation", argparse.SUPPRESS)
+"""An option of earlier versions, which refused some predictions. It changes nothing."""
 
 
 @warning_once()
@@ -47,7 +47,6 @@ def predict(arguments: Namespace) -> int:
         arguments.device,
         arguments.execution,
         arguments.batch,
-        arguments.allow_extrapolation,
         arguments.measure_next,
     )
     found = find(request_for_rows(arguments), wish, cache_folder(), progress_on_stderr())
