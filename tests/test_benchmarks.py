@@ -65,7 +65,6 @@ def benchmark(monkeypatch):
         "estimates",
         "time_spent",
         "calls_in_chains",
-        "precisions",
         "weights_in_caches",
         "at_the_power_limit",
         "chain_sizes",

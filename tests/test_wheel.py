@@ -14,6 +14,8 @@ from opcost.shipped import shipped_database, shipped_measurements
 
 BUILD = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
 SHIPPED = "opcost/shipped/"
+NETWORKS = ROOT / "measurements" / "networks.py"
+"""The models of some configs."""
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +38,7 @@ def test_the_wheel_has_all_tables_configs_whitelist_and_citation_and_no_logs_or_
 ) -> None:
     measurements = ROOT / "measurements"
     shipped = [*(ROOT / "database").glob("*.csv"), *measurements.glob("*/summary.yml")]
-    shipped += [measurements / "operator_whitelist.yml"]
+    shipped += [measurements / "operator_whitelist.yml", NETWORKS]
     packed = {name for name in wheel.namelist() if name.startswith(SHIPPED)} - {f"{SHIPPED}__init__.py"}
     shipped += [ROOT / "CITATION.cff"]
     assert packed == {SHIPPED + str(path.relative_to(ROOT)) for path in shipped}
@@ -45,6 +47,7 @@ def test_the_wheel_has_all_tables_configs_whitelist_and_citation_and_no_logs_or_
 
 def test_the_wheel_has_every_module_of_the_package_and_nothing_else_at_the_top_level(wheel: zipfile.ZipFile) -> None:
     modules = {str(path.relative_to(ROOT)) for path in ROOT.glob("opcost/**/*.py")}
+    modules.add(SHIPPED + str(NETWORKS.relative_to(ROOT)))
     assert {name for name in wheel.namelist() if name.endswith(".py")} == modules
     assert {name.partition("/")[0].partition("-")[0] for name in wheel.namelist()} == {"opcost"}
 
