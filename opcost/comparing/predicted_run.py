@@ -52,9 +52,9 @@ class Range:
         """Return the range of a multiple."""
         return Range(self.value * factor, self.lower * factor, self.upper * factor)
 
-    def widened(self, factor: float) -> Range:
-        """Return the range whose ends are further off by a factor."""
-        return Range(self.value, self.lower / factor, self.upper * factor)
+    def reaching(self, lower_ratio: float, upper_ratio: float) -> Range:
+        """Return the range whose ends are multiplied by these ratios."""
+        return Range(self.value, self.lower * lower_ratio, self.upper * upper_ratio)
 
     def has(self, value: float) -> bool:
         """Return whether a value is in the interval."""
@@ -183,11 +183,12 @@ def predicted_run(counts: OperatorCounts, cost: ModelCost, known: Knowledge) -> 
     run_s = measured_s + predicted_s
     time_s, energy_j = time.range(errors.time.high_ratio), _energy(cost, calls, added, known, errors)
     widened = list(_widened(calls, run_s, known.learned, cache is not None, errors))
-    power_w = None if energy_j is None else energy_j.value / time_s.value
-    if is_above_limit(power_w, known.board_limit_w) and energy_j is not None and power_w and known.board_limit_w:
-        widened.append(Widened(WidthReason.ABOVE_LIMIT))
-        # Lower clocks make it longer by no more than they lower the power.
-        time_s, energy_j = (one.widened(power_w / known.board_limit_w) for one in (time_s, energy_j))
+    if energy_j is not None and known.board_limit_w is not None:
+        ratio = energy_j.value / time_s.value / known.board_limit_w
+        if is_above_limit(ratio, 1.0):
+            widened.append(Widened(WidthReason.ABOVE_LIMIT))
+            # Lower clocks make it longer by no more than they lower the power, and its energy no larger.
+            time_s, energy_j = time_s.reaching(1.0, ratio), energy_j.reaching(1 / ratio, 1.0)
     return PredictedRun(
         time_s=time_s,
         energy_j=energy_j,

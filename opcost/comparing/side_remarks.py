@@ -69,9 +69,10 @@ TEXTS: Mapping[SideRemarkKind, str] = {
 def side_remarks(found: SideBySide) -> tuple[SideRemark, ...]:
     """Return the remarks on a model under two conditions."""
     sides = (found.these, found.others)
+    is_one_device = found.these.conditions.device_product == found.others.conditions.device_product
     return (
-        *_boards_of_wholes(found),
-        *_boards_of_operators(found.pairs),
+        *(_boards_of_wholes(found) if is_one_device else ()),
+        *(_boards_of_operators(found.pairs) if is_one_device else ()),
         *_executions(sides),
         *(remark for side in sides for remark in _whole_not_measured(side)),
         *_not_measured(found.pairs),

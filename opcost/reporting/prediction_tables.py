@@ -71,7 +71,7 @@ def print_prediction(found: Prediction) -> None:
         ("energy", *_costs(found.energy_j, found.per_sample(found.energy_j), "mJ")),
         ("power", UNKNOWN if found.power_w is None else f"{found.power_w:.0f} W", "", ""),
     ]
-    doubt = doubt_mark(run.is_above_limit)
+    doubt = doubt_mark(found.whole is None and run.is_above_limit)
     print_table(title, COSTS, [(name, f"{cost}{doubt}", *others) for name, cost, *others in rows])
     for line in _lines(found):
         print_line(line)

@@ -33,6 +33,9 @@ MODEL = "the model's"
 NAMES_SHOWN = 6
 """The models that a note names."""
 
+LEAST_RATE_RATIO = 0.01
+"""The share of the highest rate of FLOPs from which that of another arithmetic is named."""
+
 
 def arithmetic(conditions: Conditions) -> str:
     """Return the formats of convolutions and of matrix products in words."""
@@ -222,7 +225,10 @@ def _roof_line(models: Iterable[ShownModel]) -> str:
 
 def rates_of(roofline: Roofline) -> str:
     """Return the rates of a roofline in time."""
-    rates = sorted(roofline.time.flop_rates.items(), key=lambda named: -named[1])
+    # A tiny product in another format shows nothing of the card.
+    highest = roofline.time.flop_rates[roofline.time.highest]
+    shown = (named for named in roofline.time.flop_rates.items() if named[1] >= LEAST_RATE_RATIO * highest)
+    rates = sorted(shown, key=lambda named: -named[1])
     flops = ", ".join(f"{rate / 1e12:.3g} TFLOP/s in {name}" for name, rate in rates)
     return f"{flops}, and {roofline.time.byte_rate / 1e12:.3g} TB/s"
 

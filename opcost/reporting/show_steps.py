@@ -57,7 +57,11 @@ def print_not_measured(report: ShowReport) -> None:
     """Print the models that have no row, those with a whole in another execution, and the commands for both."""
     if report.not_measured:
         print_line(f"Not measured under these conditions: {some_of(report.not_measured, NAMES_SHOWN)}")
-        print_commands([_whole_models(report.not_measured, report.choice.measuring_options(), report.proposals)])
+        options, shown = report.choice.measuring_options(), report.not_measured[:NAMES_SHOWN]
+        of_folders = [name for name in report.not_measured if name not in report.proposals.profiled]
+        ways = [_whole_models(of_folders, options, report.proposals)] if of_folders else []
+        profiles = report.proposals.profiling(shown, *options, *USUAL_OPTIONS)
+        print_commands([*ways, *((profile, "count and measure it") for profile in profiles)])
     for execution, names in report.other_executions.items():
         print_line(f"Measured in {execution} execution: {some_of(names, NAMES_SHOWN)}")
         options = replace(report.choice, execution=execution).options

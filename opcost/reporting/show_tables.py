@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 from opcost.columns import Field, fields_of
 from opcost.comparing.comparison import differing as differing_values
 from opcost.comparing.ranking import ENERGY, POWER, SAVING, TIME
-from opcost.comparing.ranking_row import SUM, RankingRow
+from opcost.comparing.ranking_row import SUM, RankingRow, ranked
 from opcost.invocation import command
 from opcost.measuring.conditions import Conditions
 from opcost.reporting.layout import keeping
@@ -111,8 +110,8 @@ def print_rankings(report: ShowReport, by: str, top: int | None = None, with_inc
         top: the most models, or operators of a model; None for all models, and the usual number of operators.
         with_incomplete: whether to name the models with an incomplete sum only.
     """
-    sides = sides_of(report)
-    if sides is not None and sides.rows:
+    sides = sides_of(report, by)
+    if sides is not None:
         print_table(sides.title, sides.columns, sides.rows[:top])
         for line in sides.notes:
             print_line(line)
@@ -139,10 +138,10 @@ def print_rankings(report: ShowReport, by: str, top: int | None = None, with_inc
         print_origin()
 
 
-def sides_of(report: ShowReport) -> RankingTable | None:
-    """Return the table that sets models on several devices beside each other; None if less than two were asked for.
+def sides_of(report: ShowReport, by: str = ENERGY) -> RankingTable | None:
+    """Return the table that sets models on several devices beside each other; None if none has a cost on all of them.
 
-    A ratio is a cost over that on the first device.
+    A ratio is a cost over that on the first device. Models are in the order of the first device.
     """
     products = list(dict.fromkeys(ranking.product for ranking in report.rankings))
     if len(report.choice.devices) < 2 or len(products) < 2:
@@ -153,7 +152,10 @@ def sides_of(report: ShowReport) -> RankingTable | None:
             found.setdefault(model.row.name, {}).setdefault(ranking.product, model.row)
     shared = [[one[product] for product in products] for one in found.values() if len(one) == len(products)]
     alone = [name for name, one in found.items() if len(one) < len(products)]
-    shared.sort(key=lambda rows: (rows[0].energy_per_sample_j or math.inf, rows[0].name))
+    if not shared:
+        return None
+    order = {row.name: place for place, row in enumerate(ranked([rows[0] for rows in shared], by))}
+    shared.sort(key=lambda rows: order[rows[0].name])
     names = [product.removeprefix("NVIDIA ") for product in products]
     columns = [Column("model", "left"), Column("batch", drop=2), Column("size", drop=1)]
     for unit in ("ms", "mJ"):
@@ -164,8 +166,9 @@ def sides_of(report: ShowReport) -> RankingTable | None:
         notes.append(f"{ESTIMATED} the corrected sum of its operators, because the whole model is not measured.")
     if alone:
         notes.append(f"On one of the devices only: {some_of(alone, NAMES_SHOWN)}")
-    title = "Time and energy per sample on devices beside each other"
-    return RankingTable(title, ENERGY, tuple(columns), tuple(map(_cells_of_sides, shared)), tuple(filter(None, notes)))
+    facts = ", ".join(_conditions_shown(row.conditions for rows in shared for row in rows))
+    title = f"Time and energy per sample on devices beside each other: {facts}"
+    return RankingTable(title, by, tuple(columns), tuple(map(_cells_of_sides, shared)), tuple(filter(None, notes)))
 
 
 def _cells_of_sides(rows: Sequence[RankingRow]) -> tuple[str, ...]:

@@ -117,10 +117,11 @@ def _reports(data: AgainstData, config: ModelConfig, other: ChosenConditions) ->
     (variant, counts, conditions), (other_variant, other_counts, other_conditions) = sides
     pairs = [(one, another) for one in conditions for another in other_conditions]
     fields = (*PRECISION_FIELDS, *(DEVICE_FIELDS if data.other_device else ()))
-    comparable = [pair for pair in pairs if differ_only_in(*pair, fields)]
+    comparable = [pair for pair in pairs if differ_only_in(*pair, fields) and pair[0] != pair[1]]
     if not comparable:
         differences = ", ".join(pairs[0][0].differences(pairs[0][1]))
-        text = f"{config.name}: measured with {own} and with {other}, but not on the same device and software"
+        same = "with the same software on another device" if data.other_device else "on the same device and software"
+        text = f"{config.name}: measured with {own} and with {other}, but not {same}"
         raise _NotComparableError(f"{text} ({differences})")
     for one, another in comparable:
         wholes = data.wholes_of(variant, one), data.wholes_of(other_variant, another)
@@ -189,10 +190,13 @@ def _report(
 
 
 def _of_one_board(data: AgainstData, candidates: tuple[_Candidate, _Candidate]) -> tuple[Side, Side]:
-    """Return both sides, of one board as far as possible.
+    """Return both sides, of one board as far as possible, or each of one board if they are of two devices.
 
     Of several boards, that with the most sound wholes counts, then that with the largest share of the summed times.
     """
+    first, second = candidates
+    if first.conditions.device_product != second.conditions.device_product:
+        return _of_one_board(data, (first, first))[0], _of_one_board(data, (second, second))[0]
     boards = dict.fromkeys(row.circumstances.device_uuid for one in candidates for row in one.wholes)
     for one in candidates:
         boards |= dict.fromkeys(data.boards.get(replace(one.conditions, cache=data.runs.cache).key, ()))

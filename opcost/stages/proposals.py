@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from opcost.invocation import command
@@ -30,10 +30,11 @@ class Proposals:
     unfiltered: frozenset[str] = frozenset()
 
     @staticmethod
-    def of(configs: Iterable[ModelConfig]) -> Proposals:
-        """Return the proposals for these models."""
+    def of(configs: Iterable[ModelConfig], without_folder: Set[str] = frozenset()) -> Proposals:
+        """Return the proposals for these models; only ``opcost profile`` takes those without a folder."""
         found = list(configs)
-        of_profile = {one.name: WantedModel.of(one) for one in found if _is_unfiltered(one)}
+        only_profiled = (one for one in found if one.name in without_folder or _is_unfiltered(one))
+        of_profile = {one.name: WantedModel.of(one) for one in only_profiled}
         return Proposals(
             frozenset(one.name for one in found if one.code is not None),
             {name: wanted.words for name, wanted in of_profile.items() if wanted is not None},

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import get_args
 
 from opcost.comparing.boards import BoardDifferences, board_differences
 from opcost.comparing.completed import Completion
@@ -19,8 +21,10 @@ from opcost.invocation import command
 from opcost.measuring.asked_conditions import ALL_CHOICES, ChosenConditions
 from opcost.measuring.conditions import (
     CONTIGUOUS,
+    TORCH_DEFAULT,
     WARM,
     Conditions,
+    Precision,
     differing_fields,
     is_device_name,
     usual_execution,
@@ -214,9 +218,11 @@ def show(request: Request, choice: Choice = USUAL_CHOICE, cache: Path | None = N
     readable = {config.name: config for config in request.folders.readable()}
     named = request.models() if request.names else list(readable.values())
     described = {_place(config): config for config in reversed((*readable.values(), *named))}
-    if not request.names:
+    if request.names:
+        _refuse_batch(named, choice)
+    else:
         # Models with a config of their own are meant.
-        named = [config for config in named if choice.asked(config) == config]
+        named = [one for one in named if choice.asked(one) == one and choice.batch in (None, one.batch_size)]
     chosen = [_known(choice.asked(config), described) for config in named]
     variants = [_known(one, described) for one in _variants(chosen, described.values())] if request.names else []
     configs = {config.name: config for config in (*readable.values(), *variants, *chosen)}
@@ -260,7 +266,7 @@ def show(request: Request, choice: Choice = USUAL_CHOICE, cache: Path | None = N
             name for name in request.names if not any(request.folders.is_meant(one, name) for one in with_cost)
         ),
         other_executions=_other_executions(data, names - known, choice) if request.names else {},
-        proposals=Proposals.of(config for config in configs.values() if config.name in names),
+        proposals=Proposals.of((configs[name] for name in names), without_folder=names - readable.keys()),
         also=_also(data, [configs[name] for name in sorted(names_shown)], chosen),
     )
     needed = {name for model in report.models if model.needs_rows for name in model.missing}
@@ -274,10 +280,19 @@ def _place(config: ModelConfig) -> tuple[Identity, str]:
 
 def _known(config: ModelConfig, known: Mapping[tuple[Identity, str], ModelConfig]) -> ModelConfig:
     """Return the config that describes the same, or this one under the usual name of a case."""
-    size = config.input_size or None
+    precision = None if config.precision == TORCH_DEFAULT else config.precision
     memory_format = None if config.memory_format == CONTIGUOUS else config.memory_format
-    usual = case_name(SIZE_IN_NAME.sub("", config.name), size, config.precision, memory_format)
+    # A config may be one of a precision, whose folder has it in its name.
+    base = re.split(rf"_(?:{'|'.join(get_args(Precision))})(?=_|$)", SIZE_IN_NAME.sub("", config.config_name))[0]
+    usual = case_name(base, config.input_size or None, precision, memory_format)
     return known.get(_place(config)) or replace(config, name=usual)
+
+
+def _refuse_batch(named: Iterable[ModelConfig], choice: Choice) -> None:
+    """Refuse a batch for models whose inputs are described, or come from their function."""
+    for config in named:
+        if choice.batch not in (None, config.batch_size) and not config.input_size:
+            raise UserError(f"--batch: the inputs of {config.name} are those of its function or config; leave it out")
 
 
 def _variants(chosen: Sequence[ModelConfig], known: Iterable[ModelConfig]) -> Iterator[ModelConfig]:
@@ -308,10 +323,7 @@ def _other_batches(data: RankingData, chosen: Sequence[ModelConfig], choice: Cho
 
 
 def _without_begun(rankings: Sequence[DeviceRanking]) -> list[DeviceRanking]:
-    """Leave out sums that lack operators, and predictions, of models with a cost on another device; the others first.
-
-    The device was not asked for.
-    """
+    """Leave out partial sums, and predictions, of models that another device has completely; no device is asked for."""
     complete = {model.row.name for one in rankings for model in one.models if not model.needs_rows}
     kept = [
         replace(
@@ -401,7 +413,6 @@ def _by_product(request: Request, data: RankingData, choice: Choice) -> dict[str
         precisions = ", ".join(sorted({one.precision for one in found}))
         raise UserError(f"--precision {choice.precision}: no row in it; there are rows in {precisions}")
     of_product: dict[str, list[Conditions]] = {}
-
     wholes = Counter(row.conditions.device_product for model in data.models for row in model.wholes)
 
     def order(one: Conditions) -> tuple[int, bool, int, str]:
@@ -468,7 +479,8 @@ def _sets(data: RankingData, candidates: Sequence[Conditions], names: Collection
 
 def _wholes(data: RankingData, conditions: Conditions) -> Iterator[list[MeasurementRow]]:
     """Yield the rows of each model under these conditions, one of each board."""
-    for model in data.models:
+    # A model in fp32 or TF32 is the same tuple.
+    for model in (one for one in data.models if one.config.precision == conditions.precision):
         yield [row for row in model.wholes if row.conditions == conditions]
 
 

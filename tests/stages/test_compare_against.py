@@ -370,6 +370,8 @@ def test_devices_and_precisions_can_both_differ() -> None:
         compare_against(request, ["device=H100,precision=fp32"])
     with pytest.raises(UserError, match="--device A100: no row of it"):
         compare_against(request, ["device=A100"])
+    with pytest.raises(UserError, match="but not with the same software on another device"):
+        compare_against(replace(request, device="H200"), ["device=H200"])
 
 
 def test_layers_on_strided_inputs_cost_more_under_autocast() -> None:

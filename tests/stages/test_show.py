@@ -22,7 +22,7 @@ from simulated_apparatus import RecordedProgress, SimulatedCampaign
 from simulated_machine import SIMULATED_CONDITIONS, Load
 
 from opcost.comparing.operator_costs import CostShare
-from opcost.comparing.ranking import ASSUMED_SUM_ERRORS, FEWEST_WHOLES, SORTS, TIME
+from opcost.comparing.ranking import ASSUMED_SUM_ERRORS, FEWEST_WHOLES, SORTS, TIME, sum_errors
 from opcost.comparing.ranking_row import ranked
 from opcost.errors import UserError
 from opcost.measuring.protocol import MeasurementProtocol
@@ -37,6 +37,7 @@ from opcost.stages.compare import find_comparisons, reports_of
 from opcost.stages.filter import filter_operators
 from opcost.stages.measure_models import measure_full_models
 from opcost.stages.measure_operators import measure_operators
+from opcost.stages.ranking_data import read_ranking_data
 from opcost.stages.show import USUAL_CHOICE, Choice, DeviceRanking, ShowReport, show
 from opcost.storage.counts_file import write_counts
 from opcost.storage.database import Database
@@ -321,6 +322,39 @@ def test_devices_are_set_beside_each_other_with_ratios_and_the_spread_of_boards(
     assert sides_of(shown("resnet50")) is None
     with pytest.raises(UserError, match="--device A100: no row of it"):
         shown("resnet50", choice=Choice(device="H100,A100"))
+
+
+def test_assumed_errors_of_sums_are_the_largest_that_any_conditions_have() -> None:
+    request = Request((), ROOT / "measurements", committed())
+    data = read_ranking_data(request, request.folders.readable(), ())
+    found = [sum_errors(data.figures(one), is_corrected=True) for one in data.newest if one.cache == "warm"]
+    for quantity in ("time", "energy"):
+        known = [getattr(one, quantity).high_ratio for one in found if not one.is_assumed]
+        assert len(known) >= 6
+        assert getattr(ASSUMED_SUM_ERRORS[True], quantity).high_ratio == pytest.approx(max(known), abs=0.0006)
+
+
+def test_devices_without_a_common_model_have_tables_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+    report = shown("resnet50", "vgg11", choice=Choice(device="H100,H200"))
+    assert sides_of(report) is None
+    print_rankings(report, "energy")
+    assert "Energy per sample on NVIDIA H200" in capsys.readouterr().out
+
+
+def test_a_batch_that_was_not_measured_has_the_command_that_measures_it(capsys: pytest.CaptureFixture[str]) -> None:
+    report = shown("resnet50", choice=Choice(device="H200", batch=7))
+    assert (report.not_measured, report.without_cost) == (("resnet50_7x3x224x224",), ("resnet50",))
+    print_rankings(report, "energy")
+    assert "opcost profile resnet50 --input-size 7x3x224x224" in " ".join(capsys.readouterr().out.split())
+    with pytest.raises(
+        UserError, match="--batch: the inputs of clip_32_torch-default are those of its"
+    ):
+        shown("clip_32", choice=Choice(batch=1))
+    assert {model.row.batch_size for model in shown(choice=Choice(batch=1, device="H200")).models} == {1}
+
+
+def test_boards_of_a_device_are_the_same_whichever_models_are_named(everything: ShowReport) -> None:
+    assert shown("bert_base", choice=Choice(device="H200")).rankings[0].boards == everything.rankings[0].boards
 
 
 def test_what_is_begun_on_another_device_is_not_shown_unless_it_is_asked_for() -> None:
