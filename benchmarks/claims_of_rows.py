@@ -45,7 +45,9 @@ def campaigns(root: Path) -> dict[str, str]:
 
 def median_of_all_boards(root: Path) -> dict[str, str]:
     """Return ResNet-50's sum as the example of docs/database.md computes it."""
-    calls = pd.read_csv(root / "database" / "model_operators.csv").query("model == 'resnet50_32x3x224x224' and memory_bytes > 0")
+    calls = pd.read_csv(root / "database" / "model_operators.csv").query(
+        "model == 'resnet50_32x3x224x224' and memory_bytes > 0"
+    )
     rows = in_graphs(root).query("cache == 'warm'")
     costs = rows.groupby(rows["key"].str.rsplit("-", n=1).str[0])[["time_s", "energy_at_reference_j"]].median()
     total = costs.mul(calls.set_index("key")["calls"], axis=0).sum()
