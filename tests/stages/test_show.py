@@ -346,9 +346,7 @@ def test_a_batch_that_was_not_measured_has_the_command_that_measures_it(capsys: 
     assert (report.not_measured, report.without_cost) == (("resnet50_7x3x224x224",), ("resnet50",))
     print_rankings(report, "energy")
     assert "opcost profile resnet50 --input-size 7x3x224x224" in " ".join(capsys.readouterr().out.split())
-    with pytest.raises(
-        UserError, match="--batch: the inputs of clip_32_torch-default are those of its"
-    ):
+    with pytest.raises(UserError, match="--batch: the inputs of clip_32_torch-default are those of its"):
         shown("clip_32", choice=Choice(batch=1))
     assert {model.row.batch_size for model in shown(choice=Choice(batch=1, device="H200")).models} == {1}
 
