@@ -9,7 +9,7 @@ import pytest
 from simulated_machine import Load
 from simulated_sweep import SimulatedSweep
 
-from opcost.comparing.sweep_sizes import figures_of
+from opcost.comparing.sweep_sizes import SweepPrediction, figures_of
 from opcost.measuring.flags import Flag
 from opcost.reporting.sweep_tables import print_sweep
 from opcost.stages.sweep_results import SweepResult
@@ -30,6 +30,17 @@ def test_a_prediction_that_was_not_asked_for_is_no_line(
     shown = capsys.readouterr().out
     assert "not predicted" not in shown
     assert "doubtful" not in shown
+
+
+def test_a_prediction_has_its_interval(
+    result: SweepResult, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    predicted = SweepPrediction(0.002, 0.001, 0.004, 0.3, 0.2, 0.5, 0.0)
+    print_sweep(replace(result, sizes=[replace(row, prediction=predicted) for row in result.sizes]))
+    shown = capsys.readouterr().out
+    assert "1.000 to 4.000" in shown
+    assert "200.0 to 500.0" in shown
 
 
 @pytest.mark.parametrize(
