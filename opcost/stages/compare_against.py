@@ -117,7 +117,8 @@ def _reports(data: AgainstData, config: ModelConfig, other: ChosenConditions) ->
     (variant, counts, conditions), (other_variant, other_counts, other_conditions) = sides
     pairs = [(one, another) for one in conditions for another in other_conditions]
     fields = (*PRECISION_FIELDS, *(DEVICE_FIELDS if data.other_device else ()))
-    comparable = [pair for pair in pairs if differ_only_in(*pair, fields) and pair[0] != pair[1]]
+    # A card is not compared with itself.
+    comparable = [pair for pair in pairs if differ_only_in(*pair, fields) and (own != other or pair[0] != pair[1])]
     if not comparable:
         differences = ", ".join(pairs[0][0].differences(pairs[0][1]))
         same = "with the same software on another device" if data.other_device else "on the same device and software"

@@ -308,7 +308,7 @@ def test_the_shipped_rows_know_the_layers_of_a_shipped_model() -> None:
     powers_w = [cost.power_w for cost in costs.values()]
     assert 150 < min(powers_w) < max(powers_w) < 750
     assert max(powers_w) > 1.2 * min(powers_w)
-    assert not known_costs(calls, LoopState("cuda", "NVIDIA H200", "amp-bf16", False, True), database)
+    assert not known_costs(calls, LoopState("cuda", "NVIDIA H200", "fp16", False, True), database)
     assert not known_costs(calls, LoopState("cpu", "no such CPU", "torch-default", False, True), database)
     in_training = known_costs(calls_of(model.train(), inputs), h200, database)
     assert 0 < len(in_training) < len(costs)

@@ -248,9 +248,9 @@ def test_a_config_is_written_once_and_one_with_the_same_content_is_used(tmp_path
     folders = ModelFolders(tmp_path / "own", ROOT / "measurements")
     (shipped,) = configs_of(folders, [WantedModel("resnet50")])
     assert (shipped.config.name, shipped.is_new) == ("resnet50_32x3x224x224", False)
-    wanted = [WantedModel("resnet50", precision="bf16", memory_format="channels_last"), TINY]
+    wanted = [WantedModel("resnet18", precision="bf16", memory_format="channels_last"), TINY]
     first, second = configs_of(folders, wanted), configs_of(folders, wanted)
-    names = ["resnet50_32x3x224x224_bf16_channels_last", "tiny_net_2x3x8x8"]
+    names = ["resnet18_32x3x224x224_bf16_channels_last", "tiny_net_2x3x8x8"]
     assert [(one.config.name, one.is_new) for one in first] == [(name, True) for name in names]
     assert [(one.config.name, one.is_new) for one in second] == [(name, False) for name in names]
     assert (first[0].config.precision, first[0].config.memory_format) == ("bf16", "channels_last")

@@ -918,7 +918,8 @@ def test_the_shipped_folder_names_say_what_is_in_them() -> None:
     shipped = [config for config in load_configs(SHIPPED, []) if re.search(r"_\d+(x\d+){3,}$", config.name)]
     assert len(shipped) >= len(SHIPPED_NAMES)
     for config in shipped:
-        assert config.name == f"{config.model_name}_{'x'.join(map(str, config.input_size))}"
+        batches = "_batches" if config.lists else ""
+        assert config.name == f"{config.model_name}{batches}_{'x'.join(map(str, config.input_size))}"
 
 
 def test_the_shipped_whitelist_names_operators() -> None:

@@ -105,7 +105,7 @@ def test_own_configs_are_read_beside_the_shipped_ones_and_replace_them(tmp_path:
     configs = {config.name: config for config in folders.configs([])}
     assert len(configs) == len(shipped) + 1
     assert (configs["mine"].path, configs[MODEL].input_size) == (mine, (16, 3, 32, 32))
-    assert all(config.folder.parent == tmp_path / "measurements" for config in configs.values())
+    assert all(config.folder.is_relative_to(tmp_path / "measurements") for config in configs.values())
 
 
 @pytest.mark.parametrize("name", [MODEL, f"{shipped_measurements()}/{MODEL}", f"{shipped_measurements()}/{MODEL}/"])
