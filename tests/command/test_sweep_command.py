@@ -62,7 +62,7 @@ def test_a_complete_sweep_says_so_and_what_is_not_predicted(folder: Path, capsys
     assert "Nothing was left to measure" not in first
     assert "no operator was measured on" in first
     assert (
-        "predict for another device with --no-measure --device: 'NVIDIA H100 80GB HBM3', 'NVIDIA H200'"
+        "predict for another device with --no-measure --device: 'NVIDIA H100 80GB HBM3' or 'NVIDIA H200'"
         in first.replace("\n", " ")
     )
     assert sweep(*words, "--no-predict") == 0
