@@ -61,7 +61,8 @@ def request_of_list(folder: Path, report: SampleReport) -> Iterator[Request]:
 
 def test_the_usual_kinds_have_equal_shares(report: SampleReport) -> None:
     assert [one.kind for one in report.kinds] == KINDS
-    assert {one.drawn for one in report.kinds} == {WISH.number // len(KINDS)}
+    share = WISH.number // len(KINDS)
+    assert {one.drawn for one in report.kinds} <= {share, share + 1}
     assert sum(one.drawn for one in report.kinds) == len(report.tuples) == WISH.number
     assert all(one.whitelisted and one.known and one.memory_bytes <= MAXIMUM_BYTES for one in report.kinds)
 
