@@ -168,10 +168,15 @@ def other_runs(root: Path) -> dict[str, str]:
     }
 
 
+def _kernels_of_libraries(root: Path) -> pd.DataFrame:
+    """Return the kernel times on the card of the claims, without the networks of a file."""
+    rows = of_card(root, "kernel_times.csv")
+    return rows[~rows["name"].str.startswith("networks_")]
+
+
 def kernels_alone(root: Path) -> dict[str, str]:
     """Return the ratio of kernel time alone to kernel time in the model, by the profiler."""
-    rows = of_card(root, "kernel_times.csv")
-    rows = rows[~rows["name"].str.startswith("networks_")]
+    rows = _kernels_of_libraries(root)
     alone, same = kernel_ratios(rows)
     return {
         "kernel_models": str(len(alone)),
@@ -183,11 +188,12 @@ def kernels_alone(root: Path) -> dict[str, str]:
 
 def kinds_of_operators(root: Path) -> dict[str, str]:
     """Return how far the kernel time of a kind of operator alone is from that in its model, uncorrected."""
-    of_default = of_card(root, "kernel_times.csv")
-    of_default = of_default[~of_default["name"].str.startswith("networks_")]
     everything = pd.read_csv(root / "database" / "kernel_times.csv")
     found = {}
-    for key, rows in (("kinds", of_default), ("bf16_kinds", everything[everything["precision"] == "bf16"])):
+    for key, rows in (
+        ("kinds", _kernels_of_libraries(root)),
+        ("bf16_kinds", everything[everything["precision"] == "bf16"]),
+    ):
         share = rows["in_model_time_s"] / rows.groupby(["name", "device_product"])["in_model_time_s"].transform("sum")
         large = rows[share > LEAST_SHARE]
         off = (large["alone_time_s"] / large["in_model_time_s"] - 1).abs()
