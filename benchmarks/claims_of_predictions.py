@@ -12,7 +12,7 @@ from claim_formats import days, percent
 from claim_tables import committed, usual_conditions
 
 from opcost.comparing.completed import Completion
-from opcost.comparing.ranking import ModelFigures, sum_errors
+from opcost.comparing.ranking import ModelFigures, sum_errors_by_correction
 from opcost.comparing.ranking_row import RankingSource
 from opcost.measuring.conditions import EAGER, GRAPH
 from opcost.operators.counts import OperatorCount, memory_bytes_of
@@ -83,7 +83,7 @@ def whitelisted_sums(root: Path) -> dict[str, str]:
     kept = [row for row in data.operator_rows if row.operator.rpartition(".")[2] in whitelist]
     filtered = replace(data, operator_rows=kept, measurements=Measurements(kept))
     completion = Completion(data.all_counts, filtered.measurements)
-    errors = {is_corrected: sum_errors(figures, is_corrected) for is_corrected in (True, False)}
+    errors = sum_errors_by_correction(figures)
     off, within, shares = [], 0, []
     for partial in filtered.figures(figures[0].conditions):
         if partial.whole is None or partial.cost is None or partial.is_complete:

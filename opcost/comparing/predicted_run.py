@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -148,13 +148,13 @@ class Knowledge:
     """Learned costs, cache corrections and the power limit in W (None if unknown), and the errors of sums.
 
     ``limit_w`` is None where the response to it is unknown, ``board_limit_w`` where its watts are. ``sum_errors``
-    returns those of sums with and without a cache correction.
+    are by whether sums have a cache correction.
     """
 
     learned: LearnedCosts
     corrections: Corrections | None
     limit_w: float | None
-    sum_errors: Callable[[bool], SumErrors]
+    sum_errors: Mapping[bool, SumErrors]
     board_limit_w: float | None = None
 
 
@@ -173,7 +173,7 @@ def predicted_run(counts: OperatorCounts, cost: ModelCost, known: Knowledge) -> 
     cache = None if known.corrections is None else known.corrections.of(counts.counts)
     limited = _added_by_limit(cost, calls, cache, known.limit_w)
     added = [one for one in (cache, limited) if one is not None]
-    errors = known.sum_errors(cache is not None)
+    errors = known.sum_errors[cache is not None]
     measured_s, predicted_s = value_of(cost.time_s) or 0.0, math.fsum(one.time_s for one in calls)
     time = _Sum(
         [one for one in (cost.time_s, *(one.time_s for one in added)) if one is not None],

@@ -8,7 +8,7 @@ measured whole, and from predictions of operators that were held out.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -250,6 +250,11 @@ def sum_errors(models: Iterable[ModelFigures], is_corrected: bool) -> SumErrors:
     energy = _deviations(one.corrected_energy_ratio for one in sound)
     assumed = ASSUMED_SUM_ERRORS[is_corrected]
     return SumErrors(time or assumed.time, energy or assumed.energy, time is None or energy is None)
+
+
+def sum_errors_by_correction(models: Sequence[ModelFigures]) -> Mapping[bool, SumErrors]:
+    """Return ``sum_errors`` of models by whether sums have a cache correction."""
+    return {is_corrected: sum_errors(models, is_corrected) for is_corrected in (True, False)}
 
 
 def _deviations(ratios: Iterable[float | None]) -> Deviations | None:

@@ -160,7 +160,7 @@ def run_under(counts: OperatorCounts, rows: RowsOfRun, conditions: Conditions, l
         learned.learned,
         corrections_of(counts, corrections, rows.measurements, conditions),
         limit_of(conditions),
-        learned.sum_errors.__getitem__,
+        learned.sum_errors,
         conditions.device_power_limit_w,
     )
     return predicted_run(counts, sum_beside(None, counts, rows.measurements, conditions), knowledge)

@@ -13,7 +13,7 @@ from typing import get_args
 from opcost.comparing.boards import BoardDifferences, board_differences
 from opcost.comparing.completed import Completion
 from opcost.comparing.operator_costs import KindCosts, OperatorCost, kind_costs, operator_costs
-from opcost.comparing.ranking import ENERGY, SORTS, ModelFigures, sum_errors
+from opcost.comparing.ranking import ENERGY, SORTS, ModelFigures, sum_errors_by_correction
 from opcost.comparing.ranking_row import SUM, RankingRow, RankingSource, ranked, ranking_row
 from opcost.comparing.roofline import Roofline
 from opcost.errors import UserError
@@ -445,7 +445,7 @@ class _Set:
     def sources(self, data: RankingData) -> list[RankingSource]:
         """Return each model to show with the errors of sums, which rest on all models, and the roofline."""
         roofline = data.roofline(self.conditions)
-        errors = {is_corrected: sum_errors(self.figures, is_corrected) for is_corrected in (True, False)}
+        errors = sum_errors_by_correction(self.figures)
         completion = Completion(data.all_counts, data.measurements)
         shown = (completion.completed(one) for one in self.figures if one.name in self.names)
         return [RankingSource(one, errors[one.correction is not None], roofline) for one in shown]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from opcost.comparing.ranking import ASSUMED_SUM_ERRORS, ModelFigures, SumErrors, sum_errors
+from opcost.comparing.ranking import ASSUMED_SUM_ERRORS, ModelFigures, SumErrors, sum_errors_by_correction
 from opcost.measuring.conditions import Conditions
 from opcost.operators.counts import OperatorCount
 from opcost.operators.keys import case_key, tuple_key
@@ -83,7 +83,7 @@ def training_data(data: RankingData, conditions: Conditions) -> TrainingData:
             (data.operator_counts[tuple_key(key)], parse_input_data(rows[0].input_data)) for key, rows in cases.items()
         ],
         wholes=[whole for whole in wholes if whole is not None],
-        sum_errors={is_corrected: sum_errors(all_figures, is_corrected) for is_corrected in (True, False)},
+        sum_errors=sum_errors_by_correction(all_figures),
     )
 
 

@@ -59,7 +59,7 @@ def run_of(
     whole = OperatorTuple("torchvision.models.resnet18", (), (SPEC,))
     model = OperatorCounts(whole, counts, 0, 0, 0, "2.0", META)
     cost = ModelCost(None, None, None, EnergyBasis.MEASURED, (), counts, (), 0.0, 0.0)
-    return predicted_run(model, cost, Knowledge(known, None, None, lambda is_corrected: errors, limit_w))
+    return predicted_run(model, cost, Knowledge(known, None, None, {True: errors, False: errors}, limit_w))
 
 
 def half_width(one: Range | None) -> float:
