@@ -217,7 +217,8 @@ def show(request: Request, choice: Choice = USUAL_CHOICE, cache: Path | None = N
     # Roofs and expected errors rest on all models, so that they do not depend on the choice.
     readable = {config.name: config for config in request.folders.readable()}
     named = request.models() if request.names else list(readable.values())
-    described = {_place(config): config for config in reversed((*readable.values(), *named))}
+    # Of configs that describe the same, the named one is meant.
+    described = {_place(config): config for config in reversed((*named, *readable.values()))}
     if request.names:
         _refuse_batch(named, choice)
     else:
