@@ -11,15 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from opcost.comparing.data_sheets import is_beyond_sheet, memory_rate
+from opcost.comparing.data_sheets import memory_rate
 from opcost.comparing.roofline import Roof, Roofline, Work, roofline_of
-from opcost.comparing.tuple_costs import arithmetic_of
-from opcost.estimates import value_of
+from opcost.comparing.tuple_costs import work_of
 from opcost.measuring.record import MeasurementRow, does_other_work, is_doubtful
 from opcost.operators.counts import OperatorCount
 from opcost.operators.keys import tuple_key
 from opcost.operators.values import has_zeros_in_weights
-from opcost.summing.energy import EnergyBasis, common_basis
+from opcost.summing.energy import common_basis
 from opcost.summing.summation import ModelCost, Part
 
 
@@ -38,17 +37,6 @@ UNKNOWN_SHARE = RoofShare(None, None)
 
 Works: TypeAlias = Sequence[tuple[Part, Work]]
 """Parts of a sum, each with the work of one call."""
-
-
-def work_of(count: OperatorCount, row: MeasurementRow, basis: EnergyBasis) -> Work:
-    """Return FLOPs, bytes and cost of one call of an operator. The energy is on this basis."""
-    return Work(
-        flop=count.flop,
-        memory_bytes=count.memory_bytes,
-        time_s=row.measurement.time_s,
-        energy_j=value_of(basis.energy_of(row)),
-        arithmetic=arithmetic_of(count.operator, row.conditions),
-    )
 
 
 def works_of(cost: ModelCost) -> Works:
@@ -75,9 +63,7 @@ def roofline_of_rows(rows: Iterable[MeasurementRow], counts: Mapping[str, Operat
     for row in sound:
         count, product = counts.get(tuple_key(row.key)), row.conditions.device_product
         if count is not None:
-            work = work_of(count, row, common_basis([row]))
-            if not is_beyond_sheet(work, count.operator, product):
-                works.append(work)
+            works.append(work_of(count, row, common_basis([row])))
     return roofline_of(works, memory_rate(product))
 
 
@@ -94,7 +80,7 @@ def roof_share(works: Works, roofline: Roofline | None) -> RoofShare:
 
 
 def at_roof(roof: Roof, work: Work, cost: float) -> float | None:
-    """Return the cost of a call at its roof, at most its own cost; None if its FLOPs are unknown."""
+    """Return the cost of a call at its roof, at most its own cost; None if its work is unknown."""
     reached = roof.reached(work, cost)
     return None if reached is None else cost * min(1.0, reached)
 

@@ -30,7 +30,8 @@ any of their operators without products moves more than 51 MB; all operators tog
 class Work:
     """FLOPs, bytes and cost of one call; ``flop`` and ``energy_j`` are None if unknown.
 
-    ``arithmetic`` is the format of its products, such as fp32 or TF32.
+    ``arithmetic`` is the format of its products, such as fp32 or TF32. Work beyond its card's data sheet is not
+    possible (see ``data_sheets``): it has no roof and is in none.
     """
 
     flop: int | None
@@ -38,6 +39,7 @@ class Work:
     time_s: float
     energy_j: float | None
     arithmetic: str = FP32
+    is_possible: bool = True
 
     @property
     def flop_per_byte(self) -> float | None:
@@ -66,18 +68,18 @@ class Roof:
         return self.flop_rate(arithmetic) / self.byte_rate
 
     def side(self, work: Work) -> str | None:
-        """Return the bound of a call, ``memory`` or ``compute``; None if it moves nothing or its FLOPs are unknown."""
+        """Return the bound of a call, ``memory`` or ``compute``; None if it moves nothing or its work is unknown."""
         intensity = work.flop_per_byte
-        if intensity is None:
+        if intensity is None or not work.is_possible:
             return None
         return COMPUTE if intensity >= self.ridge_flop_per_byte(work.arithmetic) else MEMORY
 
     def reached(self, work: Work, cost: float) -> float | None:
-        """Return the share of the roof that work reaches at a cost in s or J; None if its FLOPs are unknown.
+        """Return the share of the roof that work reaches at a cost in s or J; None if the work is unknown.
 
         It may exceed 1 for data in caches.
         """
-        if work.flop is None:
+        if work.flop is None or not work.is_possible:
             return None
         return max(work.flop / self.flop_rate(work.arithmetic), work.memory_bytes / self.byte_rate) / cost
 
@@ -97,7 +99,7 @@ def roofline_of(works: Iterable[Work], memory_rate: float = math.inf) -> Rooflin
         works: of calls on one card.
         memory_rate: the largest bytes per second of its memory: faster calls find their data in caches.
     """
-    works = list(works)
+    works = [work for work in works if work.is_possible]
     time = _roof([(work, work.time_s) for work in works], memory_rate)
     energy = _roof([(work, work.energy_j) for work in works if work.energy_j is not None], memory_rate)
     return None if time is None else Roofline(time, energy)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from opcost.comparing.comparison import Comparison
@@ -71,12 +71,11 @@ class Use:
 
 @dataclass
 class TupleCost:
-    """A case with its row, None if it has none, and its uses in comparisons. ``flop`` is None if it is unknown."""
+    """A case with its row, None if it has none, the count of its operator, and its uses in comparisons."""
 
     case: Case
     row: MeasurementRow | None
-    flop: int | None
-    memory_bytes: int
+    count: OperatorCount
     uses: list[Use] = field(default_factory=list)
     flags: set[TupleFlag] = field(default_factory=set)
 
@@ -93,11 +92,7 @@ class TupleCost:
     @property
     def work(self) -> Work | None:
         """FLOPs, bytes and cost of one call; None without a row."""
-        if self.row is None:
-            return None
-        energy_j = self.energy_j
-        arithmetic = arithmetic_of(self.case.operator, self.row.conditions)
-        return Work(self.flop, self.memory_bytes, self.row.measurement.time_s, value_of(energy_j), arithmetic)
+        return None if self.row is None else work_of(self.count, self.row, EnergyBasis.MEASURED)
 
 
 RECURRENT = frozenset({"lstm", "gru", "rnn", "rnn_tanh", "rnn_relu"})
@@ -118,6 +113,14 @@ def arithmetic_of(operator: OperatorTuple, conditions: Conditions) -> str:
     name = operator.short_name.lower()
     is_of_cudnn = "conv" in name or name in RECURRENT
     return TF32 if (conditions.cudnn_tf32 if is_of_cudnn else conditions.matmul_tf32) else FP32
+
+
+def work_of(count: OperatorCount, row: MeasurementRow, basis: EnergyBasis) -> Work:
+    """Return FLOPs, bytes and cost of one call of an operator. The energy is on this basis."""
+    arithmetic = arithmetic_of(count.operator, row.conditions)
+    energy_j = value_of(basis.energy_of(row))
+    work = Work(count.flop, count.memory_bytes, row.measurement.time_s, energy_j, arithmetic)
+    return replace(work, is_possible=not is_beyond_sheet(work, count.operator, row.conditions.device_product))
 
 
 def tuple_costs(comparisons: Sequence[Comparison]) -> list[TupleCost]:
@@ -155,7 +158,7 @@ def _add(found: dict[tuple[str, ...], TupleCost], comparison: Comparison, cost: 
 
 
 def _entry(case: Case, row: MeasurementRow | None, count: OperatorCount) -> TupleCost:
-    return TupleCost(case, row, count.flop, count.memory_bytes)
+    return TupleCost(case, row, count)
 
 
 def _missing(cost: ModelCost, input_data: str) -> Iterator[tuple[Case, int, OperatorCount]]:
@@ -173,11 +176,10 @@ def flags_of_part(part: Part, work: Work | None, board: str | None) -> Iterator[
         work: of one of its calls, None if unknown.
         board: the whole model's (a device's UUID), None if it is unknown.
     """
-    measured, operator, product = part.row.measurement, part.case.operator, part.row.conditions.device_product
+    measured = part.row.measurement
     held = {
         TupleFlag.FLAGGED: is_doubtful(part.row),
-        TupleFlag.IMPOSSIBLE: has_impossible_power(part.row)
-        or (work is not None and is_beyond_sheet(work, operator, product)),
+        TupleFlag.IMPOSSIBLE: has_impossible_power(part.row) or not (work is None or work.is_possible),
         TupleFlag.NOT_PRECISE: Flag.IMPRECISE in measured.flags,
         TupleFlag.DUTY_CYCLE: Flag.DUTY_CYCLE in measured.flags,
         TupleFlag.POWER_LIMIT: not {Flag.AT_POWER_LIMIT, Flag.POWER_CAPPED}.isdisjoint(measured.flags),

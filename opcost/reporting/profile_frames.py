@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from opcost.comparing.doubts import doubts
 from opcost.comparing.row import ComparisonRow
 from opcost.operators.short_forms import short_form, short_inputs
 from opcost.operators.texts import parse_operator
 from opcost.reporting.notebook import short_table
 from opcost.reporting.profile_words import work_in_words
+from opcost.reporting.tables import doubt_mark
 from opcost.reporting.terminal import progress_on_stderr
 from opcost.running.request import Request
 from opcost.storage.database import Database
@@ -110,11 +112,18 @@ class ProfileResult:
         if own.input_size_missing_reason is not None:
             lines.append(f"size of the input unknown: {own.input_size_missing_reason}")
         if row is not None:
-            lines.append(f"whole {milliseconds(row.full_time_s)}, sum / whole {ratio(row.time_ratio)}")
+            lines.append(f"whole {milliseconds(row.full_time_s)}, {self._ratio(row, 'time')}")
             if row.full_energy_j is not None:
-                lines.append(f"whole {millijoules(row.full_energy_j)}, sum / whole {ratio(row.energy_ratio)}")
+                lines.append(f"whole {millijoules(row.full_energy_j)}, {self._ratio(row, 'energy')}")
         shown = min(SHOWN, len(own.operators))
         return [*lines, f"{shown} of {len(own.operators)} operator tuples, the largest first:"]
+
+    def _ratio(self, row: ComparisonRow, quantity: str) -> str:
+        """Return sum over whole of ``time`` or ``energy``, with the reasons why it is no result yet."""
+        compared = self.profile.comparison
+        found = doubts(row, compared.remarks[0] if compared and compared.remarks else (), quantity)
+        shown = ratio(row.time_ratio if quantity == "time" else row.energy_ratio) + doubt_mark(bool(found))
+        return f"sum / whole {shown}" + "".join(f", {doubt.value}" for doubt in found)
 
     def _table(self) -> DataFrame:
         return short_table(map(_short, self.profile.operators[:SHOWN]))

@@ -288,7 +288,7 @@ def rooflines(roofline: Roofline | None, plots: Sequence[RooflinePlot], tuples: 
     """Return the card's roofline in time and energy."""
     if roofline is None:
         return paragraph("No roofline: no measured tuple has both FLOPs and bytes.")
-    without = sum(one.work is not None and not one.flop for one in tuples)
+    without = sum(one.work is not None and not one.count.flop for one in tuples)
     caption = (
         f"The roofs (lines) are the highest rates in these rows: {rates_of(roofline)} of "
         f"tuples larger than the caches.{_least_energy(roofline)} Circles are bound by memory, squares by compute "

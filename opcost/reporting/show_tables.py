@@ -32,7 +32,7 @@ from opcost.reporting.tables import doubt_mark, print_origin
 from opcost.reporting.terminal import Column, print_commands, print_line, print_table
 from opcost.stages.compare import ComparingReport
 from opcost.stages.show import DeviceRanking, ShownModel, ShowReport
-from opcost.units import UNKNOWN, milli, percent, some_of
+from opcost.units import UNKNOWN, milli, percent, significant, some_of
 
 TITLES = {
     ENERGY: "Energy per sample",
@@ -304,7 +304,7 @@ def _cells(label: str, model: ShownModel, by: str) -> tuple[str, ...]:
     doubt = doubt_mark(is_sum_doubtful(row))
     figures = (
         *(milli(row.time_s), milli(row.energy_j), milli(row.time_per_sample_s), milli(row.energy_per_sample_j)),
-        *(_plain(row.power_w, 0), _plain(row.samples_per_joule, 1), _plain(row.samples_per_second, 0)),
+        *(_plain(row.power_w, 0), _rate(row.samples_per_joule), _rate(row.samples_per_second)),
     )
     return (
         label + doubt_mark(is_cost_doubtful(row)),
@@ -313,6 +313,10 @@ def _cells(label: str, model: ShownModel, by: str) -> tuple[str, ...]:
         *(figure if figure == UNKNOWN else mark + figure for figure in figures),
         *(figure if figure == UNKNOWN else figure + doubt for figure in of_sum),
     )
+
+
+def _rate(value: float | None) -> str:
+    return UNKNOWN if value is None else significant(value)
 
 
 def _plain(value: float | None, decimals: int) -> str:

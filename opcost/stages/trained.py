@@ -13,12 +13,11 @@ from opcost.prediction.archive import from_bytes, to_bytes
 from opcost.prediction.learned_costs import LearnedCosts
 from opcost.prediction.multiprocessors import multiprocessors_of
 from opcost.progress import Progress
-from opcost.running.request import Request
+from opcost.running.request import Request, model_tuple
 from opcost.stages.extras import PREDICT, require
 from opcost.stages.training_data import TrainingData, read_training_data
 from opcost.stages.training_fingerprint import training_fingerprint
 from opcost.storage.caches import keep, kept
-from opcost.storage.database import Database
 
 FEWEST_SAMPLES = 3
 """The fewest measured operators that a prediction is learned from: the rates of products, of the memory and of calls
@@ -50,7 +49,7 @@ def trained(request: Request, conditions: Conditions, folder: Path, progress: Pr
         UserError: there are too few rows, or a table is damaged.
     """
     # Rows that are added during the training are not among what it learns.
-    name = _name(request.database, conditions)
+    name = _name(request, conditions)
     found = _kept(name, folder)
     if found is None:
         require(PREDICT)
@@ -62,7 +61,7 @@ def trained(request: Request, conditions: Conditions, folder: Path, progress: Pr
 
 def trained_before(request: Request, conditions: Conditions, folder: Path) -> Trained | None:
     """Return the learned costs that are kept for the present rows, None if there are none."""
-    return _kept(_name(request.database, conditions), folder)
+    return _kept(_name(request, conditions), folder)
 
 
 def _kept(name: str, folder: Path) -> Trained | None:
@@ -107,6 +106,7 @@ def _check(known: TrainingData, conditions: Conditions) -> None:
         )
 
 
-def _name(database: Database, conditions: Conditions) -> str:
+def _name(request: Request, conditions: Conditions) -> str:
     """Return the name of the file in the cache."""
-    return f"learned-{conditions.key}-{training_fingerprint(database, conditions)}.npz"
+    models = {model_tuple(config).key for config in request.folders.sound_configs()}
+    return f"learned-{conditions.key}-{training_fingerprint(request.database, conditions, models)}.npz"

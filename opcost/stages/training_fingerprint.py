@@ -7,7 +7,7 @@ trains nothing again. Lines are hashed as they are, since parsing all takes as l
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import opcost
@@ -21,17 +21,19 @@ LEARNING_VERSION = 6
 """The version of what is learned from the same rows. It grows with each change of methods or intervals."""
 
 
-def training_fingerprint(database: Database, conditions: Conditions) -> str:
+def training_fingerprint(database: Database, conditions: Conditions, models: Iterable[str] = ()) -> str:
     """Return 16 hexadecimal digits that depend on the rows under these conditions, and on the version.
 
     Args:
         database: with rows under any conditions.
         conditions: those that are learned.
+        models: the keys of those whose wholes are learned from.
 
     Raises:
         UserError: the table of cache chains is damaged.
     """
-    found = hashlib.sha256(f"{opcost.__version__} {LEARNING_VERSION} {conditions.key} {feature_names()}".encode())
+    version = f"{opcost.__version__} {LEARNING_VERSION} {conditions.key} {feature_names()} {sorted(models)}"
+    found = hashlib.sha256(version.encode())
     suffix = f"-{conditions.key}".encode()
     operators = set()
     for line in _lines(database.operator_measurements):

@@ -8,8 +8,9 @@ import pytest
 from committed_tables import committed
 
 from opcost.comparing.data_sheets import SHEETS, is_beyond_sheet, memory_rate
-from opcost.comparing.potential import roofline_of_rows, work_of
+from opcost.comparing.potential import roofline_of_rows
 from opcost.comparing.roofline import FP32, Roofline, Work
+from opcost.comparing.tuple_costs import work_of
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.counts import OperatorCount
@@ -81,12 +82,8 @@ def test_no_call_is_beyond_its_sheet_and_roofs_are_those_of_the_cards() -> None:
     found = calls_by_conditions()
     for conditions, calls in found.items():
         product, roofline = conditions.device_product, roof_of(calls)
-        beyond = [
-            count.operator.short_name
-            for count, row in calls
-            if is_beyond_sheet(work_of(count, row, EnergyBasis.MEASURED), count.operator, product)
-        ]
-        assert beyond == []
+        works = [(count.operator.short_name, work_of(count, row, EnergyBasis.MEASURED)) for count, row in calls]
+        assert [name for name, work in works if not work.is_possible] == []
         assert roofline.time.byte_rate <= memory_rate(product)
         assert all(rate <= 1.1 * SHEETS[product].flop_rates[name] for name, rate in roofline.time.flop_rates.items())
     in_graphs = {
@@ -103,6 +100,6 @@ def test_a_table_that_counts_as_read_whole_is_beyond_its_sheet_and_in_no_roof() 
     calls = calls_by_conditions()[conditions]
     table = next(pair for pair in calls if pair[0].operator.short_name == "Embedding")
     old = (replace(table[0], memory_bytes=1_260_000_000), table[1])
-    assert is_beyond_sheet(work_of(*old, EnergyBasis.MEASURED), old[0].operator, H200)
+    assert not work_of(*old, EnergyBasis.MEASURED).is_possible
     with_old = [old if pair is table else pair for pair in calls]
     assert roof_of(with_old).time == roof_of(calls).time

@@ -89,6 +89,10 @@ def test_sides_meet_at_the_ridge() -> None:
     assert roof.side(Work(99, 10, 1.0, None)) == MEMORY
     assert roof.side(Work(100, 10, 1.0, None)) == COMPUTE
     assert roof.side(Work(100, 0, 1.0, None)) is None
+    # Work that its card cannot do has no roof, and is in none.
+    impossible = replace(PRODUCT, time_s=1e-9, is_possible=False)
+    assert (roof.side(impossible), roof.reached(impossible, 1e-9)) == (None, None)
+    assert roofline_of([COPY, PRODUCT, impossible]) == roofline_of([COPY, PRODUCT])
 
 
 def test_each_arithmetic_has_a_roof_of_its_own() -> None:

@@ -19,6 +19,7 @@ from opcost.comparing.tuple_costs import TupleCost, TupleFlag, Use
 from opcost.measuring.meter_quality import GOOD, REFERENCE, MeterQuality, QualificationRow
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.cases import Case
+from opcost.operators.counts import OperatorCount
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.reporting import gap_sections, meter_sections, report_sections
 from opcost.reporting.compared_models import compared_model
@@ -69,7 +70,7 @@ def test_a_model_in_two_executions_counts_once() -> None:
         counted = report_sections.counted_once(found)
         assert [found[index] for index in sorted(counted)] == [graph, only_eager]
     # A quarter of the time of each of two models, of which one has an eager run besides.
-    flagged = TupleCost(Case(RELU), simulated_row(RELU), 0, 0)
+    flagged = TupleCost(Case(RELU), simulated_row(RELU), OperatorCount(RELU, 1, 0, 0))
     flagged.row = replace(flagged.row, measurement=replace(flagged.row.measurement, time_s=WHOLE_S / 4))
     flagged.uses, flagged.flags = [Use(0, 1), Use(1, 1), Use(2, 1)], {TupleFlag.FLAGGED}
     assert "25.0 %" in text_of(report_sections.flags([graph, eager, only_eager], [flagged]))
@@ -142,8 +143,9 @@ def test_the_model_that_the_whitelist_cuts_most_is_named_if_that_is_noticeable()
 def test_a_flag_s_share_of_the_time_counts_every_call() -> None:
     row = simulated_row(RELU)
     row = replace(row, measurement=replace(row.measurement, time_s=0.002))
-    flagged = TupleCost(Case(RELU), row, 1, 1, [Use(0, 5), Use(1, 3)], {TupleFlag.NOT_PRECISE})
-    other = TupleCost(Case(RELU), row, 1, 1, [Use(0, 7)])
+    count = OperatorCount(RELU, 1, 1, 1)
+    flagged = TupleCost(Case(RELU), row, count, [Use(0, 5), Use(1, 3)], {TupleFlag.NOT_PRECISE})
+    other = TupleCost(Case(RELU), row, count, [Use(0, 7)])
     text = text_of(report_sections.flags([compared("a", 1.0), compared("b", 1.0)], [flagged, other]))
     assert "8.0 %" in text
     assert TupleFlag.NOT_PRECISE.meaning in text

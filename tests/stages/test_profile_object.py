@@ -72,6 +72,12 @@ def test_a_model_has_its_operators_its_whole_and_their_comparison(tmp_path: Path
     for text in (str(found), found._repr_html_()):
         assert "my_net_2x3x8x8" in text
         assert "Conv2d 3→4" in text
+    compared = found.profile.comparison
+    for share, is_doubtful in ((0.1, False), (0.5, True)):
+        row = replace(found.comparison, unexplained_time_s=share * found.whole.time_s)
+        changed = replace(compared, comparisons=(row,), remarks=((),))
+        text = str(replace(found, profile=replace(found.profile, comparison=changed)))
+        assert ("(!), unexplained" in text) is is_doubtful
 
 
 def test_progress_calls_the_whole_by_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

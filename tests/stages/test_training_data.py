@@ -114,6 +114,11 @@ def test_chains_that_correct_its_sums_change_it(database: Database, conditions: 
     assert training_fingerprint(database, conditions) != before
 
 
+def test_other_models_whose_wholes_are_learned_from_change_it(database: Database, conditions: Conditions) -> None:
+    first, other = (training_fingerprint(database, conditions, models) for models in (["a"], ["a", "b"]))
+    assert first != other == training_fingerprint(database, conditions, ["b", "a"])
+
+
 def test_rows_that_come_while_costs_are_learned_are_not_taken_as_learned(
     database: Database, conditions: Conditions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
