@@ -56,6 +56,10 @@ class Range:
         """Return the range whose ends are multiplied by these ratios."""
         return Range(self.value, self.lower * lower_ratio, self.upper * upper_ratio)
 
+    def including(self, *values: float) -> Range:
+        """Return the range whose interval reaches to these values."""
+        return Range(self.value, min(self.lower, *values), max(self.upper, *values)) if values else self
+
     def has(self, value: float) -> bool:
         """Return whether a value is in the interval."""
         return self.lower <= value <= self.upper
@@ -95,6 +99,7 @@ class WidthReason(Enum):
     NEW_KINDS = "new_kinds"
     UNKNOWN_FLOP = "unknown_flop"
     SMALL_CALLS = "small_calls"
+    OTHER_CARD = "other_card"
     FEW_FAMILIES = "few_families"
     UNCORRECTED = "uncorrected"
     FEW_WHOLES = "few_wholes"
@@ -158,16 +163,20 @@ class Knowledge:
     board_limit_w: float | None = None
 
 
-def predicted_run(counts: OperatorCounts, cost: ModelCost, known: Knowledge) -> PredictedRun:
+def predicted_run(
+    counts: OperatorCounts, cost: ModelCost, known: Knowledge, elsewhere: Sequence[ModelCost] = ()
+) -> PredictedRun:
     """Return the predicted cost of a model.
 
     Errors of measured operators, of predicted ones, of the corrections, of sums against wholes, and the differences
-    between boards (in energy) are independent, so their squares add.
+    between boards (in energy) are independent, so their squares add. The interval reaches to what the predicted
+    operators take on other cards.
 
     Args:
         counts: of all operators that compute something.
         cost: the sum of those that have rows.
         known: what predicts the others.
+        elsewhere: the sums of the others' rows on other cards, under otherwise the same conditions.
     """
     calls = _predicted_calls(cost.missing, known.learned)
     cache = None if known.corrections is None else known.corrections.of(counts.counts)
@@ -183,6 +192,15 @@ def predicted_run(counts: OperatorCounts, cost: ModelCost, known: Knowledge) -> 
     run_s = measured_s + predicted_s
     time_s, energy_j = time.range(errors.time.high_ratio), _energy(cost, calls, added, known, errors)
     widened = list(_widened(calls, run_s, known.learned, cache is not None, errors))
+    for other in elsewhere:
+        own = [one for one in calls if one.count in other.summed]
+        there_s = time_s.value + (value_of(other.time_s) or 0.0) - math.fsum(one.time_s for one in own)
+        if not time_s.has(there_s):
+            widened.append(_about(WidthReason.OTHER_CARD, own, run_s))
+        time_s = time_s.including(there_s)
+        if energy_j is not None and other.energy_j is not None:
+            less_j = math.fsum(one.energy_j or 0.0 for one in own)
+            energy_j = energy_j.including(energy_j.value + other.energy_j.value - less_j)
     if energy_j is not None and known.board_limit_w is not None:
         ratio = energy_j.value / time_s.value / known.board_limit_w
         if is_above_limit(ratio, 1.0):
@@ -211,17 +229,20 @@ def _widened(
         WidthReason.OUTSIDE: [one for one in calls if one.is_outside and not one.is_new and one.count.flop is not None],
         WidthReason.SMALL_CALLS: [one for one in calls if one.is_small],
     }
-    for reason, own in groups.items():
-        ratio = math.fsum(one.time_s for one in own) / run_s if run_s else 0.0
-        if ratio >= LEAST_SHARE:
-            longest = sorted(own, key=lambda one: -one.time_s)
-            yield Widened(reason, ratio, tuple(dict.fromkeys(one.count.operator.short_name for one in longest)))
+    about = (_about(reason, own, run_s) for reason, own in groups.items() if own)
+    yield from (one for one in about if (one.time_ratio or 0.0) >= LEAST_SHARE)
     if calls and not learned.sum_factors.keys() >= learned.deviations.keys():
         yield Widened(WidthReason.FEW_FAMILIES)
     if not is_corrected:
         yield Widened(WidthReason.UNCORRECTED)
     if errors.is_assumed:
         yield Widened(WidthReason.FEW_WHOLES)
+
+
+def _about(reason: WidthReason, calls: Sequence[PredictedCalls], run_s: float) -> Widened:
+    """Return a reason that is about some calls, those that take most time first."""
+    names = dict.fromkeys(one.count.operator.short_name for one in sorted(calls, key=lambda one: -one.time_s))
+    return Widened(reason, math.fsum(one.time_s for one in calls) / run_s if run_s else 0.0, tuple(names))
 
 
 @dataclass(frozen=True)
@@ -233,10 +254,19 @@ class _Sum:
     half_width: float
 
     def range(self, *relative_errors: float) -> Range:
-        """Return the sum with its interval; relative errors are half widths that all of the sum shares."""
+        """Return the sum with its interval; relative errors are half widths that all of the sum shares.
+
+        The predicted cost is off by a factor, which may be large.
+        """
         value = math.fsum([*(one.value for one in self.estimates), self.predicted])
-        own = [NORMAL_FACTOR * one.standard_error for one in self.estimates]
-        return Range.around(value, math.hypot(self.half_width / value, *(one / value for one in own), *relative_errors))
+        own = [NORMAL_FACTOR * one.standard_error / value for one in self.estimates]
+
+        def end(sign: int) -> float:
+            factor = sign * self.half_width / self.predicted if self.predicted else 0.0
+            moved = math.log1p(self.predicted * math.expm1(factor) / value)
+            return value * math.exp(sign * math.hypot(moved, *own, *relative_errors))
+
+        return Range(value, end(-1), end(1))
 
 
 def _energy(

@@ -12,6 +12,7 @@ from opcost.comparing.ranking import FEWEST_WHOLES
 from opcost.comparing.ranking_row import SUM
 from opcost.invocation import command, command_line
 from opcost.measuring.protocol import USUAL_OPTIONS
+from opcost.measuring.record import MeasurementRow, is_doubtful, names_of, quality_flags
 from opcost.operators.short_forms import short_form, short_inputs
 from opcost.prediction.intervals import FEWEST_SCORES
 from opcost.prediction.needed_memory import NeededMemory
@@ -43,6 +44,7 @@ ABOUT_OPERATORS = {
     WidthReason.UNKNOWN_FLOP: "of unknown FLOPs",
     WidthReason.OUTSIDE: "unlike all measured ones",
     WidthReason.SMALL_CALLS: "too small to fill the device, as of few samples",
+    WidthReason.OTHER_CARD: "that take another time on another card",
 }
 
 ABOUT_RUN = {
@@ -71,7 +73,7 @@ def print_prediction(found: Prediction) -> None:
         ("energy", *_costs(found.energy_j, found.per_sample(found.energy_j), "mJ")),
         ("power", UNKNOWN if found.power_w is None else f"{found.power_w:.0f} W", "", ""),
     ]
-    doubt = doubt_mark(found.whole is None and run.is_above_limit)
+    doubt = doubt_mark(run.is_above_limit if found.whole is None else is_doubtful(found.whole))
     print_table(title, COSTS, [(name, f"{cost}{doubt}", *others) for name, cost, *others in rows])
     for line in _lines(found):
         print_line(line)
@@ -100,12 +102,20 @@ def _lines(found: Prediction) -> Iterator[str]:
     else:
         day, board = found.whole.measurement.ended_at[:10], found.whole.circumstances.device_uuid
         on = "" if board is None else f" on the board {board[:12]}"
-        yield f"The whole model was measured on {day}{on}; the energy is {basis}. Intervals are of this measurement."
+        boards = len({row.circumstances.device_uuid for row in found.boards})
+        interval = f"span {boards} boards" if boards > 1 else "are of this board, another may differ by more"
+        yield f"The whole model was measured on {day}{on}; the energy is {basis}. Intervals {interval}."
+        if is_doubtful(found.whole):
+            yield f"{DOUBTFUL} The measurement is flagged ({', '.join(_flags(found.whole))}); measure again."
         yield f"Check: {_check(found)}. {_sources(found)}"
     if found.run.widened:
         interval = "interval" if found.whole is None else "predicted interval"
         yield f"The {interval} is wide: {'; '.join(map(_reason, found.run.widened))}."
     yield _memory(found.memory)
+
+
+def _flags(whole: MeasurementRow) -> tuple[str, ...]:
+    return names_of(whole, quality_flags(whole.measurement))
 
 
 def _check(found: Prediction) -> str:
@@ -186,7 +196,8 @@ def _cells(calls: PredictedCalls, total: float) -> tuple[str, ...]:
         short_inputs(calls.case.operator),
         str(calls.occurrences),
         milli(calls.time_s),
-        percent(calls.time_deviation),
+        # Of kinds without a row there is no error to be typical of.
+        UNKNOWN if calls.is_new else percent(calls.time_deviation),
         percent(calls.error_s**2 / total) if total else UNKNOWN,
     )
 
@@ -231,6 +242,7 @@ def prediction_object(found: Prediction) -> dict[str, Any]:
             "energy_j": None if found.energy_j is None else found.energy_j.value,
             "measured_at": whole.measurement.ended_at,
             "device_uuid": whole.circumstances.device_uuid,
+            "flags": list(_flags(whole)),
         },
         "written": found.written,
         "predicted": [

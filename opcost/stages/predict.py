@@ -12,9 +12,10 @@ from opcost.comparing.compare import corrections_of
 from opcost.comparing.power_limit import limit_of
 from opcost.comparing.predicted_run import Knowledge, PredictedCalls, PredictedRun, Range, predicted_run
 from opcost.errors import UserError
+from opcost.estimates import value_of
 from opcost.measuring.conditions import WARM, Conditions, usual_execution
 from opcost.measuring.named_device import is_meant, refuse_unknown
-from opcost.measuring.record import MeasurementRow, time_of
+from opcost.measuring.record import MeasurementRow, is_doubtful, time_of
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.whitelist import EVERYTHING, select
 from opcost.operators.zeros_on_shapes import with_usual_zeros
@@ -33,7 +34,7 @@ from opcost.storage.grid_files import GRID_NAME
 from opcost.storage.tuple_files import is_listable, tuples_text
 from opcost.summing.energy import EnergyBasis, common_basis
 from opcost.summing.index import Measurements
-from opcost.summing.summation import best_whole, sum_beside
+from opcost.summing.summation import ModelCost, best_whole, sum_beside
 
 BATCH_ARGUMENTS = ("batch", "batch_size")
 """Arguments of a user's function that are the number of samples of a run."""
@@ -59,8 +60,9 @@ class Prediction:
     """The cost of one run of a model: that of its measured whole if there is one, else the predicted cost.
 
     ``run`` is the predicted cost, a check of a measured whole. ``whole`` is the row that ``opcost show`` has, too, None
-    if it is not measured. ``samples`` is the number of measured operators that were learned from. ``memory`` is the
-    least that a run needs. ``written`` is the path of the list of tuples, None if none was wanted.
+    if it is not measured; ``boards`` are the model's sound wholes, of all boards. ``samples`` is the number of measured
+    operators that were learned from. ``memory`` is the least that a run needs. ``written`` is the path of the list of
+    tuples, None if none was wanted.
     """
 
     name: str
@@ -71,11 +73,14 @@ class Prediction:
     samples: int
     memory: NeededMemory
     written: str | None = None
+    boards: tuple[MeasurementRow, ...] = ()
 
     @property
     def time_s(self) -> Range:
-        """The time of one run, with its interval of 90 %."""
-        return self.run.time_s if self.whole is None else Range.of(time_of(self.whole))
+        """The time of one run, with its interval of 90 %; that of a measured run has what other boards took."""
+        if self.whole is None:
+            return self.run.time_s
+        return Range.of(time_of(self.whole)).including(*(row.measurement.time_s for row in self.boards))
 
     @property
     def energy_j(self) -> Range | None:
@@ -83,7 +88,8 @@ class Prediction:
         if self.whole is None:
             return self.run.energy_j
         energy = self.basis.energy_of(self.whole)
-        return None if energy is None else Range.of(energy)
+        others = (value_of(self.basis.energy_of(row)) for row in self.boards)
+        return None if energy is None else Range.of(energy).including(*(one for one in others if one is not None))
 
     @property
     def basis(self) -> EnergyBasis:
@@ -122,18 +128,21 @@ def predict(request: Request, wish: PredictionRequest, cache: Path, progress: Pr
     counts = computing_counts(request, config, progress)
     learned = learned or trained(request, conditions, cache, progress)
     measurements = measurements_of(request.database, counts)
-    run = run_under(counts, RowsOfRun(measurements, request.database.calls_in_chains.rows()), conditions, learned)
-    written = _write_next(request, config, run.calls, wish.measure_next) if wish.measure_next else None
     wholes = wholes_of(request.database, config, conditions)
+    whole = best_whole(wholes, lambda row: sum_beside(row, counts, measurements, conditions))[0] if wholes else None
+    rows = RowsOfRun(measurements, request.database.calls_in_chains.rows())
+    run = run_under(counts, rows, conditions, learned, whole)
+    written = _write_next(request, config, run.calls, wish.measure_next) if wish.measure_next else None
     return Prediction(
         name=config.name,
         batch=config.batch_size or _batch_argument(config),
         conditions=conditions,
         run=run,
-        whole=best_whole(wholes, lambda row: sum_beside(row, counts, measurements, conditions))[0] if wholes else None,
+        whole=whole,
         samples=learned.learned.samples,
         memory=needed_memory(counts, conditions),
         written=written,
+        boards=tuple(row for row in wholes if not is_doubtful(row)),
     )
 
 
@@ -145,7 +154,13 @@ class RowsOfRun:
     chains: Sequence[ChainRow]
 
 
-def run_under(counts: OperatorCounts, rows: RowsOfRun, conditions: Conditions, learned: Trained) -> PredictedRun:
+def run_under(
+    counts: OperatorCounts,
+    rows: RowsOfRun,
+    conditions: Conditions,
+    learned: Trained,
+    whole: MeasurementRow | None = None,
+) -> PredictedRun:
     """Return the predicted cost of a run.
 
     Args:
@@ -153,6 +168,7 @@ def run_under(counts: OperatorCounts, rows: RowsOfRun, conditions: Conditions, l
         rows: what is measured.
         conditions: of the run.
         learned: what predicts the operators without a row.
+        whole: the measured model, whose board is preferred; None if there is none.
     """
     counts = with_usual_zeros(counts)
     corrections = corrections_under(rows.chains, conditions)
@@ -163,7 +179,21 @@ def run_under(counts: OperatorCounts, rows: RowsOfRun, conditions: Conditions, l
         learned.sum_errors,
         conditions.device_power_limit_w,
     )
-    return predicted_run(counts, sum_beside(None, counts, rows.measurements, conditions), knowledge)
+    cost = sum_beside(whole, counts, rows.measurements, conditions)
+    elsewhere = on_other_cards(replace(counts, counts=cost.missing), rows.measurements, conditions)
+    return predicted_run(counts, cost, knowledge, elsewhere)
+
+
+def on_other_cards(counts: OperatorCounts, measurements: Measurements, conditions: Conditions) -> list[ModelCost]:
+    """Return the sums of operators on cards of other products, under otherwise the same conditions, as far as known."""
+
+    def how(one: Conditions) -> tuple[str, ...]:
+        return one.device_type, one.precision, one.execution, one.cache
+
+    rows = [row for count in counts.counts for row in measurements.of_operator(count.operator.key)]
+    others = {row.conditions for row in rows if row.conditions.device_product != conditions.device_product}
+    sums = [sum_beside(None, counts, measurements, one) for one in others if how(one) == how(conditions)]
+    return [one for one in sums if one.parts]
 
 
 def _new_config(request: Request, wish: PredictionRequest) -> ModelConfig:

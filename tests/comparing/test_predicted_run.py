@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -53,13 +54,20 @@ def learned(board_deviation: float = 0.0, unknown: float = 0.5) -> LearnedCosts:
 
 
 def run_of(
-    known: LearnedCosts, *operators: str | OperatorCount, errors: SumErrors = NO_ERRORS, limit_w: float | None = None
+    known: LearnedCosts,
+    *operators: str | OperatorCount,
+    errors: SumErrors = NO_ERRORS,
+    limit_w: float | None = None,
+    elsewhere: Sequence[ModelCost] = (),
+    measured_s: float | None = None,
 ) -> PredictedRun:
     counts = tuple(count(one) if isinstance(one, str) else one for one in operators)
     whole = OperatorTuple("torchvision.models.resnet18", (), (SPEC,))
     model = OperatorCounts(whole, counts, 0, 0, 0, "2.0", META)
-    cost = ModelCost(None, None, None, EnergyBasis.MEASURED, (), counts, (), 0.0, 0.0)
-    return predicted_run(model, cost, Knowledge(known, None, None, {True: errors, False: errors}, limit_w))
+    time = None if measured_s is None else Estimate(measured_s, 0.0)
+    cost = ModelCost(time, None, None, EnergyBasis.MEASURED, (), counts, (), 0.0, 0.0)
+    knowledge = Knowledge(known, None, None, {True: errors, False: errors}, limit_w)
+    return predicted_run(model, cost, knowledge, elsewhere)
 
 
 def half_width(one: Range | None) -> float:
@@ -90,6 +98,32 @@ def test_a_kind_without_any_row_widens_the_interval_and_is_named_first() -> None
     assert half_width(found.time_s) == pytest.approx(2 * np.hypot(0.5, 0.1) / 2)
     assert found.widened[0] == Widened(WidthReason.NEW_KINDS, 0.5, ("Erf",))
     assert [(one.group, one.is_new) for one in found.calls] == [("erf", True), ("relu", False)]
+
+
+@pytest.mark.parametrize(("factor", "is_reason"), [(1.1, False), (3.0, True), (0.2, True)])
+def test_the_interval_reaches_to_what_predicted_operators_take_on_another_card(factor: float, is_reason: bool) -> None:
+    alone = run_of(learned(), "ReLU", "Erf")
+    assert alone.energy_j is not None
+    (relu,) = [one for one in alone.calls if one.group == "relu"]
+    there = Estimate(factor * relu.time_s, 0.0), Estimate(factor * (relu.energy_j or 0.0), 0.0)
+    other = ModelCost(*there, None, EnergyBasis.MEASURED, (relu.count,), (), (), 0.0, 0.0)
+    found = run_of(learned(), "ReLU", "Erf", elsewhere=[other])
+    assert found.time_s.value == alone.time_s.value
+    total_s = alone.time_s.value + (factor - 1) * relu.time_s
+    ends = alone.time_s.including(total_s)
+    assert (found.time_s.lower, found.time_s.upper) == pytest.approx((ends.lower, ends.upper))
+    assert found.energy_j is not None
+    assert found.energy_j.has(alone.energy_j.value + (factor - 1) * (relu.energy_j or 0.0))
+    reason = Widened(WidthReason.OTHER_CARD, 0.5, ("ReLU",))
+    assert (reason in found.widened) == is_reason == (found.time_s != alone.time_s)
+
+
+def test_a_predicted_part_is_off_by_a_factor_and_the_measured_part_is_not() -> None:
+    """The end of the whole's interval is that of the predicted part beside the rest, not a factor of all."""
+    known = run_of(learned(), "ReLU").time_s.value
+    found = run_of(learned(), "ReLU", measured_s=9 * known).time_s
+    assert found.lower == pytest.approx(known * (9 + np.exp(-0.2)))
+    assert found.upper == pytest.approx(known * (9 + np.exp(0.2)))
 
 
 def test_a_call_of_unknown_flops_is_as_uncertain_as_one_of_an_unknown_kind() -> None:
