@@ -95,7 +95,7 @@ def _print_operators(title: str, operators: Sequence[OperatorCost], by: str) -> 
 
 
 def _print_cost(label: str, model: ShownModel) -> None:
-    """Print a line for time and one for energy: the cost, the sum, and the roof."""
+    """Print a line for time and one for energy: the cost, the sum, and the roof; and one for the power."""
     row = model.row
     saving_s, saving_j = (
         None if saving is None or row.batch_size is None else saving * row.batch_size
@@ -111,10 +111,11 @@ def _print_cost(label: str, model: ShownModel) -> None:
         *(_unit(row.energy_per_sample_j, "mJ"), _unit(row.sum_energy_j, "mJ"), ratio(row.corrected_energy_ratio)),
         *(percent(row.roof_energy_ratio, 0), _unit(saving_j, "mJ")),
     )
+    power = ("power", UNKNOWN if row.power_w is None else f"{row.power_w:.0f} W", *[""] * (len(energy) - 2))
     doubt = doubt_mark(is_sum_doubtful(row))
     columns = _cost_columns(model)
     kept = [index for index, column in enumerate(columns) if column is not None]
-    rows = [[_marked(cells, doubt)[index] for index in kept] for cells in (time, energy)]
+    rows = [[_marked(cells, doubt)[index] for index in kept] for cells in (time, energy, power)]
     print_table(label, [column for column in columns if column is not None], rows)
 
 
@@ -134,7 +135,7 @@ def _cost_columns(model: ShownModel) -> tuple[Column | None, ...]:
 
 def _marked(cells: Sequence[str], doubt: str) -> tuple[str, ...]:
     """Return the cells with a mark behind those figures that rest on the sum: all after the cost."""
-    return (*cells[:3], *(cell if cell == UNKNOWN else cell + doubt for cell in cells[3:]))
+    return (*cells[:3], *(cell if cell in ("", UNKNOWN) else cell + doubt for cell in cells[3:]))
 
 
 def _operator_cells(one: OperatorCost) -> tuple[str, ...]:

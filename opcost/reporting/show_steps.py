@@ -60,6 +60,8 @@ def print_not_measured(report: ShowReport) -> None:
         options, shown = report.choice.measuring_options(), report.not_measured[:NAMES_SHOWN]
         of_folders = [name for name in report.not_measured if name not in report.proposals.profiled]
         ways = [_whole_models(of_folders, options, report.proposals)] if of_folders else []
+        words = [report.proposals.profiled[name] for name in shown if name in report.proposals.profiled]
+        ways += [(command("predict", *one), "predict it") for one in words]
         profiles = report.proposals.profiling(shown, *options, *USUAL_OPTIONS)
         print_commands([*ways, *((profile, "count and measure it") for profile in profiles)])
     for execution, names in report.other_executions.items():

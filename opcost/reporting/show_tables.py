@@ -115,6 +115,8 @@ def print_rankings(report: ShowReport, by: str, top: int | None = None, with_inc
         print_table(sides.title, sides.columns, sides.rows[:top])
         for line in sides.notes:
             print_line(line)
+    elif len(report.choice.devices) > 1:
+        print_line("No model is completely measured on all of these devices under the same conditions.")
     for ranking in () if sides is not None else report.rankings:
         if report.has_operators:
             _print_models(ranking, by, top)
@@ -132,8 +134,7 @@ def print_rankings(report: ShowReport, by: str, top: int | None = None, with_inc
             print_commands([(command("show", *ranking.others, *report.choice.options), "show them")])
     print_not_measured(report)
     if report.also:
-        texts = (f"{option} {', '.join(values)}" for option, values in report.also.items())
-        print_line(f"Also measured: {'; '.join(texts)}")
+        print_line(f"Also measured: {'; '.join(report.also)}")
     if report.rankings:
         print_origin()
 
@@ -148,7 +149,8 @@ def sides_of(report: ShowReport, by: str = ENERGY) -> RankingTable | None:
         return None
     found: dict[str, dict[str, RankingRow]] = {}
     for ranking in report.rankings:
-        for model in ranking.models:
+        # What is only estimated is no difference between devices.
+        for model in (one for one in ranking.models if not one.needs_rows):
             found.setdefault(model.row.name, {}).setdefault(ranking.product, model.row)
     shared = [[one[product] for product in products] for one in found.values() if len(one) == len(products)]
     alone = [name for name, one in found.items() if len(one) < len(products)]

@@ -15,6 +15,7 @@ from opcost.comparing.ranking import ModelFigures
 from opcost.comparing.roofline import Roofline
 from opcost.errors import UserError
 from opcost.measuring.conditions import Conditions
+from opcost.measuring.named_device import is_meant
 from opcost.measuring.protocol import USUAL_OPTIONS, protocol_options
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.cases import of_operators
@@ -91,11 +92,15 @@ class RankingData:
         is_summed = model.counts is not None and self.measurements.has_any(model.counts, conditions)
         return is_summed or any(row.conditions == conditions for row in model.wholes)
 
-    def has_cost(self, model: CountedModel) -> bool:
-        """Return whether the whole of a model, or all that its operators move, is measured under any conditions."""
-        counts, own = model.counts, [one for one in self.newest if one.precision == model.config.precision]
+    def has_cost(self, model: CountedModel, device: str | None) -> bool:
+        """Return whether the whole of a model, or all that its operators move, is measured on a device, None for any."""
+
+        def is_own(one: Conditions) -> bool:
+            return one.precision == model.config.precision and is_meant(device, one)
+
+        counts, own = model.counts, filter(is_own, self.newest)
         is_summed = counts is not None and any(self.measurements.measured_ratio(counts, one) == 1 for one in own)
-        return is_summed or any(row.conditions.precision == model.config.precision for row in model.wholes)
+        return is_summed or any(is_own(row.conditions) for row in model.wholes)
 
     def _figures_of(self, model: CountedModel, conditions: Conditions, corrections: Corrections | None) -> ModelFigures:
         counts = model.counts

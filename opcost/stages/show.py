@@ -177,8 +177,8 @@ class ShowReport:
     ``has_operators`` says whether the models have their operators. ``preparation`` is that of measuring the operators
     without a row, None if there are none. ``without_cost`` are those of the user's names and globs of which no model
     has a cost on any of the devices. ``other_executions`` are models without a cost whose whole is measured in another
-    execution, by that execution. ``proposals`` are for commands with these models. ``also`` has, by option, the values
-    with which the same models, or any if none is named, are measured as well.
+    execution, by that execution. ``proposals`` are for commands with these models. ``also`` has
+    the options with which the same models, or any if none is named, are measured as well.
     """
 
     rankings: tuple[DeviceRanking, ...]
@@ -189,7 +189,7 @@ class ShowReport:
     without_cost: tuple[str, ...] = ()
     other_executions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     proposals: Proposals = NO_PROPOSALS
-    also: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    also: tuple[str, ...] = ()
 
     @property
     def models(self) -> list[ShownModel]:
@@ -268,7 +268,7 @@ def show(request: Request, choice: Choice = USUAL_CHOICE, cache: Path | None = N
         ),
         other_executions=_other_executions(data, names - known, choice) if request.names else {},
         proposals=Proposals.of((configs[name] for name in names), without_folder=names - readable.keys()),
-        also=_also(data, [configs[name] for name in sorted(names_shown)], chosen),
+        also=_also(data, named, names_shown, choice),
     )
     needed = {name for model in report.models if model.needs_rows for name in model.missing}
     return replace(report, preparation=preparation_of(request, needed, configs.values()) if needed else None)
@@ -338,29 +338,30 @@ def _without_begun(rankings: Sequence[DeviceRanking]) -> list[DeviceRanking]:
     return [one for one in kept if one.all_models or one.predicted]
 
 
-def _also(data: RankingData, shown: Sequence[ModelConfig], alike: Iterable[ModelConfig]) -> dict[str, tuple[str, ...]]:
-    """Return by option the values that shown models do not have, and with which models are measured as well.
+def _also(data: RankingData, named: Sequence[ModelConfig], shown: Collection[str], choice: Choice) -> tuple[str, ...]:
+    """Return the options under which the same models are measured as well, on all chosen devices.
 
     Args:
         data: of all models.
-        shown: the models with a row in a ranking.
-        alike: what the models are to be like, but for their conditions and batch.
+        named: the models without options.
+        shown: the names of those with a row in a ranking.
+        choice: the devices.
     """
 
-    def values(config: ModelConfig) -> dict[str, str]:
+    def options(config: ModelConfig) -> dict[str, str]:
         batch = {"--batch": str(config.input_size[0])} if config.input_size else {}
-        return {"--precision": config.precision, "--memory-format": config.memory_format, **batch}
+        return {**batch, "--precision": config.precision, "--memory-format": config.memory_format}
 
-    places = {_at_any_batch(under(config, ChosenConditions())) for config in alike}
-    fitting = (one for one in data.models if _at_any_batch(under(one.config, ChosenConditions())) in places)
-    measured = [one.config for one in fitting if data.has_cost(one)]
-    own = {item for config in shown for item in values(config).items()}
-    found: dict[str, list[str]] = {}
-    for config in sorted(measured, key=lambda one: (one.input_size[:1], one.name)):
-        for option, text in values(config).items():
-            if (option, text) not in own and text not in found.setdefault(option, []):
-                found[option].append(text)
-    return {option: tuple(texts) for option, texts in found.items() if texts}
+    places = {_at_any_batch(under(config, ChosenConditions())) for config in named}
+    fitting = [one for one in data.models if _at_any_batch(under(one.config, ChosenConditions())) in places]
+    others = [one for one in fitting if one.config.name not in shown]
+    measured = [one.config for one in others if all(data.has_cost(one, device) for device in choice.devices)]
+    own = {item for config in named for item in options(config).items()}
+    texts = (
+        " ".join(" ".join(item) for item in options(config).items() if item not in own)
+        for config in sorted(measured, key=lambda one: (one.precision, one.memory_format != CONTIGUOUS, one.input_size[:1]))
+    )
+    return tuple(dict.fromkeys(filter(None, texts)))
 
 
 def _with_predictions(
