@@ -62,7 +62,9 @@ def _print_operators(report: AgainstReport) -> None:
 
 def _print_model(report: AgainstReport) -> None:
     """Print the whole model and the sum of its operators."""
-    costs = (("whole model", report.whole), ("sum of operators", report.sum))
+    summed, calls = (sum(_number(one.costs) for one in of) for of in (_measured(report.operators), report.operators))
+    of_calls = "operators" if summed == calls else f"{summed} of {calls} calls"
+    costs = (("whole model", report.whole), (f"sum of {of_calls}", report.sum))
     rows = [((name,), sides) for name, sides in costs if sides is not None]
     if rows:
         _print_costs(_title(report), report, (Column("", "left"),), rows, kept=PER_SAMPLE)
@@ -72,8 +74,8 @@ def _print_kinds(report: AgainstReport) -> None:
     columns = (Column("kind of operator", "left"), Column("calls", drop=3))
     names = [(_with_standing(kind.operator, kind.standing, report), kind.costs) for kind in _measured(report.kinds)]
     if names:
-        title = f"{_short_name(report)}: kinds of operators, those that cost more first"
-        _print_costs(title, report, columns, [((name, _calls(sides)), sides) for name, sides in names])
+        title = f"{_short_name(report)}: kinds of operators, what costs more first"
+        _print_costs(title, report, columns, [((name, str(_number(sides))), sides) for name, sides in names])
 
 
 Line = TypeVar("Line", KindSides, OperatorSides)
@@ -122,15 +124,15 @@ def _watts(power_w: float | None) -> str:
     return UNKNOWN if power_w is None else f"{power_w:.0f}"
 
 
-def _calls(sides: Sides) -> str:
-    return str(max(sides.calls, sides.other_calls))
+def _number(sides: Sides) -> int:
+    return max(sides.calls, sides.other_calls)
 
 
 def _operator_cells(one: OperatorSides, report: AgainstReport) -> tuple[str, ...]:
     operator = parse_operator(one.operator, one.parameters, one.inputs, one.training_mode)
     usual = DTYPES.get(report.chosen.precision)
     inputs = short_inputs(operator) if usual is None else short_inputs(operator).replace(f"{usual} ", "")
-    return _with_standing(short_form(operator), one.standing, report), inputs, _calls(one.costs)
+    return _with_standing(short_form(operator), one.standing, report), inputs, str(_number(one.costs))
 
 
 def _with_standing(name: str, standing: str, report: AgainstReport) -> str:

@@ -193,7 +193,8 @@ def _report(
 def _of_one_board(data: AgainstData, candidates: tuple[_Candidate, _Candidate]) -> tuple[Side, Side]:
     """Return both sides, of one board as far as possible, or each of one board if they are of two devices.
 
-    Of several boards, that with the most sound wholes counts, then that with the largest share of the summed times.
+    Of several boards, that with the most sound wholes counts, then that with the largest share of the summed times,
+    then the last, as in ``best_whole``.
     """
     first, second = candidates
     if first.conditions.device_product != second.conditions.device_product:
@@ -208,6 +209,6 @@ def _of_one_board(data: AgainstData, candidates: tuple[_Candidate, _Candidate]) 
         sound = sum(not is_doubtful(whole) for whole in wholes)
         return sound, len(wholes), sum(side.cost.board_ratio(board) for side in sides)
 
-    best = max(boards, key=rank)
+    best = max(reversed(boards), key=rank)
     these, others = (one.on_board(data, best) for one in candidates)
     return these, others
