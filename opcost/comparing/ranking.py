@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
 
@@ -38,6 +38,8 @@ FEWEST_WHOLES = 5
 """The fewest models from whose deviations the error of a sum is expected."""
 
 EXPECTED_QUANTILE = 0.95
+ENOUGH_WHOLES = 19
+"""The fewest models of which one is expected beyond that quantile."""
 
 REPRESENTATIVE_RATIO = 0.95
 """The share of a model's bytes from which the shares, the roof and the saving of a sum are those of the model."""
@@ -249,7 +251,16 @@ def sum_errors(models: Iterable[ModelFigures], is_corrected: bool) -> SumErrors:
     time = _deviations(one.corrected_time_ratio for one in sound)
     energy = _deviations(one.corrected_energy_ratio for one in sound)
     assumed = ASSUMED_SUM_ERRORS[is_corrected]
-    return SumErrors(time or assumed.time, energy or assumed.energy, time is None or energy is None)
+    return SumErrors(
+        _at_least(time, assumed.time), _at_least(energy, assumed.energy), is_assumed=time is None or energy is None
+    )
+
+
+def _at_least(own: Deviations | None, assumed: Deviations) -> Deviations:
+    """Return deviations of which the high one is at least the assumed one if they are too few for a high quantile."""
+    if own is None or own.models >= ENOUGH_WHOLES:
+        return own or assumed
+    return replace(own, high_ratio=max(own.high_ratio, assumed.high_ratio))
 
 
 def sum_errors_by_correction(models: Sequence[ModelFigures]) -> Mapping[bool, SumErrors]:

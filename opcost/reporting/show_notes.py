@@ -240,7 +240,7 @@ def _sum_lines(rows: Sequence[RankingRow]) -> list[str]:
     for row in rows:
         errors = _errors_of_sums(row)
         error = f"expected error {errors}" if errors else "its error is unknown"
-        if row.is_expected_error_assumed:
+        if errors and row.is_expected_error_assumed:
             error += f", as on an H200, because fewer than {FEWEST_WHOLES} wholes are measured here"
         if row.time_s is not None and row.predicted_time_s is not None:
             share = percent(row.predicted_time_s / row.time_s)

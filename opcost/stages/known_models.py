@@ -21,6 +21,8 @@ from opcost.units import some_of
 def known_config(folders: ModelFolders, wanted: WantedModel, batch: int | None) -> ModelConfig | None:
     """Return the config with the name of a model, or the one in its usual folder that describes it; else None.
 
+    A name without its size means a case if there is one of the wanted precision and memory format, or only one.
+
     Torch is not imported, so that a model of which all is known has an answer at once. A config that describes the
     model in another folder is not looked for.
 
@@ -40,10 +42,24 @@ def known_config(folders: ModelFolders, wanted: WantedModel, batch: int | None) 
     listed = published_models().get(wanted.model_name)
     size = wanted.input_size or (() if listed is None else listed.input_size)
     if not size:
-        return None
+        return _case_meant(folders, wanted, batch)
     complete = replace(wanted, input_size=(batch or size[0], *size[1:]))
     found = [config for config in cases_in(folders, usual_name(complete)) if complete.is_described_by(config)]
     return replace(found[0], given_by=wanted.option_for) if found else None
+
+
+def _case_meant(folders: ModelFolders, wanted: WantedModel, batch: int | None) -> ModelConfig | None:
+    name, plain = wanted.model_name, WantedModel(wanted.model_name)
+    if replace(wanted, precision=plain.precision, memory_format=plain.memory_format) != plain:
+        return None
+    meant = [one for one in cases_in(folders, name) if folders.is_meant(one, name) and batch in (None, one.batch_size)]
+    alike = [
+        one for one in meant if (one.precision, one.memory_format) == (wanted.precision, wanted.memory_format)
+    ] or (meant if wanted == plain else [])
+    if len(alike) > 1:
+        names = some_of([one.name for one in alike])
+        raise UserError(f"{wanted.where('model_name')}: {name} has {len(alike)} cases; name one of them: {names}")
+    return alike[0] if alike else None
 
 
 def usual_name(complete: WantedModel) -> str:

@@ -93,7 +93,7 @@ class RankingData:
         return is_summed or any(row.conditions == conditions for row in model.wholes)
 
     def has_cost(self, model: CountedModel, device: str | None) -> bool:
-        """Return whether the whole of a model, or all that its operators move, is measured on a device, None for any."""
+        """Return whether the whole of a model, or all that its operators move, is measured; on any device if None."""
 
         def is_own(one: Conditions) -> bool:
             return one.precision == model.config.precision and is_meant(device, one)

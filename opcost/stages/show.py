@@ -359,7 +359,9 @@ def _also(data: RankingData, named: Sequence[ModelConfig], shown: Collection[str
     own = {item for config in named for item in options(config).items()}
     texts = (
         " ".join(" ".join(item) for item in options(config).items() if item not in own)
-        for config in sorted(measured, key=lambda one: (one.precision, one.memory_format != CONTIGUOUS, one.input_size[:1]))
+        for config in sorted(
+            measured, key=lambda one: (one.precision, one.memory_format != CONTIGUOUS, one.input_size[:1])
+        )
     )
     return tuple(dict.fromkeys(filter(None, texts)))
 

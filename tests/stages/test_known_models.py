@@ -33,6 +33,13 @@ def folders(tmp_path: Path) -> ModelFolders:
         (WantedModel("resnet50", precision="fp16"), None, None),
         (WantedModel("resnet50_32x3x224x224"), 64, None),
         (WantedModel("no_such_model"), None, None),
+        # The usual precision is meant, unless there is no other.
+        (WantedModel("gpt2"), None, "gpt2_8x512_torch-default"),
+        (WantedModel("gpt2", precision="bf16"), None, "gpt2_8x512_bf16"),
+        (WantedModel("gpt2", precision="fp16"), None, None),
+        (WantedModel("gpt2"), 4, None),
+        (WantedModel("llama31_8b"), None, "llama31_8b_1x2048"),
+        (WantedModel("bert_base_8x128_bf16", precision="bf16"), None, "bert_base_8x128_bf16"),
         (WantedModel("timm:resnet18"), None, None),
         (WantedModel("net.py:build"), None, None),
     ],
@@ -42,6 +49,11 @@ def test_a_shipped_config_is_found_by_its_model_or_name(
 ) -> None:
     found = known_config(folders, wanted, batch)
     assert (None if found is None else found.name) == name
+
+
+def test_a_name_of_several_sizes_is_refused_with_their_names(folders: ModelFolders) -> None:
+    with pytest.raises(UserError, match="MODEL: bert_base has 2 cases; name one of them: bert_base_8x128_torch-def"):
+        known_config(folders, WantedModel("bert_base"), None)
 
 
 def test_a_folder_of_the_usual_name_with_another_model_is_none(folders: ModelFolders) -> None:
