@@ -19,6 +19,13 @@ METHODS = {
 }
 """Methods, and the words for them in the names of figures."""
 
+HELD_BACK = Path("docs/data/held_back/predictions.csv")
+HELD_BACK_NAMES = {
+    f"{start}{cost}{end}_{unit}": f"{name}{cost}_{unit}"
+    for cost, unit in (("time", "s"), ("energy", "j"))
+    for start, end, name in (("measured_", "", ""), ("", "_lower", "lower_"), ("", "_upper", "upper_"))
+}
+
 
 def unseen_tuples(root: Path) -> dict[str, str]:
     """Return the errors in tuples whose shape was not learned from, by method."""
@@ -58,14 +65,15 @@ def unseen_families(root: Path) -> dict[str, str]:
 
 
 def later_wholes(root: Path) -> dict[str, str]:
-    """Return the errors of wholes predicted before their rows were known: of other models, and at other batch sizes."""
+    """Return the errors of wholes predicted before they were measured: other models, batch sizes, and a list."""
     found = {}
     fifteen, fourteen, batches = (
         pd.read_csv(root / FOLDER / f"{name}.csv")
         for name in ("fifteen_later_wholes", "fourteen_later_wholes", "other_batches")
     )
     later = pd.concat([fifteen, fourteen], ignore_index=True)
-    for word, rows in (("later", later), ("batches", batches)):
+    held_back = pd.read_csv(root / HELD_BACK).rename(columns=HELD_BACK_NAMES)
+    for word, rows in (("later", later), ("batches", batches), ("held_back", held_back)):
         found[f"{word}_wholes"] = str(len(rows))
         for cost, unit in zip(COSTS, ("s", "j"), strict=True):
             actual, predicted = rows[f"{cost}_{unit}"], rows[f"predicted_{cost}_{unit}"]
