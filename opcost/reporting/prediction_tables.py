@@ -103,7 +103,7 @@ def _lines(found: Prediction) -> Iterator[str]:
         day, board = found.whole.measurement.ended_at[:10], found.whole.circumstances.device_uuid
         on = "" if board is None else f" on the board {board[:12]}"
         boards = len({row.circumstances.device_uuid for row in found.boards})
-        interval = f"span {boards} boards" if boards > 1 else "are of this board, another may differ by more"
+        interval = f"span {boards} boards" if boards > 1 else "are of this board; another may differ by more"
         yield f"The whole model was measured on {day}{on}; the energy is {basis}. Intervals {interval}."
         if is_doubtful(found.whole):
             yield f"{DOUBTFUL} The measurement is flagged ({', '.join(_flags(found.whole))}); measure again."
