@@ -370,7 +370,7 @@ CLAIMS: Mapping[str, tuple[Claim, ...]] = {
             "{held_back_time_worst} ({held_back_time_worst_model}) and {held_back_energy_worst} "
             "({held_back_energy_worst_model}); {held_back_time_within} and {held_back_energy_within} of them in the "
             "90 % interval",
-            "counted on shapes; one H200 (cb3d); at most 8 % of a predicted time in measured operators, of Swin3D-T 99 %",
+            "counted on shapes; one H200 (cb3d); at most 8 % of the time in measured operators, of Swin3D-T 99 %",
             RENEWED_DAY,
             (HELD_BACK,),
         ),

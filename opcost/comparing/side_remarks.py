@@ -12,6 +12,7 @@ from opcost.comparing.matched_calls import Calls, Pair, Standing
 from opcost.comparing.remark_rules import NOTICEABLE_RATIO
 from opcost.comparing.remarks import Figure, shown_texts
 from opcost.measuring.record import MeasurementRow, does_other_work, is_doubtful, names_of, quality_flags
+from opcost.measuring.throttling import is_above_limit
 
 
 class SideRemarkKind(str, Enum):
@@ -26,6 +27,7 @@ class SideRemarkKind(str, Enum):
     FLAGGED_OPERATORS = "flagged-operators"
     OTHER_WORK = "other-work"
     THROTTLED = "throttled"
+    ABOVE_LIMIT = "above-limit"
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,9 @@ TEXTS: Mapping[SideRemarkKind, str] = {
     SideRemarkKind.THROTTLED: (
         "the whole model was throttled by the power limit for {time_ratio} of the time in {conditions}"
     ),
+    SideRemarkKind.ABOVE_LIMIT: (
+        "the sum in {conditions} draws more than the power limit: it has full clocks, and a run takes longer"
+    ),
 }
 """The text of each kind."""
 
@@ -77,7 +82,7 @@ def side_remarks(found: SideBySide) -> tuple[SideRemark, ...]:
         *(remark for side in sides for remark in _whole_not_measured(side)),
         *_not_measured(found.pairs),
         *(remark for side in sides for remark in _flagged(side)),
-        *(remark for side in sides for remark in _throttled(side)),
+        *(remark for side in sides for remark in _limited(side)),
     )
 
 
@@ -144,10 +149,14 @@ def _flagged(side: Side) -> Iterator[SideRemark]:
             yield SideRemark(kind, {"conditions": side.label, "time_ratio": share})
 
 
-def _throttled(side: Side) -> Iterator[SideRemark]:
+def _limited(side: Side) -> Iterator[SideRemark]:
     ratio = _capped_ratio(side.whole)
     if ratio >= NOTICEABLE_RATIO:
         yield SideRemark(SideRemarkKind.THROTTLED, {"conditions": side.label, "time_ratio": ratio})
+    time_s, energy_j = side.cost.time_s, side.cost.energy_j
+    power_w = None if time_s is None or energy_j is None else energy_j.value / time_s.value
+    if is_above_limit(power_w, side.conditions.device_power_limit_w):
+        yield SideRemark(SideRemarkKind.ABOVE_LIMIT, {"conditions": side.label})
 
 
 def _capped_ratio(whole: MeasurementRow | None) -> float:

@@ -243,6 +243,10 @@ def test_flags_and_throttling_are_remarks_with_their_conditions() -> None:
     assert kinds_of(found(other_whole=row_of(MODEL, 0.02, 5.0, FP32, power_capped_ratio=0.5))) == [
         SideRemarkKind.THROTTLED
     ]
+    limited = found()
+    limit_w = 0.9 * limited.total.power_w
+    of_card = replace(limited.these, conditions=replace(limited.these.conditions, device_power_limit_w=limit_w))
+    assert kinds_of(replace(limited, these=of_card)) == [SideRemarkKind.ABOVE_LIMIT]
 
 
 def test_a_whole_in_another_execution_is_a_remark() -> None:
