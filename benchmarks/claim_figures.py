@@ -75,5 +75,15 @@ FIGURES_OF: Sequence[Callable[[Path], Mapping[str, str]]] = (
 
 
 def all_figures(root: Path) -> dict[str, str]:
-    """Return every figure by its name, as it is printed."""
-    return {name: text for figures in FIGURES_OF for name, text in figures(root).items()}
+    """Return every figure by its name, as it is printed.
+
+    Raises:
+        ValueError: two figures have one name, so that a claim would state the wrong one.
+    """
+    found: dict[str, str] = {}
+    for figures in FIGURES_OF:
+        new = figures(root)
+        if names := [name for name in new.keys() & found.keys() if new[name] != found[name]]:
+            raise ValueError(f"two figures have one name: {', '.join(sorted(names))}")
+        found |= new
+    return found

@@ -87,7 +87,7 @@ def sums_on_an_h100(root: Path) -> dict[str, str]:
 
 def sums_of_networks(root: Path) -> dict[str, str]:
     """Return the sums over wholes of networks of a file: of those that reach the aims together, and of each."""
-    rows = complete(root)
+    rows = complete(root).query("device_product == @CARD")
     sums = rows[rows["name"].str.startswith("networks_")].set_index("name")
     found = {"networks_days": days_of(root, "b014")}
     for quantity, of_quantity in ratios_of(sums):

@@ -19,7 +19,7 @@ METHODS = {
 }
 """Methods, and the words for them in the names of figures."""
 
-HELD_BACK = Path("docs/data/held_back/predictions.csv")
+HELD_BACK = Path("docs/data/held_back")
 HELD_BACK_NAMES = {
     f"{start}{cost}{end}_{unit}": f"{name}{cost}_{unit}"
     for cost, unit in (("time", "s"), ("energy", "j"))
@@ -72,8 +72,11 @@ def later_wholes(root: Path) -> dict[str, str]:
         for name in ("fifteen_later_wholes", "fourteen_later_wholes", "other_batches")
     )
     later = pd.concat([fifteen, fourteen], ignore_index=True)
-    held_back = pd.read_csv(root / HELD_BACK).rename(columns=HELD_BACK_NAMES)
-    for word, rows in (("later", later), ("batches", batches), ("held_back", held_back)):
+    held_back = {
+        word: pd.read_csv(root / HELD_BACK / f"{name}.csv").rename(columns=HELD_BACK_NAMES)
+        for word, name in (("held_back", "predictions"), ("h100_models", "predictions_h100"))
+    }
+    for word, rows in {"later": later, "batches": batches, **held_back}.items():
         found[f"{word}_wholes"] = str(len(rows))
         for cost, unit in zip(COSTS, ("s", "j"), strict=True):
             actual, predicted = rows[f"{cost}_{unit}"], rows[f"predicted_{cost}_{unit}"]
