@@ -82,7 +82,10 @@ def sums_on_an_h100(root: Path) -> dict[str, str]:
     rows = complete(root).query("device_product == @OTHER_CARD and precision == @TORCH_DEFAULT")
     sums = rows[rows["operator"].str.startswith("torchvision")].set_index("name")
     found = differences(sums, "other_card", sums.index.to_series().str.rpartition("_")[0])
-    return found | {"other_card_models": str(len(sums)), "other_card_days": days_of(root, "efeb", "9a9d", "64a8")}
+    return found | {
+        "other_card_models": str(len(sums)),
+        "other_card_days": days_of(root, "efeb", "9a9d", "64a8", "4141", "84af"),
+    }
 
 
 def sums_of_networks(root: Path) -> dict[str, str]:

@@ -292,7 +292,7 @@ def advice() -> None:
 @cache
 def shown(*names: str, sort: str = "energy") -> ShowReport:
     request = Request(names, ROOT / "measurements", committed())
-    return show_models(request, Choice(sort))
+    return show_models(request, Choice(sort, device="H200"))
 
 
 def ranking() -> None:
