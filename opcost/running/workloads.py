@@ -19,6 +19,7 @@ from opcost.operators.user_code import UserCode
 from opcost.sources.models import resolve
 from opcost.sources.python_file import register_operations
 from opcost.torch_backend.background_load import BackgroundLoad
+from opcost.torch_backend.capture import check_steady
 from opcost.torch_backend.differences import Difference, difference, replay_device
 from opcost.torch_backend.passes import Context
 from opcost.torch_backend.pauses import with_pauses
@@ -80,6 +81,8 @@ class Workloads:
         context = partial(autocast, setting.precision, self.device)
         if case.operator.is_model:
             ready = self._model(case.operator, setting.code, context)
+            if ready.first is not None:
+                check_steady(ready, context)
             return EagerWorkload(Calls(partial(_run_in, context, ready)), self.device)
         if setting.code is not None and case.operator.operator.startswith(OPERATIONS):
             register_operations(setting.code)

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from opcost.errors import CannotBuildError, UserError
+from opcost.errors import CannotBuildError, CannotMeasureError, UserError
 from opcost.measuring.conditions import DTYPES, TORCH_DEFAULT
 from opcost.measuring.protocol import protocol_for
 from opcost.operators.cases import CAPTURED, cases_of
@@ -186,6 +186,8 @@ def _counted(ready: ReadyModel, own: ObjectModel, precision: str, device: str) -
                 return ready, capture(ready, OperatorTuple(f"{OBJECT}.{name.lower()}"))
     except CannotBuildError as error:
         raise UserError(f"{name}: {error}; leave the switch to precision") from error
+    except CannotMeasureError as error:
+        raise UserError(f"{name}: {error}") from error
 
 
 def _config(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from torch import nn
 
-from opcost.torch_backend.passes import INFERENCE
+from opcost.torch_backend.model_state import ModelState
 from opcost.torch_backend.ready_model import ReadyModel
+from opcost.units import some_of
 
 
 @contextmanager
@@ -48,25 +50,12 @@ def device_of(ready: ReadyModel) -> str:
 
 @contextmanager
 def _restored(model: nn.Module) -> Iterator[None]:
-    """Put back the state of all modules afterwards."""
-    modules = [(module, module.training, dict(module._parameters), dict(module._buffers)) for module in model.modules()]
-    weights = [(weight, weight.data, weight.requires_grad, weight.grad) for weight in model.parameters()]
-    gradients = [(grad, grad.data) for _, _, _, grad in weights if grad is not None]
-    buffers = [(buffer, buffer.data, buffer.detach().clone()) for buffer in model.buffers()]
+    """Put back the state of all modules afterwards, and warn of what cannot be."""
+    state = ModelState.of(model)
     try:
         yield
     finally:
-        for module, is_training, own_weights, own_buffers in modules:
-            module.training = is_training
-            module._parameters.update(own_weights)
-            module._buffers.update(own_buffers)
-        for weight, data, requires_grad, grad in weights:
-            weight.data, weight.grad = data, grad
-            weight.requires_grad_(requires_grad)
-        for grad, data in gradients:
-            grad.data = data
-        for buffer, data, content in buffers:
-            buffer.data = data
-            # A buffer that was made in inference mode can be changed in it only.
-            with INFERENCE.context():
-                buffer.copy_(content)
+        left = state.put_back()
+        if left:
+            text = "%s: not as before, because torch does not let it be put back: %s"
+            logging.getLogger(__name__).warning(text, type(model).__name__, some_of(left))

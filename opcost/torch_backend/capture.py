@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+import logging
+import threading
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Generator,
+    Iterator,
+    Sequence,
+)
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial, wraps
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
@@ -14,13 +25,14 @@ from torch._C import _functorch as functorch
 from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-from opcost.errors import CannotBuildError, DescriptionError
+from opcost.errors import CannotBuildError, CannotMeasureError, DescriptionError
 from opcost.operators.counts import COMPOSITES, OperatorCount, OperatorCounts
 from opcost.operators.tuples import META, OperatorTuple, PlainValue
 from opcost.operators.values import InputStatistics
 from opcost.torch_backend.flops import (
     CostCounter,
     OperationCost,
+    Work,
     least_flop,
     operations_of,
     operations_without_formula,
@@ -29,13 +41,21 @@ from opcost.torch_backend.flops import (
 )
 from opcost.torch_backend.inputs import input_statistics
 from opcost.torch_backend.meta_device import like_a_device
+from opcost.torch_backend.model_state import ModelState
 from opcost.torch_backend.module_paths import CallSizes, called_modules, paths_of
+from opcost.torch_backend.observed_forward import Forward, ObservedForward
 from opcost.torch_backend.operators import can_be_rebuilt, function_of, function_tuple, is_property, module_tuple
 from opcost.torch_backend.passes import INFERENCE, Context
 from opcost.torch_backend.patterns import patterns_of
-from opcost.torch_backend.ready_model import ReadyModel
+from opcost.torch_backend.ready_model import FirstRun, ReadyModel
 from opcost.torch_backend.switches import autocast_dtypes
 from opcost.torch_backend.values import plain_value, tensors_within
+from opcost.units import gigaflop
+
+CHANGING_WORK = (
+    "%s: its work changes from call to call, as with a cache that grows, a counter, or a random depth; counted is its "
+    "first call, and no loop measures it"
+)
 
 
 def capture(
@@ -64,9 +84,13 @@ def capture(
         CannotBuildError: the model switches autocast on or off, which no tuple describes.
     """
     device_type = ready.device_type
-    recorder = _Recorder(with_statistics=device_type != META)
-    with like_a_device(device_type), CostCounter(recorder.add):
-        recorder.run(ready, composites)
+    recorder = _recorded(ready, composites)
+    first = ready.first
+    # What a model sets up in its first run makes no difference from the second to the third.
+    if first is not None and recorder.work != first.work and recorder.work != _recorded(ready, composites).work:
+        first.state.put_back()
+        recorder = _recorded(ready, composites)
+        logging.getLogger(__name__).warning(CHANGING_WORK, model_tuple.short_name)
     if recorder.in_other_autocast:
         name = recorder.in_other_autocast[0].operator
         raise CannotBuildError(f"{model_tuple.short_name} switches autocast itself, for {name}")
@@ -88,6 +112,33 @@ def capture(
     )
 
 
+def _recorded(ready: ReadyModel, composites: Collection[str]) -> _Recorder:
+    """Return the record of a run."""
+    recorder = _Recorder(with_statistics=ready.device_type != META)
+    with like_a_device(ready.device_type), CostCounter(recorder.add):
+        recorder.run(ready, composites)
+    return recorder
+
+
+def check_steady(ready: ReadyModel, context: Context = nullcontext) -> None:
+    """Check that two further runs of a model do the same work, so that a loop measures what is counted.
+
+    Raises:
+        CannotMeasureError: they do not, as with a cache that grows, a counter, or a random depth.
+    """
+    works = []
+    for _ in range(2):
+        costs: list[OperationCost] = []
+        with like_a_device(ready.device_type), CostCounter(costs.append), context():
+            INFERENCE.run_once(ready.run)
+        works.append(Work.of(costs))
+    if works[0] != works[1]:
+        if ready.first is not None:
+            ready.first.state.put_back()
+        flops = " and ".join(gigaflop(one.flop) for one in works)
+        raise CannotMeasureError(f"its work changes from call to call ({flops}), so that a loop measures other calls")
+
+
 def run_first(ready: ReadyModel, context: Context = nullcontext) -> ReadyModel:
     """Run a model once as ``capture`` does, so that what it sets up in its first run is not counted.
 
@@ -99,10 +150,13 @@ def run_first(ready: ReadyModel, context: Context = nullcontext) -> ReadyModel:
         The model, marked if it only runs outside of inference mode, because it computes gradients.
     """
 
+    state = ModelState.of(ready.model)
+
     def run(one: ReadyModel) -> ReadyModel:
-        with like_a_device(one.device_type), context():
-            INFERENCE.run_once(one.run)
-        return one
+        costs: list[OperationCost] = []
+        with like_a_device(one.device_type), CostCounter(costs.append), context():
+            INFERENCE.run_once(partial(_run_completely, one))
+        return replace(one, first=FirstRun(Work.of(costs), state))
 
     try:
         return run(ready)
@@ -114,6 +168,20 @@ def run_first(ready: ReadyModel, context: Context = nullcontext) -> ReadyModel:
         except Exception:
             # The first error is that of the model as it is measured.
             raise error from error.__cause__
+
+
+def _run_completely(ready: ReadyModel) -> None:
+    """Run a model.
+
+    Raises:
+        CannotMeasureError: it has not run, because its ``forward`` is a generator or a coroutine.
+    """
+    result = ready.run()
+    if isinstance(result, (Awaitable, Generator, AsyncGenerator)):
+        if isinstance(result, Coroutine):
+            result.close()
+        kind = type(result).__name__
+        raise CannotMeasureError(f"its forward returns a {kind}, of which nothing has run; return the results")
 
 
 def watch(
@@ -197,6 +265,7 @@ class _Recorder(TorchFunctionMode):
         self._with_statistics = with_statistics
         self._calls: dict[OperatorTuple, list[_Call]] = {}
         self._outputs: dict[OperatorTuple, PlainValue] = {}
+        self._thread = threading.get_ident()
         self._is_inside = False
         self._is_split = False
         self._autocast = autocast_dtypes()
@@ -240,27 +309,33 @@ class _Recorder(TorchFunctionMode):
             self.outside.add(cost.operation)
 
     @property
+    def work(self) -> Work:
+        """The work of the run."""
+        return Work.of(self.costs)
+
+    @property
     def callers(self) -> set[str]:
         """The paths of the modules that called operators, or are some."""
         return {call.caller for calls in self._calls.values() for call in calls}
 
     def _observing(self, module: nn.Module, path: str) -> AbstractContextManager[None]:
         """Count the calls of a module as calls of an operator meanwhile."""
-        forward = module.forward
 
-        def observed(*args: Any, **kwargs: Any) -> Any:
+        def observed(forward: Forward, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            # The modes of this run belong to its thread.
+            if threading.get_ident() != self._thread:
+                return forward(*args, **kwargs)
             with self._off(), self._inside_of(path):
                 return self._run(partial(module_tuple, module), forward, args, kwargs)
 
-        return _with_forward(module, observed)
+        return ObservedForward(module, observed).installed()
 
     def _following(self, module: nn.Module, path: str) -> AbstractContextManager[None]:
         """Note that what is called in a module's ``forward`` is called by it, and the sizes of its first call."""
-        forward = module.forward
 
-        # Some callers look at the signature.
-        @wraps(forward)
-        def followed(*args: Any, **kwargs: Any) -> Any:
+        def followed(forward: Forward, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            if threading.get_ident() != self._thread:
+                return forward(*args, **kwargs)
             with self._inside_of(path):
                 result = forward(*args, **kwargs)
             if path not in self.sizes:
@@ -268,7 +343,7 @@ class _Recorder(TorchFunctionMode):
                     self.sizes[path] = CallSizes.of((args, kwargs), result)
             return result
 
-        return _with_forward(module, followed)
+        return ObservedForward(module, followed).installed()
 
     @contextmanager
     def _inside_of(self, path: str) -> Iterator[None]:
@@ -412,16 +487,3 @@ def sees_one_sample(arguments: Any) -> bool:
     if not any(level.key() == functorch.TransformType.Vmap for level in levels):
         return False
     return any(map(functorch.is_functorch_wrapped_tensor, tensors_within(arguments)))
-
-
-@contextmanager
-def _with_forward(module: nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
-    """Give a module another ``forward`` meanwhile, because some modules change their path if they have hooks."""
-    attributes = vars(module)
-    own = {"forward": attributes["forward"]} if "forward" in attributes else {}
-    attributes["forward"] = forward
-    try:
-        yield
-    finally:
-        del attributes["forward"]
-        attributes.update(own)

@@ -8,7 +8,7 @@ once, of every operation that is neither a view nor an allocation. Of some input
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -52,6 +52,20 @@ class OperationCost:
     flop: int | None
     memory_bytes: int
     without_formula: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Work:
+    """The known FLOPs, the bytes and the number of the operations of a run."""
+
+    flop: int
+    memory_bytes: int
+    operations: int
+
+    @staticmethod
+    def of(costs: Sequence[OperationCost]) -> Work:
+        """Return the work of these operations."""
+        return Work(least_flop(costs), total(costs).memory_bytes, len(costs))
 
 
 class CostCounter(TorchDispatchMode):

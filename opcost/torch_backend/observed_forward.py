@@ -5,7 +5,8 @@ A copy of an observed model, as for a moving average of its weights, is not obse
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 from torch import nn
@@ -32,6 +33,15 @@ class ObservedForward:
     def __reduce__(self) -> tuple[Any, ...]:
         """Make copies and pickles of the module hold the plain ``forward`` of the copy."""
         return (getattr, (self._module, "forward")) if self._own is None else (_same, (self._own,))
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Observe meanwhile."""
+        self.install()
+        try:
+            yield
+        finally:
+            self.remove()
 
     def install(self) -> None:
         """Begin to observe, unless someone else has replaced the forward meanwhile: theirs has to run."""

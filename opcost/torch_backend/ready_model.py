@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from opcost.torch_backend.flops import tensors_of
+from opcost.torch_backend.flops import Work, tensors_of
+from opcost.torch_backend.model_state import ModelState
 from opcost.torch_backend.passes import gradients_allowed
+
+WITHOUT_STATE = (Tensor, int, float, complex, str, bytes, type(None))
+"""Arguments that no call can change, but for a tensor's values."""
+
+
+@dataclass(frozen=True)
+class FirstRun:
+    """The work of a model's first run, and its state before."""
+
+    work: Work
+    state: ModelState
 
 
 @dataclass(frozen=True)
@@ -19,6 +33,7 @@ class ReadyModel:
 
     ``fingerprint`` is the hash of the user's code that built it (``UserCode``), None for models of libraries. A model
     that ``computes_gradients`` in its ``forward``, such as forces from an energy, runs outside of inference mode.
+    ``first`` is its first run, None if it has not run.
     """
 
     model: nn.Module
@@ -26,6 +41,7 @@ class ReadyModel:
     keyword_inputs: Mapping[str, Any] = field(default_factory=dict)
     fingerprint: str | None = None
     computes_gradients: bool = False
+    first: FirstRun | None = None
 
     @staticmethod
     def of(model: nn.Module, examples: Any) -> ReadyModel:
@@ -58,14 +74,39 @@ class ReadyModel:
         return replace(self, inputs=inputs, keyword_inputs=keyword_inputs)
 
     def run(self) -> Any:
-        """Run the model once and return its result."""
-        if not self.computes_gradients:
-            return self.model(*self.inputs, **self.keyword_inputs)
-        with gradients_allowed():
-            return self.model(*self.inputs, **self.keyword_inputs)
+        """Run the model once and return its result. An argument with a state, such as a cache, is new in each run."""
+        inputs, keyword_inputs = self._arguments()
+        with gradients_allowed() if self.computes_gradients else nullcontext():
+            return self.model(*inputs, **keyword_inputs)
+
+    def _arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments of a run: the same tensors, in new copies of objects that a run may change."""
+        found = self.inputs, dict(self.keyword_inputs)
+        if all(isinstance(value, WITHOUT_STATE) for value in (*found[0], *found[1].values())):
+            return found
+        return deepcopy(found, {id(tensor): tensor for tensor in held_tensors(found)})
 
     @property
     def device_type(self) -> str:
         """The type of the device: ``meta``, ``cpu`` or ``cuda``."""
         tensors = self.tensors or [*self.model.parameters()]
         return tensors[0].device.type if tensors else "cpu"
+
+
+def held_tensors(value: Any) -> Iterator[Tensor]:
+    """Yield the tensors that a value holds, also in its attributes and in those of its parts."""
+    seen: set[int] = set()
+    pending = [value]
+    while pending:
+        one = pending.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        if isinstance(one, Tensor):
+            yield one
+        elif isinstance(one, Mapping):
+            pending.extend(one.values())
+        elif isinstance(one, (list, tuple, set, frozenset)):
+            pending.extend(one)
+        elif not isinstance(one, type):
+            pending.extend(getattr(one, "__dict__", {}).values())

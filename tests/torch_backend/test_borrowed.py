@@ -131,3 +131,88 @@ def test_without_weights_the_device_is_that_of_the_inputs() -> None:
 def test_inputs_without_a_tensor_are_refused() -> None:
     with pytest.raises(ValueError, match="no tensor"), borrowed(nn.ReLU(), (1, 2)):
         pass
+
+
+class Holding(nn.Module):
+    """Changes what is no tensor of torch's own: a counter, a list, a tensor that is an attribute; adds a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+        self.calls, self.seen, self.cache = 0, [1], torch.zeros(2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        self.seen.append(2)
+        self.cache += 1
+        self.register_buffer("added", torch.ones(1))
+        self.extra = nn.ReLU()
+        return self.layer(x)
+
+
+def test_attributes_containers_and_what_a_forward_adds_are_put_back() -> None:
+    model = Holding()
+    cache, seen = model.cache, model.seen
+    with borrowed(model, torch.ones(2, 3)) as ready:
+        run(ready)
+        assert (model.calls, hasattr(model, "added"), hasattr(model, "extra")) == (1, True, True)
+    assert (model.calls, model.seen, model.cache.tolist()) == (0, [1], [0.0, 0.0])
+    assert model.seen is seen
+    assert model.cache is cache
+    assert not hasattr(model, "added")
+    assert not hasattr(model, "extra")
+
+
+class Part(nn.Module):
+    """Has a part that torch lets nobody change, before another that it does."""
+
+    def __init__(self, part: nn.Module) -> None:
+        super().__init__()
+        self.part, self.layer = part, nn.Linear(8, 8)
+        self.register_buffer("calls", torch.zeros(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        found: Tensor = self.layer(self.part(x))
+        return found
+
+
+def overlapping() -> nn.Module:
+    part = nn.BatchNorm1d(8)
+    part.running_mean = torch.zeros(1).expand(8)
+    return part
+
+
+def made_in_inference_mode() -> nn.Module:
+    with torch.inference_mode():
+        return nn.Linear(8, 8)
+
+
+class Unused(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.UninitializedParameter()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.jit.trace(nn.Linear(8, 8), torch.ones(2, 8)),
+        lambda: torch.jit.script(nn.Linear(8, 8)),
+        overlapping,
+        made_in_inference_mode,
+        Unused,
+    ],
+)
+def test_what_cannot_be_changed_does_not_keep_the_rest_from_being_put_back(
+    make: Callable[[], nn.Module], caplog: pytest.LogCaptureFixture
+) -> None:
+    model = Part(make()).train()
+    with borrowed(model, torch.ones(2, 8)) as ready:
+        run(ready)
+        assert not model.layer.training
+    assert (model.training, model.layer.training, model.calls.item()) == (True, True, 0)
+    assert caplog.text == ""

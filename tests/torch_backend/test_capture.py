@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy
 import pytest
@@ -26,7 +28,7 @@ from opcost.operators.values import CONSTANT, NORMAL, InputStatistics, InputValu
 from opcost.sources.models import resolve
 from opcost.sources.torchvision import build
 from opcost.storage.database import Database
-from opcost.torch_backend.capture import capture
+from opcost.torch_backend.capture import capture, check_steady, run_first
 from opcost.torch_backend.differences import difference
 from opcost.torch_backend.flops import CostCounter, OperationCost
 from opcost.torch_backend.operators import can_be_rebuilt, function_name
@@ -1270,3 +1272,142 @@ def test_products_inside_a_composite_operation_are_cast_by_autocast_as_in_the_mo
     assert einsum.memory_bytes == casts_of_the_weight + product
     assert difference(einsum, "cpu", partial(autocast, "amp-bf16", "cpu")) is None
     assert operator_workload(einsum.operator, "cpu", context=partial(autocast, "amp-bf16", "cpu")).run(1) == 1
+
+
+# Work that changes, copies, and what never runs
+
+
+class Growing(nn.Module):
+    """Does more work in each call, by a cache or a counter."""
+
+    def __init__(self, has_cache: bool) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+        self.cache: torch.Tensor | None = None
+        self.calls = 0
+        self.has_cache = has_cache
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        if not self.has_cache:
+            for _ in range(self.calls):
+                x = self.layer(x)
+            return x
+        new = self.layer(x)
+        self.cache = new if self.cache is None else torch.cat([self.cache, new])
+        return new @ self.cache.T
+
+
+@pytest.mark.parametrize(("has_cache", "flop"), [(True, 2 * 4 * 8 * 8 + 2 * 4 * 8 * 4), (False, 2 * 4 * 8 * 8)])
+def test_of_work_that_changes_from_call_to_call_the_first_call_counts_and_no_loop_measures_it(
+    has_cache: bool, flop: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    ready = run_first(ReadyModel(Growing(has_cache), (torch.ones(4, 8),)))
+    assert capture(ready, OperatorTuple("model")).total_flop == flop
+    assert "its work changes from call to call" in caplog.text
+    with pytest.raises(CannotMeasureError, match="its work changes from call to call"):
+        check_steady(ready)
+
+
+class SetUp(nn.Module):
+    """Computes a table in its first call only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table: torch.Tensor | None = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.table is None:
+            self.table = x @ x.T
+        return self.table @ x
+
+
+def test_what_a_first_call_sets_up_is_no_change_of_work(caplog: pytest.LogCaptureFixture) -> None:
+    ready = run_first(ReadyModel(SetUp(), (torch.ones(4, 8),)))
+    assert capture(ready, OperatorTuple("model")).total_flop == 2 * 4 * 4 * 8
+    check_steady(ready)
+    assert caplog.text == ""
+
+
+class Cache:
+    """A state among the inputs, as models of transformers take it."""
+
+    def __init__(self) -> None:
+        self.layers = [SimpleNamespace(keys=torch.ones(2, 8))]
+
+
+class Decoder(nn.Module):
+    def forward(self, x: torch.Tensor, cache: Cache) -> torch.Tensor:
+        layer = cache.layers[0]
+        layer.keys = torch.cat([layer.keys, x])
+        return x @ layer.keys.T
+
+
+def test_a_state_among_the_inputs_is_new_in_each_run() -> None:
+    cache = Cache()
+    keys = cache.layers[0].keys
+    ready = run_first(ReadyModel(Decoder(), (torch.ones(1, 8), cache)))
+    check_steady(ready)
+    assert capture(ready, OperatorTuple("model")).total_flop == 2 * 8 * 3
+    assert cache.layers[0].keys is keys
+
+
+class Copying(nn.Module):
+    """Runs a copy of its layer with other weights, as in meta-learning."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        copied = deepcopy(self.layer)
+        copied.weight = nn.Parameter(torch.zeros(64, 8))
+        found: torch.Tensor = copied(x)
+        return found
+
+
+def test_a_copy_made_in_the_forward_runs_its_own_weights() -> None:
+    ready = run_first(ReadyModel(Copying(), (torch.ones(4, 8),)))
+    assert capture(ready, OperatorTuple("model")).total_flop == 2 * 4 * 8 * 64
+    assert ready.run().shape == (4, 64)
+
+
+class Lazy(nn.Module):
+    def forward(self, x: torch.Tensor) -> Iterator[torch.Tensor]:
+        yield x @ x.T
+
+
+class Awaited(nn.Module):
+    async def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ x.T
+
+
+@pytest.mark.parametrize("model", [Lazy(), Awaited()])
+def test_a_forward_of_which_nothing_runs_is_refused(model: nn.Module) -> None:
+    with pytest.raises(CannotMeasureError, match="of which nothing has run; return the results"):
+        run_first(ReadyModel(model, (torch.ones(4, 8),)))
+
+
+class Threads(nn.Module):
+    """Runs its layers in threads of a pool."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def run(layer: nn.Module) -> torch.Tensor:
+            with torch.inference_mode():
+                found: torch.Tensor = layer(x)
+                return found
+
+        with ThreadPoolExecutor(2) as pool:
+            return torch.stack(list(pool.map(run, self.layers))).sum(0)
+
+
+def test_modules_in_threads_run_as_they_do_alone() -> None:
+    model = Threads()
+    ready = run_first(ReadyModel(model, (torch.ones(4, 8),)))
+    counts = capture(ready, OperatorTuple("model"))
+    assert {count.operator.short_name for count in counts.counts} == {"stack", "sum"}
+    assert torch.equal(ready.run(), model(torch.ones(4, 8)))
