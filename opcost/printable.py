@@ -17,6 +17,11 @@ def printable(text: str, kept: str = "") -> str:
     return "".join(one if one in kept else _printable(one) for one in text)
 
 
+def is_one_line(path: str) -> bool:
+    """Return whether a path has no characters but those that are shown, and tabs."""
+    return path.replace("\t", " ").isprintable()
+
+
 def _printable(character: str) -> str:
     if character.isprintable():
         return character

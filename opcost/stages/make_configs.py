@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+import yaml
+
 from opcost.operators.tuples import DEFAULT_SEED
 from opcost.sources.ports import ListedModel
 from opcost.sources.registry import models_matching, with_usual_size
-from opcost.storage.files import replace_file
+from opcost.storage.configs import write_config
 from opcost.storage.model_folders import ModelFolders
 
 TEMPLATE = """\
@@ -56,7 +58,7 @@ def _make_config(folders: ModelFolders, model: ListedModel, dry_run: bool) -> Co
     path = folders.path_of(name)
     is_missing = not path.exists()
     if is_missing and not dry_run:
-        replace_file(path, _text(model).encode())
+        write_config(path, _text(model))
     return ConfigReport(name, str(path), is_missing)
 
 
@@ -77,6 +79,8 @@ def config_text(
         more: further keys with their values, in plain YAML.
     """
     size = SIZE_LINE.format(input_size=list(input_size)) if input_size else ""
-    text = TEMPLATE.format(model_name=model_name, size=size)
+    # In quotes if it is a path that is no plain text in YAML.
+    name = yaml.safe_dump(model_name, allow_unicode=True, width=2**31).removesuffix("\n").removesuffix("\n...")
+    text = TEMPLATE.format(model_name=name, size=size)
     text += SEED_LINE.format(seed=DEFAULT_SEED) if is_data_dependent else ""
     return text + "".join(f"{key}: {value}\n" for key, value in more.items())

@@ -12,6 +12,7 @@ from opcost.errors import CannotMeasureError, UserError
 from opcost.invocation import command
 from opcost.operators.model_names import TORCHVISION, ModelName
 from opcost.operators.tuples import Structure, model_operator
+from opcost.printable import is_one_line
 from opcost.running.request import COUNTS, Request
 from opcost.sources.ports import ListedModel
 from opcost.sources.python_file import facts_of
@@ -21,7 +22,7 @@ from opcost.stages.make_configs import config_text
 from opcost.stages.wanted_model import WantedModel, placed
 from opcost.storage.code_files import find_code
 from opcost.storage.config_trees import tree_text
-from opcost.storage.configs import INPUTS_HELP, ModelConfig
+from opcost.storage.configs import INPUTS_HELP, SUMMARY_NAME, ModelConfig, write_config
 from opcost.storage.files import replace_file
 from opcost.storage.model_folders import ModelFolders, is_glob
 
@@ -80,6 +81,9 @@ def _complete(folders: ModelFolders, wanted: WantedModel, allow_code: bool) -> t
             code = find_code(named, Path.cwd())
         except UserError as error:
             raise UserError(*(f"{wanted.where('model_name')}: {line}" for line in error.lines)) from None
+        if not is_one_line(code.path):
+            text = f"{code.path!r} has characters that cannot be shown; rename the folder or the file"
+            raise UserError(f"{wanted.where('model_name')}: {text}")
         return replace(wanted, model_name=placed(code)), facts_of(code.function)
     operator = model_operator(wanted.model_name, None, wanted.input_size)
     listed = source_of(operator).listed(operator.short_name)
@@ -144,7 +148,7 @@ def _config_of(
     if wanted.arguments:
         more["arguments"] = tree_text(Structure("dict", wanted.arguments))
     text = config_text(wanted.model_name, wanted.input_size, listed.is_data_dependent, more)
-    replace_file(folders.own / name / "summary.yml", text.encode())
+    write_config(folders.own / name / SUMMARY_NAME, text)
     (config,) = folders.configs([name])
     return ProfileConfig(replace(config, given_by=given.option_for), is_new=True)
 

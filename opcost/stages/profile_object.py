@@ -31,9 +31,8 @@ from opcost.stages.profile import Measuring, Profile, profile_counted
 from opcost.stages.profile_configs import ProfileConfig, scratch_folder
 from opcost.storage.config_schema import LONGEST_NAME
 from opcost.storage.config_trees import tree_text
-from opcost.storage.configs import SUMMARY_NAME, ModelConfig
+from opcost.storage.configs import SUMMARY_NAME, ModelConfig, write_config
 from opcost.storage.counts_file import write_counts
-from opcost.storage.files import replace_file
 from opcost.torch_backend.borrowed import borrowed, device_of
 from opcost.torch_backend.capture import capture, run_first
 from opcost.torch_backend.kept_switches import reported_switches
@@ -201,7 +200,7 @@ def _config(
 
     def written(**more: str) -> ModelConfig:
         text = config_text(f"{OBJECT}:{_identity(counts)}", (), is_data_dependent=False, more={**keys, **more})
-        replace_file(Path(request.measurements, name, SUMMARY_NAME), text.encode())
+        write_config(Path(request.measurements, name, SUMMARY_NAME), text)
         (config,) = request.folders.configs([name])
         return config
 

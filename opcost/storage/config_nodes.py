@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import yaml
 
 from opcost.errors import UserError
+from opcost.printable import printable
 from opcost.units import number_of
 
 MAXIMUM_BYTES = 64_000
@@ -60,7 +61,12 @@ def read_document(path: Path, example: str) -> Document:
         UserError: the file cannot be read, is larger than ``MAXIMUM_BYTES``, is nested deeper than ``MAXIMUM_DEPTH``,
             or is no mapping in YAML.
     """
-    text = _read_text(path, example)
+    return document_of(path, _content_of(path, example), example)
+
+
+def document_of(path: Path, content: bytes, example: str) -> Document:
+    """Return the nodes of a file with a content, whether it is written or not; see ``read_document``."""
+    text = _text_of(path, content)
     try:
         root, mistakes = _compose(text)
     except (yaml.MarkedYAMLError, yaml.reader.ReaderError) as error:
@@ -91,7 +97,7 @@ def user_error(path: Path, mistakes: Iterable[Mistake]) -> UserError:
     if more:
         text = f"{number_of(len(more), 'more mistake')} from here on; fix the first ones"
         first.append((more[0][0], text))
-    return UserError(*(f"{path}:{line}: {text}" for line, text in first))
+    return UserError(*(f"{path}:{line}: {printable(text)}" for line, text in first))
 
 
 def kind(node: yaml.Node) -> str:
@@ -129,16 +135,19 @@ def shown(text: str) -> str:
     return text if is_plain else quoted(text)
 
 
-def _read_text(path: Path, example: str) -> str:
-    """Return the text with its byte order mark and line endings, so that it encodes to the same bytes."""
+def _content_of(path: Path, example: str) -> bytes:
     try:
         if not path.is_file():
             where = "run in the root of the repository, name another folder with --measurements"
             raise UserError(f"{path}: no such file; {where}, or write it with a line such as {example}")
         with path.open("rb") as file:
-            content = file.read(MAXIMUM_BYTES + 1)
+            return file.read(MAXIMUM_BYTES + 1)
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); make it readable") from None
+
+
+def _text_of(path: Path, content: bytes) -> str:
+    """Return the text with its byte order mark and line endings, so that it encodes to the same bytes."""
     if len(content) > MAXIMUM_BYTES:
         raise UserError(f"{path}: is larger than {MAXIMUM_BYTES // 1000} kB; keep only its keys and short comments")
     try:

@@ -16,7 +16,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field
 from pydantic_core import ErrorDetails
 
 from opcost.measuring.conditions import CONTIGUOUS, TORCH_DEFAULT, MemoryFormat, Precision
+from opcost.operators.model_names import ModelName
 from opcost.operators.tuples import DEFAULT_SEED
+from opcost.printable import is_one_line
 from opcost.storage.config_cases import has_sizes
 from opcost.storage.config_nodes import (
     REFUSED,
@@ -37,6 +39,9 @@ INPUT_SIZE_EXAMPLE = "input_size: [32, 3, 224, 224] (2 to 6 whole numbers above 
 
 LONGEST_NAME = 200
 """The most characters of a name, because messages quote names and are one line."""
+
+LONGEST_PATH = 4096
+"""The most characters of a name that is a path: no file of Linux has a longer one."""
 
 UNSUPPORTED_KEYS: Mapping[str, str] = MappingProxyType(
     {
@@ -71,12 +76,25 @@ def _refuse_none(name: str) -> str:
 
 
 def _refuse_unprintable(name: str) -> str:
-    if not name.isprintable():
+    if not is_one_line(name):
         raise ValueError("a character that cannot be shown")
     return name
 
 
-_Name = Annotated[str, Field(pattern=r"^\S+$", max_length=LONGEST_NAME), AfterValidator(_refuse_unprintable)]
+def _refuse_words(name: str) -> str:
+    """Refuse what is neither one word nor a path: folders have any names."""
+    is_path = "/" in name or ModelName.of(name).is_file
+    if not is_path and (len(name) > LONGEST_NAME or re.search(r"\s", name)):
+        raise ValueError("more than a word")
+    return name
+
+
+_Name = Annotated[
+    str,
+    Field(min_length=1, max_length=LONGEST_PATH),
+    AfterValidator(_refuse_unprintable),
+    AfterValidator(_refuse_words),
+]
 _OperatorName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=LONGEST_NAME)]
 _WhitelistedName = Annotated[str, Field(pattern=r"^([A-Za-z_][A-Za-z0-9_]*|\*)$", max_length=LONGEST_NAME)]
 _InputSize = Annotated[list[PositiveInt], Field(min_length=2, max_length=6)]

@@ -30,6 +30,7 @@ from opcost.storage.config_nodes import (
     Document,
     Mistake,
     described,
+    document_of,
     doubled,
     line_of,
     read_document,
@@ -174,7 +175,7 @@ def load_config(
         for case in cases_of(path.parent.name, values)
     ]
     # Cases may share a mistake.
-    further = dict.fromkeys(line for one in configs if check and one.model_name for line in check(one))
+    further = dict.fromkeys(printable(line) for one in configs if check and one.model_name for line in check(one))
     if mistakes or further:
         raise UserError(*user_error(path, mistakes).lines, *further)
     return configs
@@ -313,11 +314,30 @@ def _read_config(path: Path) -> tuple[Document, Mapping[str, Any], list[Mistake]
     return found.document, found.values, found.mistakes
 
 
+def write_config(path: Path, text: str) -> None:
+    """Write a new ``summary.yml``, unless it could not be read: its mistake would end other models' commands.
+
+    Raises:
+        UserError: with one line for each mistake; then nothing is written.
+    """
+    content = text.encode()
+    try:
+        _, _, mistakes = _summary_in(document_of(path, content, SUMMARY_EXAMPLE))
+        if mistakes:
+            raise user_error(path, mistakes)
+    except UserError as error:
+        raise UserError(*(f"not written, because it could not be read: {line}" for line in error.lines)) from None
+    replace_file(path, content)
+
+
 def _read_summary(path: Path) -> tuple[Document, dict[str, Any], list[Mistake]]:
     """Return a ``summary.yml``, its values as ``read_values`` returns them, and all mistakes."""
-    document = read_document(path, SUMMARY_EXAMPLE)
+    return _summary_in(read_document(path, SUMMARY_EXAMPLE))
+
+
+def _summary_in(document: Document) -> tuple[Document, dict[str, Any], list[Mistake]]:
     values, mistakes = read_values(document, Summary)
-    mistakes += list_mistakes(path.parent.name, document, values)
+    mistakes += list_mistakes(document.path.parent.name, document, values)
     mistakes += _tree_mistakes(document, values)
     if isinstance(values["done"], list) and not lists_of(plain_values(document)):
         _, node = document.entries["done"]

@@ -218,3 +218,33 @@ def test_a_counted_model_that_no_profile_describes_is_filtered_first(running: Ho
     first, second = running.proposals().measuring(["own"], "--device", "cpu").split(" && ")
     assert running.paste(first) == 0
     assert running.paste(second, "--dry-run") == 0
+
+
+# A user's folders have any names
+
+
+@pytest.mark.parametrize("folder", ["My Project", "a\tb: c #d '\"e\\", "x" * 100 + "/" + "y" * 150], ids=len)
+def test_a_model_in_a_folder_of_any_name_is_profiled(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / folder).mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / folder)
+    home = Home(tmp_path / folder)
+    assert home.profile() == 0
+    assert home.profile("--no-measure", "--dry-run") == 0
+    assert [path.name for path in (home.home / "measurements").iterdir()] == ["net_build"]
+
+
+def test_a_folder_whose_name_cannot_be_shown_is_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "new\nline").mkdir()
+    monkeypatch.chdir(tmp_path / "new\nline")
+    home = Home(tmp_path / "new\nline")
+    with pytest.raises(UserError, match=r"^MODEL: '.*new\\nline/net.py' has characters that cannot be shown; rename "):
+        home.profile()
+    assert not (home.home / "measurements").exists()
+
+
+def test_a_config_that_could_not_be_read_is_not_left_behind(home: Home) -> None:
+    with pytest.raises(UserError, match=r"^not written, because it could not be read: .*larger than 64 kB"):
+        home.profile("--no-measure", "--argument", f"channels='{'x' * 70_000}'")
+    assert not (home.home / "measurements" / "net_build").exists()
