@@ -13,11 +13,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
-from multiprocessing import resource_tracker
+from multiprocessing import resource_tracker, util
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from types import TracebackType
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, cast
 
 from opcost.errors import CannotMeasureError, UserError
 
@@ -39,6 +39,9 @@ STEP = "step"
 ERROR = "error"
 FAULT = "fault"
 LOG = "log"
+
+WITHOUT_WORKING_FOLDER = "import sys; sys.path[:] = filter(None, sys.path); "
+"""Python code before anything else in a child; ``sys`` is built in."""
 
 PASSED_ON = (UserError, CannotMeasureError)
 """Errors that are answers: they are raised in the parent."""
@@ -194,14 +197,35 @@ def _start(process: BaseProcess) -> None:
 
     A SIGINT to this process is delivered after the start.
     """
-    # If ``process.start`` started the tracker, it would unblock SIGINT (bpo-33613).
-    resource_tracker.ensure_running()
-    with _interrupts_kept():
+    with _without_working_folder(), _interrupts_kept():
+        # If ``process.start`` started the tracker, it would unblock SIGINT (bpo-33613).
+        resource_tracker.ensure_running()
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             process.start()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+
+@contextmanager
+def _without_working_folder() -> Iterator[None]:
+    """Start processes of ``multiprocessing`` without the working folder on their path.
+
+    Python puts it first there for ``-c``, so a ``signal.py`` or ``pickle.py`` in it would run. The child then gets this
+    process's path. ``PYTHONSAFEPATH`` does the same from Python 3.11 on.
+    """
+    before: Any = util.spawnv_passfds
+
+    def start(path: Any, arguments: list[str], passed: Any) -> Any:
+        program = arguments.index("-c") + 1
+        arguments[program] = WITHOUT_WORKING_FOLDER + arguments[program]
+        return before(path, arguments, passed)
+
+    util.spawnv_passfds = cast(Any, start)
+    try:
+        yield
+    finally:
+        util.spawnv_passfds = before
 
 
 @contextmanager

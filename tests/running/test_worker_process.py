@@ -21,6 +21,7 @@ from opcost.errors import CannotMeasureError, UserError
 from opcost.running import worker_process
 from opcost.running.worker_process import Answering, ChildFaultError, ChildProcess, ReportStep
 
+ROOT = Path(__file__).parents[2]
 PATIENCE_S = 30.0
 STEPS, STEP_S = 8, 0.2
 DEAF_S = 3.0
@@ -359,3 +360,29 @@ def _lives(process_id: int) -> bool:
     except FileNotFoundError:
         return False
     return state != "Z"
+
+
+# The working folder is no place of modules
+
+SHADOWED = "multiprocessing pickle signal random queue logging threading struct socket tempfile".split()
+
+
+def test_modules_in_the_working_folder_do_not_run(tmp_path: Path) -> None:
+    """As for the program ``opcost``, whose path does not have it."""
+    for name in SHADOWED:
+        (tmp_path / f"{name}.py").write_text("open('ran', 'w'); raise SystemExit('shadowed')\n")
+    program = tmp_path / "bin" / "program.py"
+    program.parent.mkdir()
+    program.write_text(
+        "from opcost.running.worker_process import ChildProcess\n"
+        "from test_worker_process import opened\n"
+        "if __name__ == '__main__':\n"
+        "    with ChildProcess(opened) as child:\n"
+        "        child.ask('pid')\n"
+    )
+    paths = os.pathsep.join(map(str, (ROOT, ROOT / "tests", Path(__file__).parent)))
+    command = [sys.executable, str(program)]
+    environment = {**os.environ, "PYTHONPATH": paths}
+    done = subprocess.run(command, check=False, cwd=tmp_path, env=environment, capture_output=True)
+    assert (done.returncode, done.stderr.decode()) == (0, "")
+    assert not (tmp_path / "ran").exists()
