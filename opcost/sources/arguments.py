@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -70,12 +71,12 @@ def seeded(operator: OperatorTuple) -> Iterator[None]:
 def weights_file(operator: OperatorTuple) -> Path | None:
     """Return the file or folder with a model's weights, None for random ones."""
     name = dict(operator.parameters).get(WEIGHTS)
-    return None if name is None else Path(str(name)).expanduser()
+    return None if name is None else Path(os.path.expanduser(str(name)))
 
 
 def weights_mistakes(config: ConfiguredModel) -> list[str]:
     """Return a line if a config names weights that are no local file or folder: nothing is downloaded."""
-    if config.weights_name is None or Path(config.weights_name).expanduser().exists():
+    if config.weights_name is None or os.path.exists(os.path.expanduser(config.weights_name)):
         return []
     text = f"no file or folder {config.weights_name}; write null for random weights, or the path of local ones"
     return [f"{config.where('weights_name')}: {text}"]

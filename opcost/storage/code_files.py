@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import ast
+import os
+import re
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from opcost.errors import UserError
+from opcost.errors import LONGEST_SHOWN, UserError, shortened
 from opcost.operators.model_names import ModelName
 from opcost.operators.user_code import PACKAGE_FILE, SUFFIX, UserCode, fingerprint_of, is_own
+
+MAXIMUM_BYTES = 2_000_000
+MAXIMUM_WORDS = 120_000
+MAXIMUM_DOTS = 300
+"""The largest file that is read, the most words and signs in it, and the most dots of a name. Python's tree of a file
+has 1 kB for each word, and its parser takes the square of a name's length."""
+
+_WORD = re.compile(rb"[\w\x80-\xff]+|[^\w\s\x80-\xff]")
+_DOTTED = re.compile(rb"(?:\.[\s\\]*[\w\x80-\xff]+[\s\\]*)+")
 
 
 def find_code(named: ModelName, folder: Path) -> UserCode:
@@ -32,7 +43,7 @@ def find_code(named: ModelName, folder: Path) -> UserCode:
     try:
         texts = files.texts(module)
     except SyntaxError as error:
-        text = f"{error.filename or files.path}:{error.lineno or 1}: {error.msg}"
+        text = f"{error.filename or files.path}:{error.lineno or 1}: {shortened(error.msg)}"
         raise UserError(f"{text}; fix the file") from None
     except (OSError, ValueError, RecursionError, MemoryError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error).partition("\n")[0] or "too deeply nested"
@@ -47,7 +58,7 @@ def lacks_parameter(code: UserCode, name: str) -> bool:
 
     False also for what is not a plain function of its file, such as an imported one or a class.
     """
-    body = ast.parse(Path(code.path).read_bytes()).body
+    body = ast.parse(_content_of(Path(code.path))).body
     functions = [node.args for node in body if isinstance(node, ast.FunctionDef) and node.name == code.function]
     if len(functions) != 1 or functions[0].kwarg:
         return False
@@ -56,10 +67,11 @@ def lacks_parameter(code: UserCode, name: str) -> bool:
 
 @dataclass(frozen=True)
 class _Files:
-    """A Python file, and the folder from which it imports its own modules."""
+    """A Python file, the folder from which it imports its own modules, and the names in folders that were listed."""
 
     path: Path
     root: Path
+    listed: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def texts(self, module: str | None) -> dict[str, bytes]:
         """Return the text of the file and of those of the same root that it imports, directly or not.
@@ -69,6 +81,7 @@ class _Files:
 
         Raises:
             OSError, SyntaxError, ValueError, RecursionError, MemoryError: a file cannot be read.
+            UserError: a file is too large.
         """
         texts: dict[str, bytes] = {}
         pending = [self.path, *self._files_of(tuple(module.split(".")) if module else ())]
@@ -76,7 +89,7 @@ class _Files:
             path = pending.pop()
             name = path.relative_to(self.root).as_posix()
             if name not in texts:
-                texts[name] = path.read_bytes()
+                texts[name] = _content_of(path)
                 pending.extend(self._imported(path, texts[name]))
         return texts
 
@@ -91,20 +104,47 @@ class _Files:
                 module = (*base, *(node.module.split(".") if node.module else ()))
                 yield from self._files_of(module)
                 for alias in node.names:
-                    yield from self._files_of((*module, alias.name))
+                    yield from self._files_of((alias.name,), "/".join(module))
 
-    def _files_of(self, module: tuple[str, ...]) -> Iterator[Path]:
-        """Yield the files of a module and of its packages, if they are the user's own."""
-        for length in range(1, len(module) + 1):
-            for path in _candidates(self.root, module[:length]):
-                if is_own(str(path), str(self.root), str(self.path)) and path.is_file():
-                    yield path
+    def _files_of(self, module: tuple[str, ...], package: str = "") -> Iterator[Path]:
+        """Yield the files of a module, and of its packages in a package, if they are the user's own."""
+        # Many imports are cheap: each folder is listed once.
+        place = "/".join(filter(None, (str(self.root).rstrip("/"), package)))
+        for part in module:
+            names = self._names_in(place or "/")
+            place = f"{place}/{part}"
+            found = [f"{place}{SUFFIX}"] if f"{part}{SUFFIX}" in names else []
+            found += [f"{place}/{PACKAGE_FILE}"] if part in names else []
+            for path in found:
+                if os.path.isfile(path) and is_own(path, str(self.root), str(self.path)):
+                    yield Path(path)
+            if part not in names:
+                return
+
+    def _names_in(self, folder: str) -> frozenset[str]:
+        if folder not in self.listed:
+            self.listed[folder] = frozenset(os.listdir(folder) if os.path.isdir(folder) else ())
+        return self.listed[folder]
+
+
+def _content_of(path: Path) -> bytes:
+    with path.open("rb") as file:
+        content = file.read(MAXIMUM_BYTES + 1)
+    if len(content) > MAXIMUM_BYTES:
+        raise UserError(f"{path}: is larger than {MAXIMUM_BYTES // 10**6} MB; keep data in other files")
+    if sum(1 for _ in _WORD.finditer(content)) > MAXIMUM_WORDS:
+        raise UserError(f"{path}: has more than {MAXIMUM_WORDS} words and signs; keep data in other files")
+    if any(found[0].count(b".") > MAXIMUM_DOTS for found in _DOTTED.finditer(content)):
+        raise UserError(f"{path}: has a name of more than {MAXIMUM_DOTS} dots; correct it")
+    return content
 
 
 def _in_file(given: str, folder: Path) -> _Files:
-    path = (folder / Path(given).expanduser()).resolve()
-    if not path.is_file():
-        raise UserError(f"{path}: no such file; correct the path before the colon")
+    # Unlike methods of Path, these raise nothing for an unknown user's home or a link to itself.
+    path = Path(os.path.realpath(folder / os.path.expanduser(given)))
+    if not os.path.isfile(path):
+        shown = str(path) if len(str(path)) <= LONGEST_SHOWN else f"...{str(path)[-LONGEST_SHOWN:]}"
+        raise UserError(f"{shown}: no such file; correct the path before the colon")
     return _Files(path, path.parent)
 
 

@@ -64,7 +64,7 @@ def user_folders(
 def _home(environment: Mapping[str, str]) -> Path:
     """Return the home that the environment or the file names, else the default one."""
     if environment.get(HOME_VARIABLE):
-        return Path(environment[HOME_VARIABLE]).expanduser()
+        return Path(os.path.expanduser(environment[HOME_VARIABLE]))
     file = xdg_folder(environment, "XDG_CONFIG_HOME", ".config") / HOME_FILE
     if not file.exists():
         return xdg_folder(environment, "XDG_DATA_HOME", ".local/share") / DEFAULT_HOME
@@ -72,9 +72,9 @@ def _home(environment: Mapping[str, str]) -> Path:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{file}: cannot be read ({error}); make it readable, or delete it") from None
-    if len(lines) != 1 or not Path(lines[0]).expanduser().is_absolute():
+    if len(lines) != 1 or not Path(os.path.expanduser(lines[0])).is_absolute():
         raise UserError(f"{file}: not one line with an absolute path; write the path of the folder, or delete the file")
-    return Path(lines[0]).expanduser()
+    return Path(os.path.expanduser(lines[0]))
 
 
 def xdg_folder(environment: Mapping[str, str], variable: str, default: str) -> Path:

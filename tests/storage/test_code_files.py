@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -41,6 +44,59 @@ def test_a_file_that_cannot_be_read_is_one_line(tmp_path: Path, text: str, name:
         assert ";" in line
     else:
         assert line == expected.format(folder=tmp_path)
+
+
+@pytest.mark.parametrize("name", ["~nobodyuser/x.py", "loop.py", "x" * 300 + ".py", "x/" * 1500 + "x.py"], ids=len)
+def test_a_path_that_leads_nowhere_is_one_line(tmp_path: Path, name: str) -> None:
+    (tmp_path / "loop.py").symlink_to("loop.py")
+    with pytest.raises(UserError, match=r"^[^\n]{3,500}: no such file; correct the path before the colon$"):
+        code_of(tmp_path, f"{name}:build")
+
+
+SPARSE = "a sparse file of 20 GB"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        SPARSE,
+        "import " + "a." * 50_000 + "b\n",
+        ("import " + "loop." * 290 + "b\n") * 200,
+        "x=1\n" * 3_000_000,
+        "x=1\n" * 39_000,
+        "x\n" * 119_000,
+        "x,\\\n" * 39_000,
+        "".join(f"import m{number}\n" for number in range(59_000)),
+        "from m import (" + ",".join(f"m{number}" for number in range(59_000)) + ")\n",
+    ],
+    ids=lambda text: f"{text[:12]!r}, {len(text)}",
+)
+def test_any_file_is_read_or_refused_within_two_seconds_and_300_mb(tmp_path: Path, text: str) -> None:
+    """In a process of its own, whose memory is that of this file alone."""
+    file = tmp_path / "net.py"
+    (tmp_path / "loop").symlink_to(".")
+    (tmp_path / "m").mkdir()
+    file.write_text("" if text is SPARSE else text)
+    if text is SPARSE:
+        os.truncate(file, 20 * 2**30)
+    program = f"""
+import resource, sys, time
+from pathlib import Path
+from opcost.errors import UserError
+from opcost.operators.model_names import ModelName
+from opcost.storage.code_files import find_code
+def used():
+    return time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+begin_s, begin_mb = used()
+try:
+    find_code(ModelName.of("net.py:build"), Path({str(tmp_path)!r}))
+except UserError as error:
+    assert len(error.lines) == 1 and str(error).startswith({str(file)!r}), error
+end_s, end_mb = used()
+print(end_s - begin_s, end_mb - begin_mb)
+assert end_s - begin_s < 2 and end_mb - begin_mb < 300
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_a_module_that_is_nowhere_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
