@@ -123,8 +123,10 @@ def _all_of(source: str) -> list[str]:
 
 
 def _refuse_dots(model_name: str) -> None:
-    """Refuse a name with its package, or with the tag of another library: the names of all sources have no dots."""
-    name = model_name.rpartition(":")[2]
+    """Refuse a name with its package, source or tag of another library: the names of all sources have no dots."""
+    source, _, name = model_name.rpartition(":")
+    if source == TORCHVISION:
+        raise CannotMeasureError(f"{model_name}: torchvision's names have no source before them; write {name}")
     if name.startswith(TORCHVISION_MODELS):
         raise CannotMeasureError(f"a package is no part of the name; write {name.removeprefix(TORCHVISION_MODELS)}")
     if name.endswith(SUFFIX):
@@ -145,7 +147,7 @@ def models_matching(patterns: Sequence[str]) -> list[ListedModel]:
     found: dict[str, ListedModel] = {}
     lines = []
     for pattern in patterns or ["*"]:
-        prefix, colon, glob = pattern.rpartition(":")
+        prefix, colon, glob = pattern.removeprefix(f"{TORCHVISION}:").rpartition(":")
         try:
             source = _source_named(prefix or TORCHVISION)
         except CannotMeasureError as error:

@@ -89,6 +89,8 @@ def test_a_name_like_no_other_gets_the_list() -> None:
 
 
 def test_a_quantized_model_is_reported_with_the_one_that_is_not() -> None:
+    (line,) = check_config(Named("torchvision:resnet18", None))
+    assert "torchvision:resnet18: torchvision's names have no source before them; write resnet18 (" in line
     (line,) = check_config(Named("quantized_resnet18", None))
     assert line.startswith(f"{FILE}: model_name: quantized models are not supported; did you mean resnet18")
 

@@ -39,6 +39,7 @@ def test_what_is_there_stays_as_it_is(tmp_path: Path) -> None:
     kept.parent.mkdir()
     kept.write_text("mine\n")
     reports = make_configs(ModelFolders(tmp_path), ["resnet18", "resnet34"])
+    assert make_configs(ModelFolders(tmp_path), ["torchvision:resnet18"], dry_run=True) == reports[:1]
     assert [(report.name, report.made) for report in reports] == [
         ("resnet18_32x3x224x224", False),
         ("resnet34_32x3x224x224", True),
