@@ -130,14 +130,21 @@ def _message_for_user(error: ModuleNotFoundError | OSError) -> str | None:
     if error.errno in NO_SPACE:
         return f"{os.strerror(error.errno).lower()} while writing a file; {NO_SPACE[error.errno]}"
     if error.errno == errno.ENOENT and error.filename is None:
-        return _message_without_temporary_folder()
+        return _message_without_folder()
     if error.errno not in FILE_SYSTEM_REFUSALS or error.filename is None:
         return None
     return f"{error.filename}: {error.strerror}; make it accessible, or choose another path"
 
 
-def _message_without_temporary_folder() -> str | None:
-    """Return the mistake and its remedy if there is no folder for temporary files: a library may have asked for it."""
+def _message_without_folder() -> str | None:
+    """Return the mistake and its remedy if there is no working folder, or none for temporary files.
+
+    A library may have asked for it.
+    """
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return "the working folder has been removed; change to another one and run the command again"
     try:
         temporary_folder()
     except UserError as error:

@@ -52,3 +52,14 @@ def test_a_program_in_the_background_is_not_interrupted() -> None:
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 0
     assert b"time_s" in output
+
+
+@pytest.mark.parametrize("words", ["show --top 1", "count resnet18 --meta --json", "profile net.py:build --allow-code"])
+def test_a_working_folder_that_was_removed_is_one_line(words: str, tmp_path: Path) -> None:
+    program = f"cd {tmp_path}; mkdir gone; cd gone; rmdir ../gone; exec {sys.executable} -m opcost {words}"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OPCOST_HOME": str(tmp_path)}
+    done = subprocess.run(["sh", "-c", program], check=False, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert (
+        done.stderr == "error: the working folder has been removed; change to another one and run the command again\n"
+    )
