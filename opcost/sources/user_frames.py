@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from opcost.errors import CannotBuildError, UserError
+from opcost.errors import CannotBuildError, UserError, shortened
 from opcost.invocation import pip_install
 from opcost.operators.user_code import PACKAGE_FILE, UserCode
 from opcost.torch_backend.workload import one_line
@@ -25,7 +25,8 @@ SHOWN_FRAMES = 5
 def own_frames(code: UserCode, remedy: str | None = None) -> Iterator[None]:
     """Convert an exception of the user's code to a ``CannotBuildError`` with the user's own frames.
 
-    Errors of opcost are raised as they are, and so is a lack of memory. ``sys.exit`` is an exception like others.
+    Errors of opcost are raised as they are, and so is a lack of memory. ``sys.exit`` is an exception like others, and
+    so are those that are no ``Exception``, but interrupts.
     Output of the code goes to stderr: stdout is for results.
 
     Args:
@@ -35,9 +36,9 @@ def own_frames(code: UserCode, remedy: str | None = None) -> Iterator[None]:
     try:
         with redirect_stdout(sys.stderr):
             yield
-    except (CannotBuildError, UserError, torch.OutOfMemoryError):
+    except (CannotBuildError, UserError, torch.OutOfMemoryError, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         text = "\n".join([f"{code} raised {one_line(error)}", *_frames(code, error)])
         own = _remedy_of_import(code, error) if isinstance(error, ImportError) else None
         raise CannotBuildError(text, own or remedy) from error
@@ -83,4 +84,7 @@ def _packages_of(path: Path, level: int) -> int:
 
 def _frames(code: UserCode, error: BaseException) -> list[str]:
     found = [frame for frame in traceback.extract_tb(error.__traceback__) if code.is_own(frame.filename)]
-    return [f"  {frame.filename}:{frame.lineno} in {frame.name}: {frame.line}" for frame in found[-SHOWN_FRAMES:]]
+    return [
+        f"  {frame.filename}:{frame.lineno} in {frame.name}: {shortened(frame.line or '')}"
+        for frame in found[-SHOWN_FRAMES:]
+    ]

@@ -315,8 +315,14 @@ def synchronize(device: str) -> None:
         torch.cuda.synchronize(device)
 
 
+LONGEST_TEXT = 1000
+
+
 def one_line(error: BaseException) -> str:
-    """Return an error's type and the first line of its message, with the second if the first ends with a colon."""
+    """Return an error's type and the first line of its message, with the second if the first ends with a colon.
+
+    It is cut after ``LONGEST_TEXT`` characters: a message may quote a whole tensor.
+    """
     lines = str(error).strip().splitlines() or ["no message"]
     text = " ".join(line.strip() for line in lines[:2]) if lines[0].endswith(":") else lines[0]
-    return f"{type(error).__name__}: {text}"
+    return f"{type(error).__name__}: {text if len(text) <= LONGEST_TEXT else text[:LONGEST_TEXT] + '...'}"

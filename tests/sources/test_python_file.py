@@ -374,6 +374,25 @@ def test_a_file_that_exits_does_not_end_opcost(folder: Path) -> None:
     assert "in exits" in frame
 
 
+@pytest.mark.parametrize("error", ["GeneratorExit", "asyncio.CancelledError", "type('Own', (BaseException,), {})"])
+def test_an_error_of_any_kind_is_shown(folder: Path, error: str) -> None:
+    (folder / "net.py").write_text(f"import asyncio\ndef build(): raise {error}('no')\n")
+    first, frame = error_of(config_of(folder, "build"))
+    assert re.fullmatch(r"../../net.py:build raised \w+: no", first)
+    assert frame.startswith(f"  {folder}/net.py:2 in build: def build(): raise ")
+
+
+def test_an_error_of_any_length_is_cut(folder: Path) -> None:
+    (folder / "net.py").write_text(f"def build(): raise ValueError('x' * 10_000_000, '{'y' * 10_000}')\n")
+    assert max(map(len, error_of(config_of(folder, "build")))) < 1200
+
+
+def test_an_interrupt_of_a_function_is_one_of_the_program(folder: Path) -> None:
+    (folder / "net.py").write_text("def build(): raise KeyboardInterrupt\n")
+    with pytest.raises(KeyboardInterrupt):
+        ready(config_of(folder, "build"))
+
+
 def test_a_file_that_cannot_be_imported_is_shown_with_its_line(folder: Path) -> None:
     (folder / "net.py").write_text("import no_such_package\n")
     first, frame = error_of(config_of(folder, "build"))
