@@ -1,7 +1,8 @@
-"""Learned costs as bytes: the arrays of a NumPy archive and a JSON text. Reading it runs no code."""
+"""Learned costs as bytes: the arrays of a NumPy archive and a JSON text, behind a hash. Reading it runs no code."""
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import zipfile
@@ -42,7 +43,12 @@ def to_bytes(value: object) -> bytes:
     file = io.BytesIO()
     named = {str(number): _narrowed(array) for number, array in enumerate(arrays)}
     np.savez(file, allow_pickle=False, **{STRUCTURE: np.frombuffer(text.encode(), np.uint8)}, **named)
-    return file.getvalue()
+    return signed(file.getvalue())
+
+
+def signed(archive: bytes) -> bytes:
+    """Return an archive behind its hash: other arrays or texts of the right form would fail in the midst of use."""
+    return hashlib.sha256(archive).digest() + archive
 
 
 def from_bytes(content: bytes) -> Any:
@@ -51,11 +57,14 @@ def from_bytes(content: bytes) -> Any:
     Raises:
         ValueError: it is damaged, or of another version.
     """
+    own = content[hashlib.sha256().digest_size :]
+    if signed(own) != content:
+        raise ValueError("no archive of learned costs: its hash is another")
     try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
+        with np.load(io.BytesIO(own), allow_pickle=False) as archive:
             arrays = {name: _widened(archive[name]) for name in archive.files if name != STRUCTURE}
             return _unpacked(json.loads(archive[STRUCTURE].tobytes()), arrays)
-    except (KeyError, TypeError, OSError, EOFError, zipfile.BadZipFile, RecursionError) as error:
+    except (LookupError, TypeError, AttributeError, OSError, EOFError, zipfile.BadZipFile, RecursionError) as error:
         raise ValueError(f"no archive of learned costs: {error}") from error
 
 

@@ -71,6 +71,7 @@ def _complete(folders: ModelFolders, wanted: WantedModel, allow_code: bool) -> t
     Raises:
         UserError: the source has no such model, does not publish its size, or finds a mistake.
     """
+    _refuse_unshown(wanted, wanted.model_name)
     named = ModelName.of(wanted.model_name)
     mistakes = check_config(wanted) if allow_code else check_that_code_may_run(wanted)
     if mistakes:
@@ -81,9 +82,7 @@ def _complete(folders: ModelFolders, wanted: WantedModel, allow_code: bool) -> t
             code = find_code(named, Path.cwd())
         except UserError as error:
             raise UserError(*(f"{wanted.where('model_name')}: {line}" for line in error.lines)) from None
-        if not is_one_line(code.path):
-            text = f"{code.path!r} has characters that cannot be shown; rename the folder or the file"
-            raise UserError(f"{wanted.where('model_name')}: {text}")
+        _refuse_unshown(wanted, code.path)
         return replace(wanted, model_name=placed(code)), facts_of(code.function)
     operator = model_operator(wanted.model_name, None, wanted.input_size)
     listed = source_of(operator).listed(operator.short_name)
@@ -92,6 +91,12 @@ def _complete(folders: ModelFolders, wanted: WantedModel, allow_code: bool) -> t
         remedy = f"add --input-size 8x3x224x224, or {INPUTS_HELP}"
         raise UserError(f"{wanted.model_name}: its input size is not published; {remedy}")
     return replace(wanted, input_size=tuple(size)), listed
+
+
+def _refuse_unshown(wanted: WantedModel, name: str) -> None:
+    if not is_one_line(name):
+        text = f"{name!r} has characters that cannot be shown; rename the folder or the file"
+        raise UserError(f"{wanted.where('model_name')}: {text}")
 
 
 def _config_named(folders: ModelFolders, wanted: WantedModel) -> ModelConfig | None:

@@ -8,14 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
-import yaml
-
-from opcost.errors import UserError
+from opcost.errors import UserError, shortened
 from opcost.invocation import ALLOW_CODE
 from opcost.measuring.conditions import CONTIGUOUS, TORCH_DEFAULT
 from opcost.operators.model_names import ModelName
 from opcost.operators.tuples import PlainValue
 from opcost.operators.user_code import UserCode
+from opcost.storage.config_nodes import document_of
 from opcost.storage.config_trees import arguments_in, tree_text
 from opcost.storage.configs import ModelConfig
 
@@ -116,12 +115,19 @@ def arguments_of(texts: Sequence[str]) -> tuple[tuple[str, PlainValue], ...]:
     found: dict[str, PlainValue] = {}
     for text in texts:
         name, equals, value = text.partition("=")
+        # As a config has it, where it is written to.
+        content = f"arguments: {{{name}: {value}}}".encode(errors="surrogateescape")
         try:
-            parts, mistakes = arguments_in(yaml.compose(f"{{{name}: {value}}}", Loader=yaml.SafeLoader))
-        except yaml.YAMLError:
-            parts, mistakes = (), [(1, "")]
-        if not equals or mistakes or len(parts) != 1:
-            raise UserError(f"--argument {text}: write NAME=VALUE, such as num_hidden_layers=2")
+            document = document_of(Path("--argument"), content, "num_hidden_layers=2")
+            parts, mistakes = arguments_in(document.entries["arguments"][1])
+            is_plain = not document.mistakes and len(document.entries) == 1
+        except (UserError, KeyError):
+            parts, mistakes, is_plain = (), [], False
+        if not equals or mistakes or not is_plain or len(parts) != 1:
+            remedy = (
+                "write NAME=VALUE, such as num_hidden_layers=2, in plain YAML of a few levels without anchors and tags"
+            )
+            raise UserError(f"--argument {shortened(text)}: {remedy}")
         found |= dict(parts)
     return tuple(sorted(found.items()))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 from dataclasses import replace
 
@@ -12,7 +13,7 @@ from opcost.learners.gaussian_process import GaussianProcessLearner
 from opcost.learners.neighbours import NeighbourLearner
 from opcost.learners.polynomials import PolynomialLearner
 from opcost.learners.trees import TreeLearner
-from opcost.prediction.archive import from_bytes, to_bytes
+from opcost.prediction.archive import from_bytes, signed, to_bytes
 from opcost.prediction.fitted import Fitted, Learner, Mean
 
 LEARNERS = (TreeLearner(trees=5), GaussianProcessLearner(), NeighbourLearner(), PolynomialLearner())
@@ -52,13 +53,23 @@ def test_other_objects_are_not_stored() -> None:
 def with_structure(text: str) -> bytes:
     file = io.BytesIO()
     np.savez(file, structure=np.frombuffer(text.encode(), np.uint8))
-    return file.getvalue()
+    return signed(file.getvalue())
+
+
+def edited() -> bytes:
+    """Return an archive whose first array is another of a wrong form."""
+    size = hashlib.sha256().digest_size
+    content = to_bytes((np.arange(3.0), 1))
+    file = io.BytesIO()
+    with np.load(io.BytesIO(content[size:])) as archive:
+        np.savez(file, **{**archive, "0": np.zeros((2, 2))})
+    return content[:size] + file.getvalue()
 
 
 def pickled() -> bytes:
     file = io.BytesIO()
     np.savez(file, structure=np.array([print], dtype=object))
-    return file.getvalue()
+    return signed(file.getvalue())
 
 
 @pytest.mark.parametrize(
@@ -68,6 +79,8 @@ def pickled() -> bytes:
         b"no archive",
         to_bytes((1, 2))[:-20],
         pickled(),
+        edited(),
+        with_structure('{"class": "Constant", "fields": []}'),
         with_structure("{"),
         with_structure('{"array": 3}'),
         with_structure('{"class": "Popen", "fields": {}}'),
@@ -75,7 +88,20 @@ def pickled() -> bytes:
         with_structure('{"items": [1]}'),
         with_structure("[" * 100_000),
     ],
-    ids=["empty", "text", "cut", "pickle", "no JSON", "no array", "other class", "other field", "no pair", "deep"],
+    ids=[
+        "empty",
+        "text",
+        "cut",
+        "pickle",
+        "edited",
+        "no fields",
+        "no JSON",
+        "no array",
+        "other class",
+        "other field",
+        "no pair",
+        "deep",
+    ],
 )
 def test_a_damaged_archive_is_refused(content: bytes) -> None:
     with pytest.raises(ValueError, match=r"\S"):

@@ -398,6 +398,39 @@ def test_an_argument_keeps_its_type(text: str, value: PlainValue, tmp_path: Path
     assert (option, repr(arguments_of([written]))) == ("--argument", repr(wanted.arguments))
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "n=&a [*a]",
+        "n=" + "[" * 3000,
+        "n=" + "[" * 20 + "1" + "]" * 20,
+        "n=[" + ",".join(f"&a{i} [{','.join([f'*a{i - 1}'] * 9) if i else 1}]" for i in range(9)) + "]",
+        "n=!!python/name:os.system x",
+        "n=!x 3",
+        "n=1}, m: {",
+        "n=1}\nmodel_name: {a: 1",
+        "n=" + "x" * 100_000,
+        "n=\udcff",
+        "n",
+        "=3",
+    ],
+    ids=lambda text: f"{text[:20]!a}",
+)
+def test_an_argument_that_a_config_would_refuse_is_one_line(text: str) -> None:
+    with pytest.raises(UserError) as caught:
+        arguments_of([text])
+    (line,) = caught.value.lines
+    assert line.startswith("--argument ")
+    assert "; write " in line or ": write " in line
+    assert len(line) < 400
+
+
+def test_a_name_of_two_lines_is_one_line(tmp_path: Path) -> None:
+    for name in ("a\nb.py:build", "resnet\n18"):
+        with pytest.raises(UserError, match=r"^MODEL: '[^\n]*' has characters that cannot be shown; [^\n]*$"):
+            configs_of(ModelFolders(tmp_path), [replace(TINY, model_name=name)])
+
+
 # The command
 
 
