@@ -11,6 +11,7 @@ import gc
 import io
 import logging
 import os
+import re
 import select
 import signal
 import sys
@@ -172,8 +173,8 @@ def _is_installed() -> bool:
 
 def _complain(error: Exception, *lines: str) -> int:
     for line in lines:
-        # Frames of a user's code stay below the mistake.
-        shown = printable(line, kept="\n")
+        # Frames of a user's code, which are indented, stay below the mistake.
+        shown = printable(re.sub(r"\n(?!  )", " ", line), kept="\n")
         print(f"error: {shown}", file=sys.stderr)
     logging.getLogger(__name__).info("the traceback behind this error", exc_info=error)
     return USER_ERROR

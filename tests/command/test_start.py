@@ -63,3 +63,16 @@ def test_a_working_folder_that_was_removed_is_one_line(words: str, tmp_path: Pat
     assert (
         done.stderr == "error: the working folder has been removed; change to another one and run the command again\n"
     )
+
+
+def test_a_name_of_two_lines_is_a_mistake_of_one() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "opcost", "sweep", "a\nb.py:build"],
+        check=False,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: a b.py:build: nothing to sweep over; ")
+    assert done.stderr.count("\n") == 1
