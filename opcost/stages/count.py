@@ -359,7 +359,7 @@ def _count_model(task: _ModelTask) -> OperatorCounts:
         with redirect_stdout(sys.stderr):
             ready = task.model.ready_to_count(task.device, context)
             _check_composites(config, ready.model)
-            _warn_of_compiled(config, ready.model)
+            warn_of_compiled(config.name, ready.model)
             with reported_switches(config.model_name), context():
                 return capture(ready, task.model.operator, config.composites)
     except CannotBuildError as error:
@@ -403,8 +403,8 @@ def _check_composites(config: ModelConfig, model: nn.Module) -> None:
         raise UserError(f"{config.where('composites')}: {mistake}; it has {', '.join(sorted(classes))}")
 
 
-def _warn_of_compiled(config: ModelConfig, model: nn.Module) -> None:
-    """Warn of modules that ``torch.compile`` has compiled, because their compiled code is not run."""
+def warn_of_compiled(model_name: str, model: nn.Module) -> None:
+    """Warn of a model's modules that ``torch.compile`` has compiled, because their compiled code is not run."""
     compiled = [
         name or "itself"
         for name, module in model.named_modules()
@@ -412,7 +412,7 @@ def _warn_of_compiled(config: ModelConfig, model: nn.Module) -> None:
     ]
     if compiled:
         text = "%s: counted and measured as eager, because kernels of torch.compile are no operators: %s"
-        logging.getLogger(__name__).warning(text, config.name, some_of(compiled))
+        logging.getLogger(__name__).warning(text, model_name, some_of(compiled))
 
 
 def _does_not_run(task: _ModelTask, reason: str) -> str:

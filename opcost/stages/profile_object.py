@@ -25,6 +25,7 @@ from opcost.progress import Progress
 from opcost.running.devices import choose_device
 from opcost.running.opening import open_local_bench
 from opcost.running.request import COUNTS, Request, model_tuple
+from opcost.stages.count import warn_of_compiled
 from opcost.stages.make_configs import config_text
 from opcost.stages.measure_units import Protocols
 from opcost.stages.profile import Measuring, Profile, profile_counted
@@ -181,6 +182,7 @@ def _counted(ready: ReadyModel, own: ObjectModel, precision: str, device: str) -
     try:
         with reported_switches(name):
             ready = run_first(ready, context)
+            warn_of_compiled(own.name or name, ready.model)
             with context():
                 return ready, capture(ready, OperatorTuple(f"{OBJECT}.{name.lower()}"))
     except CannotBuildError as error:

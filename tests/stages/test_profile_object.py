@@ -132,6 +132,18 @@ def test_without_measuring_there_are_flops_and_bytes_only(tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_compiled_part_is_counted_as_eager_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def never_compiles(*_: object) -> None:
+        raise AssertionError("it is compiled")
+
+    model = nn.Sequential(nn.ReLU(), torch.compile(nn.Sigmoid(), backend=never_compiles))
+    found = opcost.profile(model, IMAGE, measure=False, database=tmp_path, name="mine")
+    assert len(found.operators) == 2
+    assert caplog.messages == [
+        "mine: counted and measured as eager, because kernels of torch.compile are no operators: 1"
+    ]
+
+
 def test_figures_have_the_digits_of_the_command_and_unknown_ones_a_dash(tmp_path: Path) -> None:
     found = opcost.profile(Net(), IMAGE, measure=False, database=tmp_path)
     (convolution,) = [line.split() for line in str(found).splitlines() if line.split()[0] == "Conv2d"]
