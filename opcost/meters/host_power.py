@@ -8,7 +8,7 @@ from pathlib import Path
 
 from opcost.measuring.observers import NOTHING, Finding, Observer
 from opcost.measuring.sweep_record import HostPower
-from opcost.meters.rapl import POWERCAP_FOLDER, RaplTotal, rapl_domains, rapl_unavailable_reason
+from opcost.meters.rapl import POWERCAP_FOLDER, RaplJumpError, RaplTotal, rapl_domains, rapl_unavailable_reason
 
 PACKAGE, DRAM = "package", "dram"
 
@@ -67,7 +67,10 @@ class HostPowerWatch(Observer):
     def _read(self) -> None:
         try:
             for total in self._totals.values():
-                total.read()
+                total.read(self._now())
+        except RaplJumpError as error:
+            self._totals, self._reason = {}, str(error)
+            return
         except (OSError, ValueError) as error:
             self._totals, self._reason = {}, f"a RAPL counter cannot be read: {error}"
             return

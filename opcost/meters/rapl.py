@@ -26,8 +26,18 @@ POWERCAP_FOLDER = Path("/sys/class/powercap")
 INTERVAL_S = 0.1
 """Time between samples. Counters are updated every millisecond, which is an error of 1 % of this interval."""
 
+MOST_POWER_W = 2000.0
+"""Several times the power of any package. A counter that goes faster has begun again, or one of two reads is wrong."""
+
+UPDATE_SLACK_S = 0.01
+"""Counters move in steps of a millisecond, on some machines of several: two reads may have such a step between them."""
+
 _DOMAIN_FOLDER = re.compile(r"([a-z-]+)(?::\d+)+")
 _READ_ERRORS = (OSError, ValueError)
+
+
+class RaplJumpError(ValueError):
+    """A counter has moved further than any CPU's, or back. The message is one line."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +57,19 @@ class RaplDomain:
         """
         return int(self.counter.read_text(encoding="ascii"))
 
-    def difference_uj(self, earlier_uj: int, later_uj: int) -> int:
-        """Return the energy between two readings, between which the counter may have wrapped once."""
-        return later_uj - earlier_uj + (self.range_uj if later_uj < earlier_uj else 0)
+    def difference_uj(self, earlier_uj: int, later_uj: int, elapsed_s: float) -> int:
+        """Return the energy between two readings, between which the counter may have wrapped once.
+
+        Raises:
+            RaplJumpError: no CPU draws so much in that time, so it is no wrap.
+        """
+        energy_uj = later_uj - earlier_uj + (self.range_uj if later_uj < earlier_uj else 0)
+        if not 0 <= energy_uj * 1e-6 <= MOST_POWER_W * (elapsed_s + UPDATE_SLACK_S):
+            moved = f"{earlier_uj * 1e-6:.8g} J to {later_uj * 1e-6:.8g} J in {elapsed_s:.2g} s"
+            raise RaplJumpError(
+                f"the RAPL counter of {self.name} jumped from {moved}: it began again, or a read is wrong"
+            )
+        return energy_uj
 
 
 class RaplTotal:
@@ -58,24 +78,27 @@ class RaplTotal:
     def __init__(self, domains: Sequence[RaplDomain]) -> None:
         self.energy_uj = 0
         self._domains = domains
-        self._previous_uj: list[int] | None = None
+        self._previous: tuple[list[int], float] | None = None
 
-    def read(self) -> None:
-        """Add the energy since the last reading.
+    def read(self, now_s: float) -> None:
+        """Add the energy since the last reading; after a jump the next reading goes on from here.
 
         Raises:
             OSError: a counter cannot be read.
             ValueError: it is not a number.
+            RaplJumpError: a counter has moved impossibly far since the last reading.
         """
         present_uj = [domain.read_uj() for domain in self._domains]
-        if self._previous_uj is not None:
-            self.energy_uj += _difference_uj(self._domains, self._previous_uj, present_uj)
-        self._previous_uj = present_uj
+        previous, self._previous = self._previous, (present_uj, now_s)
+        if previous is not None:
+            self.energy_uj += _difference_uj(self._domains, previous[0], present_uj, now_s - previous[1])
 
 
-def _difference_uj(domains: Sequence[RaplDomain], earlier_uj: Sequence[int], later_uj: Sequence[int]) -> int:
+def _difference_uj(
+    domains: Sequence[RaplDomain], earlier_uj: Sequence[int], later_uj: Sequence[int], elapsed_s: float
+) -> int:
     pairs = zip(domains, earlier_uj, later_uj, strict=True)
-    return sum(domain.difference_uj(earlier, later) for domain, earlier, later in pairs)
+    return sum(domain.difference_uj(earlier, later, elapsed_s) for domain, earlier, later in pairs)
 
 
 def rapl_domains(root: Path = POWERCAP_FOLDER) -> tuple[RaplDomain, ...]:
@@ -112,6 +135,7 @@ class RaplSampler:
         self.domains = tuple(domain for domain in rapl_domains(root) if _read_or_none(domain) is not None)
         self._previous_uj: list[int] | None = None
         self._previous_s = 0.0
+        self.missing_reason = "the RAPL counters stand still"
 
     @property
     def source(self) -> PowerSource:
@@ -120,7 +144,7 @@ class RaplSampler:
         return PowerSource(name, rise_time_s=INTERVAL_S, averaging_time_s=INTERVAL_S)
 
     def sample(self) -> PowerRow:
-        """Return the mean power since the last sample; the first row, and rows after a failed read, have no power."""
+        """Return the mean power since the last sample; a first row, and one after a failed read or a jump, has none."""
         epoch_s, now_s = time.time(), time.perf_counter()
         readings = [_read_or_none(domain) for domain in self.domains]
         present_uj = [reading for reading in readings if reading is not None]
@@ -132,7 +156,11 @@ class RaplSampler:
     def _power_w(self, present_uj: Sequence[int], now_s: float) -> float | None:
         if self._previous_uj is None or len(present_uj) != len(self.domains):
             return None
-        energy_uj = _difference_uj(self.domains, self._previous_uj, present_uj)
+        try:
+            energy_uj = _difference_uj(self.domains, self._previous_uj, present_uj, now_s - self._previous_s)
+        except RaplJumpError as error:
+            self.missing_reason = str(error)
+            return None
         # Counters of some virtual machines stand still. No CPU draws 0 W.
         return energy_uj * 1e-6 / (now_s - self._previous_s) if energy_uj > 0 else None
 
@@ -169,7 +197,7 @@ class RaplMeter:
         """Return the rows so far."""
         if self._sampler is None:
             return no_trace(self._missing_reason or "the meter was not started")
-        return self._trace(self._sampler.source)
+        return self._trace(self._sampler)
 
     def stop(self) -> PowerTrace:
         """End the measurement and return its rows; this waits for the last sample, up to ``INTERVAL_S``."""
@@ -179,7 +207,7 @@ class RaplMeter:
         self._thread.join()
         if self._log_path is not None:
             self._keep(self._log_path)
-        return self._trace(self._sampler.source)
+        return self._trace(self._sampler)
 
     def _sample_until_stopped(self, sampler: RaplSampler) -> None:
         next_s = time.monotonic()
@@ -195,12 +223,12 @@ class RaplMeter:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("\n".join([csv_header(), *map(csv_line, self._rows)]) + "\n", encoding="utf-8")
 
-    def _trace(self, source: PowerSource) -> PowerTrace:
+    def _trace(self, sampler: RaplSampler) -> PowerTrace:
         rows = list(self._rows)
         power_w = np.array([math.nan if row.power_average_w is None else row.power_average_w for row in rows])
         return replace(
-            trace_of_power(source, np.array([row.epoch_s for row in rows]), power_w),
-            missing_reason="the RAPL counters stand still" if np.isnan(power_w).all() else None,
+            trace_of_power(sampler.source, np.array([row.epoch_s for row in rows]), power_w),
+            missing_reason=sampler.missing_reason if np.isnan(power_w).all() else None,
             log_name=None if self._log_path is None else self._log_path.name,
         )
 

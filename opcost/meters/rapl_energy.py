@@ -10,7 +10,14 @@ from pathlib import Path
 
 from opcost.metering.readings import Readings
 from opcost.meters.nvml_rows import TimedRows
-from opcost.meters.rapl import POWERCAP_FOLDER, RaplDomain, RaplTotal, rapl_domains, rapl_unavailable_reason
+from opcost.meters.rapl import (
+    POWERCAP_FOLDER,
+    RaplDomain,
+    RaplJumpError,
+    RaplTotal,
+    rapl_domains,
+    rapl_unavailable_reason,
+)
 from opcost.power.trace import Window
 
 CPU, MEMORY = "cpu", "dram"
@@ -20,9 +27,9 @@ UPDATE_S = 0.001
 
 RESOLUTION_S = 10 * UPDATE_S
 
-INTERVAL_S = 10.0
+INTERVAL_S = 1.0
 """Time between two reads in the background, so that no wrap is missed: a counter of 262 kJ wraps every 5 minutes at
-870 W."""
+870 W. The shorter it is, the fewer counters that begin again look like one that wraps."""
 
 BEFORE_S = 2 * INTERVAL_S
 
@@ -38,6 +45,7 @@ class RaplEnergy:
         self._ticks = TimedRows()
         self._total = RaplTotal(domains)
         self._failure: str | None = None
+        self._jumps: list[tuple[Window, str]] = []
         self._reading = threading.Lock()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"RAPL {device}", daemon=True)
@@ -49,7 +57,9 @@ class RaplEnergy:
         with self._reading:
             epoch_s = time.time()
             try:
-                self._total.read()
+                self._total.read(time.monotonic())
+            except RaplJumpError as error:
+                self._jumps.append((Window(self._ticks.newest_s, epoch_s), str(error)))
             except (OSError, ValueError) as error:
                 self._failure = f"RAPL cannot be read: {error}"
                 return
@@ -59,17 +69,19 @@ class RaplEnergy:
     def readings(self, window: Window) -> Readings:
         """Return the counter's values around a window."""
         self.edge()
+        inside = (reason for jump, reason in self._jumps if jump.begin_s < window.end_s and jump.end_s > window.begin_s)
         return Readings(
             ticks=self._ticks.since(window.begin_s - BEFORE_S),
             counter_meter=f"rapl {'package' if self.device == CPU else self.device}",
             resolution_s=RESOLUTION_S,
             tick_error_s=UPDATE_S / math.sqrt(12),
-            missing_reason=self._failure,
+            missing_reason=self._failure or next(inside, None),
         )
 
     def forget_before(self, epoch_s: float) -> None:
         """Drop values that no window after a moment needs."""
         self._ticks.forget_before(epoch_s - BEFORE_S)
+        self._jumps = [(jump, reason) for jump, reason in self._jumps if jump.end_s > epoch_s]
 
     def close(self) -> None:
         """End the thread."""

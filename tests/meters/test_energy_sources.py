@@ -53,6 +53,29 @@ def test_packages_and_memory_are_read_at_both_ends_across_a_wrap(tmp_path: Path)
         source.close()
 
 
+@pytest.mark.parametrize("wrong_j", [0.0, 10.99995, 262_000.0])
+def test_a_jump_of_a_counter_leaves_the_windows_around_it_alone(tmp_path: Path, wrong_j: float) -> None:
+    package = add_domain(tmp_path, "intel-rapl:0", "package-0", 1_000_000)
+    (source,), _ = open_rapl(tmp_path)
+    windows = []
+    for counter_j in (11.0, wrong_j, wrong_j + 10.0):
+        source.edge()
+        begin_s = time.time()
+        time.sleep(0.1)
+        package.write_text(f"{round(counter_j * 1e6)}\n")
+        windows.append(Window(begin_s, time.time()))
+        source.edge()
+    windows.append(Window(windows[0].begin_s, windows[-1].end_s))
+    before, inside, after, whole = (window_energy(source.readings(window), window) for window in windows)
+    for energy in (before, after):
+        assert energy.energy_j is not None, energy.missing_reason
+        assert energy.energy_j.value == pytest.approx(10.0, rel=0.05)
+    for energy in (inside, whole):
+        assert energy.energy_j is None
+        assert "the RAPL counter of package-0 jumped from 11 J to " in str(energy.missing_reason)
+    source.close()
+
+
 def test_a_counter_that_stands_still_or_vanishes_gives_no_figure(tmp_path: Path) -> None:
     package = add_domain(tmp_path, "intel-rapl:0", "package-0", 1_000_000)
     (source,), _ = open_rapl(tmp_path)

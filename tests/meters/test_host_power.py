@@ -57,6 +57,18 @@ def test_a_loop_in_which_a_counter_wraps_several_times_is_added_up(tmp_path: Pat
     assert watch.power.cpu_package_power_w == pytest.approx(150.0)
 
 
+def test_a_counter_that_begins_again_in_a_loop_is_no_power(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    watch = host.watch()
+    host.pass_time(1.0, 500.0, 5.0)
+    watch.before_loop()
+    host.counters["intel-rapl:0"] = "package-0", 0
+    host.pass_time(0.1, 100.0, 10.0)
+    watch.after_finish()
+    assert watch.power.cpu_package_power_w is None
+    assert "the RAPL counter of package-0 jumped from 500 J to 10 J" in str(watch.power.host_power_missing_reason)
+
+
 def test_without_counters_there_is_a_reason(tmp_path: Path) -> None:
     watch = HostPowerWatch(tmp_path)
     watch.before_loop()

@@ -103,7 +103,31 @@ def test_power_is_the_sum_of_the_domains(root: Path, monkeypatch: pytest.MonkeyP
 @given(st.integers(0, RANGE_UJ - 1), st.integers(0, RANGE_UJ - 1))
 def test_a_counter_that_wraps_loses_nothing(begin_uj: int, energy_uj: int) -> None:
     domain = RaplDomain("package-0", Path("energy_uj"), RANGE_UJ)
-    assert domain.difference_uj(begin_uj, (begin_uj + energy_uj) % RANGE_UJ) == energy_uj
+    assert domain.difference_uj(begin_uj, (begin_uj + energy_uj) % RANGE_UJ, elapsed_s=300.0) == energy_uj
+
+
+@pytest.mark.parametrize("later_uj", [0, 199_999_950, 199_999_999_999, 1_000_000_000])
+def test_a_counter_that_begins_again_or_goes_back_a_little_is_no_wrap(root: Path, later_uj: int) -> None:
+    counter = add_domain(root, "intel-rapl:0", "package-0", 200_000_000)
+    meter = RaplMeter(root)
+    meter.start()
+    time.sleep(0.05)
+    counter.write_text(f"{later_uj}\n")
+    trace = meter.stop()
+    assert np.isnan(trace.power_w).all()
+    assert "the RAPL counter of package-0 jumped from 200 J to" in str(trace.missing_reason)
+
+
+def test_a_jump_costs_a_meter_one_sample(root: Path, steady_package: SteadyCounter) -> None:
+    meter = RaplMeter(root)
+    meter.start()
+    time.sleep(0.35)
+    steady_package.begin_uj += 100_000_000_000
+    time.sleep(0.35)
+    trace = meter.stop()
+    assert trace.missing_reason is None
+    assert np.isnan(trace.power_w[1:]).sum() == 1
+    assert np.nanmax(trace.power_w) == pytest.approx(50.0, rel=0.3)
 
 
 def test_the_meter_finds_the_power_of_a_package_through_a_wrap(
