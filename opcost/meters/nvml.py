@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -14,6 +15,21 @@ HISTORY_S = 2.0
 
 MOST_POWER_W = 10_000.0
 """Several times the power of any board. A driver without a value may report one with all bits set, or 0."""
+
+
+NEEDED = (
+    "NVMLError",
+    "NVMLError_NotFound",
+    "nvmlInit",
+    "nvmlShutdown",
+    "nvmlDeviceGetCount",
+    "nvmlDeviceGetHandleByUUID",
+    "nvmlDeviceGetSamples",
+    "nvmlSystemGetDriverVersion",
+)
+"""Names that each nvidia-ml-py has. Other packages are named pynvml, too."""
+
+REINSTALL = "`pip install --force-reinstall nvidia-ml-py` brings it, once that package is uninstalled"
 
 
 class NvmlError(Exception):
@@ -104,8 +120,9 @@ class NvmlGpu:
             NvmlError: this GPU or driver does not report it.
         """
         library = self._library
-        kind = library.NVML_TEMPERATURE_GPU
-        return float(_asked(library, lambda: library.nvmlDeviceGetTemperature(self._handle, kind)))
+        return float(
+            _asked(library, lambda: library.nvmlDeviceGetTemperature(self._handle, library.NVML_TEMPERATURE_GPU))
+        )
 
     def power_samples(self, after_epoch_s: float) -> list[tuple[float, float]]:
         """Return the buffered samples that are later than a moment: time (epoch, s) and power in W.
@@ -133,19 +150,27 @@ class NvmlGpu:
 
 
 def gpu_products() -> dict[str, str]:
-    """Return the product name of each GPU by its UUID, in NVML's order.
+    """Return the product name of each GPU by its UUID, in NVML's order, without those that do not answer.
 
     Raises:
-        NvmlError: there is no NVML, or a GPU does not answer.
+        NvmlError: there is no NVML, or no GPU answers.
     """
     library = _entered()
+    products, failures = {}, {}
     try:
-        number = _asked(library, library.nvmlDeviceGetCount)
-        handles = [_asked(library, partial(library.nvmlDeviceGetHandleByIndex, index)) for index in range(number)]
-        queries = (library.nvmlDeviceGetUUID, library.nvmlDeviceGetName)
-        return dict([_asked(library, partial(query, handle)) for query in queries] for handle in handles)
+        for index in range(_asked(library, library.nvmlDeviceGetCount)):
+            try:
+                uuid, product = _asked(library, partial(_uuid_and_name, library, index))
+                products[uuid] = product
+            except NvmlError as error:
+                failures[index] = error
     finally:
         _leave(library)
+    if failures and not products:
+        raise next(iter(failures.values()))
+    for index, failure in failures.items():
+        logging.getLogger(__name__).warning("GPU %d is left out: %s", index, failure)
+    return products
 
 
 def driver_version() -> str:
@@ -166,16 +191,27 @@ def is_power(power_w: float) -> bool:
     return 0 < power_w < MOST_POWER_W
 
 
+def _uuid_and_name(library: Any, index: int) -> tuple[str, str]:
+    handle = library.nvmlDeviceGetHandleByIndex(index)
+    return library.nvmlDeviceGetUUID(handle), library.nvmlDeviceGetName(handle)
+
+
 def _entered() -> Any:
     """Return the library, entered once more.
 
     Raises:
-        NvmlError: there is no NVML.
+        NvmlError: there is no NVML, or another package has its name.
     """
     try:
         import pynvml
     except ImportError as error:
         raise NvmlError("nvidia-ml-py is not installed") from error
+    except Exception as error:
+        raise NvmlError(f"the module pynvml cannot be imported ({type(error).__name__}); {REINSTALL}") from error
+    missing = [name for name in NEEDED if not hasattr(pynvml, name)]
+    if missing:
+        place = getattr(pynvml, "__file__", "of no file")
+        raise NvmlError(f"the module pynvml ({place}) has no {missing[0]}: it is not NVIDIA's; {REINSTALL}")
     _asked(pynvml, pynvml.nvmlInit)
     return pynvml
 
@@ -185,6 +221,8 @@ def _asked(library: Any, question: Callable[[], Answer]) -> Answer:
     mismatch = getattr(library, "NVMLLibraryMismatchError", library.NVMLError)
     try:
         return question()
+    except AttributeError as error:
+        raise NvmlError(f"NVML: {error}") from error
     except (library.NVMLError, mismatch) as error:
         # pynvml makes the classes of its errors as it is imported; a stand-in for it may have none of this one.
         is_refused = isinstance(error, getattr(library, "NVMLError_NoPermission", ()))

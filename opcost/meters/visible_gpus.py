@@ -6,6 +6,17 @@ import os
 from collections.abc import Mapping, Sequence
 
 from opcost.meters.nvml import NvmlError, gpu_products
+from opcost.meters.opening import MIG_REASON
+
+
+def shown(environment: Mapping[str, str] | None = None) -> str | None:
+    """Return what ``CUDA_VISIBLE_DEVICES`` names, None where it is not set."""
+    return (os.environ if environment is None else environment).get("CUDA_VISIBLE_DEVICES")
+
+
+def names_mig(environment: Mapping[str, str] | None = None) -> bool:
+    """Return whether the first device that CUDA shows is a MIG instance; CUDA shows no further one then."""
+    return (shown(environment) or "").strip().startswith("MIG-")
 
 
 def visible_gpus(environment: Mapping[str, str] | None = None) -> tuple[dict[str, str], str | None]:
@@ -18,7 +29,9 @@ def visible_gpus(environment: Mapping[str, str] | None = None) -> tuple[dict[str
         uuids = list(gpu_products())
     except NvmlError as error:
         return {}, str(error)
-    names = (os.environ if environment is None else environment).get("CUDA_VISIBLE_DEVICES")
+    if names_mig(environment):
+        return {}, f"CUDA_VISIBLE_DEVICES names a MIG instance: {MIG_REASON}"
+    names = shown(environment)
     chosen = uuids if names is None else _chosen(names, uuids)
     reason = None if chosen else "no GPU is visible" if uuids else "NVML knows no GPU"
     return {f"cuda:{number}": uuid for number, uuid in enumerate(chosen)}, reason

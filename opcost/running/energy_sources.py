@@ -13,7 +13,7 @@ from opcost.metering.result import DeviceEnergy, WindowResult, device_energy
 from opcost.metering.window_energy import WindowEnergy, window_energy
 from opcost.meters.gpu_energy import GpuEnergy
 from opcost.meters.rapl_energy import CPU, MEMORY, RaplEnergy, open_rapl
-from opcost.meters.visible_gpus import visible_gpus
+from opcost.meters.visible_gpus import names_mig, visible_gpus
 from opcost.power.ports import ClockReading
 from opcost.power.trace import Window
 
@@ -74,6 +74,8 @@ def open_sources(names: Sequence[str] | None) -> list[EnergySource]:
     cpus, no_cpu = open_rapl() if wants_cpu else ([], None)
     if names is not None:
         return _chosen(["cuda:0" if name == "cuda" else name for name in names], gpus, cpus, no_gpu, no_cpu)
+    if cpus and no_gpu and any(word in no_gpu for word in ("MIG", "module pynvml")):
+        logging.getLogger(__name__).warning("no GPU is metered: %s", no_gpu)
     if gpus or cpus:
         return [*(GpuEnergy.open(name, uuid) for name, uuid in gpus.items()), *cpus]
     reason = f"{no_gpu}; {no_cpu}"
@@ -135,7 +137,8 @@ def gpu_named(device: str | None) -> tuple[str, str]:
 def _gpus() -> tuple[dict[str, str], str | None]:
     """Return the UUIDs of the GPUs by their names: as torch numbers them, where it has done so already."""
     torch = _torch_on_gpus()
-    if torch is None:
+    # NVML does not know the UUID that torch has of a MIG instance.
+    if torch is None or names_mig():
         return visible_gpus()
     count = torch.cuda.device_count()
     return {f"cuda:{index}": f"GPU-{torch.cuda.get_device_properties(index).uuid}" for index in range(count)}, None

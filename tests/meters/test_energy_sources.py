@@ -188,3 +188,61 @@ def test_a_gpu_without_a_meter_has_no_figures_but_a_reason(library: Path, tmp_pa
 def test_samples_of_another_time_are_no_figures(library: Path, tmp_path: Path) -> None:
     for _, energy_j, reason, *_ in metered(library, tmp_path, "samples_of_uptime counter_still"):
         assert (energy_j, bool(reason)) == (None, True)
+
+
+TWO_GPUS = """
+#define nvmlDeviceGetCount_v2 one_count
+#define nvmlDeviceGetHandleByIndex_v2 one_handle
+#include "{source}"
+#undef nvmlDeviceGetCount_v2
+#undef nvmlDeviceGetHandleByIndex_v2
+int nvmlDeviceGetCount_v2(unsigned *count) {{ *count = 2; return SUCCESS; }}
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **handle)
+{{
+    *handle = &first_tick;
+    return index == {lost} ? 15 : SUCCESS; /* GPU is lost */
+}}
+"""
+
+
+def program(**environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a program that meters 1.2 s on all devices."""
+    code = (
+        "import time; from opcost import EnergyMeter\n"
+        "with EnergyMeter() as meter: time.sleep(1.2)\n"
+        "print(meter.result.energy_j, meter.result.missing_reason)"
+    )
+    given = {**os.environ, **environment}
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, cwd=ROOT, env=given, capture_output=True, text=True, check=True, timeout=60)
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_lost_gpu_leaves_the_metering_of_the_others_alone(tmp_path: Path, lost: int) -> None:
+    source = tmp_path / "two.c"
+    source.write_text(TWO_GPUS.format(source=nvml_stage.SOURCE, lost=lost))
+    command = ["cc", "-shared", "-fPIC", f"-Wl,-soname,{nvml_stage.LIBRARY}", source, "-o"]
+    subprocess.run([*command, tmp_path / nvml_stage.LIBRARY], check=True)
+    result = program(LD_LIBRARY_PATH=str(tmp_path))
+    assert float(result.stdout.split()[0]) == pytest.approx(400 * 1.2, rel=0.1)
+    assert result.stderr.splitlines() == [f"GPU {lost} is left out: NVML: GPU is lost"]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("nvmlInit = 1", "has no NVMLError: it is not NVIDIA's; `pip install --force-reinstall nvidia-ml-py`"),
+        ("print 'of Python 2'", "the module pynvml cannot be imported (SyntaxError); `pip install"),
+    ],
+)
+def test_another_package_named_pynvml_is_one_line(tmp_path: Path, text: str, reason: str) -> None:
+    (tmp_path / "pynvml.py").write_text(text)
+    result = program(PYTHONPATH=os.pathsep.join((str(tmp_path), str(ROOT))))
+    (line,) = result.stderr.splitlines()
+    assert reason in line
+
+
+def test_a_mig_instance_is_named(library: Path) -> None:
+    result = program(LD_LIBRARY_PATH=str(library), CUDA_VISIBLE_DEVICES="MIG-11111111-2222-3333-4444-555555555555")
+    (line,) = result.stderr.splitlines()
+    assert "CUDA_VISIBLE_DEVICES names a MIG instance: MIG is on: the power of one instance cannot be measured" in line
