@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import signal
@@ -10,9 +11,10 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TextIO
+from typing import TextIO, TypeVar
 
 from opcost.errors import UserError
 from opcost.metering.readings import EnergySource
@@ -24,13 +26,22 @@ from opcost.meters.nvidia_smi_logger import LogFollower, NvidiaSmiLogger
 from opcost.power.log_rows import FOLLOWED_COLUMNS, HostRow, PowerRow, followed_line, power_of
 from opcost.power.ports import ClockReading
 from opcost.power.trace import Window
+from opcost.printable import printable
 from opcost.running.energy_sources import CPU, open_sources, result_of
 from opcost.running.marks import MARKS_FILE, Mark, marks_in
 from opcost.units import percent, significant, watts
 
+Answer = TypeVar("Answer")
+
 INTERVAL_S = 1.0
 POLL_S = 0.1
 """How soon the end of a process that is no child is seen."""
+
+LONGEST_REASON = 200
+
+ENDING = (signal.SIGINT, signal.SIGTERM)
+PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
+"""Signals that programs have a meaning of their own for, such as Slurm's before the end of a job's time."""
 
 SETTLED_AFTER_S = 1.5
 """Time after a part's end from which its readings have come by themselves."""
@@ -78,13 +89,22 @@ class Followers:
     def write(self, marks: Sequence[Mark]) -> None:
         """Write the rows that have come, and show the last ones."""
         state = self.host.read()
+        try:
+            self._write(marks, state)
+        except OSError:
+            # The rest of its buffer would raise again as the file is closed.
+            with suppress(OSError):
+                self.file.close()
+            raise
+        self.show(live_line(self.latest, state, marks[-1].label if marks else ""))
+
+    def _write(self, marks: Sequence[Mark], state: HostRow) -> None:
         for device, row in self._new_rows(state):
             label = next((mark.label for mark in reversed(marks) if mark.epoch_s <= row.epoch_s), "")
             self.file.write(followed_line(row, device, state, label) + "\n")
             self.latest[device] = row
             self.rows += 1
         self.file.flush()
-        self.show(live_line(self.latest, state, marks[-1].label if marks else ""))
 
     def _new_rows(self, state: HostRow) -> Iterator[tuple[str, PowerRow]]:
         if not self.gpus:
@@ -92,6 +112,31 @@ class Followers:
         for device, follower in self.gpus.items():
             for row in follower.read():
                 yield device, row.values
+
+
+class Attempts:
+    """The steps of following a program. A step that fails ends itself, with one line, and never the program."""
+
+    def __init__(self) -> None:
+        self._ended: set[str] = set()
+        self._reported: set[str] = set()
+
+    def attempt(self, what: str, step: Callable[[], Answer]) -> Answer | None:
+        """Return the answer of a step; None if it failed, now or before."""
+        if what in self._ended:
+            return None
+        try:
+            return step()
+        except Exception as error:
+            self._ended.add(what)
+            self.report(f"{what} ends: {printable(getattr(error, 'strerror', None) or repr(error))[:LONGEST_REASON]}")
+            return None
+
+    def report(self, line: str) -> None:
+        """Log a line once."""
+        if line not in self._reported:
+            self._reported.add(line)
+            logging.getLogger(__name__).warning("%s; the program runs on", line)
 
 
 def live_line(rows: Mapping[str, PowerRow], host: HostRow, mark: str) -> str:
@@ -132,7 +177,9 @@ def follow(
         sources = open_sources(devices)
         for source in sources:
             stack.callback(source.close)
-        marks = Path(stack.enter_context(TemporaryDirectory(prefix="opcost-marks-"))) / "marks"
+        marks = (
+            Path(stack.enter_context(TemporaryDirectory(prefix="opcost-marks-", ignore_cleanup_errors=True))) / "marks"
+        )
         marks.touch()
         gpus = {source.device: source.uuid for source in sources if source.uuid is not None}
         logs = _logs(gpus, path.parent, interval_s, stack)
@@ -145,23 +192,31 @@ def follow(
 def _followed(
     target: Target, sources: Sequence[EnergySource], followers: Followers, path: Path, interval_s: float
 ) -> FollowReport:
-    clock, parts = SystemClock(), Parts(sources)
-    for source in sources:
-        source.edge()
+    clock, parts, attempts = SystemClock(), Parts(sources), Attempts()
+
+    def read_all() -> None:
+        for source in sources:
+            source.edge()
+
+    def marks() -> list[Mark]:
+        return marks_in(followers.marks, attempts.report)
+
+    read_all()
     begin = end = clock.read()
     with _running(target, followers.marks) as wait:
         status = None
         while status is None and not wait.is_stopped:
             status = wait.until_end(interval_s)
             end = clock.read()
-            for source in sources:
-                source.edge()
-            marks = marks_in(followers.marks)
-            followers.write(marks)
-            parts.settle(marks, end.epoch_s - SETTLED_AFTER_S)
-    parts.settle([*marks_in(followers.marks), Mark(end.epoch_s, "")], end.epoch_s)
-    followers.show("")
-    run = result_of(sources, "run", begin, end)
+            attempts.attempt("metering", read_all)
+            found = attempts.attempt("reading of marks", marks) or []
+            attempts.attempt(f"the log {path}", partial(followers.write, found))
+            attempts.attempt("metering of parts", partial(parts.settle, found, end.epoch_s - SETTLED_AFTER_S))
+    found = [*(attempts.attempt("reading of marks", marks) or []), Mark(end.epoch_s, "")]
+    attempts.attempt("metering of parts", partial(parts.settle, found, end.epoch_s))
+    attempts.attempt("the shown line", partial(followers.show, ""))
+    run = attempts.attempt("metering", partial(result_of, sources, "run", begin, end))
+    run = run or WindowResult("run", begin.epoch_s, end.monotonic_s - begin.monotonic_s, ())
     known_status = status if target.command else None
     results = tuple(parts.results)
     return FollowReport(str(path), str(target), known_status, followers.rows, run, results, wait.is_interrupted)
@@ -201,11 +256,12 @@ class Waiting:
 
     def interrupt(self, number: int, _: object) -> None:
         """Pass a signal on to a command, which a terminal has sent SIGINT itself; end the following of a process."""
-        self.is_interrupted = True
+        self.is_interrupted |= number in ENDING
         if self._process is None:
             self._stopping.set()
         elif number != signal.SIGINT or not os.isatty(0):
-            self._process.send_signal(number)
+            with suppress(OSError):
+                self._process.send_signal(number)
 
     def until_end(self, longest_s: float) -> int | None:
         """Return the exit status as a shell gives it once the program has ended, None if it runs on after some time."""
@@ -248,14 +304,16 @@ def _running(target: Target, marks: Path) -> Iterator[Waiting]:
         except OSError as error:
             raise UserError(f"{target.command[0]}: cannot be run ({error.strerror}); check the command") from error
     waiting = Waiting(process, target.pid or 0)
-    former = {number: signal.signal(number, waiting.interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    passed_on = (*ENDING, *(PASSED_ON if target.command else ()))
+    former = {number: signal.signal(number, waiting.interrupt) for number in passed_on}
     try:
         yield waiting
     finally:
+        # The program goes on to its end and gets its signals until then, though something failed here.
+        if process is not None:
+            process.wait()
         for number, handler in former.items():
             signal.signal(number, handler)
-        if process is not None and process.poll() is None:
-            process.terminate()
 
 
 def is_running(pid: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 from hypothesis import HealthCheck, given, settings
@@ -25,6 +26,21 @@ def test_without_a_follower_a_mark_does_nothing(tmp_path: Path) -> None:
     mark("epoch 1", {MARKS_FILE: str(tmp_path / "missing")})
     assert marks_in(tmp_path / "missing") == []
     assert list(tmp_path.iterdir()) == []
+
+
+def test_no_label_and_no_file_raise_or_block(tmp_path: Path) -> None:
+    class Nameless:
+        def __str__(self) -> str:
+            raise ZeroDivisionError
+
+    path = tmp_path / "marks"
+    path.touch()
+    mark(Nameless(), {MARKS_FILE: str(path)})  # type: ignore[arg-type]
+    mark("epoch 1", {MARKS_FILE: "a\0b"})
+    path.unlink()
+    os.mkfifo(path)
+    mark("epoch 1", {MARKS_FILE: str(path)})
+    assert marks_in(path) == []
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -92,6 +92,64 @@ def test_a_command_that_a_signal_ends_has_a_shells_status(tmp_path: Path) -> Non
     assert run(tmp_path, "--", "sh", "-c", "kill -9 $$")[0] == 128 + signal.SIGKILL
 
 
+WORK = "sleep 1; echo trained; exit 7"
+
+
+@pytest.mark.parametrize(
+    ("fault", "line"),
+    [
+        ("""printf '[1%0400d, "x"]\\n' 0 >> $OPCOST_MARKS""", "a line of the marks is no mark"),
+        ("""printf '%200000s' '' | tr ' ' '[' >> $OPCOST_MARKS""", "a line of the marks is no mark"),
+        ("""echo '[-Infinity, "n"]' >> $OPCOST_MARKS""", "a line of the marks is no mark"),
+        ("""echo '[1e300, "n"]' >> $OPCOST_MARKS""", "a line of the marks is no mark"),
+        ("rm $OPCOST_MARKS; mkfifo $OPCOST_MARKS", "the file of marks was replaced by what is no file"),
+        ("ln -sf /dev/zero $OPCOST_MARKS", "the file of marks was replaced by what is no file"),
+        ("ln -sf /dev/tty $OPCOST_MARKS", ""),
+        ("rm $OPCOST_MARKS; truncate -s 20G $OPCOST_MARKS", "marks beyond the first 16 MB are left out"),
+        ("rm -r $(dirname $OPCOST_MARKS); touch $(dirname $OPCOST_MARKS)", ""),
+    ],
+)
+def test_no_marks_end_the_program_or_its_following(tmp_path: Path, fault: str, line: str) -> None:
+    status, output, errors = run(tmp_path, "--interval", "0.2", "--json", "--", "sh", "-c", f"{fault}; {WORK}")
+    assert (status, output.splitlines()[0]) == (7, "trained"), errors
+    assert json.loads(output.partition("\n")[2])["parts"] == []
+    assert "Traceback" not in errors
+    assert errors.count("the program runs on") == bool(line)
+    assert line in errors
+
+
+def test_a_program_goes_on_where_its_log_has_no_room(tmp_path: Path) -> None:
+    code = (
+        "import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (600, resource.RLIM_INFINITY));"
+        "sys.argv = ['opcost', *sys.argv[1:]]; runpy.run_module('opcost', run_name='__main__')"
+    )
+    arguments = ["power", "--output", "run.csv", "--interval", "0.05", "--json", "--figure", "run.svg"]
+    program = [sys.executable, "-c", code, *arguments, "--", "sh", "-c", WORK]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    result = subprocess.run(
+        program, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert result.returncode == 7, result.stderr
+    assert "the log run.csv ends: File too large; the program runs on" in result.stderr
+    assert json.loads(result.stdout.partition("\n")[2])["run"]["duration_s"] > 0.9
+    assert "Traceback" not in result.stderr
+
+
+def test_a_signal_to_the_group_is_the_programs(tmp_path: Path) -> None:
+    program = (
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGUSR1, lambda *_: (time.sleep(0.5), sys.exit(85)))\n"
+        "print('running', flush=True)\n"
+        "time.sleep(20)"
+    )
+    with start(tmp_path, "--", sys.executable, "-c", program) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "running\n"
+        process.send_signal(signal.SIGUSR1)
+        process.communicate(timeout=20)
+    assert process.returncode == 85
+
+
 def test_options_after_the_dashes_are_the_commands(tmp_path: Path) -> None:
     program = "import sys; print(sys.argv[1:])"
     status, output, _ = run(tmp_path, "--", sys.executable, "-c", program, "--json", "-x", "--output", "y")

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from argparse import Namespace
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 from opcost.command.log import log_run
@@ -101,7 +101,11 @@ def _follow(arguments: Namespace) -> int:
     if arguments.figure is not None:
         from opcost.reporting.power_figure import draw
 
-        _report(str(draw(path, arguments.figure)))
+        try:
+            _report(str(draw(path, arguments.figure)))
+        except Exception as error:
+            # The status is that of the command, whatever the log holds.
+            _report(f"no figure {arguments.figure}: {error}")
     if arguments.json:
         print_json_object(report)
     return report.exit_status or 0
@@ -115,7 +119,8 @@ def _new_file(arguments: Namespace) -> Path:
 
 
 def _report(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    with suppress(OSError):
+        print(line, file=sys.stderr, flush=True)
 
 
 POWER = Subcommand(
