@@ -12,15 +12,16 @@ from __future__ import annotations
 
 import atexit
 import functools
+import inspect
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
+from contextlib import aclosing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 from opcost.errors import UserError
 from opcost.metering.readings import EnergySource
@@ -30,7 +31,7 @@ from opcost.metering.rows import rows_of
 from opcost.meters.clock import SystemClock
 from opcost.power.ports import Clock, ClockReading
 from opcost.running import marks
-from opcost.running.energy_sources import open_sources, result_of, synchronise
+from opcost.running.energy_sources import names_of, open_sources, result_of, synchronise
 from opcost.storage.metered_windows import append_windows, check_output
 
 Parameters = ParamSpec("Parameters")
@@ -51,6 +52,7 @@ class MeteredWindow:
 
     def __init__(self, meter: EnergyMeter, label: str, begin: ClockReading, repeats: int = 1) -> None:
         self.label = label
+        self.thread = threading.get_ident()
         self.repeats = repeats
         self.begin = begin
         self.end: ClockReading | None = None
@@ -84,14 +86,19 @@ class MeteredWindow:
     def __str__(self) -> str:
         return str(self.result) if self.end is not None else f"{self.label or 'window'}: not ended"
 
+    def __repr__(self) -> str:
+        return f"<MeteredWindow {self}>"
+
 
 class EnergyMeter:
     """Meters the energy of a program's own code on GPUs and CPUs.
 
     As a context it meters its body. As a decorator it meters each call. ``window`` and ``start``/``stop`` meter parts.
+    ``stop`` ends a window of its own thread; tasks of one thread use ``window``.
 
     Args:
-        devices: such as ``["cuda:0", "cpu", "dram"]``; None for each visible GPU, and the CPU where it has a meter.
+        devices: such as ``["cuda:0", "cpu", "dram"]``, a GPU also by its number; None for each visible GPU, and the CPU
+            where it has a meter.
         output: a ``.csv`` or ``.jsonl`` file, to which all windows are appended at the end, also after an exception.
         synchronise: whether the GPU's work is awaited at both ends of a window.
         above_idle: whether results have the energy above idle, too: that without the power before the meter was opened,
@@ -103,18 +110,21 @@ class EnergyMeter:
 
     def __init__(
         self,
-        devices: Sequence[str] | None = None,
+        devices: str | int | Sequence[str | int] | None = None,
         output: str | Path | None = None,
         synchronise: bool = True,
         above_idle: bool = False,
     ) -> None:
-        self._names = None if devices is None else tuple(devices)
+        self._names = None if devices is None else names_of(devices)
         self._output = None if output is None else Path(output)
         self._synchronises, self._above_idle = synchronise, above_idle
         self._clock: Clock = SystemClock()
         self._sources: Sequence[EnergySource] | None = None
         self._windows: list[MeteredWindow] = []
         self._open: list[MeteredWindow] = []
+        self._started: list[MeteredWindow] = []
+        self._contexts: list[MeteredWindow] = []
+        self._lock = threading.RLock()
         self._settled = 0
         self._whole: MeteredWindow | None = None
         self._segment: MeteredWindow | None = None
@@ -124,24 +134,83 @@ class EnergyMeter:
             check_output(self._output)
 
     def __enter__(self) -> EnergyMeter:
-        """Open the meters and begin a window without a label."""
-        self._whole = self.start()
+        """Open the meters and begin a window without a label; a context within a context is a window of its own."""
+        self._contexts.append(self._begin(""))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._close(kind)
+        own = [window for window in self._contexts if window.thread == threading.get_ident()]
+        self._whole = (own or self._contexts)[-1]
+        self._contexts.remove(self._whole)
+        if self._contexts:
+            self._end(self._whole, kind)
+        else:
+            self._close(kind)
+
+    def __str__(self) -> str:
+        return str(self.result) if self._last is not None else "no window has ended"
+
+    def __repr__(self) -> str:
+        return f"<EnergyMeter {self}>"
 
     def __call__(self, function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
-        """Return a function that is metered at each call, in windows with its name."""
+        """Return a function that is metered at each call, in windows with its name.
+
+        A coroutine or generator is metered from its first step to its end, with what others do between its steps.
+        """
+        name = _name_of(function)
 
         @functools.wraps(function)
         def metered(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Returned:
-            with self.window(function.__qualname__):
+            with self.window(name):
                 return function(*args, **kwargs)
 
-        return metered
+        # The kinds of functions differ in what a call returns, which a type cannot say.
+        called: Any = function
+
+        @functools.wraps(function)
+        async def awaited(*args: Any, **kwargs: Any) -> Any:
+            with self.window(name):
+                return await called(*args, **kwargs)
+
+        @functools.wraps(function)
+        def generated(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+            with self.window(name):
+                return (yield from called(*args, **kwargs))
+
+        @functools.wraps(function)
+        async def generated_later(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
+            with self.window(name):
+                async with aclosing(called(*args, **kwargs)) as steps:
+                    step = steps.__anext__()
+                    while True:
+                        try:
+                            item = await step
+                        except StopAsyncIteration:
+                            return
+                        try:
+                            step = steps.asend((yield item))
+                        except GeneratorExit:
+                            raise
+                        except BaseException as error:
+                            step = steps.athrow(error)
+
+        kinds = (
+            (inspect.iscoroutinefunction, awaited),
+            (inspect.isasyncgenfunction, generated_later),
+            (inspect.isgeneratorfunction, generated),
+        )
+        found = next((wrapper for is_kind, wrapper in kinds if any(map(is_kind, _bodies_of(function)))), metered)
+        return cast("Callable[Parameters, Returned]", found)
+
+    @property
+    def _last(self) -> MeteredWindow | None:
+        """The window of the last context where none is open, else the last one that has ended."""
+        if self._whole is not None and self._whole.end is not None and not self._contexts:
+            return self._whole
+        return self._windows[-1] if self._windows else None
 
     @property
     def result(self) -> WindowResult:
@@ -150,11 +219,9 @@ class EnergyMeter:
         Raises:
             UserError: no window has ended.
         """
-        if self._whole is not None and self._whole.end is not None:
-            return self._whole.result
-        if not self._windows:
+        if self._last is None:
             raise UserError("EnergyMeter: no window has ended")
-        return self._windows[-1].result
+        return self._last.result
 
     @property
     def results(self) -> list[WindowResult]:
@@ -162,7 +229,27 @@ class EnergyMeter:
         return [window.result for window in self._windows]
 
     def start(self, label: str = "") -> MeteredWindow:
-        """Begin a window."""
+        """Begin a window, which ``stop`` ends in the same thread."""
+        window = self._begin(label)
+        self._started.append(window)
+        return window
+
+    def stop(self) -> MeteredWindow:
+        """End the window that ``start`` has begun last in this thread, and return it.
+
+        Raises:
+            UserError: none is open.
+        """
+        with self._lock:
+            self._started = [window for window in self._started if window.end is None]
+            own = [window for window in self._started if window.thread == threading.get_ident()]
+            if not own:
+                others = "; other threads have open windows: let `with meter.window():` begin and end each"
+                raise UserError(f"EnergyMeter: stop() without start(){others if self._started else ''}")
+            self._started.remove(own[-1])
+        return self._end(own[-1])
+
+    def _begin(self, label: str) -> MeteredWindow:
         sources = self._sources_now()
         self._synchronise()
         for source in sources:
@@ -171,25 +258,15 @@ class EnergyMeter:
         self._open.append(window)
         return window
 
-    def stop(self) -> MeteredWindow:
-        """End the window that ``start`` has begun last, and return it.
-
-        Raises:
-            UserError: none is open.
-        """
-        started = [window for window in self._open if window not in (self._whole, self._segment)]
-        if not started:
-            raise UserError("EnergyMeter: stop() without start()")
-        return self._end(started[-1])
-
     @contextmanager
     def window(self, label: str = "") -> Iterator[MeteredWindow]:
-        """Meter the body of a context; it may be nested."""
-        window = self.start(label)
+        """Meter the body of a context; it may be nested, and in several threads."""
+        window = self._begin(label)
         try:
             yield window
         except BaseException as error:
-            self._end(window, type(error))
+            # A generator that is not used up to its end is closed by this exception.
+            self._end(window, None if isinstance(error, GeneratorExit) else type(error))
             raise
         self._end(window)
 
@@ -197,7 +274,7 @@ class EnergyMeter:
         """End the window of the mark before, if there is one, and begin one with this label, up to the next mark."""
         if self._segment is not None and self._segment.end is None:
             self._end(self._segment)
-        self._segment = self.start(label)
+        self._segment = self._begin(label)
         marks.mark(label)
 
     def measure(
@@ -215,7 +292,7 @@ class EnergyMeter:
         function()
 
         def metered_for(length_s: float) -> WindowResult:
-            window, end_s = self.start(name), time.perf_counter() + length_s
+            window, end_s = self._begin(name), time.perf_counter() + length_s
             window.repeats = 0
             try:
                 while not window.repeats or time.perf_counter() < end_s:
@@ -259,6 +336,9 @@ class EnergyMeter:
 
     def _end(self, window: MeteredWindow, kind: type[BaseException] | None = None) -> MeteredWindow:
         """End a window; after an exception, too, of which a CUDA error may keep the GPU from being awaited."""
+        if window.end is not None:
+            # ``close`` has ended it meanwhile.
+            return window
         try:
             self._synchronise()
         except RuntimeError:
@@ -269,10 +349,12 @@ class EnergyMeter:
             window.exception = None if kind is None else kind.__name__
             for source in self._sources or ():
                 source.edge()
-            if window in self._open:
-                self._open.remove(window)
-            self._windows.append(window)
-        self._settle(window.end.epoch_s - SETTLED_AFTER_S)
+            with self._lock:
+                if window in self._open:
+                    self._open.remove(window)
+                self._windows.append(window)
+        with self._lock:
+            self._settle(window.end.epoch_s - SETTLED_AFTER_S)
         return window
 
     def _settle(self, before_s: float) -> None:
@@ -303,11 +385,22 @@ class EnergyMeter:
 
     def _sources_now(self) -> Sequence[EnergySource]:
         """Return the devices' meters; open them first if they are not."""
-        if self._sources is None:
-            self._sources = open_sources(self._names)
-            atexit.register(self.close)
-        return self._sources
+        with self._lock:
+            if self._sources is None:
+                self._sources = open_sources(self._names)
+                atexit.register(self.close)
+            return self._sources
 
     def _synchronise(self) -> None:
         if self._synchronises:
             synchronise([source.device for source in self._sources or ()])
+
+
+def _name_of(function: object) -> str:
+    """Return the name of a function: objects that are called have that of their type, partials of their function."""
+    return str(getattr(getattr(function, "func", function), "__qualname__", type(function).__qualname__))
+
+
+def _bodies_of(function: Any) -> tuple[Any, ...]:
+    """Return what says of which kind a function is: itself, that of a static method, or an object's ``__call__``."""
+    return function, getattr(function, "__func__", None), type(function).__call__

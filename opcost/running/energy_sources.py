@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from opcost.errors import UserError
@@ -63,6 +63,21 @@ def result_of(
     return WindowResult(label, window.begin_s, duration_s, tuple(map(energy_of, sources)))
 
 
+def names_of(devices: str | int | Sequence[str | int]) -> tuple[str, ...]:
+    """Return each device once by its name; the number of a GPU is one.
+
+    Raises:
+        UserError: no device is named.
+    """
+    each = devices if isinstance(devices, Iterable) and not isinstance(devices, str) else (devices,)
+    texts = [str(device).strip() for device in each]
+    if not texts:
+        raise UserError("EnergyMeter: devices names none; leave it out to meter all")
+    return tuple(
+        dict.fromkeys(f"cuda:{text}" if text.isdecimal() else "cuda:0" if text == "cuda" else text for text in texts)
+    )
+
+
 def open_sources(names: Sequence[str] | None) -> list[EnergySource]:
     """Open the meters of devices; with None those of all that have any. Where there is none, log why.
 
@@ -73,7 +88,7 @@ def open_sources(names: Sequence[str] | None) -> list[EnergySource]:
     wants_cpu = names is None or CPU in names or MEMORY in names
     cpus, no_cpu = open_rapl() if wants_cpu else ([], None)
     if names is not None:
-        return _chosen(["cuda:0" if name == "cuda" else name for name in names], gpus, cpus, no_gpu, no_cpu)
+        return _chosen(names_of(names), gpus, cpus, no_gpu, no_cpu)
     if cpus and no_gpu and any(word in no_gpu for word in ("MIG", "module pynvml")):
         logging.getLogger(__name__).warning("no GPU is metered: %s", no_gpu)
     if gpus or cpus:
@@ -94,9 +109,9 @@ def _chosen(
     there = {cpu.device: cpu for cpu in cpus}
     unknown = next((name for name in names if name not in gpus and name not in there), None)
     for cpu in cpus:
-        if unknown or cpu.device not in names:
+        if unknown is not None or cpu.device not in names:
             cpu.close()
-    if unknown:
+    if unknown is not None:
         is_cpu = unknown in (CPU, MEMORY)
         reason = (no_cpu or f"this CPU has no counter of {unknown}") if is_cpu else no_gpu or "unknown name"
         raise UserError(

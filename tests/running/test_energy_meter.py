@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
+import inspect
 import json
 import logging
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +24,7 @@ from opcost.estimates import NORMAL_QUANTILE
 from opcost.metering.result import WindowResult
 from opcost.power.trace import Window
 from opcost.running import energy_meter, energy_sources
-from opcost.running.energy_sources import open_sources
+from opcost.running.energy_sources import names_of, open_sources
 
 ROOT = Path(__file__).parents[2]
 
@@ -115,6 +118,148 @@ def test_a_decorator_meters_each_call(bench: Bench) -> None:
     assert [round(result.duration_s, 1) for result in meter.results] == [0.5, 1.0]
     assert meter.results[0].label.endswith("train")
     meter.close()
+
+
+def test_coroutines_and_generators_are_metered_as_they_run(bench: Bench) -> None:
+    meter = EnergyMeter()
+
+    @meter
+    async def load(seconds: float) -> float:
+        await asyncio.sleep(0)
+        bench.work(seconds)
+        return seconds
+
+    @meter
+    def steps(seconds: float) -> Generator[float, float, str]:
+        bench.work((yield seconds))
+        return "trained"
+
+    @meter
+    async def batches(seconds: float) -> AsyncGenerator[float, float]:
+        try:
+            bench.work((yield seconds))
+        except ZeroDivisionError:
+            bench.work(0.4)
+        yield 0.0
+
+    class Served:
+        async def __call__(self) -> None:
+            bench.work(0.7)
+
+    def trained(seconds: float) -> Generator[float, float, None]:
+        assert (yield from steps(seconds)) == "trained"
+
+    async def all_batches() -> None:
+        given = batches(0.1)
+        assert await given.__anext__() == 0.1
+        assert await given.asend(0.3) == 0.0
+        assert [item async for item in given] == []
+        thrown = batches(0.1)
+        await thrown.__anext__()
+        assert await thrown.athrow(ZeroDivisionError()) == 0.0
+        await thrown.aclose()
+
+    assert asyncio.run(load(0.5)) == 0.5
+    running = trained(0.1)
+    assert next(running) == 0.1
+    with pytest.raises(StopIteration):
+        running.send(0.6)
+    asyncio.run(all_batches())
+    asyncio.run(meter(Served())())
+    assert inspect.iscoroutinefunction(load)
+    found = [(result.label.rpartition(".")[2], round(result.duration_s, 1)) for result in meter.results]
+    assert found == [("load", 0.5), ("steps", 0.6), ("batches", 0.3), ("batches", 0.4), ("Served", 0.7)]
+    assert all(map(bench.holds, meter.results))
+    assert {result.exception for result in meter.results} == {None}
+    meter.close()
+
+
+def test_a_generator_that_is_left_ends_its_window(bench: Bench) -> None:
+    meter = EnergyMeter()
+
+    @meter
+    def steps() -> Generator[int, None, None]:
+        for number in range(9):
+            bench.work(0.2)
+            yield number
+
+    for number in steps():
+        if number == 2:
+            break
+    assert (round(meter.result.duration_s, 1), meter.result.exception) == (0.6, None)
+    forgotten = steps()
+    next(forgotten)
+    meter.close()
+    forgotten.close()
+    assert len(meter.results) == 2
+
+
+def test_threads_end_their_own_windows_only(bench: Bench) -> None:
+    meter = EnergyMeter()
+    meter.start("main")
+    refusals = []
+
+    def other() -> None:
+        meter.start("other")
+        meter.start("inner")
+        assert [meter.stop().label for _ in range(2)] == ["inner", "other"]
+        try:
+            meter.stop()
+        except UserError as error:
+            refusals.append(str(error))
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    thread.join()
+    bench.work(0.5)
+    assert meter.stop().label == "main"
+    (refusal,) = refusals
+    assert "stop() without start(); other threads have open windows" in refusal
+    with meter.window("alone"), pytest.raises(UserError, match="stop"):
+        meter.stop()
+    meter.close()
+
+
+def test_many_threads_have_each_window_once() -> None:
+    meter = EnergyMeter()
+    meter._sources = [energy_sources.NoEnergy("no meter")]
+
+    def work(number: int) -> None:
+        for place in range(50):
+            with meter.window(f"{number} {place}"):
+                meter.start(f"started {number} {place}")
+                assert meter.stop().label == f"started {number} {place}"
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(meter.results) == len({result.label for result in meter.results}) == 800
+    meter.close()
+
+
+def test_a_context_within_itself_is_a_window_of_its_own(bench: Bench) -> None:
+    meter = EnergyMeter()
+    with meter:
+        bench.work(0.3)
+        with meter:
+            bench.work(0.5)
+        assert not bench.source.is_closed
+        bench.work(0.2)
+    assert bench.source.is_closed
+    assert [round(result.duration_s, 1) for result in (*meter.results, meter.result)] == [0.5, 1.0, 1.0]
+    assert all(map(bench.holds, meter.results))
+
+
+def test_a_meter_shows_its_result(bench: Bench) -> None:
+    meter = EnergyMeter()
+    assert (str(meter), repr(meter)) == ("no window has ended", "<EnergyMeter no window has ended>")
+    with meter:
+        assert "not ended" in repr(meter.start("part"))
+        bench.work(1.0)
+    assert str(meter) == str(meter.result)
+    assert " J ± " in repr(meter)
 
 
 def test_marks_part_a_run(bench: Bench) -> None:
@@ -315,6 +460,30 @@ def test_without_a_meter_one_line_says_why_and_times_are_known(caplog: pytest.Lo
     ]
     assert meter.result.duration_s > 0
     assert (meter.result.energy_j, meter.result.missing_reason) == (None, "NVML: not found; no RAPL energy counter")
+
+
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        ([0, "cuda:0", "1"], ("cuda:0", "cuda:1")),
+        ("cuda:1", ("cuda:1",)),
+        (2, ("cuda:2",)),
+        (("cuda", "cpu"), ("cuda:0", "cpu")),
+    ],
+)
+def test_devices_are_names_or_numbers(given: str | int | Sequence[str | int], names: tuple[str, ...]) -> None:
+    assert names_of(given) == names
+
+
+@pytest.mark.usefixtures("no_meter")
+@pytest.mark.parametrize(
+    ("given", "line"), [([0], "no device cuda:0"), ("cuda:0", "no device cuda:0"), ("", "no device ")]
+)
+def test_a_device_of_a_number_or_a_text_that_is_not_there_is_one_line(given: str | list[int], line: str) -> None:
+    with pytest.raises(UserError, match=line):
+        EnergyMeter(given).start()
+    with pytest.raises(UserError, match="devices names none"):
+        EnergyMeter([])
 
 
 @pytest.mark.usefixtures("no_meter")
