@@ -77,6 +77,9 @@ class Curve:
     def at(self, log_cap: Array) -> Array:
         """Return the logarithm of the quantity at logarithms of caps."""
         below = np.zeros_like(log_cap) if self.knee is None else np.maximum(0.0, self.knee - log_cap)
+        if self.slope * self.curvature < 0:
+            # Beyond the lowest measured cap the parabola would turn back.
+            below = np.minimum(below, -self.slope / (2 * self.curvature))
         return self.level + self.slope * below + self.curvature * below**2
 
 
