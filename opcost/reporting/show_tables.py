@@ -149,7 +149,7 @@ def sides_of(report: ShowReport, by: str = ENERGY) -> RankingTable | None:
         return None
     found: dict[str, dict[str, RankingRow]] = {}
     for ranking in report.rankings:
-        # What is only estimated is no difference between devices.
+        # An estimate is no difference between devices.
         for model in (one for one in ranking.models if not one.needs_rows):
             found.setdefault(model.row.name, {}).setdefault(ranking.product, model.row)
     shared = [[one[product] for product in products] for one in found.values() if len(one) == len(products)]

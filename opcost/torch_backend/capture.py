@@ -86,7 +86,7 @@ def capture(
     device_type = ready.device_type
     recorder = _recorded(ready, composites)
     first = ready.first
-    # What a model sets up in its first run makes no difference from the second to the third.
+    # The set-up of a first run makes no difference from the second to the third.
     if first is not None and recorder.work != first.work and recorder.work != _recorded(ready, composites).work:
         first.state.put_back()
         recorder = _recorded(ready, composites)

@@ -1,4 +1,4 @@
-"""What modules hold besides their weights' values: modes, weights, gradients, buffers and attributes."""
+"""The state of a model: modes, weights, gradients, buffers and attributes of its modules."""
 
 from __future__ import annotations
 

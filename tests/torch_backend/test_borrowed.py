@@ -164,7 +164,7 @@ def test_attributes_containers_and_what_a_forward_adds_are_put_back() -> None:
 
 
 class Part(nn.Module):
-    """Has a part that torch lets nobody change, before another that it does."""
+    """Has a part that torch lets no one change, before another that it does."""
 
     def __init__(self, part: nn.Module) -> None:
         super().__init__()
