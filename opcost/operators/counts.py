@@ -179,6 +179,13 @@ class OperatorCounts:
         """Bytes moved inside the counted operators."""
         return memory_bytes_of(self.counts)
 
+    @property
+    def covered_ratio(self) -> float:
+        """The share of the run that is inside the counted operators, the smaller of known FLOPs and bytes."""
+        flop = sum(count.occurrences * count.flop for count in self.counts if count.flop is not None)
+        pairs = ((flop, self.total_flop), (self.memory_bytes, self.total_memory_bytes))
+        return min((part / whole for part, whole in pairs if whole), default=1.0)
+
 
 def is_leaf(operator: OperatorTuple, composites: Collection[str] = ()) -> bool:
     """Return whether an operator is a module without children, so that a hook on leaf modules sees it.

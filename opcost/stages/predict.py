@@ -35,6 +35,10 @@ from opcost.storage.tuple_files import is_listable, tuples_text
 from opcost.summing.energy import EnergyBasis, common_basis
 from opcost.summing.index import Measurements
 from opcost.summing.summation import ModelCost, best_whole, sum_beside
+from opcost.units import percent, some_of
+
+LEAST_COVERED_RATIO = 0.95
+"""The smallest share of a run in operators of which the sum predicts it; ``REPRESENTATIVE_RATIO`` is that of bytes."""
 
 BATCH_ARGUMENTS = ("batch", "batch_size")
 """Arguments of a user's function that are the number of samples of a run."""
@@ -228,6 +232,12 @@ def computing_counts(request: Request, config: ModelConfig, progress: Progress) 
         from opcost.stages.count import count_in_memory
 
         counts = count_in_memory(request, config, progress)
+    if counts.covered_ratio < LEAST_COVERED_RATIO:
+        share = percent(1 - counts.covered_ratio)
+        text = (
+            f"{share} of its FLOPs or bytes are in no operator ({some_of(counts.outside)}), so that no sum predicts it"
+        )
+        raise UserError(f"{config.name}: {text}; use modules that are not scripted, traced or run in other threads")
     kept = select(counts, (EVERYTHING,)).kept
     if not kept.counts:
         raise UserError(f"{config.name}: no operator of it computes anything, so there is nothing to predict")

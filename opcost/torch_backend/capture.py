@@ -49,8 +49,17 @@ from opcost.torch_backend.passes import INFERENCE, Context
 from opcost.torch_backend.patterns import patterns_of
 from opcost.torch_backend.ready_model import FirstRun, ReadyModel
 from opcost.torch_backend.switches import autocast_dtypes
+from opcost.torch_backend.threads import inside_of
 from opcost.torch_backend.values import plain_value, tensors_within
-from opcost.units import gigaflop
+from opcost.units import gigaflop, percent, some_of
+
+NOTICED_RATIO = 0.99
+"""The smallest share of a run in operators of which nothing is said."""
+
+OUTSIDE = (
+    "%s: %s of its FLOPs or bytes are in no operator, so that sums and predictions lack them: %s (scripted and traced "
+    "modules, extensions, other threads)"
+)
 
 CHANGING_WORK = (
     "%s: its work changes from call to call, as with a cache that grows, a counter, or a random depth; counted is its "
@@ -94,28 +103,34 @@ def capture(
     if recorder.in_other_autocast:
         name = recorder.in_other_autocast[0].operator
         raise CannotBuildError(f"{model_tuple.short_name} switches autocast itself, for {name}")
-    for cost in recorder.costs:
+    costs = recorder.all_costs
+    for cost in costs:
         record(cost)
     modules = called_modules(ready.model, recorder.callers, recorder.sizes)
-    return OperatorCounts(
+    counts = OperatorCounts(
         model=model_tuple,
         counts=tuple(recorder.counts(list(modules))),
-        total_flop=least_flop(recorder.costs),
-        total_memory_bytes=total(recorder.costs).memory_bytes,
+        total_flop=least_flop(costs),
+        total_memory_bytes=total(costs).memory_bytes,
         parameters=sum(parameter.numel() for parameter in ready.model.parameters()),
         torch_version=str(torch.__version__),
         device_type=device_type,
         outside=tuple(sorted(recorder.outside)),
         composites=tuple(composites),
-        without_formula=operations_without_formula(recorder.costs),
+        without_formula=operations_without_formula(costs),
         modules=tuple(modules.values()),
     )
+    if counts.covered_ratio < NOTICED_RATIO:
+        words = model_tuple.short_name, percent(1 - counts.covered_ratio), some_of(counts.outside)
+        logging.getLogger(__name__).warning(OUTSIDE, *words)
+    return counts
 
 
 def _recorded(ready: ReadyModel, composites: Collection[str]) -> _Recorder:
     """Return the record of a run."""
     recorder = _Recorder(with_statistics=ready.device_type != META)
-    with like_a_device(ready.device_type), CostCounter(recorder.add):
+    in_threads = inside_of(lambda: CostCounter(recorder.add_elsewhere))
+    with like_a_device(ready.device_type), CostCounter(recorder.add), in_threads:
         recorder.run(ready, composites)
     return recorder
 
@@ -260,6 +275,7 @@ class _Recorder(TorchFunctionMode):
         self.outside: set[str] = set()
         self.sizes: dict[str, CallSizes] = {}
         self.in_other_autocast: list[OperatorTuple] = []
+        self._elsewhere: list[OperationCost] = []
         self._bugs: list[Exception] = []
         self._mark = mark
         self._with_statistics = with_statistics
@@ -308,10 +324,20 @@ class _Recorder(TorchFunctionMode):
         if not self._is_inside:
             self.outside.add(cost.operation)
 
+    def add_elsewhere(self, cost: OperationCost) -> None:
+        """Add the cost of an operation that has just run in another thread, in no operator."""
+        self._elsewhere.append(cost)
+        self.outside.add(cost.operation)
+
+    @property
+    def all_costs(self) -> list[OperationCost]:
+        """The costs of all operations of the run, those of other threads last."""
+        return [*self.costs, *self._elsewhere]
+
     @property
     def work(self) -> Work:
         """The work of the run."""
-        return Work.of(self.costs)
+        return Work.of(self.all_costs)
 
     @property
     def callers(self) -> set[str]:

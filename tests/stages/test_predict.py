@@ -159,6 +159,21 @@ def test_a_model_of_unknown_kinds_is_answered_with_an_interval_that_holds_its_wh
     assert found.time_s.upper < 10 * found.time_s.value
 
 
+def test_a_model_of_which_most_is_in_no_operator_is_refused(request_of: Request, cache: Path, tmp_path: Path) -> None:
+    path = tmp_path / "net.py"
+    path.write_text(
+        "import torch\n"
+        "def build():\n"
+        "    part = torch.jit.trace(torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU()), torch.ones(8, 64))\n"
+        "    return torch.nn.Sequential(part, torch.nn.Linear(64, 1)), torch.ones(8, 64)\n"
+    )
+    request = replace(request_of, allow_code=True)
+    with pytest.raises(
+        UserError, match=r"net_build: .* % of its FLOPs or bytes are in no operator .*no sum predicts it"
+    ):
+        predicted(request, cache, f"{path}:build")
+
+
 @pytest.mark.parametrize("model", ["resnet50", "mobilenet_v2"])
 def test_small_calls_are_a_reason_for_a_wide_interval_at_batch_1(request_of: Request, cache: Path, model: str) -> None:
     found = predicted(request_of, cache, model, batch=1).run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -1405,9 +1406,32 @@ class Threads(nn.Module):
             return torch.stack(list(pool.map(run, self.layers))).sum(0)
 
 
-def test_modules_in_threads_run_as_they_do_alone() -> None:
-    model = Threads()
+class Threaded(nn.Module):
+    """Calls a function in a thread of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(8, 8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: list[torch.Tensor] = []
+        thread = threading.Thread(target=lambda: found.append(x.detach() @ self.weight.detach()))
+        thread.start()
+        thread.join()
+        return found[0] + 1
+
+
+@pytest.mark.parametrize(
+    ("model", "flop", "in_operators"), [(Threads(), 2 * 2 * 4 * 8 * 8, {"stack", "sum"}), (Threaded(), 512, {"add"})]
+)
+def test_work_in_other_threads_is_in_the_totals_and_in_no_operator(
+    model: nn.Module, flop: int, in_operators: set[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    start, submit = threading.Thread.start, ThreadPoolExecutor.submit
     ready = run_first(ReadyModel(model, (torch.ones(4, 8),)))
     counts = capture(ready, OperatorTuple("model"))
-    assert {count.operator.short_name for count in counts.counts} == {"stack", "sum"}
+    assert {count.operator.short_name for count in counts.counts} == in_operators
+    assert (counts.total_flop, counts.flop, counts.covered_ratio) == (flop, 0, 0.0)
+    assert "model: 100.0 % of its FLOPs or bytes are in no operator" in caplog.text
+    assert (threading.Thread.start, ThreadPoolExecutor.submit) == (start, submit)
     assert torch.equal(ready.run(), model(torch.ones(4, 8)))
