@@ -39,6 +39,9 @@ BACKENDS = {"cpu": ("CPU",), "cuda": ("CUDA",), META: ("CPU", "CUDA")}
 NAMESPACES = frozenset({"aten", "prims", "torchvision"})
 """The namespaces of the operations in these lists. An operation of the same name in another may do anything."""
 
+WITHOUT_WORK = frozenset({"profiler"})
+"""The namespaces of operations that compute nothing on a device."""
+
 
 @dataclass(frozen=True)
 class OperationCost:
@@ -168,7 +171,9 @@ def unfused() -> Iterator[None]:
 
 
 def is_free(func: Any) -> bool:
-    """Return whether an ATen operation only makes a view or allocates memory."""
+    """Return whether an operation only makes a view, allocates memory, or notes something for a profiler."""
+    if func.namespace in WITHOUT_WORK:
+        return True
     if func._overloadpacket.__name__ in ALLOCATIONS or torch.Tag.inplace_view in func.tags:
         return True
     return any(_is_alias(value) for value in func._schema.returns)

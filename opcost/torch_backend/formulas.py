@@ -68,6 +68,12 @@ def _matrices(left: str, right: str) -> Formula:
     return lambda given: 2 * _numel(given[left]) * _shape(given[right])[-1]
 
 
+def _affine_grid(given: Given) -> float:
+    """FLOPs of the products of each place of a grid, (x, y, 1), with its image's matrix."""
+    batch, _, *spatial = given["size"]
+    return 2 * batch * math.prod(spatial) * (len(spatial) + 1) * len(spatial)
+
+
 def _grouped(given: Given) -> float:
     """FLOPs of products of matrices in groups, such as the experts of a mixture; the groups have all rows or columns.
 
@@ -308,6 +314,7 @@ FORMULAS: Mapping[str, Formula] = {
     **dict.fromkeys(ATTENTION, _attention),
     "_native_multi_head_attention": _native_attention,
     "_transformer_encoder_layer_fwd": _encoder_layer,
+    "affine_grid_generator": _affine_grid,
     "_grouped_mm": _grouped,
     "_scaled_grouped_mm": _grouped,
     "mv": _vector("self"),

@@ -36,7 +36,8 @@ WITHOUT_PRODUCTS = frozenset(
     "pixel_shuffle pixel_unshuffle channel_shuffle native_channel_shuffle index index_select index_put index_put_ "
     "_unsafe_index _index_put_impl_ index_add index_add_ index_copy index_copy_ index_reduce index_reduce_ gather "
     "scatter scatter_ scatter_add scatter_add_ scatter_reduce scatter_reduce_ take put put_ masked_select "
-    "masked_scatter masked_scatter_ embedding _embedding_bag _embedding_bag_forward_only tril tril_ triu triu_ "
+    "masked_scatter masked_scatter_ embedding embedding_renorm_ _embedding_bag _embedding_bag_forward_only tril tril_ "
+    "triu triu_ "
     "slice_backward select_backward embedding_dense_backward index_backward reflection_pad1d_backward "
     "reflection_pad2d_backward reflection_pad3d_backward replication_pad1d_backward replication_pad2d_backward "
     "replication_pad3d_backward upsample_nearest1d_backward upsample_nearest2d_backward upsample_nearest3d_backward "
@@ -50,9 +51,13 @@ WITHOUT_PRODUCTS = frozenset(
     # filling
     "fill fill_ index_fill index_fill_ zero_ zeros ones full eye zeros_like ones_like full_like new_zeros new_ones "
     "new_full scalar_tensor arange linspace logspace tril_indices triu_indices hann_window hamming_window one_hot "
+    # quantisation in training
+    "_fused_moving_avg_obs_fq_helper fake_quantize_per_tensor_affine_cachemask "
+    "fake_quantize_per_channel_affine_cachemask _fake_quantize_per_tensor_affine_cachemask_tensor_qparams "
     # random numbers
     "normal_ uniform_ bernoulli_ random_ exponential_ rand randn randint randperm rand_like randn_like randint_like "
-    "native_dropout normal cauchy_ geometric_ log_normal_".split()
+    "native_dropout normal cauchy_ geometric_ log_normal_ poisson binomial "
+    "_standard_gamma _sample_dirichlet".split()
 )
 """Names of operations that move or combine elements. Outer products (``outer``, ``kron``, ``addr``) are elementwise.
 

@@ -228,6 +228,27 @@ def test_a_deformable_convolution_has_the_products_of_a_convolution() -> None:
 def test_operations_that_are_no_products_have_no_flops(x: torch.Tensor) -> None:
     assert cost(lambda: F.gelu(F.layer_norm(x, (6,))) + x).flop == 0
     assert cost(lambda: torch._weight_norm(torch.ones(3, 4), torch.ones(3, 1), 0)).flop == 0
+    assert cost(lambda: nn.Embedding(9, 4, max_norm=1.0)(torch.tensor([1, 2]))).flop == 0
+    assert cost(lambda: torch.fake_quantize_per_tensor_affine(x, 0.1, 0, 0, 255)).flop == 0
+    assert cost(lambda: torch.poisson(torch.ones(3))).flop == 0
+
+
+def annotated() -> torch.Tensor:
+    with torch.profiler.record_function("head"):
+        return torch.ones(2, 3) @ torch.ones(3, 4)
+
+
+@pytest.mark.parametrize(
+    ("call", "flop"),
+    [
+        (annotated, 2 * 2 * 3 * 4),
+        # Each of 5 x 6 places, or 4 x 5 x 6, is a product of a vector with a matrix of the image.
+        (lambda: F.affine_grid(torch.ones(2, 2, 3), [2, 3, 5, 6], align_corners=False), 2 * 2 * 30 * 3 * 2),
+        (lambda: F.affine_grid(torch.ones(2, 3, 4), [2, 3, 4, 5, 6], align_corners=False), 2 * 2 * 120 * 4 * 3),
+    ],
+)
+def test_annotations_cost_nothing_and_grids_are_products(call: Callable[[], object], flop: int) -> None:
+    assert cost(call).flop == flop
 
 
 # Bytes
