@@ -356,7 +356,8 @@ def _also(data: RankingData, named: Sequence[ModelConfig], shown: Collection[str
     fitting = [one for one in data.models if _at_any_batch(under(one.config, ChosenConditions())) in places]
     others = [one for one in fitting if one.config.name not in shown]
     measured = [one.config for one in others if all(data.has_cost(one, device) for device in choice.devices)]
-    own = {item for config in named for item in options(config).items()}
+    usual = [config for config in named if config.name in shown] or named
+    own = {item for config in usual for item in options(config).items()}
     texts = (
         " ".join(" ".join(item) for item in options(config).items() if item not in own)
         for config in sorted(

@@ -71,7 +71,7 @@ def _matrices(left: str, right: str) -> Formula:
 def _affine_grid(given: Given) -> float:
     """FLOPs of the products of each place of a grid, (x, y, 1), with its image's matrix."""
     batch, _, *spatial = given["size"]
-    return 2 * batch * math.prod(spatial) * (len(spatial) + 1) * len(spatial)
+    return float(2 * batch * math.prod(spatial) * (len(spatial) + 1) * len(spatial))
 
 
 def _grouped(given: Given) -> float:
