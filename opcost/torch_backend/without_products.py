@@ -56,8 +56,7 @@ WITHOUT_PRODUCTS = frozenset(
     "fake_quantize_per_channel_affine_cachemask _fake_quantize_per_tensor_affine_cachemask_tensor_qparams "
     # random numbers
     "normal_ uniform_ bernoulli_ random_ exponential_ rand randn randint randperm rand_like randn_like randint_like "
-    "native_dropout normal cauchy_ geometric_ log_normal_ poisson binomial "
-    "_standard_gamma _sample_dirichlet".split()
+    "native_dropout normal cauchy_ geometric_ log_normal_".split()
 )
 """Names of operations that move or combine elements. Outer products (``outer``, ``kron``, ``addr``) are elementwise.
 
