@@ -73,6 +73,6 @@ LONGEST_SHOWN = 200
 """The most characters of a file's text that a message quotes."""
 
 
-def shortened(text: str) -> str:
-    """Return a file's text for a message, cut after ``LONGEST_SHOWN`` characters."""
-    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
+def shortened(text: str, longest: int = LONGEST_SHOWN) -> str:
+    """Return a text for a message, cut after some characters."""
+    return text if len(text) <= longest else f"{text[:longest]}..."

@@ -306,7 +306,7 @@ def _cells(label: str, model: ShownModel, by: str) -> tuple[str, ...]:
     doubt = doubt_mark(is_sum_doubtful(row))
     figures = (
         *(milli(row.time_s), milli(row.energy_j), milli(row.time_per_sample_s), milli(row.energy_per_sample_j)),
-        *(_plain(row.power_w, 0), _rate(row.samples_per_joule), _rate(row.samples_per_second)),
+        *(_watts(row.power_w), _rate(row.samples_per_joule), _rate(row.samples_per_second)),
     )
     return (
         label + doubt_mark(is_cost_doubtful(row)),
@@ -321,5 +321,5 @@ def _rate(value: float | None) -> str:
     return UNKNOWN if value is None else significant(value)
 
 
-def _plain(value: float | None, decimals: int) -> str:
-    return UNKNOWN if value is None else f"{value:,.{decimals}f}"
+def _watts(power_w: float | None) -> str:
+    return UNKNOWN if power_w is None else f"{power_w:,.0f}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
 from typing import Protocol, TypeAlias
@@ -83,6 +83,8 @@ class Workloads:
             ready = self._model(case.operator, setting.code, context)
             if ready.first is not None:
                 check_steady(ready, context)
+                # The state before takes memory that the loop does not need.
+                ready = replace(ready, first=None)
             return EagerWorkload(Calls(partial(_run_in, context, ready)), self.device)
         if setting.code is not None and case.operator.operator.startswith(OPERATIONS):
             register_operations(setting.code)

@@ -11,6 +11,7 @@ from opcost.comparing.cache_corrections import corrections_under
 from opcost.comparing.compare import corrections_of
 from opcost.comparing.power_limit import limit_of
 from opcost.comparing.predicted_run import Knowledge, PredictedCalls, PredictedRun, Range, predicted_run
+from opcost.comparing.ranking import REPRESENTATIVE_RATIO
 from opcost.errors import UserError
 from opcost.estimates import value_of
 from opcost.measuring.conditions import WARM, Conditions, usual_execution
@@ -36,9 +37,6 @@ from opcost.summing.energy import EnergyBasis, common_basis
 from opcost.summing.index import Measurements
 from opcost.summing.summation import ModelCost, best_whole, sum_beside
 from opcost.units import percent, some_of
-
-LEAST_COVERED_RATIO = 0.95
-"""The smallest share of a run in operators of which the sum predicts it; ``REPRESENTATIVE_RATIO`` is that of bytes."""
 
 BATCH_ARGUMENTS = ("batch", "batch_size")
 """Arguments of a user's function that are the number of samples of a run."""
@@ -232,7 +230,7 @@ def computing_counts(request: Request, config: ModelConfig, progress: Progress) 
         from opcost.stages.count import count_in_memory
 
         counts = count_in_memory(request, config, progress)
-    if counts.covered_ratio < LEAST_COVERED_RATIO:
+    if counts.covered_ratio < REPRESENTATIVE_RATIO:
         share = percent(1 - counts.covered_ratio)
         text = (
             f"{share} of its FLOPs or bytes are in no operator ({some_of(counts.outside)}), so that no sum predicts it"

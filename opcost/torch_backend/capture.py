@@ -43,7 +43,7 @@ from opcost.torch_backend.inputs import input_statistics
 from opcost.torch_backend.meta_device import like_a_device
 from opcost.torch_backend.model_state import ModelState
 from opcost.torch_backend.module_paths import CallSizes, called_modules, paths_of
-from opcost.torch_backend.observed_forward import Forward, ObservedForward
+from opcost.torch_backend.observed_forward import Around, Forward, ObservedForward
 from opcost.torch_backend.operators import can_be_rebuilt, function_of, function_tuple, is_property, module_tuple
 from opcost.torch_backend.passes import INFERENCE, Context
 from opcost.torch_backend.patterns import patterns_of
@@ -141,15 +141,8 @@ def check_steady(ready: ReadyModel, context: Context = nullcontext) -> None:
     Raises:
         CannotMeasureError: they do not, as with a cache that grows, a counter, or a random depth.
     """
-    works = []
-    for _ in range(2):
-        costs: list[OperationCost] = []
-        with like_a_device(ready.device_type), CostCounter(costs.append), context():
-            INFERENCE.run_once(ready.run)
-        works.append(Work.of(costs))
+    works = [_work_of_run(ready, context) for _ in range(2)]
     if works[0] != works[1]:
-        if ready.first is not None:
-            ready.first.state.put_back()
         flops = " and ".join(gigaflop(one.flop) for one in works)
         raise CannotMeasureError(f"its work changes from call to call ({flops}), so that a loop measures other calls")
 
@@ -168,10 +161,7 @@ def run_first(ready: ReadyModel, context: Context = nullcontext) -> ReadyModel:
     state = ModelState.of(ready.model)
 
     def run(one: ReadyModel) -> ReadyModel:
-        costs: list[OperationCost] = []
-        with like_a_device(one.device_type), CostCounter(costs.append), context():
-            INFERENCE.run_once(partial(_run_completely, one))
-        return replace(one, first=FirstRun(Work.of(costs), state))
+        return replace(one, first=FirstRun(_work_of_run(one, context), state))
 
     try:
         return run(ready)
@@ -183,6 +173,14 @@ def run_first(ready: ReadyModel, context: Context = nullcontext) -> ReadyModel:
         except Exception:
             # The first error is that of the model as it is measured.
             raise error from error.__cause__
+
+
+def _work_of_run(ready: ReadyModel, context: Context) -> Work:
+    """Run a model, and return its work."""
+    costs: list[OperationCost] = []
+    with like_a_device(ready.device_type), CostCounter(costs.append), context():
+        INFERENCE.run_once(partial(_run_completely, ready))
+    return Work.of(costs)
 
 
 def _run_completely(ready: ReadyModel) -> None:
@@ -348,20 +346,15 @@ class _Recorder(TorchFunctionMode):
         """Count the calls of a module as calls of an operator meanwhile."""
 
         def observed(forward: Forward, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            # The modes of this run belong to its thread.
-            if threading.get_ident() != self._thread:
-                return forward(*args, **kwargs)
             with self._off(), self._inside_of(path):
                 return self._run(partial(module_tuple, module), forward, args, kwargs)
 
-        return ObservedForward(module, observed).installed()
+        return self._installed(module, observed)
 
     def _following(self, module: nn.Module, path: str) -> AbstractContextManager[None]:
         """Note that what is called in a module's ``forward`` is called by it, and the sizes of its first call."""
 
         def followed(forward: Forward, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            if threading.get_ident() != self._thread:
-                return forward(*args, **kwargs)
             with self._inside_of(path):
                 result = forward(*args, **kwargs)
             if path not in self.sizes:
@@ -369,7 +362,15 @@ class _Recorder(TorchFunctionMode):
                     self.sizes[path] = CallSizes.of((args, kwargs), result)
             return result
 
-        return ObservedForward(module, followed).installed()
+        return self._installed(module, followed)
+
+    def _installed(self, module: nn.Module, around: Around) -> AbstractContextManager[None]:
+        def in_own_thread(forward: Forward, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            # The modes of this run belong to its thread.
+            is_own = threading.get_ident() == self._thread
+            return around(forward, args, kwargs) if is_own else forward(*args, **kwargs)
+
+        return ObservedForward(module, in_own_thread).installed()
 
     @contextmanager
     def _inside_of(self, path: str) -> Iterator[None]:

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import torch
 
-from opcost.errors import CannotMeasureError
+from opcost.errors import CannotMeasureError, shortened
 from opcost.estimates import total_if_known
 from opcost.measuring.calls import Calls
 from opcost.measuring.conditions import EAGER, GRAPH, WARM, is_gpu
@@ -325,4 +325,4 @@ def one_line(error: BaseException) -> str:
     """
     lines = str(error).strip().splitlines() or ["no message"]
     text = " ".join(line.strip() for line in lines[:2]) if lines[0].endswith(":") else lines[0]
-    return f"{type(error).__name__}: {text if len(text) <= LONGEST_TEXT else text[:LONGEST_TEXT] + '...'}"
+    return f"{type(error).__name__}: {shortened(text, LONGEST_TEXT)}"
