@@ -22,7 +22,8 @@ from typing import Any, TypeAlias
 import torch
 from torch import nn
 from torch._C import _functorch as functorch
-from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode
+from torch._ops import HigherOrderOperator
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack, _pop_mode, _push_mode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from opcost.errors import CannotBuildError, CannotMeasureError, DescriptionError
@@ -33,9 +34,14 @@ from opcost.torch_backend.flops import (
     CostCounter,
     OperationCost,
     Work,
+    dispatches_itself,
+    is_free,
     least_flop,
+    operation_cost,
     operations_of,
     operations_without_formula,
+    run_parts,
+    tensors_of,
     total,
     unfused,
 )
@@ -56,10 +62,7 @@ from opcost.units import gigaflop, percent, some_of
 NOTICED_RATIO = 0.99
 """The smallest share of a run in operators of which nothing is said."""
 
-OUTSIDE = (
-    "%s: %s of its FLOPs or bytes are in no operator, so that sums and predictions lack them: %s (scripted and traced "
-    "modules, extensions, other threads)"
-)
+OUTSIDE = "%s: %s of its FLOPs or bytes are in no tuple, so that sums and predictions lack them: %s"
 
 CHANGING_WORK = (
     "%s: its work changes from call to call, as with a cache that grows, a counter, or a random depth; counted is its "
@@ -76,8 +79,9 @@ def capture(
     """Run a model once in inference mode and count every call of its operators; ``run_first`` comes before.
 
     Operators are torch's and torchvision's leaf modules (no children) and ``COMPOSITES``, and every function that is
-    called outside them and computes something; functions that only make views or allocate memory are omitted. Inside
-    ``torch.func.vmap``, which shows functions a single sample, they are the operations on all samples. A module
+    called outside them and computes something; functions that only make views or allocate memory are omitted. Where
+    functions cannot be seen (scripted modules, other threads, higher-order operators, the parts of jagged tensors), and
+    inside ``torch.func.vmap``, which shows them a single sample, they are torch's operations instead. A module
     called three times counts three times, and each call has its module's path and its place in the run. Operations
     inside an operator are not counted again. The capture does not change the operations that run: operators see no hook
     and no function mode, either of which disables attention's native path.
@@ -129,8 +133,8 @@ def capture(
 def _recorded(ready: ReadyModel, composites: Collection[str]) -> _Recorder:
     """Return the record of a run."""
     recorder = _Recorder(with_statistics=ready.device_type != META)
-    in_threads = inside_of(lambda: CostCounter(recorder.add_elsewhere))
-    with like_a_device(ready.device_type), CostCounter(recorder.add), in_threads:
+    in_threads = inside_of(recorder.of_another_thread)
+    with like_a_device(ready.device_type), _Operations(recorder.run_outside), CostCounter(recorder.add), in_threads:
         recorder.run(ready, composites)
     return recorder
 
@@ -293,7 +297,13 @@ class _Recorder(TorchFunctionMode):
         kwargs = kwargs or {}
         if is_property(function):
             return function(*args, **kwargs)
-        return self._run(partial(function_tuple, function, fingerprint=self._fingerprint), function, args, kwargs)
+        if isinstance(function, HigherOrderOperator):
+            # The operations of its functions are the operators.
+            return function(*args, **kwargs)
+        return self._run(self._description(function), function, args, kwargs)
+
+    def _description(self, function: Callable[..., Any]) -> Description:
+        return partial(function_tuple, function, fingerprint=self._fingerprint)
 
     def run(self, ready: ReadyModel, composites: Collection[str]) -> None:
         """Run a model once in inference mode, its operators observed.
@@ -319,13 +329,28 @@ class _Recorder(TorchFunctionMode):
     def add(self, cost: OperationCost) -> None:
         """Add the cost of an operation that has just run."""
         self.costs.append(cost)
-        if not self._is_inside:
-            self.outside.add(cost.operation)
 
-    def add_elsewhere(self, cost: OperationCost) -> None:
-        """Add the cost of an operation that has just run in another thread, in no operator."""
-        self._elsewhere.append(cost)
-        self.outside.add(cost.operation)
+    @contextmanager
+    def of_another_thread(self) -> Iterator[None]:
+        """Count each operation of another thread meanwhile as a call of an operator: its functions cannot be seen."""
+        with _Operations(partial(self.run_outside, is_own_thread=False)), CostCounter(self._elsewhere.append):
+            yield
+
+    def run_outside(
+        self, operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any], is_own_thread: bool = True
+    ) -> Any:
+        """Run an operation, and count it as a call of an operator if it is in no other one, as in scripted modules."""
+        if (is_own_thread and self._is_inside) or is_free(operation):
+            return operation(*args, **kwargs)
+        try:
+            call = self._call(self._description(function_of(operation)), args, kwargs)
+        except Exception:
+            self.outside.add(operation.name())
+            return operation(*args, **kwargs)
+        result = operation(*args, **kwargs)
+        self._outputs.setdefault(call.operator, plain_value(result, {}))
+        self._count(call, [operation_cost(operation, args, kwargs, result)])
+        return result
 
     @property
     def all_costs(self) -> list[OperationCost]:
@@ -353,9 +378,10 @@ class _Recorder(TorchFunctionMode):
 
     def _following(self, module: nn.Module, path: str) -> AbstractContextManager[None]:
         """Note that what is called in a module's ``forward`` is called by it, and the sizes of its first call."""
+        seen = self._off if type(module).forward in ASK_FOR_MODES else self._on
 
         def followed(forward: Forward, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            with self._inside_of(path):
+            with seen(), self._inside_of(path):
                 result = forward(*args, **kwargs)
             if path not in self.sizes:
                 with self._off():
@@ -406,7 +432,7 @@ class _Recorder(TorchFunctionMode):
     @contextmanager
     def _off(self) -> Iterator[None]:
         """Remove this mode, and no other, from the stack of function modes, where operators would see it."""
-        if self._is_inside or self._is_split:
+        if self not in _get_current_function_mode_stack():
             yield
             return
         above = []
@@ -422,6 +448,13 @@ class _Recorder(TorchFunctionMode):
                 _push_mode(mode)
 
     @contextmanager
+    def _on(self) -> Iterator[None]:
+        """Put this mode back meanwhile, if it is off and no operator runs."""
+        is_needed = not (self._is_inside or self._is_split or self in _get_current_function_mode_stack())
+        with self if is_needed else nullcontext():
+            yield
+
+    @contextmanager
     def _split(self) -> Iterator[None]:
         """Count each operation as a call of an operator meanwhile, instead of the function that runs it.
 
@@ -435,23 +468,26 @@ class _Recorder(TorchFunctionMode):
             self._is_split = False
 
     def _run_operation(self, operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        description = partial(function_tuple, function_of(operation), fingerprint=self._fingerprint)
-        return self._run(description, operation, args, kwargs)
+        return self._run(self._description(function_of(operation)), operation, args, kwargs)
 
     def _described(self, description: Description, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call | None:
         """Return the description of a call. Errors are stored, because the model might catch an exception."""
         try:
-            operator = description(args, kwargs)
-            # torch disables autocast while a mode handles an operation, whose arguments have been cast by then.
-            if not self._is_split and autocast_dtypes() != self._autocast:
-                self.in_other_autocast.append(operator)
-            if not self._with_statistics:
-                return _Call(operator)
-            with _disable_current_modes():
-                return _Call(operator, input_statistics(args, kwargs), patterns_of(operator, args, kwargs))
+            call = self._call(description, args, kwargs)
         except Exception as error:
             self._bugs.append(error)
             return None
+        # torch disables autocast while a mode handles an operation, whose arguments have been cast by then.
+        if not self._is_split and autocast_dtypes() != self._autocast:
+            self.in_other_autocast.append(call.operator)
+        return call
+
+    def _call(self, description: Description, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call:
+        operator = description(args, kwargs)
+        if not self._with_statistics:
+            return _Call(operator)
+        with _disable_current_modes():
+            return _Call(operator, input_statistics(args, kwargs), patterns_of(operator, args, kwargs))
 
     def _run(
         self,
@@ -462,6 +498,9 @@ class _Recorder(TorchFunctionMode):
     ) -> Any:
         """Call a function, and count the call unless it is inside another operator's call."""
         is_within = self._is_inside or self._is_split
+        if not is_within and any(map(dispatches_itself, map(type, tensors_of((args, kwargs))))):
+            # The operations on the parts are the operators.
+            return function(*args, **kwargs)
         if not is_within and (function in GRADIENTS or sees_one_sample((args, kwargs))):
             with self._split():
                 return function(*args, **kwargs)
@@ -479,17 +518,19 @@ class _Recorder(TorchFunctionMode):
         finally:
             self._is_inside = False
             if len(self.costs) > begin or not call.operator.is_function:
-                ran = self.costs[begin:]
-                call = replace(
-                    call,
-                    cost=total(ran),
-                    operations=operations_of(ran),
-                    caller=self._path,
-                    position=self._position,
-                )
-                self._position += 1
-                self._calls.setdefault(call.operator, []).append(call)
+                self._count(call, self.costs[begin:])
 
+    def _count(self, call: _Call, ran: Sequence[OperationCost]) -> None:
+        """Count a call in which these operations ran."""
+        call = replace(call, cost=total(ran), operations=operations_of(ran), caller=self._path, position=self._position)
+        self._position += 1
+        self._calls.setdefault(call.operator, []).append(call)
+
+
+ASK_FOR_MODES = (nn.TransformerEncoder.forward,)
+"""Those whose ``forward`` takes another branch under a function mode, on padded samples as they are.
+
+The operations that it runs are the operators."""
 
 GRADIENTS = (torch.autograd.grad, torch.autograd.backward, torch.Tensor.backward)
 """Functions that run a backward pass. They read a graph that no arguments hold, so that none runs again alone."""
@@ -498,6 +539,8 @@ GRADIENTS = (torch.autograd.grad, torch.autograd.backward, torch.Tensor.backward
 class _Operations(TorchDispatchMode):
     """Calls operations by ``run``, which gets an operation with its arguments."""
 
+    supports_higher_order_operators = True
+
     def __init__(self, run: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._run = run
@@ -505,6 +548,11 @@ class _Operations(TorchDispatchMode):
     def __torch_dispatch__(  # type: ignore[no-untyped-def]
         self, func, types, args=(), kwargs=None
     ) -> Any:
+        if any(map(dispatches_itself, types)):
+            return NotImplemented
+        if isinstance(func, HigherOrderOperator):
+            with self:
+                return run_parts(func, args, kwargs or {})
         return self._run(func, args, kwargs or {})
 
 

@@ -7,15 +7,18 @@ once, of every operation that is neither a view nor an allocation. Of some input
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
+from unittest.mock import patch
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch._ops import HigherOrderOperator
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.flop_counter import flop_registry
 
 from opcost.operators.counts import OperationWithoutFormula
@@ -74,6 +77,8 @@ class Work:
 class CostCounter(TorchDispatchMode):
     """While active, calls ``record`` with the cost of every ATen operation that computes."""
 
+    supports_higher_order_operators = True
+
     def __init__(self, record: Callable[[OperationCost], None]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._record = record
@@ -81,7 +86,15 @@ class CostCounter(TorchDispatchMode):
     def __torch_dispatch__(  # type: ignore[no-untyped-def]
         self, func, types, args=(), kwargs=None
     ) -> Any:
-        kwargs = kwargs or {}
+        # TorchScript calls an operation here with function modes on, which would take it for a call of the model.
+        with torch._C.DisableTorchFunction():
+            # A subclass of tensors, such as a jagged one, calls operations on its parts instead.
+            return NotImplemented if any(map(dispatches_itself, types)) else self._run(func, args, kwargs or {})
+
+    def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if isinstance(func, HigherOrderOperator):
+            with self:
+                return run_parts(func, args, kwargs)
         if is_fused_attention(func, args, kwargs):
             with self:
                 return fused_attention(args, kwargs)
@@ -95,15 +108,48 @@ class CostCounter(TorchDispatchMode):
         return result
 
 
+def run_parts(operator: HigherOrderOperator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run what a higher-order operator (``cond``, ``scan``, ``flex_attention``) consists of in eager mode.
+
+    The modes that are active see the operations of its functions; some implementations assert that there are none.
+    """
+    key = torch._C.DispatchKey.CompositeExplicitAutograd
+    module = vars(sys.modules[operator.py_kernels[key].__module__]) if key in operator.py_kernels else {}
+    asks = "_get_current_dispatch_mode"
+    with patch.dict(module, {asks: lambda: None}) if asks in module else nullcontext():
+        return operator.dispatch(key, *args, **kwargs)
+
+
 def operation_cost(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> OperationCost:
     """Return the FLOPs and bytes of one operation, given its arguments and its result."""
     name = func._overloadpacket.__name__
     memory_bytes = _moved_bytes(name, func, args, kwargs, result)
     # The products of a sparse matrix depend on its values.
-    is_counted = is_known(func) and (not has_formula(func) or all(map(is_dense, tensors_of((args, kwargs)))))
-    if not is_counted:
+    has_sizes = all(tensor.is_nested or is_dense(tensor) for tensor in tensors_of((args, kwargs)))
+    is_counted = is_known(func) and (not has_formula(func) or has_sizes)
+    flops = [_flop(func, *sample) for sample in _samples((args, kwargs, result))] if is_counted else [None]
+    known = [flop for flop in flops if flop is not None]
+    if len(known) < len(flops):
         return OperationCost(name, None, memory_bytes, (func._schema.name,))
-    return OperationCost(name, _flop(func, args, kwargs, result), memory_bytes)
+    return OperationCost(name, sum(known), memory_bytes)
+
+
+def _samples(values: Any) -> Iterator[Any]:
+    """Yield the arguments and results of an operation for each sample in nested tensors, all at once without one."""
+    nested = next((tensor for tensor in tensors_of(values) if tensor.is_nested), None)
+    if nested is None:
+        yield values
+        return
+    with _disable_current_modes():
+        number = nested.size(0)
+        for sample in range(number):
+            yield tree_map(lambda value, place=sample: _sample_of(value, place), values)
+
+
+def _sample_of(value: Any, place: int) -> Any:
+    if not isinstance(value, torch.Tensor) or not value.is_nested:
+        return value
+    return torch.empty(1, *value._nested_tensor_size()[place].tolist(), dtype=value.dtype, device=META)
 
 
 def _moved_bytes(name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int:
@@ -140,9 +186,11 @@ def is_composite(func: Any, args: tuple[Any, ...]) -> bool:
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
     if not has_kernel(func.name(), "CompositeImplicitAutograd"):
         return False
-    devices = {tensor.device.type for tensor in tensors_of(args)}
+    places = {(tensor.device.type, "NestedTensor" if tensor.is_nested else "") for tensor in tensors_of(args)}
     return not any(
-        all(has_kernel(func.name(), backend) for backend in BACKENDS[device]) for device in devices & BACKENDS.keys()
+        all(has_kernel(func.name(), f"{kind}{backend}") for backend in BACKENDS[device])
+        for device, kind in places
+        if device in BACKENDS
     )
 
 
@@ -207,12 +255,17 @@ def tensor_bytes(tensor: torch.Tensor) -> int:
     return distinct * tensor.element_size()
 
 
+def dispatches_itself(cls: type[torch.Tensor]) -> bool:
+    """Return whether tensors of a class, such as jagged ones, call other operations than they are called with."""
+    return cls.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
+
+
 def tensors_of(values: Any) -> list[torch.Tensor]:
     """Return all tensors in nested arguments or results, in order."""
     return [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
 
 
-def _flop(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int:
+def _flop(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int | None:
     if not has_formula(func):
         return 0
     packet = func._overloadpacket

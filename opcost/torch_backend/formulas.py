@@ -14,7 +14,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, TypeAlias
+
+from torch.utils._python_dispatch import _disable_current_modes
 
 Given: TypeAlias = Mapping[str, Any]
 """The arguments of an operation by their names in its schema, defaults included."""
@@ -56,6 +59,32 @@ def _attention(given: Given) -> float:
     query, key, value = given["query"], given["key"], given["value"]
     *heads, width = _shape(query)
     return 2 * math.prod(heads) * _shape(key)[-2] * (width + _shape(value)[-1])
+
+
+def _attention_by_position(query_ends: str, key_ends: str) -> Formula:
+    """FLOPs of attention of tensors (batch, length, heads, width), or of samples one behind the other.
+
+    torch's formula for one of these operations takes the heads for positions (``torch.utils.flop_counter`` 2.14).
+
+    Args:
+        query_ends: names the argument with the ends of samples among the queries, None without such.
+        key_ends: that with those among the keys.
+    """
+
+    def flop(given: Given) -> float:
+        *batch, length, heads, width = _shape(given["query"])
+        keys, ends = _shape(given["key"])[-3], (given[query_ends], given[key_ends])
+        a_pair = 2 * heads * (width + _shape(given["value"])[-1])
+        if ends[0] is None:
+            return a_pair * math.prod(batch) * length * keys
+        if ends[0].is_meta:
+            # The lengths of samples are values.
+            return math.nan
+        with _disable_current_modes():
+            lengths = [[end - begin for begin, end in pairwise(one.tolist())] for one in ends]
+        return a_pair * sum(map(math.prod, zip(*lengths, strict=True)))
+
+    return flop
 
 
 def _vector(matrix: str) -> Formula:
@@ -314,6 +343,8 @@ FORMULAS: Mapping[str, Formula] = {
     **dict.fromkeys(ATTENTION, _attention),
     "_native_multi_head_attention": _native_attention,
     "_transformer_encoder_layer_fwd": _encoder_layer,
+    "_flash_attention_forward": _attention_by_position("cum_seq_q", "cum_seq_k"),
+    "_efficient_attention_forward": _attention_by_position("cu_seqlens_q", "cu_seqlens_k"),
     "affine_grid_generator": _affine_grid,
     "_grouped_mm": _grouped,
     "_scaled_grouped_mm": _grouped,
@@ -376,12 +407,15 @@ ON_COMPLEX_NUMBERS = frozenset({"_fft_c2c", "_fft_r2c", "_fft_c2r"})
 """Operations whose formulas are those of complex numbers already."""
 
 
-def flops(name: str, given: Given, is_complex: bool) -> int:
-    """Return the FLOPs of an operation of ``FORMULAS``.
+def flops(name: str, given: Given, is_complex: bool) -> int | None:
+    """Return the FLOPs of an operation of ``FORMULAS``, None if values give them that are not there.
 
     Args:
         name: of the operation, without namespace and overload.
         given: its arguments by name, defaults included.
         is_complex: whether it computes complex numbers.
     """
-    return round(FORMULAS[name](given) * (COMPLEX_FACTOR if is_complex and name not in ON_COMPLEX_NUMBERS else 1))
+    flop = FORMULAS[name](given)
+    if math.isnan(flop):
+        return None
+    return round(flop * (COMPLEX_FACTOR if is_complex and name not in ON_COMPLEX_NUMBERS else 1))

@@ -96,6 +96,7 @@ UNKNOWN = "unknown"
 
 WITHOUT_EFFECT_IN_EVAL = frozenset(
     {("BatchNorm", "momentum"), ("InstanceNorm", "momentum"), ("MultiheadAttention", "dropout")}
+    | {("TransformerEncoderLayer", "dropout")}
     | {("DefaultBoxGenerator", "min_ratio"), ("DefaultBoxGenerator", "max_ratio")}
 )
 """Parameters without effect in eval mode, by the beginning of the class's name. They are omitted, so that modules with
@@ -104,12 +105,22 @@ the same kernels are one tuple. A box generator's ratios are contained in its sc
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 """``*args`` and ``**kwargs``: unknown for modules with weights (LSTM), without effect for others (Identity)."""
 
+ACTIVATIONS = {nn.functional.relu: "relu", nn.functional.gelu: "gelu"}
+"""Functions that ``TransformerEncoderLayer`` takes by name."""
+
 # Readers of constructor arguments that the module does not keep in an attribute of the same name.
 SPECIAL_READERS: Mapping[tuple[str, str], Callable[[Any], Any]] = {
     ("MultiheadAttention", "bias"): lambda module: module.in_proj_bias is not None,
     ("MultiheadAttention", "add_bias_kv"): lambda module: module.bias_k is not None,
     ("MultiheadAttention", "kdim"): lambda module: None if module.kdim == module.embed_dim else module.kdim,
     ("MultiheadAttention", "vdim"): lambda module: None if module.vdim == module.embed_dim else module.vdim,
+    ("TransformerEncoderLayer", "d_model"): lambda module: module.self_attn.embed_dim,
+    ("TransformerEncoderLayer", "nhead"): lambda module: module.self_attn.num_heads,
+    ("TransformerEncoderLayer", "dim_feedforward"): lambda module: module.linear1.out_features,
+    ("TransformerEncoderLayer", "activation"): lambda module: ACTIVATIONS.get(module.activation, UNKNOWN),
+    ("TransformerEncoderLayer", "layer_norm_eps"): lambda module: module.norm1.eps,
+    ("TransformerEncoderLayer", "batch_first"): lambda module: module.self_attn.batch_first,
+    ("TransformerEncoderLayer", "bias"): lambda module: module.linear1.bias is not None,
     ("FrozenBatchNorm2d", "num_features"): lambda module: module.weight.shape[0],
     ("PositionalEncoding", "embed_size"): lambda module: module.class_token.shape[0],
     ("PositionalEncoding", "rel_pos_embed"): lambda module: module.spatial_pos is None,

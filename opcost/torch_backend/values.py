@@ -24,6 +24,9 @@ STRUCTURES: Mapping[str, tuple[str, ...]] = {
 }
 """Attributes of plain objects by the qualified name of their class, in the order of the constructor's arguments."""
 
+NESTED = "torch.nested.nested_tensor"
+"""The kind of a nested tensor, whose parts are its samples."""
+
 SCALARS: tuple[type[bool | int | float | str], ...] = (bool, int, float, str)
 DEVICE = "device"
 
@@ -31,8 +34,7 @@ DEVICE = "device"
 def plain_value(value: Any, identities: dict[int, int]) -> PlainValue:
     """Return an argument of a call as plain data; ``identities`` numbers the tensors seen so far by their id."""
     if isinstance(value, torch.Tensor):
-        is_described = is_dense(value)
-        return tensor_spec(value, identities.setdefault(id(value), len(identities))) if is_described else _named(value)
+        return _plain_tensor(value, identities)
     if isinstance(value, (list, tuple)):
         return tuple(plain_value(item, identities) for item in value)
     for scalar in SCALARS:
@@ -48,10 +50,22 @@ def plain_value(value: Any, identities: dict[int, int]) -> PlainValue:
     return Structure(kind, tuple((str(name), plain_value(part, identities)) for name, part in parts.items()))
 
 
+def _plain_tensor(value: torch.Tensor, identities: dict[int, int]) -> PlainValue:
+    if not (is_nested(value) or is_dense(value)):
+        return _named(value)
+    identity = identities.setdefault(id(value), len(identities))
+    if is_dense(value):
+        return tensor_spec(value, identity)
+    # The samples are new views at each call, so that the tensor identifies them.
+    keys = (identities.setdefault(hash((identity, place)), len(identities)) for place in range(value.size(0)))
+    samples = zip(value.unbind(), keys, strict=True)
+    return Structure(NESTED, tuple((str(key), tensor_spec(sample, key)) for sample, key in samples))
+
+
 def tensors_within(value: Any) -> Iterator[torch.Tensor]:
-    """Yield the dense tensors in an argument of a call, in the order of ``plain_value``."""
+    """Yield the dense tensors in an argument of a call, in the order of ``plain_value``; the samples of nested ones."""
     if isinstance(value, torch.Tensor):
-        yield from [value] if is_dense(value) else []
+        yield from value.unbind() if is_nested(value) else [value] if is_dense(value) else []
         return
     for part in value if isinstance(value, (list, tuple)) else (_parts(value) or {}).values():
         yield from tensors_within(part)
@@ -103,6 +117,11 @@ def real_value(plain: PlainValue, device: str, tensor: Callable[[TensorSpec], to
 def is_dense(tensor: torch.Tensor) -> bool:
     """Return whether a tensor is laid out by strides, and neither sparse, nested nor in a library's own layout."""
     return not tensor.is_nested and tensor.layout == torch.strided
+
+
+def is_nested(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor consists of strided samples of several sizes. Jagged ones call operations themselves."""
+    return tensor.is_nested and tensor.layout == torch.strided
 
 
 def _named(tensor: torch.Tensor) -> str:
@@ -180,6 +199,8 @@ def _constant(name: str, device: str) -> Any:
 
 
 def _structure(kind: str, parts: Mapping[str, Any]) -> Any:
+    if kind == NESTED:
+        return torch.nested.nested_tensor(list(parts.values()))
     if kind == "slice":
         return slice(*parts.values())
     if kind not in STRUCTURES:

@@ -17,6 +17,9 @@ import pytest
 import torch
 import torchvision
 from torch import nn
+from torch._higher_order_ops.scan import scan
+from torch._higher_order_ops.while_loop import while_loop
+from torch.nn.attention.flex_attention import flex_attention
 from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import flop_registry, register_flop_formula
 from torchvision.models import get_model, get_model_weights
@@ -832,19 +835,26 @@ UNIT = 4 * 4
         (lambda x: x.to_sparse_bsr((2, 2)), "<torch.sparse_bsr float32[4, 4] of 8 values>", 2 * UNIT + (3 + 2) * 8),
         (lambda x: x.to_sparse(), "<torch.sparse_coo float32[4, 4] of 4 values>", UNIT + 2 * 4 * 8),
         (lambda x: x.to_mkldnn(), "<torch._mkldnn float32[4, 4] of 16 values>", 4 * UNIT),
-        (lambda x: torch.nested.nested_tensor([x, x[:2]]), "<nested float32 of 24 values>", 6 * UNIT),
     ],
 )
 def test_a_tensor_that_is_not_dense_is_counted_and_named_as_what_cannot_be_recreated(
     make: Callable[[torch.Tensor], torch.Tensor], text: str, memory_bytes: int
 ) -> None:
     other = make(EYE)
-    call = torch.relu if "nested" in text or "mkldnn" in text else torch.neg
+    call = torch.relu if "mkldnn" in text else torch.neg
     count = only(counts_of_call(lambda _: call(other), EYE))
     assert (count.operator.inputs, count.outputs) == ((text,), text)
     assert (count.memory_bytes, count.flop) == (2 * memory_bytes, 0)
     with pytest.raises(CannotMeasureError, match="cannot be recreated"):
         operator_workload(count.operator, "cpu")
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_tensors_are_recreated() -> None:
+    weight, other = torch.ones(3, 4), torch.nested.nested_tensor([EYE, EYE[:2]])
+    linear, relu = counts_of_call(lambda _: nn.functional.linear(other, weight).relu(), EYE).counts
+    assert (linear.without_formula, linear.memory_bytes) == (("aten::linear",), 4 * (6 * 4 + 3 * 4 + 6 * 3))
+    assert [difference(count, "cpu") for count in (linear, relu)] == [None, None]
 
 
 @pytest.mark.filterwarnings("ignore:Sparse")
@@ -906,7 +916,7 @@ def test_outputs_are_those_of_the_first_call() -> None:
     assert (count.occurrences, str(count.outputs)) == (2, "int64[1, 1]")
 
 
-def test_scripted_functions_are_reported_as_outside() -> None:
+def test_the_operations_of_scripted_functions_are_operators() -> None:
     @torch.jit.script
     def scripted(x: torch.Tensor) -> torch.Tensor:
         return torch.sigmoid(x) * x
@@ -914,8 +924,9 @@ def test_scripted_functions_are_reported_as_outside() -> None:
     # TorchScript fuses on a GPU from the second or third call on.
     for _ in range(3):
         counts = counts_of_call(scripted, torch.ones(3))
-    assert counts.outside == ("mul", "sigmoid")
-    assert counts.total_memory_bytes == 4 * 3 * (1 + 1 + 2 + 1)
+    assert [count.operator.operator for count in counts.counts] == ["torch.ops.aten.sigmoid", "torch.ops.aten.mul"]
+    assert counts.memory_bytes == counts.total_memory_bytes == 4 * 3 * (1 + 1 + 2 + 1)
+    assert [difference(count, "cpu") for count in counts.counts] == [None, None]
 
 
 class Scales(nn.Module):
@@ -937,13 +948,18 @@ def test_scripted_modules_lose_no_operation(make: Callable[[nn.Module], nn.Modul
     counts, expected = capture(ReadyModel(model, (torch.ones(2, 4),)), MODEL), counts_of(eager, torch.ones(2, 4))
     assert counts.total_flop == expected.total_flop == 2 * 2 * 4 * 4
     assert counts.total_memory_bytes == expected.total_memory_bytes
-    assert counts.outside == ("mul", "relu")
+    assert (counts.flop, counts.memory_bytes) == (counts.total_flop, counts.total_memory_bytes)
+    assert [count.operator.operator for count in counts.counts] == [f"torch.ops.aten.{n}" for n in SCRIPTED]
+    assert [difference(count, "cpu") for count in counts.counts] == [None] * len(SCRIPTED)
+
+
+SCRIPTED = ("addmm", "relu", "mul")
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
-def test_a_scripted_leaf_module_is_no_operator() -> None:
+def test_the_operation_of_a_scripted_leaf_module_is_an_operator() -> None:
     counts = counts_of(nn.Sequential(torch.jit.script(nn.ReLU()), nn.ReLU()), torch.ones(3))
-    assert (only(counts).operator.operator, counts.outside) == ("torch.nn.ReLU", ("relu",))
+    assert [count.operator.operator for count in counts.counts] == ["torch.ops.aten.relu", "torch.nn.ReLU"]
 
 
 def of_method(model: nn.Module) -> nn.Module:
@@ -1422,16 +1438,139 @@ class Threaded(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("model", "flop", "in_operators"), [(Threads(), 2 * 2 * 4 * 8 * 8, {"stack", "sum"}), (Threaded(), 512, {"add"})]
+    ("model", "flop", "operators"),
+    [
+        (Threads(), 2 * 2 * 4 * 8 * 8, ["addmm", "stack", "sum"]),
+        (Threaded(), 512, ["mm", "add"]),
+    ],
 )
-def test_work_in_other_threads_is_in_the_totals_and_in_no_operator(
-    model: nn.Module, flop: int, in_operators: set[str], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_operations_in_other_threads_are_operators(model: nn.Module, flop: int, operators: list[str]) -> None:
     start, submit = threading.Thread.start, ThreadPoolExecutor.submit
     ready = run_first(ReadyModel(model, (torch.ones(4, 8),)))
     counts = capture(ready, OperatorTuple("model"))
-    assert {count.operator.short_name for count in counts.counts} == in_operators
-    assert (counts.total_flop, counts.flop, counts.covered_ratio) == (flop, 0, 0.0)
-    assert "model: 100.0 % of its FLOPs or bytes are in no operator" in caplog.text
+    assert [count.operator.short_name for count in counts.counts] == operators
+    assert (counts.total_flop, counts.flop, counts.covered_ratio, counts.outside) == (flop, flop, 1.0, ())
+    assert [difference(count, "cpu") for count in counts.counts] == [None] * len(operators)
     assert (threading.Thread.start, ThreadPoolExecutor.submit) == (start, submit)
     assert torch.equal(ready.run(), model(torch.ones(4, 8)))
+
+
+class Chosen(nn.Module):
+    """Chooses one of two branches by a value."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(8, 8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def two(one: torch.Tensor) -> torch.Tensor:
+            return one @ self.weight @ self.weight
+
+        return torch.cond(x.sum() > 0, two, lambda one: one @ self.weight, (x,))  # type: ignore[no-any-return]
+
+
+class Repeated(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def step(number: torch.Tensor, one: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return number - 1, self.linear(one)
+
+        return while_loop(lambda number, _: number > 0, step, (torch.tensor(3), x))[1]  # type: ignore[no-any-return]
+
+
+class Scanned(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(8, 8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def step(carried: torch.Tensor, one: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            new = torch.tanh(carried + self.weight.mv(one))
+            return new, new.clone()
+
+        return scan(step, torch.zeros(8), x)[1]  # type: ignore[no-any-return]
+
+
+class Flexible(nn.Module):
+    """Attends with a changed score, in the sizes that keep every product one of heads."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        query = x.expand(2, 3, 4, 8).contiguous()
+        return flex_attention(query, query, query, score_mod=lambda score, *_: score * 2)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("model", "flop"),
+    [
+        (Chosen(), 2 * 2 * 4 * 8 * 8),
+        (Scanned(), 4 * 2 * 8 * 8),
+        (Repeated(), 3 * 2 * 4 * 8 * 8),
+        (Flexible(), 2 * 2 * 2 * 3 * 4 * 4 * 8),
+    ],
+)
+def test_the_operations_that_higher_order_operators_run_are_operators(model: nn.Module, flop: int) -> None:
+    ready = run_first(ReadyModel(model, (torch.ones(4, 8),)))
+    counts = capture(ready, OperatorTuple("model"))
+    assert (counts.total_flop, counts.flop, counts.covered_ratio) == (flop, flop, 1.0)
+
+
+class Jagged(nn.Module):
+    """Calls a module, and functions, on samples of several lengths in one tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 4)
+
+    def forward(self, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        jagged = torch.nested.nested_tensor([one, other], layout=torch.jagged)
+        return (self.linear(jagged).relu() * 2).to_padded_tensor(0.0)
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_operators_on_jagged_tensors_are_those_on_their_values(device: str) -> None:
+    inputs = torch.ones(5, 8, device=device), torch.ones(9, 8, device=device)
+    ready = run_first(ReadyModel(Jagged().to(device), inputs))
+    counts = capture(ready, OperatorTuple("model"))
+    assert (counts.total_flop, counts.flop, counts.covered_ratio) == (2 * 14 * 8 * 4, 2 * 14 * 8 * 4, 1.0)
+    assert {"addmm", "relu", "mul"} < {count.operator.short_name for count in counts.counts}
+
+
+class Padded(nn.Module):
+    """Encodes samples whose ends are padding, which torch takes off unless a function mode looks on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 2)
+        self.register_buffer("padding", torch.arange(10) >= torch.tensor([10, 6, 3])[:, None])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.encoder(x, src_key_padding_mask=self.padding)
+        return found + 1
+
+
+def test_a_padded_encoder_takes_its_usual_branch() -> None:
+    model, x = Padded().eval(), torch.randn(3, 10, 32)
+    counts = counts_of(model, x)
+    positions, pairs = 10 + 6 + 3, 10**2 + 6**2 + 3**2
+    flop = 2 * (positions * (4 * 32 * 32 + 2 * 32 * 64) + 2 * pairs * 32)
+    assert (counts.total_flop, counts.flop, counts.covered_ratio) == (2 * flop, 2 * flop, 1.0)
+    layer = next(count for count in counts.counts if count.operator.short_name == "TransformerEncoderLayer")
+    assert (layer.occurrences, layer.flop, difference(layer, "cpu")) == (2, flop, None)
+    # Functions are seen again behind the encoder.
+    assert counts.counts[-1].operator.operator == "torch.Tensor.add"
+    assert counts.memory_bytes == counts.total_memory_bytes
+
+
+class OwnLayer(nn.TransformerEncoderLayer):
+    def forward(self, src: torch.Tensor, *masks: object, **more: object) -> torch.Tensor:
+        return torch.relu(self.linear1(src)) @ self.linear2.weight.T
+
+
+def test_functions_of_a_layer_within_an_encoder_are_operators() -> None:
+    model = nn.TransformerEncoder(OwnLayer(16, 2, 24, batch_first=True), 1, enable_nested_tensor=False).eval()
+    names = [count.operator.operator for count in counts_of(model, torch.randn(2, 3, 16)).counts]
+    assert names == ["torch.nn.Linear", "torch.relu", "torch.Tensor.matmul"]

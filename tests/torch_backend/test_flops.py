@@ -118,6 +118,23 @@ def test_attention_of_grouped_queries_has_a_product_for_each_query_head(kernel: 
     assert operation_cost(operation, (query, key, value), {}, query).flop == 2 * (2 * 8 * 5 * 7) * (16 + 4)
 
 
+def test_attention_by_position_has_a_product_for_each_head_and_pair_of_positions() -> None:
+    query, key = torch.zeros(2, 5, 3, 16), torch.zeros(2, 7, 3, 16)
+    efficient, flash = (getattr(torch.ops.aten, f"_{kernel}_attention_forward").default for kernel in KERNELS)
+    dense = (query, key, key, None, None, None, None, None, 0.0, 0)
+    assert operation_cost(efficient, dense, {}, query).flop == 2 * (2 * 3 * 5 * 7) * (16 + 16)
+    assert operation_cost(flash, (query, key, key, None, None, 5, 7, 0.0, False, False), {}, query).flop == 13440
+    packed, ends = torch.zeros(1, 7, 3, 16), torch.tensor([0, 5, 7], dtype=torch.int32)
+    given = (packed, packed, packed, None, ends, ends, 5, 5, 0.0, 0)
+    assert operation_cost(efficient, given, {}, packed).flop == 2 * 3 * (5 * 5 + 2 * 2) * (16 + 16)
+    # The ends are values.
+    on_shapes = operation_cost(efficient, (*given[:4], ends.to("meta"), ends.to("meta"), *given[6:]), {}, packed)
+    assert (on_shapes.flop, on_shapes.without_formula) == (None, ("aten::_efficient_attention_forward",))
+
+
+KERNELS = ("efficient", "flash")
+
+
 def test_native_attention_is_four_projections_and_two_products() -> None:
     attention = nn.MultiheadAttention(8, 2, batch_first=True).eval()
     x = torch.randn(3, 5, 8)
