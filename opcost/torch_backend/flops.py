@@ -25,6 +25,7 @@ from opcost.operators.counts import OperationWithoutFormula
 from opcost.operators.tuples import META
 from opcost.torch_backend.formulas import COMPLEX_FACTOR, FORMULAS, flops
 from opcost.torch_backend.meta_device import fused_attention, is_fused_attention
+from opcost.torch_backend.recurrent import is_recurrent_on_shapes, recurrent
 from opcost.torch_backend.touched import ASKED_FOR_FORM, INDEXING, table_of
 from opcost.torch_backend.values import is_dense, stored_parts
 from opcost.torch_backend.without_products import FOR_EACH, WITHOUT_PRODUCTS
@@ -98,6 +99,9 @@ class CostCounter(TorchDispatchMode):
         if is_fused_attention(func, args, kwargs):
             with self:
                 return fused_attention(args, kwargs)
+        if is_recurrent_on_shapes(func, args):
+            with autocast_as_called(), self:
+                return recurrent(func, args)
         # In inference mode composite operations (linear, batch_norm, reshape) arrive undecomposed.
         if not has_formula(func) and is_composite(func, args):
             with autocast_as_called(), self:

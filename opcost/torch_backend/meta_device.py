@@ -10,7 +10,7 @@ from unittest.mock import patch
 import torch
 from torch._prims_common import suggest_memory_format
 from torch.nn.attention import SDPBackend
-from torch.nn.modules import activation
+from torch.utils import backend_registration
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from opcost.operators.tuples import META
@@ -19,6 +19,11 @@ CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 """The channels-last format by number of dimensions."""
 
 ATTENTION_ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+EMBEDDING_BAGS = (torch.ops.aten._embedding_bag, torch.ops.aten._embedding_bag_forward_only)
+DIRECT_SUMS = (torch.float32, torch.float16, torch.bfloat16)
+MAXIMUM = 2
+"""The mode of a bag that gives the maximum."""
+
 UNBATCHED_DIMENSIONS = 3
 """Dimensions of the inputs of attention without a batch: heads, length, width."""
 
@@ -30,18 +35,15 @@ BATCH_NORM_TRAINING = 5
 def like_a_device(device: str = META) -> Iterator[None]:
     """While active, runs on the meta device take the same branches as on a CPU or GPU.
 
-    ``MultiheadAttention`` takes its native path, convolutions keep the channels-last layout, and batch norms in eval
-    mode write no statistics. ``flops.CostCounter`` fuses attention. For any other ``device`` this does nothing.
+    ``MultiheadAttention`` and ``TransformerEncoderLayer`` take their native paths, convolutions keep the channels-last
+    layout, and batch norms in eval mode write no statistics. ``flops.CostCounter`` fuses attention, and runs recurrent
+    layers as a CPU does. For any other ``device`` this does nothing.
     """
     if device != META:
         yield
         return
-    admits = activation._check_arg_device
-
-    def admits_meta(tensor: torch.Tensor | None) -> bool:
-        return (tensor is not None and tensor.is_meta) or admits(tensor)
-
-    with patch.object(activation, "_check_arg_device", admits_meta), _DeviceResults():
+    # These modules name the devices that have kernels of theirs, one of them by this name of an extension's.
+    with patch.object(backend_registration, "_privateuse1_backend_name", META), _DeviceResults():
         yield
 
 
@@ -115,12 +117,33 @@ class _DeviceResults(TorchDispatchMode):
         kwargs = kwargs or {}
         if func is torch.ops.aten._native_multi_head_attention.default and args[0].is_meta:
             return _native_attention(*args, **kwargs)
+        if func is torch.ops.aten._transformer_encoder_layer_fwd.default and args[0].is_meta:
+            return torch.empty_like(args[0])
         result = func(*args, **kwargs)
         if func is torch.ops.aten.convolution.default and result.is_meta:
             return _convolution_layout(result, args[:2])
         if func is torch.ops.aten.native_batch_norm.default and result[0].is_meta and not args[BATCH_NORM_TRAINING]:
             return result[0], result[0].new_empty(0), result[0].new_empty(0)
+        if func.overloadpacket in EMBEDDING_BAGS and result[0].is_meta:
+            return _embedding_bag(result[0], func, args, kwargs)
         return result
+
+
+def _embedding_bag(
+    output: torch.Tensor, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> tuple[torch.Tensor, ...]:
+    """Return the output of bags and what a CPU notes beside: the bag of each index, sizes, and places of maxima.
+
+    torch 2.14 notes no bags for sums of tables of these dtypes (``aten/src/ATen/native/EmbeddingBag.cpp``).
+    """
+    defaults = {"mode": 0, "padding_idx": -1, "per_sample_weights": None}
+    given = {**defaults, **dict(zip((one.name for one in func._schema.arguments), args, strict=False)), **kwargs}
+    weight, factors, indices = given["weight"], given["per_sample_weights"], given["indices"]
+    is_direct = given["mode"] == 0 and given["padding_idx"] < 0 and weight.dtype in DIRECT_SUMS
+    is_direct = is_direct and weight.stride(1) == 1 and (factors is None or factors.stride(0) == 1)
+    bags = output.shape[0]
+    maxima = (bags, weight.shape[1]) if given["mode"] == MAXIMUM else (bags,)
+    return output, *(indices.new_empty(size) for size in ((0 if is_direct else len(indices),), (bags,), maxima))
 
 
 def _native_attention(query: Any, key: Any, _: Any, __: int, heads: int, *rest: Any, **keywords: Any) -> Any:
