@@ -187,6 +187,9 @@ WORDINGS: Mapping[RemarkKind, Wording] = {
         "operators with products have another cache correction",
         _from("time_ratio", SHARE_RATIO),
     ),
+    RemarkKind.IN_NO_TUPLE: Wording(
+        "operations are in no tuple: {operations}", "{missing_ratio} of FLOPs or bytes", "the sum lacks them"
+    ),
     RemarkKind.KERNELS: Wording(
         "kernel time of operators alone, as a share of that in the model", "{alone_ratio} (magnitudes {absolute_ratio})"
     ),

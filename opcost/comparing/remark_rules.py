@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 
 from opcost.comparing.cache_chain_rows import is_corrected
 from opcost.comparing.cache_chains import STREAM_BYTES
@@ -54,6 +54,7 @@ def remarks_on(found: Comparison, measurements: Measurements) -> tuple[Remark, .
         *_not_precise(found),
         *_cache_correction(found),
         *_unknown_flop(found),
+        *_in_no_tuple(found),
     )
 
 
@@ -260,6 +261,14 @@ def _unknown_flop(found: Comparison) -> Iterator[Remark]:
         unknown = {count.operator for count in found.cost.summed if count.flop is None}
         time_ratio = _time_ratio(found, lambda part: part.case.operator in unknown)
         yield Remark(RemarkKind.UNKNOWN_FLOP, {"reason": reason, "time_ratio": time_ratio})
+
+
+def _in_no_tuple(found: Comparison) -> Iterator[Remark]:
+    """Remark on a share of the model that is in no operator, summed or left out."""
+    counts = (*found.counts.counts, *found.left_out.summed, *found.left_out.missing)
+    missing_ratio = replace(found.counts, counts=counts).missing_ratio
+    if missing_ratio is not None and found.counts.outside:
+        yield Remark(RemarkKind.IN_NO_TUPLE, {"missing_ratio": missing_ratio, "operations": found.counts.outside})
 
 
 def _time_ratio(found: Comparison, is_meant: Callable[[Part], bool]) -> float:

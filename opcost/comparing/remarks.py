@@ -42,6 +42,7 @@ class RemarkKind(str, Enum):
     CORRECTED_BY_OTHER_DTYPE = "corrected-by-other-dtype"
     CORRECTED_BY_OTHER_KINDS = "corrected-by-other-kinds"
     UNKNOWN_FLOP = "unknown-flop"
+    IN_NO_TUPLE = "in-no-tuple"
     KERNELS = "kernels"
 
 
@@ -122,6 +123,7 @@ TEXTS: Mapping[RemarkKind, str] = {
         "{reason}: shares of FLOPs are unknown, and {time_ratio} of the summed time has the cache correction of "
         "operators without products"
     ),
+    RemarkKind.IN_NO_TUPLE: "the sum lacks {missing_ratio} of the model's FLOPs or bytes, in no tuple: {operations}",
     RemarkKind.KERNELS: (
         "kernel time of operators alone: {alone_ratio} of that in the model; sum of the differences' magnitudes: "
         "{absolute_ratio}; largest differences: {kinds}"

@@ -113,6 +113,9 @@ class OperationWithoutFormula:
     memory_bytes: int
 
 
+NOTICED_RATIO = 0.99
+"""The smallest share of a run in operators of which nothing is said."""
+
 FORMULA_REMEDY = "register one with torch.utils.flop_counter.register_flop_formula"
 """The remedy for an operation without a formula for its FLOPs."""
 
@@ -185,6 +188,11 @@ class OperatorCounts:
         flop = sum(count.occurrences * count.flop for count in self.counts if count.flop is not None)
         pairs = ((flop, self.total_flop), (self.memory_bytes, self.total_memory_bytes))
         return min((part / whole for part, whole in pairs if whole), default=1.0)
+
+    @property
+    def missing_ratio(self) -> float | None:
+        """The share of the run that is in no operator, None if it is small; sums lack it."""
+        return 1 - self.covered_ratio if self.covered_ratio < NOTICED_RATIO else None
 
 
 def is_leaf(operator: OperatorTuple, composites: Collection[str] = ()) -> bool:

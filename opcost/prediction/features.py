@@ -35,7 +35,11 @@ NO_KERNELS = frozenset({"scalar_tensor"})
 RECURRENT, RECURRENT_KIND = frozenset({"GRU", "LSTM", "RNN"}), "_cudnn_rnn"
 """Modules that are one operation on a GPU, and some for each time step elsewhere, with the name of the one."""
 
-SAME_OPERATIONS = {"cudnn_convolution": CONVOLUTION, "cudnn_batch_norm": "native_batch_norm"}
+SAME_OPERATIONS = {
+    "_convolution": CONVOLUTION,
+    "cudnn_convolution": CONVOLUTION,
+    "cudnn_batch_norm": "native_batch_norm",
+}
 """Operations of one device by the name that they have on the others."""
 
 ATTENTIONS = "_scaled_dot_product"
@@ -67,7 +71,11 @@ OPERATIONS_OF = {
 """The usual operation of modules and functions, for counts of earlier versions, which have none. That of others has
 their name."""
 
+BARE = ("convolution", "_convolution")
+"""torch's operations, as scripted modules run them."""
+
 POSITIONAL = {
+    **dict.fromkeys(BARE, ("stride", "padding", "dilation", "transposed", "output_padding", "groups")),
     "conv1d": ("stride", "padding", "dilation", "groups"),
     "conv2d": ("stride", "padding", "dilation", "groups"),
     "conv3d": ("stride", "padding", "dilation", "groups"),
@@ -291,6 +299,8 @@ def _arguments(operator: OperatorTuple) -> dict[str, PlainValue]:
     """Return an operator's parameters, and a function's arguments by name."""
     names = POSITIONAL.get(operator.short_name, ())
     given = [value for value in operator.inputs if not isinstance(value, TensorSpec) and value is not None]
+    if operator.short_name in BARE:
+        names, given = ("kernel_size", *names), [operator.floating_inputs[1].shape[2:], *given]
     return {**dict(zip(names, given, strict=False)), **dict(operator.keyword_inputs), **dict(operator.parameters)}
 
 

@@ -18,7 +18,7 @@ from opcost.reporting.profile_words import work_in_words
 from opcost.reporting.tables import print_origin
 from opcost.reporting.terminal import print_commands, print_line, print_table
 from opcost.stages.profile import KnownCost, ModelProfile, OperatorLine, Profile
-from opcost.units import UNKNOWN, milli, number_of, percent, significant
+from opcost.units import UNKNOWN, milli, number_of, percent, significant, some_of
 
 LINES_SHOWN = 15
 """The operators that are shown unless another number is asked for."""
@@ -131,6 +131,9 @@ def _print_kinds(model: ModelProfile) -> None:
     print_table(title, (*columns, *WORK, *SHARES_OF_WORK), rows)
     if model.flop_missing_reason is not None:
         print_line(f"FLOPs incomplete: {model.flop_missing_reason}.")
+    if model.missing_ratio is not None:
+        names = some_of(model.missing_operations)
+        print_line(f"{percent(model.missing_ratio)} of FLOPs or bytes are in no tuple: {names}.")
 
 
 def _print_work(model: ModelProfile, top: int | None) -> None:

@@ -232,10 +232,8 @@ def computing_counts(request: Request, config: ModelConfig, progress: Progress) 
         counts = count_in_memory(request, config, progress)
     if counts.covered_ratio < REPRESENTATIVE_RATIO:
         share = percent(1 - counts.covered_ratio)
-        text = (
-            f"{share} of its FLOPs or bytes are in no operator ({some_of(counts.outside)}), so that no sum predicts it"
-        )
-        raise UserError(f"{config.name}: {text}; use modules that are not scripted, traced or run in other threads")
+        text = f"{share} of its FLOPs or bytes are in no tuple ({some_of(counts.outside)}), so that no sum predicts it"
+        raise UserError(f"{config.name}: {text}; count it again, or name these operations in an issue")
     kept = select(counts, (EVERYTHING,)).kept
     if not kept.counts:
         raise UserError(f"{config.name}: no operator of it computes anything, so there is nothing to predict")

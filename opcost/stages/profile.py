@@ -77,8 +77,9 @@ class ModelProfile:
     """The profile of one model; FLOPs and bytes are those of one run.
 
     ``config`` is the path of its config, None in a dry run and of an object, which have none that stays.
-    With a ``flop_missing_reason`` the run has at least these FLOPs. ``input_size`` is that of the first input, batch
-    first; it is empty if it is unknown, with an ``input_size_missing_reason``.
+    With a ``flop_missing_reason`` the run has at least these FLOPs. ``missing_ratio`` is the share of the run in
+    no operator, None if it is small; ``missing_operations`` names its operations. ``input_size`` is that of the
+    first input, batch first; it is empty if it is unknown, with an ``input_size_missing_reason``.
     ``counted_on`` is ``meta``, ``cpu`` or ``cuda``. ``conditions`` are those of the measurements on the device of the
     profile, and ``operators`` has their costs; without such a device they are None, and ``known`` has what the database
     has of other devices. ``comparison`` is that of the sum with the measured whole.
@@ -96,6 +97,8 @@ class ModelProfile:
     comparison: ComparingReport | None = None
     known: tuple[KnownCost, ...] = ()
     flop_missing_reason: str | None = None
+    missing_ratio: float | None = None
+    missing_operations: tuple[str, ...] = ()
     input_size_missing_reason: str | None = None
 
 
@@ -326,6 +329,8 @@ def _counted_profile(one: ProfileConfig, counts: OperatorCounts, figures: ModelF
         counted_on=counts.device_type,
         operators=operator_lines(counts, figures),
         flop_missing_reason=counts.flop_missing_reason,
+        missing_ratio=counts.missing_ratio,
+        missing_operations=counts.outside,
         input_size_missing_reason=_size_missing_reason(config),
     )
 

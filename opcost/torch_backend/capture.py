@@ -59,9 +59,6 @@ from opcost.torch_backend.threads import inside_of
 from opcost.torch_backend.values import plain_value, tensors_within
 from opcost.units import gigaflop, percent, some_of
 
-NOTICED_RATIO = 0.99
-"""The smallest share of a run in operators of which nothing is said."""
-
 OUTSIDE = "%s: %s of its FLOPs or bytes are in no tuple, so that sums and predictions lack them: %s"
 
 CHANGING_WORK = (
@@ -124,8 +121,8 @@ def capture(
         without_formula=operations_without_formula(costs),
         modules=tuple(modules.values()),
     )
-    if counts.covered_ratio < NOTICED_RATIO:
-        words = model_tuple.short_name, percent(1 - counts.covered_ratio), some_of(counts.outside)
+    if counts.missing_ratio is not None:
+        words = model_tuple.short_name, percent(counts.missing_ratio), some_of(counts.outside)
         logging.getLogger(__name__).warning(OUTSIDE, *words)
     return counts
 

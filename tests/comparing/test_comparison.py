@@ -379,6 +379,15 @@ def test_operators_of_unknown_flop_are_remarked_on():
     assert RemarkKind.UNKNOWN_FLOP not in {one.kind for one in compared(CONVOLUTION_ROW, RELU_ROW).remarks}
 
 
+def test_what_is_in_no_tuple_is_remarked_on_with_its_share():
+    counts = replace(COUNTS, total_memory_bytes=4 * COUNTS.memory_bytes, outside=("mm", "relu"))
+    found = compare(counts, FULL, Measurements([CONVOLUTION_ROW, RELU_ROW]))
+    (remark,) = [one for one in found.remarks if one.kind is RemarkKind.IN_NO_TUPLE]
+    assert remark.figures == {"missing_ratio": 0.75, "operations": ("mm", "relu")}
+    assert changes_conclusions(remark)
+    assert RemarkKind.IN_NO_TUPLE not in {one.kind for one in compared(CONVOLUTION_ROW, RELU_ROW).remarks}
+
+
 MUCH = replace(COUNTS, total_memory_bytes=STREAM_BYTES + 1)
 
 

@@ -107,6 +107,18 @@ def test_convolutions_in_groups_are_kinds_of_their_own_on_each_device() -> None:
     assert (kind_of(convolution(8)), kind_of(convolution(64))) == (GROUPED, DEPTHWISE)
 
 
+def test_the_convolution_of_a_scripted_module_has_the_features_of_the_module() -> None:
+    bare = count(
+        "torch.ops.aten._convolution", "",
+        "float32[32, 64, 56, 56], float32[128, 8, 3, 3], float32[128], (2, 2), (1, 1), (1, 1), False, (0, 0), 8, True",
+        "float32[32, 128, 28, 28]", flop=2 * 32 * 128 * 28 * 28 * 8 * 9, memory_bytes=10**8,
+        operations=(("_convolution", 1),),
+    )  # fmt: skip
+    names = ("m", "n", "k", "groups", "weights", "kernel_height", "kernel_width", "stride", "padding")
+    assert kind_of(bare) == kind_of(convolution(8))
+    assert [of(bare)[name] for name in names] == [of(convolution(8))[name] for name in names]
+
+
 @pytest.mark.parametrize(
     ("kernel_size", "kind"), [("1", POINTWISE), ("(1, 1)", POINTWISE), ("(1, 7)", CONVOLUTION), ("3", CONVOLUTION)]
 )

@@ -18,10 +18,12 @@ from opcost.__main__ import main
 from opcost.comparing.predicted_run import WidthReason
 from opcost.errors import UserError
 from opcost.estimates import value_of
+from opcost.operators.counts import OperatorCounts
 from opcost.reporting.report_sections import ranking
 from opcost.reporting.show_lines import ranking_objects
 from opcost.reporting.show_tables import print_rankings
 from opcost.running.request import Request
+from opcost.running.shipped_counts import shipped_counts
 from opcost.stages.count import count_operators
 from opcost.stages.operator_rows import numbers_of_rows
 from opcost.stages.predict import Prediction, PredictionRequest, predict
@@ -159,19 +161,45 @@ def test_a_model_of_unknown_kinds_is_answered_with_an_interval_that_holds_its_wh
     assert found.time_s.upper < 10 * found.time_s.value
 
 
-def test_a_model_of_which_most_is_in_no_operator_is_refused(request_of: Request, cache: Path, tmp_path: Path) -> None:
+NET = """
+import torch
+from torch import nn
+
+def build(is_traced=False):
+    layers = nn.Conv2d(3, 64, 7, 2, 3), nn.BatchNorm2d(64), nn.ReLU(), nn.Conv2d(64, 128, 3, padding=1), nn.ReLU()
+    net, images = nn.Sequential(*layers).eval(), torch.ones(32, 3, 96, 96)
+    return (torch.jit.trace(net, images) if is_traced else net), images
+"""
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_a_traced_model_is_predicted_as_the_same_one_in_eager_mode(
+    request_of: Request, cache: Path, tmp_path: Path
+) -> None:
     path = tmp_path / "net.py"
-    path.write_text(
-        "import torch\n"
-        "def build():\n"
-        "    part = torch.jit.trace(torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU()), torch.ones(8, 64))\n"
-        "    return torch.nn.Sequential(part, torch.nn.Linear(64, 1)), torch.ones(8, 64)\n"
-    )
+    path.write_text(NET)
     request = replace(request_of, allow_code=True)
-    with pytest.raises(
-        UserError, match=r"net_build: .* % of its FLOPs or bytes are in no operator .*no sum predicts it"
-    ):
-        predicted(request, cache, f"{path}:build")
+    wishes = [WantedModel(f"{path}:build", arguments=(("is_traced", value),)) for value in (False, True)]
+    found = [predict(request, PredictionRequest(one, device="H200"), cache, RecordedProgress()) for one in wishes]
+    eager, traced = (one.run for one in found)
+    assert traced.time_s.value == pytest.approx(eager.time_s.value, rel=0.35)
+    assert eager.time_s.lower < traced.time_s.value < eager.time_s.upper
+    assert traced.time_s.lower < eager.time_s.value < traced.time_s.upper
+    assert not [one for one in traced.widened if one.reason is WidthReason.NEW_KINDS]
+
+
+def test_a_model_of_which_most_is_in_no_operator_is_refused(
+    request_of: Request, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = shipped_counts
+
+    def emptied(*given: object) -> dict[str, OperatorCounts]:
+        found = full(*given)  # type: ignore[arg-type]
+        return {name: replace(one, total_flop=9 * one.total_flop, outside=("mm",)) for name, one in found.items()}
+
+    monkeypatch.setattr("opcost.stages.predict.shipped_counts", emptied)
+    with pytest.raises(UserError, match=r"88.9 % of its FLOPs or bytes are in no tuple \(mm\), so that no sum"):
+        predicted(request_of, cache, "resnet50")
 
 
 @pytest.mark.parametrize("model", ["resnet50", "mobilenet_v2"])
