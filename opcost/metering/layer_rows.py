@@ -18,8 +18,13 @@ from opcost.estimates import total_if_known
 BETWEEN: Final = "(between layers)"
 """The row of the time and energy that are attributed to no layer: optimizer, loss, data, gaps between iterations."""
 
+UNKNOWN_OWNER: Final = "(unknown layer)"
+"""The row of the backward of operations from before the iteration, or that one of several threads has made."""
+
 MODEL: Final = "(model)"
 """The name of the model itself: what it calculates outside of its layers."""
+
+OTHERS: Final = f"`{BETWEEN}`: no layer, `{UNKNOWN_OWNER}`: backward whose layer is unknown"
 
 
 @dataclass(frozen=True)
@@ -41,7 +46,7 @@ class LayerShare:
 
     layer: str
     layer_class: str
-    calls: float
+    calls: float | None
     forward_time_s: float | None
     backward_time_s: float | None
     forward_error_s: float | None = None
@@ -68,7 +73,7 @@ class LoopTotals:
 class MeteredLayerRow(Columns):
     """A layer of a metered loop. Figures are means per iteration; ``(between layers)`` is attributed to no layer."""
 
-    layer: Annotated[str, Column("path of the module; `(model)`: the model itself, `(between layers)`: no layer")]
+    layer: Annotated[str, Column(f"path of the module; `(model)`: the model itself, {OTHERS}")]
     layer_class: Annotated[str | None, Column("class of the module")]
     calls: Annotated[float | None, Column("forward calls per iteration", FROM_0)]
     time_s: Annotated[float, Column("forward and backward, without the layers inside", FROM_0)]
@@ -95,7 +100,7 @@ class MeteredLayerRow(Columns):
 class MeteredKindRow(Columns):
     """All layers of one class in a metered loop. Figures are means per iteration."""
 
-    layer_class: Annotated[str, Column("class of the modules; `(between layers)`: no layer")]
+    layer_class: Annotated[str, Column(f"class of the modules; {OTHERS}")]
     layers: Annotated[int, Column("number of modules that were called", COUNT_FROM_1)]
     time_s: Annotated[float, Column("forward and backward", FROM_0)]
     energy_j: Annotated[float | None, Column("share of the meter's energy", FROM_0)]
@@ -120,7 +125,7 @@ def layer_rows(totals: LoopTotals, layers: Sequence[LayerShare], missing_reason:
     division = _Division(layers, between_s / scale, totals.energy_j)
     return [
         *(_row(totals, layer, scale, division, missing_reason) for layer in layers),
-        _row(totals, LayerShare(BETWEEN, "", 0.0, between_s / scale, None), scale, division, missing_reason),
+        _row(totals, LayerShare(BETWEEN, "", None, between_s / scale, None), scale, division, missing_reason),
     ]
 
 
@@ -168,7 +173,7 @@ def _row(
     return MeteredLayerRow(
         layer=layer.layer,
         layer_class=layer.layer_class or None,
-        calls=None if is_between else layer.calls,
+        calls=layer.calls,
         time_s=time_s,
         forward_time_s=of_pass(layer.forward_time_s, layer.forward_time_s, scale),
         forward_time_standard_error_s=of_pass(layer.forward_error_s, layer.forward_time_s, scale),

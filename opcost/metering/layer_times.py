@@ -32,6 +32,14 @@ def backward_slot(layer: int) -> int:
 NO_LAYER = -1
 """The slot of the time between layers."""
 
+UNKNOWN_LAYER = -2
+"""The slot of the backward of operations whose layer is unknown."""
+
+
+def slots_of(layers: int) -> int:
+    """Return the number of slots, with those that count from the end."""
+    return 2 * layers + 2
+
 
 @dataclass(frozen=True, eq=False)
 class MarkedSpans:
@@ -40,7 +48,7 @@ class MarkedSpans:
     Args:
         slots: of each span.
         times_s: the length of each span.
-        own_s: by slot, the host's time for marking in the spans of that slot; the last is of no layer.
+        own_s: by slot, the host's time for marking in the spans of that slot.
         calls: by layer, the number of forward calls.
     """
 
@@ -58,12 +66,12 @@ class LayerTimes:
     """
 
     def __init__(self, layers: int) -> None:
-        self._slots = 2 * layers
+        self._slots = slots_of(layers)
         self.marked = 0
         self.calls = np.zeros(layers)
         self._mean_s = np.zeros(self._slots)
         self._squares = np.zeros(self._slots)
-        self._own_s = np.zeros(self._slots + 1)
+        self._own_s = np.zeros(self._slots)
         self._is_seen = np.zeros(self._slots, dtype=bool)
         self._is_warm = False
         self._periods_s: dict[bool, deque[float]] = {
@@ -85,10 +93,9 @@ class LayerTimes:
             self._is_seen[:] = False
         self._is_warm = not is_first
         self.marked += 1
-        slots = np.asarray(spans.slots, dtype=np.int64)
-        is_owned = slots != NO_LAYER
-        times_s = np.bincount(slots[is_owned], np.asarray(spans.times_s)[is_owned], self._slots)
-        self._is_seen[slots[is_owned]] = True
+        slots = np.asarray(spans.slots, dtype=np.int64) % self._slots
+        times_s = np.bincount(slots, spans.times_s, self._slots)
+        self._is_seen[slots] = True
         step_s = times_s - self._mean_s
         self._mean_s += step_s / self.marked
         self._squares += step_s * (times_s - self._mean_s)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from opcost.errors import UserError
 from opcost.metering.layer_rows import (
     MODEL,
+    UNKNOWN_OWNER,
     KnownCost,
     LayerShare,
     LoopTotals,
@@ -27,7 +28,7 @@ from opcost.metering.layer_rows import (
     layer_rows,
 )
 from opcost.metering.layer_text import kind_lines, layer_lines
-from opcost.metering.layer_times import backward_slot, forward_slot
+from opcost.metering.layer_times import UNKNOWN_LAYER, backward_slot, forward_slot
 from opcost.metering.result import WindowResult
 from opcost.running.layer_powers import NO_COSTS, LoopState, known_costs
 from opcost.running.layer_window import LayerWindow
@@ -41,6 +42,11 @@ if TYPE_CHECKING:
     from torch import nn
 
     from opcost.running.layer_loop import LayerLoop
+
+UNKNOWN_OWNER_REASON = (
+    f"{UNKNOWN_OWNER}: backward of calls before the iteration, or by several threads; "
+    "a loop that calls the model several times calls step() after their backward"
+)
 
 
 @dataclass(frozen=True)
@@ -77,12 +83,14 @@ class LayerwiseResult:
         own_ratio = self.own_s / self.window.duration_s
         weighted = [row for row in self.rows if row.database_power_w is not None]
         powers = f"powers of {number_of(len(weighted), 'layer')} are known from rows" if weighted else "by time alone"
+        is_unknown = any(row.layer == UNKNOWN_OWNER for row in self.rows)
         shares = "no energy" if self.window.energy_j is None else f"shares of energy: {powers}"
         return "\n".join(
             [
                 f"{number_of(self.iterations, 'iteration')} of {self.window}",
                 f"{self.marked} of them marked ({percent(own_ratio, 2)} of the time); {shares}",
                 *layer_lines(self.rows),
+                *([UNKNOWN_OWNER_REASON] if is_unknown else []),
                 "",
                 *kind_lines(self.kinds),
             ]
@@ -213,4 +221,7 @@ def _shares(loop: LayerLoop, known: Mapping[int, KnownCost]) -> Sequence[LayerSh
         )
         if share.forward_time_s is not None or share.backward_time_s is not None:
             found.append(share)
+    unknown_s, error_s = times.time_s(UNKNOWN_LAYER), times.standard_error_s(UNKNOWN_LAYER)
+    if unknown_s is not None:
+        found.append(LayerShare(UNKNOWN_OWNER, "", None, None, unknown_s, backward_error_s=error_s))
     return found

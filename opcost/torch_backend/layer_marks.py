@@ -3,31 +3,35 @@
 Each mark ends a span of one owner and begins that of the next: a module's forward, its backward, or none. A module
 owns what it does itself, without the modules inside it. So the spans of an iteration add up to its length.
 
-A backward begins where autograd comes to the newest node that a module's forward has made, which is found at the
-module's outputs and at the inputs of the modules that it calls. A hook on that node changes no tensor, so that
-operations in place keep working, which they do not with the hooks of modules. Modules that run again in a backward, as
-checkpoints do, count as backward.
+A node of autograd belongs to the module in whose forward it was made, by its sequence number: the numbers at each
+change of owner are noted. So it does not matter which outputs a module shows, or which of them a loss uses. As a
+backward begins, nodes at which the owner may change get a hook. That changes no tensor, so that operations in place
+keep working, which they do not with the hooks of modules. Modules that run again in a backward, as checkpoints do,
+count as backward. Each thread has its own numbers, and a node does not show its thread: a number of several threads, or
+of a time before the iteration, is of an unknown layer.
 """
 
 from __future__ import annotations
 
+import threading
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import groupby, pairwise
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.autograd import Variable
 
 from opcost.errors import UserError
-from opcost.metering.layer_times import NO_LAYER, MarkedSpans, backward_slot, forward_slot
+from opcost.metering.layer_times import NO_LAYER, UNKNOWN_LAYER, MarkedSpans, backward_slot, forward_slot, slots_of
 from opcost.operators.tuples import OperatorTuple
 from opcost.torch_backend.capture import operator_modules
-from opcost.torch_backend.flops import tensors_of
 from opcost.torch_backend.layer_stopwatch import Moment, Stopwatch
+from opcost.torch_backend.observed_backward import Backward, ObservedBackward
 from opcost.torch_backend.observed_forward import Forward, ObservedForward
 from opcost.torch_backend.operators import module_tuple
 from opcost.torch_backend.switches import autocast_dtypes
@@ -85,7 +89,10 @@ class LayerMarks:
         self._observed = [
             ObservedForward(module, partial(self._around, index)) for index, module in enumerate(self._modules) if index
         ]
+        self._backward = ObservedBackward(self._around_backward)
         self._iteration: MarkedIteration | None = None
+        # By thread, the sequence number at the end of the model's last call: older nodes may be of any layer.
+        self._called = threading.local()
 
     @property
     def is_open(self) -> bool:
@@ -119,7 +126,9 @@ class LayerMarks:
         """
         if describes:
             self._calls_of_tuples, self._undescribed = {}, set()
-        self._iteration = MarkedIteration(self._stopwatch, begin, len(self._modules), describes)
+        since = getattr(self._called, "until", 0)
+        self._iteration = MarkedIteration(self._stopwatch, begin, len(self._modules), describes, since)
+        self._backward.install()
         for observed in self._observed:
             observed.install()
 
@@ -136,12 +145,20 @@ class LayerMarks:
         if self._iteration is not None:
             self._iteration.stop()
         self._iteration = None
+        self._backward.remove()
         for observed in self._observed:
             observed.remove()
 
     def around_model(self, forward: Forward, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the forward of the model itself."""
-        return self._around(0, forward, args, kwargs)
+        try:
+            return self._around(0, forward, args, kwargs)
+        finally:
+            self._called.until = _next_sequence_number()
+
+    def _around_backward(self, run: Backward, roots: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
+        iteration = self._iteration
+        return run(roots, *args, **kwargs) if iteration is None else iteration.run_backward(run, roots, *args, **kwargs)
 
     def _around(self, index: int, forward: Forward, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         iteration = self._iteration
@@ -149,13 +166,11 @@ class LayerMarks:
             return forward(*args, **kwargs)
         if iteration.is_described:
             self._describe(index, args, kwargs)
-        before = iteration.enter(index, (args, kwargs) if kwargs else args)
-        result = None
+        before = iteration.enter(index)
         try:
-            result = forward(*args, **kwargs)
-            return result
+            return forward(*args, **kwargs)
         finally:
-            iteration.leave(before, result)
+            iteration.switch(before)
 
     def _describe(self, index: int, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         module = self._modules[index]
@@ -176,25 +191,29 @@ class LayerMarks:
 
 
 class MarkedIteration:
-    """The marks of one iteration."""
+    """The marks of one iteration.
 
-    def __init__(self, stopwatch: Stopwatch, begin: Moment, layers: int, is_described: bool) -> None:
+    Args:
+        stopwatch: marks moments.
+        begin: the begin of the iteration.
+        layers: the number of layers.
+        is_described: whether the operator tuples of its calls are noted.
+        since: the sequence number from which on no layer has made nodes in this thread.
+    """
+
+    def __init__(self, stopwatch: Stopwatch, begin: Moment, layers: int, is_described: bool, since: int) -> None:
         self.moments: list[Moment] = [begin]
         self.slots: list[int] = [NO_LAYER]
         self.calls = np.zeros(layers)
         self.is_described = is_described
-        # The last one is of no layer.
-        self.own_s = np.zeros(2 * layers + 1)
+        self.own_s = np.zeros(slots_of(layers))
+        self.is_whole = True
+        """Whether each backward has ended; one that failed has not."""
         self._stopwatch = stopwatch
         self._ended = False
-        self._backwards: dict[int, int] = {}
-        self._handles: list[Any] = []
-        self._since = _next_sequence_number()
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether each backward has ended; one that failed has not."""
-        return not self._backwards
+        self._threads: list[_Made] = []
+        self._thread = _Thread(self._threads)
+        self._thread.made.note(min(since, _next_sequence_number()), NO_LAYER)
 
     def end(self, end: Moment) -> None:
         """End the iteration."""
@@ -202,11 +221,8 @@ class MarkedIteration:
         self.moments.append(end)
 
     def stop(self) -> None:
-        """Mark nothing any more, neither in hooks on nodes that are left."""
+        """Mark nothing any more."""
         self._ended = True
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
 
     def spans(self) -> MarkedSpans:
         """Return the spans; all moments are over."""
@@ -214,67 +230,102 @@ class MarkedIteration:
         times_s = [elapsed_s(begin, end) for begin, end in pairwise(moments)]
         return MarkedSpans(self.slots, times_s, self.own_s, self.calls)
 
-    def enter(self, index: int, arguments: Any) -> int:
+    def enter(self, index: int) -> int:
         """Give the time from now on to a module, and return the owner before."""
-        begin_s = time.perf_counter()
         before, is_again = self.slots[-1], in_backward()
-        self._follow(arguments, before, self._since)
         if not is_again:
             self.calls[index] += 1
-        self.own_s[before] += time.perf_counter() - begin_s
-        self._switch(backward_slot(index) if is_again else forward_slot(index))
+        self.switch(backward_slot(index) if is_again else forward_slot(index))
         return before
 
-    def leave(self, before: int, result: Any) -> None:
-        """Give the time back to the owner before a module's call."""
-        slot, since = self.slots[-1], self._since
-        self._switch(before)
-        begin_s = time.perf_counter()
-        self._follow(result, slot, since)
-        self.own_s[before] += time.perf_counter() - begin_s
-
-    def _switch(self, slot: int) -> None:
+    def switch(self, slot: int) -> None:
+        """Give the time from now on to an owner, with the nodes that this thread makes."""
         if self._ended:
             return
+        begin_s = time.perf_counter()
         self.moments.append(self._stopwatch.mark())
         self.slots.append(slot)
-        self._since = _next_sequence_number()
+        self._thread.made.note(_next_sequence_number(), slot)
+        self.own_s[slot] += time.perf_counter() - begin_s
 
-    def _follow(self, values: Any, slot: int, since: int) -> None:
-        """Mark the backward of an owner at the newest node that it has made, if that is among the values' nodes."""
-        if self._ended or not torch.is_grad_enabled():
-            return
-        nodes = [node for tensor in _tensors(values) if (node := tensor.grad_fn) is not None]
-        newest = max(nodes, key=_number_of, default=None)
-        if newest is not None and _number_of(newest) >= since:
-            owner = NO_LAYER if slot == NO_LAYER else backward_slot(slot // 2)
-            self._handles.append(newest.register_prehook(partial(self._begin_backward, owner)))
-
-    def _begin_backward(self, slot: int, _gradients: Any) -> None:
-        """Autograd comes to a node: give the time from now on to its owner."""
-        if self._ended:
-            return
-        begin_s = time.perf_counter()
-        before, task = self.slots[-1], _current_backward()
-        if task not in self._backwards:
-            self._backwards[task] = before
-            Variable._execution_engine.queue_callback(partial(self._end_backward, task))
+    def run_backward(self, run: Backward, roots: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
+        """Run a backward, and give its time to the owners of the nodes that it comes to."""
+        begin_s, before = time.perf_counter(), self.slots[-1]
+        # The fifth of the engine's arguments are the inputs: without any, it comes to all nodes.
+        begins = self._begins(roots, is_partial=any(args[3:4]))
+        handles = [node.register_prehook(partial(self._come_to, slot)) for _, slot, node in begins]
         self.own_s[before] += time.perf_counter() - begin_s
-        self._switch(slot)
+        self.is_whole, was_whole = False, self.is_whole
+        try:
+            found = run(roots, *args, **kwargs)
+            self.is_whole = was_whole
+            return found
+        finally:
+            for handle in handles:
+                handle.remove()
+            self.switch(before)
 
-    def _end_backward(self, task: int) -> None:
-        before = self._backwards.pop(task)
-        self._switch(before)
+    def _begins(self, roots: Sequence[Any], is_partial: bool) -> list[tuple[int, int, Any]]:
+        """Return the nodes below roots where the owner may change, each after its number and the owner's slot."""
+        own = self._thread.made
+        own.note(_next_sequence_number(), self.slots[-1])
+        # A backward inside of another is that of modules that run again, which this thread has just done.
+        threads = [made for made in ([own] if in_backward() else self._threads) if made.has_nodes]
+        owned = []
+        for node in _nodes(roots):
+            number = node._sequence_nr()
+            slots = {slot for made in threads if (slot := made.owner(number)) is not None}
+            owned.append((number, slots.pop() if len(slots) == 1 else UNKNOWN_LAYER, node))
+        if is_partial or len(threads) != 1 or any(slot == UNKNOWN_LAYER for _, slot, _ in owned):
+            return owned
+        # The engine comes to all nodes, the newest first.
+        owned.sort(key=itemgetter(0), reverse=True)
+        return [next(run) for _, run in groupby(owned, itemgetter(1))]
+
+    def _come_to(self, slot: int, _gradients: Any) -> None:
+        if slot != self.slots[-1]:
+            self.switch(slot)
 
 
-def _tensors(values: Any) -> Sequence[Tensor]:
-    """Return the tensors in arguments or a result; quickly in the usual cases."""
-    if isinstance(values, Tensor):
-        return (values,)
-    if isinstance(values, tuple) and all(isinstance(value, Tensor) for value in values):
-        return values
-    return tensors_of(values)
+class _Made:
+    """The owners of the nodes that one thread has made, by their sequence numbers."""
+
+    def __init__(self) -> None:
+        self._numbers: list[int] = []
+        self._slots: list[int] = []
+
+    def note(self, number: int, slot: int) -> None:
+        """Give the nodes from a number on to the backward of a slot."""
+        self._numbers.append(number)
+        self._slots.append(slot if slot < 0 else backward_slot(slot // 2))
+
+    @property
+    def has_nodes(self) -> bool:
+        """Whether there may be any."""
+        return self._numbers[:1] != self._numbers[-1:]
+
+    def owner(self, number: int) -> int | None:
+        """Return the slot of a node's backward; None if it is not between the first and the last number noted."""
+        index = bisect_right(self._numbers, number)
+        return self._slots[index - 1] if 0 < index < len(self._numbers) else None
 
 
-def _number_of(node: Any) -> int:
-    return int(node._sequence_nr())
+class _Thread(threading.local):
+    def __init__(self, threads: list[_Made]) -> None:
+        self.made = _Made()
+        threads.append(self.made)
+
+
+def _nodes(roots: Sequence[Any]) -> Sequence[Any]:
+    """Return the nodes below roots, tensors or edges of a graph, without those that add to a weight's gradient."""
+    tops = (root.grad_fn if isinstance(root, Tensor) else root.node for root in roots)
+    nodes = list(dict.fromkeys(node for node in tops if node is not None))
+    seen, found = set(nodes), []
+    for node in nodes:
+        if following := node.next_functions:
+            found.append(node)
+            for one, _ in following:
+                if one is not None and one not in seen:
+                    seen.add(one)
+                    nodes.append(one)
+    return found

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opcost.metering.layer_rows import BETWEEN, KnownCost, LayerShare, LoopTotals, kind_rows, layer_rows
-from opcost.metering.layer_times import NO_LAYER, LayerTimes, MarkedSpans, backward_slot, forward_slot
+from opcost.metering.layer_times import NO_LAYER, LayerTimes, MarkedSpans, backward_slot, forward_slot, slots_of
 from opcost.metering.marking import MarkingBudget
 
 TIMES_S = st.one_of(st.none(), st.floats(1e-7, 1.0))
@@ -60,7 +60,7 @@ def test_without_energy_the_reason_stands_in_each_row() -> None:
 
 
 def spans(times_s: dict[int, float], own_s: float = 0.0) -> MarkedSpans:
-    own = np.zeros(5)
+    own = np.zeros(slots_of(2))
     own[forward_slot(0)] = own_s
     return MarkedSpans([*times_s, NO_LAYER], [*times_s.values(), 5.0], own, np.ones(2))
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,9 +17,11 @@ import torchvision
 from simulated_energy import SimulatedSource
 from simulated_machine import Device, Load, SimulatedMachine
 from torch import Tensor, nn
+from torch.autograd import Variable
+from torch.utils.checkpoint import checkpoint
 
 from opcost import LayerwiseEnergy, UserError
-from opcost.metering.layer_rows import BETWEEN, KnownCost, MeteredLayerRow
+from opcost.metering.layer_rows import BETWEEN, UNKNOWN_OWNER, KnownCost, MeteredLayerRow
 from opcost.operators.tuples import OperatorTuple
 from opcost.power.trace import Window
 from opcost.running import energy_meter, layer_model, layerwise
@@ -50,14 +54,16 @@ class Work(torch.autograd.Function):
 
 
 class Layer(nn.Module):
-    def __init__(self, machine: SimulatedMachine, load: Load) -> None:
+    """Takes the time of a load, and hands its tensor on in any form."""
+
+    def __init__(self, machine: SimulatedMachine, load: Load, pack: Callable[[Tensor], Any] = lambda x: x) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(1))
         self._run = lambda times: machine.run_load(load, times)
+        self._pack = pack
 
-    def forward(self, x: Tensor) -> Tensor:
-        found: Tensor = Work.apply(x * self.weight, self._run)
-        return found
+    def forward(self, x: Tensor) -> Any:
+        return self._pack(Work.apply(x * self.weight, self._run))
 
 
 class SimulatedStopwatch(HostStopwatch):
@@ -149,6 +155,189 @@ def test_step_ends_an_iteration_of_several_calls(machine: SimulatedMachine) -> N
     assert row.calls == 2
     assert (row.forward_time_s, row.backward_time_s) == pytest.approx((0.020, 0.040), rel=0.01)
     check_totals(layers)
+
+
+@dataclass
+class Features:
+    last: Any
+
+
+KEPT: list[Tensor] = []
+
+FORMS: dict[str, tuple[Callable[[Tensor], Any], Callable[[Any], Tensor]]] = {
+    "the newest of two outputs is unused": (lambda x: (x, x * 3), lambda found: found[0]),
+    "the first of two outputs is unused": (lambda x: (x * 3, x * 2), lambda found: found[1]),
+    "dataclass": (Features, lambda found: found.last),
+    "dict in a dataclass": (lambda x: Features({"last": x}), lambda found: found.last["last"]),
+    "iterator": (lambda x: iter([x]), next),
+    "context": (KEPT.append, lambda _: KEPT.pop()),
+    "view": (lambda x: x[:1], lambda found: found),
+    "view of an unused base, in place": (lambda x: x[:1].mul_(2), lambda found: found),
+}
+
+
+@pytest.mark.parametrize("hot_is_last", [False, True])
+@pytest.mark.parametrize("form", FORMS)
+def test_a_backward_is_that_of_its_layer_in_whichever_form_it_hands_on_its_output(
+    machine: SimulatedMachine, form: str, hot_is_last: bool
+) -> None:
+    pack, unpack = FORMS[form]
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.hot, self.cool = Layer(machine, HOT, pack), Layer(machine, COOL)
+
+        def forward(self, x: Tensor) -> Any:
+            return self.hot(self.cool(x)) if hot_is_last else self.cool(unpack(self.hot(x)))
+
+    model = Model()
+    with LayerwiseEnergy(model) as layers:
+        for _ in range(10):
+            output = model(torch.ones(2))
+            (unpack(output) if hot_is_last else output).sum().backward()
+    check_backwards(layers, hot=0.020, cool=0.040)
+    check_totals(layers)
+
+
+def check_backwards(layers: LayerwiseEnergy, **expected_s: float) -> None:
+    """Check the time of each layer's backward, and that no other has any."""
+    backwards_s = {row.layer: row.backward_time_s for row in layers.result.rows if row.backward_time_s}
+    assert backwards_s == pytest.approx(expected_s, rel=0.01)
+
+
+class Headed(nn.Module):
+    """A body that is called twice, a head, and an auxiliary head whose output is an attribute."""
+
+    def __init__(self, machine: SimulatedMachine) -> None:
+        super().__init__()
+        self.body, self.head, self.aux = Layer(machine, HOT), Layer(machine, COOL), Layer(machine, COOL)
+        self.found = torch.zeros(())
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.body(x)
+        self.found = self.aux(x)
+        return self.head(self.body(x))
+
+
+def gradients_of_all(loss: Tensor, model: Headed) -> None:
+    loss.backward()
+
+
+def gradients_of_the_head(loss: Tensor, model: Headed) -> None:
+    torch.autograd.grad(loss, model.head.weight)
+
+
+def gradients_in_two_backwards(loss: Tensor, model: Headed) -> None:
+    loss.backward(retain_graph=True)
+    loss.backward()
+
+
+@pytest.mark.parametrize(
+    ("is_used", "backward", "expected_s"),
+    [
+        (True, gradients_of_all, {"body": 0.040, "head": 0.040, "aux": 0.040}),
+        (False, gradients_of_all, {"body": 0.040, "head": 0.040}),
+        (True, gradients_of_the_head, {"head": 0.040}),
+        (False, gradients_in_two_backwards, {"body": 0.080, "head": 0.080}),
+    ],
+)
+def test_an_auxiliary_head_and_a_layer_that_is_called_twice(
+    machine: SimulatedMachine,
+    is_used: bool,
+    backward: Callable[[Tensor, Headed], None],
+    expected_s: dict[str, float],
+) -> None:
+    model = Headed(machine)
+    with LayerwiseEnergy(model) as layers:
+        for _ in range(10):
+            output = model(torch.ones(2))
+            backward((output + model.found if is_used else output).sum(), model)
+    check_backwards(layers, **expected_s)
+    check_totals(layers)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_checkpoint_of_a_hidden_output(machine: SimulatedMachine, reentrant: bool) -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.hot, self.cool = Layer(machine, HOT, Features), Layer(machine, COOL)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.cool(checkpoint(lambda y: self.hot(y).last, x, use_reentrant=reentrant))
+
+    model = Model()
+    with LayerwiseEnergy(model) as layers:
+        for _ in range(10):
+            model(torch.ones(2, requires_grad=True)).sum().backward()
+    # A forward that runs again counts as backward; the other kind runs only the operations whose tensors are missing.
+    check_backwards(layers, hot=0.030 if reentrant else 0.020, cool=0.040)
+
+
+class First(nn.Module):
+    def forward(self, outputs: tuple[Tensor, ...]) -> Tensor:
+        return outputs[0]
+
+
+def test_a_penalty_on_gradients(machine: SimulatedMachine) -> None:
+    model = nn.Sequential(Layer(machine, HOT, lambda x: (x * x, x)), First(), Layer(machine, COOL))
+    with LayerwiseEnergy(model) as layers:
+        for _ in range(10):
+            x = torch.ones(2, requires_grad=True)
+            (gradient,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
+            gradient.square().sum().backward()
+    # The gradients of a backward that only hands gradients on take no time of the machine.
+    check_backwards(layers, **{"0": 0.040, "2": 0.040})
+
+
+def test_the_backward_of_a_call_before_the_iteration_is_of_an_unknown_layer(machine: SimulatedMachine) -> None:
+    model = nn.Sequential(Layer(machine, HOT), Layer(machine, COOL))
+    with LayerwiseEnergy(model) as layers:
+        model(torch.ones(2))
+        for _ in range(30):
+            # Iterations with even numbers are marked: they have the second call and both backwards.
+            (model(torch.ones(2)) + model(torch.ones(2))).sum().backward()
+    rows = by_layer(layers)
+    hot_s, cool_s, unknown_s = (rows[layer].backward_time_s for layer in ("0", "1", UNKNOWN_OWNER))
+    assert hot_s
+    assert (cool_s, unknown_s) == pytest.approx((2 * hot_s, 3 * hot_s), rel=0.01)
+    assert "step()" in str(layers.result)
+    check_totals(layers)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_layers_in_several_threads_have_their_own_backward_or_none(machine: SimulatedMachine, threads: int) -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.hot, self.cool = Layer(machine, HOT), Layer(machine, COOL)
+
+        def forward(self, x: Tensor) -> Any:
+            for layer, is_apart in ((self.hot, True), (self.cool, threads == 2)):
+                # A new thread counts its nodes from 0 on.
+                with ThreadPoolExecutor(1) as pool:
+                    x = pool.submit(layer, x).result() if is_apart else layer(x)
+            return x
+
+    model = Model()
+    with LayerwiseEnergy(model) as layers:
+        for _ in range(10):
+            model(torch.ones(2)).sum().backward()
+    expected_s = {"hot": 0.020, "cool": 0.040} if threads == 1 else {UNKNOWN_OWNER: 0.060}
+    check_backwards(layers, **expected_s)
+    check_totals(layers)
+
+
+def test_two_models_whose_iterations_overlap(machine: SimulatedMachine) -> None:
+    engine = Variable._execution_engine
+    first, second = (nn.Sequential(Layer(machine, load, Features)) for load in (HOT, COOL))
+    with LayerwiseEnergy(first) as of_first, LayerwiseEnergy(second) as of_second:
+        for _ in range(10):
+            (second(first(torch.ones(2)).last).last).sum().backward()
+    check_backwards(of_first, **{"0": 0.020})
+    check_backwards(of_second, **{"0": 0.040})
+    assert Variable._execution_engine is engine
 
 
 def test_a_model_is_as_before_also_after_an_exception() -> None:

@@ -132,6 +132,7 @@ CASES: dict[str, tuple[Callable[[], nn.Module], Tensor, bool]] = {
     "not reentrant": (lambda: net(False), INPUTS, True),
     "resnet18": (torchvision.models.resnet18, torch.randn(2, 3, 32, 32), False),
     "transformer": (lambda: nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), torch.randn(2, 5, 8), True),
+    "gru": (lambda: _First(nn.GRU(8, 4)), torch.randn(5, 2, 8), False),
     "lstm": (lambda: _First(nn.LSTM(8, 4)), torch.randn(2, 5, 8), False),
 }
 
@@ -177,6 +178,13 @@ def test_the_native_path_of_a_transformer_stays_one_layer() -> None:
 
     marks, iteration = marked(model, run)
     assert owners(marks, iteration) == ["none", " f", "none"]
+
+
+def test_a_recurrent_layer_whose_hidden_state_is_unused_has_its_backward() -> None:
+    model = nn.Sequential(_First(nn.GRU(8, 4)), nn.Linear(4, 2))
+    marks, iteration = marked(model, lambda: model(torch.randn(5, 2, 8)).sum().backward())
+    found = owners(marks, iteration)
+    assert found[found.index("1 b") :] == ["1 b", "0.inner b", "none"]
 
 
 def test_operator_tuples_are_noted_once_a_call() -> None:
