@@ -245,15 +245,19 @@ class MarkedIteration:
         begin_s = time.perf_counter()
         self.moments.append(self._stopwatch.mark())
         self.slots.append(slot)
-        self._thread.made.note(_next_sequence_number(), slot)
+        self._note()
         self.own_s[slot] += time.perf_counter() - begin_s
 
     def run_backward(self, run: Backward, roots: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
         """Run a backward, and give its time to the owners of the nodes that it comes to."""
         begin_s, before = time.perf_counter(), self.slots[-1]
-        # The fifth of the engine's arguments are the inputs: without any, it comes to all nodes.
-        begins = self._begins(roots, is_partial=any(args[3:4]))
+        # After the roots and their gradients: whether the graph is kept, whether one is made, the inputs.
+        makes_graph, inputs = (*args[2:4], False, ())[:2]
+        begins = self._begins(roots, is_ordered=not makes_graph and not inputs)
         handles = [node.register_prehook(partial(self._come_to, slot)) for _, slot, node in begins]
+        if makes_graph:
+            # A thread of the engine ends with a node, and only there it shows how many it has made.
+            handles += [node.register_hook(self._note) for _, _, node in begins]
         self.own_s[before] += time.perf_counter() - begin_s
         self.is_whole, was_whole = False, self.is_whole
         try:
@@ -265,10 +269,10 @@ class MarkedIteration:
                 handle.remove()
             self.switch(before)
 
-    def _begins(self, roots: Sequence[Any], is_partial: bool) -> list[tuple[int, int, Any]]:
+    def _begins(self, roots: Sequence[Any], is_ordered: bool) -> list[tuple[int, int, Any]]:
         """Return the nodes below roots where the owner may change, each after its number and the owner's slot."""
+        self._note()
         own = self._thread.made
-        own.note(_next_sequence_number(), self.slots[-1])
         # A backward inside of another is that of modules that run again, which this thread has just done.
         threads = [made for made in ([own] if in_backward() else self._threads) if made.has_nodes]
         owned = []
@@ -276,11 +280,15 @@ class MarkedIteration:
             number = node._sequence_nr()
             slots = {slot for made in threads if (slot := made.owner(number)) is not None}
             owned.append((number, slots.pop() if len(slots) == 1 else UNKNOWN_LAYER, node))
-        if is_partial or len(threads) != 1 or any(slot == UNKNOWN_LAYER for _, slot, _ in owned):
+        if not is_ordered or len(threads) != 1 or any(slot == UNKNOWN_LAYER for _, slot, _ in owned):
             return owned
         # The engine comes to all nodes, the newest first.
         owned.sort(key=itemgetter(0), reverse=True)
         return [next(run) for _, run in groupby(owned, itemgetter(1))]
+
+    def _note(self, *_gradients: Any) -> None:
+        """Note whose are the nodes that this thread makes from now on."""
+        self._thread.made.note(_next_sequence_number(), self.slots[-1])
 
     def _come_to(self, slot: int, _gradients: Any) -> None:
         if slot != self.slots[-1]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -32,6 +33,7 @@ from opcost.storage.user_folders import user_folders
 from opcost.torch_backend.kept_switches import kept_switches
 from opcost.torch_backend.layer_marks import LayerMarks
 from opcost.torch_backend.layer_stopwatch import HostStopwatch
+from opcost.torch_backend.observed_backward import ObservedBackward
 from opcost.torch_backend.observed_forward import ObservedForward
 from opcost.torch_backend.switches import tf32_switches, torch_state
 
@@ -53,17 +55,32 @@ class Work(torch.autograd.Function):
         return gradients[0], None
 
 
+class WorkTwice(Work):
+    """Runs the load once in the backward, in an operation that has a backward, too."""
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return Work.apply(gradients[0], ctx.run), None
+
+
 class Layer(nn.Module):
     """Takes the time of a load, and hands its tensor on in any form."""
 
-    def __init__(self, machine: SimulatedMachine, load: Load, pack: Callable[[Tensor], Any] = lambda x: x) -> None:
+    def __init__(
+        self,
+        machine: SimulatedMachine,
+        load: Load,
+        pack: Callable[[Tensor], Any] = lambda x: x,
+        work: type[Work] = Work,
+    ) -> None:
         super().__init__()
+        self._work = work
         self.weight = nn.Parameter(torch.ones(1))
         self._run = lambda times: machine.run_load(load, times)
         self._pack = pack
 
     def forward(self, x: Tensor) -> Any:
-        return self._pack(Work.apply(x * self.weight, self._run))
+        return self._pack(self._work.apply(x * self.weight, self._run))
 
 
 class SimulatedStopwatch(HostStopwatch):
@@ -257,6 +274,24 @@ def test_an_auxiliary_head_and_a_layer_that_is_called_twice(
     check_totals(layers)
 
 
+@pytest.fixture(params=[False, True], ids=["", "backward in a thread"])
+def device_thread(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Run backwards in this thread, or in one that stays and counts its own nodes, as those of a GPU do."""
+    with ThreadPoolExecutor(1) as pool:
+        inside = pool.submit(threading.get_ident).result()
+
+        def run_apart(run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            is_inside = threading.get_ident() == inside
+            return run(*args, **kwargs) if is_inside else pool.submit(run, *args, **kwargs).result()
+
+        observed = ObservedBackward(run_apart)
+        if request.param:
+            observed.install()
+        yield
+        observed.remove()
+
+
+@pytest.mark.usefixtures("device_thread")
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_a_checkpoint_of_a_hidden_output(machine: SimulatedMachine, reentrant: bool) -> None:
     class Model(nn.Module):
@@ -280,14 +315,15 @@ class First(nn.Module):
         return outputs[0]
 
 
+@pytest.mark.usefixtures("device_thread")
 def test_a_penalty_on_gradients(machine: SimulatedMachine) -> None:
-    model = nn.Sequential(Layer(machine, HOT, lambda x: (x * x, x)), First(), Layer(machine, COOL))
+    model = nn.Sequential(Layer(machine, HOT, lambda x: (x * x, x), WorkTwice), First(), Layer(machine, COOL))
     with LayerwiseEnergy(model) as layers:
         for _ in range(10):
             x = torch.ones(2, requires_grad=True)
             (gradient,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
             gradient.square().sum().backward()
-    # The gradients of a backward that only hands gradients on take no time of the machine.
+    # Layer 0 takes 10 ms for its gradient, 20 ms for the gradient of that, and 10 ms again for what that depends on.
     check_backwards(layers, **{"0": 0.040, "2": 0.040})
 
 
