@@ -7,6 +7,8 @@ import os
 import signal
 import tempfile
 from collections.abc import Generator, Iterator
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 import seeds
@@ -55,7 +57,18 @@ def pytest_configure(config: pytest.Config) -> None:
     # While modules are imported there is nothing to collect.
     gc.disable()
     config.add_cleanup(folder.cleanup)
+    config.add_cleanup(lambda: end_left_processes(config, folder.name))
     config.add_cleanup(patch.undo)
+
+
+def end_left_processes(config: pytest.Config, folder: str) -> None:
+    """End what tests beyond their time limit have left: the limit ends their worker, not its children."""
+    if not config.pluginmanager.has_plugin("dsession"):
+        return
+    for environment in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):
+            if f"TMPDIR={folder}".encode() in environment.read_bytes():
+                os.kill(int(environment.parent.name), signal.SIGKILL)
 
 
 @pytest.fixture(autouse=True)

@@ -35,7 +35,7 @@ def run(
     command: Sequence[str | Path],
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
-    timeout: int = 300,
+    timeout: int = 240,
     libraries: tuple[str, ...] = LIBRARIES,
 ) -> subprocess.CompletedProcess[str]:
     """Run this Python with a script, with ``-m`` and a module, or with ``-c`` and a program.
