@@ -7,8 +7,11 @@ venv_python := .venv/bin/python
 # pip's output goes to a file, and is shown if pip fails.
 pip_log := .venv/pip.log
 comma := ,
-pip_install = $(venv_python) -m pip install --disable-pip-version-check --progress-bar off --editable '.[$(1)]' \
+pip_install = $(venv_python) -m pip install --disable-pip-version-check --progress-bar off $(1) \
   > $(pip_log) 2>&1 || { cat $(pip_log) >&2; exit 1; }
+
+# The versions and hashes that the checks run with. Users get the ranges of pyproject.toml.
+lock := requirements-test.txt
 
 demo := build/demo
 demo_model := resnet18_32x3x32x32
@@ -18,6 +21,14 @@ demo_arguments := $(demo_model) --measurements $(demo)/measurements --database $
 # Without compiled files every process of the tests would compile all modules again.
 pytest := env -u PYTHONDONTWRITEBYTECODE $(venv_python) -m pytest \
   --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+
+define checks
+@$(venv_python) -m ruff check
+@$(venv_python) -m ruff format --check
+@$(venv_python) -m mypy
+@$(venv_python) -c "from importlinter.cli import lint_imports_command; lint_imports_command()" --no-cache --no-logo
+@$(pytest)
+endef
 
 # Prints "good", "old" or "bare"; any Python from 2.7 on can run it.
 python_check := import sys; print("old" if sys.version_info < (3, 10) else "good" if all(map(__import__("importlib.util").util.find_spec, ("venv", "ensurepip"))) else "bare")
@@ -30,7 +41,7 @@ python_problem = $(if $(filter good,$(1)),,$(problem_$(or $(filter old bare,$(1)
 require_python = $(if $(call python_problem,$(python_verdict)),$(error $(call python_problem,$(python_verdict))))
 
 .NOTPARALLEL:
-.PHONY: help install pipeline configs coverage zoo test test-all fuzz mutation release-check clean
+.PHONY: help install pipeline configs coverage zoo test test-newest lock test-all fuzz mutation release-check clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
@@ -61,11 +72,20 @@ zoo: .venv/installed  ## run every operator tuple of every model alone, and comp
 	@$(venv_python) -m opcost check-operators '*' --measurements build/zoo/measurements
 
 test: .venv/installed-test  ## set up .venv with the test tools; check style, types and imports; run the tests (5.5 minutes on 2 cores)
-	@$(venv_python) -m ruff check
-	@$(venv_python) -m ruff format --check
-	@$(venv_python) -m mypy
-	@$(venv_python) -c "from importlinter.cli import lint_imports_command; lint_imports_command()" --no-cache --no-logo
-	@$(pytest)
+	$(checks)
+
+test-newest: .venv/made  ## the same with the newest packages of the day; the next `make test` puts those of the lock back
+	@rm -f .venv/installed-test
+	@$(call pip_install,--upgrade --upgrade-strategy eager --editable '.[test]')
+	@touch .venv/installed
+	$(checks)
+
+lock:  ## renew requirements-test.txt, what the tests run with: the newest packages of the day, with hashes
+	$(require_python)
+	@$(PYTHON) -m venv build/lock
+	@build/lock/bin/python -m pip install --quiet --disable-pip-version-check uv
+	@build/lock/bin/uv pip compile --quiet --upgrade --universal --python-version 3.10 --generate-hashes --no-annotate \
+	  --custom-compile-command 'make lock' --extra test --output-file $(lock) pyproject.toml
 
 test-all: .venv/installed-test  ## run the tests with all seeds and inputs (8 minutes on 2 cores)
 	@$(pytest) --all-seeds
@@ -89,12 +109,13 @@ clean:  ## remove build/ and the caches of tools; keep .venv, measurements/ and 
 
 .venv/installed: .venv/made pyproject.toml
 	@echo "Installing opcost and torch into .venv: the first time a download of about 5 GB (progress: $(pip_log))."
-	@$(call pip_install,torch$(comma)advise$(comma)predict)
+	@$(call pip_install,--editable '.[torch$(comma)advise$(comma)predict]')
 	@touch $@
 
-.venv/installed-test: .venv/made pyproject.toml
+.venv/installed-test: .venv/made pyproject.toml $(lock)
 	@echo "Installing opcost, torch and the test tools into .venv: the first time a download of about 5 GB ($(pip_log))."
-	@$(call pip_install,test)
+	@$(call pip_install,--require-hashes --requirement $(lock))
+	@$(call pip_install,--no-deps --no-build-isolation --editable .)
 	@touch .venv/installed $@
 
 .venv/made:

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import opcost
 from opcost import invocation
@@ -37,6 +39,7 @@ STAGES = (
     "compare_sum_vs_full.py",
 )
 INFO = "-m opcost info"
+LOCK = "requirements-test.txt"
 PIP = "-m pip install --disable-pip-version-check --progress-bar off"
 MODULES_OF = {"nvidia-ml-py": "pynvml", "pyyaml": "yaml", "scikit-learn": "sklearn"}
 """Import names that differ from the project's name."""
@@ -136,6 +139,23 @@ def test_extras_install_what_not_everybody_needs_and_tests_have_it_all(pyproject
         assert line in extras["test"]
 
 
+def test_the_lock_has_what_the_tests_need_with_hashes_and_names_no_other_registry(pyproject: dict[str, Any]) -> None:
+    text = (ROOT / LOCK).read_text()
+    versions: dict[str, list[str]] = {}
+    for entry in re.split(r"\n(?=[^ #])", text.partition("\n")[2]):
+        if not entry.startswith("#"):
+            name, _, version = entry.split()[0].partition("==")
+            versions.setdefault(name, []).append(version)
+            assert "--hash=sha256:" in entry
+    needed = map(
+        Requirement, [*pyproject["project"]["dependencies"], *pyproject["project"]["optional-dependencies"]["test"]]
+    )
+    for requirement in needed:
+        found = versions[canonicalize_name(requirement.name)]
+        assert all(version in requirement.specifier for version in found), f"{requirement}: run `make lock`"
+    assert "://" not in text
+
+
 def test_all_checks_hold_for_the_oldest_python_supported(pyproject: dict[str, Any]) -> None:
     oldest = pyproject["tool"]["mypy"]["python_version"]
     assert pyproject["project"]["requires-python"] == f">={oldest}"
@@ -232,7 +252,7 @@ class Checkout:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._log = folder / "log"
-        for name in ("Makefile", "pyproject.toml"):
+        for name in ("Makefile", "pyproject.toml", LOCK):
             shutil.copyfile(ROOT / name, folder / name)
         shutil.copytree(ROOT / "measurements", folder / "measurements", ignore=shutil.ignore_patterns("*.pkl"))
 
@@ -275,7 +295,8 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checkout:
 def test_make_lists_every_target(checkout: Checkout) -> None:
     result = checkout.make()
     targets = re.findall(r"^make ([\w-]+) +\S", result.stdout, re.MULTILINE)
-    expected = "help install pipeline configs coverage zoo test test-all fuzz mutation release-check clean"
+    expected = "help install pipeline configs coverage zoo test test-newest lock test-all fuzz mutation "
+    expected += "release-check clean"
     assert targets == expected.split()
     assert len(result.stdout.splitlines()) == len(targets)
 
@@ -337,8 +358,9 @@ def test_pips_output_is_shown_if_it_fails_and_only_then(checkout: Checkout) -> N
 def test_the_tests_tools_include_what_the_pipeline_needs(checkout: Checkout) -> None:
     checkout.pretend_to_be_installed()
     checkout.make("test")
-    installing, *checks = checkout.commands()
-    assert installing == f"{PIP} --editable .[test]"
+    locked, opcost_itself, *checks = checkout.commands()
+    assert locked == f"{PIP} --require-hashes --requirement {LOCK}"
+    assert opcost_itself == f"{PIP} --no-deps --no-build-isolation --editable ."
     assert checks == [
         "-m ruff check",
         "-m ruff format --check",
@@ -351,6 +373,10 @@ def test_the_tests_tools_include_what_the_pipeline_needs(checkout: Checkout) -> 
     assert checkout.commands() == [INFO]
     checkout.make("test-all")
     assert checkout.commands() == [f"{checks[-1]} --all-seeds"]
+    checkout.make("test-newest")
+    assert checkout.commands() == [f"{PIP} --upgrade --upgrade-strategy eager --editable .[test]", *checks]
+    checkout.make("test")
+    assert checkout.commands() == [locked, opcost_itself, *checks], "those of the lock are put back"
 
 
 def test_the_check_before_a_release_runs_all_that_the_tests_leave_out(checkout: Checkout) -> None:
@@ -435,7 +461,7 @@ def test_clean_leaves_what_was_measured_and_installed(checkout: Checkout) -> Non
         (checkout.folder / name).touch()
     checkout.make("clean")
     left = {path.name for path in checkout.folder.iterdir()}
-    assert left == {".venv", "Makefile", "database", "measurements", "pyproject.toml"}
+    assert left == {".venv", "Makefile", "database", "measurements", "pyproject.toml", LOCK}
 
 
 def test_importing_the_package_imports_nothing_heavy_and_its_names_are_there_when_asked_for() -> None:
