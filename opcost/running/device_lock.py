@@ -24,12 +24,13 @@ from opcost.errors import UserError
 from opcost.storage.temporary import temporary_folder
 
 NOTE_BYTES = 100
-"""A process number with its time is never longer."""
+"""A process number with its time, and a number that outlives them, are never longer."""
 
 NEITHER_FOLLOWED_NOR_WAITED_FOR = os.O_NOFOLLOW | os.O_NONBLOCK
 """A link could point to any file of this user, and the other end of a pipe may never be opened."""
 
 _NOTE = re.compile(r"([0-9]+) ([0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:.+-]+)")
+_NUMBER = re.compile(r"[0-9]{1,9}\.[0-9]{1,9}")
 
 
 @contextmanager
@@ -42,14 +43,29 @@ def device_lock(name: str) -> Iterator[int]:
         UserError: another campaign holds it, or its file cannot be made or locked.
     """
     # The file stays. If it were deleted, one process could hold the old file while the next locks a new one.
-    path = temporary_folder() / f"opcost-{re.sub('[^A-Za-z0-9_-]', '-', name)}.lock"
-    descriptor = _locked(path, name)
+    descriptor = _locked(lock_path(name), name)
     try:
         _write_note(descriptor, f"{_started_by()} {datetime.now().astimezone().isoformat(' ', 'seconds')}")
         yield descriptor
     finally:
         _write_note(descriptor, "")
         os.close(descriptor)
+
+
+def lock_path(name: str) -> Path:
+    """Return the file of a device's lock."""
+    return temporary_folder() / f"opcost-{re.sub('[^A-Za-z0-9_-]', '-', name)}.lock"
+
+
+def kept_number(descriptor: int) -> float | None:
+    """Return the number that a former holder of the lock has kept in its file; None if there is none."""
+    kept = _NUMBER.fullmatch(_lines(descriptor)[1])
+    return float(kept[0]) if kept else None
+
+
+def keep_number(descriptor: int, number: float | None) -> None:
+    """Keep a number in a lock's file until another is kept, also if all holders are killed; None for none."""
+    _write_lines(descriptor, _lines(descriptor)[0], "" if number is None else repr(number))
 
 
 def _started_by() -> int:
@@ -99,14 +115,24 @@ def _check(status: os.stat_result) -> None:
 
 
 def _write_note(descriptor: int, note: str) -> None:
-    # The lock holds without the note. A full disk or a read-only file refuses it.
+    _write_lines(descriptor, note, _lines(descriptor)[1])
+
+
+def _lines(descriptor: int) -> tuple[str, str]:
+    """Return the note of the holder and the number that is kept, each empty if there is none."""
+    note, _, kept = os.pread(descriptor, NOTE_BYTES, 0).decode("ascii", "replace").partition("\n")
+    return note, kept
+
+
+def _write_lines(descriptor: int, note: str, kept: str) -> None:
+    # The lock holds without them. A full disk or a read-only file refuses them.
     with suppress(OSError):
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, note.encode(), 0)
+        os.pwrite(descriptor, f"{note}\n{kept}".rstrip("\n").encode(), 0)
 
 
 def _holder(descriptor: int) -> str:
-    note = _NOTE.fullmatch(os.pread(descriptor, NOTE_BYTES, 0).decode("ascii", "replace"))
+    note = _NOTE.fullmatch(_lines(descriptor)[0])
     # A killed process leaves its note, and another user may hold the lock without the right to change that.
     is_there = note is not None and Path("/proc", note[1]).exists()
     return f"process {note[1]} since {note[2]}" if note and is_there else "another process"

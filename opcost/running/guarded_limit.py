@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 
 from opcost.errors import UserError
 from opcost.power.ports import LimitRange, NoRightError, PowerLimit, PowerLimitError
-from opcost.running.device_lock import device_lock
+from opcost.running.device_lock import device_lock, keep_number, kept_number, lock_path
 from opcost.running.limit_guardian import SAME_W, OpenPowerLimit, restored, start_guardian
 
 CONSENT_OPTION = "--allow-power-limit"
@@ -66,8 +66,9 @@ def set_for_good(open_limit: OpenPowerLimit, power_w: float | None) -> None:
     try:
         limit = open_limit()
         try:
-            with device_lock(_lock_name(limit)):
+            with device_lock(_lock_name(limit)) as lock:
                 _set(limit, limit.range_w().default_w if power_w is None else power_w)
+                keep_number(lock, None)
         finally:
             limit.close()
     except PowerLimitError as error:
@@ -81,7 +82,8 @@ def guarded_limit(open_limit: OpenPowerLimit) -> Iterator[GuardedLimit]:
     The right to set it is tried first, by setting the present limit: call it only with consent.
 
     Raises:
-        UserError: the limit cannot be read or set, another run holds it, or it is not the old one at the end.
+        UserError: the limit cannot be read or set, another run holds it, it is that of a sweep that was killed with its
+            guardian, or it is not the old one at the end.
     """
     try:
         limit = open_limit()
@@ -100,7 +102,9 @@ def _guarded(open_limit: OpenPowerLimit, limit: PowerLimit, lock: int) -> Iterat
     try:
         # Under the lock: another run's cap may have been set before.
         old_w = limit.read_w()
-        guardian = start_guardian(open_limit, (lock,))
+        _check_not_left(limit, old_w, kept_number(lock))
+        keep_number(lock, old_w)
+        guardian = start_guardian(open_limit, lock)
     except PowerLimitError as error:
         raise UserError(f"{limit.name}: {error}") from error
     try:
@@ -108,10 +112,22 @@ def _guarded(open_limit: OpenPowerLimit, limit: PowerLimit, lock: int) -> Iterat
     finally:
         try:
             is_restored = restored(limit, old_w) == 0
+            if is_restored:
+                keep_number(lock, None)
         finally:
             status = _ended(guardian)
     if not is_restored and status != 0:
         raise UserError(f"{limit.name}: its old power limit of {old_w:g} W did not come back; see the line above")
+
+
+def _check_not_left(limit: PowerLimit, present_w: float, found_w: float | None) -> None:
+    """Refuse a limit that is not the one that a sweep found which never restored it: it may be a cap."""
+    if found_w is not None and abs(found_w - present_w) > SAME_W:
+        raise UserError(
+            f"{limit.name}: its power limit of {present_w:g} W may be the cap of a killed sweep, which had found "
+            f"{found_w:g} W; run: nvidia-smi -i {limit.name} -pl {found_w:g}; or, if {present_w:g} W is right, remove "
+            f"{lock_path(_lock_name(limit))}"
+        )
 
 
 def _lock_name(limit: PowerLimit) -> str:

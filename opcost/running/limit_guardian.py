@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from opcost.power.ports import PowerLimit, PowerLimitError
+from opcost.running.device_lock import keep_number
 
 OpenPowerLimit: TypeAlias = Callable[[], PowerLimit]
 """Opens a board's limit, in this process or in another: it can be pickled."""
@@ -45,12 +46,12 @@ SAME_W = 0.6
 IGNORED = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE)
 
 
-def start_guardian(open_limit: OpenPowerLimit, kept: Sequence[int] = ()) -> subprocess.Popen[bytes]:
+def start_guardian(open_limit: OpenPowerLimit, lock: int) -> subprocess.Popen[bytes]:
     """Start a guardian; return when it has read the limit.
 
     Args:
         open_limit: opens the limit, in the guardian.
-        kept: descriptors that it inherits, such as a lock's.
+        lock: the descriptor of the board's lock, which it inherits. The limit that was found is kept in its file.
 
     Raises:
         PowerLimitError: it did not start, or cannot read the limit.
@@ -60,12 +61,12 @@ def start_guardian(open_limit: OpenPowerLimit, kept: Sequence[int] = ()) -> subp
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         start_new_session=True,
-        pass_fds=kept,
+        pass_fds=(lock,),
     )
     assert process.stdin is not None
     assert process.stdout is not None
     try:
-        process.stdin.write(pickle.dumps(open_limit))
+        process.stdin.write(pickle.dumps((open_limit, lock)))
         process.stdin.flush()
         answer = process.stdout.readline()
     except OSError:
@@ -91,7 +92,7 @@ def serve() -> int:
     signal.set_wakeup_fd(writing)
     signal.signal(signal.SIGTERM, lambda *_: None)
     try:
-        open_limit: OpenPowerLimit = pickle.load(sys.stdin.buffer)
+        open_limit, lock = pickle.load(sys.stdin.buffer)
     except EOFError:
         # The parent ended before it set anything.
         return 0
@@ -103,7 +104,10 @@ def serve() -> int:
         return 1
     os.write(sys.stdout.fileno(), b"ready\n")
     _wait(parent, (sys.stdin.fileno(), reading))
-    return restored(limit, old_w)
+    status = restored(limit, old_w)
+    if status == 0:
+        keep_number(lock, None)
+    return status
 
 
 def restored(limit: PowerLimit, old_w: float) -> int:

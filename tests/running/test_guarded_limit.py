@@ -17,7 +17,7 @@ from killed_caps import FOUND_W, guardian_of, is_restored, kill_once, started, w
 
 from opcost.errors import UserError
 from opcost.meters.power_limit_setting import NvmlPowerLimit
-from opcost.running.guarded_limit import check_consent, guarded_limit
+from opcost.running.guarded_limit import check_consent, guarded_limit, set_for_good
 from opcost.running.limit_guardian import restored
 
 
@@ -71,6 +71,49 @@ def test_a_guardian_that_is_terminated_restores_the_limit_itself(tmp_path: Path)
         process.send_signal(signal.SIGCONT)
         assert process.wait(10) == 2
     assert is_restored(tmp_path)
+
+
+def test_a_cap_left_by_a_killed_sweep_and_its_guardian_is_not_taken_for_the_found_limit(
+    tmp_path: Path, limit: partial[FileLimit]
+) -> None:
+    with started(tmp_path) as process:
+        assert wait_for_set(tmp_path, process)
+        guardian = guardian_of(process.pid)
+        assert guardian is not None
+        process.send_signal(signal.SIGSTOP)
+        os.kill(guardian, signal.SIGKILL)
+        process.kill()
+    left_w = limit().read_w()
+    assert left_w < FOUND_W
+    for _ in range(2):
+        with pytest.raises(UserError) as caught, guarded_limit(limit):
+            pass
+    (line,) = caught.value.lines
+    assert all(text in line for text in (f"{left_w:g} W", f"run: nvidia-smi -i GPU-of-a-file -pl {FOUND_W:g}"))
+    assert limit().read_w() == left_w
+    lock = Path(line.rpartition(" remove ")[2])
+    kept = lock.read_text()
+    limit().set_w(FOUND_W)
+    with guarded_limit(limit) as guarded:
+        assert guarded.old_w == FOUND_W
+    lock.write_text(kept)
+    set_for_good(limit, left_w)
+    with guarded_limit(limit) as guarded:
+        assert guarded.old_w == left_w
+
+
+def test_a_guardian_that_restored_the_limit_leaves_no_note_of_it(tmp_path: Path, limit: partial[FileLimit]) -> None:
+    with started(tmp_path) as process:
+        assert wait_for_set(tmp_path, process)
+        process.kill()
+        process.wait()
+        assert is_restored(tmp_path)
+        assert process.stderr is not None
+        # The guardian holds this pipe and the lock until it ends.
+        assert process.stderr.read() == b""
+    limit().set_w(500.0)
+    with guarded_limit(limit) as guarded:
+        assert guarded.old_w == 500.0
 
 
 def test_a_stopped_group_of_processes_is_no_end(tmp_path: Path) -> None:
