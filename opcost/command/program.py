@@ -8,6 +8,7 @@ import sys
 
 from opcost import __version__
 from opcost.command.options import Parser
+from opcost.command.run import results_apart
 from opcost.command.subcommands.advise import ADVISE
 from opcost.command.subcommands.check import CHECK
 from opcost.command.subcommands.check_operators import CHECK_OPERATORS
@@ -51,5 +52,6 @@ def main() -> int:
     for subcommand in SUBCOMMANDS:
         subcommand.add_to(commands)
     arguments = parser.parse_args(sys.argv[1:] or ["--help"])
-    status: int = arguments.run(arguments)
+    with results_apart(arguments):
+        status: int = arguments.run(arguments)
     return status

@@ -15,8 +15,9 @@ import re
 import select
 import signal
 import sys
+from argparse import Namespace
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from types import FrameType
 from typing import NoReturn
 
@@ -100,6 +101,32 @@ def run(main: Callable[[], int]) -> NoReturn:
         raise
     log.info("ended with status %s", status or 0)
     sys.exit(status)
+
+
+@contextmanager
+def results_apart(arguments: Namespace) -> Iterator[None]:
+    """Keep stdout for results while a user's code may run: what it, C and programs write there goes to stderr."""
+    stdout = sys.__stdout__
+    if not getattr(arguments, "allow_code", False) or stdout is None or sys.stderr is None or sys.stdout is not stdout:
+        yield
+        return
+    stdout.flush()
+    descriptor = stdout.fileno()
+    kept = os.dup(descriptor)
+    os.dup2(sys.stderr.fileno(), descriptor)
+    try:
+        with (
+            open(kept, "w", encoding=stdout.encoding, errors=stdout.errors, closefd=False) as results,
+            redirect_stdout(results),
+        ):
+            yield
+    finally:
+        import ctypes
+
+        stdout.flush()
+        ctypes.CDLL(None).fflush(None)
+        os.dup2(kept, descriptor)
+        os.close(kept)
 
 
 def _status(main: Callable[[], int]) -> int | str | None:

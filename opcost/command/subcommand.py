@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from opcost.command.options import OneOf, Option, Parser, add_options
+from opcost.command.run import results_apart
 from opcost.invocation import command
 from opcost.storage.user_folders import UserFolders, user_folders
 
@@ -48,7 +49,9 @@ class Subcommand:
 
     def main(self) -> int:
         """Run the script that does the same: parse its arguments and return the exit status."""
-        return self.run(self.parser().parse_args())
+        arguments = self.parser().parse_args()
+        with results_apart(arguments):
+            return self.run(arguments)
 
     @property
     def _description(self) -> str:

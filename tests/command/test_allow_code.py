@@ -10,6 +10,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
+import warm_python
 from pipeline_project import measure_here
 
 from opcost.__main__ import main
@@ -121,6 +122,31 @@ def test_stdout_has_results_alone(project: Project, capsys: pytest.CaptureFixtur
     assert project.run(["count"], "--allow-code", "--json") == 0
     (report,) = json.loads(capsys.readouterr().out)
     assert (report["name"], report["operator_calls"], report["flops"]) == ("net", 2, 2 * 2 * 4 * 8)
+
+
+PRINTS = """
+import ctypes, os, subprocess, sys
+class Prints(nn.Linear):
+    def forward(self, x):
+        os.write(1, b"by a descriptor\\n")
+        print("by the first stdout", file=sys.__stdout__)
+        subprocess.run(["echo", "by a program"], check=True)
+        ctypes.CDLL(None).puts(b"by C")
+        return super().forward(x)
+def prints():
+    return Prints(4, 8), torch.randn(2, 4)
+"""
+
+
+def test_stdout_has_results_alone_also_beside_output_of_descriptors_programs_and_c(project: Project) -> None:
+    with (project.folder / "net.py").open("a") as file:
+        file.write(PRINTS)
+    words = ["profile", "net.py:prints", "--allow-code", "--json", "--home", "home", "--no-measure"]
+    result = warm_python.run([sys.executable, "-m", "opcost", *words], project.folder)
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["models"][0]["flop"] == 2 * 2 * 4 * 8
+    for way in ("a descriptor", "the first stdout", "a program", "C"):
+        assert f"by {way}\n" in result.stderr
 
 
 def test_what_a_function_raises_is_a_line_with_frames_below_it(
