@@ -202,8 +202,12 @@ class OperatorTuple:
 
     @property
     def short_name(self) -> str:
-        """The last component of the operator's name, as in whitelists: ``Conv2d``, ``add_``."""
-        return self.operator.rpartition(".")[2]
+        """The last component of the operator's name, as in whitelists: ``Conv2d``, ``add_``.
+
+        Of an operation of a scripted module (``aten::linear.default``) it is that before the overload.
+        """
+        name, _, operation = self.operator.partition("::")
+        return operation.partition(".")[0] or name.rpartition(".")[2]
 
     @property
     def parameters_text(self) -> str:

@@ -69,12 +69,15 @@ NO_MODULE = nn.Module()
 
 
 def _called(path: str, module: nn.Module, sizes: CallSizes | None) -> CalledModule:
-    # Names of modules may have any characters.
-    shown = "".join(character if character.isprintable() else "?" for character in path[:LONGEST_PATH])
     return CalledModule(
-        path=shown,
-        class_name=type(module).__name__,
+        path=_shown(path),
+        class_name=_shown(type(module).__name__),
         weights=sum(weight.numel() for weight in module.parameters()),
         input_sizes=None if sizes is None else sizes.inputs,
         output_sizes=None if sizes is None else sizes.outputs,
     )
+
+
+def _shown(name: str) -> str:
+    """Return a module's path, or its class's name, as counts take it: names may have any characters."""
+    return "".join(character if character.isprintable() else "?" for character in name[:LONGEST_PATH])

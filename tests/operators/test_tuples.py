@@ -206,6 +206,7 @@ def test_a_whole_model_is_distinguished_from_an_operator(operator, expected):
 def test_short_name_is_the_last_component():
     assert CONVOLUTION.short_name == "Conv2d"
     assert OperatorTuple("relu").short_name == "relu"
+    assert OperatorTuple("aten::linear.default").short_name == "linear"
 
 
 @pytest.mark.parametrize(

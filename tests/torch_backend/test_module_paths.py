@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from opcost.operators.counts import OperatorCounts
 from opcost.operators.modules import CalledModule, at_level, levels_of
 from opcost.operators.tuples import model_operator
 from opcost.operators.whitelist import EVERYTHING, select
+from opcost.storage.counts_file import read_counts, write_counts
 from opcost.torch_backend.capture import capture
 from opcost.torch_backend.ready_model import ReadyModel
 
@@ -206,3 +208,9 @@ def test_the_calls_of_resnet50_are_in_the_order_of_execution() -> None:
 def test_paths_are_cut_at_a_level(path: str, level: int, expected: str) -> None:
     assert at_level(path, level) == expected
     assert levels_of(at_level(path, level)) <= level
+
+
+def test_a_class_with_a_line_break_in_its_name_can_be_counted_and_read_again(tmp_path: Path) -> None:
+    odd = type("Odd\nName", (nn.Sequential,), {})
+    write_counts(tmp_path / "counts", counts_of(nn.Sequential(odd(nn.Linear(4, 4))), torch.zeros(2, 4)))
+    assert {module.class_name for module in read_counts(tmp_path / "counts", "").modules} >= {"Odd?Name"}
