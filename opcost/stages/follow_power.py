@@ -13,7 +13,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TextIO, TypeVar
 
 from opcost.errors import UserError
@@ -29,6 +28,7 @@ from opcost.power.trace import Window
 from opcost.printable import printable
 from opcost.running.energy_sources import CPU, open_sources, result_of
 from opcost.running.marks import MARKS_FILE, Mark, marks_in
+from opcost.storage.temporary import held_folder
 from opcost.units import percent, significant, watts
 
 Answer = TypeVar("Answer")
@@ -177,9 +177,7 @@ def follow(
         sources = open_sources(devices)
         for source in sources:
             stack.callback(source.close)
-        marks = (
-            Path(stack.enter_context(TemporaryDirectory(prefix="opcost-marks-", ignore_cleanup_errors=True))) / "marks"
-        )
+        marks = stack.enter_context(held_folder("opcost-marks-")) / "marks"
         marks.touch()
         gpus = {source.device: source.uuid for source in sources if source.uuid is not None}
         logs = _logs(gpus, path.parent, interval_s, stack)

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import os
 import tempfile
+import time
+from contextlib import suppress
+from glob import escape
 from pathlib import Path
+
+TEMPORARY = ".opcost-tmp"
+"""The end of the name of a file that is being written."""
+
+LONGEST_WRITE_S = 3600.0
+"""A file that was not changed for so long is not being written: its process was killed."""
 
 
 def replace_file(path: Path, content: bytes) -> None:
     """Write a temporary file beside ``path``, sync it to disk, and move it into place; the file's mode is kept."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary_name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    _remove_left(path)
+    descriptor, temporary_name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=TEMPORARY)
     temporary = Path(temporary_name)
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -22,6 +32,14 @@ def replace_file(path: Path, content: bytes) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def _remove_left(path: Path) -> None:
+    """Remove what killed writers of a file have left beside it."""
+    for left in path.parent.glob(f".{escape(path.name)}.*{TEMPORARY}"):
+        with suppress(OSError):
+            if time.time() - left.stat().st_mtime > LONGEST_WRITE_S:
+                left.unlink()
 
 
 def _mode_of(path: Path) -> int:

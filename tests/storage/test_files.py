@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,21 @@ def test_a_new_file_is_written_with_its_folders(tmp_path: Path) -> None:
     assert path.read_bytes() == b"new"
     assert stat.S_IMODE(path.stat().st_mode) == 0o644
     assert names_in(path.parent) == ["file"]
+
+
+def test_what_a_killed_writer_left_is_removed_by_the_next_one_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "table [1].csv"
+    program = "import os, sys, opcost.storage.files as files; os.replace = lambda *_: os._exit(1)\n"
+    program += "files.replace_file(files.Path(sys.argv[1]), b'new')"
+    for _ in range(2):
+        assert subprocess.run([sys.executable, "-c", program, path], check=False).returncode == 1
+    others = [f".{path.name}.original", f".{path.name}x.a.opcost-tmp"]
+    old, young = names_in(tmp_path)
+    for name in (old, *others):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (0, 0))
+    replace_file(path, b"new")
+    assert names_in(tmp_path) == sorted([path.name, young, *others])
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o664, 0o444])
