@@ -34,6 +34,16 @@ def replace_file(path: Path, content: bytes) -> None:
         raise
 
 
+def check_writable(folder: Path) -> None:
+    """Make a folder, and a file in it that is gone at once.
+
+    Raises:
+        OSError: that of the file system, with the path.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    tempfile.NamedTemporaryFile(dir=folder, suffix=TEMPORARY).close()
+
+
 def _remove_left(path: Path) -> None:
     """Remove what killed writers of a file have left beside it."""
     for left in path.parent.glob(f".{escape(path.name)}.*{TEMPORARY}"):

@@ -83,6 +83,15 @@ def test_a_function_without_the_axis_is_refused_before_anything_runs(folder: Pat
     assert not list(folder.glob("home/database/*.csv"))
 
 
+@pytest.mark.parametrize("option", ["--output", "--export-tree"])
+def test_a_folder_that_cannot_be_written_is_refused_before_anything_runs(folder: Path, option: str) -> None:
+    (folder / "file").touch()
+    with pytest.raises(NotADirectoryError) as caught:
+        sweep("--size", "8", "--seconds", "0.1", option, "file/tables")
+    assert caught.value.filename == "file/tables", "so that it is a line with its path"
+    assert Database(folder / "home" / "database").sweep_repetitions.rows() == []
+
+
 def test_code_that_may_not_run_is_refused(folder: Path) -> None:
     words = ["opcost", "sweep", "net.py:build", "--size", "8", "--home", "home"]
     with patch.object(sys, "argv", words), pytest.raises(UserError, match="--allow-code"):

@@ -101,9 +101,14 @@ def sweep(arguments: Namespace) -> int:
     from opcost.stages.extras import require
     from opcost.stages.sweep_points import sweep_of
     from opcost.stages.sweep_results import keep_sizes, nothing_of, result_of
+    from opcost.storage.files import check_writable
 
     if arguments.figures is not None:
         require(FIGURES_EXTRA)
+    if not arguments.dry_run:
+        # Before anything is measured.
+        for folder in filter(None, (arguments.output, arguments.figures, arguments.export_tree)):
+            check_writable(folder)
     progress = progress_on_stderr()
     request = _request(arguments)
     axis = arguments.size or arguments.tokens or arguments.batch
