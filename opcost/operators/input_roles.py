@@ -294,6 +294,8 @@ DESCRIBED: Mapping[str, tuple[tuple[str, ...], Mapping[str, PlainValue]]] = {
     "binary_cross_entropy": (("input", "target"), {"input": UNIT_INTERVAL, "target": UNIT_INTERVAL}),
     "gaussian_nll_loss": (("input", "target", "var"), {"var": UNIT_INTERVAL}),
     "normal": (("mean", "std"), {"std": UNIT_INTERVAL}),
+    "quantize_per_tensor": (("input", "scale"), {"scale": UNIT_INTERVAL}),
+    "quantize_per_channel": (("input", "scales"), {"scales": UNIT_INTERVAL}),
     "cholesky": (("input",), {"input": POSITIVE_DEFINITE, "A": POSITIVE_DEFINITE}),
 }
 """Functions that need certain values: their arguments in order, and the values of some: probabilities, variances, and
@@ -319,7 +321,13 @@ def described_values(operator: OperatorTuple) -> Iterator[tuple[int, PlainValue]
             yield pivots.identity, (RANGE, 1, matrix.shape[-2] + 1)
     if operator.short_name == "segment_reduce":
         yield from _segments(operator)
+    if operator.operator.startswith(QUANTISED):
+        scales = (spec for spec in operator.floating_inputs if not spec.shape)
+        yield from ((spec.identity, UNIT_INTERVAL) for spec in scales)
 
+
+QUANTISED = "torch.ops.quantized."
+"""The beginning of the names of quantised operations, whose scalars are the scales of their results."""
 
 SEGMENTING: Mapping[str, str] = {"lengths": LENGTHS, "offsets": BOUNDARIES}
 """The arguments of ``segment_reduce`` that say where segments are, with their kinds of values."""

@@ -48,7 +48,7 @@ from opcost.torch_backend.flops import (
 from opcost.torch_backend.inputs import input_statistics
 from opcost.torch_backend.meta_device import like_a_device
 from opcost.torch_backend.model_state import ModelState
-from opcost.torch_backend.module_paths import CallSizes, called_modules, paths_of
+from opcost.torch_backend.module_paths import CallSizes, called_modules, number_of_weights, paths_of
 from opcost.torch_backend.observed_forward import Around, Forward, ObservedForward
 from opcost.torch_backend.operators import can_be_rebuilt, function_of, function_tuple, is_property, module_tuple
 from opcost.torch_backend.passes import INFERENCE, Context
@@ -113,7 +113,7 @@ def capture(
         counts=tuple(recorder.counts(list(modules))),
         total_flop=least_flop(costs),
         total_memory_bytes=total(costs).memory_bytes,
-        parameters=sum(parameter.numel() for parameter in ready.model.parameters()),
+        parameters=number_of_weights(ready.model),
         torch_version=str(torch.__version__),
         device_type=device_type,
         outside=tuple(sorted(recorder.outside)),

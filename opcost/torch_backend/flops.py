@@ -18,16 +18,16 @@ from unittest.mock import patch
 import torch
 from torch._ops import HigherOrderOperator
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 from torch.utils.flop_counter import flop_registry
 
 from opcost.operators.counts import OperationWithoutFormula
 from opcost.operators.tuples import META
-from opcost.torch_backend.formulas import COMPLEX_FACTOR, FORMULAS, flops
+from opcost.torch_backend.formulas import COMPLEX_FACTOR, FORMULAS, RESULT, flops
 from opcost.torch_backend.meta_device import fused_attention, is_fused_attention
 from opcost.torch_backend.recurrent import is_recurrent_on_shapes, recurrent
 from opcost.torch_backend.touched import ASKED_FOR_FORM, INDEXING, table_of
-from opcost.torch_backend.values import is_dense, stored_parts
+from opcost.torch_backend.values import is_dense, stored_parts, tensors_within
 from opcost.torch_backend.without_products import FOR_EACH, WITHOUT_PRODUCTS
 
 ALLOCATIONS = frozenset(
@@ -126,11 +126,11 @@ def run_parts(operator: HigherOrderOperator, args: tuple[Any, ...], kwargs: dict
 
 def operation_cost(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> OperationCost:
     """Return the FLOPs and bytes of one operation, given its arguments and its result."""
+    args, kwargs = tree_map_only(torch.ScriptObject, _tensors_or_itself, (args, kwargs))
     name = func._overloadpacket.__name__
     memory_bytes = _moved_bytes(name, func, args, kwargs, result)
-    # The products of a sparse matrix depend on its values.
-    has_sizes = all(tensor.is_nested or is_dense(tensor) for tensor in tensors_of((args, kwargs)))
-    is_counted = is_known(func) and (not has_formula(func) or has_sizes)
+    # The products of a sparse matrix depend on its values, and some packed weights cannot be read.
+    is_counted = is_known(func) and (not has_formula(func) or all(map(_is_readable, tree_leaves((args, kwargs)))))
     flops = [_flop(func, *sample) for sample in _samples((args, kwargs, result))] if is_counted else [None]
     known = [flop for flop in flops if flop is not None]
     if len(known) < len(flops):
@@ -156,6 +156,17 @@ def _sample_of(value: Any, place: int) -> Any:
     return torch.empty(1, *value._nested_tensor_size()[place].tolist(), dtype=value.dtype, device=META)
 
 
+def _tensors_or_itself(weights: torch.ScriptObject) -> Any:
+    """Return the tensors of packed weights, any other object as it is."""
+    return list(tensors_within(weights)) or weights
+
+
+def _is_readable(value: Any) -> bool:
+    if isinstance(value, torch.Tensor):
+        return value.is_nested or is_dense(value)
+    return not isinstance(value, torch.ScriptObject)
+
+
 def _moved_bytes(name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int:
     """Return the bytes of distinct inputs whose values are asked for, and of outputs; of a table those touched."""
     inputs = tensors_of((args, {key: value for key, value in kwargs.items() if key != "out"}))
@@ -164,7 +175,8 @@ def _moved_bytes(name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, 
         del inputs[place]
     distinct = {id(tensor): tensor for tensor in inputs}
     outputs = [*tensors_of(result), *_written(func, args, kwargs)]
-    if func.namespace not in NAMESPACES or name not in INDEXING:
+    name = _name_in_lists(func)
+    if name not in INDEXING:
         return sum(map(tensor_bytes, distinct.values())) + sum(map(tensor_bytes, outputs))
     table = table_of(name, arguments_by_name(func, args, kwargs), result, tensor_bytes)
     others = (tensor for key, tensor in distinct.items() if key != id(table.tensor))
@@ -233,18 +245,20 @@ def is_free(func: Any) -> bool:
 
 def has_formula(func: Any) -> bool:
     """Return whether an ATen operation has a formula for its FLOPs. One of a user may have the name of another."""
-    packet = func._overloadpacket
-    return packet in flop_registry or (func.namespace in NAMESPACES and packet.__name__ in FORMULAS)
+    return func._overloadpacket in flop_registry or _name_in_lists(func) in FORMULAS
+
+
+def _name_in_lists(func: Any) -> str:
+    """Return the name of an operation in lists: the qualified one, without its namespace if it is of ``NAMESPACES``."""
+    return str(func._overloadpacket.__name__ if func.namespace in NAMESPACES else func._schema.name)
 
 
 def is_known(func: Any) -> bool:
     """Return whether an ATen operation has a formula for its FLOPs, or is known to have none."""
-    packet = func._overloadpacket
     if has_formula(func) or torch.Tag.pointwise in func.tags:
         return True
-    if func.namespace not in NAMESPACES:
-        return False
-    return packet.__name__ in WITHOUT_PRODUCTS or packet.__name__.startswith(FOR_EACH)
+    name = _name_in_lists(func)
+    return name in WITHOUT_PRODUCTS or name.startswith(FOR_EACH)
 
 
 def tensor_bytes(tensor: torch.Tensor) -> int:
@@ -272,11 +286,13 @@ def tensors_of(values: Any) -> list[torch.Tensor]:
 def _flop(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int | None:
     if not has_formula(func):
         return 0
-    packet = func._overloadpacket
     is_complex = any(tensor.is_complex() for tensor in tensors_of((args, kwargs)))
-    if func.namespace in NAMESPACES and packet.__name__ in FORMULAS:
-        return flops(packet.__name__, arguments_by_name(func, args, kwargs), is_complex)
-    return int(flop_registry[packet](*args, **kwargs, out_val=result)) * (COMPLEX_FACTOR if is_complex else 1)
+    name = _name_in_lists(func)
+    if name in FORMULAS:
+        return flops(name, {**arguments_by_name(func, args, kwargs), RESULT: result}, is_complex)
+    return int(flop_registry[func._overloadpacket](*args, **kwargs, out_val=result)) * (
+        COMPLEX_FACTOR if is_complex else 1
+    )
 
 
 def arguments_by_name(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -20,7 +20,10 @@ from typing import Any, TypeAlias
 from torch.utils._python_dispatch import _disable_current_modes
 
 Given: TypeAlias = Mapping[str, Any]
-"""The arguments of an operation by their names in its schema, defaults included."""
+"""The arguments of an operation by their names in its schema, defaults included, and its ``RESULT``. Packed weights
+are a list of their tensors."""
+
+RESULT = "result"
 
 Formula: TypeAlias = Callable[[Given], float]
 
@@ -174,6 +177,32 @@ def _recurrent(given: Given) -> float:
     steps = math.prod(_shape(given["input"])[:-1])
     weights = given["weight"] if "weight" in given else [given["weight0"], given["weight1"]]
     return 2 * steps * sum(_numel(weight) for weight in weights if weight.dim() > 1)
+
+
+# Quantised layers, whose weights are packed
+
+
+def _packed_product(rows: str, *weights: str) -> Formula:
+    """FLOPs of products of each row of an input with all matrices, as in a linear or recurrent layer."""
+
+    def flop(given: Given) -> float:
+        # Packed sequences have another name.
+        places = math.prod(_shape(given["data" if "data" in given else rows])[:-1])
+        matrices = (one for name in weights for one in _flat(given[name]) if one.dim() > 1)
+        return 2 * places * sum(map(_numel, matrices))
+
+    return flop
+
+
+def _flat(weights: Any) -> list[Any]:
+    return [one for item in weights for one in _flat(item)] if isinstance(weights, list) else [weights]
+
+
+def _packed_convolution(places: str) -> Formula:
+    """FLOPs of a convolution: each place of a tensor with all filters, the output or a transposed one's input."""
+    return lambda given: (
+        2 * _shape(given[places])[0] * math.prod(_shape(given[places])[2:]) * _numel(given["packed_weight"][0])
+    )
 
 
 # Fourier transforms
@@ -339,7 +368,28 @@ ATTENTION = tuple(
     for kernel in ("flash_attention", "flash_attention_for_cpu", "efficient_attention", "cudnn_attention")
 )
 
+_LINEAR = "linear linear_relu linear_leaky_relu linear_tanh linear_dynamic linear_relu_dynamic linear_dynamic_fp16 "
+QUANTISED: Mapping[str, Formula] = {
+    **dict.fromkeys((_LINEAR + "linear_relu_dynamic_fp16").split(), _packed_product("X", "W_prepack")),
+    **dict.fromkeys(
+        (f"quantized_{cell}_cell_dynamic" for cell in ("lstm", "gru", "rnn_relu", "rnn_tanh")),
+        _packed_product("input", "w_ih", "w_hh"),
+    ),
+    **dict.fromkeys(
+        (f"conv{sides}d{ending}" for sides in (1, 2, 3) for ending in ("", "_relu", "_dynamic", "_add", "_add_relu")),
+        _packed_convolution(RESULT),
+    ),
+    **dict.fromkeys(
+        (f"conv_transpose{sides}d{ending}" for sides in (1, 2, 3) for ending in ("", "_dynamic")),
+        _packed_convolution("qx"),
+    ),
+    "matmul": _matrices("qa", "qb"),
+}
+"""Formulas for operations of the namespace ``quantized``, by their names in it."""
+
 FORMULAS: Mapping[str, Formula] = {
+    **{f"quantized::{name}": formula for name, formula in QUANTISED.items()},
+    **dict.fromkeys(("quantized_lstm", "quantized_gru"), _packed_product("input", "params")),
     **dict.fromkeys(ATTENTION, _attention),
     "_native_multi_head_attention": _native_attention,
     "_transformer_encoder_layer_fwd": _encoder_layer,

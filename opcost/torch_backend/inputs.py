@@ -45,6 +45,10 @@ BOX_COLUMNS = 4
 SAMPLE_SIZE = 2**15
 """The number of sampled values of an input: it gives the share of zeros to within 0.003, in a millisecond."""
 
+QUANTISED = (torch.qint8, torch.quint8, torch.qint32)
+QUANTISED_STEP = 1 / 32
+"""The step of quantised normal values, which are within 4 of 0 in 8 bits."""
+
 UNKNOWN_STATISTICS = InputStatistics(None, None, None)
 
 
@@ -124,7 +128,10 @@ class DrawnInputs:
             return self._described(spec, described)
         elements, strides = stored_elements(spec)
         dtype: torch.dtype = getattr(torch, spec.dtype)
-        if dtype.is_floating_point or dtype.is_complex:
+        if dtype in QUANTISED:
+            values = torch.randn(elements, device=self._drawn_on, generator=self._generator)
+            buffer = torch.quantize_per_tensor(values, QUANTISED_STEP, 0, dtype)
+        elif dtype.is_floating_point or dtype.is_complex:
             buffer = self._floating(elements, dtype, self._kinds.floating.get(spec.identity, NORMAL))
         else:
             # An empty table has an empty index.

@@ -6,12 +6,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import nn
 
 from opcost.operators.modules import CalledModule, at_level, levels_of
 from opcost.operators.short_forms import joined_sizes
 from opcost.operators.tuples import TensorSpec
 from opcost.torch_backend.flops import tensors_of
+from opcost.torch_backend.values import tensors_within
 
 LONGEST_PATH = 1000
 """The most characters of a path in a file of counts."""
@@ -23,6 +25,14 @@ MOST_SIZES = 4
 def paths_of(model: nn.Module) -> dict[int, str]:
     """Return the path of each module by the module's ``id``; one that is there twice has its first path."""
     return {id(module): path for path, module in model.named_modules()}
+
+
+def number_of_weights(module: nn.Module) -> int:
+    """Return the number of a module's parameters and packed weights, those of its children included."""
+    attributes = (value for part in module.modules() for value in vars(part).values())
+    weights = {id(value): value for value in attributes if isinstance(value, torch.ScriptObject)}
+    packed = (tensor for value in weights.values() for tensor in tensors_within(value))
+    return sum(weight.numel() for weight in (*module.parameters(), *packed))
 
 
 @dataclass(frozen=True)
@@ -72,7 +82,7 @@ def _called(path: str, module: nn.Module, sizes: CallSizes | None) -> CalledModu
     return CalledModule(
         path=_shown(path),
         class_name=_shown(type(module).__name__),
-        weights=sum(weight.numel() for weight in module.parameters()),
+        weights=number_of_weights(module),
         input_sizes=None if sizes is None else sizes.inputs,
         output_sizes=None if sizes is None else sizes.outputs,
     )

@@ -8,12 +8,16 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from operator import attrgetter
+from types import CodeType
 from typing import Any, cast
 
 import numpy
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 from torch.overrides import get_ignored_functions, resolve_name
+from torch.utils._python_dispatch import _disable_current_modes
 
 from opcost.comparing.cache_chains import WHOLE_CHAINS
 from opcost.errors import CannotMeasureError
@@ -33,7 +37,7 @@ from opcost.operators.tuples import (
     tensor_specs,
 )
 from opcost.operators.user_code import FINGERPRINT
-from opcost.torch_backend.values import is_dense, plain_value, public_name
+from opcost.torch_backend.values import Integers, is_dense, plain_value, public_name, unpacked
 from opcost.torch_backend.weight_form import (
     has_channels_last,
     has_strides_of_channels_last,
@@ -66,10 +70,16 @@ LONGEST_LIST_AS_TUPLE = 31
 """Elements of a list that torch may take as a tuple of indices (``treatSequenceAsTuple`` in
 ``torch/csrc/autograd/python_variable_indexing.cpp``)."""
 
+OF_LENGTHS = frozenset(
+    "_pack_padded_sequence _pad_packed_sequence lstm gru rnn_tanh rnn_relu quantized_lstm quantized_gru".split()
+)
+"""Functions whose second argument may have the lengths of sequences, or the number of sequences at each step."""
+
 SIZE_DTYPES = (torch.int64, torch.int32)
 SIZE_KEYWORDS = frozenset({"size", "output_size"})
 
-OPERATION_NAMESPACES = ("aten", "torchvision")
+QUANTIZED = "quantized"
+OPERATION_NAMESPACES = ("aten", "torchvision", QUANTIZED)
 NAMESPACES_OF_TORCH = frozenset(
     "_c10d_functional _dtensor _inductor_test _native c10d_functional coor debug_mode_ops debugprims export flex_lib "
     "fsdp image inductor mempool onnx onnx_symbolic prim prims quantized rngprims streams symm_mem".split()
@@ -96,7 +106,6 @@ UNKNOWN = "unknown"
 
 WITHOUT_EFFECT_IN_EVAL = frozenset(
     {("BatchNorm", "momentum"), ("InstanceNorm", "momentum"), ("MultiheadAttention", "dropout")}
-    | {("TransformerEncoderLayer", "dropout")}
     | {("DefaultBoxGenerator", "min_ratio"), ("DefaultBoxGenerator", "max_ratio")}
 )
 """Parameters without effect in eval mode, by the beginning of the class's name. They are omitted, so that modules with
@@ -105,22 +114,22 @@ the same kernels are one tuple. A box generator's ratios are contained in its sc
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 """``*args`` and ``**kwargs``: unknown for modules with weights (LSTM), without effect for others (Identity)."""
 
-ACTIVATIONS = {nn.functional.relu: "relu", nn.functional.gelu: "gelu"}
-"""Functions that ``TransformerEncoderLayer`` takes by name."""
-
 # Readers of constructor arguments that the module does not keep in an attribute of the same name.
 SPECIAL_READERS: Mapping[tuple[str, str], Callable[[Any], Any]] = {
     ("MultiheadAttention", "bias"): lambda module: module.in_proj_bias is not None,
     ("MultiheadAttention", "add_bias_kv"): lambda module: module.bias_k is not None,
     ("MultiheadAttention", "kdim"): lambda module: None if module.kdim == module.embed_dim else module.kdim,
     ("MultiheadAttention", "vdim"): lambda module: None if module.vdim == module.embed_dim else module.vdim,
-    ("TransformerEncoderLayer", "d_model"): lambda module: module.self_attn.embed_dim,
-    ("TransformerEncoderLayer", "nhead"): lambda module: module.self_attn.num_heads,
-    ("TransformerEncoderLayer", "dim_feedforward"): lambda module: module.linear1.out_features,
-    ("TransformerEncoderLayer", "activation"): lambda module: ACTIVATIONS.get(module.activation, UNKNOWN),
-    ("TransformerEncoderLayer", "layer_norm_eps"): lambda module: module.norm1.eps,
-    ("TransformerEncoderLayer", "batch_first"): lambda module: module.self_attn.batch_first,
-    ("TransformerEncoderLayer", "bias"): lambda module: module.linear1.bias is not None,
+    ("TransformerEncoderLayer", "d_model"): lambda layer: layer.self_attn.embed_dim,
+    ("TransformerEncoderLayer", "nhead"): lambda layer: layer.self_attn.num_heads,
+    ("TransformerEncoderLayer", "dim_feedforward"): lambda layer: layer.linear1.out_features,
+    ("TransformerEncoderLayer", "dropout"): lambda layer: layer.dropout.p,
+    ("TransformerEncoderLayer", "activation"): lambda layer: (layer.activation, nn.functional.relu, "gelu")[
+        layer.activation_relu_or_gelu
+    ],
+    ("TransformerEncoderLayer", "layer_norm_eps"): lambda layer: layer.norm1.eps,
+    ("TransformerEncoderLayer", "batch_first"): lambda layer: layer.self_attn.batch_first,
+    ("TransformerEncoderLayer", "bias"): lambda layer: layer.linear1.bias is not None,
     ("FrozenBatchNorm2d", "num_features"): lambda module: module.weight.shape[0],
     ("PositionalEncoding", "embed_size"): lambda module: module.class_token.shape[0],
     ("PositionalEncoding", "rel_pos_embed"): lambda module: module.spatial_pos is None,
@@ -143,22 +152,95 @@ def module_tuple(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, 
 def operator_class(module: nn.Module) -> type[nn.Module]:
     """Return the class of ``torch.nn`` whose ``forward`` a module runs, or its own class if there is none.
 
-    A subclass with only another constructor (torchvision's Conv3DSimple) runs the same kernels as its base.
+    A subclass with only another constructor (torchvision's Conv3DSimple) runs the same kernels as its base. One that
+    overrides what the base's ``forward`` uses, such as ``_conv_forward`` or ``weight``, may run any.
     """
-    cls = type(module)
-    bases = [base for base in cls.__mro__ if base is not nn.Module and getattr(base, "forward", None) is cls.forward]
-    return next((base for base in bases if getattr(nn, base.__name__, None) is base), cls)
+    cls: Any = type(module)
+    return cast(type[nn.Module], _class_of_torch(cls))
+
+
+@functools.lru_cache(maxsize=1024)
+def _class_of_torch(cls: Any) -> Any:
+    bases = (base for base in cls.__mro__ if getattr(nn, base.__name__, None) is base and base is not nn.Module)
+    return next((base for base in bases if all(_is_same(cls, base, name) for name in _names_in_forward(base))), cls)
+
+
+def _is_same(cls: Any, base: Any, name: str) -> bool:
+    return inspect.getattr_static(cls, name, None) is inspect.getattr_static(base, name, None)
+
+
+@functools.lru_cache(maxsize=1024)
+def _names_in_forward(cls: Any) -> frozenset[str]:
+    """Return the names that the code of a class's ``forward`` uses, and that of the methods among them."""
+    names: set[str] = set()
+    pending = {"forward", "__getattr__", "__getattribute__"}
+    while pending:
+        names |= pending
+        methods = map(inspect.unwrap, filter(callable, (getattr(cls, name, None) for name in pending)))
+        codes = (getattr(method, "__code__", None) for method in methods)
+        pending = {name for code in codes for name in _names_in(code)} - names
+    return frozenset(names)
+
+
+def _names_in(code: Any) -> Iterator[str]:
+    """Yield the names that code uses, and the code of functions in it; a text may be a name for ``getattr``."""
+    if isinstance(code, str):
+        yield code
+    elif isinstance(code, CodeType):
+        yield from code.co_names
+        for constant in code.co_consts:
+            yield from _names_in(constant)
 
 
 def can_be_rebuilt(module: nn.Module) -> bool:
-    """Return whether the name of a module's class gives the code that it runs, without importing other packages.
+    """Return whether a module's tuple gives the code that it runs and its weights, without importing other packages.
 
-    It does for classes of ``TRUSTED_PACKAGES``, unless the class was made at run time or the module has a ``forward``
-    of its own.
+    It may for classes of ``TRUSTED_PACKAGES``, unless the class was made at run time or a method of the module was
+    replaced. It does if the module that it builds has the same parts: other classes and weights are in no tuple.
     """
-    cls = operator_class(module)
+    cls: Any = operator_class(module)
     is_named = getattr(sys.modules.get(cls.__module__), cls.__qualname__, None) is cls
-    return is_named and cls.__module__.partition(".")[0] in TRUSTED_PACKAGES and "forward" not in vars(module)
+    is_trusted = is_named and cls.__module__.partition(".")[0] in TRUSTED_PACKAGES
+    # An encoder layer leaves its fast path if there are any.
+    asks_for_hooks = "_forward_hooks" in _names_in_forward(cls)
+    if not is_trusted or any(_is_changed(part, asks_for_hooks) for part in module.modules()):
+        return False
+    try:
+        # A run that is being counted may look on.
+        with _disable_current_modes():
+            return _has_parts_of(module, _on_shapes(OperatorTuple(public_name(cls), tuple(module_parameters(module)))))
+    except Exception:
+        # The tuple cannot be built, with any error of a constructor, or the module lacks a part.
+        return False
+
+
+def _is_changed(part: nn.Module, with_hooks: bool) -> bool:
+    """Return whether a module has what its class does not say: methods of its own, weights in C++, or hooks."""
+    cls: Any = type(part)
+    own = vars(part)
+    is_replaced = any(inspect.isroutine(getattr(cls, name, None)) for name in own.keys() & _names_in_forward(cls))
+    has_hooks = with_hooks and bool(part._forward_hooks or part._forward_pre_hooks)
+    return is_replaced or has_hooks or any(isinstance(value, torch.ScriptObject) for value in own.values())
+
+
+@functools.lru_cache(maxsize=1024)
+def _on_shapes(operator: OperatorTuple) -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        return build_module(operator, META)
+
+
+def _has_parts_of(module: nn.Module, alone: nn.Module) -> bool:
+    """Return whether a module has all parts of another, of the same classes, shapes and dtypes.
+
+    Raises:
+        AttributeError: it lacks one.
+    """
+    pairs = ((module.get_submodule(name), one) for name, one in alone.named_modules())
+    if not all(operator_class(own) is operator_class(one) for own, one in pairs):
+        return False
+    weights = ((attrgetter(name)(module), one) for name, one in (*alone.named_parameters(), *alone.named_buffers()))
+    form = attrgetter("shape", "dtype", "__torch_dispatch__")
+    return all(is_lazy(own) or form(own) == form(one) for own, one in weights)
 
 
 def function_tuple(
@@ -180,7 +262,7 @@ def function_tuple(
             of operations that are registered from Python: the code decides what they do.
     """
     name = function_name(function)
-    args, kwargs = with_numbers(name, _with_index(name, args), kwargs)
+    args, kwargs = with_numbers(name, _with_index(name, tuple(map(unpacked, args))), kwargs)
     identities: dict[int, int] = {}
     defaults = function_defaults(function)
     given = {name: value for name, value in sorted(kwargs.items()) if not _is_default(value, name, defaults)}
@@ -234,13 +316,20 @@ def with_numbers(
 ) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
     """Return the arguments of a function with a number in place of each size that is given as a tensor.
 
-    Sizes are the arguments of functions that create tensors, and those in a list with numbers or named as sizes.
+    Sizes are the arguments of functions that create tensors, and those in a list with numbers or named as sizes. The
+    lengths of packed sequences are a tensor with its values.
     """
+    if function.rpartition(".")[2] in OF_LENGTHS:
+        return tuple(Integers.of(one) if i == 1 and _is_of_lengths(one) else one for i, one in enumerate(args)), kwargs
     if function.rpartition(".")[2] in INDEX_FUNCTIONS:
         return args, kwargs
     is_factory = function in FACTORIES and function not in OF_TENSORS
     numbers = {key: _number(value, is_factory or key in SIZE_KEYWORDS) for key, value in kwargs.items()}
     return tuple(_number(value, is_factory) for value in args), numbers
+
+
+def _is_of_lengths(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.dtype in SIZE_DTYPES and value.device.type == "cpu"
 
 
 def _number(value: Any, is_size: bool) -> Any:
@@ -339,7 +428,8 @@ def _overloads(function: Any) -> list[Any]:
 def _is_harmless(overload: Any) -> bool:
     types = [str(argument.type) for argument in overload._schema.arguments]
     is_admitted = overload.namespace in OPERATION_NAMESPACES or (is_custom(overload) and not {*types} & {*TEXT_TYPES})
-    return is_admitted and bool(types) and types[0] in TENSOR_TYPES
+    # Packed weights may come first, in a namespace where nothing takes a text.
+    return is_admitted and bool(types) and (types[0] in TENSOR_TYPES or overload.namespace == QUANTIZED)
 
 
 def is_custom(operation: Any) -> bool:

@@ -22,7 +22,13 @@ def _of_result(_: Given, result: Any) -> int:
 
 def _of_bags(given: Given, _: Any) -> int:
     """Return the elements of all rows, of which a bag adds some."""
-    return int(given["indices"].numel() * given["weight"].shape[-1])
+    return int(given["indices"].numel() * _table(given, "weight").shape[-1])
+
+
+def _table(given: Given, argument: str) -> torch.Tensor:
+    """Return a table; of packed weights it is the first tensor."""
+    table: torch.Tensor = given[argument][0] if isinstance(given[argument], list) else given[argument]
+    return table
 
 
 def _of_source(name: str) -> Touched:
@@ -51,8 +57,10 @@ def _of_places(given: Given, _: Any) -> int:
 
 READ: Mapping[str, tuple[str, Touched]] = {
     **dict.fromkeys(("index_select", "gather", "take", "index", "_unsafe_index"), ("self", _of_result)),
-    "embedding": ("weight", _of_result),
-    **dict.fromkeys(("_embedding_bag", "_embedding_bag_forward_only"), ("weight", _of_bags)),
+    **dict.fromkeys(("embedding", "quantized::embedding_byte"), ("weight", _of_result)),
+    **dict.fromkeys(
+        ("_embedding_bag", "_embedding_bag_forward_only", "quantized::embedding_bag_byte"), ("weight", _of_bags)
+    ),
 }
 """Operations that read a part of a table, with the argument's name."""
 
@@ -100,13 +108,13 @@ def table_of(name: str, given: Given, result: Any, size: Callable[[torch.Tensor]
     """Return the table that an operation of ``INDEXING`` touches in part.
 
     Args:
-        name: of the operation, without namespace and overload.
+        name: of the operation, as in ``INDEXING``.
         given: its arguments by name, defaults included.
         result: its result.
         size: returns the bytes of a whole tensor.
     """
     argument, touched = READ[name] if name in READ else ("self", WRITTEN[name])
-    table = given[argument]
+    table = _table(given, argument)
     part = min(size(table), touched(given, result) * table.element_size())
     if name in READ:
         return Table(table, part)

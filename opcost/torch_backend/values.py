@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 import numpy
 import torch
 from torch._prims_common import suggest_memory_format
+from torch.nn.utils.rnn import PackedSequence
+from torch.utils._python_dispatch import _disable_current_modes
 
 from opcost.errors import CannotMeasureError
 from opcost.operators.layouts import channels_last_strides, contiguous_strides
@@ -21,11 +24,84 @@ CONSTANTS = (torch.device, torch.dtype, torch.memory_format, torch.layout, type(
 STRUCTURES: Mapping[str, tuple[str, ...]] = {
     "slice": ("start", "stop", "step"),
     "torchvision.models.detection.image_list.ImageList": ("tensors", "image_sizes"),
+    "torch.nn.utils.rnn.PackedSequence": ("data", "batch_sizes", "sorted_indices", "unsorted_indices"),
 }
 """Attributes of plain objects by the qualified name of their class, in the order of the constructor's arguments."""
 
 NESTED = "torch.nested.nested_tensor"
 """The kind of a nested tensor, whose parts are its samples."""
+
+
+@dataclass(frozen=True)
+class Integers:
+    """A tensor on the CPU whose values are part of a tuple, such as the lengths of sequences."""
+
+    data: list[int]
+    dtype: torch.dtype
+
+    @staticmethod
+    def of(tensor: torch.Tensor) -> Integers:
+        """Return a tensor of one dimension by its values."""
+        return Integers(tensor.tolist(), tensor.dtype)
+
+
+@dataclass(frozen=True)
+class ByChannel:
+    """A quantised tensor whose channels along an axis have scales of their own, by a scheme of torch."""
+
+    values: torch.Tensor
+    axis: int
+    scheme: str
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Quantised weights in the form that a kernel reads, as an object of C++: its class, and what it pickles."""
+
+    class_name: str
+    state: list[Any]
+
+
+CLASSES = "__torch__.torch.classes."
+PACKED_CLASSES = ("quantized.", "rnn.")
+"""The beginnings of the names of classes of packed weights among those of C++ (``CLASSES``)."""
+
+
+def unpacked(value: Any) -> Any:
+    """Return an argument of a call with its packed weights, nested ones included, as plain objects."""
+    if isinstance(value, torch.ScriptObject):
+        return _unpacked(value) or value
+    is_changed = _is_sequence(value) and any(isinstance(item, torch.ScriptObject) for item in value)
+    return [unpacked(item) for item in value] if is_changed else value
+
+
+def _unpacked(weights: Any) -> Packed | None:
+    """Return packed weights as a plain object, None for an object of another kind."""
+    name = weights._type().qualified_name().removeprefix(CLASSES)
+    try:
+        # A run that is being counted may look on.
+        with _disable_current_modes():
+            return Packed(name, _state(weights.__getstate__()[0])) if name.startswith(PACKED_CLASSES) else None
+    except RuntimeError:
+        # QNNPACK does not unpack three-dimensional filters.
+        return None
+
+
+def _state(value: Any) -> Any:
+    """Return a part of what packed weights pickle.
+
+    Strides and other sizes are integers in a tensor. Matrices of 16 bits are pickled in float32.
+    """
+    if isinstance(value, (list, tuple)):
+        return [_state(item) for item in value]
+    if not isinstance(value, torch.Tensor) or value.is_quantized:
+        return unpacked(value)
+    if not value.is_floating_point():
+        return Integers.of(value)
+    return value.half() if value.dim() > 1 else value
+
+
+CHANNEL_SCHEMES = (torch.per_channel_affine, torch.per_channel_affine_float_qparams)
 
 SCALARS: tuple[type[bool | int | float | str], ...] = (bool, int, float, str)
 DEVICE = "device"
@@ -35,7 +111,7 @@ def plain_value(value: Any, identities: dict[int, int]) -> PlainValue:
     """Return an argument of a call as plain data; ``identities`` numbers the tensors seen so far by their id."""
     if isinstance(value, torch.Tensor):
         return _plain_tensor(value, identities)
-    if isinstance(value, (list, tuple)):
+    if _is_sequence(value):
         return tuple(plain_value(item, identities) for item in value)
     for scalar in SCALARS:
         if isinstance(value, scalar):
@@ -50,25 +126,18 @@ def plain_value(value: Any, identities: dict[int, int]) -> PlainValue:
     return Structure(kind, tuple((str(name), plain_value(part, identities)) for name, part in parts.items()))
 
 
-def _plain_tensor(value: torch.Tensor, identities: dict[int, int]) -> PlainValue:
-    if not (is_nested(value) or is_dense(value)):
-        return _named(value)
-    identity = identities.setdefault(id(value), len(identities))
-    if is_dense(value):
-        return tensor_spec(value, identity)
-    # The samples are new views at each call, so that the tensor identifies them.
-    keys = (identities.setdefault(hash((identity, place)), len(identities)) for place in range(value.size(0)))
-    samples = zip(value.unbind(), keys, strict=True)
-    return Structure(NESTED, tuple((str(key), tensor_spec(sample, key)) for sample, key in samples))
-
-
 def tensors_within(value: Any) -> Iterator[torch.Tensor]:
     """Yield the dense tensors in an argument of a call, in the order of ``plain_value``; the samples of nested ones."""
     if isinstance(value, torch.Tensor):
         yield from value.unbind() if is_nested(value) else [value] if is_dense(value) else []
         return
-    for part in value if isinstance(value, (list, tuple)) else (_parts(value) or {}).values():
+    value = unpacked(value)
+    for part in value if _is_sequence(value) else (_parts(value) or {}).values():
         yield from tensors_within(part)
+
+
+def _is_sequence(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and not isinstance(value, PackedSequence)
 
 
 def _parts(value: Any) -> Mapping[Any, Any] | None:
@@ -78,7 +147,10 @@ def _parts(value: Any) -> Mapping[Any, Any] | None:
     names = STRUCTURES.get(public_name(type(value)), ())
     if is_dataclass(value) and not isinstance(value, type):
         names = tuple(field.name for field in fields(value))
-    return {name: getattr(value, name) for name in names} or None
+    parts = {name: getattr(value, name) for name in names}
+    if isinstance(value, PackedSequence):
+        parts["batch_sizes"] = Integers.of(value.batch_sizes)
+    return parts or None
 
 
 def _opaque(value: Any) -> PlainValue:
@@ -203,8 +275,60 @@ def _structure(kind: str, parts: Mapping[str, Any]) -> Any:
         return torch.nested.nested_tensor(list(parts.values()))
     if kind == "slice":
         return slice(*parts.values())
+    if kind in BUILDERS:
+        return BUILDERS[kind](**parts)
     if kind not in STRUCTURES:
         raise CannotMeasureError(f"an argument of type {kind} cannot be recreated")
     from torchvision.models.detection.image_list import ImageList
 
     return ImageList(*parts.values())
+
+
+def _plain_tensor(tensor: torch.Tensor, identities: dict[int, int]) -> PlainValue:
+    if not (is_nested(tensor) or is_dense(tensor)):
+        return _named(tensor)
+    identity = identities.setdefault(id(tensor), len(identities))
+    if is_nested(tensor):
+        # The samples are new views at each call, so that the tensor identifies them.
+        keys = [identities.setdefault(hash((identity, place)), len(identities)) for place in range(tensor.size(0))]
+        samples = zip(keys, tensor.unbind(), strict=True)
+        return Structure(NESTED, tuple((str(key), tensor_spec(sample, key)) for key, sample in samples))
+    spec = tensor_spec(tensor, identity)
+    with _disable_current_modes() if tensor.is_quantized else nullcontext():
+        if not tensor.is_quantized or tensor.qscheme() not in CHANNEL_SCHEMES:
+            return spec
+        parts = ("values", spec), ("axis", tensor.q_per_channel_axis()), ("scheme", str(tensor.qscheme()))
+    return Structure(public_name(ByChannel), parts)
+
+
+def _packed_sequence(data: torch.Tensor, batch_sizes: torch.Tensor, **indices: torch.Tensor | None) -> PackedSequence:
+    """Return a packed sequence whose sequences, if they have indices, are in order."""
+    size = int(batch_sizes[0])
+    order = (None if one is None else torch.arange(size, device=data.device) for one in indices.values())
+    return PackedSequence(data, batch_sizes, *order)
+
+
+def _quantised_by_channel(values: torch.Tensor, axis: int, scheme: str) -> torch.Tensor:
+    channels = values.shape[axis]
+    dtype = torch.float32 if scheme == str(torch.per_channel_affine_float_qparams) else torch.int64
+    return torch.quantize_per_channel(
+        values.dequantize(), torch.ones(channels), torch.zeros(channels, dtype=dtype), axis, values.dtype
+    )
+
+
+def _packed_weights(class_name: str, state: list[Any]) -> Any:
+    if not class_name.startswith(PACKED_CLASSES):
+        raise CannotMeasureError(f"an argument of type {class_name} cannot be recreated")
+    weights: Any = torch.ScriptObject.__new__(torch.ScriptObject)
+    parts = (one.float() if isinstance(one, torch.Tensor) and one.dtype == torch.float16 else one for one in state)
+    weights.__setstate__((tuple(parts), CLASSES + class_name))
+    return weights
+
+
+BUILDERS: Mapping[str, Callable[..., Any]] = {
+    public_name(Integers): torch.tensor,
+    public_name(PackedSequence): _packed_sequence,
+    public_name(ByChannel): _quantised_by_channel,
+    public_name(Packed): _packed_weights,
+}
+"""Functions that make an object of its parts, by the qualified name of its class."""

@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
+QUANTISED = (
+    "add add_out add_relu add_relu_out add_scalar add_scalar_out add_scalar_relu add_scalar_relu_out mul mul_out "
+    "mul_relu mul_relu_out mul_scalar mul_scalar_out mul_scalar_relu mul_scalar_relu_out cat cat_out cat_relu "
+    "cat_relu_out batch_norm batch_norm_relu batch_norm1d batch_norm1d_relu batch_norm2d batch_norm2d_relu "
+    "batch_norm3d batch_norm3d_relu layer_norm group_norm instance_norm softmax sigmoid celu elu clamp dropout "
+    "hardswish leaky_relu prelu relu6 threshold max_pool1d max_pool2d embedding_byte embedding_4bit embedding_bag_byte "
+    "embedding_bag_4bit"
+).split()
+"""Those of the namespace ``quantized``, without it."""
+
 WITHOUT_PRODUCTS = frozenset(
     # elementwise, but not tagged as pointwise in every version
     "hardswish hardswish_ hardsigmoid hardsigmoid_ hardtanh hardtanh_ leaky_relu leaky_relu_ elu elu_ celu celu_ "
@@ -56,9 +66,13 @@ WITHOUT_PRODUCTS = frozenset(
     # quantisation in training
     "_fused_moving_avg_obs_fq_helper fake_quantize_per_tensor_affine_cachemask "
     "fake_quantize_per_channel_affine_cachemask _fake_quantize_per_tensor_affine_cachemask_tensor_qparams "
+    # quantised tensors
+    "quantize_per_tensor quantize_per_tensor_dynamic quantize_per_channel dequantize int_repr quantized_max_pool1d "
+    "quantized_max_pool2d quantized_max_pool3d quantized_batch_norm "
     # random numbers
     "normal_ uniform_ bernoulli_ random_ exponential_ rand randn randint randperm rand_like randn_like randint_like "
     "native_dropout normal cauchy_ geometric_ log_normal_".split()
+    + [f"quantized::{name}" for name in QUANTISED]
 )
 """Names of operations that move or combine elements. Outer products (``outer``, ``kron``, ``addr``) are elementwise.
 
