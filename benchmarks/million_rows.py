@@ -1,4 +1,4 @@
-"""How long block 2 and the comparison take with a large database: the committed rows again and again under other keys
+"""Time and memory of commands with a large database: the committed rows again and again under other keys
 
 Block 2 is started with --dry-run for models that are counted already, so that it only looks up which rows exist. The
 same with the committed database alone stands beside it.
@@ -7,7 +7,7 @@ Example: PYTHONPATH=. python benchmarks/million_rows.py --measurements measureme
 
 from __future__ import annotations
 
-import resource
+import os
 import shutil
 import subprocess
 import sys
@@ -22,12 +22,13 @@ from tables import markdown
 
 from opcost.command.options import Parser, add_options, folder_option
 from opcost.measuring.record import MeasurementRow
+from opcost.operators.tuples import short_hash
 from opcost.storage.database import Database
 from opcost.storage.table import CsvTable
 
 ROOT = Path(__file__).parent.parent
 APPENDS = 20
-HASH_DIGITS = 16
+MODELS = tuple(f"{name}_32x3x224x224" for name in ("resnet18", "resnet34", "resnet50", "alexnet", "vgg11"))
 
 
 def enlarged(database: Path, folder: Path, rows: int) -> Path:
@@ -47,14 +48,19 @@ def enlarged(database: Path, folder: Path, rows: int) -> Path:
 
 
 def _other_key(key: str, number: int) -> str:
-    return f"{number:0{HASH_DIGITS}x}-{key.partition('-')[2]}"
+    # Hashes are spread evenly, so that samples by the beginning of keys are samples.
+    return f"{short_hash(str(number))}-{key.partition('-')[2]}"
 
 
-def run(script: str, *options: str) -> tuple[float, float]:
-    """Return how long a script runs, in s, and the most memory that any has taken so far, in MB."""
+def run(*arguments: str) -> str:
+    """Return how long a run of Python takes, and the most memory that it has, in words."""
     begin_s = time.perf_counter()
-    subprocess.run([sys.executable, ROOT / script, *options], check=True, capture_output=True, cwd=ROOT)
-    return time.perf_counter() - begin_s, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+    process = subprocess.Popen([sys.executable, *arguments], stdout=subprocess.DEVNULL, cwd=ROOT)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, arguments)
+    return f"{time.perf_counter() - begin_s:.1f} s, {usage.ru_maxrss / 1024:.0f} MB"
 
 
 def appends_s(table: CsvTable[MeasurementRow]) -> list[float]:
@@ -70,14 +76,21 @@ def appends_s(table: CsvTable[MeasurementRow]) -> list[float]:
 
 def line(name: str, database: Path, measurements: Path) -> Sequence[str]:
     """Return a line of the table."""
-    options = ("--measurements", str(measurements), "--database", str(database), "--dry-run")
-    start_s, start_mb = run("general_pipeline_block2.py", *options, "--device", "cpu")
-    compare_s, _ = run("compare_sum_vs_full.py", *options, "--device", "cuda")
+    options = ("--measurements", str(measurements), "--database", str(database))
+    page = str(database / "report.html")
+    found = [
+        run("general_pipeline_block2.py", *options, "--dry-run", "--device", "cpu"),
+        run("general_pipeline_block2.py", *options, "--dry-run", "--device", "NVIDIA H200", *MODELS),
+        run("compare_sum_vs_full.py", *options, "--dry-run", "--device", "cuda"),
+        run("-m", "opcost", "show", *options),
+        run("-m", "opcost", "show", "--conditions", *options),
+        run("-m", "opcost", "report", "--output", page, *options, *MODELS),
+    ]
     table = Database(database).operator_measurements
     appended_ms = sorted(1e3 * each for each in appends_s(table))
     size_mb = table.path.stat().st_size / 1e6
     span = f"{appended_ms[0]:.1f} ms to {appended_ms[-1]:.1f} ms"
-    return name, f"{size_mb:.0f} MB", f"{start_s:.1f} s", f"{start_mb:.0f} MB", span, f"{compare_s:.1f} s"
+    return name, f"{size_mb:.0f} MB", span, *found
 
 
 def main() -> int:
@@ -91,7 +104,8 @@ def main() -> int:
         lines = [line("as it is", small, arguments.measurements)]
         large = enlarged(arguments.database, Path(folder) / "large", arguments.rows)
         lines.append(line(f"{arguments.rows} rows", large, arguments.measurements))
-    print(markdown(("database", "size", "block 2 knows", "memory", "an append", "all compared"), lines))
+    commands = ("block 2 knows", "a plan for an H200", "all compared", "show", "show --conditions", "a report")
+    print(markdown(("database", "size", "an append", *commands), lines))
     return 0
 
 

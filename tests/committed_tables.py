@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from pathlib import Path
 
+from opcost.measuring.record import MeasurementRow
 from opcost.storage.database import Database
 
 ROOT = Path(__file__).parents[1]
@@ -28,5 +30,9 @@ def of_boards(*boards: str) -> Database:
         rows = getattr(committed(), name).rows()
         own = [row for row in rows if (row.circumstances.device_uuid or "").removeprefix("GPU-")[:4] in boards]
         # In the place of what the table would read.
-        vars(getattr(database, name))["_all_rows"] = own
+        vars(getattr(database, name))["_own_rows"] = partial(_wanted_of, own)
     return database
+
+
+def _wanted_of(rows: Sequence[MeasurementRow], wanted: Callable[[str], bool] | None) -> list[MeasurementRow]:
+    return [row for row in rows if wanted is None or wanted(row.key)]

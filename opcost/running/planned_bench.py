@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import difflib
 import logging
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -17,23 +16,27 @@ from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import Measurement, MeasurementRow
 from opcost.measuring.setting import Setting
 from opcost.operators.cases import Case
+from opcost.operators.keys import conditions_key
 from opcost.running.bench import Bench
 from opcost.running.drift_check import STEADY_LOAD
+from opcost.running.row_tally import RowTally
 from opcost.storage.database import Database
 
-SAMPLED_BYTES = 2**20
-"""The size of a table from which a sample of its rows is read for the conditions."""
+PARSED = 100
+"""The rows of each set of conditions that are parsed: they show its product, and whether it has a meter."""
 
 
 @dataclass(frozen=True)
 class PlannedBench:
     """Implements ``Bench`` for a product, on a board that no row is of; it cannot measure.
 
-    ``rows`` are those of the product, or of another one that stands in for it, at least one.
+    ``rows`` are some of the product, or of another one that stands in for it, at least one under each set of its
+    conditions. ``numbers`` are those of all rows by the key of their conditions.
     """
 
     device: str
     rows: Sequence[MeasurementRow]
+    numbers: Mapping[str, int]
 
     @property
     def is_stand_in(self) -> bool:
@@ -67,9 +70,10 @@ class PlannedBench:
         """
         execution = setting.execution or usual_execution(self.rows[0].conditions.device_type)
         wanted = setting.precision, execution, setting.cache
-        counts = Counter(row.conditions for row in self.rows)
-        newest = {row.conditions: row.measurement.ended_at for row in self.rows}
-        found = max(counts, key=lambda one: (_setting_of(one) == wanted, counts[one], newest[one]))
+        newest = {
+            row.conditions: (self.numbers[conditions_key(row.key)], row.measurement.ended_at) for row in self.rows
+        }
+        found = max(newest, key=lambda one: (_setting_of(one) == wanted, newest[one]))
         conditions = replace(found, precision=setting.precision, execution=execution, cache=setting.cache)
         return replace(conditions, device_product=self.device)
 
@@ -123,25 +127,16 @@ def open_planned_bench(device: str | None, database: Database, with_meter: bool)
         UserError: the database has no rows, or the name is a part of several products' names.
     """
     name = str(device)
-    operators, models = database.operator_measurements, database.full_model_measurements
-    is_large = operators.size_bytes > SAMPLED_BYTES
-    # A sixteenth of the operators shows the usual conditions, in a fraction of a second.
-    rows = [*operators.rows(_is_in_sample if is_large else None), *models.rows()]
+    tally = RowTally(PARSED)
+    rows = [*database.operator_measurements.rows(tally), *database.full_model_measurements.rows(tally)]
     product = _meant_product(name, rows)
-    if product is None and is_large:
-        rows = [*operators.rows(), *models.rows()]
-        product = _meant_product(name, rows)
     if product is not None:
-        yield PlannedBench(product, _rows_of(product, rows))
+        yield PlannedBench(product, _rows_of(product, rows), tally.numbers)
         return
     stand_in = _most_similar(name, rows)
     text = "no rows of %s: times are expected from rows of %s, and everything is to be measured"
     logging.getLogger(__name__).warning(text, name, stand_in)
-    yield PlannedBench(name, _rows_of(stand_in, rows))
-
-
-def _is_in_sample(key: str) -> bool:
-    return key.startswith("0")
+    yield PlannedBench(name, _rows_of(stand_in, rows), tally.numbers)
 
 
 def _rows_of(product: str, rows: Iterable[MeasurementRow]) -> list[MeasurementRow]:

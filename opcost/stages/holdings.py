@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from opcost.measuring.conditions import AUTOCAST_DTYPES, CHANNELS_LAST, DTYPES, Conditions
 from opcost.measuring.named_device import is_meant, refuse_unknown
 from opcost.measuring.protocol import usual_protocol
 from opcost.measuring.record import MeasurementRow
-from opcost.operators.cases import CAPTURED, Case, cases_of
+from opcost.operators.cases import CAPTURED, Case, cases_of, of_operators
 from opcost.operators.counts import OperatorCounts
-from opcost.operators.keys import tuple_key
+from opcost.operators.keys import conditions_key, tuple_key
 from opcost.operators.tuples import (
     AUTOCAST,
     DTYPE,
@@ -24,7 +24,7 @@ from opcost.operators.tuples import (
 )
 from opcost.operators.whitelist import EVERYTHING, select
 from opcost.prediction.durations import Size
-from opcost.running.expected_times import ExpectedTimes, sizes_in
+from opcost.running.expected_times import WHOLLY_READ_BYTES, ExpectedTimes, sizes_in
 from opcost.running.request import Request
 from opcost.running.shipped_counts import Identity, counts_in, identity_of, with_newer_pickles
 from opcost.storage.configs import ModelConfig
@@ -65,10 +65,13 @@ class Holdings:
 class _Held:
     """The rows of a database, the counts of models by their identities, and the names of configs.
 
-    If ``are_chosen``, only the models of these configs are wanted, each in its config's precision.
+    ``rows`` of a large table are those of counted operators, and one under each set of conditions; ``tuples`` has the
+    keys of all operators by that of the conditions. If ``are_chosen``, only the models of these configs are wanted,
+    each in its config's precision.
     """
 
     rows: Sequence[MeasurementRow]
+    tuples: Mapping[str, Collection[str]]
     wholes: Sequence[MeasurementRow]
     measurements: Measurements
     models: Mapping[Identity, OperatorCounts]
@@ -124,10 +127,22 @@ def _product(conditions: Conditions) -> tuple[bool, str]:
 def _held(database: Database, request: Request) -> _Held:
     are_chosen = bool(request.names)
     configs = request.models() if are_chosen else request.folders.readable()
-    rows, wholes = database.operator_measurements.rows(), database.full_model_measurements.rows()
+    table, wholes = database.operator_measurements, database.full_model_measurements.rows()
+    models = _models(database, configs)
+    of_models = of_operators(count.operator for counts in models.values() for count in counts.counts)
+    is_small = table.size_bytes <= WHOLLY_READ_BYTES
+    tuples: dict[str, set[str]] = {}
+
+    def is_wanted(key: str) -> bool:
+        found = tuples.setdefault(conditions_key(key), set())
+        is_first = not found
+        found.add(tuple_key(key))
+        return is_first or is_small or of_models(key)
+
+    rows = table.rows(is_wanted)
     # Of several configs of a model in one precision the first.
     names = {(identity_of(one), one.precision): one.name for one in reversed(configs)}
-    return _Held(rows, wholes, Measurements(rows), _models(database, configs), names, are_chosen)
+    return _Held(rows, tuples, wholes, Measurements(rows), models, names, are_chosen)
 
 
 def _models(database: Database, configs: Sequence[ModelConfig]) -> dict[Identity, OperatorCounts]:
@@ -139,7 +154,6 @@ def _models(database: Database, configs: Sequence[ModelConfig]) -> dict[Identity
 
 def _holdings(held: _Held, conditions: Conditions, times: ExpectedTimes) -> Holdings:
     rows = [row for row in held.rows if row.conditions == conditions]
-    tuples = {tuple_key(row.key) for row in rows}
     wholes = {tuple_key(row.key) for row in held.wholes if row.conditions == conditions}
     protocol = usual_protocol((row.circumstances for row in rows), is_gpu=conditions.device_type != "cpu")
     complete: list[str] = []
@@ -160,7 +174,7 @@ def _holdings(held: _Held, conditions: Conditions, times: ExpectedTimes) -> Hold
         expected_of |= expected_s
     return Holdings(
         conditions=conditions,
-        tuples=len(tuples),
+        tuples=len(held.tuples.get(conditions.key, ())),
         wholes=len(wholes),
         complete=tuple(sorted(complete)),
         partial=tuple(sorted(partial, key=lambda one: (one.missing, one.name))),

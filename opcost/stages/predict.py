@@ -23,10 +23,11 @@ from opcost.operators.zeros_on_shapes import with_usual_zeros
 from opcost.prediction.needed_memory import NeededMemory, needed_memory
 from opcost.progress import Progress
 from opcost.running.request import Request
+from opcost.running.row_tally import numbers_of_rows
 from opcost.running.shipped_counts import shipped_counts
 from opcost.stages.extras import PREDICT, require
 from opcost.stages.known_models import known_config, pickled
-from opcost.stages.operator_rows import measurements_of, numbers_of_rows, wholes_of
+from opcost.stages.operator_rows import measurements_of, wholes_of
 from opcost.stages.trained import Trained, trained, trained_before
 from opcost.stages.wanted_model import WantedModel
 from opcost.storage.configs import ModelConfig

@@ -14,7 +14,8 @@ from opcost.operators.counts import OperatorCounts
 from opcost.prediction.needed_memory import largest_activations_bytes
 from opcost.progress import Progress
 from opcost.running.request import Request
-from opcost.stages.operator_rows import measurements_of, numbers_of_rows
+from opcost.running.row_tally import numbers_of_rows
+from opcost.stages.operator_rows import measurements_of
 from opcost.stages.predict import RowsOfRun, computing_counts, conditions_for, run_under
 from opcost.stages.sweep_points import Sweep, SweepPoint
 from opcost.stages.trained import Trained, trained

@@ -11,7 +11,7 @@ from opcost.operators.values import NORMAL_DATA
 from opcost.prediction.sampling import Uncertainty
 from opcost.progress import Progress
 from opcost.running.request import Request
-from opcost.stages.operator_rows import numbers_of_rows
+from opcost.running.row_tally import numbers_of_rows
 from opcost.stages.predict import conditions_for
 from opcost.stages.trained import trained
 

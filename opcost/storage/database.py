@@ -142,7 +142,7 @@ class Database:
         return (Database(self.folder), *(() if self.shipped is None else (Database(self.shipped),)))
 
     def read_once(self) -> ReadDatabase:
-        """Return the same tables, each of which is read at most once."""
+        """Return the same tables, of which each line is parsed at most once."""
         return ReadDatabase(self.folder, self.shipped)
 
     def unfinished_lines(self) -> list[Path]:
@@ -165,7 +165,7 @@ class Database:
 
 @dataclass(frozen=True)
 class ReadDatabase(Database):
-    """A database whose tables are read at most once, for commands that only read."""
+    """A database for commands that only read: each line of a table is parsed at most once."""
 
     _read: dict[str, CsvTable[Any]] = field(default_factory=dict, compare=False, repr=False)
 

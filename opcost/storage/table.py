@@ -14,11 +14,11 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import cached_property, partial
+from functools import cache, partial
 from pathlib import Path
 from typing import IO, Generic, TypeVar
 
-from opcost.columns import Columns, columns_of
+from opcost.columns import Columns
 from opcost.errors import UserError
 from opcost.invocation import command
 from opcost.storage.files import replace_file
@@ -43,14 +43,16 @@ class CsvTable(Generic[Row]):
 
     def __init__(self, path: Path, row_type: type[Row], shipped: Path | None = None) -> None:
         self.path = path
-        self._shipped = shipped
+        self._shipped: CsvTable[Row] | None = None if shipped is None else type(self)(shipped, row_type)
         self.row_type = row_type
         self._lines = RowLines(row_type)
+        self._parser: Callable[[str], Callable[[str], Row]] = self._lines.reader
 
     @property
     def files(self) -> tuple[Path, ...]:
         """Its files that exist, the own one first."""
-        return tuple(path for path in (self.path, self._shipped) if path is not None and path.is_file())
+        shipped = () if self._shipped is None else self._shipped.files
+        return (*((self.path,) if self.path.is_file() else ()), *shipped)
 
     @property
     def size_bytes(self) -> int:
@@ -70,7 +72,7 @@ class CsvTable(Generic[Row]):
         Raises:
             UserError: the header is not of this version or an older one, or a line is damaged or has impossible values.
         """
-        shipped = [] if self._shipped is None else CsvTable(self._shipped, self.row_type).rows(wanted)
+        shipped = [] if self._shipped is None else self._shipped.rows(wanted)
         own = self._own_rows(wanted)
         known = set(shipped) if own else ()
         return [*shipped, *(row for row in own if row not in known)]
@@ -214,7 +216,7 @@ class CsvTable(Generic[Row]):
                 self._warn_of_unfinished_line(header, 1)
                 return
             try:
-                read = self._lines.reader(_decoded(header))
+                read = self._parser(_decoded(header))
             except LineError as error:
                 yield 1, error
                 return
@@ -302,16 +304,11 @@ class CsvTable(Generic[Row]):
 
 
 class ReadTable(CsvTable[Row]):
-    """A table that is read once, for commands that only read."""
+    """A table for commands that only read: each line is parsed once, and only if it is wanted."""
 
-    def rows(self, wanted: Callable[[str], bool] | None = None) -> list[Row]:
-        """Return rows, see ``CsvTable.rows``. All lines are parsed, whether wanted or not."""
-        first = columns_of(self.row_type)[0].name
-        return [row for row in self._all_rows if wanted is None or wanted(str(getattr(row, first)))]
-
-    @cached_property
-    def _all_rows(self) -> list[Row]:
-        return super().rows()
+    def __init__(self, path: Path, row_type: type[Row], shipped: Path | None = None) -> None:
+        super().__init__(path, row_type, shipped)
+        self._parser = cache(lambda header: cache(self._lines.reader(header)))
 
 
 def _header_of(file: IO[bytes]) -> bytes:

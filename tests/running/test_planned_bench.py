@@ -19,7 +19,7 @@ from opcost.measuring.setting import USUAL, Setting
 from opcost.operators.cases import Case
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.running.opening import bench_opener
-from opcost.running.planned_bench import open_planned_bench
+from opcost.running.planned_bench import PARSED, open_planned_bench
 from opcost.running.request import Request
 from opcost.running.shipped_counts import ship_counts
 from opcost.stages.measure_models import measure_full_models
@@ -108,6 +108,20 @@ def test_conditions_are_those_with_the_most_rows_then_the_newest(campaign: Simul
     with open_planned_bench("NVIDIA H200", campaign.database, False) as bench:
         assert bench.conditions(USUAL) == H200
         assert bench.conditions(Setting(execution=EAGER)) == replace(H200, execution=EAGER)
+
+
+def test_a_plan_parses_few_rows_of_a_large_table(campaign: SimulatedCampaign) -> None:
+    table = campaign.database.operator_measurements
+    table.append(row())
+    header, line = table.path.read_text(encoding="utf-8").splitlines()
+    # It would be refused if it was parsed.
+    damaged = line.replace("NVIDIA H200", "NVIDIA H300")
+    table.path.write_text("\n".join([header, *[line] * PARSED, *[damaged] * 3, ""]), encoding="utf-8")
+    table.append(row(conditions=OLD))
+    with open_planned_bench("h200", campaign.database, False) as bench:
+        assert bench.numbers == {H200.key: PARSED + 3, OLD.key: 1}
+        assert len(bench.rows) == PARSED + 1
+        assert bench.conditions(USUAL) == H200
 
 
 def test_a_part_of_a_products_name_is_enough(campaign: SimulatedCampaign) -> None:

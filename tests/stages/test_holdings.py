@@ -18,6 +18,7 @@ from opcost.measuring.protocol import protocol_for
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.reporting.holdings_tables import holdings_objects, print_holdings
 from opcost.running.request import Request
+from opcost.running.shipped_counts import ship_counts
 from opcost.stages.holdings import Holdings, PartialModel, holdings
 from opcost.stages.measure_models import measure_full_models
 from opcost.stages.measure_operators import OperatorsReport, measure_operators
@@ -181,6 +182,24 @@ def test_a_whole_is_held_without_its_operators(campaign: SimulatedCampaign) -> N
     measure_full_models(campaign.request("c"), lambda _: SHORT, campaign.open_apparatus, RecordedProgress())
     (found,) = holdings(campaign.request())
     assert (found.tuples, found.wholes, found.complete, found.partial) == (0, 1, (), ())
+
+
+def test_rows_of_operators_of_no_model_are_counted_in_a_large_table_and_not_parsed(
+    campaign: SimulatedCampaign, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measure(campaign, "a")
+    ship_counts(campaign.request(), campaign.request("a").models())
+    usual = holdings(campaign.request())
+    table = campaign.database.operator_measurements
+    line = table.path.read_text(encoding="utf-8").splitlines()[-1]
+    with table.path.open("a", encoding="utf-8") as file:
+        for number in range(20):
+            # It would be refused if it was parsed: its checksum is of another key.
+            file.write(f"{number:016x}-{line.partition('-')[2]}\n")
+    with pytest.raises(UserError, match="wrong checksum"):
+        holdings(campaign.request())
+    monkeypatch.setattr("opcost.stages.holdings.WHOLLY_READ_BYTES", 0)
+    assert holdings(campaign.request()) == [replace(one, tuples=one.tuples + 20) for one in usual]
 
 
 def test_each_set_of_conditions_has_its_own_holdings(

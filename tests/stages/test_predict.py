@@ -23,9 +23,9 @@ from opcost.reporting.report_sections import ranking
 from opcost.reporting.show_lines import ranking_objects
 from opcost.reporting.show_tables import print_rankings
 from opcost.running.request import Request
+from opcost.running.row_tally import numbers_of_rows
 from opcost.running.shipped_counts import shipped_counts
 from opcost.stages.count import count_operators
-from opcost.stages.operator_rows import numbers_of_rows
 from opcost.stages.predict import Prediction, PredictionRequest, predict
 from opcost.stages.predicted_models import Unmeasured
 from opcost.stages.show import show

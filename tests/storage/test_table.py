@@ -28,7 +28,7 @@ from opcost.measuring.record import MeasurementRow
 from opcost.printable import printable
 from opcost.storage.database import Database
 from opcost.storage.rows import LONGEST_CELL, encode
-from opcost.storage.table import BLOCK_BYTES, CsvTable
+from opcost.storage.table import BLOCK_BYTES, CsvTable, ReadTable
 
 ROOT = Path(__file__).parents[2]
 
@@ -445,6 +445,21 @@ def test_only_rows_that_are_wanted_are_read(tmp_path: Path) -> None:
         table.rows()
 
 
+def test_a_table_for_reading_parses_wanted_lines_only_and_each_once(tmp_path: Path) -> None:
+    CsvTable(tmp_path / "shipped.csv", Row).append(ROW)
+    other = replace(ROW, key="k2")
+    CsvTable(tmp_path / "rows.csv", Row).append(other)
+    with (tmp_path / "rows.csv").open("a") as file:
+        file.write("k3,damaged\n")
+    table = ReadTable(tmp_path / "rows.csv", Row, tmp_path / "shipped.csv")
+    rows = table.rows(lambda key: key != "k3")
+    assert rows == [ROW, other]
+    assert all(one is again for one, again in zip(rows, table.rows(lambda key: key != "k3"), strict=True))
+    assert table.rows(lambda key: key == "k2") == [other]
+    with pytest.raises(UserError, match="rows.csv:3"):
+        table.rows()
+
+
 def test_rows_of_another_file_are_added_once(tmp_path: Path) -> None:
     table, other = table_in(tmp_path), CsvTable(tmp_path / "other.csv", Row)
     table.append(ROW)
@@ -604,7 +619,7 @@ WRITER = """
 import resource, signal, sys
 from dataclasses import dataclass
 from pathlib import Path
-from opcost.storage.table import BLOCK_BYTES, CsvTable
+from opcost.storage.table import BLOCK_BYTES, CsvTable, ReadTable
 from opcost.errors import UserError
 
 @dataclass(frozen=True)
