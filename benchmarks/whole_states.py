@@ -39,6 +39,7 @@ from growing_csv import append, growing_parser
 from states_of_builds import BETWEEN_EVENTS, kernels_beside, report_of
 from torch.profiler import ProfilerActivity, profile
 
+from opcost.boards import short_uuid
 from opcost.measuring.calls import Calls
 from opcost.measuring.conditions import is_gpu
 from opcost.measuring.instruments import Instruments
@@ -98,13 +99,14 @@ class Builder:
 
     def __init__(self, device: str, preparation: str, seed: int) -> None:
         self.device, self.is_gpu = device, is_gpu(device)
+        uuid = f"GPU-{torch.cuda.get_device_properties(device).uuid}" if self.is_gpu else "cpu"
         self.process = {
-            "board": f"GPU-{torch.cuda.get_device_properties(device).uuid}" if self.is_gpu else "cpu",
+            "board": short_uuid(uuid),
             "device": torch.cuda.get_device_name(device) if self.is_gpu else "cpu",
             "preparation": preparation,
             "process": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
         }
-        self._gauge = Gauge(self.process["board"])
+        self._gauge = Gauge(uuid)
         self._begin_s = time.monotonic()
         self._kept = self._prepare(preparation, random.Random(seed))
 

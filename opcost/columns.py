@@ -90,13 +90,14 @@ class Column:
     """The meaning of a column and the values that it may have.
 
     ``unit`` is needed if the name does not end with it. ``title`` is the column's heading on screen and in reports;
-    it is empty if no such table shows the column.
+    it is empty if no such table shows the column. ``kept`` returns what is kept of a text that is read, None for all.
     """
 
     meaning: str = ""
     values: Values = ANY
     unit: str = ""
     title: str = ""
+    kept: Callable[[str], str] | None = None
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from torchvision.models import get_model
 
 from opcost import EnergyMeter
 from opcost.__main__ import main
+from opcost.boards import short_uuid
 from opcost.columns import values_of
 from opcost.comparing.cache_chains import BLOCKS, ELEMENTWISE, KINDS, SHORTER_STREAMS, chains_of
 from opcost.errors import CannotMeasureError, UserError
@@ -158,7 +159,7 @@ def test_each_precision_has_conditions_of_its_own(apparatus: Apparatus) -> None:
 
 def test_circumstances_name_the_board_and_the_protocol(apparatus: Apparatus) -> None:
     circumstances = apparatus.circumstances(ONE_SECOND)
-    assert circumstances.device_uuid == facts().uuid
+    assert circumstances.device_uuid == short_uuid(facts().uuid)
     assert (circumstances.warm_up_s, circumstances.loop_s) == (GPU_WARM_UP_S, 1.0)
     assert protocol_for(True, 1.0) == ONE_SECOND
 

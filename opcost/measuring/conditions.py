@@ -12,6 +12,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Annotated, Final, Literal, TypeAlias, get_args
 
+from opcost.boards import short_uuid
 from opcost.columns import ABOVE_0, COUNT, COUNT_FROM_1, FROM_0, Column, Columns, one_of
 from opcost.operators.cases import Case
 from opcost.operators.tuples import FLOAT32, short_hash
@@ -61,7 +62,7 @@ DEVICE_FIELDS = ("device_type", "device_product", "device_memory_bytes", "device
 DEFAULTED = "; empty for torch's default"
 
 DEVICE_PRODUCT = Column("name of the device")
-DEVICE_UUID = Column("UUID of the board")
+DEVICE_UUID = Column("beginning of the board's UUID", kept=short_uuid)
 DRIVER_VERSION = Column("version of the device's driver")
 TORCH_VERSION = Column("version of torch")
 
@@ -191,7 +192,7 @@ def measurement_key(case: Case, conditions: Conditions) -> str:
 class DeviceFacts:
     """The properties of a device that the conditions record.
 
-    ``uuid`` identifies the board. ``is_mig`` says whether the board is divided into MIG instances, of which it reports
+    ``uuid`` is the whole one. ``is_mig`` says whether the board is divided into MIG instances, of which it reports
     only the total power.
     """
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
+from opcost.boards import short_uuid
 from opcost.columns import ABOVE_0, COUNT, COUNT_FROM_1, FROM_0, MOMENT, Column, Columns
 from opcost.metering.cap_objectives import Objective
 from opcost.metering.power_caps import CapPoint
@@ -17,7 +18,7 @@ class PowerCapRow(Columns):
     sweep_started_at: Annotated[str, Column("begin of the sweep that it is of", MOMENT)]
     work: Annotated[str, Column("the model, or the command")]
     device: Annotated[str, Column("device: cuda:N")]
-    device_uuid: Annotated[str, Column("the board's UUID")]
+    device_uuid: Annotated[str, Column("beginning of the board's UUID", kept=short_uuid)]
     order_seed: Annotated[int, Column("seed of the random order of the caps", COUNT)]
     place: Annotated[int, Column("place of the measurement in the sweep", COUNT_FROM_1)]
     found_limit_w: Annotated[float, Column("power limit before the sweep", ABOVE_0)]

@@ -37,7 +37,7 @@ from opcost.units import number_of, percent
 
 PICO = 1e-12
 
-_UUID = re.compile(r"\b(GPU|MIG)-([0-9a-f]{4})[0-9a-f]{4}(?:-[0-9a-f]{4,12})+", re.IGNORECASE)
+_UUID = re.compile(r"\b(GPU|MIG)-([0-9a-f]{4})[0-9a-f]{4}(?:-[0-9a-f]{4,12})*", re.IGNORECASE)
 _PATH = re.compile(r"(?<![\w/.])~?(?:/[\w.+~@-]+)+/([\w.+~@-]+)")
 
 

@@ -14,6 +14,7 @@ from importlib import metadata
 from typing import TypeAlias
 
 from opcost import __version__
+from opcost.boards import short_uuid
 from opcost.errors import UserError
 from opcost.measuring.builds import median_of_builds, settled
 from opcost.measuring.conditions import (
@@ -269,7 +270,7 @@ def _conditions(device: str, facts: DeviceFacts, setting: Setting) -> Conditions
 
 def _circumstances(facts: DeviceFacts, protocol: MeasurementProtocol) -> Circumstances:
     return Circumstances(
-        device_uuid=facts.uuid,
+        device_uuid=None if facts.uuid is None else short_uuid(facts.uuid),
         host_cpu=cpu_product(),
         python_version=platform.python_version(),
         opcost_version=__version__,

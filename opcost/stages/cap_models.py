@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
+from opcost.boards import short_uuid
 from opcost.errors import CannotMeasureError, UserError
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.named_device import is_meant
@@ -55,7 +56,7 @@ def open_model(
     """
     with open_bench(request.device, request.database, True) as bench:
         protocol = protocol_for(bench.is_gpu, loop_s)
-        if bench.circumstances(protocol).device_uuid != uuid:
+        if bench.circumstances(protocol).device_uuid != short_uuid(uuid):
             remedy = "set CUDA_DEVICE_ORDER=PCI_BUS_ID"
             raise UserError(f"--device {request.device}: torch and NVML number the GPUs in different orders; {remedy}")
         try:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Protocol, TypeAlias
 
+from opcost.boards import short_uuid
 from opcost.errors import UserError
 from opcost.metering.cap_objectives import Wish
 from opcost.metering.cap_rows import CapCost, CapSweepFacts, PowerCapRow
@@ -154,7 +155,9 @@ class CapCourse:
         keep: Callable[[PowerCapRow], None],
     ) -> None:
         begun = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        self._facts = CapSweepFacts(begun, work.name, board.device, board.uuid, plan.order_seed, limit.old_w)
+        self._facts = CapSweepFacts(
+            begun, work.name, board.device, short_uuid(board.uuid), plan.order_seed, limit.old_w
+        )
         self._limit, self._work, self._plan, self._keep = limit, work, plan, keep
         self._rows: list[PowerCapRow] = []
 

@@ -161,6 +161,8 @@ def _cell_reader(field: Field) -> _Reader:
     """Return the parser of a column's value, which takes its cell."""
     is_set = get_origin(field.kind) is tuple
     convert = partial(_members, get_args(field.kind)[0]) if is_set else CONVERSIONS.get(field.kind, field.kind)
+    if (kept := field.column.kept) is not None:
+        convert = partial(_kept_text, kept)
     empty, may_be_empty = () if is_set else None, field.may_be_empty
 
     def read(cell: str) -> object:
@@ -172,6 +174,10 @@ def _cell_reader(field: Field) -> _Reader:
             raise LineError(f"{field.name}: {_quoted(cell)} is not valid") from None
 
     return read
+
+
+def _kept_text(kept: Callable[[str], str], cell: str) -> str:
+    return kept(_text(cell))
 
 
 def _members(kind: type[Enum], cell: str) -> tuple[Enum, ...]:

@@ -275,7 +275,8 @@ def test_a_sentinel_s_energies_are_all_normalised_or_all_as_measured(campaign: S
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ("device_uuid: GPU-95d669f2-3d9d-f8a7-d72c-e2743901c2b0 (whole)", "device_uuid: GPU 95d6 (whole)"),
+        ("device_uuid: GPU-95d669f2 (whole)", "device_uuid: GPU 95d6 (whole)"),
+        ("nvidia-smi -i GPU-11111111-2222-3333-4444-555555555555 printed", "nvidia-smi -i GPU 1111 printed"),
         ("see /home/user/a.py", "see …/a.py"),
         ("~/logs/x.csv is gone", "…/x.csv is gone"),
         ("0.9 s / 1.2 s and 3 GB/s on 1/2", "0.9 s / 1.2 s and 3 GB/s on 1/2"),

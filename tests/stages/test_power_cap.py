@@ -80,6 +80,7 @@ def test_a_command_is_swept_and_the_old_limit_comes_back(stage: Stage) -> None:
     assert len(set(caps)) >= 8
     assert all(float(row["power_w"]) == pytest.approx(400.0, rel=0.05) for row in rows)
     assert {row["work"] for row in rows} == {" ".join(WORK)}
+    assert {row["device_uuid"] for row in rows} == {nvml_stage.UUID[:12]}
     assert (stage.folder / "home" / "database" / "power_caps.csv").is_file()
     assert (stage.folder / "caps.svg").stat().st_size > 1000
     assert "time and energy under power caps" in output
