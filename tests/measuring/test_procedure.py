@@ -1271,6 +1271,14 @@ def test_a_missing_meter_is_the_reason_even_if_the_clock_was_stepped():
     assert result.energy_missing_reason == "no meter"
 
 
+@pytest.mark.parametrize("first", [MeterModel(), MeterModel(missing_reason="no meter")])
+def test_no_other_meter_stands_in_where_the_clock_was_stepped(first):
+    machine = SimulatedMachine(LOAD, NOISY, first, ClockStep(2.0, -0.5), checks=(MeterModel(),))
+    result = measure(machine, machine.instruments(), SHORT)
+    assert (result.energy_j, result.check_power_w) == (None, None)
+    assert result.energy_missing_reason == "the system clock was stepped by -0.50 s during the measurement"
+
+
 @pytest.mark.parametrize("error", [RuntimeError("CUDA error"), KeyboardInterrupt()])
 def test_the_meter_is_stopped_when_the_workload_fails(error):
     machine = SimulatedMachine()

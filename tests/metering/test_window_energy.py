@@ -1,6 +1,7 @@
 """The energy of windows at any moment, compared with the declared truth of simulated GPUs."""
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +10,7 @@ from seeds import Seeds
 from simulated_energy import SimulatedGpu, pulsed_gpu
 
 from opcost.estimates import NORMAL_QUANTILE
-from opcost.metering.pieces import NO_PIECES
+from opcost.metering.pieces import NO_PIECES, pieces_of_samples
 from opcost.metering.readings import Readings
 from opcost.metering.window_energy import WindowEnergy, window_energy
 from opcost.power.trace import Window
@@ -144,3 +145,46 @@ def test_samples_that_were_lost_are_not_made_up():
 def test_a_device_without_a_meter_keeps_its_reason():
     energy = window_energy(Readings(missing_reason="MIG is on"), Window(0.0, 1.0))
     assert (energy.energy_j, energy.coverage_ratio, energy.missing_reason) == (None, 0.0, "MIG is on")
+
+
+def steady_readings(samples_s: np.ndarray, ticks_s: Sequence[float] = (), tick_error_s: float = 0.0) -> Readings:
+    """Samples of 100 W, each the mean of 20 ms, and a counter of 110 W; they show a change at once."""
+    samples = pieces_of_samples(samples_s, np.full(len(samples_s), 100.0), 0.02)
+    ticks = [(moment_s, 110.0 * moment_s) for moment_s in ticks_s]
+    return Readings(samples, ticks, "samples", "counter", 0.04, tick_error_s, 0.0)
+
+
+SAMPLES_S = np.arange(100.02, 110.0, 0.02)
+
+
+def test_a_part_without_readings_may_have_drawn_nothing_or_twice_as_much():
+    seen, whole = (window_energy(steady_readings(SAMPLES_S), Window(108.0, end_s)) for end_s in (109.98, 110.02))
+    assert whole.energy_j.value == pytest.approx(202)
+    assert whole.coverage_ratio == pytest.approx(0.99, abs=0.002)
+    extra_j = 100 * 2.02 * (1 - whole.coverage_ratio)
+    assert whole.energy_j.standard_error == pytest.approx(np.hypot(extra_j, seen.energy_j.standard_error), rel=0.05)
+
+
+def test_a_short_window_is_scaled_over_a_second_of_ticks():
+    error_s = 0.0013
+    energy = window_energy(steady_readings(SAMPLES_S, np.arange(100.0, 109.0, 0.1), error_s), Window(105.03, 105.17))
+    assert energy.energy_j.value == pytest.approx(110 * 0.14)
+    assert energy.energy_j.standard_error == pytest.approx(np.sqrt(2) * error_s / 1.1 * 110 * 0.14, rel=0.15)
+
+
+@pytest.mark.parametrize(
+    ("last_s", "lost_s", "meter"),
+    [
+        (108.0, (), "samples, scaled by counter"),
+        (104.6, (), "samples, scaled by counter"),
+        (104.4, (), "samples"),
+        (108.0, (103.2, 103.6), "samples"),
+        (108.0, (102.2, 102.6), "samples, scaled by counter"),
+    ],
+    ids=["ticks around it", "ticks in more than half", "ticks in less than half", "lost in the span", "lost before"],
+)
+def test_a_span_that_says_little_of_its_window_scales_nothing(last_s, lost_s, meter):
+    is_lost = (lost_s[0] < SAMPLES_S) & (lost_s[1] > SAMPLES_S) if lost_s else np.zeros(len(SAMPLES_S), dtype=bool)
+    readings = steady_readings(SAMPLES_S[~is_lost], [100.0, 101.0, 102.0, 103.0, last_s])
+    energy = window_energy(readings, Window(104.0, 105.0))
+    assert (energy.meter, energy.energy_j.value) == (meter, pytest.approx(100 if meter == "samples" else 110))

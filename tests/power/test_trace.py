@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opcost.estimates import Estimate, independent_averages, mean_of_readings
+from opcost.estimates import Estimate, error_of_beating, independent_averages, mean_of_readings
 from opcost.power.mean import MINIMUM_READINGS, MeanPower, mean_power
 from opcost.power.trace import (
     DeviceState,
@@ -250,6 +250,25 @@ def test_slow_noise_averages_out_no_faster_than_the_meter_smooths():
     result = in_lasting_noise(0.5, noise_ratio=0.05, averaging_time_s=5.0)
     assert result.estimate_w.standard_error == pytest.approx(math.sqrt(quick_w2 / slow + 25 / slow))
     assert result.readings == 2
+
+
+BEATING = tuple(100 + 5 * np.sin(2.4 * np.arange(1, 61)) + np.tile([0.3, -0.4, 0.1], 20))
+
+
+def test_known_noise_adds_to_a_beat_that_is_too_short_to_show_it():
+    beat = np.array(BEATING)
+    error_w, degrees = error_of_beating(beat)
+    for correlation_time_s, independent in ((2.0, 15), (10.0, 3), (100.0, 1)):
+        source = PowerSource("beaten", 0.0, 0.0, correlation_time_s=correlation_time_s, noise_ratio=0.01)
+        result = mean_power(trace_of(every_second(0, *BEATING), source), 0, Window(0, 60))
+        expected_w = math.hypot(error_w, 0.01 * beat.mean() / math.sqrt(independent))
+        assert result == MeanPower(Estimate(beat.mean(), pytest.approx(expected_w)), degrees + 1)
+
+
+def test_a_power_that_changes_has_half_of_its_change_as_its_error():
+    settling = [100.0, 101.0] * 6 + [110.0, 111.0] * 6
+    result = mean_power(trace_of(every_second(0, *settling)), 0, Window(0, 24))
+    assert result.estimate_w == Estimate(105.5, 5.0)
 
 
 RISING = tuple(np.arange(-5.5, 6.5))

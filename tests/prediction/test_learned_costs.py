@@ -23,9 +23,9 @@ from opcost.prediction.intervals import (
     Surroundings,
     conformal_quantile,
 )
-from opcost.prediction.learned import TIME
+from opcost.prediction.learned import TIME, Table, Training, chosen_methods
 from opcost.prediction.learned_costs import ENERGY, LearnedCosts, learned_costs
-from opcost.prediction.samples import Boards, Samples, family_of, shape_of
+from opcost.prediction.samples import Boards, Samples, card_of, family_of, shape_of
 from opcost.prediction.sum_errors import FAR, SMALL_CALLS_ERROR, ModelCalls
 
 METHODS = (TreeLearner(trees=20), GaussianProcessLearner(), NeighbourLearner())
@@ -193,8 +193,34 @@ def test_a_sample_of_two_families_is_learned_from_with_neither() -> None:
 
 def test_the_quantile_counts_the_call_to_come() -> None:
     assert conformal_quantile(np.arange(1.0, 10.0)) == 9
+    # Of 11 that are as likely, the 10th: the 9th would cover 82 %.
+    assert conformal_quantile(np.arange(1.0, 11.0)) == 10
     assert conformal_quantile(np.arange(1.0, 20.0)) == 18
     assert conformal_quantile(np.array([2.0])) == 2
+
+
+@pytest.fixture(scope="module")
+def training() -> Training:
+    samples = samples_of(COUNTS)
+    return Training.of(Table.of(samples, card_of(samples, 100)), METHODS)
+
+
+def test_a_method_that_predicts_only_some_samples_is_not_compared_on_these(training: Training) -> None:
+    truth_of_all = training.table.targets[TIME]
+    partly = np.where(np.arange(len(truth_of_all)) % 4 < 2, truth_of_all, np.nan)
+    choices = chosen_methods(training, {TIME: {"partly": partly, "roughly": truth_of_all + 0.1}})
+    assert set(choices.values()) == {("roughly",)}
+
+
+def test_a_pair_of_methods_predicts_the_mean_of_both(training: Training) -> None:
+    (common,) = [method.name for method in METHODS if method.is_common]
+    own = next(method.name for method in METHODS if not method.is_common)
+
+    def predicted(*names: str) -> np.ndarray:
+        functions = training.functions(TIME, {(TIME, kind): names for kind in training.table.kinds})
+        return functions.predict(training.table.features, training.table.kinds)
+
+    assert predicted(own, common) == pytest.approx((predicted(own) + predicted(common)) / 2)
 
 
 def test_deviations_grow_with_the_distance_and_cover_the_errors() -> None:

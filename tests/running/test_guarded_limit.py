@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from file_limit import FileLimit
-from killed_caps import FOUND_W, guardian_of, is_restored, kill_once, started, wait_for_set
+from killed_caps import FOUND_W, ROOT, guardian_of, is_restored, kill_once, started, wait_for_set
 
 from opcost.errors import UserError
 from opcost.meters.power_limit_setting import NvmlPowerLimit
@@ -121,6 +121,38 @@ def test_a_stopped_group_of_processes_is_no_end(tmp_path: Path) -> None:
         assert wait_for_set(tmp_path, process)
         os.killpg(process.pid, signal.SIGKILL)
         assert is_restored(tmp_path)
+
+
+FORKING = """
+import os, signal, sys, time
+from functools import partial
+from pathlib import Path
+from file_limit import FileLimit
+from opcost.running.limit_guardian import start_guardian
+
+open_limit = partial(FileLimit, Path(sys.argv[1]))
+start_guardian(open_limit)
+open_limit().set_w(300.0)
+child = os.fork()
+if not child:
+    time.sleep(60)
+print(child, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_the_limit_comes_back_though_a_forked_child_holds_the_pipe_of_its_guardian(limit: partial[FileLimit]) -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}
+    command = [sys.executable, "-c", FORKING, str(limit().path)]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        child = int(process.stdout.readline())
+        try:
+            assert is_restored(limit().path.parent)
+            assert Path(f"/proc/{child}/stat").read_text().rpartition(") ")[2][0] == "S"
+        finally:
+            os.kill(child, signal.SIGKILL)
+    assert sets(limit) == [300.0, 650.0]
 
 
 def test_the_limit_is_set_and_comes_back(limit: partial[FileLimit]) -> None:

@@ -212,6 +212,13 @@ def test_rows_that_are_added_settle_what_they_should() -> None:
     assert known.best[key].measurement.flags == ()
 
 
+def test_rows_that_are_added_do_not_replace_better_ones() -> None:
+    known = KnownRows(Demand(SECOND, has_meter=True), [row(), row(GELU)])
+    known.add([UNEVEN, row(SILU)])
+    assert known.best == {one.key: one for one in (row(), row(GELU), row(SILU))}
+    assert known.reason(row().key) is None
+
+
 @pytest.mark.parametrize("notes", ["", "out of memory: shared with another process; uneven; not within 1 %"])
 def test_notes_change_nothing(notes: str) -> None:
     rows = [UNEVEN, row(GELU), row(SILU, has_energy=False), row(LINEAR, loop_s=0.5)]

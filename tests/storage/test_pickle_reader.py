@@ -20,7 +20,7 @@ from opcost.operators.counts import OperationWithoutFormula, OperatorCount, Oper
 from opcost.operators.tuples import Constant, OperatorTuple, Structure, TensorSpec, model_operator
 from opcost.operators.values import InputStatistics
 from opcost.storage.counts_file import LONGEST_REASON, SCHEMA, read_counts, write_counts
-from opcost.storage.pickle_reader import MAXIMUM_OPCODES
+from opcost.storage.pickle_reader import MAXIMUM_OPCODES, load
 from opcost.storage.pickle_schema import INTEGER_LIMIT, MAXIMUM_DEPTH
 
 ROOT = Path(__file__).parents[2]
@@ -249,6 +249,23 @@ def test_a_large_file_of_tiny_opcodes_is_refused_as_early_as_a_small_one(tmp_pat
     begin_s = time.process_time()
     error_of(signed(tmp_path, PROTO + b"N" * 15_000_000 + b"."))
     assert time.process_time() - begin_s < 2
+
+
+@pytest.mark.parametrize(("code", "size"), [(pickle.TUPLE1, 1), (pickle.TUPLE2, 2), (pickle.TUPLE3, 3)])
+def test_a_tuple_has_all_of_its_values(code: bytes, size: int) -> None:
+    assert load(PROTO + size * b"N" + code + b".", {}) == size * (None,)
+    with pytest.raises(pickle.UnpicklingError, match="it takes from an empty stack"):
+        load(PROTO + (size - 1) * b"N" + code + b".", {})
+
+
+def test_the_state_of_an_object_is_set_once() -> None:
+    constant = {("opcost.operators.tuples", "Constant"): Constant}
+    new = stack_global("opcost.operators.tuples", "Constant") + b")\x81\x94"
+    state = b"}" + text("name") + text("x") + b"s"
+    assert load(PROTO + new + state + b"b.", constant) == Constant("x")
+    within_itself = state.replace(text("x"), b"h\x00")
+    with pytest.raises(pickle.UnpicklingError, match="something else than a new object"):
+        load(PROTO + new + state + b"b" + within_itself + b"b.", constant)
 
 
 # The right classes with the wrong contents

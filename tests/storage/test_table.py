@@ -276,6 +276,8 @@ def test_a_line_that_was_changed_is_reported_by_its_checksum(tmp_path: Path) -> 
     )
     table = table_in(tmp_path, HEADER + LINE.replace("0.25", "0.26").replace("edabe5b6", ""))
     assert table.rows() == [replace(ROW, time_s=0.26)]
+    for checksum in ("edabe5b", "edabe5b60", "0"):
+        assert "wrong checksum" in error_in(tmp_path, HEADER + LINE.replace("edabe5b6", checksum))
     # A spreadsheet may quote all cells: what they hold is the same.
     quoted = LINE.strip().replace(",", '","')
     assert table_in(tmp_path, f'{HEADER}"{quoted}"\r\n').rows() == [ROW]

@@ -1055,12 +1055,14 @@ def test_an_operation_of_a_user_without_a_formula_has_bytes_and_runs() -> None:
 
 
 @pytest.mark.usefixtures("library")
-def test_a_name_of_aten_in_another_namespace_has_no_formula() -> None:
+@pytest.mark.parametrize("name", ["mv", "cat", "_foreach_add"])
+def test_a_name_of_aten_in_another_namespace_has_no_formula(name: str) -> None:
+    """Of torch's operations these are a product, one without products, and one of many tensors."""
     with torch.library._scoped_library("opcost_tests", "FRAGMENT") as library:
-        library.define("mv(Tensor x) -> Tensor")
-        library.impl("mv", lambda x: x * 2, "CPU")
-        counts = counts_of_call(torch.ops.opcost_tests.mv, torch.ones(4))
-    assert only(counts).without_formula == ("opcost_tests::mv",)
+        library.define(f"{name}(Tensor x) -> Tensor")
+        library.impl(name, lambda x: x * 2, "CPU")
+        counts = counts_of_call(getattr(torch.ops.opcost_tests, name), torch.ones(4))
+    assert (only(counts).flop, only(counts).without_formula) == (None, (f"opcost_tests::{name}",))
 
 
 def fills(x: torch.Tensor, out: torch.Tensor) -> None:
@@ -1137,6 +1139,43 @@ def test_a_composite_of_a_config_is_one_operator() -> None:
     assert [count.operator.short_name for count in counts.counts] == ["Residual", "Linear"]
     assert counts.composites == ("Residual",)
     assert counts.flop == counts.total_flop == counts_of(model, x).flop
+
+
+def test_calls_of_one_tuple_that_differ_in_work_have_their_mean() -> None:
+    class Routed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.linear(x[x[:, 0] > 0]).sum() + x
+
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.routed = Routed()
+
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return self.routed(x), self.routed(y)
+
+    few, all_rows = torch.tensor([[1.0] * 4] * 2 + [[-1.0] * 4] * 4), torch.ones(6, 4)
+    counts = capture(ReadyModel(Two().eval(), (few, all_rows)), MODEL, ["Routed"])
+    (count,) = counts.counts
+    assert (count.occurrences, count.flop) == (2, (2 + 6) // 2 * 2 * 4 * 4)
+    assert 2 * count.memory_bytes == pytest.approx(counts.memory_bytes, abs=1)
+
+
+def test_parameters_that_modules_share_are_one() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4, bias=False)
+            self.second.weight, self.again = self.first.weight, self.first
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.again(self.second(self.first(x)))
+
+    assert counts_of(Tied(), torch.zeros(2, 4)).parameters == 4 * 4 + 4
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])

@@ -65,6 +65,7 @@ def test_matrix_products_of_every_kind() -> None:
     assert cost(lambda: a @ b).flop == 2 * 2 * 3 * 4 * 5
     assert cost(lambda: torch.einsum("bij,bjk->bik", a, b)).flop == 2 * 2 * 3 * 4 * 5
     assert cost(lambda: torch.baddbmm(torch.zeros(2, 3, 5), a, b)).flop == 2 * 2 * 3 * 4 * 5
+    assert cost(lambda: torch.zeros(2, 3, 5).baddbmm_(a, b)).flop == 2 * 2 * 3 * 4 * 5
 
 
 @pytest.mark.parametrize(
