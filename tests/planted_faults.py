@@ -1,10 +1,12 @@
-"""Plants faults in the ideas and in storage, one at a time, and lists those that no test notices: ``make mutation``.
+"""Plants faults in ``PACKAGES``, one at a time, and lists those that no test notices: ``make mutation``.
 
 Faults are drawn at random (``--seed``) from all that mutmut's operators make, and a few more (``ADDED``), within
 functions of the packages. Left out is what no test should notice: texts, annotations, messages of errors.
 
-First every test file runs once, and coverage.py writes down which test runs which line. Each fault is then planted in
-a copy of the project and tried against the tests that run its line, those first that import its module.
+First the test files in the folders of the packages run once, and coverage.py writes down which test runs which line.
+Each fault is then planted in a copy of the project and tried against the tests that run its line, those first that are
+of its package or import its module. Survivors are tried in the same way against the other test files that name a
+package. A fault that hangs its tests is counted apart: pytest has no time limit.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -40,10 +44,13 @@ PACKAGES = [
     "operators",
     "power",
     "measuring",
+    "metering",
     "summing",
     "prediction",
     "comparing",
     "storage",
+    "torch_backend",
+    "running",
     "columns",
     "estimates",
     "units",
@@ -59,6 +66,9 @@ TRIED_S = 90.0
 
 HANG_S, HANG_RATIO = 60.0, 4.0
 """A fault that makes its tests run longer than that, or so many times longer, is noticed by whoever waits."""
+
+MARK = "OPCOST_PLANTED_FAULT"
+"""The variable of the environment by which processes that outlive their test are found."""
 
 OBSERVED_S = 900.0
 """The longest that a test file may take without a fault."""
@@ -242,8 +252,8 @@ class Tests:
     def of(self, fault: Fault) -> list[list[str]]:
         """Return the tests to try one group after the other.
 
-        First come those of files that import the module, last the whole of these files: a test may have run the line
-        in another process.
+        First come those of the module's files: in the folder of its package, or that import it. Last are whole files
+        that import it or have its name, since a test may have run the line in another process.
         """
         first, last = fault.lines
         found = frozenset[str]().union(*(self.of_line.get((fault.path, line), ()) for line in range(first, last + 1)))
@@ -252,8 +262,11 @@ class Tests:
         tried = [test for test, so_far_s in zip(quick_first, total_s, strict=True) if so_far_s <= TRIED_S]
         tried = tried or quick_first[:1]
         module = fault.path.removesuffix(".py").replace("/", ".")
-        files = {file for file in {test.partition("::")[0] for test in self.time_s} if imports(file, module)}
-        near = [test for test in tried if test.partition("::")[0] in files]
+        _, *package, name = module.split(".")
+        folder = "/".join(["tests", *package, ""])
+        all_files = {test.partition("::")[0] for test in self.time_s}
+        files = {file for file in all_files if imports(file, module) or file == f"{folder}test_{name}.py"}
+        near = [test for test in tried if test.partition("::")[0] in files or (package and test.startswith(folder))]
         quick = [file for file in sorted(files) if self.time_of([file]) <= TRIED_S]
         return [group for group in (near, [test for test in tried if test not in near], quick) if group]
 
@@ -271,12 +284,25 @@ def imports(test_file: str, module: str) -> bool:
     )
 
 
-def observed_tests(copies: queue.Queue[Path], results: Path) -> Tests:
-    """Run every test file that names an idea or storage once, without a fault; tests that fail are left out."""
-    named = re.compile(rf"opcost(\.| import )({'|'.join(PACKAGES)})\b")
-    paths = [path for path in (ROOT / "tests").rglob("test_*.py") if path.name not in WITHOUT]
-    found = [path for path in sorted(paths) if named.search(path.read_text(encoding="utf-8"))]
-    files = [path.relative_to(ROOT / "tests").as_posix() for path in found]
+def test_files(packages: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Return the test files in the folders of packages, and the others that name one."""
+    names = {package.partition("/")[0] for package in packages}
+    named = re.compile(rf"opcost(\.| import )({'|'.join(names)})\b")
+    own, others = [], []
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        name = path.relative_to(ROOT / "tests").as_posix()
+        if path.name in WITHOUT:
+            continue
+        if names & {path.parent.name, path.stem.removeprefix("test_")}:
+            own.append(name)
+        elif named.search(path.read_text(encoding="utf-8")):
+            others.append(name)
+    return own, others
+
+
+def observed_tests(files: Sequence[str], copies: queue.Queue[Path], results: Path) -> Tests:
+    """Run every test file once, without a fault; tests that fail are left out."""
+    begin_s = time.monotonic()
     with ThreadPoolExecutor(copies.qsize()) as pool:
         list(pool.map(lambda name: observe(name, copies, results), files))
     time_s: dict[str, float] = defaultdict(float)
@@ -291,6 +317,7 @@ def observed_tests(copies: queue.Queue[Path], results: Path) -> Tests:
                 tests = {f"tests/{name}::{context.rpartition('.')[2]}" for context in contexts}
                 # Any test of the file may need lines that run outside tests, in fixtures.
                 of_line[path, line].update(tests if tests <= of_file.keys() else of_file)
+    print(f"{len(time_s)} tests pass without a fault ({time.monotonic() - begin_s:.0f} s)", flush=True)
     return Tests(time_s, {line: frozenset(tests) for line, tests in of_line.items()})
 
 
@@ -332,27 +359,47 @@ def run_python(folder: Path, arguments: Sequence[str], limit_s: float) -> int | 
         cwd=folder,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": str(folder), MARK: str(folder)},
         start_new_session=True,
     ) as process:
         try:
             return process.wait(limit_s)
-        except BaseException as error:
-            os.killpg(process.pid, signal.SIGKILL)
-            if isinstance(error, subprocess.TimeoutExpired):
-                return None
-            raise
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            end_all_of(folder)
+
+
+def end_all_of(folder: Path) -> None:
+    """End what runs in a copy, also in sessions of its own, as a guardian with a fault that never ends."""
+    marked = f"{MARK}={folder}".encode()
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if marked in (process / "environ").read_bytes().split(b"\0"):
+                os.kill(int(process.name), signal.SIGKILL)
+        except OSError:
+            # It has ended, or is another user's.
+            continue
 
 
 # Trials
 
 
+class Outcome(Enum):
+    """The outcome of tests with a fault."""
+
+    NOTICED = "noticed"
+    HANGS = "hangs"
+    SURVIVED = "SURVIVED"
+
+
 @dataclass(frozen=True)
 class Trial:
-    """Outcome of a fault."""
+    """A fault that was tried, with its outcome."""
 
     fault: Fault
     tests: int
-    is_noticed: bool
+    outcome: Outcome
     time_s: float
 
 
@@ -363,18 +410,20 @@ def tried(fault: Fault, tests: Tests, copies: queue.Queue[Path]) -> Trial:
     copy = copies.get()
     try:
         (copy / fault.path).write_text(fault.changed, encoding="utf-8")
-        is_noticed = any(fails(copy, group, tests.time_of(group)) for group in groups)
+        outcomes = (outcome_of(copy, group, tests.time_of(group)) for group in groups)
+        outcome = next((one for one in outcomes if one is not Outcome.SURVIVED), Outcome.SURVIVED)
     finally:
         (copy / fault.path).write_text(fault.original, encoding="utf-8")
         copies.put(copy)
-    trial = Trial(fault, sum(map(len, groups)), is_noticed, time.monotonic() - begin_s)
-    word = "noticed " if is_noticed else "SURVIVED"
-    print(f"{word} {trial.time_s:5.1f} s  {fault.path}:{fault.line} {fault.kind}, {trial.tests} tests", flush=True)
+    trial = Trial(fault, sum(map(len, groups)), outcome, time.monotonic() - begin_s)
+    where = f"{fault.path}:{fault.line} {fault.kind}, {trial.tests} tests"
+    print(f"{outcome.value:8} {trial.time_s:5.1f} s  {where}", flush=True)
     return trial
 
 
-def fails(copy: Path, tests: Sequence[str], clean_s: float) -> bool:
-    return run_python(copy, ["-m", "pytest", "-x", "-q", *tests], HANG_S + HANG_RATIO * clean_s) != 0
+def outcome_of(copy: Path, tests: Sequence[str], clean_s: float) -> Outcome:
+    status = run_python(copy, ["-m", "pytest", "-x", "-q", *tests], HANG_S + HANG_RATIO * clean_s)
+    return Outcome.HANGS if status is None else Outcome.NOTICED if status else Outcome.SURVIVED
 
 
 def copy_of_project(folder: Path) -> Path:
@@ -390,7 +439,7 @@ def copy_of_project(folder: Path) -> Path:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("packages", nargs="*", default=PACKAGES, help="packages or modules of opcost (default: all)")
+    parser.add_argument("packages", nargs="*", default=PACKAGES, help="such as power or running/plan (default: all)")
     parser.add_argument("--faults", type=int, default=100, help="how many are drawn (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of the draw (default: %(default)s)")
     parser.add_argument("--at-a-time", type=int, default=2, help="faults tried side by side (default: %(default)s)")
@@ -400,17 +449,21 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="opcost-faults-") as folder:
         for number in range(arguments.at_a_time):
             copies.put(copy_of_project(Path(folder, str(number))))
-        begin_s = time.monotonic()
-        tests = observed_tests(copies, Path(folder))
-        print(f"{len(tests.time_s)} tests pass without a fault ({time.monotonic() - begin_s:.0f} s)", flush=True)
-        with ThreadPoolExecutor(arguments.at_a_time) as pool:
-            trials = list(pool.map(lambda fault: tried(fault, tests, copies), faults))
-    survivors = [trial for trial in trials if not trial.is_noticed]
-    for trial in survivors:
-        print(f"\n{trial.fault.described()}  ({trial.tests} tests)")
+        hanging: list[Trial] = []
+        survivors: list[Trial] = []
+        rest = faults
+        for files in test_files(arguments.packages):
+            tests = observed_tests(files if rest else [], copies, Path(folder))
+            with ThreadPoolExecutor(arguments.at_a_time) as pool:
+                trials = list(pool.map(partial(tried, tests=tests, copies=copies), rest))
+            hanging += [trial for trial in trials if trial.outcome is Outcome.HANGS]
+            survivors = [trial for trial in trials if trial.outcome is Outcome.SURVIVED]
+            rest = [trial.fault for trial in survivors]
+    for trial in [*hanging, *survivors]:
+        print(f"\n{trial.outcome.value} {trial.fault.described()}  ({trial.tests} tests)")
     counted = Counter(trial.fault.path.split("/")[1].removesuffix(".py") for trial in survivors)
     where = f": {', '.join(f'{number} in {name}' for name, number in sorted(counted.items()))}" if survivors else ""
-    print(f"\n{len(survivors)} of {len(trials)} faults survived{where}")
+    print(f"\n{len(survivors)} of {len(faults)} faults survived{where}; {len(hanging)} noticed by the time limit alone")
 
 
 if __name__ == "__main__":
