@@ -55,4 +55,5 @@ def training_fingerprint(database: Database, conditions: Conditions, models: Ite
 def _lines(table: CsvTable[Any]) -> Iterator[bytes]:
     """Yield the lines of a table's files."""
     for path in table.files:
-        yield from path.read_bytes().splitlines()
+        with path.open("rb") as file:
+            yield from file

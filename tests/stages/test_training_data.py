@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -86,6 +87,17 @@ def test_a_row_under_other_conditions_leaves_the_fingerprint(database: Database,
     for name in TABLES[:2]:
         append(database, name, (line for line in committed(name) if key_of(line).endswith(OTHERS)))
     assert training_fingerprint(database, conditions) == before
+
+
+def test_a_fingerprint_of_a_large_table_takes_little_memory(database: Database, conditions: Conditions) -> None:
+    with database.operator_measurements.path.open("ab") as file:
+        file.writelines(b"%016x%s,%s\n" % (number, OTHERS, b"x" * 1000) for number in range(20_000))
+    tracemalloc.start()
+    try:
+        training_fingerprint(database, conditions)
+        assert tracemalloc.get_traced_memory()[1] < 5_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_chains_of_another_dtype_and_counts_of_other_operators_leave_it(
