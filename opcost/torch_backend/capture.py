@@ -524,8 +524,12 @@ class _Recorder(TorchFunctionMode):
         self._calls.setdefault(call.operator, []).append(call)
 
 
-ASK_FOR_MODES = (nn.TransformerEncoder.forward,)
-"""Those whose ``forward`` takes another branch under a function mode, on padded samples as they are.
+ASK_FOR_MODES = (
+    nn.TransformerEncoder.forward,
+    nn.TransformerEncoderLayer.forward,
+    nn.MultiheadAttention.forward,
+)
+"""Those that take another branch under a function mode, where they are not operators themselves.
 
 The operations that it runs are the operators."""
 

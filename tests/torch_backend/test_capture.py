@@ -1604,6 +1604,26 @@ def test_a_padded_encoder_takes_its_usual_branch() -> None:
     assert counts.memory_bytes == counts.total_memory_bytes
 
 
+class Parametrized(nn.Module):
+    """Attends with a weight that is computed, so that its attention is no operator."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(16, 2, batch_first=True)
+        nn.utils.parametrizations.weight_norm(self.attention.out_proj)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.attention(x, x, x)[0]
+        return found + 1
+
+
+def test_parametrized_attention_takes_its_usual_branch() -> None:
+    counts = counts_of(Parametrized().eval(), torch.randn(2, 5, 16))
+    assert counts.flop == counts.total_flop == 2 * 2 * (4 * 5 * 16 * 16 + 2 * 5 * 5 * 16)
+    names = [count.operator.short_name for count in counts.counts]
+    assert names == ["_WeightNorm", "_native_multi_head_attention", "add"]
+
+
 class OwnLayer(nn.TransformerEncoderLayer):
     def forward(self, src: torch.Tensor, *masks: object, **more: object) -> torch.Tensor:
         return torch.relu(self.linear1(src)) @ self.linear2.weight.T
