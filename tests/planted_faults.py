@@ -56,7 +56,7 @@ PACKAGES = [
     "units",
 ]
 WITHOUT = frozenset(
-    "test_benchmarks.py test_committed_sums.py test_gpu.py test_killed_campaigns.py test_worker_bench.py "
+    "test_benchmarks.py test_committed_sums.py test_gpu.py test_killed_campaigns.py "
     "test_claims.py test_packaging.py test_pipeline.py".split()
 )
 """Test files that take minutes while they are watched, and those that run other programs: no line of theirs is seen."""

@@ -13,11 +13,13 @@ import nvml_stage
 import pytest
 from powercap import RANGE_UJ, add_domain
 
+from opcost.errors import UserError
 from opcost.metering.window_energy import window_energy
 from opcost.meters.nvml import NvmlError
 from opcost.meters.rapl_energy import open_rapl
 from opcost.meters.visible_gpus import visible_gpus
 from opcost.power.trace import Window
+from opcost.running import energy_sources
 
 ROOT = Path(__file__).parents[2]
 
@@ -88,6 +90,22 @@ def test_a_counter_that_stands_still_or_vanishes_gives_no_figure(tmp_path: Path)
     assert gone.energy_j is None
     assert "RAPL cannot be read" in str(gone.missing_reason)
     source.close()
+
+
+def test_a_source_that_is_named_is_open_and_the_others_are_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_domain(tmp_path, "intel-rapl:0", "package-0", 0)
+    add_domain(tmp_path, "intel-rapl:0:0", "dram", 0)
+    opened, _ = open_rapl(tmp_path)
+    closed: list[str] = []
+    monkeypatch.setattr(type(opened[0]), "close", lambda source: closed.append(source.device))
+    monkeypatch.setattr(energy_sources, "open_rapl", lambda: (opened, None))
+    (source,) = energy_sources.open_sources(["cpu"])
+    assert (source.device, closed) == ("cpu", ["dram"])
+    with pytest.raises(UserError, match="no device cuda:9"):
+        energy_sources.open_sources(["cpu", "cuda:9"])
+    assert closed == ["dram", "cpu", "dram"]
 
 
 def test_without_counters_there_is_a_reason(tmp_path: Path) -> None:

@@ -6,9 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from simulated_apparatus import SimulatedCampaign
 from simulated_machine import Device, Load, simulated_row
 
+from opcost.errors import UserError
 from opcost.measuring.flags import Flag, Flags
 from opcost.measuring.observers import ProcessWatch
 from opcost.measuring.protocol import MeasurementProtocol, protocol_for
@@ -18,6 +20,9 @@ from opcost.measuring.setting import Setting
 from opcost.operators.cases import Case
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.values import ZEROS, InputData
+from opcost.running.apparatus import open_apparatus
+from opcost.running.devices import choose_device
+from opcost.storage.database import Database
 
 MEANWHILE = "another process came meanwhile"
 RELU = OperatorTuple("torch.nn.ReLU", (), (TensorSpec((4,), "float32"),))
@@ -157,3 +162,36 @@ def test_clocks_are_low_after_what_was_throttled_and_after_what_met_them_so(flag
 def test_precise_loops_warm_up_shortly_only_where_a_device_is_kept_at_work() -> None:
     assert [protocol_for(is_gpu, relative_error=0.01).warm_up_s for is_gpu in (True, False)] == [0.1, 0.5]
     assert [protocol_for(is_gpu).warm_up_s for is_gpu in (True, False)] == [2.0, 0.5]
+
+
+def test_circumstances_have_the_length_of_loops_or_their_precision(tmp_path: Path) -> None:
+    with open_apparatus("cpu", Database(tmp_path), False) as apparatus:
+        for protocol, expected in (
+            (MeasurementProtocol(0.5, 1.0), (0.5, 1.0, None)),
+            (MeasurementProtocol(0.1, 30.0, relative_error=0.01), (0.1, None, 0.01)),
+        ):
+            found = apparatus.circumstances(protocol)
+            assert (found.warm_up_s, found.loop_s, found.relative_error) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "gpus", "expected"),
+    [
+        (None, 0, "cpu"),
+        (None, 2, "cuda:0"),
+        ("cpu", 2, "cpu"),
+        ("cuda", 2, "cuda:0"),
+        ("cuda:1", 2, "cuda:1"),
+        ("cuda:2", 2, "torch sees 2 GPUs"),
+        ("cuda", 0, "torch sees no GPU"),
+    ],
+)
+def test_a_device_is_that_of_its_name_if_torch_sees_it(
+    name: str | None, gpus: int, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    if expected.startswith("torch"):
+        with pytest.raises(UserError, match=f"--device {name}: {expected}; "):
+            choose_device(name)
+    else:
+        assert choose_device(name) == expected

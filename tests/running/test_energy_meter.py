@@ -147,19 +147,19 @@ def test_coroutines_and_generators_are_metered_as_they_run(bench: Bench) -> None
             bench.work(0.7)
 
     def trained(seconds: float) -> Generator[float, float, None]:
-        assert (yield from steps(seconds)) == "trained"
+        assert (yield from steps(seconds=seconds)) == "trained"
 
     async def all_batches() -> None:
         given = batches(0.1)
         assert await given.__anext__() == 0.1
         assert await given.asend(0.3) == 0.0
         assert [item async for item in given] == []
-        thrown = batches(0.1)
+        thrown = batches(seconds=0.1)
         await thrown.__anext__()
         assert await thrown.athrow(ZeroDivisionError()) == 0.0
         await thrown.aclose()
 
-    assert asyncio.run(load(0.5)) == 0.5
+    assert asyncio.run(load(seconds=0.5)) == 0.5
     running = trained(0.1)
     assert next(running) == 0.1
     with pytest.raises(StopIteration):

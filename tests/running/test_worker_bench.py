@@ -34,6 +34,7 @@ from opcost.operators.cases import Case
 from opcost.running import worker_bench
 from opcost.running.heartbeat import BUILDING, INTERVAL_S, LOOPING, READING_METERS, STEPS, WARMING_UP, Heartbeat
 from opcost.running.worker_bench import (
+    CPU_PATIENCE,
     FACTS,
     FAULTS_IN_A_ROW,
     USUAL_LIMITS,
@@ -202,6 +203,15 @@ def test_a_step_that_goes_on_is_reported_now_and_then() -> None:
         else:
             heartbeat.during()
     assert reported == [(0.0, BUILDING), (0.1, WARMING_UP), (5.1, WARMING_UP), (10.1, WARMING_UP)]
+
+
+def test_a_cpu_may_take_longer_and_a_model_longer_to_build() -> None:
+    limits = Limits(building_s=1.0, building_model_s=10.0, running_s=2.0)
+    assert limits.steps_s(is_model=False, is_gpu=True) == dict(zip(STEPS, (1.0, 2.0, 2.0, 2.0), strict=True))
+    for is_model, building_s in ((True, 10.0), (False, 1.0)):
+        found = limits.steps_s(is_model, is_gpu=False)
+        assert found == {step: CPU_PATIENCE * (building_s if step == BUILDING else 2.0) for step in STEPS}
+    assert CPU_PATIENCE > 1
 
 
 def test_a_device_that_is_not_there_is_the_users_mistake(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from simulated_apparatus import RecordedProgress, SimulatedCampaign, change_by_hand, write_both
-from simulated_machine import RING, SIMULATED_CONDITIONS, Device, Load, MeterModel
+from simulated_machine import RING, SIMULATED_CONDITIONS, Device, Load, MeterModel, simulated_row
 
 from opcost.errors import CannotMeasureError, UserError
 from opcost.invocation import command
@@ -20,8 +20,11 @@ from opcost.measuring.record import FailureRow, MeasurementRow, is_flagged
 from opcost.measuring.retries import RETRIES
 from opcost.measuring.setting import Setting
 from opcost.operators.cases import Case
+from opcost.operators.counts import OperatorCount, OperatorCounts
+from opcost.operators.model_rows import rows_of
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.values import ZEROS_DATA, InputData, InputStatistics, InputValues
+from opcost.prediction.durations import Size
 from opcost.running import expected_times
 from opcost.running.campaign import Campaign
 from opcost.running.plan import Work
@@ -386,6 +389,27 @@ def test_a_campaign_takes_as_long_as_its_dry_run_announced(tmp_path: Path, proto
     assert sum(announced.values()) == pytest.approx(taken_s, rel=0.15)
     # At least the first call, one of the warm-up, one chunk and five of the loop, each of 5.7 s.
     assert announced["b"] > 8 * 5.7
+
+
+@pytest.mark.parametrize(("device_type", "is_known"), [("cuda", True), ("cpu", False)])
+def test_rows_of_another_gpu_say_how_long_a_call_takes_and_those_of_another_cpu_do_not(
+    device_type: str, is_known: bool
+) -> None:
+    measured = replace(SIMULATED_CONDITIONS, device_type=device_type, cpu_threads=None)
+    row = simulated_row(RELU, Load(time_s=5.0, power_w=200.0), conditions=measured)
+    for product, expected in ((measured.device_product, True), ("another", is_known)):
+        conditions = replace(measured, device_product=product)
+        times = expected_times.ExpectedTimes(conditions, [row], {})
+        assert (times.item_s(Case(RELU), conditions, SHORT) > 8 * 5.0) == expected
+
+
+def test_sizes_of_counted_models_have_their_weights(campaign: SimulatedCampaign) -> None:
+    count = OperatorCount(RELU, 2, 10, 20)
+    counts = OperatorCounts(MODEL, (count,), 20, 40, 30, "2.11.0", "cpu")
+    for row in rows_of("a", counts, "2026-11-28T00:00:00+00:00"):
+        campaign.database.model_operators.append(row)
+    sizes = expected_times.sizes_in(campaign.database.model_operators)
+    assert sizes == {MODEL.key: Size(20, 40, 30), RELU.key: Size(10, 20, 0)}
 
 
 def test_a_dry_run_says_why_what_is_missing_is_to_be_measured(campaign: SimulatedCampaign) -> None:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from opcost.errors import CannotMeasureError
 from opcost.measuring.calls import Call, Calls
 from opcost.measuring.flags import Flag
+from opcost.torch_backend.background_load import ELEMENTS, additions
 from opcost.torch_backend.cuda_graph import (
     LONGEST_RELOCATED_S,
     MAXIMUM_CALLS,
@@ -532,3 +533,20 @@ def test_a_queue_waits_for_what_was_started_before(cuda: FakeCuda) -> None:
     queue.finish()
     assert "synchronize" in cuda.events
     assert queue.started(1) == 0
+
+
+def test_the_load_between_measurements_adds_large_tensors_in_a_graph(
+    cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    added = []
+
+    def add(*tensors: torch.Tensor, out: torch.Tensor) -> None:
+        added.append((*tensors, out))
+        cuda.call()
+
+    monkeypatch.setattr(torch, "add", add)
+    load = additions("cpu")
+    load.run(3)
+    assert (load.execution, load.notes, cuda.capturing) == ("graph", "", None)
+    assert len({tensor.data_ptr() for tensor in added[0]}) == 3
+    assert {tensor.shape for tensors in added for tensor in tensors} == {(ELEMENTS,)}

@@ -53,10 +53,12 @@ COUNT = OperatorCount(RELU, 1, 0, 16, TensorSpec((2,), "float32"), operations=((
         # Counts of version 0.2 do not know their operations.
         ({"operations": ()}, None),
         ({"operations": (("clone", 1), ("relu", 2))}, "operations relu, not clone, 2 relu"),
+        ({"flop": 4}, "0 FLOPs, not 4"),
+        ({"flop": None, "without_formula": ("aten::relu",)}, "0 FLOPs, not unknown"),
         ({"memory_bytes": 24}, "16 bytes, not 24"),
     ],
 )
-def test_operations_and_bytes_are_compared(changed: dict[str, object], words: str | None) -> None:
+def test_operations_flops_and_bytes_are_compared(changed: dict[str, object], words: str | None) -> None:
     expected = None if words is None else Difference(words, Flag.NOT_AS_COUNTED)
     assert difference(replace(COUNT, **changed), "cpu") == expected  # type: ignore[arg-type]
 

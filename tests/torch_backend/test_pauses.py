@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
+import torch
 
 from opcost.errors import CannotMeasureError
 from opcost.measuring.calls import Calls
@@ -91,3 +92,16 @@ def test_calls_that_are_not_captured_are_timed_as_they_are(made: list[str], monk
     with_pauses(Calls(partial(made.append, "call")), "cuda", 0.5).cycle()
     # Eager calls take 1 ms here; a period of 2.618 looks.
     assert made == ["call", "pause of 1.094 ms"]
+
+
+def test_an_eager_call_is_timed_behind_a_pause_that_hides_its_launch(
+    made: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def device_time_s(work: Callable[[], object], stream: str) -> float:
+        work()
+        return {"stream of cuda:1": 0.3}[stream]
+
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: f"stream of {device}")
+    monkeypatch.setattr(pauses, "device_time_s", device_time_s)
+    assert pauses._time_s(partial(made.append, "call"), 3, "cuda:1") == pytest.approx(0.1)
+    assert made == ["call", f"pause of {1e3 * pauses.PROBE_CLOCKS / CLOCK_HZ:.3f} ms", "call", "call", "call"]

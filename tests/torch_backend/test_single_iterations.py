@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import mmap
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from opcost.measuring.calls import Calls
 from opcost.measuring.single_iterations import FEWEST_LONG, LEAST, LONGEST_S, MOST, iterations_after
-from opcost.measuring.sweep_record import IterationTimes
+from opcost.measuring.sweep_record import IterationTimes, MemoryUse
 from opcost.torch_backend.memory_use import MemoryWatch
 from opcost.torch_backend.single_iterations import single_iteration_times_s
 from opcost.torch_backend.workload import EagerWorkload
@@ -65,3 +67,19 @@ def test_a_process_without_a_status_has_a_reason(tmp_path: Path) -> None:
     watch.begin()
     assert watch.use.memory_peak_bytes is None
     assert watch.use.memory_missing_reason
+
+
+def test_memory_of_a_gpu_is_what_was_added_since_the_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = {"memory_allocated": 1000, "max_memory_allocated": 5000}
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: now["memory_allocated"])
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda _: now["max_memory_allocated"])
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda _: now.update(max_memory_allocated=1000))
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(L2_cache_size=50))
+    watch = MemoryWatch("cuda:0")
+    watch.begin()
+    assert watch.use == MemoryUse(0, 0, None, 50)
+    now.update(memory_allocated=1300, max_memory_allocated=1700)
+    assert watch.use == MemoryUse(300, 700, None, 50)
+    # A former model's memory may be released meanwhile.
+    now.update(memory_allocated=400)
+    assert watch.use == MemoryUse(0, 700, None, 50)

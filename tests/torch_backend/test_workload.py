@@ -316,6 +316,7 @@ def test_boxes_are_boxes_in_their_image() -> None:
         assert tensor.min() >= 0
         assert tensor.max() <= 190
         assert (tensor[:, :2] < tensor[:, 2:]).all()
+        assert (tensor[:, :2] + tensor[:, 2:]).mean() / 2 == pytest.approx(95, rel=0.15), "centres are anywhere"
     sizes = (boxes[0][:, 2:] - boxes[0][:, :2]).prod(1).sqrt()
     assert sizes.max() / sizes.min() > 5, "so that all levels of a feature pyramid get some"
     operator_workload(operator, "cpu").run(2)
