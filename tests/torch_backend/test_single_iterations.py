@@ -42,7 +42,6 @@ def test_quantiles_are_those_of_the_times() -> None:
     assert IterationTimes.of([]).iteration_p50_s is None
 
 
-@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="no /proc of Linux")
 def fill_new_pages(size_bytes: int) -> None:
     """Use new memory of the system, and give it back. An allocator may have memory left from earlier tests."""
     with mmap.mmap(-1, size_bytes) as pages:
@@ -50,6 +49,7 @@ def fill_new_pages(size_bytes: int) -> None:
             pages[place] = 1
 
 
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="no /proc of Linux")
 def test_the_peak_of_a_process_is_that_since_the_begin() -> None:
     watch = MemoryWatch("cpu")
     fill_new_pages(2**26)
