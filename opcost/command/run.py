@@ -105,7 +105,10 @@ def run(main: Callable[[], int]) -> NoReturn:
 
 @contextmanager
 def results_apart(arguments: Namespace) -> Iterator[None]:
-    """Keep stdout for results while a user's code may run: what it, C and programs write there goes to stderr."""
+    """Keep stdout for results while a user's code may run: what it, C and programs write there goes to stderr.
+
+    What threads of this code print once it has returned is among the results.
+    """
     stdout = sys.__stdout__
     if not getattr(arguments, "allow_code", False) or stdout is None or sys.stderr is None or sys.stdout is not stdout:
         yield

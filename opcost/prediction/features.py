@@ -300,7 +300,8 @@ def _arguments(operator: OperatorTuple) -> dict[str, PlainValue]:
     names = POSITIONAL.get(operator.short_name, ())
     given = [value for value in operator.inputs if not isinstance(value, TensorSpec) and value is not None]
     if operator.short_name in BARE:
-        names, given = ("kernel_size", *names), [operator.floating_inputs[1].shape[2:], *given]
+        _, weight, *_ = tensor_specs(operator.inputs)
+        names, given = ("kernel_size", *names), [weight.shape[2:], *given]
     return {**dict(zip(names, given, strict=False)), **dict(operator.keyword_inputs), **dict(operator.parameters)}
 
 

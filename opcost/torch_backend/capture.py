@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 from collections.abc import (
@@ -286,7 +287,8 @@ class _Recorder(TorchFunctionMode):
         self._autocast = autocast_dtypes()
         self._fingerprint: str | None = None
         self._path = ""
-        self._position = 0
+        self._elsewhere_paths = threading.local()
+        self._positions = itertools.count()
 
     def __torch_function__(  # type: ignore[no-untyped-def]
         self, function, types, args=(), kwargs=None
@@ -313,7 +315,8 @@ class _Recorder(TorchFunctionMode):
             stack.enter_context(INFERENCE.context())
             stack.enter_context(unfused())
             paths = paths_of(ready.model)
-            for module, is_operator in _observed_modules(ready.model, composites):
+            # A part that is observed already would look changed.
+            for module, is_operator in list(_observed_modules(ready.model, composites)):
                 observing = self._observing if is_operator else self._following
                 stack.enter_context(observing(module, paths[id(module)]))
             stack.enter_context(self)
@@ -346,7 +349,8 @@ class _Recorder(TorchFunctionMode):
             return operation(*args, **kwargs)
         result = operation(*args, **kwargs)
         self._outputs.setdefault(call.operator, plain_value(result, {}))
-        self._count(call, [operation_cost(operation, args, kwargs, result)])
+        caller = self._path if is_own_thread else getattr(self._elsewhere_paths, "innermost", "")
+        self._count(call, [operation_cost(operation, args, kwargs, result)], caller)
         return result
 
     @property
@@ -371,11 +375,11 @@ class _Recorder(TorchFunctionMode):
             with self._off(), self._inside_of(path):
                 return self._run(partial(module_tuple, module), forward, args, kwargs)
 
-        return self._installed(module, observed)
+        return self._installed(module, path, observed)
 
     def _following(self, module: nn.Module, path: str) -> AbstractContextManager[None]:
         """Note that what is called in a module's ``forward`` is called by it, and the sizes of its first call."""
-        seen = self._off if type(module).forward in ASK_FOR_MODES else self._on
+        seen = self._off if _asks_for_modes(module) else self._on
 
         def followed(forward: Forward, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             with seen(), self._inside_of(path):
@@ -385,13 +389,19 @@ class _Recorder(TorchFunctionMode):
                     self.sizes[path] = CallSizes.of((args, kwargs), result)
             return result
 
-        return self._installed(module, followed)
+        return self._installed(module, path, followed)
 
-    def _installed(self, module: nn.Module, around: Around) -> AbstractContextManager[None]:
+    def _installed(self, module: nn.Module, path: str, around: Around) -> AbstractContextManager[None]:
         def in_own_thread(forward: Forward, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             # The modes of this run belong to its thread.
-            is_own = threading.get_ident() == self._thread
-            return around(forward, args, kwargs) if is_own else forward(*args, **kwargs)
+            if threading.get_ident() == self._thread:
+                return around(forward, args, kwargs)
+            before = getattr(self._elsewhere_paths, "innermost", "")
+            self._elsewhere_paths.innermost = path
+            try:
+                return forward(*args, **kwargs)
+            finally:
+                self._elsewhere_paths.innermost = before
 
         return ObservedForward(module, in_own_thread).installed()
 
@@ -515,12 +525,12 @@ class _Recorder(TorchFunctionMode):
         finally:
             self._is_inside = False
             if len(self.costs) > begin or not call.operator.is_function:
-                self._count(call, self.costs[begin:])
+                self._count(call, self.costs[begin:], self._path)
 
-    def _count(self, call: _Call, ran: Sequence[OperationCost]) -> None:
+    def _count(self, call: _Call, ran: Sequence[OperationCost], caller: str) -> None:
         """Count a call in which these operations ran."""
-        call = replace(call, cost=total(ran), operations=operations_of(ran), caller=self._path, position=self._position)
-        self._position += 1
+        position = next(self._positions)
+        call = replace(call, cost=total(ran), operations=operations_of(ran), caller=caller, position=position)
         self._calls.setdefault(call.operator, []).append(call)
 
 
@@ -532,6 +542,15 @@ ASK_FOR_MODES = (
 """Those that take another branch under a function mode, where they are not operators themselves.
 
 The operations that it runs are the operators."""
+
+
+def _asks_for_modes(module: nn.Module) -> bool:
+    """Return whether a module's ``forward`` is one of ``ASK_FOR_MODES``, or calls that of its base."""
+    cls: Any = type(module)
+    own = cls.forward
+    is_derived = any(getattr(base, "forward", None) in ASK_FOR_MODES for base in cls.__mro__)
+    return own in ASK_FOR_MODES or (is_derived and "forward" in getattr(own, "__code__", own).co_names)
+
 
 GRADIENTS = (torch.autograd.grad, torch.autograd.backward, torch.Tensor.backward)
 """Functions that run a backward pass. They read a graph that no arguments hold, so that none runs again alone."""

@@ -8,6 +8,7 @@ once, of every operation that is neither a view nor an allocation. Of some input
 from __future__ import annotations
 
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -119,8 +120,13 @@ def run_parts(operator: HigherOrderOperator, args: tuple[Any, ...], kwargs: dict
     """
     key = torch._C.DispatchKey.CompositeExplicitAutograd
     module = vars(sys.modules[operator.py_kernels[key].__module__]) if key in operator.py_kernels else {}
-    asks = "_get_current_dispatch_mode"
-    with patch.dict(module, {asks: lambda: None}) if asks in module else nullcontext():
+    asks, thread = "_get_current_dispatch_mode", threading.get_ident()
+    ask = module.get(asks)
+
+    def unless_here() -> Any:
+        return None if ask is None or threading.get_ident() == thread else ask()
+
+    with patch.dict(module, {asks: unless_here}) if ask is not None else nullcontext():
         return operator.dispatch(key, *args, **kwargs)
 
 

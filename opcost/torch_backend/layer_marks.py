@@ -126,7 +126,7 @@ class LayerMarks:
         """
         if describes:
             self._calls_of_tuples, self._undescribed = {}, set()
-        since = getattr(self._called, "until", 0)
+        since = getattr(self._called, "until", _next_sequence_number())
         self._iteration = MarkedIteration(self._stopwatch, begin, len(self._modules), describes, since)
         self._backward.install()
         for observed in self._observed:

@@ -7,7 +7,7 @@ import importlib
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from operator import attrgetter
 from types import CodeType
 from typing import Any, cast
@@ -176,7 +176,9 @@ def _names_in_forward(cls: Any) -> frozenset[str]:
     pending = {"forward", "__getattr__", "__getattribute__"}
     while pending:
         names |= pending
-        methods = map(inspect.unwrap, filter(callable, (getattr(cls, name, None) for name in pending)))
+        # Methods that all modules have are not followed: they use one another.
+        own = (name for name in pending if name == "forward" or not _is_same(cls, nn.Module, name))
+        methods = map(inspect.unwrap, filter(callable, (getattr(cls, name, None) for name in own)))
         codes = (getattr(method, "__code__", None) for method in methods)
         pending = {name for code in codes for name in _names_in(code)} - names
     return frozenset(names)
@@ -223,10 +225,12 @@ def _is_changed(part: nn.Module, with_hooks: bool) -> bool:
     return is_replaced or has_hooks or any(isinstance(value, torch.ScriptObject) for value in own.values())
 
 
-@functools.lru_cache(maxsize=1024)
+@functools.lru_cache(maxsize=4096)
 def _on_shapes(operator: OperatorTuple) -> nn.Module:
-    with torch.random.fork_rng(devices=[]):
-        return build_module(operator, META)
+    """Return the module of a tuple on shapes, where no random numbers are drawn: a user's program may draw some."""
+    module = build_module(operator, META, draws=False)
+    # A constructor uses the default dtype, which is the user's here.
+    return module if DTYPE in dict(operator.parameters) else module.float()
 
 
 def _has_parts_of(module: nn.Module, alone: nn.Module) -> bool:
@@ -437,8 +441,13 @@ def is_custom(operation: Any) -> bool:
     return operation.namespace not in NAMESPACES_OF_TORCH and operation.name() in torch.library._defs
 
 
-def build_module(operator: OperatorTuple, device: str) -> nn.Module:
+def build_module(operator: OperatorTuple, device: str, draws: bool = True) -> nn.Module:
     """Return a new module of a tuple with fresh weights on a device.
+
+    Args:
+        operator: the tuple.
+        device: that of the weights.
+        draws: whether weights may be drawn on the CPU where the constructor does not run on shapes.
 
     Raises:
         CannotMeasureError: the class is not one of torch or torchvision, a constructor argument is unknown, or this
@@ -454,17 +463,17 @@ def build_module(operator: OperatorTuple, device: str) -> nn.Module:
         raise CannotMeasureError(f"this version of torch has no dtype {dtype_name}")
     is_channels_last = arguments.pop(MEMORY_FORMAT, None) == CHANNELS_LAST
     try:
-        module: nn.Module = store_weights(_constructed(cls, arguments, device), dtype, is_channels_last)
+        module: nn.Module = store_weights(_constructed(cls, arguments, device, draws), dtype, is_channels_last)
     except (TypeError, ValueError) as error:
         raise CannotMeasureError(f"{operator.operator}({operator.parameters_text}) cannot be built: {error}") from error
     return module.train(operator.mode == "train")
 
 
-def _constructed(cls: Any, arguments: Mapping[str, PlainValue], device: str) -> nn.Module:
+def _constructed(cls: Any, arguments: Mapping[str, PlainValue], device: str, draws: bool) -> nn.Module:
     """Return a new module on a device. On shapes weights are not drawn first: those of a large one take seconds."""
     if device == META:
         # A constructor may need values, or refuse the arguments: then the usual way says so.
-        with suppress(RuntimeError, TypeError, ValueError), torch.device(META):
+        with suppress(RuntimeError, TypeError, ValueError) if draws else nullcontext(), torch.device(META):
             return cast(nn.Module, cls(**arguments))
     return cast(nn.Module, cls(**arguments).to(device))
 

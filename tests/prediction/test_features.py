@@ -116,6 +116,10 @@ def test_the_convolution_of_a_scripted_module_has_the_features_of_the_module() -
     )  # fmt: skip
     names = ("m", "n", "k", "groups", "weights", "kernel_height", "kernel_width", "stride", "padding")
     assert kind_of(bare) == kind_of(convolution(8))
+    twice = count(
+        "torch.ops.aten.convolution", "", "int32[2, 2, 3, 3]#0, int32[2, 2, 3, 3]#0, None, (2, 2)", "int32[2, 2, 1, 1]"
+    )
+    assert of(twice)["kernel_height"] == 3
     assert [of(bare)[name] for name in names] == [of(convolution(8))[name] for name in names]
 
 

@@ -1624,6 +1624,39 @@ def test_parametrized_attention_takes_its_usual_branch() -> None:
     assert names == ["_WeightNorm", "_native_multi_head_attention", "add"]
 
 
+class OfItself(nn.MultiheadAttention):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        return super().forward(x, x, x, need_weights=False)[0]
+
+
+def test_attention_that_is_called_by_a_subclass_takes_its_usual_branch() -> None:
+    counts = counts_of(nn.Sequential(OfItself(16, 2, batch_first=True)).eval(), torch.randn(2, 5, 16))
+    assert [count.operator.short_name for count in counts.counts] == ["_native_multi_head_attention"]
+
+
+class InThread(nn.Module):
+    """Runs one part in a thread while another runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.here, self.there = (nn.Sequential(nn.Linear(8, 8)) for _ in range(2))
+        self.here.register_forward_hook(self.wait)
+
+    def wait(self, *_: object) -> None:
+        self.future.result()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with ThreadPoolExecutor(1) as pool:
+            self.future = pool.submit(torch.inference_mode()(self.there), x)
+            return self.here(x) + self.future.result()  # type: ignore[no-any-return]
+
+
+def test_an_operation_of_another_thread_is_called_by_the_module_that_runs_there() -> None:
+    counts = counts_of(InThread(), torch.ones(4, 8))
+    callers = {count.operator.short_name: counts.modules[count.callers[0]].path for count in counts.counts}
+    assert callers == {"Linear": "here.0", "addmm": "there.0", "add": ""}
+
+
 class OwnLayer(nn.TransformerEncoderLayer):
     def forward(self, src: torch.Tensor, *masks: object, **more: object) -> torch.Tensor:
         return torch.relu(self.linear1(src)) @ self.linear2.weight.T

@@ -354,3 +354,40 @@ def test_the_choice_of_operators_draws_no_numbers_and_counts_nothing() -> None:
     assert torch.equal(torch.get_rng_state(), state)
     counts = capture(ReadyModel(nn.Sequential(nn.Linear(8, 71)), (TOKENS,)), MODEL)
     assert counts.memory_bytes == counts.total_memory_bytes
+
+
+class Kept(nn.LayerNorm):
+    """Keeps its dtype."""
+
+    def _apply(self, *_: Any, **__: Any) -> Any:
+        return self
+
+
+def test_a_layer_that_overrides_what_no_forward_uses_is_torchs() -> None:
+    assert names(counts_of(nn.Sequential(Kept(8)), TOKENS)) == ["nn.LayerNorm"]
+
+
+def test_the_users_default_dtype_changes_no_later_choice() -> None:
+    model = nn.Sequential(nn.Linear(8, 59), nn.LayerNorm(59))
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        chosen = [*operator_modules(model)]
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert chosen == [*operator_modules(model)] == [*model]
+
+
+class Sharing(nn.Module):
+    """Has a part of another part under a name of its own, before it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layer = encoder()
+        self.norm, self.layer = layer.norm1, layer
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.norm(self.layer(x))  # type: ignore[no-any-return]
+
+
+def test_a_part_that_is_an_operator_itself_does_not_look_changed() -> None:
+    assert names(counts_of(Sharing(), TOKENS)) == ["nn.TransformerEncoderLayer", "nn.LayerNorm"]
