@@ -6,7 +6,7 @@ functions of the packages. Left out is what no test should notice: texts, annota
 First the test files in the folders of the packages run once, and coverage.py writes down which test runs which line.
 Each fault is then planted in a copy of the project and tried against the tests that run its line, those first that are
 of its package or import its module. Survivors are tried in the same way against the other test files that name a
-package. A fault that hangs its tests is counted apart: pytest has no time limit.
+package. A fault that hangs its tests is counted apart; its time limit is shorter than that of pytest.
 """
 
 from __future__ import annotations

@@ -127,16 +127,17 @@ def open_planned_bench(device: str | None, database: Database, with_meter: bool)
         UserError: the database has no rows, or the name is a part of several products' names.
     """
     name = str(device)
-    tally = RowTally(PARSED)
-    rows = [*database.operator_measurements.rows(tally), *database.full_model_measurements.rows(tally)]
+    operators, wholes = RowTally(PARSED), RowTally(PARSED)
+    rows = [*database.operator_measurements.rows(operators), *database.full_model_measurements.rows(wholes)]
+    numbers = operators.numbers + wholes.numbers
     product = _meant_product(name, rows)
     if product is not None:
-        yield PlannedBench(product, _rows_of(product, rows), tally.numbers)
+        yield PlannedBench(product, _rows_of(product, rows), numbers)
         return
     stand_in = _most_similar(name, rows)
     text = "no rows of %s: times are expected from rows of %s, and everything is to be measured"
     logging.getLogger(__name__).warning(text, name, stand_in)
-    yield PlannedBench(name, _rows_of(stand_in, rows), tally.numbers)
+    yield PlannedBench(name, _rows_of(stand_in, rows), numbers)
 
 
 def _rows_of(product: str, rows: Iterable[MeasurementRow]) -> list[MeasurementRow]:
