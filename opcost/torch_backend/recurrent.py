@@ -43,6 +43,7 @@ def recurrent(func: Any, args: tuple[Any, ...]) -> tuple[Tensor, ...]:
     size = len(weights) // (layers * directions)
     values = inputs.transpose(0, 1) if batch_first else inputs
     is_fused = kind == "aten::lstm" and states[0].shape == states[1].shape and _has_kernel(inputs)
+    values = values.contiguous() if is_fused else values
     last: list[State] = []
     for number in range(layers):
         outputs = []
@@ -83,9 +84,7 @@ class _Layer:
             weights += [torch.zeros(one.shape, dtype=one.dtype, device=one.device) for one in weights]
         hidden, cells = (one.unsqueeze(0).contiguous() for one in state)
         form: tuple[Any, ...] = [], LSTM_MODE, hidden.shape[-1], 1, self.has_biases, False, False, False
-        output, *final, _ = torch.ops.aten.mkldnn_rnn_layer(
-            values.contiguous(), *weights, hidden, cells, self.is_reverse, *form
-        )
+        output, *final, _ = torch.ops.aten.mkldnn_rnn_layer(values, *weights, hidden, cells, self.is_reverse, *form)
         return output, tuple(one.squeeze(0) for one in final)
 
     def stepwise(self, values: Tensor, state: State) -> tuple[Tensor, State]:

@@ -148,6 +148,7 @@ STEPS = torch.zeros(4, 6, 8)
         lambda: nn.LSTM(8, 5, 2, batch_first=True),
         lambda: nn.LSTM(8, 5, bidirectional=True, bias=False),
         lambda: nn.LSTM(8, 5, 2, proj_size=3, bidirectional=True),
+        lambda: nn.LSTM(8, 5, 2, bidirectional=True, batch_first=True),
         lambda: nn.LSTM(8, 5, 2, dtype=torch.float64),
         lambda: nn.GRU(8, 5, 2, batch_first=True),
         lambda: nn.GRU(8, 5, bidirectional=True, bias=False),
