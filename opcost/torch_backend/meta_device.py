@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 from unittest.mock import patch
 
@@ -11,7 +11,7 @@ import torch
 from torch._prims_common import suggest_memory_format
 from torch.nn.attention import SDPBackend
 from torch.utils import backend_registration
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from opcost.operators.tuples import META
 
@@ -43,8 +43,13 @@ def like_a_device(device: str = META) -> Iterator[None]:
         yield
         return
     # These modules name the devices that have kernels of theirs, one of them by this name of an extension's.
-    with patch.object(backend_registration, "_privateuse1_backend_name", META), _DeviceResults():
+    with patch.object(backend_registration, "_privateuse1_backend_name", META), results_of_a_device(device):
         yield
+
+
+def results_of_a_device(device: str) -> AbstractContextManager[object]:
+    """Return the part of ``like_a_device`` that belongs to a thread: layouts and results of operations."""
+    return _DeviceResults() if device == META else nullcontext()
 
 
 def is_channels_last(tensor: torch.Tensor) -> bool:
@@ -61,7 +66,9 @@ def is_fused_attention(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, An
         return False
     given = _attention_given(args, kwargs)
     tensors = {name: value for name, value in given.items() if isinstance(value, torch.Tensor)}
-    choice = torch._fused_sdp_choice(**{**given, **{name: _on_cpu(tensor) for name, tensor in tensors.items()}})
+    # A run that is being counted may look on.
+    with _disable_current_modes():
+        choice = torch._fused_sdp_choice(**{**given, **{name: _on_cpu(tensor) for name, tensor in tensors.items()}})
     return choice == SDPBackend.FLASH_ATTENTION.value
 
 
@@ -124,6 +131,8 @@ class _DeviceResults(TorchDispatchMode):
             return _convolution_layout(result, args[:2])
         if func is torch.ops.aten.native_batch_norm.default and result[0].is_meta and not args[BATCH_NORM_TRAINING]:
             return result[0], result[0].new_empty(0), result[0].new_empty(0)
+        if func is torch.ops.aten._weight_norm_interface.default and result[0].is_meta:
+            result = result[0], result[1].new_empty(args[1].shape)
         if func.overloadpacket in EMBEDDING_BAGS and result[0].is_meta:
             return _embedding_bag(result[0], func, args, kwargs)
         return result

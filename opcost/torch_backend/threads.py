@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import wraps
+from multiprocessing.pool import ThreadPool
 from typing import Any
+from unittest.mock import patch
 
 POOLS = ("concurrent.futures.thread", "multiprocessing.pool")
 """Modules whose threads outlive a call: the work that they get is inside of the context, not they."""
 
+GIVES_WORK = (
+    (ThreadPoolExecutor, "submit"),
+    *((ThreadPool, name) for name in ("apply_async", "_map_async", "imap", "imap_unordered")),
+)
+"""The methods of pools that get a function as their first argument; others call these."""
+
 
 @contextmanager
 def inside_of(context: Callable[[], AbstractContextManager[object]]) -> Iterator[None]:
-    """Let all that other threads begin to do meanwhile run inside of contexts, each in its own.
-
-    Work for the threads of ``multiprocessing.pool`` is not seen.
-    """
-    start, submit = threading.Thread.start, ThreadPoolExecutor.submit
+    """Let all that other threads begin to do meanwhile run inside of contexts, each in its own."""
+    start = threading.Thread.start
 
     def within(function: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(function)
@@ -34,13 +39,11 @@ def inside_of(context: Callable[[], AbstractContextManager[object]]) -> Iterator
             thread.run = within(thread.run)  # type: ignore[method-assign]
         start(thread)
 
-    def submitted(pool: ThreadPoolExecutor, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        return submit(pool, within(function), *args, **kwargs)
+    def given(give: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda pool, function, /, *args, **kwargs: give(pool, within(function), *args, **kwargs)
 
-    threading.Thread.start = started  # type: ignore[method-assign,assignment]
-    ThreadPoolExecutor.submit = submitted  # type: ignore[method-assign,assignment]
-    try:
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(threading.Thread, "start", started))
+        for pool, name in GIVES_WORK:
+            stack.enter_context(patch.object(pool, name, given(getattr(pool, name))))
         yield
-    finally:
-        threading.Thread.start = start  # type: ignore[method-assign]
-        ThreadPoolExecutor.submit = submit  # type: ignore[method-assign]
