@@ -184,10 +184,9 @@ class OperatorCounts:
 
     @property
     def covered_ratio(self) -> float:
-        """The share of the run that is inside the counted operators, the smaller of known FLOPs and bytes."""
-        flop = sum(count.occurrences * count.flop for count in self.counts if count.flop is not None)
-        pairs = ((flop, self.total_flop), (self.memory_bytes, self.total_memory_bytes))
-        return min((part / whole for part, whole in pairs if whole), default=1.0)
+        """The share of the run that is inside the counted operators, the smaller of FLOPs, if known, and bytes."""
+        pairs = ((self.flop, self.total_flop), (self.memory_bytes, self.total_memory_bytes))
+        return min((part / whole for part, whole in pairs if whole and part is not None), default=1.0)
 
     @property
     def missing_ratio(self) -> float | None:

@@ -28,13 +28,14 @@ from opcost.torch_backend.formulas import COMPLEX_FACTOR, FORMULAS, RESULT, flop
 from opcost.torch_backend.meta_device import fused_attention, is_fused_attention
 from opcost.torch_backend.recurrent import is_recurrent_on_shapes, recurrent
 from opcost.torch_backend.touched import ASKED_FOR_FORM, INDEXING, table_of
-from opcost.torch_backend.values import is_dense, stored_parts, tensors_within
+from opcost.torch_backend.values import is_dense, packed_tensors, stored_parts
 from opcost.torch_backend.without_products import FOR_EACH, WITHOUT_PRODUCTS
 
 ALLOCATIONS = frozenset(
     {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided", "resize_", "set_"}
     | {"detach", "detach_", "alias", "as_strided_", "lift_fresh", "_unsafe_view", "_reshape_alias", "unsafe_split"}
-    | {"unsafe_chunk", "unsafe_split_with_sizes", "_local_scalar_dense", "is_same_size"}
+    | {"unsafe_chunk", "unsafe_split_with_sizes", "_local_scalar_dense", "is_same_size", "_efficientzerotensor"}
+    | {"_has_same_storage_numel"}
 )
 """Operations that compute nothing although their schema does not declare them as views."""
 
@@ -164,7 +165,7 @@ def _sample_of(value: Any, place: int) -> Any:
 
 def _tensors_or_itself(weights: torch.ScriptObject) -> Any:
     """Return the tensors of packed weights, any other object as it is."""
-    return list(tensors_within(weights)) or weights
+    return packed_tensors(weights) or weights
 
 
 def _is_readable(value: Any) -> bool:
@@ -262,6 +263,10 @@ def _name_in_lists(func: Any) -> str:
 def is_known(func: Any) -> bool:
     """Return whether an ATen operation has a formula for its FLOPs, or is known to have none."""
     if has_formula(func) or torch.Tag.pointwise in func.tags:
+        return True
+    # Those of ``prims`` have no tags, and the names of ATen's.
+    named = getattr(torch.ops.aten, func._overloadpacket.__name__, None) if func.namespace == "prims" else None
+    if named is not None and torch.Tag.pointwise in getattr(named, named.overloads()[0]).tags:
         return True
     name = _name_in_lists(func)
     return name in WITHOUT_PRODUCTS or name.startswith(FOR_EACH)

@@ -64,6 +64,13 @@ def _attention(given: Given) -> float:
     return 2 * math.prod(heads) * _shape(key)[-2] * (width + _shape(value)[-1])
 
 
+def _attention_backward(given: Given) -> float:
+    """FLOPs of the gradients of attention: the scores again, their gradient, and those of queries, keys and values."""
+    query, value = given["query"], given["value"]
+    *heads, width = _shape(query)
+    return 2 * math.prod(heads) * _shape(given["key"])[-2] * (3 * width + 2 * _shape(value)[-1])
+
+
 def _attention_by_position(query_ends: str, key_ends: str) -> Formula:
     """FLOPs of attention of tensors (batch, length, heads, width), or of samples one behind the other.
 
@@ -391,6 +398,7 @@ FORMULAS: Mapping[str, Formula] = {
     **{f"quantized::{name}": formula for name, formula in QUANTISED.items()},
     **dict.fromkeys(("quantized_lstm", "quantized_gru"), _packed_product("input", "params")),
     **dict.fromkeys(ATTENTION, _attention),
+    "_scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
     "_native_multi_head_attention": _native_attention,
     "_transformer_encoder_layer_fwd": _encoder_layer,
     "_flash_attention_forward": _attention_by_position("cum_seq_q", "cum_seq_k"),

@@ -13,7 +13,7 @@ from opcost.operators.modules import CalledModule, at_level, levels_of
 from opcost.operators.short_forms import joined_sizes
 from opcost.operators.tuples import TensorSpec
 from opcost.torch_backend.flops import tensors_of
-from opcost.torch_backend.values import tensors_within
+from opcost.torch_backend.values import packed_tensors
 
 LONGEST_PATH = 1000
 """The most characters of a path in a file of counts."""
@@ -31,7 +31,7 @@ def number_of_weights(module: nn.Module) -> int:
     """Return the number of a module's parameters and packed weights, those of its children included."""
     attributes = (value for part in module.modules() for value in vars(part).values())
     weights = {id(value): value for value in attributes if isinstance(value, torch.ScriptObject)}
-    packed = (tensor for value in weights.values() for tensor in tensors_within(value))
+    packed = (tensor for value in weights.values() for tensor in packed_tensors(value))
     return sum(weight.numel() for weight in (*module.parameters(), *packed))
 
 

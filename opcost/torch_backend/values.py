@@ -136,6 +136,11 @@ def tensors_within(value: Any) -> Iterator[torch.Tensor]:
         yield from tensors_within(part)
 
 
+def packed_tensors(weights: torch.ScriptObject) -> list[torch.Tensor]:
+    """Return the tensors of packed weights, each once; those of a recurrent cell name its biases twice."""
+    return list({(tensor.data_ptr(), tensor.shape): tensor for tensor in tensors_within(weights)}.values())
+
+
 def _is_sequence(value: Any) -> bool:
     return isinstance(value, (list, tuple)) and not isinstance(value, PackedSequence)
 

@@ -57,11 +57,13 @@ WITHOUT_PRODUCTS = frozenset(
     "_unsafe_masked_index_put_accumulate _chunk_cat unfold_backward max_pool2d_with_indices_backward lu_unpack "
     "expand_copy diagonal_copy alias_copy as_strided_copy narrow_copy view_copy permute_copy split_copy "
     "split_with_sizes_copy unbind_copy unfold_copy squeeze_copy unsqueeze_copy transpose_copy t_copy detach_copy "
-    "slice_copy select_copy _pack_padded_sequence _to_sparse _to_dense _jagged_to_padded_dense_forward "
+    "slice_copy select_copy _pack_padded_sequence _to_sparse _to_sparse_csr _to_sparse_csc "
+    "_to_sparse_bsr _to_sparse_bsc _to_dense _jagged_to_padded_dense_forward convert_element_type "
     "_padded_dense_to_jagged_forward _nested_tensor_from_mask _nested_tensor_from_mask_left_aligned "
-    "to_padded_tensor "
+    "_nested_tensor_from_tensor_list to_padded_tensor "
     # filling
     "fill fill_ index_fill index_fill_ zero_ zeros ones full eye zeros_like ones_like full_like new_zeros new_ones "
+    "_new_zeros_with_same_feature_meta "
     "new_full scalar_tensor arange linspace logspace tril_indices triu_indices hann_window hamming_window one_hot "
     # quantisation in training
     "_fused_moving_avg_obs_fq_helper fake_quantize_per_tensor_affine_cachemask "
