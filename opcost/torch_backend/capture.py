@@ -5,27 +5,22 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
-from collections.abc import (
-    AsyncGenerator,
-    Awaitable,
-    Callable,
-    Collection,
-    Coroutine,
-    Generator,
-    Iterator,
-    Sequence,
-)
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from types import FunctionType, MethodType
 from typing import Any, TypeAlias
+from unittest.mock import patch
 
 import torch
 from torch import nn
 from torch._C import _functorch as functorch
 from torch._ops import HigherOrderOperator
+from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack, _pop_mode, _push_mode
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes, _get_current_dispatch_mode_stack
+from torch.utils._pytree import tree_leaves
 
 from opcost.errors import CannotBuildError, CannotMeasureError, DescriptionError
 from opcost.operators.counts import COMPOSITES, OperatorCount, OperatorCounts
@@ -47,7 +42,7 @@ from opcost.torch_backend.flops import (
     unfused,
 )
 from opcost.torch_backend.inputs import input_statistics
-from opcost.torch_backend.meta_device import like_a_device
+from opcost.torch_backend.meta_device import like_a_device, results_of_a_device
 from opcost.torch_backend.model_state import ModelState
 from opcost.torch_backend.module_paths import CallSizes, called_modules, number_of_weights, paths_of
 from opcost.torch_backend.observed_forward import Around, Forward, ObservedForward
@@ -65,6 +60,11 @@ OUTSIDE = "%s: %s of its FLOPs or bytes are in no tuple, so that sums and predic
 CHANGING_WORK = (
     "%s: its work changes from call to call, as with a cache that grows, a counter, or a random depth; counted is its "
     "first call, and no loop measures it"
+)
+
+OBSERVED_WORK = (
+    "%s: it does other work while it is observed (%s, else %s), as where it asks for modes of torch; counted is the "
+    "observed work"
 )
 
 
@@ -98,10 +98,14 @@ def capture(
     recorder = _recorded(ready, composites)
     first = ready.first
     # The set-up of a first run makes no difference from the second to the third.
-    if first is not None and recorder.work != first.work and recorder.work != _recorded(ready, composites).work:
-        first.state.put_back()
-        recorder = _recorded(ready, composites)
-        logging.getLogger(__name__).warning(CHANGING_WORK, model_tuple.short_name)
+    if first is not None and recorder.work != first.work:
+        if recorder.work != _recorded(ready, composites).work:
+            first.state.put_back()
+            recorder = _recorded(ready, composites)
+            logging.getLogger(__name__).warning(CHANGING_WORK, model_tuple.short_name)
+        elif recorder.work != (alone := _work_of_run(ready)):
+            flops = gigaflop(recorder.work.flop), gigaflop(alone.flop)
+            logging.getLogger(__name__).warning(OBSERVED_WORK, model_tuple.short_name, *flops)
     if recorder.in_other_autocast:
         name = recorder.in_other_autocast[0].operator
         raise CannotBuildError(f"{model_tuple.short_name} switches autocast itself, for {name}")
@@ -130,7 +134,7 @@ def capture(
 
 def _recorded(ready: ReadyModel, composites: Collection[str]) -> _Recorder:
     """Return the record of a run."""
-    recorder = _Recorder(with_statistics=ready.device_type != META)
+    recorder = _Recorder(device=ready.device_type)
     in_threads = inside_of(recorder.of_another_thread)
     with like_a_device(ready.device_type), _Operations(recorder.run_outside), CostCounter(recorder.add), in_threads:
         recorder.run(ready, composites)
@@ -177,26 +181,54 @@ def run_first(ready: ReadyModel, context: Context = nullcontext) -> ReadyModel:
             raise error from error.__cause__
 
 
-def _work_of_run(ready: ReadyModel, context: Context) -> Work:
+def _work_of_run(ready: ReadyModel, context: Context = nullcontext) -> Work:
     """Run a model, and return its work."""
     costs: list[OperationCost] = []
-    with like_a_device(ready.device_type), CostCounter(costs.append), context():
+
+    @contextmanager
+    def counted() -> Iterator[None]:
+        with results_of_a_device(ready.device_type), CostCounter(costs.append):
+            yield
+
+    counter = CostCounter(costs.append)
+    with like_a_device(ready.device_type), counter, inside_of(counted), unfused(), _no_lost_tangents(), context():
         INFERENCE.run_once(partial(_run_completely, ready))
     return Work.of(costs)
+
+
+@contextmanager
+def _no_lost_tangents() -> Iterator[None]:
+    """Refuse to give tangents to tensors in inference mode, where torch drops them without a word.
+
+    Those of ``torch.func.jvp`` are kept.
+    """
+    make: Callable[..., Any] = forward_ad.make_dual
+
+    def checked(tensor: torch.Tensor, *rest: Any, **keywords: Any) -> Any:
+        if torch.is_inference_mode_enabled() and not functorch.is_functorch_wrapped_tensor(tensor):
+            raise RuntimeError("tangents are computed outside of inference mode only")
+        return make(tensor, *rest, **keywords)
+
+    with patch.object(forward_ad, "make_dual", checked):
+        yield
 
 
 def _run_completely(ready: ReadyModel) -> None:
     """Run a model.
 
     Raises:
-        CannotMeasureError: it has not run, because its ``forward`` is a generator or a coroutine.
+        CannotMeasureError: a part has not run, because its ``forward`` returns a generator, a coroutine or a function.
     """
-    result = ready.run()
-    if isinstance(result, (Awaitable, Generator, AsyncGenerator)):
-        if isinstance(result, Coroutine):
-            result.close()
-        kind = type(result).__name__
-        raise CannotMeasureError(f"its forward returns a {kind}, of which nothing has run; return the results")
+    for result in tree_leaves(ready.run()):
+        if isinstance(result, NOT_RUN):
+            if isinstance(result, Coroutine):
+                result.close()
+            kind = type(result).__name__
+            raise CannotMeasureError(f"its forward returns a {kind}, of which nothing has run; return the results")
+
+
+NOT_RUN = (Awaitable, Iterator, AsyncIterator, FunctionType, MethodType, partial)
+"""Results that compute when they are asked for something."""
 
 
 def watch(
@@ -231,13 +263,16 @@ def _observed_modules(module: nn.Module, composites: Collection[str]) -> Iterato
         if id(candidate) in seen or isinstance(candidate, torch.jit.ScriptModule):
             continue
         seen.add(id(candidate))
-        children = list(candidate.children())
-        classes = {base.__name__ for base in type(candidate).__mro__}
-        is_whole = not children or not classes.isdisjoint(COMPOSITES)
-        is_operator = (is_whole and can_be_rebuilt(candidate)) or not classes.isdisjoint(composites)
+        is_operator = _is_operator(candidate, composites)
         yield candidate, is_operator
         if not is_operator:
-            pending.extend(reversed(children))
+            pending.extend(reversed(list(candidate.children())))
+
+
+def _is_operator(module: nn.Module, composites: Collection[str]) -> bool:
+    classes = {base.__name__ for base in type(module).__mro__}
+    is_whole = not classes.isdisjoint(COMPOSITES) or next(module.children(), None) is None
+    return (is_whole and can_be_rebuilt(module)) or not classes.isdisjoint(composites)
 
 
 Description: TypeAlias = Callable[[tuple[Any, ...], dict[str, Any]], OperatorTuple]
@@ -268,7 +303,7 @@ class _Recorder(TorchFunctionMode):
     def __init__(
         self,
         mark: Callable[[OperatorTuple], AbstractContextManager[Any]] = nullcontext,
-        with_statistics: bool = False,
+        device: str = META,
     ) -> None:
         super().__init__()
         self.costs: list[OperationCost] = []
@@ -276,9 +311,10 @@ class _Recorder(TorchFunctionMode):
         self.sizes: dict[str, CallSizes] = {}
         self.in_other_autocast: list[OperatorTuple] = []
         self._elsewhere: list[OperationCost] = []
+        self._before: list[OperationCost] = []
         self._bugs: list[Exception] = []
         self._mark = mark
-        self._with_statistics = with_statistics
+        self._device = device
         self._calls: dict[OperatorTuple, list[_Call]] = {}
         self._outputs: dict[OperatorTuple, PlainValue] = {}
         self._thread = threading.get_ident()
@@ -319,6 +355,7 @@ class _Recorder(TorchFunctionMode):
             for module, is_operator in list(_observed_modules(ready.model, composites)):
                 observing = self._observing if is_operator else self._following
                 stack.enter_context(observing(module, paths[id(module)]))
+            stack.enter_context(patch.object(nn.Module, "__call__", self._finding(composites)))
             stack.enter_context(self)
             try:
                 ready.run()
@@ -331,9 +368,11 @@ class _Recorder(TorchFunctionMode):
         self.costs.append(cost)
 
     @contextmanager
-    def of_another_thread(self) -> Iterator[None]:
+    def of_another_thread(self, began_before: bool = False) -> Iterator[None]:
         """Count each operation of another thread meanwhile as a call of an operator: its functions cannot be seen."""
-        with _Operations(partial(self.run_outside, is_own_thread=False)), CostCounter(self._elsewhere.append):
+        costs = self._before if began_before else self._elsewhere
+        operations = _Operations(partial(self.run_outside, is_own_thread=False))
+        with results_of_a_device(self._device), operations, CostCounter(costs.append):
             yield
 
     def run_outside(
@@ -354,14 +393,18 @@ class _Recorder(TorchFunctionMode):
         return result
 
     @property
+    def _has_values(self) -> bool:
+        return self._device != META
+
+    @property
     def all_costs(self) -> list[OperationCost]:
         """The costs of all operations of the run, those of other threads last."""
-        return [*self.costs, *self._elsewhere]
+        return [*self.costs, *self._elsewhere, *self._before]
 
     @property
     def work(self) -> Work:
-        """The work of the run."""
-        return Work.of(self.all_costs)
+        """The work of the run, without that of threads that began before it."""
+        return Work.of([*self.costs, *self._elsewhere])
 
     @property
     def callers(self) -> set[str]:
@@ -373,7 +416,7 @@ class _Recorder(TorchFunctionMode):
 
         def observed(forward: Forward, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             with self._off(), self._inside_of(path):
-                return self._run(partial(module_tuple, module), forward, args, kwargs)
+                return self._run(partial(module_tuple, module), forward, args, kwargs, module)
 
         return self._installed(module, path, observed)
 
@@ -391,15 +434,37 @@ class _Recorder(TorchFunctionMode):
 
         return self._installed(module, path, followed)
 
+    def _finding(self, composites: Collection[str]) -> Forward:
+        """Return a call of modules that observes those that the model has not registered, as in a plain list."""
+        call = nn.Module.__call__
+
+        def found(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            is_seen = self._is_inside or self._is_split or isinstance(module, torch.jit.ScriptModule)
+            if is_seen or not self._is_own_thread or isinstance(vars(module).get("forward"), ObservedForward):
+                return call(module, *args, **kwargs)
+            if _is_operator(module, composites):
+                with self._observing(module, self._path):
+                    return call(module, *args, **kwargs)
+            with self._off() if _asks_for_modes(module) else nullcontext():
+                return call(module, *args, **kwargs)
+
+        return found
+
+    @property
+    def _is_own_thread(self) -> bool:
+        """Whether the thread is that of this run, to which its modes belong."""
+        return threading.get_ident() == self._thread
+
     def _installed(self, module: nn.Module, path: str, around: Around) -> AbstractContextManager[None]:
         def in_own_thread(forward: Forward, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            # The modes of this run belong to its thread.
-            if threading.get_ident() == self._thread:
+            if self._is_own_thread:
                 return around(forward, args, kwargs)
+            is_seen = any(isinstance(mode, CostCounter) for mode in _get_current_dispatch_mode_stack())
             before = getattr(self._elsewhere_paths, "innermost", "")
             self._elsewhere_paths.innermost = path
             try:
-                return forward(*args, **kwargs)
+                with nullcontext() if is_seen else self.of_another_thread(began_before=True):
+                    return forward(*args, **kwargs)
             finally:
                 self._elsewhere_paths.innermost = before
 
@@ -428,7 +493,7 @@ class _Recorder(TorchFunctionMode):
                 flop=None if cost.flop is None else round(cost.flop / len(calls)),
                 memory_bytes=round(cost.memory_bytes / len(calls)),
                 outputs=self._outputs.get(operator),
-                statistics=tuple(call.statistics for call in calls) if self._with_statistics else (),
+                statistics=tuple(call.statistics for call in calls) if self._has_values else (),
                 without_formula=cost.without_formula,
                 operations=calls[0].operations,
                 patterns=tuple(call.patterns for call in calls) if any(call.patterns for call in calls) else (),
@@ -491,7 +556,7 @@ class _Recorder(TorchFunctionMode):
 
     def _call(self, description: Description, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call:
         operator = description(args, kwargs)
-        if not self._with_statistics:
+        if not self._has_values:
             return _Call(operator)
         with _disable_current_modes():
             return _Call(operator, input_statistics(args, kwargs), patterns_of(operator, args, kwargs))
@@ -502,13 +567,15 @@ class _Recorder(TorchFunctionMode):
         function: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
+        module: nn.Module | None = None,
     ) -> Any:
-        """Call a function, and count the call unless it is inside another operator's call."""
+        """Call a function or a module, and count the call unless it is inside another operator's call."""
         is_within = self._is_inside or self._is_split
         if not is_within and any(map(dispatches_itself, map(type, tensors_of((args, kwargs))))):
             # The operations on the parts are the operators.
             return function(*args, **kwargs)
-        if not is_within and (function in GRADIENTS or sees_one_sample((args, kwargs))):
+        weights = () if module is None else (*module.parameters(), *module.buffers())
+        if not is_within and (function in GRADIENTS or is_transformed((args, kwargs, weights))):
             with self._split():
                 return function(*args, **kwargs)
         call = None if self._is_inside else self._described(description, args, kwargs)
@@ -576,9 +643,17 @@ class _Operations(TorchDispatchMode):
         return self._run(func, args, kwargs or {})
 
 
-def sees_one_sample(arguments: Any) -> bool:
-    """Return whether a function is called inside ``torch.func.vmap`` with tensors that stand for one sample of many."""
+def is_transformed(arguments: Any) -> bool:
+    """Return whether a function runs others than its own operations on its tensors.
+
+    Inside ``torch.func.vmap`` these stand for one sample of many, inside ``torch.func.jvp`` they have tangents.
+    """
+    if forward_ad._current_level >= 0:
+        return True
     levels = functorch.get_interpreter_stack() or ()
-    if not any(level.key() == functorch.TransformType.Vmap for level in levels):
+    if not any(level.key() in TRANSFORMS for level in levels):
         return False
     return any(map(functorch.is_functorch_wrapped_tensor, tensors_within(arguments)))
+
+
+TRANSFORMS = (functorch.TransformType.Vmap, functorch.TransformType.Jvp)

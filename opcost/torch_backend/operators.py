@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext, suppress
 from operator import attrgetter
-from types import CodeType
+from types import CodeType, MethodType
 from typing import Any, cast
 
 import numpy
@@ -220,7 +220,9 @@ def _is_changed(part: nn.Module, with_hooks: bool) -> bool:
     """Return whether a module has what its class does not say: methods of its own, weights in C++, or hooks."""
     cls: Any = type(part)
     own = vars(part)
-    is_replaced = any(inspect.isroutine(getattr(cls, name, None)) for name in own.keys() & _names_in_forward(cls))
+    methods = ((own[name], getattr(cls, name, None)) for name in own.keys() & _names_in_forward(cls))
+    # A copy of an observed module has its class's method as its own.
+    is_replaced = any(inspect.isroutine(of_class) and mine != MethodType(of_class, part) for mine, of_class in methods)
     has_hooks = with_hooks and bool(part._forward_hooks or part._forward_pre_hooks)
     return is_replaced or has_hooks or any(isinstance(value, torch.ScriptObject) for value in own.values())
 
