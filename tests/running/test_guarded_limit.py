@@ -131,7 +131,8 @@ from file_limit import FileLimit
 from opcost.running.limit_guardian import start_guardian
 
 open_limit = partial(FileLimit, Path(sys.argv[1]))
-start_guardian(open_limit)
+with open(Path(sys.argv[1]).with_suffix(".lock"), "w+") as lock:
+    start_guardian(open_limit, lock.fileno())
 open_limit().set_w(300.0)
 child = os.fork()
 if not child:
