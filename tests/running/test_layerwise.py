@@ -342,6 +342,17 @@ def test_the_backward_of_a_call_before_the_iteration_is_of_an_unknown_layer(mach
     check_totals(layers)
 
 
+def test_the_backward_of_a_call_before_the_context_is_of_an_unknown_layer(machine: SimulatedMachine) -> None:
+    model = nn.Sequential(Layer(machine, HOT), Layer(machine, COOL))
+    earlier = model(torch.ones(2))
+    with LayerwiseEnergy(model) as layers:
+        (model(torch.ones(2)) + earlier).sum().backward()
+    rows = by_layer(layers)
+    hot_s, cool_s, unknown_s = (rows[layer].backward_time_s for layer in ("0", "1", UNKNOWN_OWNER))
+    assert hot_s
+    assert (cool_s, unknown_s) == pytest.approx((2 * hot_s, 3 * hot_s), rel=0.01)
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_layers_in_several_threads_have_their_own_backward_or_none(machine: SimulatedMachine, threads: int) -> None:
     class Model(nn.Module):
