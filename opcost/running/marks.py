@@ -21,8 +21,10 @@ MARKS_FILE = "OPCOST_MARKS"
 
 LONGEST_LABEL = 200
 
-LARGEST_BYTES = 16_000_000
-"""The part of the file that is read, again and again: some 400,000 marks."""
+MOST_MARKS, LARGEST_BYTES = 50_000, 4_000_000
+"""The part of the file that is read: the parts of so many marks take 1 s and 50 MB."""
+
+TOO_MANY = f"marks beyond the first {MOST_MARKS:,} or {LARGEST_BYTES // 1_000_000} MB are left out"
 
 LATEST_S = 1e11
 """The latest epoch of a mark: beyond the year 5000 it is none."""
@@ -55,29 +57,55 @@ def mark(label: str, environment: Mapping[str, str] | None = None) -> None:
             os.close(descriptor)
 
 
-def marks_in(path: Path, report: Callable[[str], object] = lambda _: None) -> list[Mark]:
-    """Return the marks in a file in the order of their times, and report why some of its lines are left out."""
-    try:
-        lines = _content(path, report).decode("utf-8", errors="replace").splitlines()
-    except OSError:
-        return []
-    found = [(line, _mark(line)) for line in lines if line.strip()]
-    if wrong := [line for line, mark in found if mark is None]:
-        report(f"a line of the marks is no mark and is left out: {printable(wrong[0][:80])}")
-    return sorted((mark for _, mark in found if mark is not None), key=lambda mark: mark.epoch_s)
+class Marks:
+    """The marks in a file to which a program writes, of which each reading reads what is new.
 
+    ``found`` are all of them in the order of their times.
+    """
 
-def _content(path: Path, report: Callable[[str], object]) -> bytes:
-    """Return the lines of a file, of which a pipe or a device in its place has none or no end."""
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            report("the file of marks was replaced by what is no file: there are no marks")
-            return b""
-        content = file.read(LARGEST_BYTES + 1)
-    if len(content) <= LARGEST_BYTES:
+    def __init__(self, path: Path, report: Callable[[str], object] = lambda _: None) -> None:
+        self.found: list[Mark] = []
+        self._path, self._report, self._place = path, report, 0
+
+    def read(self, has_ended: bool = False) -> list[Mark]:
+        """Return ``found`` with what has come, and report why some lines are left out.
+
+        A file that has become shorter was begun again.
+
+        Args:
+            has_ended: no program writes any more, so that a last line without its end is as it stays.
+        """
+        try:
+            lines = self._new_content(has_ended).decode("utf-8", errors="replace").splitlines()
+        except OSError:
+            return self.found
+        room = MOST_MARKS - len(self.found)
+        if len(lines) > room:
+            self._report(TOO_MANY)
+        new = [(line, _mark(line)) for line in lines[:room] if line.strip()]
+        if wrong := [line for line, mark in new if mark is None]:
+            self._report(f"a line of the marks is no mark and is left out: {printable(wrong[0][:80])}")
+        if new:
+            found = [*self.found, *(mark for _, mark in new if mark is not None)]
+            self.found = sorted(found, key=lambda mark: mark.epoch_s)
+        return self.found
+
+    def _new_content(self, has_ended: bool) -> bytes:
+        """Return the new lines, of which a pipe or a device in the file's place has none or no end."""
+        with os.fdopen(os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                self._report("the file of marks was replaced by what is no file: there are no more marks")
+                return b""
+            self._place = self._place if status.st_size >= self._place else 0
+            if status.st_size > LARGEST_BYTES:
+                self._report(TOO_MANY)
+            file.seek(self._place)
+            content = file.read(LARGEST_BYTES - self._place)
+        if not has_ended or status.st_size > LARGEST_BYTES:
+            content = content[: content.rfind(b"\n") + 1]
+        self._place += len(content)
         return content
-    report(f"marks beyond the first {LARGEST_BYTES // 1_000_000} MB are left out")
-    return content.rpartition(b"\n")[0]
 
 
 def _mark(line: str) -> Mark | None:

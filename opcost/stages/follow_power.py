@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import shutil
 import signal
 import subprocess
 import threading
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import TextIO, TypeVar
 
@@ -27,7 +30,7 @@ from opcost.power.ports import ClockReading
 from opcost.power.trace import Window
 from opcost.printable import printable
 from opcost.running.energy_sources import CPU, open_sources, result_of
-from opcost.running.marks import MARKS_FILE, Mark, marks_in
+from opcost.running.marks import MARKS_FILE, Mark, Marks
 from opcost.storage.temporary import held_folder
 from opcost.units import percent, significant, watts
 
@@ -191,13 +194,11 @@ def _followed(
     target: Target, sources: Sequence[EnergySource], followers: Followers, path: Path, interval_s: float
 ) -> FollowReport:
     clock, parts, attempts = SystemClock(), Parts(sources), Attempts()
+    marks = Marks(followers.marks, attempts.report)
 
     def read_all() -> None:
         for source in sources:
             source.edge()
-
-    def marks() -> list[Mark]:
-        return marks_in(followers.marks, attempts.report)
 
     read_all()
     begin = end = clock.read()
@@ -207,10 +208,11 @@ def _followed(
             status = wait.until_end(interval_s)
             end = clock.read()
             attempts.attempt("metering", read_all)
-            found = attempts.attempt("reading of marks", marks) or []
+            found = attempts.attempt("reading of marks", marks.read) or []
             attempts.attempt(f"the log {path}", partial(followers.write, found))
             attempts.attempt("metering of parts", partial(parts.settle, found, end.epoch_s - SETTLED_AFTER_S))
-    found = [*(attempts.attempt("reading of marks", marks) or []), Mark(end.epoch_s, "")]
+    attempts.attempt("reading of marks", partial(marks.read, has_ended=True))
+    found = [*(mark for mark in marks.found if mark.epoch_s < end.epoch_s), Mark(end.epoch_s, "")]
     attempts.attempt("metering of parts", partial(parts.settle, found, end.epoch_s))
     attempts.attempt("the shown line", partial(followers.show, ""))
     run = attempts.attempt("metering", partial(result_of, sources, "run", begin, end))
@@ -225,11 +227,17 @@ class Parts:
 
     def __init__(self, sources: Sequence[EnergySource]) -> None:
         self.results: list[WindowResult] = []
-        self._sources = sources
+        self._sources, self._ended_s = sources, -math.inf
 
     def settle(self, marks: Sequence[Mark], before_s: float) -> None:
-        """Calculate the parts that ended before a moment. Their lengths are by the wall clock, as marks are."""
-        for mark, following in zip(marks[len(self.results) :], marks[len(self.results) + 1 :], strict=False):
+        """Calculate the parts that ended before a moment. Their lengths are by the wall clock, as marks are.
+
+        Args:
+            marks: all of them, in the order of their times. One that comes when its part is calculated is left out.
+            before_s: the moment, an epoch in s.
+        """
+        first = max(bisect_right(marks, self._ended_s, key=lambda mark: mark.epoch_s) - 1, 0)
+        for mark, following in pairwise(marks[first:]):
             if following.epoch_s > before_s:
                 break
             window = Window(mark.epoch_s, following.epoch_s)
@@ -237,6 +245,7 @@ class Parts:
             self.results.append(
                 result_of(self._sources, mark.label, begin, ClockReading(window.duration_s, window.end_s))
             )
+            self._ended_s = following.epoch_s
 
 
 class Waiting:

@@ -15,6 +15,9 @@ import nvml_stage
 import pytest
 from nvidia_smi_stage import NvidiaSmiStage
 
+from opcost.running.marks import Mark
+from opcost.stages.follow_power import Parts
+
 ROOT = Path(__file__).parents[2]
 
 TRAINING = """
@@ -105,7 +108,7 @@ WORK = "sleep 1; echo trained; exit 7"
         ("rm $OPCOST_MARKS; mkfifo $OPCOST_MARKS", "the file of marks was replaced by what is no file"),
         ("ln -sf /dev/zero $OPCOST_MARKS", "the file of marks was replaced by what is no file"),
         ("ln -sf /dev/tty $OPCOST_MARKS", ""),
-        ("rm $OPCOST_MARKS; truncate -s 20G $OPCOST_MARKS", "marks beyond the first 16 MB are left out"),
+        ("rm $OPCOST_MARKS; truncate -s 20G $OPCOST_MARKS", "marks beyond the first 50,000 or 4 MB are left out"),
         ("rm -r $(dirname $OPCOST_MARKS); touch $(dirname $OPCOST_MARKS)", ""),
     ],
 )
@@ -208,3 +211,24 @@ def test_mistakes_are_one_line(tmp_path: Path, arguments: tuple[str, ...], probl
     (line,) = [line for line in errors.splitlines() if line.startswith("error: ")]
     assert problem in line
     assert not (tmp_path / "run.csv").exists()
+
+
+def test_parts_are_those_between_marks_whenever_these_come() -> None:
+    first, second, third = Mark(1.0, "a"), Mark(2.0, "b"), Mark(2.0, "c")
+    parts = Parts(())
+    parts.settle([first, second, third], 2.5)
+    # One of before comes late; one of the future begins no part.
+    parts.settle([first, Mark(1.5, "late"), second, third], 2.5)
+    later = [first, Mark(1.5, "late"), second, third, Mark(4.0, "d")]
+    parts.settle([*later, Mark(5.0, "")], 5.0)
+    assert [(part.label, part.begin_s, part.duration_s) for part in parts.results] == [
+        *[("a", 1.0, 1.0), ("b", 2.0, 0.0)],
+        *[("c", 2.0, 2.0), ("d", 4.0, 1.0)],
+    ]
+
+
+def test_a_mark_of_the_future_does_not_end_the_parts_before(tmp_path: Path) -> None:
+    marks = """python3 -c 'import time; print([time.time(), "a"]); print([9e9, "z"])' | tr "'" '"' >> $OPCOST_MARKS"""
+    status, output, errors = run(tmp_path, "--interval", "0.2", "--json", "--", "sh", "-c", f"{marks}; {WORK}")
+    assert status == 7, errors
+    assert [part["label"] for part in json.loads(output.partition("\n")[2])["parts"]] == ["a"]
