@@ -18,8 +18,9 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
+from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 from opcost.errors import UserError
 from opcost.invocation import pip_install
@@ -108,28 +109,52 @@ def results_apart(arguments: Namespace) -> Iterator[None]:
     """Keep stdout for results while a user's code may run: what it, C and programs write there goes to stderr.
 
     What threads of this code print once it has returned is among the results.
+    Paths among the arguments become absolute: the code may change to another folder.
+
+    Raises:
+        UserError: the code has closed the files of the program.
     """
+    if getattr(arguments, "allow_code", False):
+        paths = {name: value.absolute() for name, value in vars(arguments).items() if isinstance(value, Path)}
+        vars(arguments).update(paths)
     stdout = sys.__stdout__
     if not getattr(arguments, "allow_code", False) or stdout is None or sys.stderr is None or sys.stdout is not stdout:
         yield
         return
     stdout.flush()
-    descriptor = stdout.fileno()
-    kept = os.dup(descriptor)
-    os.dup2(sys.stderr.fileno(), descriptor)
+    streams = (stdout, sys.stderr)
+    descriptors = [stream.fileno() for stream in streams]
+    kept = list(map(os.dup, descriptors))
+    os.dup2(descriptors[1], descriptors[0])
     try:
         with (
-            open(kept, "w", encoding=stdout.encoding, errors=stdout.errors, closefd=False) as results,
+            open(kept[0], "w", encoding=stdout.encoding, errors=stdout.errors, closefd=False) as results,
             redirect_stdout(results),
         ):
             yield
+    except OSError as error:
+        if error.errno != errno.EBADF:
+            raise
+        text = "the model's code has closed files of the program, such as that of the results"
+        raise UserError(f"{text}; leave out what closes files that it has not opened") from error
     finally:
         import ctypes
 
-        stdout.flush()
+        with suppress(ValueError, OSError):
+            stdout.flush()
         ctypes.CDLL(None).fflush(None)
-        os.dup2(kept, descriptor)
-        os.close(kept)
+        for copy, descriptor in zip(kept, descriptors, strict=True):
+            with suppress(OSError):
+                os.dup2(copy, descriptor)
+                os.close(copy)
+        # The code may have closed them, or put others in their place.
+        sys.stdout, sys.stderr = map(_open_again, streams, descriptors)
+
+
+def _open_again(stream: TextIO, descriptor: int) -> TextIO:
+    if not stream.closed:
+        return stream
+    return open(descriptor, "w", encoding=stream.encoding, errors=stream.errors, closefd=False)
 
 
 def _status(main: Callable[[], int]) -> int | str | None:

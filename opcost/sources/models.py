@@ -10,7 +10,7 @@ from opcost.operators.tuples import META, OperatorTuple, is_under_autocast
 from opcost.operators.user_code import UserCode
 from opcost.sources.ports import ListedModel, ModelSource
 from opcost.sources.registry import source_of
-from opcost.sources.user_frames import own_frames
+from opcost.sources.user_frames import CORRECT_MODEL, own_frames
 from opcost.torch_backend.capture import run_first
 from opcost.torch_backend.kept_switches import kept_switches, reported_switches
 from opcost.torch_backend.passes import Context
@@ -75,7 +75,7 @@ class ResolvedModel:
 
     def _run_foreign(self, ready: ReadyModel, context: Context) -> ReadyModel:
         if self.code is not None:
-            with own_frames(self.code, remedy="correct the model or its inputs"):
+            with own_frames(self.code, CORRECT_MODEL):
                 return run_first(ready, context)
         try:
             return run_first(ready, context)

@@ -61,12 +61,16 @@ class PythonFile:
         """
         with seeded(operator), own_frames(self.code):
             result = self._called(arguments_of(operator, device))
-        model, examples = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
-        if not isinstance(model, nn.Module):
-            raise CannotBuildError(
-                f"{self.code} returned {type(model).__name__} instead of a torch.nn.Module, or of one and its inputs"
-            )
-        model = stored_like(model.eval().to(device), operator)
+            model, examples = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
+            if not isinstance(model, nn.Module):
+                kind = type(model).__name__
+                raise CannotBuildError(
+                    f"{self.code} returned {kind} instead of a torch.nn.Module, or of one and its inputs"
+                )
+            # Both may be the user's, and return nothing.
+            model.eval()
+            model.to(device)
+        model = stored_like(model, operator)
         if operator.inputs or operator.keyword_inputs:
             return ReadyModel(model, *model_inputs(operator, device, {}), self.code.fingerprint)
         if examples is None:

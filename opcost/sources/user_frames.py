@@ -7,12 +7,13 @@ import itertools
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
+from typing import Any, TextIO, cast
 
 import torch
 
-from opcost.errors import CannotBuildError, UserError, shortened
+from opcost.errors import CannotBuildError, CannotMeasureError, DescriptionError, UserError, shortened
 from opcost.invocation import pip_install
 from opcost.operators.user_code import PACKAGE_FILE, UserCode
 from opcost.torch_backend.workload import one_line
@@ -21,22 +22,53 @@ SHOWN_FRAMES = 5
 """The most frames of the user's code that an error shows, the innermost."""
 
 
+CORRECT_MODEL = "correct the model or its inputs"
+"""The remedy of an exception in a run."""
+
+
+class _Lent:
+    """A stream that who uses it cannot close."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def close(self) -> None:
+        """Close nothing."""
+
+
+@contextmanager
+def lent_stderr() -> Iterator[None]:
+    """Let a user's code write to stderr only, since stdout is for results; it can close or replace neither.
+
+    The arguments of the program are as before, too: commands to copy have its folders.
+    """
+    lent, arguments = cast("TextIO", _Lent(sys.stderr)), list(sys.argv)
+    try:
+        with redirect_stdout(lent), redirect_stderr(lent):
+            yield
+    finally:
+        sys.argv = arguments
+
+
 @contextmanager
 def own_frames(code: UserCode, remedy: str | None = None) -> Iterator[None]:
     """Convert an exception of the user's code to a ``CannotBuildError`` with the user's own frames.
 
     Errors of opcost are raised as they are, and so is a lack of memory. ``sys.exit`` is an exception like others, and
     so are those that are no ``Exception``, but interrupts.
-    Output of the code goes to stderr: stdout is for results.
+    Output of the code goes to stderr, see ``lent_stderr``.
 
     Args:
         code: the user's.
         remedy: of an exception, None for the usual one.
     """
     try:
-        with redirect_stdout(sys.stderr):
+        with lent_stderr():
             yield
-    except (CannotBuildError, UserError, torch.OutOfMemoryError, KeyboardInterrupt):
+    except (CannotMeasureError, DescriptionError, UserError, torch.OutOfMemoryError, KeyboardInterrupt):
         raise
     except BaseException as error:
         text = "\n".join([f"{code} raised {one_line(error)}", *_frames(code, error)])

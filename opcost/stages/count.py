@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -28,6 +26,7 @@ from opcost.running.expected_times import sizes_in
 from opcost.running.request import COUNTS, Request, counted, model_tuple
 from opcost.sources.models import ResolvedModel, resolve
 from opcost.sources.registry import check_that_code_may_run
+from opcost.sources.user_frames import CORRECT_MODEL, lent_stderr, own_frames
 from opcost.stages.model_sizes import size_of
 from opcost.storage.configs import INPUTS_HELP, ModelConfig, clear_done
 from opcost.storage.counts_file import write_counts
@@ -355,8 +354,8 @@ def _count_model(task: _ModelTask) -> OperatorCounts:
     config = task.config
     try:
         context = partial(autocast, config.precision, task.device)
-        # A user's model may print. stdout is for results.
-        with redirect_stdout(sys.stderr):
+        # A user's model may print, and raise anything wherever it is used.
+        with lent_stderr() if config.code is None else own_frames(config.code, CORRECT_MODEL):
             ready = task.model.ready_to_count(task.device, context)
             _check_composites(config, ready.model)
             warn_of_compiled(config.name, ready.model)

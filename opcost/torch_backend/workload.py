@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
@@ -18,6 +18,7 @@ from opcost.measuring.conditions import EAGER, GRAPH, WARM, is_gpu
 from opcost.measuring.flags import Flags, joined_notes
 from opcost.operators.tuples import OperatorTuple
 from opcost.operators.values import NORMAL_DATA, InputData
+from opcost.printable import printable
 from opcost.torch_backend.cuda_graph import CapturedCalls, capture_calls, capture_once, elapsed_s
 from opcost.torch_backend.finite import flags_of_output
 from opcost.torch_backend.flops import ALLOCATIONS
@@ -321,8 +322,12 @@ LONGEST_TEXT = 1000
 def one_line(error: BaseException) -> str:
     """Return an error's type and the first line of its message, with the second if the first ends with a colon.
 
-    It is cut after ``LONGEST_TEXT`` characters: a message may quote a whole tensor.
+    It is cut after ``LONGEST_TEXT`` characters: a message may quote a whole tensor. The conversion of a user's error to
+    a text may raise anything.
     """
-    lines = str(error).strip().splitlines() or ["no message"]
+    message = ""
+    with suppress(Exception, SystemExit):
+        message = str(error)
+    lines = message.strip().splitlines() or ["no message"]
     text = " ".join(line.strip() for line in lines[:2]) if lines[0].endswith(":") else lines[0]
-    return f"{type(error).__name__}: {shortened(text, LONGEST_TEXT)}"
+    return f"{shortened(printable(type(error).__name__))}: {shortened(text, LONGEST_TEXT)}"

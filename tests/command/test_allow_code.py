@@ -149,6 +149,85 @@ def test_stdout_has_results_alone_also_beside_output_of_descriptors_programs_and
         assert f"by {way}\n" in result.stderr
 
 
+@pytest.mark.parametrize(
+    "act",
+    [
+        *(
+            "sys.stdout.close()",
+            "sys.stderr.close()",
+            "sys.__stdout__.close()",
+            "os.dup2(os.open(os.devnull, os.O_WRONLY), 1)",
+        ),
+        *("sys.stdout = sys.stderr = None", "sys.argv.clear()", "sys.argv = ['net.py']"),
+    ],
+)
+def test_results_and_mistakes_are_printed_whatever_the_code_does_to_streams_and_arguments(
+    project: Project, act: str
+) -> None:
+    net = project.folder / "net.py"
+    net.write_text(NET.format(marker=str(project.marker)) + f"import os, sys\n{act}\n")
+    words = ["-m", "opcost", "profile", "net.py:build", "--allow-code", "--json", "--home", "home", "--no-measure"]
+    result = warm_python.run([sys.executable, *words], project.folder)
+    assert (result.returncode, "Traceback" in result.stderr) == (0, False), result.stderr
+    assert json.loads(result.stdout)["models"]
+    net.write_text(f"{net.read_text()}raise ValueError\n")
+    result = warm_python.run([sys.executable, *words], project.folder)
+    assert (result.returncode, result.stdout) == (2, ""), result.stderr
+    (line,) = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
+    assert "net.py:build raised ValueError: no message; " in line
+
+
+def test_a_model_that_fails_in_a_later_run_is_one_line(project: Project) -> None:
+    (project.folder / "net.py").write_text(
+        "import torch\nclass Net(torch.nn.Linear):\n    runs = 0\n    def forward(self, x):\n"
+        "        self.runs += 1\n        return super().forward(x) if self.runs < 2 else {}['later']\n"
+        "def build(): return Net(4, 4), torch.zeros(2, 4)\n"
+    )
+    words = ["profile", "net.py:build", "--allow-code", "--home", "home", "--no-measure"]
+    result = warm_python.run([sys.executable, "-m", "opcost", *words], project.folder)
+    first, frame = [line for line in result.stderr.splitlines() if "net.py" in line]
+    assert (result.returncode, "Traceback" in result.stderr) == (2, False)
+    assert first.endswith("net.py:build raised KeyError: 'later'; correct the model or its inputs")
+    assert frame.endswith("in forward: return super().forward(x) if self.runs < 2 else {}['later']")
+
+
+def test_a_model_whose_parameters_raise_is_one_line(project: Project) -> None:
+    (project.folder / "net.py").write_text(
+        "import torch\nclass Net(torch.nn.Linear):\n    parameters = lambda self: {}['none']\n"
+        "def build(): return Net(4, 4), torch.zeros(2, 4)\n"
+    )
+    words = ["profile", "net.py:build", "--allow-code", "--home", "home", "--no-measure"]
+    result = warm_python.run([sys.executable, "-m", "opcost", *words], project.folder)
+    assert (result.returncode, "Traceback" in result.stderr) == (2, False)
+    assert "net.py:build raised KeyError: 'none'; correct the model or its inputs\n" in result.stderr
+
+
+def test_code_that_closes_files_of_the_program_is_one_line(project: Project) -> None:
+    with (project.folder / "net.py").open("a") as file:
+        file.write("import os\nos.closerange(3, 100)\n")
+    words = ["profile", "net.py:build", "--allow-code", "--json", "--home", "home", "--no-measure"]
+    result = warm_python.run([sys.executable, "-m", "opcost", *words], project.folder)
+    (line,) = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "has closed files of the program" in line
+
+
+def test_rows_go_where_the_command_says_though_the_code_changes_the_folder(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = project.folder / "other"
+    other.mkdir()
+    with (project.folder / "net.py").open("a") as file:
+        file.write(f"import os\nos.chdir({str(other)!r})\n")
+    monkeypatch.chdir(project.folder)
+    words = ["profile", "net.py:build", "--allow-code", "--home", "home", "--device", "cpu", "--seconds", "0.02"]
+    with patch.object(sys, "argv", ["opcost", *words]):
+        assert main() == 0
+    monkeypatch.chdir(project.folder)
+    assert list(other.iterdir()) == []
+    assert Database(project.folder / "home" / "database").full_model_measurements.rows()
+
+
 def test_what_a_function_raises_is_a_line_with_frames_below_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -387,6 +387,33 @@ def test_an_error_of_any_length_is_cut(folder: Path) -> None:
     assert max(map(len, error_of(config_of(folder, "build")))) < 1200
 
 
+@pytest.mark.parametrize("text", ["1", "1 / 0", "sys.exit(4)"])
+def test_an_error_without_a_text_and_with_a_long_name_is_one_line(folder: Path, text: str) -> None:
+    body = f"type('A\\n' * 9000, (Exception,), {{'__str__': lambda self: {text}}})"
+    (folder / "net.py").write_text(f"import sys\ndef build(): raise {body}()\n")
+    first, _ = error_of(config_of(folder, "build"))
+    assert re.fullmatch(r"../../net.py:build raised (A ){100}\.\.\.: no message", first)
+
+
+@pytest.mark.parametrize(
+    ("method", "expected"),
+    [
+        ("train = lambda self, mode: 1 / 0", "../../net.py:build raised ZeroDivisionError: division by zero"),
+        ("to = lambda self, device: 1 / 0", "../../net.py:build raised ZeroDivisionError: division by zero"),
+        ("train = lambda self, mode: nn.Module.train(self, mode) and None", None),
+        ("eval = to = lambda self, *_: None", None),
+    ],
+)
+def test_a_model_may_have_its_own_train_and_to(folder: Path, method: str, expected: str | None) -> None:
+    text = f"import torch\nfrom torch import nn\nclass Net(nn.Linear):\n    {method}\n"
+    text += "def build(): return Net(4, 4), torch.zeros(2, 4)\n"
+    (folder / "net.py").write_text(text)
+    if expected is None:
+        assert isinstance(ready(config_of(folder, "build")).model, torch.nn.Linear)
+    else:
+        assert error_of(config_of(folder, "build"))[0] == expected
+
+
 def test_an_interrupt_of_a_function_is_one_of_the_program(folder: Path) -> None:
     (folder / "net.py").write_text("def build(): raise KeyboardInterrupt\n")
     with pytest.raises(KeyboardInterrupt):
