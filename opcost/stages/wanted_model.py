@@ -127,7 +127,7 @@ def arguments_of(texts: Sequence[str]) -> tuple[tuple[str, PlainValue], ...]:
             remedy = (
                 "write NAME=VALUE, such as num_hidden_layers=2, in plain YAML of a few levels without anchors and tags"
             )
-            raise UserError(f"--argument {shortened(text)}: {remedy}")
+            raise UserError(f"--argument {shortened(text)}: cannot be read; {remedy}")
         found |= dict(parts)
     return tuple(sorted(found.items()))
 

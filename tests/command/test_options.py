@@ -116,6 +116,14 @@ def test_a_mistake_is_printed_without_characters_that_change_the_terminal(tmp_pa
     assert result.stderr == "error: \\x1b[31ma\\u202eb\\udcff.yml:3: wrong\n  in line 4\n"
 
 
+def test_a_wrong_option_is_printed_without_characters_that_change_the_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        Parser(prog="x").parse_args(["--\x1b[31m\n\u202e"])
+    assert capsys.readouterr().err == "error: unrecognized arguments: --\\x1b[31m \\u202e; see x --help\n"
+
+
 def test_a_bug_shows_its_traceback(tmp_path: Path) -> None:
     result = run_script(tmp_path, "return 1 // 0")
     assert result.returncode == 1
