@@ -36,6 +36,10 @@ CLASSES: Mapping[str, type[Any]] = MappingProxyType(
 """The classes that an archive may have."""
 
 
+REFUSALS = (LookupError, TypeError, AttributeError, OSError, EOFError, MemoryError, RecursionError, zipfile.BadZipFile)
+"""Errors, besides ValueError, that NumPy and the constructors raise for an archive of another form."""
+
+
 def to_bytes(value: object) -> bytes:
     """Return an archive of a value: numbers, texts, arrays, tuples, mappings and the dataclasses of ``CLASSES``."""
     arrays: list[np.ndarray[Any, Any]] = []
@@ -62,9 +66,11 @@ def from_bytes(content: bytes) -> Any:
         raise ValueError("no archive of learned costs: its hash is another")
     try:
         with np.load(io.BytesIO(own), allow_pickle=False) as archive:
+            if any(file.compress_type != zipfile.ZIP_STORED for file in archive.zip.infolist()):
+                raise ValueError("no archive of learned costs: it is compressed, so that it may have any size")
             arrays = {name: _widened(archive[name]) for name in archive.files if name != STRUCTURE}
             return _unpacked(json.loads(archive[STRUCTURE].tobytes()), arrays)
-    except (LookupError, TypeError, AttributeError, OSError, EOFError, zipfile.BadZipFile, RecursionError) as error:
+    except REFUSALS as error:
         raise ValueError(f"no archive of learned costs: {error}") from error
 
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from opcost.estimates import FloatArray
 from opcost.operators.counts import OperatorCount
 from opcost.operators.values import NORMAL_DATA, InputData
-from opcost.prediction.features import Card, features, is_small, kind_of, raw_features
+from opcost.prediction.features import RAW, Card, features, is_small, kind_of, raw_features
 from opcost.prediction.fitted import Learner, Scaling
 from opcost.prediction.groups import Fold, family_folds, kind_folds, places_of, shape_folds
 from opcost.prediction.intervals import TOO_FEW, Deviations, HeldOut, Surroundings, class_of
@@ -84,6 +84,19 @@ class LearnedCosts:
         """Return the predicted costs of calls of operators that compute something."""
         kinds = tuple(kind_of(count) for count, _ in calls)
         raw = np.array([raw_features(count, data) for count, data in calls], dtype=float)
+        return self._costs(raw, kinds)
+
+    def try_all(self) -> None:
+        """Predict a call of each kind, which uses each array.
+
+        Raises:
+            ArithmeticError, AttributeError, LookupError, TypeError, ValueError: an array or value is not of its form.
+        """
+        kinds = (*self.surroundings, *self.few, *(kind for one in self.functions.values() for kind in one.of_kind), "")
+        with np.errstate(all="ignore"):
+            self._costs(np.ones((len(kinds), len(RAW))), kinds)
+
+    def _costs(self, raw: FloatArray, kinds: tuple[str, ...]) -> CallCosts:
         found, base = features(raw, self.card, kinds)
         distances, is_outside = distances_to(self.surroundings, self.few, found, kinds)
         times_s = np.exp(base + self.functions[TIME].predict(found, kinds))

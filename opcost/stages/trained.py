@@ -50,7 +50,7 @@ def trained(request: Request, conditions: Conditions, folder: Path, progress: Pr
     """
     # Rows that are added during the training are not among what it learns.
     name = _name(request, conditions)
-    found = _kept(name, folder)
+    found = kept_costs(name, folder)
     if found is None:
         require(PREDICT)
         found = _train(request, conditions, progress)
@@ -61,10 +61,10 @@ def trained(request: Request, conditions: Conditions, folder: Path, progress: Pr
 
 def trained_before(request: Request, conditions: Conditions, folder: Path) -> Trained | None:
     """Return the learned costs that are kept for the present rows, None if there are none."""
-    return _kept(_name(request, conditions), folder)
+    return kept_costs(_name(request, conditions), folder)
 
 
-def _kept(name: str, folder: Path) -> Trained | None:
+def kept_costs(name: str, folder: Path) -> Trained | None:
     """Return what a cache has under a name, None if it has nothing, or is damaged or of another version."""
     content = kept(name, folder)
     if content is None:
@@ -75,7 +75,9 @@ def _kept(name: str, folder: Path) -> Trained | None:
             is_corrected: SumErrors(Deviations(*time), Deviations(*energy), is_assumed)
             for is_corrected, (time, energy, is_assumed) in sum_errors.items()
         }
-    except (ValueError, TypeError, AttributeError):
+        # Arrays of another form would fail in the midst of use.
+        learned.try_all()
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         return None
     return Trained(learned, errors) if isinstance(learned, LearnedCosts) and len(errors) == len((True, False)) else None
 

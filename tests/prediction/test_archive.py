@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import zipfile
 from dataclasses import replace
 
 import numpy as np
@@ -72,6 +73,27 @@ def pickled() -> bytes:
     return signed(file.getvalue())
 
 
+def of_any_size() -> bytes:
+    """Return a small archive of an array of 800 MB."""
+    file = io.BytesIO()
+    with (
+        zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("0.npy", "w", force_zip64=True) as part,
+    ):
+        np.lib.format.write_array_header_1_0(part, {"descr": "|u1", "fortran_order": False, "shape": (8 * 10**8,)})
+        for _ in range(800):
+            part.write(bytes(10**6))
+    return signed(file.getvalue())
+
+
+def of_an_impossible_size() -> bytes:
+    part, file = io.BytesIO(), io.BytesIO()
+    np.lib.format.write_array_header_1_0(part, {"descr": "<f8", "fortran_order": False, "shape": (10**15,)})
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("0.npy", part.getvalue())
+    return signed(file.getvalue())
+
+
 @pytest.mark.parametrize(
     "content",
     [
@@ -80,6 +102,8 @@ def pickled() -> bytes:
         to_bytes((1, 2))[:-20],
         pickled(),
         edited(),
+        of_any_size(),
+        of_an_impossible_size(),
         with_structure('{"class": "Constant", "fields": []}'),
         with_structure("{"),
         with_structure('{"array": 3}'),
@@ -94,6 +118,8 @@ def pickled() -> bytes:
         "cut",
         "pickle",
         "edited",
+        "compressed",
+        "impossible",
         "no fields",
         "no JSON",
         "no array",

@@ -106,6 +106,15 @@ def test_costs_that_were_never_measured_are_predicted(learned: LearnedCosts) -> 
     assert learned.cost(others[0], 5)[0] == pytest.approx(5 * found.times_s[0])
 
 
+@pytest.mark.parametrize("wrong", [np.zeros(0), np.zeros((2, 2)), np.array(["x"]), None])
+def test_arrays_of_another_form_are_noticed_before_use(learned: LearnedCosts, wrong: object) -> None:
+    learned.try_all()
+    for kind, around in learned.surroundings.items():
+        found = replace(learned, surroundings={**learned.surroundings, kind: replace(around, points=wrong)})
+        with pytest.raises((ArithmeticError, AttributeError, LookupError, TypeError, ValueError)):
+            found.try_all()
+
+
 def test_intervals_of_calls_and_of_sums_hold_the_truth(learned: LearnedCosts) -> None:
     others = drawn(200, seed=6)
     found = learned.costs([(count, NORMAL_DATA) for count in others])
