@@ -90,8 +90,9 @@ lock:  ## renew requirements-test.txt, what the tests run with: the newest packa
 test-all: .venv/installed-test  ## run the tests with all seeds and inputs (8 minutes on 2 cores)
 	@$(pytest) --all-seeds
 
-fuzz: .venv/installed-test  ## read 10,000 malformed files: each is read or refused with an error message (6 to 12 minutes)
+fuzz: .venv/installed-test  ## read 10,000 malformed files and 1,000 files, marks and commands of users: each is read or refused with an error message (10 to 20 minutes)
 	@$(venv_python) tests/malformed_files.py --inputs 10000
+	@$(venv_python) tests/malformed_files.py --inputs 1000 --users
 
 mutation: .venv/installed-test  ## plant 100 faults in the code; list those that no test detects (an hour; of one module: FAULTS="running/plan --seed 2")
 	@$(venv_python) tests/planted_faults.py $(FAULTS)

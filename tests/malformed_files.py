@@ -1,14 +1,17 @@
 """Malformed inputs: real files changed at random, each read by what the pipeline reads it with, within limits.
 
 Reading must end in a correct reading or in a UserError of clear lines, within 2 s and 300 MB, and leave the file alone.
-A run says what came of how many, and writes the inputs that did otherwise into a folder.
+A run says what came of how many, and writes the inputs that did otherwise into a folder. Code, marks, commands and
+learned costs are kinds of their own (``users_inputs.py``); no code runs but that of ``--allow-code``.
 
 Example: python tests/malformed_files.py --inputs 10000
+         python tests/malformed_files.py --inputs 1000 --users
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import logging
 import math
 import multiprocessing
@@ -31,6 +34,27 @@ from typing import Any
 import yaml
 from mutations import Mutation, mutated_pickle, mutated_text
 from resigned_tables import genuine, resigned, use
+from users_inputs import (
+    CODE,
+    IMPORTS,
+    MARKS,
+    anything,
+    commands_with_arguments,
+    damaged_archive,
+    follow_marks,
+    hostile_code,
+    kept_archives,
+    mutated_code,
+    mutated_marks,
+    named_commands,
+    other_words,
+    put,
+    read_code,
+    read_learned,
+    read_marks,
+    run_code,
+    run_command,
+)
 
 from opcost.errors import UserError
 from opcost.meters.nvidia_smi_log import cut
@@ -60,8 +84,8 @@ WAITING_S = 30
 """For a process that does nothing at all."""
 
 MEMORY_MB = 300
-LONGEST_LINE = 600
-"""Characters of a mistake's line beyond the file's name."""
+LONGEST_LINE = 1200
+"""Characters of a mistake's line beyond the file's name: it may quote 1,000 of an error."""
 
 MOST_LINES = 100
 """Of mistakes in a file."""
@@ -81,12 +105,16 @@ SUMMARIES = [
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of input: what real ones hold, how they are changed, and what reads them; it returns if all is well."""
+    """A kind of input: what real ones hold, how they are changed, and what reads them; it returns if all is well.
+
+    Lines of mistakes begin with ``begin``, None for the file.
+    """
 
     file: str
     seeds: tuple[bytes, ...]
     mutation: Mutation
     read: Callable[[Path], None]
+    begin: str | None = None
 
     @property
     def is_signed(self) -> bool:
@@ -270,6 +298,21 @@ def kinds() -> list[Kind]:
     return [*[summary, whitelists] * 2, *[counts] * 6, *damaged, *[log] * 4, *signed * 3]
 
 
+def users_kinds() -> list[Kind]:
+    """Return the kinds of what users write besides measurements; commands that run are half of them."""
+    # Neither are these the first command's.
+    import torch._dynamo  # noqa: F401
+
+    code = Kind("net.py", CODE, anything(mutated_code, b"", IMPORTS), read_code, "")
+    run = Kind("ran.py", (b"",), hostile_code, run_code, "")
+    marks = Kind("marks", MARKS, anything(mutated_marks), read_marks, "")
+    followed = Kind("followed_marks", MARKS, anything(mutated_marks), follow_marks, "")
+    learned = Kind("learned.npz", kept_archives(), anything(damaged_archive), read_learned, "")
+    names = Kind("named", named_commands(), other_words, run_command, "")
+    arguments = Kind("arguments", commands_with_arguments(), other_words, run_command, "")
+    return [*[code, run] * 2, marks, followed, learned, learned, names, arguments]
+
+
 # One process that reads one input after the other
 
 
@@ -280,6 +323,8 @@ def serve(connection: Connection, get_kinds: Callable[[], list[Kind]]) -> None:
     limit = virtual_memory() + 2 * MEMORY_MB * 2**20
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # Collections would go through all of torch again and again.
+    gc.freeze()
     connection.send("ready")
     while True:
         number, path = connection.recv()
@@ -295,7 +340,7 @@ def outcome(kind: Kind, path: Path) -> str:
         kind.read(path)
         found = "read"
     except UserError as error:
-        found = complaint(error, path) or "refused"
+        found = complaint(error, str(path) if kind.begin is None else kind.begin) or "refused"
     except BaseException:
         found = traceback.format_exc()
     finally:
@@ -304,16 +349,16 @@ def outcome(kind: Kind, path: Path) -> str:
     return found if grown_mb < MEMORY_MB else f"{found}\nit took {grown_mb:.0f} MB"
 
 
-def complaint(error: UserError, path: Path) -> str | None:
-    """Return what is not clear in the lines of a mistake."""
+def complaint(error: UserError, begin: str) -> str | None:
+    """Return what is not clear in the lines of a mistake, which begin with the file's name where there is one."""
     for line in error.lines:
         if not line.isprintable():
             return f"not one line: {line!r}"
-        if not line.startswith(str(path)):
+        if not line.startswith(begin):
             return f"it does not begin with the file: {line}"
         if ";" not in line:
             return f"it has no remedy: {line}"
-        if len(line) > len(str(path)) + LONGEST_LINE:
+        if len(line) > len(begin) + LONGEST_LINE:
             return f"a line of {len(line)} characters: {line[:LONGEST_LINE]}"
     return None if 0 < len(error.lines) <= MOST_LINES else f"{len(error.lines)} lines"
 
@@ -440,11 +485,13 @@ class Result:
         return self.found not in {"read", "refused", "read by the script", "refused by the script"}
 
 
-def results(inputs: int, seed: int, folder: Path, script_every: int = 0) -> Iterator[Result]:
+def results(
+    inputs: int, seed: int, folder: Path, script_every: int = 0, get_kinds: Callable[[], list[Kind]] = kinds
+) -> Iterator[Result]:
     """Read that many inputs; every so many of them, the script reads it, too. Bugs' inputs stay in the folder."""
-    known = kinds()
+    known = get_kinds()
     valid = valid_folder(folder / "valid") if script_every else folder
-    reader, scripted = Reader(kinds), 0
+    reader, scripted = Reader(get_kinds), 0
     try:
         for number in range(inputs):
             index = number % len(known)
@@ -452,9 +499,10 @@ def results(inputs: int, seed: int, folder: Path, script_every: int = 0) -> Iter
             path = folder / name / kind.file
             path.parent.mkdir(parents=True)
             content = kind.content(Random(name))
-            path.write_bytes(content)
+            put(path, content)
+            before = states_within(folder / name)
             found = [reader.read(index, path)]
-            if path.read_bytes() != content or len(files_within(folder / name)) != 1:
+            if states_within(folder / name) != before:
                 found.append("the file was changed, or another one left")
             scripted += has_script(kind)
             if script_every and has_script(kind) and scripted % script_every == 0:
@@ -467,14 +515,17 @@ def results(inputs: int, seed: int, folder: Path, script_every: int = 0) -> Iter
         reader.end()
 
 
-def files_within(folder: Path) -> list[Path]:
-    return [path for path in folder.rglob("*") if path.is_file()]
+def states_within(folder: Path) -> dict[Path, tuple[int, ...]]:
+    """Return what changes of each file within a folder if someone writes, replaces or changes it."""
+    files = {path: path.lstat() for path in folder.rglob("*") if not path.is_dir() or path.is_symlink()}
+    return {path: (one.st_mode, one.st_ino, one.st_size, one.st_ctime_ns) for path, one in files.items()}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--inputs", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--users", action="store_true", help="only code, marks, commands and learned costs")
     parser.add_argument("--script-every", type=int, default=47, help="how many inputs there are to each of a script")
     parser.add_argument("--folder", type=Path, help="where inputs stay that show a bug (default: a temporary one)")
     arguments = parser.parse_args()
@@ -482,7 +533,8 @@ def main() -> int:
     folder.mkdir(parents=True, exist_ok=True)
     reported: Counter[tuple[str, str]] = Counter()
     signed: Counter[str] = Counter()
-    for result in results(arguments.inputs, arguments.seed, folder, arguments.script_every):
+    which = (0, users_kinds) if arguments.users else (arguments.script_every, kinds)
+    for result in results(arguments.inputs, arguments.seed, folder, *which):
         signed.update([result.found] * result.is_signed)
         reported[Path(result.file).name, "BUG" if result.is_bug else result.found] += 1
         if result.is_bug:

@@ -92,11 +92,11 @@ def _serve(libraries: Sequence[str]) -> None:
     for line in sys.stdin:
         child = os.fork()
         if not child:
-            _become(paths, **json.loads(line))
+            become(paths, **json.loads(line))
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 
 
-def _become(
+def become(
     paths: Sequence[str],
     arguments: Sequence[str],
     folder: str,
@@ -126,8 +126,10 @@ def _become(
         # Without an end of the libraries, which takes half a second.
         threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            # As in Python's own end.
+            if stream is not None and not stream.closed:
+                stream.flush()
         os._exit(status)
 
 

@@ -10,13 +10,14 @@ from pathlib import Path
 
 import malformed_files
 import pytest
-from malformed_files import Kind, Reader, complaint, results
+from malformed_files import Kind, Reader, complaint, results, users_kinds
 from seeds import some_of
 
 from opcost.errors import UserError
 
 INPUTS = some_of(205, 100)
 SCRIPT_EVERY = some_of(25, 12)
+USERS_INPUTS = some_of(200, 40)
 
 
 def test_malformed_inputs_end_in_a_reading_or_clear_lines(tmp_path: Path) -> None:
@@ -29,6 +30,13 @@ def test_malformed_inputs_end_in_a_reading_or_clear_lines(tmp_path: Path) -> Non
     # More than half of the kinds are such; a third of 100 drawn inputs is four standard deviations below.
     assert 3 * sum(result.is_signed for result in found) > INPUTS
     assert {result.found for result in found if result.is_signed} == {"read", "refused"}
+
+
+def test_what_users_write_ends_in_a_reading_or_clear_lines(tmp_path: Path) -> None:
+    found = list(results(USERS_INPUTS, seed=1, folder=tmp_path, get_kinds=users_kinds))
+    assert [result for result in found if result.is_bug] == []
+    assert {result.found for result in found} == {"read", "refused"}
+    assert {Path(result.file).name for result in found} == {kind.file for kind in users_kinds()}
 
 
 # The harness
@@ -96,16 +104,16 @@ def test_what_goes_wrong_is_seen_and_the_next_input_is_read(
         ("{path}:1: wrong", "it has no remedy"),
         ("wrong; fix it", "it does not begin with the file"),
         ("{path}: wrong\n; fix it", "not one line"),
-        ("{path}: " + "x" * 1000 + "; fix it", "a line of 10"),
+        ("{path}: " + "x" * 2000 + "; fix it", "a line of 20"),
     ],
 )
 def test_lines_that_are_not_clear_are_reported(tmp_path: Path, line: str, expected: str | None) -> None:
     path = tmp_path / "x.yml"
-    found = complaint(UserError(line.format(path=path)), path)
+    found = complaint(UserError(line.format(path=path)), str(path))
     assert found is None if expected is None else found is not None and found.startswith(expected)
 
 
 @pytest.mark.parametrize("lines", [0, malformed_files.MOST_LINES + 1])
 def test_too_many_lines_are_reported(tmp_path: Path, lines: int) -> None:
     error = UserError(*(f"{tmp_path}:{number}: wrong; fix it" for number in range(lines)))
-    assert complaint(error, tmp_path) == f"{lines} lines"
+    assert complaint(error, str(tmp_path)) == f"{lines} lines"
