@@ -73,6 +73,6 @@ LONGEST_SHOWN = 200
 """The most characters of a file's text that a message quotes."""
 
 
-def shortened(text: str, longest: int = LONGEST_SHOWN) -> str:
-    """Return a text for a message, cut after some characters."""
-    return text if len(text) <= longest else f"{text[:longest]}..."
+def shortened(text: str, longest: int = LONGEST_SHOWN, end: int = 0) -> str:
+    """Return a text for a message, cut after some characters; as many as ``end`` of its last ones stay."""
+    return text if len(text) <= longest + end else f"{text[:longest]}...{text[len(text) - end :]}"

@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
+from opcost.errors import shortened
+
+LONGEST_BEGINNING = 600
+LONGEST_END = 500
+"""The most characters of a mistake that are printed: a user's text may have millions."""
+
 
 def printable(text: str, kept: str = "") -> str:
     """Return a text with plain spaces for white space, and Python's escapes for other characters that are not shown.
@@ -15,6 +23,15 @@ def printable(text: str, kept: str = "") -> str:
     if text.isprintable():
         return text
     return "".join(one if one in kept else _printable(one) for one in text)
+
+
+def quotable(mistake: str) -> str:
+    """Return a mistake as it is printed: of a very long one, its beginning and its remedy at the end.
+
+    Frames of a user's code, which are indented, stay below the mistake.
+    """
+    first, *frames = re.sub(r"\n(?!  )", " ", mistake).split("\n")
+    return "\n".join(map(printable, [shortened(first, LONGEST_BEGINNING, LONGEST_END), *frames]))
 
 
 def is_one_line(path: str) -> bool:

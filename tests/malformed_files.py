@@ -67,6 +67,7 @@ from opcost.operators.tuples import Constant, OperatorTuple, Structure, TensorSp
 from opcost.operators.values import InputStatistics
 from opcost.operators.whitelist import by_operator, select
 from opcost.power.log_rows import PowerSummary, csv_line
+from opcost.printable import quotable
 from opcost.running.request import Request, model_tuple
 from opcost.stages.filter import filter_operators
 from opcost.storage.configs import load_whitelist
@@ -351,7 +352,7 @@ def outcome(kind: Kind, path: Path) -> str:
 
 def complaint(error: UserError, begin: str) -> str | None:
     """Return what is not clear in the lines of a mistake, which begin with the file's name where there is one."""
-    for line in error.lines:
+    for line in map(quotable, error.lines):
         if not line.isprintable():
             return f"not one line: {line!r}"
         if not line.startswith(begin):

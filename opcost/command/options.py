@@ -24,7 +24,7 @@ from opcost.measuring.conditions import CACHES, EXECUTIONS, WARM
 from opcost.measuring.protocol import FULL_LOOP_S
 from opcost.operators.cases import ALL, CAPTURED, COUNTED, INPUT_DATA
 from opcost.power.meter_names import AUTO, METER_CHOICES
-from opcost.printable import printable
+from opcost.printable import quotable
 
 
 class Parser(argparse.ArgumentParser):
@@ -52,7 +52,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print the error, and exit with status 2."""
-        self.exit(USER_ERROR, f"error: {printable(message)}; see {self.prog} --help\n")
+        self.exit(USER_ERROR, f"error: {quotable(message)}; see {self.prog} --help\n")
 
 
 class Option:

@@ -11,7 +11,6 @@ import gc
 import io
 import logging
 import os
-import re
 import select
 import signal
 import sys
@@ -24,7 +23,7 @@ from typing import NoReturn, TextIO
 
 from opcost.errors import UserError
 from opcost.invocation import pip_install
-from opcost.printable import printable
+from opcost.printable import quotable
 from opcost.progress import SHOWN
 from opcost.storage.temporary import temporary_folder
 
@@ -228,9 +227,7 @@ def _is_installed() -> bool:
 
 def _complain(error: Exception, *lines: str) -> int:
     for line in lines:
-        # Frames of a user's code, which are indented, stay below the mistake.
-        shown = printable(re.sub(r"\n(?!  )", " ", line), kept="\n")
-        print(f"error: {shown}", file=sys.stderr)
+        print(f"error: {quotable(line)}", file=sys.stderr)
     logging.getLogger(__name__).info("the traceback behind this error", exc_info=error)
     return USER_ERROR
 

@@ -116,6 +116,13 @@ def test_a_mistake_is_printed_without_characters_that_change_the_terminal(tmp_pa
     assert result.stderr == "error: \\x1b[31ma\\u202eb\\udcff.yml:3: wrong\n  in line 4\n"
 
 
+def test_a_very_long_mistake_keeps_its_beginning_and_its_remedy(tmp_path: Path) -> None:
+    result = run_script(tmp_path, "raise UserError('a.yml: ' + 10**6 * 'x' + '; write 1')")
+    assert result.stderr.startswith("error: a.yml: xxx")
+    assert result.stderr.endswith("xxx; write 1\n")
+    assert len(result.stderr) < 1200
+
+
 def test_a_wrong_option_is_printed_without_characters_that_change_the_terminal(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
