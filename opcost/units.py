@@ -74,12 +74,8 @@ def significant(value: float, digits: int = 4) -> str:
     """Return ``value`` with some significant digits and no exponent; trailing zeros stay."""
     if value == 0:
         return "0"
-    decimals = max(0, digits - 1 - _magnitude(value))
+    decimals = max(0, digits - 1 - int(f"{value:.3e}".partition("e")[2]))
     return f"{value:.{min(decimals, 9)}f}"
-
-
-def _magnitude(value: float) -> int:
-    return int(f"{value:.3e}".partition("e")[2])
 
 
 def number_of(count: int, noun: str) -> str:

@@ -139,13 +139,13 @@ class Chain:
 
     def _of(self, modules: Modules) -> tuple[OperatorTuple, ...]:
         return tuple(
-            OperatorTuple(f"torch.nn.{name}", self._with_weights(name, parameters), (self._operand,))
+            OperatorTuple(
+                f"torch.nn.{name}",
+                (*parameters.items(), *(self._weights if name in WITH_WEIGHTS else ())),
+                (self._operand,),
+            )
             for name, parameters in modules
         )
-
-    def _with_weights(self, name: str, parameters: Mapping[str, PlainValue]) -> tuple[tuple[str, PlainValue], ...]:
-        """Return a module's parameters with the dtype of its weights, if it has any."""
-        return (*parameters.items(), *(self._weights if name in WITH_WEIGHTS else ()))
 
     @property
     def calls(self) -> int:

@@ -105,14 +105,9 @@ def roofline_of(works: Iterable[Work], memory_rate: float = math.inf) -> Rooflin
     return None if time is None else Roofline(time, energy)
 
 
-def is_beyond_caches(work: Work) -> bool:
-    """Return whether a call moves more than any GPU's cache holds."""
-    return work.memory_bytes > STREAM_BYTES
-
-
 def _streaming(costs: list[tuple[Work, float]]) -> list[tuple[Work, float]]:
     """Return the costs that show the memory's rate best."""
-    beyond_caches = [(work, cost) for work, cost in costs if is_beyond_caches(work)]
+    beyond_caches = [(work, cost) for work, cost in costs if work.memory_bytes > STREAM_BYTES]
     if any(work.flop == 0 for work, _ in beyond_caches):
         return beyond_caches
     without_products = [(work, cost) for work, cost in costs if work.flop == 0] or costs

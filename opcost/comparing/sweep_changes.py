@@ -97,7 +97,11 @@ def _breaks(
     rows: Sequence[SweepSizeRow], values: Sequence[float], pieces: Sequence[Piece], kernels: Sequence[SweepKernelRow]
 ) -> Iterator[Break]:
     for former, later in itertools.pairwise(pieces):
-        first = _first_off(former, later, rows, values)
+        places = range(later.first, later.last)
+        first = next(
+            (place for place in places if abs(former.at(rows[place].place.size) / values[place] - 1) > LEAST_RESIDUAL),
+            later.last,
+        )
         before, after = rows[first - 1], rows[first]
         expected = former.at(after.place.size)
         by_side = [[one for one in kernels if one.place.key == row.place.key] for row in (before, after)]
@@ -114,16 +118,6 @@ def _breaks(
             changes=tuple(change for change in changes if change is not None),
             missing=tuple(_missing(before, after, by_side)),
         )
-
-
-def _first_off(former: Piece, later: Piece, rows: Sequence[SweepSizeRow], values: Sequence[float]) -> int:
-    """Return the first place of a piece that is not on the one before, too: where two pieces meet is on both."""
-    places = range(later.first, later.last)
-    return next((place for place in places if _is_off(former, rows[place], values[place])), later.last)
-
-
-def _is_off(piece: Piece, row: SweepSizeRow, value: float) -> bool:
-    return abs(piece.at(row.place.size) / value - 1) > LEAST_RESIDUAL
 
 
 def _missing(before: SweepSizeRow, after: SweepSizeRow, kernels: Sequence[Sequence[object]]) -> Iterator[str]:

@@ -90,7 +90,10 @@ def excesses_from_memory(
             calls = Counter({str(data): number for data, number in count.captured_data.items()})
             # Of equals the last: that of the preferred board.
             warm, from_memory = max(reversed(pairs), key=lambda pair: calls[pair[0].input_data])
-            found[count.operator] = _difference(warm, from_memory)
+            basis = common_basis([warm, from_memory])
+            warm_j, cold_j = basis.energy_of(warm), basis.energy_of(from_memory)
+            energy_j = None if warm_j is None or cold_j is None else cold_j.less(warm_j)
+            found[count.operator] = Excess(time_of(from_memory).less(time_of(warm)), energy_j)
     return found
 
 
@@ -108,13 +111,6 @@ def _pairs(
         # Without its energy a pair would take that of the whole correction.
         and (warm.measurement.energy_j is None or cold.measurement.energy_j is not None)
     ]
-
-
-def _difference(warm: MeasurementRow, cold: MeasurementRow) -> Excess:
-    basis = common_basis([warm, cold])
-    warm_j, cold_j = basis.energy_of(warm), basis.energy_of(cold)
-    energy_j = None if warm_j is None or cold_j is None else cold_j.less(warm_j)
-    return Excess(time_of(cold).less(time_of(warm)), energy_j)
 
 
 def _is_full_speed(row: MeasurementRow) -> bool:

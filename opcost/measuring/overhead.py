@@ -29,7 +29,12 @@ def without_overhead(
     time_s = _time_s(measurement).less(_time_s(overhead))
     if time_s.value <= 0:
         raise CannotMeasureError(f"it takes no longer than its overhead alone ({overhead.time_s:.3g} s)")
-    energy_j = _energy_left_j(measurement, overhead)
+    energy_j = _positive(
+        _less(
+            estimate_of(measurement.energy_j, measurement.energy_standard_error_j),
+            estimate_of(overhead.energy_j, overhead.energy_standard_error_j),
+        )
+    )
     at_reference_j = _positive(_less(_energy_at_reference_j(measurement), _energy_at_reference_j(overhead)))
     power_w = None if energy_j is None else energy_j.divided_by(time_s)
     reason = measurement.energy_missing_reason or overhead.energy_missing_reason
@@ -64,16 +69,6 @@ def without_overhead(
 
 def _time_s(measurement: Measurement) -> Estimate:
     return Estimate(measurement.time_s, measurement.time_standard_error_s)
-
-
-def _energy_left_j(measurement: Measurement, overhead: Measurement) -> Estimate | None:
-    """Return the energy minus the overhead's, None if either is unknown or the difference is not above 0."""
-    return _positive(
-        _less(
-            estimate_of(measurement.energy_j, measurement.energy_standard_error_j),
-            estimate_of(overhead.energy_j, overhead.energy_standard_error_j),
-        )
-    )
 
 
 def _positive(estimate: Estimate | None) -> Estimate | None:

@@ -153,7 +153,7 @@ def _measure(workload: Workload, instruments: Instruments, protocol: Measurement
         finally:
             trace = instruments.stop()
     if protocol.duty_cycle < 1:
-        trace = _trace_with_pauses(trace)
+        trace = replace(trace, checks=tuple(map(_without_power_if_for_steady_loads, trace.checks)))
     execution = Execution(
         executed_as=workload.execution,
         duty_cycle=protocol.duty_cycle if Flag.DUTY_CYCLE in workload.flags else None,
@@ -167,11 +167,6 @@ def _measure(workload: Workload, instruments: Instruments, protocol: Measurement
         notes=joined_notes(workload.notes, *(finding.notes for finding in findings)),
     )
     return evaluate(loop, trace, instruments.device, execution)
-
-
-def _trace_with_pauses(trace: PowerTrace) -> PowerTrace:
-    """Return a trace without the power of those checks that are right for steady loads only."""
-    return replace(trace, checks=tuple(map(_without_power_if_for_steady_loads, trace.checks)))
 
 
 def _without_power_if_for_steady_loads(check: PowerTrace) -> PowerTrace:

@@ -123,19 +123,15 @@ class Pieces:
         high_ratio = (mean_w - low_w) / (high_w - low_w) if high_w > low_w else 0.0
         first_ratio = _overlap(from_ratio, to_ratio, 0.0, high_ratio)
         last_ratio = _overlap(from_ratio, to_ratio, 1 - high_ratio, 1.0)
-        likely = self._is_high_first(index, low_w, high_w)
+        before_w = self.power_w[max(0, index - 1)]
+        after_w = self.power_w[min(len(self.power_w) - 1, index + 1)]
+        likely = 0.5 + 0.5 * float(before_w - after_w) / (high_w - low_w) if high_w > low_w else 0.5
         swing_j = (high_w - low_w) * duration_s
         expected_j = swing_j * (likely * first_ratio + (1 - likely) * last_ratio) + low_w * duration_s * inside_ratio
         order_j = swing_j * math.sqrt(likely * (1 - likely)) * abs(first_ratio - last_ratio)
         unseen_w = math.hypot(self.noise_w, self.unseen_ratio * mean_w)
         noise_j = unseen_w * duration_s * math.sqrt(inside_ratio * (1 - inside_ratio))
         return Estimate(expected_j, math.hypot(order_j, noise_j))
-
-    def _is_high_first(self, index: int, low_w: float, high_w: float) -> float:
-        """Return how likely the higher power came first within a piece: 1 after a high and before a low piece."""
-        before_w = self.power_w[max(0, index - 1)]
-        after_w = self.power_w[min(len(self.power_w) - 1, index + 1)]
-        return 0.5 + 0.5 * float(before_w - after_w) / (high_w - low_w) if high_w > low_w else 0.5
 
 
 NO_PIECES = Pieces(np.empty(0), np.empty(0), np.empty(0))

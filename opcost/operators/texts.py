@@ -126,7 +126,7 @@ class _Reader:
             raise ValueError(f"{shortened(self._text)!r} is nested deeper than {DEEPEST} levels")
         positional: list[PlainValue] = []
         named: list[tuple[str, PlainValue]] = []
-        while not self._is_at_end():
+        while self._text[self._position : self._position + 1] not in ("", ")"):
             name = self._match(_NAMED)
             if name:
                 named.append((name[1], self._value()))
@@ -143,7 +143,13 @@ class _Reader:
         if tensor := self._match(_TENSOR):
             return self._tensor(tensor)
         if string := self._match(_STRING):
-            return self._string(string[0])
+            quoted = string[0]
+            try:
+                text: str = ast.literal_eval(quoted)
+            except SyntaxError:
+                # Such as an escape that is cut off.
+                raise self._unexpected() from None
+            return text
         if structure := self._match(_STRUCTURE):
             positional, parts = self._arguments()
             self._expect(")")
@@ -171,22 +177,11 @@ class _Reader:
         self._tensors.add(identity)
         return TensorSpec(shape, dtype, layout, identity)
 
-    def _string(self, quoted: str) -> str:
-        try:
-            text: str = ast.literal_eval(quoted)
-        except SyntaxError:
-            # Such as an escape that is cut off.
-            raise self._unexpected() from None
-        return text
-
     def _match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
         found = pattern.match(self._text, self._position)
         if found:
             self._position = found.end()
         return found
-
-    def _is_at_end(self) -> bool:
-        return self._text[self._position : self._position + 1] in ("", ")")
 
     def _skip(self, sign: str) -> bool:
         is_there = self._text.startswith(sign, self._position)

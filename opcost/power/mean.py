@@ -68,14 +68,7 @@ def mean_power(trace: PowerTrace, load_begin_s: float, window: Window) -> MeanPo
     if len(readings) < MINIMUM_READINGS:
         reason = f"{len(readings)} fresh readings of {source.name} in the window, {MINIMUM_READINGS} needed"
         return MeanPower(None, len(readings), reason)
-    return _settled(_mean_of(trace, readings, steady))
-
-
-def _settled(power: MeanPower) -> MeanPower:
-    """Return a mean power whose error includes a significant change from the first half of the window to the second.
-
-    A load that settles changes the most at its begin: the power that it settles at is at least half of the change away.
-    """
+    power = _mean_of(trace, readings, steady)
     half = len(power.values_w) // 2
     if power.estimate_w is None or not half:
         return power

@@ -220,15 +220,12 @@ def measured_durations(
         board = (row.circumstances.device_uuid, row.circumstances.host_cpu, row.conditions.device_product)
         end_s = datetime.fromisoformat(row.measurement.ended_at).timestamp()
         before_s, ended[board] = ended.get(board, -math.inf), end_s
-        protocol = protocol_of(row)
+        asked, builds = row.circumstances, row.measurement.builds or 1
+        protocol = MeasurementProtocol(
+            asked.warm_up_s, asked.loop_s or FULL_LOOP_S, asked.relative_error, builds=builds
+        )
         size = sizes.get(tuple_key(row.key), UNKNOWN_SIZE)
         item = Item(row.measurement.time_s, row.conditions.execution, size, are_models)
         attempts = _builds(item, protocol) + RETRIES.at_once - 1
         if 0 < end_s - before_s <= BREAK_S + attempts * (protocol.warm_up_s + row.measurement.loop_time_s):
             yield end_s - before_s, item, protocol
-
-
-def protocol_of(row: MeasurementRow) -> MeasurementProtocol:
-    """Return the protocol of a row; rows of former versions are of one build."""
-    asked, builds = row.circumstances, row.measurement.builds or 1
-    return MeasurementProtocol(asked.warm_up_s, asked.loop_s or FULL_LOOP_S, asked.relative_error, builds=builds)

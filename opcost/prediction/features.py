@@ -168,7 +168,12 @@ def raw_features(count: OperatorCount, data: InputData) -> list[float]:
     kernels = sum(number for operation, number in count.operations if operation not in NO_KERNELS) or 1
     moved: float = count.memory_bytes
     if operator.short_name in RECURRENT:
-        kernels, moved = _recurrent(count, first, inputs + made, arguments)
+        elements = inputs + made
+        steps = first.shape[1 if len(first.shape) > 2 and arguments.get("batch_first") is True else 0]
+        rows = first.elements / max(1, first.shape[-1])
+        weights = (count.flop or 0) / (2 * max(1.0, rows))
+        item_bytes = first.floating_bytes / max(1, first.elements)
+        kernels, moved = steps * int(_number(arguments.get("num_layers"), 1)), item_bytes * (elements + weights)
     second = data.kind(min(1, len(operator.floating_inputs) - 1) if operator.floating_inputs else 0)
     return [
         *(count.flop or 0, moved, inputs, made, specs[1].elements if len(specs) > 1 else 0),
@@ -279,20 +284,6 @@ def _product(
     if BATCHED_PRODUCTS & names and len(output.shape) > 1:
         return output.shape[-2], columns, length, math.prod(output.shape[:-2])
     return elements / columns, columns, length, 1
-
-
-def _recurrent(
-    count: OperatorCount, first: TensorSpec, elements: int, arguments: dict[str, PlainValue]
-) -> tuple[int, float]:
-    """Return the kernels and bytes of a recurrent module on a GPU: a kernel for each step, and weights read once.
-
-    Counts on other devices have some operations for each step, which read the weights again.
-    """
-    steps = first.shape[1 if len(first.shape) > 2 and arguments.get("batch_first") is True else 0]
-    rows = first.elements / max(1, first.shape[-1])
-    weights = (count.flop or 0) / (2 * max(1.0, rows))
-    item_bytes = first.floating_bytes / max(1, first.elements)
-    return steps * int(_number(arguments.get("num_layers"), 1)), item_bytes * (elements + weights)
 
 
 def _arguments(operator: OperatorTuple) -> dict[str, PlainValue]:

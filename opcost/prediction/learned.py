@@ -109,7 +109,11 @@ class Training:
         for learned, predicted in folds:
             known = learned[np.isfinite(self.table.targets[target][learned])]
             for method in self.methods if choices is None else [method.for_errors() for method in self.methods]:
-                wanted = None if choices is None else _kinds_by(method, target, choices)
+                wanted = (
+                    None
+                    if choices is None
+                    else {kind for (of, kind), names in choices.items() if of == target and method.name in names}
+                )
                 predict = self._by_common if method.is_common else self._by_kind
                 found[method.name][predicted] = predict(method, target, (known, predicted), wanted)
         return found
@@ -165,10 +169,6 @@ class Training:
 
     def _kinds(self, places: IntArray) -> tuple[str, ...]:
         return tuple(self.table.kinds[place] for place in places)
-
-
-def _kinds_by(method: Learner, target: str, choices: Choices) -> set[str]:
-    return {kind for (of, kind), names in choices.items() if of == target and method.name in names}
 
 
 def chosen_methods(training: Training, predictions: Mapping[str, Mapping[str, FloatArray]]) -> Choices:

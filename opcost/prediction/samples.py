@@ -16,7 +16,7 @@ from opcost.measuring.record import MeasurementRow, does_other_work, is_doubtful
 from opcost.operators.counts import OperatorCount
 from opcost.operators.keys import tuple_key
 from opcost.operators.tuples import OperatorTuple
-from opcost.operators.values import InputData, has_zeros_in_weights, parse_input_data
+from opcost.operators.values import has_zeros_in_weights, parse_input_data
 from opcost.prediction.features import ATTENTION, CONVOLUTION, Card, kind_of, raw_features
 from opcost.summing.energy import EnergyBasis
 
@@ -98,7 +98,10 @@ def samples_of(
         families: of the models that an operator is of, by its key.
     """
     boards = boards_of(cases.values())
-    parsed = [(counts[tuple_key(of_case[0].key)], _data_of(of_case[0]), of_case) for of_case in cases.values()]
+    parsed = [
+        (counts[tuple_key(of_case[0].key)], parse_input_data(of_case[0].input_data), of_case)
+        for of_case in cases.values()
+    ]
     raw = np.array([raw_features(count, data) for count, data, _ in parsed], dtype=float)
     kinds = tuple(kind_of(count) for count, _, _ in parsed)
     return Samples(
@@ -188,10 +191,6 @@ def shape_of(kind: str, operator: OperatorTuple) -> str:
     """Return what calls of a kind have in common that do the same work: parameters and inputs."""
     parameters = [f"{name}={value}" for name, value in operator.parameters if name != "inplace"]
     return "|".join([kind, *parameters, operator.inputs_text])
-
-
-def _data_of(row: MeasurementRow) -> InputData:
-    return parse_input_data(row.input_data)
 
 
 def _known_energy_j(row: MeasurementRow) -> float | None:

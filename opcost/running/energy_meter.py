@@ -160,7 +160,7 @@ class EnergyMeter:
 
         A coroutine or generator is metered from its first step to its end, with what others do between its steps.
         """
-        name = _name_of(function)
+        name = str(getattr(getattr(function, "func", function), "__qualname__", type(function).__qualname__))
 
         @functools.wraps(function)
         def metered(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Returned:
@@ -202,7 +202,14 @@ class EnergyMeter:
             (inspect.isasyncgenfunction, generated_later),
             (inspect.isgeneratorfunction, generated),
         )
-        found = next((wrapper for is_kind, wrapper in kinds if any(map(is_kind, _bodies_of(function)))), metered)
+        found = next(
+            (
+                wrapper
+                for is_kind, wrapper in kinds
+                if any(map(is_kind, (function, getattr(function, "__func__", None), type(function).__call__)))
+            ),
+            metered,
+        )
         return cast("Callable[Parameters, Returned]", found)
 
     @property
@@ -394,13 +401,3 @@ class EnergyMeter:
     def _synchronise(self) -> None:
         if self._synchronises:
             synchronise([source.device for source in self._sources or ()])
-
-
-def _name_of(function: object) -> str:
-    """Return the name of a function: objects that are called have that of their type, partials of their function."""
-    return str(getattr(getattr(function, "func", function), "__qualname__", type(function).__qualname__))
-
-
-def _bodies_of(function: Any) -> tuple[Any, ...]:
-    """Return what says of which kind a function is: itself, that of a static method, or an object's ``__call__``."""
-    return function, getattr(function, "__func__", None), type(function).__call__

@@ -52,7 +52,13 @@ class LayerLoop:
         """
         if not self._is_by_steps:
             self._is_by_steps = True
-            self._forget_parts()
+            if self.marks.is_open:
+                self.marks.close(self._stopwatch.mark())
+            self._unread.clear()
+            self.times = LayerTimes(len(self.marks.paths))
+            self._budget = MarkingBudget()
+            self._is_undescribed = True
+            self.iterations = 0
         if self._is_in_iteration:
             self._end_iteration()
 
@@ -132,13 +138,3 @@ class LayerLoop:
                 closing_s = time.perf_counter() - begin_s
                 self._budget.spend(max(self._opening_s + own_s + closing_s, excess_s))
         self.own_s += time.perf_counter() - begin_s
-
-    def _forget_parts(self) -> None:
-        """Make one iteration of all up to now."""
-        if self.marks.is_open:
-            self.marks.close(self._stopwatch.mark())
-        self._unread.clear()
-        self.times = LayerTimes(len(self.marks.paths))
-        self._budget = MarkingBudget()
-        self._is_undescribed = True
-        self.iterations = 0

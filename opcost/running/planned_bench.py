@@ -73,7 +73,7 @@ class PlannedBench:
         newest = {
             row.conditions: (self.numbers[conditions_key(row.key)], row.measurement.ended_at) for row in self.rows
         }
-        found = max(newest, key=lambda one: (_setting_of(one) == wanted, newest[one]))
+        found = max(newest, key=lambda one: ((one.precision, one.execution, one.cache) == wanted, newest[one]))
         conditions = replace(found, precision=setting.precision, execution=execution, cache=setting.cache)
         return replace(conditions, device_product=self.device)
 
@@ -134,7 +134,11 @@ def open_planned_bench(device: str | None, database: Database, with_meter: bool)
     if product is not None:
         yield PlannedBench(product, _rows_of(product, rows), numbers)
         return
-    stand_in = _most_similar(name, rows)
+    if not rows:
+        raise UserError(f"--device {name}: no row of it, nor of another device to plan with; use {DEVICES}")
+    found = [row.conditions for row in rows if row.conditions.device_type == "cuda"] or [row.conditions for row in rows]
+    products = sorted({one.device_product for one in found})
+    stand_in = max(products, key=lambda one: difflib.SequenceMatcher(None, one.casefold(), name.casefold()).ratio())
     text = "no rows of %s: times are expected from rows of %s, and everything is to be measured"
     logging.getLogger(__name__).warning(text, name, stand_in)
     yield PlannedBench(name, _rows_of(stand_in, rows), numbers)
@@ -153,16 +157,3 @@ def _meant_product(name: str, rows: Iterable[MeasurementRow]) -> str | None:
     if len(products) > 1 and not exact:
         raise UserError(f"--device {name}: a part of several names ({', '.join(products)}); name one of them")
     return next(iter([*exact, *products]), None)
-
-
-def _most_similar(name: str, rows: Sequence[MeasurementRow]) -> str:
-    """Return the product with the most similar name, a GPU if there is one."""
-    if not rows:
-        raise UserError(f"--device {name}: no row of it, nor of another device to plan with; use {DEVICES}")
-    found = [row.conditions for row in rows if row.conditions.device_type == "cuda"] or [row.conditions for row in rows]
-    products = sorted({one.device_product for one in found})
-    return max(products, key=lambda one: difflib.SequenceMatcher(None, one.casefold(), name.casefold()).ratio())
-
-
-def _setting_of(conditions: Conditions) -> tuple[str, str, str]:
-    return conditions.precision, conditions.execution, conditions.cache

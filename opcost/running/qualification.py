@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -11,7 +11,7 @@ from datetime import datetime, timedelta, timezone
 from opcost.errors import CannotMeasureError, UserError
 from opcost.estimates import Estimate, estimate_of, standard_error_of, value_of, weighted_mean
 from opcost.measuring.known_meters import KnownMeters
-from opcost.measuring.meter_quality import MeterQuality, QualificationRow
+from opcost.measuring.meter_quality import QualificationRow
 from opcost.measuring.protocol import FULL_LOOP_S, MeasurementProtocol
 from opcost.measuring.qualification import (
     idle_power_w,
@@ -57,7 +57,10 @@ def qualified(
         if with_meter and apparatus.meters.every_tick is not None and not _is_known(rows, apparatus.meters.names):
             rows += _qualified_if_possible(apparatus, table)
         found = {row.quality.meter: row.quality for row in rows}
-        _warn_of_wrong_meters(found)
+        for name, quality in found.items():
+            if not quality.is_right_when_steady:
+                text = "meter %s: %s; other meters are preferred, unless --meter names it"
+                logging.getLogger(__name__).warning(text, name, quality.verdict)
         coefficient = _power_temperature_coefficient(rows)
         known = replace(apparatus.known, power_coefficient_per_kelvin=coefficient, meters=KnownMeters(found))
         yield replace(apparatus, known=known, drift_case=STEADY_LOAD if apparatus.is_gpu else None)
@@ -84,13 +87,6 @@ def _rows_of(apparatus: Apparatus, table: CsvTable[QualificationRow]) -> list[Qu
     """Return the qualifications of a board's meters under its present driver, the oldest first."""
     board = (_uuid(apparatus), apparatus.conditions(USUAL).driver_version)
     return [row for row in table.rows() if (row.device_uuid, row.driver_version) == board]
-
-
-def _warn_of_wrong_meters(found: Mapping[str, MeterQuality]) -> None:
-    for name, quality in found.items():
-        if not quality.is_right_when_steady:
-            text = "meter %s: %s; other meters are preferred, unless --meter names it"
-            logging.getLogger(__name__).warning(text, name, quality.verdict)
 
 
 def _is_known(rows: list[QualificationRow], names: Iterable[str]) -> bool:

@@ -211,20 +211,17 @@ class ChildBench:
         try:
             found = self._child.ask(question, self._limits.steps_s(is_model, self.is_gpu))
         except ChildFaultError as fault:
-            self._start_again(fault)
+            self._faults += 1
+            if self._faults >= FAULTS_IN_A_ROW:
+                raise UserError(
+                    f"{FAULTS_IN_A_ROW} operators in a row ended the measuring process, the last one with: {fault}; "
+                    "check `nvidia-smi` and `dmesg`, then run the same command again"
+                ) from fault
+            logging.getLogger(__name__).warning("the measuring process ended (%s); starting it again", fault)
+            self.start()
             raise CannotMeasureError(f"it ended the measuring process: {fault}") from fault
         self._faults = 0
         return found
-
-    def _start_again(self, fault: ChildFaultError) -> None:
-        self._faults += 1
-        if self._faults >= FAULTS_IN_A_ROW:
-            raise UserError(
-                f"{FAULTS_IN_A_ROW} operators in a row ended the measuring process, the last one with: {fault}; "
-                "check `nvidia-smi` and `dmesg`, then run the same command again"
-            ) from fault
-        logging.getLogger(__name__).warning("the measuring process ended (%s); starting it again", fault)
-        self.start()
 
     def _remembered(self, question: Question) -> Any:
         """Return an answer that stays the same, also after the process has ended."""

@@ -62,7 +62,8 @@ class Workloads:
         """Build a workload while the background load runs; pause the load until the end of the context."""
         with precision(setting.precision):
             eager = self._eager(case, setting)
-            self.pause_background()
+            if self.background is not None:
+                self.background.pause()
             try:
                 if duty_cycle < 1:
                     with eager.context():
@@ -71,11 +72,6 @@ class Workloads:
             finally:
                 if self.background is not None:
                     self.background.resume()
-
-    def pause_background(self) -> None:
-        """Pause the background load until the next measurement ends: no graph runs while one is captured."""
-        if self.background is not None:
-            self.background.pause()
 
     def _eager(self, case: Case, setting: Setting) -> EagerWorkload:
         context = partial(autocast, setting.precision, self.device)

@@ -337,17 +337,13 @@ def _count(task: _Task) -> tuple[OperatorCounts, tuple[str, ...]]:
         UserError: it cannot be counted.
     """
     if isinstance(task, _GridTask):
-        return _count_grid(task)
+        counts, refusals = count_grid(task.grid, task.device)
+        if not counts.counts:
+            remedy = "correct its parameters, inputs or dtypes"
+            raise UserError(f"{task.config.where(task.grid.key)}: no tuple is left; {refusals[0]}; {remedy}")
+        return counts, tuple(map(str, refusals))
     assert isinstance(task, _ModelTask)
     return _count_model(task), ()
-
-
-def _count_grid(task: _GridTask) -> tuple[OperatorCounts, tuple[str, ...]]:
-    counts, refusals = count_grid(task.grid, task.device)
-    if not counts.counts:
-        remedy = "correct its parameters, inputs or dtypes"
-        raise UserError(f"{task.config.where(task.grid.key)}: no tuple is left; {refusals[0]}; {remedy}")
-    return counts, tuple(map(str, refusals))
 
 
 def _count_model(task: _ModelTask) -> OperatorCounts:
@@ -357,7 +353,11 @@ def _count_model(task: _ModelTask) -> OperatorCounts:
         # A user's model may print, and raise anything wherever it is used.
         with lent_stderr() if config.code is None else own_frames(config.code, CORRECT_MODEL):
             ready = task.model.ready_to_count(task.device, context)
-            _check_composites(config, ready.model)
+            classes = {type(module).__name__ for module in ready.model.modules()}
+            unknown = [name for name in config.composites if name not in classes]
+            if unknown:
+                mistake = f"{config.model_name} has no module of class {', '.join(unknown)}"
+                raise UserError(f"{config.where('composites')}: {mistake}; it has {', '.join(sorted(classes))}")
             warn_of_compiled(config.name, ready.model)
             with reported_switches(config.model_name), context():
                 return capture(ready, task.model.operator, config.composites)
@@ -392,14 +392,6 @@ def _remedy(task: _ModelTask) -> str:
     if task.config.inputs is not None:
         return "correct its arguments or inputs"
     return f"correct its {'arguments' if task.config.arguments else 'size'}, or {INPUTS_HELP}"
-
-
-def _check_composites(config: ModelConfig, model: nn.Module) -> None:
-    classes = {type(module).__name__ for module in model.modules()}
-    unknown = [name for name in config.composites if name not in classes]
-    if unknown:
-        mistake = f"{config.model_name} has no module of class {', '.join(unknown)}"
-        raise UserError(f"{config.where('composites')}: {mistake}; it has {', '.join(sorted(classes))}")
 
 
 def warn_of_compiled(model_name: str, model: nn.Module) -> None:

@@ -22,7 +22,6 @@ from opcost.torch_backend.capture import capture
 from opcost.torch_backend.flops import CostCounter, OperationCost, total, unfused
 from opcost.torch_backend.meta_device import like_a_device
 from opcost.torch_backend.passes import INFERENCE
-from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.workload import REFUSALS, one_line
 
 BATCH_SIZE = 1
@@ -182,7 +181,9 @@ def _check_and_report(model: ResolvedModel, device: str, progress: Progress) -> 
 def _check(resolved: ResolvedModel, device: str) -> CoverageRow:
     operator, listed = resolved.operator, resolved.listed
     ready = resolved.ready_to_count(device)
-    unobserved = unobserved_costs(ready)
+    unobserved: list[OperationCost] = []
+    with like_a_device(ready.device_type), unfused(), CostCounter(unobserved.append):
+        INFERENCE.run_once(ready.run)
     captured: list[OperationCost] = []
     counts = capture(ready, operator, record=captured.append)
     whole = total(unobserved)
@@ -210,14 +211,6 @@ def _check(resolved: ResolvedModel, device: str) -> CoverageRow:
         proposals=Proposals.of(counts, listed.published),
         flop_missing_reason=counts.flop_missing_reason,
     )
-
-
-def unobserved_costs(ready: ReadyModel) -> list[OperationCost]:
-    """Return the costs of all operations of a run, in order, as torch's dispatcher sees them."""
-    costs: list[OperationCost] = []
-    with like_a_device(ready.device_type), unfused(), CostCounter(costs.append):
-        INFERENCE.run_once(ready.run)
-    return costs
 
 
 def _flop(counts: Iterable[OperatorCount]) -> int:

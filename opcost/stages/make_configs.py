@@ -58,13 +58,8 @@ def _make_config(folders: ModelFolders, model: ListedModel, dry_run: bool) -> Co
     path = folders.path_of(name)
     is_missing = not path.exists()
     if is_missing and not dry_run:
-        write_config(path, _text(model))
+        write_config(path, config_text(model.name, model.input_size, model.is_data_dependent))
     return ConfigReport(name, str(path), is_missing)
-
-
-def _text(model: ListedModel) -> str:
-    """Return the text of a config with random weights."""
-    return config_text(model.name, model.input_size, model.is_data_dependent)
 
 
 def config_text(

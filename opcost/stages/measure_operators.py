@@ -12,7 +12,7 @@ from opcost.errors import UserError
 from opcost.invocation import command
 from opcost.measuring.protocol import FULL_LOOP_S, MeasurementProtocol, ProtocolFor
 from opcost.measuring.setting import Setting
-from opcost.operators.cases import CAPTURED, Case, as_counted, cases_of
+from opcost.operators.cases import CAPTURED, as_counted, cases_of
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.keys import tuple_key
 from opcost.operators.whitelist import select
@@ -90,7 +90,8 @@ def measure_operators(
     models = _shipped(request) if request.is_product else selected(request, request.open_configs())
     _warn_of_unknown_values(models, input_data)
     works = [
-        Work(config.name, request.setting_of(config), _cases(kept, input_data), _sizes(kept)) for config, kept in models
+        Work(config.name, request.setting_of(config), as_counted(cases_of(kept.counts, input_data), kept), _sizes(kept))
+        for config, kept in models
     ]
     by_name = {config.name: (config, kept) for config, kept in models}
     # A grid has no sum to be corrected.
@@ -142,7 +143,7 @@ class Completion:
         """Set ``done`` if a model is complete, and return its report with it."""
         config, kept = self.by_name[report.name]
         is_full = self.protocol.loop_s >= FULL_LOOP_S and self.protocol.relative_error is None and self.is_gpu
-        is_due = is_full and not report.remaining and _has_values(kept, self.input_data)
+        is_due = is_full and not report.remaining and self.input_data == CAPTURED and kept.has_values
         return replace(report, done=(is_due and _set_done(self.request, config)) or config.done)
 
 
@@ -182,17 +183,8 @@ def _shipped(request: Request) -> list[tuple[ModelConfig, OperatorCounts]]:
     return [(config, select(counts, whitelist).kept) for config, counts in models]
 
 
-def _cases(counts: OperatorCounts, input_data: str) -> tuple[Case, ...]:
-    return as_counted(cases_of(counts.counts, input_data), counts)
-
-
 def _sizes(counts: OperatorCounts) -> dict[str, Size]:
     return {count.operator.key: Size(count.flop, count.memory_bytes) for count in counts.counts}
-
-
-def _has_values(counts: OperatorCounts, input_data: str) -> bool:
-    """Return whether operators run on values as captured in the model."""
-    return input_data == CAPTURED and counts.has_values
 
 
 def _warn_of_unknown_values(models: Sequence[tuple[ModelConfig, OperatorCounts]], input_data: str) -> None:

@@ -15,7 +15,7 @@ from opcost.prediction.multiprocessors import multiprocessors_of
 from opcost.progress import Progress
 from opcost.running.request import Request, model_tuple
 from opcost.stages.extras import PREDICT, require
-from opcost.stages.training_data import TrainingData, read_training_data
+from opcost.stages.training_data import read_training_data
 from opcost.stages.training_fingerprint import training_fingerprint
 from opcost.storage.caches import keep, kept
 
@@ -84,7 +84,12 @@ def kept_costs(name: str, folder: Path) -> Trained | None:
 
 def _train(request: Request, conditions: Conditions, progress: Progress) -> Trained:
     known = read_training_data(request, request.folders.sound_configs(), conditions)
-    _check(known, conditions)
+    if len(known.samples) < FEWEST_SAMPLES:
+        where = f"{conditions.device_product}, {conditions.precision}, {conditions.execution}"
+        raise UserError(
+            f"{where}: {len(known.samples)} measured operators; a prediction needs {FEWEST_SAMPLES} or more, so "
+            "measure models there, or name another --device or --precision"
+        )
     # Only training needs scikit-learn.
     from opcost.learners.training import learned_from
 
@@ -97,15 +102,6 @@ def _train(request: Request, conditions: Conditions, progress: Progress) -> Trai
     finally:
         progress.end()
     return Trained(learned, known.sum_errors)
-
-
-def _check(known: TrainingData, conditions: Conditions) -> None:
-    if len(known.samples) < FEWEST_SAMPLES:
-        where = f"{conditions.device_product}, {conditions.precision}, {conditions.execution}"
-        raise UserError(
-            f"{where}: {len(known.samples)} measured operators; a prediction needs {FEWEST_SAMPLES} or more, so "
-            "measure models there, or name another --device or --precision"
-        )
 
 
 def _name(request: Request, conditions: Conditions) -> str:

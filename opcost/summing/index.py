@@ -128,12 +128,7 @@ def best_rows(rows: Iterable[MeasurementRow], board: str | None = None) -> dict[
     of_key: dict[str, list[MeasurementRow]] = {}
     for row in rows:
         of_key.setdefault(row.key, []).append(row)
-    return {key: best_row(found, board) for key, found in of_key.items()}
-
-
-def best_row(rows: Sequence[MeasurementRow], board: str | None = None) -> MeasurementRow:
-    """Return the best of some rows with one key, see ``best_rows``."""
-    return _preferred(_of_best_quality(rows), board)
+    return {key: _preferred(_of_best_quality(found), board) for key, found in of_key.items()}
 
 
 def _of_best_quality(rows: Sequence[MeasurementRow]) -> list[MeasurementRow]:

@@ -195,7 +195,8 @@ def _division(calls: Calls, stream: torch.cuda.Stream) -> tuple[int, int]:
     # A call that is long outside a graph may be launch-bound, so it is timed in a graph, too.
     if _warm_up(calls.cycle, stream) >= calls.period * REPLAY_S / 2:
         return 1, 1
-    cycle_s = _probed_s(calls, stream)
+    cycles = max(PROBE_CALLS // calls.period, 1)
+    cycle_s = _replayed_s(calls.cycle, cycles, stream) / cycles
     has_placements = calls.relocated is not None and cycle_s <= calls.period * LONGEST_RELOCATED_S
     placements, replay_s = (PLACEMENTS, REPLAY_PER_PLACEMENT_S) if has_placements else (1, REPLAY_S)
     return max(min(round(replay_s / cycle_s), MAXIMUM_CALLS // (placements * calls.period)), 1), placements
@@ -206,12 +207,6 @@ def _warm_up(call: Call, stream: torch.cuda.Stream) -> float:
     for _ in range(WARM_UP_CALLS):
         call()
     return device_time_s(partial(GraphRecorder(stream).run_without_waiting, call), stream)
-
-
-def _probed_s(calls: Calls, stream: torch.cuda.Stream) -> float:
-    """Return the time of a cycle in a graph, where it is not launch-bound."""
-    cycles = max(PROBE_CALLS // calls.period, 1)
-    return _replayed_s(calls.cycle, cycles, stream) / cycles
 
 
 def time_in_graph_s(call: Call, calls: int, device: str) -> float:

@@ -247,7 +247,7 @@ def is_free(func: Any) -> bool:
         return True
     if func._overloadpacket.__name__ in ALLOCATIONS or torch.Tag.inplace_view in func.tags:
         return True
-    return any(_is_alias(value) for value in func._schema.returns)
+    return any(value.alias_info is not None and not value.alias_info.is_write for value in func._schema.returns)
 
 
 def has_formula(func: Any) -> bool:
@@ -311,10 +311,6 @@ def arguments_by_name(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     arguments = func._schema.arguments
     defaults = {one.name: one.default_value for one in arguments if one.has_default_value()}
     return {**defaults, **dict(zip((one.name for one in arguments), args, strict=False)), **kwargs}
-
-
-def _is_alias(value: Any) -> bool:
-    return value.alias_info is not None and not value.alias_info.is_write
 
 
 def operations_of(costs: Iterable[OperationCost]) -> tuple[tuple[str, int], ...]:

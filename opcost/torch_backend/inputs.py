@@ -175,7 +175,10 @@ class DrawnInputs:
             drawn = torch.rand(spec.shape, device=self._drawn_on, generator=self._generator)
             return drawn.mul(end - first).add(first)
         if kind in (LENGTHS, BOUNDARIES):
-            return _segments(spec, end, is_lengths=kind == LENGTHS)
+            is_lengths = kind == LENGTHS
+            number = spec.shape[-1] if is_lengths else spec.shape[-1] - 1
+            boundaries: torch.Tensor = torch.arange(number + 1) * end // max(number, 1)
+            return (boundaries.diff() if is_lengths else boundaries).expand(spec.shape)
         return torch.randint(first, end, spec.shape, device=self._drawn_on, generator=self._generator)
 
     def _named(self, spec: TensorSpec, values: str) -> torch.Tensor:
@@ -205,13 +208,6 @@ class DrawnInputs:
         numbers = torch.zeros((spec.shape[1] - BOX_COLUMNS, rows), device=self._drawn_on)
         boxes = torch.cat([numbers, begins, ends]).t().contiguous()
         return boxes.to(device=self._device, dtype=getattr(torch, spec.dtype))
-
-
-def _segments(spec: TensorSpec, size: int, is_lengths: bool) -> torch.Tensor:
-    """Return the lengths or the boundaries of segments of about one size, in each row of a tensor."""
-    number = spec.shape[-1] if is_lengths else spec.shape[-1] - 1
-    boundaries = torch.arange(number + 1) * size // max(number, 1)
-    return (boundaries.diff() if is_lengths else boundaries).expand(spec.shape)
 
 
 def operator_inputs(

@@ -271,7 +271,11 @@ def function_tuple(
     args, kwargs = with_numbers(name, _with_index(name, tuple(map(unpacked, args))), kwargs)
     identities: dict[int, int] = {}
     defaults = function_defaults(function)
-    given = {name: value for name, value in sorted(kwargs.items()) if not _is_default(value, name, defaults)}
+    given = {
+        name: value
+        for name, value in sorted(kwargs.items())
+        if not (name in defaults and type(value) is type(defaults[name]) and bool(value == defaults[name]))
+    }
     is_of_user = fingerprint is not None and any(map(is_custom, _overloads(function)))
     of_user = ((FINGERPRINT, fingerprint),) if is_of_user else ()
     return OperatorTuple(
@@ -326,16 +330,17 @@ def with_numbers(
     lengths of packed sequences are a tensor with its values.
     """
     if function.rpartition(".")[2] in OF_LENGTHS:
-        return tuple(Integers.of(one) if i == 1 and _is_of_lengths(one) else one for i, one in enumerate(args)), kwargs
+        return tuple(
+            Integers.of(one)
+            if i == 1 and (isinstance(one, torch.Tensor) and one.dtype in SIZE_DTYPES and one.device.type == "cpu")
+            else one
+            for i, one in enumerate(args)
+        ), kwargs
     if function.rpartition(".")[2] in INDEX_FUNCTIONS:
         return args, kwargs
     is_factory = function in FACTORIES and function not in OF_TENSORS
     numbers = {key: _number(value, is_factory or key in SIZE_KEYWORDS) for key, value in kwargs.items()}
     return tuple(_number(value, is_factory) for value in args), numbers
-
-
-def _is_of_lengths(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.dtype in SIZE_DTYPES and value.device.type == "cpu"
 
 
 def _number(value: Any, is_size: bool) -> Any:
@@ -382,7 +387,9 @@ def find_function(name: str) -> Callable[..., Any]:
     for part in path if package == "torch" else [""]:
         found = getattr(found, part, None)
     # A name may resolve to anything (torch.os.system), so only functions that torch lists for tensors are admitted.
-    is_listed = name in FACTORIES | UNLISTED or is_overridable(found)
+    is_listed = name in FACTORIES | UNLISTED or (
+        callable(found) and resolve_name(found) is not None and found not in get_ignored_functions()
+    )
     is_admitted = takes_tensor(found) if is_operation(found) else is_listed
     if not is_admitted or function_name(found) != name:
         is_foreign = path[:1] == ["ops"] and {*path[1:2]}.isdisjoint({*OPERATION_NAMESPACES, *NAMESPACES_OF_TORCH})
@@ -400,11 +407,6 @@ def function_of(operation: Any) -> Any:
     name = packet.__name__
     is_factory = f"torch.{name}" in FACTORIES and operation.namespace == "aten"
     return getattr(torch, name) if is_factory else packet
-
-
-def is_overridable(function: Any) -> bool:
-    """Return whether torch lists a function as overridable, which it does for all functions on tensors."""
-    return callable(function) and resolve_name(function) is not None and function not in get_ignored_functions()
 
 
 def is_operation(function: Any) -> bool:
@@ -505,7 +507,11 @@ def module_parameters(module: nn.Module) -> Iterable[tuple[str, PlainValue]]:
         unknown.append("dense weights")
     if unknown:
         yield UNKNOWN, f"{', '.join(unknown)}; contents {short_hash(_contents(module))}"
-    yield from _weight_form(module)
+    dtype = weight_dtype(module)
+    if dtype != torch.float32:
+        yield DTYPE, plain_parameter(DTYPE, dtype)
+    if has_channels_last(module):
+        yield MEMORY_FORMAT, CHANNELS_LAST
 
 
 def _contents(module: nn.Module) -> str:
@@ -525,10 +531,6 @@ def constructor_parameters(cls: Any) -> tuple[tuple[str, inspect.Parameter], ...
     _, *named = inspect.signature(nn.RNNBase).parameters.items()
     nonlinearity = inspect.Parameter("nonlinearity", inspect.Parameter.KEYWORD_ONLY, default="tanh")
     return (*named, ("nonlinearity", nonlinearity)) if issubclass(cls, nn.RNN) else tuple(named)
-
-
-def _is_default(value: Any, name: str, defaults: Mapping[str, Any]) -> bool:
-    return name in defaults and type(value) is type(defaults[name]) and bool(value == defaults[name])
 
 
 def plain_parameter(name: str, value: Any) -> PlainValue:
@@ -616,15 +618,6 @@ def _strides_of_weights(module: nn.Module, inputs: Iterable[PlainValue]) -> Iter
 def is_channels_last(spec: TensorSpec) -> bool:
     """Return whether a tensor is stored channels last and not also contiguous."""
     return spec.strides is not None and spec.strides == channels_last_strides(spec.shape)
-
-
-def _weight_form(module: nn.Module) -> Iterator[tuple[str, PlainValue]]:
-    """Yield how a module's weights are stored: the dtype if not float32, the memory format if not contiguous."""
-    dtype = weight_dtype(module)
-    if dtype != torch.float32:
-        yield DTYPE, plain_parameter(DTYPE, dtype)
-    if has_channels_last(module):
-        yield MEMORY_FORMAT, CHANNELS_LAST
 
 
 def _resolve(operator: str) -> Any:

@@ -107,7 +107,10 @@ def drawn_pattern(given: PatternedInput, pattern: Pattern, generator: torch.Gene
         if given.role is Role.MASK:
             drawn = _mask(shape, pattern)
         elif given.role is Role.LOADS:
-            drawn = _loads(shape, given.bound)
+            last = given.bound
+            ends = (_zipf(math.prod(shape)).cumsum(0) * last).long()
+            ends[-1] = last
+            drawn = ends.reshape(shape)
         else:
             drawn = _indices(shape, given.bound, pattern, generator)
     if pattern in (Pattern.SORTED, Pattern.SORTED_ZIPF):
@@ -123,12 +126,6 @@ def _mask(shape: tuple[int, ...], pattern: Pattern) -> torch.Tensor:
         is_first_half = torch.arange(shape[-1]) < (shape[-1] + 1) // 2
         return (is_first_half if pattern is Pattern.PADDING else ~is_first_half).expand(shape)
     return torch.full(shape, pattern is Pattern.ALL_TRUE)
-
-
-def _loads(shape: tuple[int, ...], last: int) -> torch.Tensor:
-    ends = (_zipf(math.prod(shape)).cumsum(0) * last).long()
-    ends[-1] = last
-    return ends.reshape(shape)
 
 
 def _indices(shape: tuple[int, ...], rows: int, pattern: Pattern, generator: torch.Generator) -> torch.Tensor:

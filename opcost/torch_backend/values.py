@@ -201,15 +201,6 @@ def is_nested(tensor: torch.Tensor) -> bool:
     return tensor.is_nested and tensor.layout == torch.strided
 
 
-def _named(tensor: torch.Tensor) -> str:
-    """Return a description of a tensor that is not dense. It cannot be recreated: its indices are values."""
-    dtype = str(tensor.dtype).removeprefix("torch.")
-    if tensor.is_nested:
-        return f"<nested {dtype} of {tensor.numel()} values>"
-    stored = stored_parts(tensor)[-1].numel()
-    return f"<{tensor.layout} {dtype}[{', '.join(map(str, tensor.shape))}] of {stored} values>"
-
-
 def stored_parts(tensor: torch.Tensor) -> list[torch.Tensor]:
     """Return the dense tensors that a sparse tensor is stored in, the values last; any other is its own part."""
     if tensor.layout == torch.sparse_coo:
@@ -291,7 +282,11 @@ def _structure(kind: str, parts: Mapping[str, Any]) -> Any:
 
 def _plain_tensor(tensor: torch.Tensor, identities: dict[int, int]) -> PlainValue:
     if not (is_nested(tensor) or is_dense(tensor)):
-        return _named(tensor)
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        if tensor.is_nested:
+            return f"<nested {dtype} of {tensor.numel()} values>"
+        stored = stored_parts(tensor)[-1].numel()
+        return f"<{tensor.layout} {dtype}[{', '.join(map(str, tensor.shape))}] of {stored} values>"
     identity = identities.setdefault(id(tensor), len(identities))
     if is_nested(tensor):
         # The samples are new views at each call, so that the tensor identifies them.
