@@ -111,7 +111,6 @@ class Field:
 
     @property
     def is_group(self) -> bool:
-        """Whether it is a dataclass with columns of its own."""
         return isinstance(self.kind, type) and is_dataclass(self.kind)
 
     @property

@@ -50,11 +50,9 @@ class Estimate:
         return Estimate(count * self.value, abs(count) * self.standard_error)
 
     def with_error(self, error: float) -> Estimate:
-        """Return this estimate with a further independent error added in quadrature."""
         return Estimate(self.value, math.hypot(self.standard_error, error))
 
     def less(self, other: Estimate) -> Estimate:
-        """Return the difference from an independent estimate."""
         return sum_of_independent([self, other.times(-1)])
 
     def multiplied_by(self, other: Estimate) -> Estimate:

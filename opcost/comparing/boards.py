@@ -41,7 +41,6 @@ def board_differences(wholes: Iterable[Sequence[MeasurementRow]]) -> BoardDiffer
 
 
 def _energies_j(rows: Sequence[MeasurementRow]) -> list[float]:
-    """Return the energies that are known, all on the same basis."""
     basis = common_basis(rows)
     return [energy_j.value for row in rows if (energy_j := basis.energy_of(row)) is not None]
 

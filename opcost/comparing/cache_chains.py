@@ -121,12 +121,10 @@ class Chain:
 
     @property
     def form(self) -> Form:
-        """The form of all chains of this kind."""
         return FORMS[self.kind]
 
     @property
     def own(self) -> tuple[OperatorTuple, ...]:
-        """The operators of its kind in a block."""
         if self.kind == ADDITION:
             operands = (self._operand, replace(self._operand, identity=1))
             return CALLS_IN_BLOCK * (OperatorTuple(ADD, (), operands, mode=None),)
@@ -149,7 +147,6 @@ class Chain:
 
     @property
     def calls(self) -> int:
-        """The number of calls of its own kind."""
         return self.blocks * len(self.own)
 
     @property
@@ -159,12 +156,10 @@ class Chain:
 
     @property
     def stream_bytes(self) -> int:
-        """The size of the stream."""
         return 4 * self.stream_elements
 
     @property
     def behind_a_stream(self) -> OperatorTuple:
-        """The chain as one operator, on a copy of its input that is made after the stream."""
         parameters: tuple[tuple[str, PlainValue], ...] = (("blocks", self.blocks), ("kind", self.kind))
         return OperatorTuple(CHAIN, (*parameters, *self._weights), self._inputs)
 
@@ -193,7 +188,6 @@ class Chain:
 
     @property
     def design(self) -> str:
-        """The name of the chain's design in rows."""
         stream = f", stream of {1e-6 * self.stream_bytes:.0f} MB" if self.stream_bytes < STREAM_BYTES else ""
         dtype = f", {self.dtype}" if self.dtype != FLOAT32 else ""
         return f"chains {VERSION}, {self.blocks} in a row{stream}{dtype}"
@@ -204,7 +198,6 @@ class Chain:
 
     @property
     def _operand(self) -> TensorSpec:
-        """Images or tokens, the input and the output of each call."""
         width = self.form.width
         shape = (BATCH, CHANNELS, self.side, self.side) if width is None else (self.side**2, width)
         return TensorSpec(shape, self.dtype)

@@ -144,7 +144,6 @@ class Curve:
         return shares_between([size for size, _ in self.points], memory_bytes)
 
     def at(self, memory_bytes: int) -> Excess:
-        """Return the correction at a size."""
         shares = self.shares(memory_bytes)
         return _mean([(self.points[place][1], share) for place, share in shares.items()])
 
@@ -243,7 +242,6 @@ def _weight_bytes(count: OperatorCount) -> int | None:
 
 
 def _kinds_around(count: OperatorCount) -> tuple[str, ...]:
-    """Return the kinds of chains that are made for a call: those of all matrices for a product with one."""
     return tuple(MATRICES) if _weight_bytes(count) else (kind_of(count),)
 
 
@@ -277,7 +275,6 @@ def _corrections(rows: Sequence[ChainRow], dtype: str) -> Corrections | None:
 
 
 def _curves_on_tokens(rows: Sequence[ChainRow], dtype: str) -> Curves:
-    """Return the curves of the kinds on tokens of which enough was measured."""
     chains = layer_chains(dtype)
     found = _excesses(rows, chains)
     sizes = {kind: [chain.memory_bytes for chain in chains if chain.kind == kind] for kind in found}
@@ -329,12 +326,10 @@ def _with_small(full: Curves, small: Curves, kind: str, largest: int) -> Curve:
 
 
 def _is_whole(known: Collection[int], sizes: Sequence[int]) -> bool:
-    """Return whether enough of the sizes of a kind are known, including the smallest and the largest."""
     return {min(sizes), max(sizes)} <= set(known) and len(known) >= WHOLE_RATIO * len(sizes)
 
 
 def _curve(by_size: Mapping[int, Sequence[Excess]]) -> Curve:
-    """Return the curve through the mean at each size, perhaps over several boards."""
     return Curve(tuple((size, pooled(excesses, combined)) for size, excesses in sorted(by_size.items())))
 
 

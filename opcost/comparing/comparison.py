@@ -53,7 +53,6 @@ class Comparison:
 
     @property
     def conditions(self) -> Conditions:
-        """The conditions of the summed operators."""
         return conditions_of_sum(self.full, self.runs)
 
     @property

@@ -78,7 +78,6 @@ class Side:
 
     @property
     def rows(self) -> list[MeasurementRow]:
-        """The rows of the whole and of all summed operators."""
         return [*([] if self.whole is None else [self.whole]), *(part.row for part in self.cost.parts)]
 
 

@@ -54,13 +54,11 @@ class CostShare:
     energy_ratio: float | None
 
     def reaches(self, target_ratio: float) -> bool:
-        """Return whether both shares reach a target."""
         least = min(self.time_ratio, self.time_ratio if self.energy_ratio is None else self.energy_ratio)
         return least >= target_ratio - ROUNDING
 
     @property
     def larger(self) -> float:
-        """The larger of both shares."""
         return max(self.time_ratio, self.energy_ratio or 0.0)
 
 

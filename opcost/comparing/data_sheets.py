@@ -41,7 +41,6 @@ class DataSheet:
 
 
 def _tera(fp32: float, tf32: float, bits16: float) -> Mapping[str, float]:
-    """Return rates by arithmetic from those in TFLOP/s."""
     rates = {FP32: fp32, TF32: tf32, "bfloat16": bits16, "float16": bits16}
     return MappingProxyType({name: 1e12 * rate for name, rate in rates.items()})
 

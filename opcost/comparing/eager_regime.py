@@ -43,7 +43,6 @@ class EagerCost:
 
     @property
     def time_s(self) -> float:
-        """The longer of both times."""
         return max(self.device_time_s, self.launch_time_s)
 
     @property
@@ -61,22 +60,18 @@ class Twins:
 
     @property
     def calls(self) -> int:
-        """The number of calls."""
         return self.part.occurrences
 
     @property
     def kind(self) -> str:
-        """The short name of the operator."""
         return self.part.case.operator.short_name
 
     @property
     def eager_s(self) -> float:
-        """A call's time in an eager loop."""
         return self.part.row.measurement.time_s
 
     @property
     def graph_s(self) -> float:
-        """A call's time in a graph."""
         return self.graph.measurement.time_s
 
 

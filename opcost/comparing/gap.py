@@ -39,7 +39,6 @@ class Piece:
     energy_j: float | None = 0.0
 
     def plus(self, other: Piece) -> Piece:
-        """Return both together."""
         return Piece(total_if_known([self.time_s, other.time_s]), total_if_known([self.energy_j, other.energy_j]))
 
 
@@ -114,7 +113,6 @@ def gap(cost: ModelCost, dropped: ModelCost, full: MeasurementRow, constants: Co
 
 
 def _power_limit(cost: ModelCost, besides: Piece, full: MeasurementRow) -> Excess | None:
-    """Return what the power limit adds to a sum and to what else is known of the model besides it."""
     if besides.time_s is None or besides.energy_j is None:
         return None
     return added_by_limit(cost, Load(besides.time_s, besides.energy_j, OTHERS), limit_of(full.conditions))

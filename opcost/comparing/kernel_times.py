@@ -48,12 +48,10 @@ class KernelErrors:
 
     @property
     def ratio(self) -> float:
-        """The sum of the signed shares."""
         return math.fsum(error for _, error in self.by_kind)
 
     @property
     def absolute_ratio(self) -> float:
-        """The sum of the magnitudes."""
         return math.fsum(abs(error) for _, error in self.by_kind)
 
 

@@ -104,7 +104,6 @@ def _costs(count: OperatorCount, parts: Parts) -> Iterator[CallCost | None]:
 
 
 def _has_the_data_of(count: OperatorCount, parts: Parts) -> bool:
-    """Return whether the input data of the calls is that of the parts of a sum, with as many calls on each."""
     return bool(count.statistics) and count.captured_data == Counter(
         {part.case.input_data: part.occurrences for part in parts}
     )

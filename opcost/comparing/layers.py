@@ -92,7 +92,6 @@ class Layers:
 
     @property
     def rows(self) -> tuple[LayerRow, ...]:
-        """A row for each call, in the order of execution."""
         return tuple(self._row(_place(call), [call]) for call in self.calls)
 
     def rows_to(self, depth: int) -> tuple[LayerRow, ...]:
@@ -105,7 +104,6 @@ class Layers:
 
     @property
     def tree(self) -> LayerNode:
-        """The model with all layers inside it."""
         return self._node(MODEL, 0, self.calls)
 
     @cached_property

@@ -114,7 +114,6 @@ def _paired(these: Sequence[Calls], others: Sequence[Calls]) -> Iterator[Pair]:
 
 
 def _taken(calls: deque[Calls], number: int) -> Calls:
-    """Take a number of calls, at most those of the first entry, from the front."""
     first = calls.popleft()
     if first.number > number:
         calls.appendleft(replace(first, number=first.number - number))

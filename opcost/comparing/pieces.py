@@ -33,7 +33,6 @@ class PieceKind(Enum):
 
     @property
     def degree(self) -> int:
-        """The degree of its polynomial."""
         return (PieceKind.CONSTANT, PieceKind.LINEAR, PieceKind.QUADRATIC).index(self)
 
     @property
@@ -57,11 +56,9 @@ class Piece:
 
     @property
     def points(self) -> int:
-        """The number of its points."""
         return self.last - self.first + 1
 
     def at(self, x: float) -> float:
-        """Return its value."""
         return math.fsum(coefficient * x**power for power, coefficient in enumerate(self.coefficients))
 
 

@@ -44,12 +44,10 @@ class Range:
 
     @staticmethod
     def of(estimate: Estimate) -> Range:
-        """Return the range of a measured value."""
         half_width = NORMAL_FACTOR * estimate.standard_error
         return Range(estimate.value, estimate.value - half_width, estimate.value + half_width)
 
     def times(self, factor: float) -> Range:
-        """Return the range of a multiple."""
         return Range(self.value * factor, self.lower * factor, self.upper * factor)
 
     def reaching(self, lower_ratio: float, upper_ratio: float) -> Range:
@@ -61,7 +59,6 @@ class Range:
         return Range(self.value, min(self.lower, *values), max(self.upper, *values)) if values else self
 
     def has(self, value: float) -> bool:
-        """Return whether a value is in the interval."""
         return self.lower <= value <= self.upper
 
 
@@ -240,7 +237,6 @@ def _widened(
 
 
 def _about(reason: WidthReason, calls: Sequence[PredictedCalls], run_s: float) -> Widened:
-    """Return a reason that is about some calls, those that take most time first."""
     names = dict.fromkeys(one.count.operator.short_name for one in sorted(calls, key=lambda one: -one.time_s))
     return Widened(reason, math.fsum(one.time_s for one in calls) / run_s if run_s else 0.0, tuple(names))
 

@@ -76,7 +76,6 @@ class ModelFigures:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """The names of the operators that have no row."""
         return tuple(sorted({one.operator.short_name for one in self.cost.missing})) if self.cost is not None else ()
 
     @property
@@ -88,7 +87,6 @@ class ModelFigures:
 
     @cached_property
     def works(self) -> Works:
-        """The parts of the sum, each with the work of one call."""
         return [] if self.cost is None else works_of(self.cost)
 
     @property
@@ -134,7 +132,6 @@ class ModelFigures:
 
     @property
     def power_w(self) -> float | None:
-        """The mean power of a run."""
         return None if self.time_s is None or self.energy_j is None else self.energy_j.value / self.time_s.value
 
     @property
@@ -159,7 +156,6 @@ class ModelFigures:
 
     @property
     def is_whole_flagged(self) -> bool:
-        """Whether the whole is measured and flagged."""
         return self.whole is not None and is_doubtful(self.whole)
 
     @property
@@ -190,7 +186,6 @@ class ModelFigures:
 
     @property
     def flagged_ratio(self) -> float:
-        """The share of the summed time in flagged rows."""
         if self.cost is None or self.cost.time_s is None:
             return 0.0
         flagged_s = math.fsum(part.time_s for part in self.cost.parts if is_doubtful(part.row))

@@ -43,13 +43,11 @@ class RankingSource:
 
     @property
     def expected_time_error_ratio(self) -> float | None:
-        """The expected error of a sum's time."""
         deviations = _if_known(self.errors, lambda errors: errors.time)
         return self._expected_error(deviations, self.model.time_s, self.predicted_time_s)
 
     @property
     def expected_energy_error_ratio(self) -> float | None:
-        """The expected error of a sum's energy."""
         if self.model.energy_j is None:
             return None
         deviations = _if_known(self.errors, lambda errors: errors.energy)
@@ -57,7 +55,6 @@ class RankingSource:
 
     @property
     def is_expected_error_assumed(self) -> bool | None:
-        """Whether the expected errors are those of other sums."""
         return _if_known(self.errors, lambda errors: errors.is_assumed)
 
     def _expected_error(
@@ -73,26 +70,21 @@ class RankingSource:
 
     @property
     def predicted_time_s(self) -> float | None:
-        """The predicted part of the time."""
         return _if_known(self.model.predicted, lambda predicted: predicted.time_s)
 
     @property
     def predicted_energy_j(self) -> float | None:
-        """The predicted part of the energy."""
         return _if_known(self.model.predicted, lambda predicted: predicted.energy_j)
 
     @property
     def sum_time_s(self) -> float | None:
-        """The time of the sum without correction."""
         return _if_known(self.model.cost, lambda cost: value_of(cost.time_s))
 
     @property
     def sum_energy_j(self) -> float | None:
-        """The energy of the sum without correction."""
         return _if_known(self.model.cost, lambda cost: value_of(cost.energy_j))
 
     def saving_per_sample(self, cost: float | None, roof_ratio: float | None) -> float | None:
-        """Return the part of a sample's cost that is above the roof."""
         return None if cost is None or roof_ratio is None else self.per_sample(cost * (1 - roof_ratio))
 
     def per_sample(self, cost: float | None) -> float | None:
@@ -100,12 +92,10 @@ class RankingSource:
         return None if cost is None or self.model.samples is None else cost / self.model.samples
 
     def samples_per(self, cost: float | None) -> float | None:
-        """Return the samples per unit of a cost."""
         return None if cost is None or self.model.samples is None else self.model.samples / cost
 
     @property
     def energy_missing_reason(self) -> str | None:
-        """The reason why there is no energy."""
         if self.model.energy_j is not None:
             return None
         if self.model.whole is not None:
@@ -118,7 +108,6 @@ def _if_known(known: Known | None, get: Callable[[Known], Value | None]) -> Valu
 
 
 def _of(get: Callable[[RankingSource], Value]) -> Value:
-    """Declare the function that gives a column's value."""
     declared: Value = field(metadata={GETTER: get})
     return declared
 

@@ -37,12 +37,10 @@ class RowSource:
 
     @property
     def full(self) -> MeasurementRow:
-        """The whole model's row."""
         return self.comparison.full
 
     @property
     def cost(self) -> ModelCost:
-        """The sum of operators."""
         return self.comparison.cost
 
     @property
@@ -52,7 +50,6 @@ class RowSource:
 
     @property
     def eager(self) -> EagerCost | None:
-        """The expected cost of an eager run."""
         return self.comparison.eager
 
     @property
@@ -62,7 +59,6 @@ class RowSource:
 
     @property
     def remarks(self) -> tuple[Remark, ...]:
-        """The remarks on the comparison and on kernels."""
         return (*self.comparison.remarks, *remarks_on_kernels(self.kernels))
 
 
@@ -75,7 +71,6 @@ def _energy_of(part: Excess | None) -> Estimate | None:
 
 
 def _of(get: Callable[[RowSource], Value]) -> Value:
-    """Declare the function that gives a column's value."""
     declared: Value = field(metadata={GETTER: get})
     return declared
 

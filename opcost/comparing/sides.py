@@ -135,7 +135,6 @@ def _saved(
 
 
 def _normalising_error_j(pairs: Iterable[Pair], basis: EnergyBasis) -> float:
-    """Return the error of the saved energy that is due to power temperature coefficients."""
     if basis is not EnergyBasis.NORMALISED:
         return 0.0
     kelvins_j = ((_kelvins_j(pair.these, basis), _kelvins_j(pair.others, basis)) for pair in pairs)

@@ -39,7 +39,6 @@ class TupleFlag(Enum):
 
     @property
     def meaning(self) -> str:
-        """The flag in words."""
         return _MEANINGS[self]
 
 
@@ -81,12 +80,10 @@ class TupleCost:
 
     @property
     def time_s(self) -> Estimate | None:
-        """The time of one call."""
         return None if self.row is None else time_of(self.row)
 
     @property
     def energy_j(self) -> Estimate | None:
-        """The energy of one call, as measured."""
         return None if self.row is None else EnergyBasis.MEASURED.energy_of(self.row)
 
     @property

@@ -38,12 +38,10 @@ class Kernel:
 
     @staticmethod
     def of(logarithms: FloatArray) -> Kernel:
-        """Return the kernel of these logarithms: of the variance, the lengths and the noise."""
         variance, *lengths, noise = np.exp(logarithms)
         return Kernel(float(variance), np.array(lengths), float(noise))
 
     def covariances(self, scaled: FloatArray) -> FloatArray:
-        """Return the covariances of samples, noise included."""
         return self.covariances_and_decays(scaled)[0]
 
     def covariances_and_decays(self, scaled: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -89,7 +87,6 @@ class GaussianProcessLearner:
         return replace(self, kernel=Kernel.of(found.x), scaling=scaling)
 
     def for_errors(self) -> GaussianProcessLearner:
-        """Return the method as it is."""
         return self
 
     def fit(self, features: FloatArray, targets: FloatArray) -> Fitted:
@@ -130,7 +127,6 @@ def unlikelihood(logarithms: FloatArray, scaled: FloatArray, targets: FloatArray
 
 
 def _inverse(factor: FloatArray) -> FloatArray:
-    """Return the inverse of the matrix that has this lower Cholesky factor: a third of the work of solving for it."""
     lower: FloatArray = np.tril(dpotri(factor, lower=True)[0])
     inverse: FloatArray = lower + lower.T
     inverse[np.diag_indices_from(inverse)] /= 2
@@ -151,6 +147,5 @@ def _independent(scaling: Scaling, features: FloatArray) -> Scaling:
 
 
 def _scaled(targets: FloatArray) -> tuple[float, float, FloatArray]:
-    """Return the targets' median and deviation, and the targets less the one and over the other."""
     centre, spread = float(np.median(targets)), float(np.std(targets)) or 1.0
     return centre, spread, (targets - centre) / spread

@@ -18,14 +18,11 @@ class NeighbourLearner:
     is_common: bool = False
 
     def tuned(self, features: FloatArray, targets: FloatArray) -> NeighbourLearner:
-        """Return the method: it has no parameters to suit."""
         return self
 
     def for_errors(self) -> NeighbourLearner:
-        """Return the method as it is."""
         return self
 
     def fit(self, features: FloatArray, targets: FloatArray) -> Fitted:
-        """Return the interpolation between the targets."""
         scaling = Scaling.of(features)
         return Neighbours(scaling, scaling.scaled(features), targets, NUMBER)

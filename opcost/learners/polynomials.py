@@ -45,7 +45,6 @@ class PolynomialLearner:
         return replace(self, penalty=float(found.alpha_))
 
     def for_errors(self) -> PolynomialLearner:
-        """Return the method as it is."""
         return self
 
     def fit(self, features: FloatArray, targets: FloatArray) -> Fitted:

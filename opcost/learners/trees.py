@@ -27,11 +27,9 @@ class TreeLearner:
     trees: int = TREES
 
     def tuned(self, features: FloatArray, targets: FloatArray) -> TreeLearner:
-        """Return the method: it has no parameters to suit."""
         return self
 
     def for_errors(self) -> TreeLearner:
-        """Return the method with fewer trees."""
         return replace(self, trees=min(self.trees, TREES_FOR_ERRORS))
 
     def fit(self, features: FloatArray, targets: FloatArray) -> Fitted:

@@ -70,6 +70,5 @@ def parse_conditions(texts: Iterable[str]) -> dict[str, str]:
 
 
 def _alternatives(text: str, known: Iterable[str]) -> str:
-    """Return the known text that is similar, else all known texts."""
     names = list(known)
     return " or ".join(difflib.get_close_matches(text, names, n=1) or names)

@@ -33,7 +33,6 @@ class Flag(Enum):
 
     @property
     def meaning(self) -> str:
-        """The flag in words."""
         return _MEANINGS[self]
 
     @property

@@ -26,11 +26,9 @@ class KnownMeters:
 
     @property
     def are_unknown(self) -> bool:
-        """Whether nothing is known of the meters and none is chosen."""
         return not self.found and self.chosen == AUTO
 
     def is_chosen(self, trace: PowerTrace) -> bool:
-        """Return whether a trace is of the chosen meter."""
         return short_name(trace.source.name) == self.chosen
 
     def rank(self, trace: PowerTrace) -> int:

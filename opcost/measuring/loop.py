@@ -59,7 +59,6 @@ def run_loop(workload: Workload, instruments: Instruments, protocol: Measurement
 
 
 def _now(instruments: Instruments) -> ClockReading:
-    """Read the clock and call the observers."""
     now = instruments.clock.read()
     for observer in instruments.observers:
         observer.during()

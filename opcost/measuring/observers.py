@@ -50,7 +50,6 @@ class ProcessWatch(Observer):
         self._disturbance = disturbance
 
     def before_build(self) -> None:
-        """Ignore processes of the time before."""
         self._disturbance()
 
     def after_finish(self) -> Finding:

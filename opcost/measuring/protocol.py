@@ -55,7 +55,6 @@ class MeasurementProtocol:
 
     @property
     def chunk_s(self) -> float:
-        """The length of a chunk of the loop."""
         longest_s = CHUNK_S if self.relative_error is None else SHORT_CHUNK_S
         return min(longest_s, self.loop_s / MINIMUM_CHUNKS)
 

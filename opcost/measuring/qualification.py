@@ -287,7 +287,6 @@ def _deviation(trace: PowerTrace, reference: PowerTrace, window: Window) -> floa
 
 
 def _after_rise(window: Window, trace: PowerTrace) -> Window:
-    """Return a window without the meter's rise time."""
     return Window(min(window.begin_s + trace.source.rise_time_s, window.end_s), window.end_s)
 
 

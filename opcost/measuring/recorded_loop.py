@@ -42,12 +42,10 @@ class Loop:
 
     @property
     def time_s(self) -> Estimate:
-        """The time of one iteration."""
         return mean_over_placements(np.array(self.chunk_durations_s), np.array(self.chunk_iterations), self.placements)
 
     @property
     def launches_no_kernel(self) -> bool:
-        """Whether its calls are too short to launch a kernel."""
         return self.time_s.value < NO_KERNEL_S
 
     @property
@@ -58,13 +56,11 @@ class Loop:
 
     @property
     def times_s(self) -> FloatArray:
-        """The time of one iteration in each chunk, shape (n,)."""
         times_s: FloatArray = np.array(self.chunk_durations_s) / np.array(self.chunk_iterations)
         return times_s
 
     @property
     def in_one_placement(self) -> Loop:
-        """The loop without the differences between placements."""
         left_s = without_placement_effects(
             np.array(self.chunk_durations_s), np.array(self.chunk_iterations), self.placements
         )
@@ -98,10 +94,8 @@ class Loop:
 
     @property
     def duration_s(self) -> float:
-        """The duration of the loop."""
         return self.end.monotonic_s - self.begin.monotonic_s
 
     @property
     def window(self) -> Window:
-        """The loop's window by the wall clock."""
         return Window(self.begin.epoch_s, self.end.epoch_s)

@@ -17,7 +17,6 @@ class Objective(Enum):
 
     @property
     def delays(self) -> int:
-        """How often the time is a factor."""
         return {Objective.ENERGY: 0, Objective.EDP: 1, Objective.ED2P: 2}[self]
 
     def of(self, time_s: float, energy_j: float) -> float:

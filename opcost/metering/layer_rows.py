@@ -36,7 +36,6 @@ class KnownCost:
 
     @property
     def power_w(self) -> float:
-        """The mean power."""
         return self.energy_j / self.time_s
 
 
@@ -55,7 +54,6 @@ class LayerShare:
 
     @property
     def time_s(self) -> float:
-        """Both passes."""
         return (self.forward_time_s or 0.0) + (self.backward_time_s or 0.0)
 
 

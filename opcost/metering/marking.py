@@ -35,7 +35,6 @@ class MarkingBudget:
         return self._marked > 0 and self.spent_s + (0.5 + jitter) * self._cost_s <= self._budget_ratio * elapsed_s
 
     def spend(self, cost_s: float) -> None:
-        """Add what the marks of an iteration cost."""
         self._marked += 1
         self._cost_s = cost_s
         self.spent_s += cost_s

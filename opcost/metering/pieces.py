@@ -101,7 +101,6 @@ class Pieces:
         return float(np.sqrt(np.mean((duration_s - np.median(duration_s)) ** 2) / 2))
 
     def _within(self, window: Window) -> tuple[int, int]:
-        """Return the first piece that ends in the window or later, and the first that begins after it."""
         first = int(np.searchsorted(self.end_s, window.begin_s, side="right"))
         return first, int(np.searchsorted(self.begin_s, window.end_s, side="left"))
 

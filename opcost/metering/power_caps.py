@@ -61,7 +61,6 @@ class CapPoint:
 
     @property
     def power_w(self) -> float:
-        """The mean power."""
         return self.energy_j / self.time_s
 
 
@@ -98,19 +97,15 @@ class CapFit:
         return self.power.knee is not None
 
     def time_s(self, cap_w: float) -> float:
-        """Return the fitted time at a cap."""
         return math.exp(float(self.time.at(np.array([math.log(cap_w)]))[0]))
 
     def power_w(self, cap_w: float) -> float:
-        """Return the fitted mean power at a cap."""
         return math.exp(float(self.power.at(np.array([math.log(cap_w)]))[0]))
 
     def energy_j(self, cap_w: float) -> float:
-        """Return the fitted energy at a cap."""
         return self.time_s(cap_w) * self.power_w(cap_w)
 
     def value(self, cap_w: float, objective: Objective) -> float:
-        """Return the fitted value of an objective at a cap."""
         return objective.of(self.time_s(cap_w), self.energy_j(cap_w))
 
 

@@ -76,7 +76,6 @@ class WindowResult:
 
     @property
     def has_readings(self) -> bool:
-        """Whether each device has a meter with readings in the window."""
         return all(device.coverage_ratio > 0 for device in self.devices)
 
     @property

@@ -107,7 +107,6 @@ class GpuEnergy:
             self._counter.ticks.forget_before(epoch_s - BEFORE_S)
 
     def close(self) -> None:
-        """End the threads."""
         self._stack.close()
 
     def _ticks(self, window: Window) -> list[tuple[float, float]]:
@@ -137,7 +136,6 @@ class GpuEnergy:
 
 
 def _is_possible(ticks: list[tuple[float, float]]) -> bool:
-    """Return whether a GPU can have drawn the power from each tick to the next."""
     epoch_s, energy_j = np.array(ticks, dtype=np.float64).reshape(-1, 2).T
     duration_s = np.diff(epoch_s)
     return bool(np.all(duration_s > TICK_S / 2)) and all(map(is_power, (np.diff(energy_j) / duration_s).tolist()))

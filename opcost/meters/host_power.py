@@ -45,14 +45,12 @@ class HostPowerWatch(Observer):
             self._read()
 
     def after_finish(self) -> Finding:
-        """End the mean."""
         if self._totals:
             self._read()
         return NOTHING
 
     @property
     def power(self) -> HostPower:
-        """The mean power of the last loop."""
         duration_s = self._end_s - self._begin_s
         if self._reason is not None or duration_s < SHORTEST_S:
             return HostPower(None, None, self._reason or "the loop was too short for the counters")

@@ -37,7 +37,6 @@ class HostState:
         self._last = self._processor_time()
 
     def read(self) -> HostRow:
-        """Return the state now."""
         return HostRow(self._load_ratio(), self._power_w(), self._temperature_c(), self._memory_used_bytes())
 
     def _load_ratio(self) -> float | None:

@@ -15,14 +15,11 @@ class JoinedMeter:
         self._meters = meters
 
     def start(self) -> None:
-        """Begin a measurement."""
         for meter in self._meters:
             meter.start()
 
     def log(self) -> PowerTrace:
-        """Return the rows so far."""
         return joined([meter.log() for meter in self._meters])
 
     def stop(self) -> PowerTrace:
-        """End the measurement and return its rows."""
         return joined([meter.stop() for meter in self._meters])

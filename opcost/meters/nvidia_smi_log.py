@@ -203,6 +203,5 @@ def _epoch_s(row: LogRow) -> float:
 
 
 def _number(cells: dict[str, str], names: Sequence[str]) -> float | None:
-    """Return the number of the first of these columns that has one."""
     numbers = (parse_number(cells.get(name, "")) for name in names)
     return next((number for number in numbers if number is not None), None)

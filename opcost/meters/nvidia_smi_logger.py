@@ -119,12 +119,10 @@ class NvidiaSmiLogger:
 
     @property
     def header(self) -> str:
-        """The header line of the present log."""
         return self._header
 
     @property
     def rows_offset(self) -> int:
-        """The offset of the first row in the raw log."""
         return self._rows_offset
 
     def read(self, offset: int) -> bytes:

@@ -62,7 +62,6 @@ class NvmlGpu:
             raise
 
     def close(self) -> None:
-        """Leave NVML."""
         _leave(self._library)
 
     def ask(self, function: str, *arguments: int) -> Any:

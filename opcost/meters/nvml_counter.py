@@ -89,7 +89,6 @@ class TickFinder:
         return None
 
     def _reading(self) -> tuple[float, float]:
-        """Return the time of a read's middle, and the counter's value."""
         begin_s = self._now_s()
         energy_j = self._read_j()
         return (begin_s + self._now_s()) / 2, energy_j

@@ -113,7 +113,6 @@ class PowerSampler:
         return self._rows.since(begin_s)
 
     def forget_before(self, epoch_s: float) -> None:
-        """Drop the samples before a moment."""
         self._rows.forget_before(epoch_s)
 
     def _run(self) -> None:

@@ -61,11 +61,9 @@ class NoMeter:
         """Do nothing."""
 
     def log(self) -> PowerTrace:
-        """Return an empty trace with the reason."""
         return no_trace(self._reason)
 
     def stop(self) -> PowerTrace:
-        """Return an empty trace with the reason."""
         return no_trace(self._reason)
 
 
@@ -126,7 +124,6 @@ def open_meters(device: str, facts: DeviceFacts, logs: Path, stack: ExitStack) -
 
 
 def _read_times_s(reads: Mapping[str, Callable[[], object]]) -> dict[str, float]:
-    """Return the mean times of reads that succeed."""
     times_s = {name: _if_there(partial(_mean_time_s, read)) for name, read in reads.items()}
     return {name: time_s for name, time_s in times_s.items() if time_s is not None}
 

@@ -48,7 +48,6 @@ class NvmlPowerLimit:
             self._gpu.ask("nvmlDeviceSetPowerManagementLimit", round(power_w * 1e3))
 
     def close(self) -> None:
-        """Leave NVML."""
         self._gpu.close()
 
 

@@ -194,7 +194,6 @@ class RaplMeter:
             self._thread.start()
 
     def log(self) -> PowerTrace:
-        """Return the rows so far."""
         if self._sampler is None:
             return no_trace(self._missing_reason or "the meter was not started")
         return self._trace(self._sampler)

@@ -84,7 +84,6 @@ class RaplEnergy:
         self._jumps = [(jump, reason) for jump, reason in self._jumps if jump.end_s > epoch_s]
 
     def close(self) -> None:
-        """End the thread."""
         self._stopping.set()
         self._thread.join()
 

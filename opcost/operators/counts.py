@@ -74,7 +74,6 @@ class OperatorCount:
 
     @property
     def _kinds_of_calls(self) -> Iterator[Values]:
-        """The statistics of each call, with the share of zeros in its weights and its patterns."""
         calls = len(self.statistics)
         return zip(self.statistics, self.weight_zeros or (0.0,) * calls, self.patterns or ((),) * calls, strict=True)
 
@@ -163,7 +162,6 @@ class OperatorCounts:
 
     @property
     def operator_calls(self) -> int:
-        """The number of calls, each occurrence counted."""
         return sum(count.occurrences for count in self.counts)
 
     @property
@@ -179,7 +177,6 @@ class OperatorCounts:
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes moved inside the counted operators."""
         return memory_bytes_of(self.counts)
 
     @property

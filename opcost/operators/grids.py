@@ -83,7 +83,6 @@ class Grid:
 
     @property
     def name(self) -> str:
-        """The name of what is counted."""
         return self.operator
 
     @property
@@ -93,7 +92,6 @@ class Grid:
 
     @property
     def number(self) -> int:
-        """The number of points."""
         lists = [values for _, values in (*self.sizes, *self.parameters)]
         return math.prod(map(len, (*lists, self.dtypes, self.input_zeros, self.weight_zeros)))
 
@@ -129,7 +127,6 @@ class TupleList:
 
     @property
     def operators(self) -> Mapping[str, str]:
-        """The names of the operators, each once, by the place of the first tuple that has it."""
         places: dict[str, str] = {}
         for index, one in enumerate(self.tuples):
             places.setdefault(one.operator, place_of(index))
@@ -137,7 +134,6 @@ class TupleList:
 
     @property
     def number(self) -> int:
-        """The number of tuples."""
         return len(self.tuples)
 
     @property
@@ -146,7 +142,6 @@ class TupleList:
         return _model(self.name, "\n".join(map(str, self.tuples)))
 
     def points(self) -> Iterator[GridPoint]:
-        """Yield the tuples as points."""
         return map(GridPoint, self.tuples)
 
 

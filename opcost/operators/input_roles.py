@@ -276,7 +276,6 @@ def _selects(operator: OperatorTuple) -> bool:
 
 
 def _stored(spec: TensorSpec) -> int:
-    """Return the elements of a tensor without its expanded dimensions, which are stored once."""
     return math.prod(stored_sizes(spec))
 
 

@@ -38,7 +38,6 @@ class DescribedInputs:
     values: tuple[PlainValue, ...] = ()
 
     def given_to(self, model: OperatorTuple) -> OperatorTuple:
-        """Return a whole model with these inputs."""
         parameters = (*model.parameters, *(((VALUES, self.values),) if self.values else ()))
         return replace(model, parameters=parameters, inputs=self.positional, keyword_inputs=self.keyword)
 

@@ -49,7 +49,6 @@ class ModelName:
 
     @property
     def is_file(self) -> bool:
-        """Whether it is a user's function in a file or a module."""
         return self.code is not None
 
     @property

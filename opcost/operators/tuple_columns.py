@@ -79,7 +79,6 @@ def _distinct(values: Iterable[PlainValue]) -> Sequence[TensorSpec]:
 
 
 def _is_tensors(value: PlainValue) -> bool:
-    """Return whether a value is a tensor, or consists of nothing else."""
     return isinstance(value, TensorSpec) or (isinstance(value, tuple) and bool(value) and all(map(_is_tensors, value)))
 
 

@@ -88,12 +88,10 @@ class TensorSpec:
 
     @property
     def is_floating(self) -> bool:
-        """Whether the dtype is a real floating-point type."""
         return self.dtype.startswith(("float", "bfloat"))
 
     @property
     def elements(self) -> int:
-        """The number of values."""
         return math.prod(self.shape)
 
     @property

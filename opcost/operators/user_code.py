@@ -52,7 +52,6 @@ class UserCode:
         return self.path.rpartition("/")[2] + (" or a file that it imports" if len(self.files) > 1 else "")
 
     def is_own(self, path: str) -> bool:
-        """Return whether an absolute path is one of the user's own files."""
         return is_own(path, self.root, self.path)
 
     def modules(self) -> Iterator[tuple[str, str]]:

@@ -151,7 +151,6 @@ class InputData:
         return text if self in (NORMAL_DATA, ZEROS_DATA) else CAPTURED_PREFIX + text + patterns + weights
 
     def kind(self, index: int) -> InputValues:
-        """Return the kind of the floating-point input at a position."""
         return self.kinds[min(index, len(self.kinds) - 1)]
 
     def distance(self, other: InputData, inputs: int) -> float:

@@ -111,13 +111,11 @@ class PowerSummary:
         self._begin_s = self._end_s = 0.0
 
     def add_all(self, rows: Iterable[PowerRow]) -> None:
-        """Count the next rows of the log."""
         for row in rows:
             self._add(row)
 
     @property
     def mean_power_w(self) -> float | None:
-        """The mean over the rows that have a power."""
         return self._sum_w / self._known_rows if self._known_rows else None
 
     @property

@@ -178,7 +178,6 @@ class MeteredPower:
 
     @property
     def meter(self) -> str:
-        """The name of the meter."""
         return self.trace.source.name
 
 

@@ -171,7 +171,6 @@ class _Ratios:
 
 
 def _bin(time_s: float) -> int:
-    """Return the number of a time's range: two ranges to a power of ten."""
     return math.floor(2 * math.log10(max(time_s, 1e-9)))
 
 

@@ -297,7 +297,6 @@ def _arguments(operator: OperatorTuple) -> dict[str, PlainValue]:
 
 
 def _channels(operator: OperatorTuple) -> int:
-    """Return the channels of a convolution's input."""
     (first, *_) = operator.floating_inputs
     return first.shape[1] if len(first.shape) > 1 else first.shape[0]
 

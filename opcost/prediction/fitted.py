@@ -59,7 +59,6 @@ class Constant:
     value: float
 
     def predict(self, features: FloatArray) -> FloatArray:
-        """Return the value for each row of features."""
         return np.full(len(features), self.value)
 
 
@@ -70,7 +69,6 @@ class Mean:
     parts: tuple[Fitted, ...]
 
     def predict(self, features: FloatArray) -> FloatArray:
-        """Return the mean for each row of features."""
         mean: FloatArray = np.mean([part.predict(features) for part in self.parts], axis=0)
         return mean
 
@@ -147,7 +145,6 @@ class Scaling:
         return Scaling(columns, features[:, columns].mean(axis=0), deviations[columns])
 
     def scaled(self, features: FloatArray) -> FloatArray:
-        """Return the scaled features."""
         scaled: FloatArray = (features[:, self.columns] - self.means) / self.deviations
         return scaled
 
@@ -167,7 +164,6 @@ class GaussianProcess:
     mean: float
 
     def predict(self, features: FloatArray) -> FloatArray:
-        """Return the mean for each row of features."""
         scaled = self.scaling.scaled(features) / self.lengths
         parts = [self._sums(scaled[start : start + ROWS_IN_CACHE]) for start in range(0, len(scaled), ROWS_IN_CACHE)]
         return self.mean + np.concatenate(parts) if parts else np.zeros(0)

@@ -124,7 +124,6 @@ def _links(operator: OperatorTuple, sizes: Mapping[Place, int]) -> Iterator[tupl
 
 
 def _depthwise(sizes: Mapping[Place, int]) -> Iterator[tuple[Place, Place]]:
-    """Yield the ties of a depthwise convolution: each group has one channel."""
     groups, channels, filters = ((name, None) for name in (GROUPS, "in_channels", "out_channels"))
     if sizes.get(groups, 1) > 1 and sizes[groups] == sizes.get(channels) and filters in sizes:
         yield groups, channels
@@ -153,7 +152,6 @@ def _equal_sides(operator: OperatorTuple, tensors: Sequence[TensorSpec]) -> Iter
 
 
 def _equal(first: TensorSpec, second: TensorSpec, sides: Iterable[int]) -> Iterator[tuple[Place, Place]]:
-    """Yield the sides, counted from the last, that both tensors have in one size."""
     for side in sides:
         if min(len(first.shape), len(second.shape)) >= -side and first.shape[side] == second.shape[side]:
             yield _place(first, side), _place(second, side)

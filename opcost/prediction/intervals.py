@@ -71,7 +71,6 @@ class Surroundings:
 
     @staticmethod
     def of_few(features: FloatArray, scaling: Scaling) -> Surroundings:
-        """Return the surroundings of samples that are too few for a scaling of their own."""
         return Surroundings(scaling, np.unique(scaling.scaled(features), axis=0), OUTSIDE_FROM)
 
     def distances(self, features: FloatArray) -> FloatArray:
@@ -183,7 +182,6 @@ def _of_class(values: Mapping[str, float], name: str, usual: float) -> float:
 
 
 def _level(sizes: FloatArray, usual: float) -> float:
-    """Return the deviation of a kind from the logarithms of its errors and those that are usual."""
     return math.exp((float(np.sum(sizes)) + PRIOR_SAMPLES * usual) / (len(sizes) + PRIOR_SAMPLES))
 
 

@@ -81,7 +81,6 @@ class LearnedCosts:
     samples: int
 
     def costs(self, calls: Sequence[tuple[OperatorCount, InputData]]) -> CallCosts:
-        """Return the predicted costs of calls of operators that compute something."""
         kinds = tuple(kind_of(count) for count, _ in calls)
         raw = np.array([raw_features(count, data) for count, data in calls], dtype=float)
         return self._costs(raw, kinds)

@@ -177,5 +177,4 @@ def _not_negative_least_squares(factors: FloatArray, wanted: FloatArray) -> Floa
 
 
 def _choices(columns: int) -> list[list[int]]:
-    """Return all choices of columns, that of all columns first."""
     return [list(chosen) for number in range(1, columns + 1) for chosen in combinations(range(columns), number)][::-1]

@@ -66,7 +66,6 @@ class Samples:
     boards: Boards
 
     def __len__(self) -> int:
-        """Return the number of samples."""
         return len(self.kinds)
 
     def chosen(self, rows: Sequence[int] | FloatArray) -> Samples:

@@ -86,7 +86,6 @@ class Apparatus:
 
     @property
     def is_gpu(self) -> bool:
-        """Whether the device is a GPU."""
         return is_gpu(self.device)
 
     @property

@@ -165,7 +165,6 @@ class Campaign:
         return [_Account(work, SpentTime(self._bench)) for work in self.plan.works]
 
     def _completed(self, accounts: list[_Account], pending: Set[str]) -> Iterator[Outcome]:
-        """Yield the outcomes of the models without pending keys, and remove these models from the list."""
         for account in [one for one in accounts if pending.isdisjoint(one.work.keys)]:
             accounts.remove(account)
             yield self._outcome(account)

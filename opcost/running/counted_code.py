@@ -34,7 +34,6 @@ def has_changed_code(config: ModelConfig, pickle: Path, table: CsvTable[ModelOpe
 
 
 def _counted(config: ModelConfig, pickle: Path, table: CsvTable[ModelOperatorRow]) -> Iterable[OperatorTuple]:
-    """Return the tuples of the whole model in its counts."""
     with suppress(UserError):
         return [read_counts(pickle, "").model]
     rows = (row for row in table.rows() if row.model == config.name and row.key.startswith(row.model_key))

@@ -69,7 +69,6 @@ def keep_number(descriptor: int, number: float | None) -> None:
 
 
 def _started_by() -> int:
-    """Return the number of the process that the user started: this one, or its parent."""
     parent = multiprocessing.parent_process()
     return os.getpid() if parent is None or parent.pid is None else parent.pid
 

@@ -57,7 +57,6 @@ class DriftCheck:
         self._measured_since = 0
 
     def turn_off(self) -> None:
-        """Measure nothing from now on."""
         self._case = None
 
     def measure_if_due(self, setting: Setting) -> None:

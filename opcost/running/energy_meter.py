@@ -214,7 +214,6 @@ class EnergyMeter:
 
     @property
     def _last(self) -> MeteredWindow | None:
-        """The window of the last context where none is open, else the last one that has ended."""
         if self._whole is not None and self._whole.end is not None and not self._contexts:
             return self._whole
         return self._windows[-1] if self._windows else None
@@ -232,7 +231,6 @@ class EnergyMeter:
 
     @property
     def results(self) -> list[WindowResult]:
-        """The results of all windows that have ended, in the order of their ends."""
         return [window.result for window in self._windows]
 
     def start(self, label: str = "") -> MeteredWindow:

@@ -37,7 +37,6 @@ class NoEnergy:
         """Do nothing."""
 
     def readings(self, window: Window) -> Readings:
-        """Return the reason."""
         return Readings(missing_reason=self._reason)
 
     def forget_before(self, epoch_s: float) -> None:

@@ -43,7 +43,6 @@ class GuardedLimit:
 
     @property
     def range_w(self) -> LimitRange:
-        """The limits that the board takes."""
         return self._limit.range_w()
 
     def set_w(self, power_w: float) -> None:

@@ -28,24 +28,19 @@ class Heartbeat(Observer):
         self._last = (BUILDING, -INTERVAL_S)
 
     def before_build(self) -> None:
-        """Report that something is built."""
         self._beat(BUILDING)
 
     def before_start(self) -> None:
-        """Report that the first call is made."""
         self._beat(BUILDING)
 
     def during(self) -> None:
-        """Report that calls end."""
         step, _ = self._last
         self._beat(WARMING_UP if step == BUILDING else step)
 
     def before_loop(self) -> None:
-        """Report that the warm-up has ended."""
         self._beat(LOOPING)
 
     def after_finish(self) -> Finding:
-        """Report that the loop has ended."""
         self._beat(READING_METERS)
         return NOTHING
 

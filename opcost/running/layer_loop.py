@@ -41,7 +41,6 @@ class LayerLoop:
         self._unread: deque[tuple[int, Moment, Moment, MarkedIteration | None]] = deque()
 
     def open(self) -> None:
-        """Begin to observe calls of the model."""
         self.is_open = True
         self._observed.install()
 
@@ -86,7 +85,6 @@ class LayerLoop:
             self._stopwatch.release(marked.moments[:-1])
 
     def _is_over(self, end: Moment, marked: MarkedIteration | None) -> bool:
-        """Return whether an iteration is over, with the work that it may have put into other streams."""
         is_over = self._stopwatch.is_over
         return is_over(end) and (marked is None or all(map(is_over, marked.moments)))
 

@@ -95,7 +95,6 @@ def _cost(operator: OperatorTuple, rows: Iterable[MeasurementRow], state: LoopSt
 
 
 def _newest(rows: Sequence[MeasurementRow]) -> list[MeasurementRow]:
-    """Return the rows under the conditions of the newest one."""
     if not rows:
         return []
     conditions: Conditions = max(rows, key=lambda row: row.measurement.started_at).conditions

@@ -144,7 +144,6 @@ class PlannedWork:
 
     @property
     def reasons(self) -> dict[str, int]:
-        """The number of items for each reason, by its text."""
         counts = Counter(item.reason for item in self.items)
         return {reason.value: counts[reason] for reason in Reason if counts[reason]}
 

@@ -40,27 +40,22 @@ class PlannedBench:
 
     @property
     def is_stand_in(self) -> bool:
-        """Whether the rows are of another product."""
         return self.rows[0].conditions.device_product != self.device
 
     @property
     def is_gpu(self) -> bool:
-        """Whether the product is a GPU."""
         return self.rows[0].conditions.device_type == "cuda"
 
     @property
     def has_meter(self) -> bool:
-        """Whether a row has an energy."""
         return any(row.measurement.energy_j is not None for row in self.rows)
 
     @property
     def drift_case(self) -> Case | None:
-        """The case of the drift checks."""
         return STEADY_LOAD if self.is_gpu else None
 
     @property
     def step_times_s(self) -> dict[str, float]:
-        """Empty: it measures nothing."""
         return {}
 
     def conditions(self, setting: Setting) -> Conditions:

@@ -74,7 +74,6 @@ class Request:
 
     @property
     def folders(self) -> ModelFolders:
-        """The folders of models."""
         return ModelFolders(self.measurements, self.shipped_measurements, self.taken)
 
     @property
@@ -83,7 +82,6 @@ class Request:
         return self.device is not None and not is_device_name(self.device)
 
     def setting_of(self, config: ModelConfig) -> Setting:
-        """Return the setting for a config's model and its operators."""
         return replace(self.setting, precision=config.precision, code=self.code_of(config))
 
     def code_of(self, config: ModelConfig) -> UserCode | None:
@@ -161,7 +159,6 @@ class Request:
         return any(self.folders.is_named(config, name) for name in self.names)
 
     def whitelist(self) -> tuple[str, ...]:
-        """Return the operator names of the whitelist."""
         return load_whitelist(self.folders.whitelist) if self.operators is None else self.operators
 
     def whitelist_if_any(self) -> tuple[str, ...] | None:
@@ -170,7 +167,6 @@ class Request:
 
 
 def _checked_by(check: Check) -> Check:
-    """Return a check of models, and of the operators of grids."""
     return lambda config: check(config) if config.grid is None else [*grids.mistakes(config.grid, config.where)]
 
 
@@ -219,7 +215,6 @@ class CountsFile:
     state: str
 
     def path(self, config: ModelConfig) -> Path:
-        """Return the path of a model's file of this kind."""
         return config.folder / self.file_name
 
     def read(self, config: ModelConfig) -> OperatorCounts:

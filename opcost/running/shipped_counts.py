@@ -140,7 +140,6 @@ def identity_of(config: ModelConfig) -> Identity:
 
 
 def _in_table(table: CsvTable[ModelOperatorRow], configs: Iterable[ModelConfig]) -> TableCounts:
-    """Return the best counts of each of these models."""
     return counts_in(table, {model_tuple(config).key for config in configs}.__contains__)
 
 

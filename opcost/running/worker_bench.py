@@ -73,7 +73,6 @@ class Limits:
     running_s: float = 120.0
 
     def steps_s(self, is_model: bool, is_gpu: bool) -> dict[str, float]:
-        """Return the limits of a measurement's steps, the first one first."""
         patience = 1.0 if is_gpu else CPU_PATIENCE
         building_s = self.building_model_s if is_model else self.building_s
         return {step: patience * (building_s if step == BUILDING else self.running_s) for step in STEPS}
@@ -153,22 +152,18 @@ class ChildBench:
 
     @property
     def device(self) -> str:
-        """The torch device."""
         return self._facts.device
 
     @property
     def is_gpu(self) -> bool:
-        """Whether the device is a GPU."""
         return self._facts.is_gpu
 
     @property
     def has_meter(self) -> bool:
-        """Whether the device has a meter of energy."""
         return self._facts.has_meter
 
     @property
     def drift_case(self) -> Case | None:
-        """The case of the drift checks."""
         return self._facts.drift_case
 
     @property
@@ -186,7 +181,6 @@ class ChildBench:
         return found
 
     def circumstances(self, protocol: MeasurementProtocol) -> Circumstances:
-        """Return the circumstances of measurements with a protocol."""
         found: Circumstances = self._remembered(Question("circumstances", (protocol,)))
         return found
 

@@ -234,7 +234,6 @@ def _all_counted(request: Request) -> list[tuple[ModelConfig, OperatorCounts]]:
 def _wholes(
     request: Request, models: Sequence[tuple[ModelConfig, OperatorCounts]], conditions: Conditions
 ) -> tuple[MeasurementRow, ...]:
-    """Return the rows of whole models under these conditions that ran in their execution, one for each board."""
     operators = of_operators(counts.model for _, counts in models)
     rows = request.database.full_model_measurements.rows(operators)
     own = (row for row in best_of_each_board(rows) if row.conditions.key == conditions.key)

@@ -63,7 +63,6 @@ class AgainstData:
         return self.counts.get(identity_of(config))
 
     def wholes_of(self, config: ModelConfig, conditions: Conditions) -> list[MeasurementRow]:
-        """Return the best row of a whole model on each board."""
         return [row for row in self.wholes.get(model_tuple(config).key, ()) if row.conditions == conditions]
 
     def conditions_of(self, config: ModelConfig, is_other: bool = False) -> list[Conditions]:

@@ -21,7 +21,6 @@ class CommandWork:
 
     @property
     def name(self) -> str:
-        """The command."""
         return " ".join(self.command)
 
     def measure(self) -> CapCost:

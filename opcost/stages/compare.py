@@ -44,12 +44,10 @@ class ComparingReport:
 
     @property
     def labels(self) -> list[str]:
-        """A distinct label for each comparison."""
         return labels_of(self.name, [row.conditions for row in self.comparisons])
 
     @property
     def is_incomplete(self) -> bool:
-        """Whether a whole model or its sum is missing."""
         return self.reason is not None or any(row.time_s is None for row in self.comparisons)
 
 
@@ -99,7 +97,6 @@ def find_comparisons(request: Request, runs: OperatorRuns = USUAL_RUNS) -> list[
 
 
 def _selections(request: Request, configs: Sequence[ModelConfig]) -> list[tuple[ModelConfig, Selection]]:
-    """Return the models that have counts, with their operators that the whitelist keeps and drops."""
     models, whitelist = counted_or_shipped(request, configs, is_strict=False), request.whitelist()
     return [(config, select(counts, whitelist)) for config, counts in models]
 
@@ -107,7 +104,6 @@ def _selections(request: Request, configs: Sequence[ModelConfig]) -> list[tuple[
 def _without_counts(
     request: Request, configs: Iterable[ModelConfig], found: Sequence[ModelComparisons]
 ) -> Iterator[ModelComparisons]:
-    """Yield the named models that have no counts."""
     names = {model.config.name for model in found}
     for config in configs:
         if config.name not in names and request.is_named(config):
@@ -115,7 +111,6 @@ def _without_counts(
 
 
 def _evidence(request: Request, selections: Iterable[Selection]) -> Evidence:
-    """Return the rows of these models' operators, and of cache chains."""
     counts = (count for one in selections for count in (*one.kept.counts, *one.dropped.counts))
     rows = request.database.operator_measurements.rows(of_operators(count.operator for count in counts))
     return Evidence(Measurements(rows), request.database.calls_in_chains.rows())
@@ -163,7 +158,6 @@ def _how(model: ModelComparisons) -> tuple[str, ...]:
 def _of_one_board_mostly(
     wholes: Iterable[MeasurementRow], sum_beside: Callable[[MeasurementRow], ModelCost]
 ) -> list[tuple[MeasurementRow, ModelCost]]:
-    """Return one measurement of a model under each set of conditions, with the sum beside it."""
     of_key: dict[str, list[MeasurementRow]] = {}
     for whole in wholes:
         of_key.setdefault(whole.key, []).append(whole)

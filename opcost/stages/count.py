@@ -379,7 +379,6 @@ def _key_of_build(task: _ModelTask) -> str:
 
 
 def _is_registered(task: _ModelTask) -> bool:
-    """Return whether a user has registered the model with torchvision."""
     return task.model.operator.operator.startswith(TORCHVISION_MODELS) and task.model.listed.is_foreign
 
 
@@ -422,7 +421,6 @@ def _does_not_run(task: _ModelTask, reason: str) -> str:
 
 
 def _given(config: ModelConfig, key: str, value: str) -> str:
-    """Return a key with its value, as the file or the command line has it."""
     option = config.option(key)
     return f"{option} {value}" if option else f"{key}: {value}"
 

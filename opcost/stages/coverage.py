@@ -122,7 +122,6 @@ class CoverageReport:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all models could be checked, and each is complete."""
         return not self.failures and all(row.is_complete for row in self.rows)
 
 
@@ -214,7 +213,6 @@ def _check(resolved: ResolvedModel, device: str) -> CoverageRow:
 
 
 def _flop(counts: Iterable[OperatorCount]) -> int:
-    """Return the FLOPs of all calls of operators of known FLOPs."""
     return sum(count.occurrences * count.flop for count in counts if count.flop is not None)
 
 

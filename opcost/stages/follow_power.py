@@ -136,7 +136,6 @@ class Attempts:
             return None
 
     def report(self, line: str) -> None:
-        """Log a line once."""
         if line not in self._reported:
             self._reported.add(line)
             logging.getLogger(__name__).warning("%s; the program runs on", line)

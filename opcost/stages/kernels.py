@@ -77,7 +77,6 @@ class Launched:
 
     @staticmethod
     def of(kernels: Iterable[Kernel]) -> Launched:
-        """Return the names and the time of some kernels."""
         kernels = list(kernels)
         return Launched(Counter(kernel.name for kernel in kernels), sum(kernel.time_s for kernel in kernels))
 

@@ -31,7 +31,6 @@ class UnitReport:
 
     @property
     def failed(self) -> bool:
-        """Whether a measurement failed."""
         return self.operators.failed > 0 or self.whole.failed
 
     @property

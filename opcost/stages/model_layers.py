@@ -34,7 +34,6 @@ class RowsChoice:
     execution: str | None = None
 
     def is_meant(self, conditions: Conditions) -> bool:
-        """Return whether rows under these conditions may be used."""
         execution = self.execution or usual_execution(conditions.device_type)
         return conditions.execution == execution and conditions.cache == WARM and is_meant(self.device, conditions)
 
@@ -60,7 +59,6 @@ class LayersReport:
 
     @property
     def lacks_rows(self) -> bool:
-        """Whether a call that computes something has no row."""
         return any(call.lacks_row for call in self.layers.calls)
 
 

@@ -90,7 +90,6 @@ class CapSweep:
 
     @property
     def points(self) -> list[CapPoint]:
-        """The measurements."""
         return _points(self.rows)
 
     @property

@@ -96,7 +96,6 @@ class Prediction:
 
     @property
     def basis(self) -> EnergyBasis:
-        """The basis of the energy."""
         return self.run.basis if self.whole is None else common_basis([self.whole])
 
     @property

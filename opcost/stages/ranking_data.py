@@ -61,12 +61,10 @@ class RankingData:
 
     @property
     def all_counts(self) -> list[OperatorCount]:
-        """The operators of the database, and of all models."""
         own = (count for model in self.models if model.counts is not None for count in model.counts.counts)
         return [*self.operator_counts.values(), *own]
 
     def roofline(self, conditions: Conditions) -> Roofline | None:
-        """Return the roofline of all measured operators under these conditions."""
         rows = (row for row in self.operator_rows if row.conditions == conditions)
         return roofline_of_rows(rows, self.operator_counts)
 

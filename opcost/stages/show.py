@@ -140,7 +140,6 @@ class ShownModel:
 
     @property
     def needs_rows(self) -> bool:
-        """Whether the model has no measured whole, and operators have no row."""
         return self.row.source == SUM and bool(self.missing)
 
 
@@ -483,7 +482,6 @@ def _sets(data: RankingData, candidates: Sequence[Conditions], names: Collection
 
 
 def _wholes(data: RankingData, conditions: Conditions) -> Iterator[list[MeasurementRow]]:
-    """Yield the rows of each model under these conditions, one of each board."""
     # A model in fp32 or TF32 is the same tuple.
     for model in (one for one in data.models if one.config.precision == conditions.precision):
         yield [row for row in model.wholes if row.conditions == conditions]

@@ -35,11 +35,9 @@ class SweepPoint:
 
     @property
     def case(self) -> Case:
-        """The whole model with its inputs."""
         return Case(model_tuple(self.config))
 
     def key(self, conditions: Conditions) -> str:
-        """Return the key of its rows."""
         return measurement_key(self.case, conditions)
 
 
@@ -52,7 +50,6 @@ class Sweep:
     points: tuple[SweepPoint, ...]
 
     def place(self, point: SweepPoint, conditions: Conditions) -> SweepPlace:
-        """Return the columns that name a size."""
         return SweepPlace(point.key(conditions), self.name, self.kind.value, point.size, point.units)
 
 

@@ -43,7 +43,6 @@ class SweepResult:
 
     @property
     def failed(self) -> tuple[SweepSizeRow, ...]:
-        """The sizes that failed, and have no repetition."""
         return tuple(row for row in self.sizes if row.failure is not None)
 
     @cached_property

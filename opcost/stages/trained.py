@@ -105,6 +105,5 @@ def _train(request: Request, conditions: Conditions, progress: Progress) -> Trai
 
 
 def _name(request: Request, conditions: Conditions) -> str:
-    """Return the name of the file in the cache."""
     models = {model_tuple(config).key for config in request.folders.sound_configs()}
     return f"learned-{conditions.key}-{training_fingerprint(request.database, conditions, models)}.npz"

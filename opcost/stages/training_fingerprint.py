@@ -53,7 +53,6 @@ def training_fingerprint(database: Database, conditions: Conditions, models: Ite
 
 
 def _lines(table: CsvTable[Any]) -> Iterator[bytes]:
-    """Yield the lines of a table's files."""
     for path in table.files:
         with path.open("rb") as file:
             yield from file

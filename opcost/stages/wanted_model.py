@@ -46,7 +46,6 @@ class WantedModel:
     arguments: tuple[tuple[str, PlainValue], ...] = ()
 
     def where(self, key: str) -> str:
-        """Return the argument that gives a key."""
         return option_of(key)
 
     def option_for(self, key: str) -> str:
@@ -63,7 +62,6 @@ class WantedModel:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The arguments of a command that profiles this model."""
         size = ("--input-size", "x".join(map(str, self.input_size))) if self.input_size else ()
         keys = WantedModel(self.model_name).further_keys
         changed = [(key, value) for key, value in self.further_keys.items() if value != keys[key]]
@@ -98,7 +96,6 @@ class WantedModel:
         return replace(wanted, model_name=f"{Path(code.path).relative_to(Path.cwd())}:{code.function}")
 
     def is_described_by(self, config: ModelConfig) -> bool:
-        """Return whether a config, with all of its keys, describes this model."""
         own = {"model_name": self.model_name, "input_size": self.input_size, **USUAL_KEYS, **self.further_keys}
         # 1, 1.0 and True are equal in Python, but build different models.
         return all(repr(getattr(config, key)) == repr(value) for key, value in own.items())

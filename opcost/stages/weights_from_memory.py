@@ -31,7 +31,6 @@ class WeightsFromMemory:
 
     @property
     def names(self) -> frozenset[str]:
-        """The names of the models with missing pairs."""
         return frozenset() if self.campaign is None else frozenset(work.name for work in self.campaign.plan.works)
 
     @classmethod

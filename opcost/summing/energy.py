@@ -35,7 +35,6 @@ class EnergyBasis(Enum):
         return estimate_of(self._value_of(row), row.measurement.energy_standard_error_j)
 
     def is_known(self, row: MeasurementRow) -> bool:
-        """Return whether a row has this energy."""
         return self._value_of(row) is not None and row.measurement.energy_standard_error_j is not None
 
     def _value_of(self, row: MeasurementRow) -> float | None:

@@ -60,7 +60,6 @@ class Measurements:
             yield from self._best(by_data)
 
     def under(self, operator: OperatorTuple, conditions: Conditions) -> list[MeasurementRow]:
-        """Return the best row of an operator on each input data, under these conditions."""
         return self._best(self._under(operator, conditions))
 
     def all_under(self, operator: OperatorTuple, conditions: Conditions) -> list[MeasurementRow]:
@@ -74,11 +73,9 @@ class Measurements:
         return memory_bytes_of(measured) / max(1, memory_bytes_of(counts.counts))
 
     def has_any(self, counts: OperatorCounts, conditions: Conditions) -> bool:
-        """Return whether any counted operator has a row under these very conditions."""
         return any(conditions.key in self._rows.get(count.operator.key, {}) for count in counts.counts)
 
     def find(self, case: Case, conditions: Conditions) -> MeasurementRow | None:
-        """Return the best row of a case under these conditions."""
         rows = self._under(case.operator, conditions).get(str(case.input_data))
         return None if rows is None else _preferred(rows, self._board)
 
@@ -104,7 +101,6 @@ class Measurements:
         return self._found[place]
 
     def _best(self, by_data: RowsByData) -> list[MeasurementRow]:
-        """Return the best row for each input data."""
         return [_preferred(rows, self._board) for rows in by_data.values()]
 
 

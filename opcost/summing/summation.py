@@ -34,7 +34,6 @@ class Part:
 
     @property
     def time_s(self) -> float:
-        """The time of all these calls."""
         return self.occurrences * self.row.measurement.time_s
 
     @property

@@ -36,11 +36,9 @@ class BackgroundLoad(Observer):
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def before_start(self) -> None:
-        """Pause for the next loop."""
         self.pause()
 
     def after_finish(self) -> Finding:
-        """Resume."""
         self.resume()
         return NOTHING
 

@@ -22,7 +22,6 @@ class StreamThenCopy(nn.Module):
     """Reads a stream and returns a copy of images, which is in the cache like a previous operator's output."""
 
     def forward(self, stream: torch.Tensor, images: torch.Tensor) -> torch.Tensor:
-        """Read the stream, then copy the images."""
         return _copied_after(stream, images)
 
 
@@ -36,7 +35,6 @@ class ChainBehindAStream(nn.Module):
         self.chain = nn.Sequential(*(module for _ in range(blocks) for module in _modules(kind)))
 
     def forward(self, stream: torch.Tensor, images: torch.Tensor) -> object:
-        """Read the stream, copy the images, then run the chain."""
         return self.chain(_copied_after(stream, images))
 
 

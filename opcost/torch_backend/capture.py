@@ -364,7 +364,6 @@ class _Recorder(TorchFunctionMode):
                     raise DescriptionError("a call could not be described") from self._bugs[0]
 
     def add(self, cost: OperationCost) -> None:
-        """Add the cost of an operation that has just run."""
         self.costs.append(cost)
 
     @contextmanager
@@ -452,7 +451,6 @@ class _Recorder(TorchFunctionMode):
 
     @property
     def _is_own_thread(self) -> bool:
-        """Whether the thread is that of this run, to which its modes belong."""
         return threading.get_ident() == self._thread
 
     def _installed(self, module: nn.Module, path: str, around: Around) -> AbstractContextManager[None]:
@@ -595,7 +593,6 @@ class _Recorder(TorchFunctionMode):
                 self._count(call, self.costs[begin:], self._path)
 
     def _count(self, call: _Call, ran: Sequence[OperationCost], caller: str) -> None:
-        """Count a call in which these operations ran."""
         position = next(self._positions)
         call = replace(call, cost=total(ran), operations=operations_of(ran), caller=caller, position=position)
         self._calls.setdefault(call.operator, []).append(call)

@@ -73,7 +73,6 @@ class Work:
 
     @staticmethod
     def of(costs: Sequence[OperationCost]) -> Work:
-        """Return the work of these operations."""
         return Work(least_flop(costs), total(costs).memory_bytes, len(costs))
 
 
@@ -164,7 +163,6 @@ def _sample_of(value: Any, place: int) -> Any:
 
 
 def _tensors_or_itself(weights: torch.ScriptObject) -> Any:
-    """Return the tensors of packed weights, any other object as it is."""
     return packed_tensors(weights) or weights
 
 

@@ -98,12 +98,10 @@ def _attention_by_position(query_ends: str, key_ends: str) -> Formula:
 
 
 def _vector(matrix: str) -> Formula:
-    """FLOPs of a product of a matrix or a vector with a vector."""
     return lambda given: 2 * _numel(given[matrix])
 
 
 def _matrices(left: str, right: str) -> Formula:
-    """FLOPs of products of matrices (..., n, m) and (..., m, k)."""
     return lambda given: 2 * _numel(given[left]) * _shape(given[right])[-1]
 
 
@@ -180,7 +178,6 @@ def _deformable(given: Given) -> float:
 
 
 def _recurrent(given: Given) -> float:
-    """FLOPs of a recurrent layer: each step of each sequence is multiplied with all matrices."""
     steps = math.prod(_shape(given["input"])[:-1])
     weights = given["weight"] if "weight" in given else [given["weight0"], given["weight1"]]
     return 2 * steps * sum(_numel(weight) for weight in weights if weight.dim() > 1)
@@ -254,7 +251,6 @@ def _qr(rows: int, columns: int) -> float:
 
 
 def _orthogonal(rows: int, columns: int, reflections: int) -> float:
-    """FLOPs of the columns of a product of reflections."""
     return 4 * rows * columns * reflections - 2 * (rows + columns) * reflections**2 + 4 * reflections**3 / 3
 
 
@@ -269,12 +265,10 @@ def _singular(rows: int, columns: int, vectors: str) -> float:
 
 
 def _factorised(matrix: str, formula: Callable[[int, int], float]) -> Formula:
-    """FLOPs of a factorisation of each matrix of a batch."""
     return lambda given: _batch(given[matrix]) * formula(*_shape(given[matrix])[-2:])
 
 
 def _square(matrix: str, cubes: float) -> Formula:
-    """FLOPs that are a multiple of the cube of a square matrix's size."""
     return _factorised(matrix, lambda rows, _: cubes * rows**3)
 
 
@@ -323,7 +317,6 @@ def _pseudoinverse(given: Given) -> float:
 
 
 def _values_of_any_shape(given: Given) -> float:
-    """FLOPs of singular values alone."""
     rows, columns = _shape(given["A"])[-2:]
     return _batch(given["A"]) * _singular(rows, columns, "none")
 
@@ -364,7 +357,6 @@ def _polar(given: Given) -> float:
 
 
 def _broadcast(one: Sequence[int], other: Sequence[int]) -> list[int]:
-    """Return the shape of two batches together."""
     length = max(len(one), len(other))
     both = [[1] * (length - len(shape)) + list(shape) for shape in (one, other)]
     return [max(sizes) for sizes in zip(*both, strict=True)]

@@ -49,7 +49,6 @@ class GraphRecorder:
             return call()
 
     def begin(self) -> None:
-        """Begin a capture."""
         # torch.cuda.graph() would synchronise and empty the cache, so that the GPU would idle and cool every time.
         self._graph = torch.cuda.CUDAGraph()
         self._graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")

@@ -93,7 +93,6 @@ class _Calling(nn.Module):
         self._function = function
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the function."""
         return self._function(*args, **kwargs)
 
 
@@ -157,7 +156,6 @@ def _together(grid: AnyGrid, points: Sequence[OperatorCounts], device: str) -> O
 
 
 def _calls(counts: Sequence[OperatorCount]) -> OperatorCount:
-    """Return the count of one operator tuple that is called once on each of some input data."""
     statistics: tuple[tuple[InputStatistics, ...], ...] = tuple(call for count in counts for call in count.statistics)
     zeros = [next(iter(count.weight_zeros), 0.0) for count in counts]
     weight_zeros = tuple(zeros) if any(zeros) else ()

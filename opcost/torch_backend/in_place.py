@@ -68,19 +68,16 @@ class Operation:
 
     @property
     def is_in_place(self) -> bool:
-        """Whether its result is its overwritten first argument."""
         returns = self.function._schema.returns
         return len(returns) == 1 and returns[0].alias_info is not None and bool(returns[0].alias_info.is_write)
 
     @property
     def written(self) -> list[torch.Tensor]:
-        """The arguments that it writes into."""
         declared = self.function._schema.arguments
         values = [*zip(declared, self.args, strict=False), *((one, self.kwargs.get(one.name)) for one in declared)]
         return tensors_of([value for one, value in values if one.alias_info is not None and one.alias_info.is_write])
 
     def run(self) -> Any:
-        """Run it with these arguments."""
         return self.function(*self.args, **self.kwargs)
 
 
@@ -197,7 +194,6 @@ def _variants(operation: Operation) -> Iterator[Any]:
 
 
 def _arguments(overload: Any) -> set[tuple[str, str]]:
-    """Return the names and types of an overload's arguments without the buffer."""
     return {(one.name, str(one.type)) for one in overload._schema.arguments if one.name != "out"}
 
 

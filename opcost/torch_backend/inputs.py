@@ -97,7 +97,6 @@ class DrawnInputs:
         self._drawn: dict[int, torch.Tensor] = {}
 
     def values(self, values: Iterable[PlainValue]) -> tuple[object, ...]:
-        """Return plain values with a tensor in place of each spec."""
         return tuple(self.value(value) for value in values)
 
     def value(self, value: PlainValue) -> object:
@@ -191,7 +190,6 @@ class DrawnInputs:
         return ones.tril() if values == CAUSAL else ones
 
     def _ends(self, spec: TensorSpec, last: int, first: int = 1) -> torch.Tensor:
-        """Return the ends of groups of one size, as far as the number of groups divides the last end, or the starts."""
         groups = torch.arange(first, first + spec.elements, device=self._device)
         return (groups * last // spec.elements).to(getattr(torch, spec.dtype)).reshape(spec.shape)
 

@@ -46,7 +46,6 @@ class Switch:
 
     @property
     def is_known(self) -> bool:
-        """Whether this version of torch has the switch."""
         try:
             self.read()
         except AttributeError:

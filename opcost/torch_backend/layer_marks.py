@@ -96,7 +96,6 @@ class LayerMarks:
 
     @property
     def is_open(self) -> bool:
-        """Whether an iteration is being marked."""
         return self._iteration is not None
 
     @property
@@ -216,12 +215,10 @@ class MarkedIteration:
         self._thread.made.note(min(since, _next_sequence_number()), NO_LAYER)
 
     def end(self, end: Moment) -> None:
-        """End the iteration."""
         self.stop()
         self.moments.append(end)
 
     def stop(self) -> None:
-        """Mark nothing any more."""
         self._ended = True
 
     def spans(self) -> MarkedSpans:
@@ -303,13 +300,11 @@ class _Made:
         self._slots: list[int] = []
 
     def note(self, number: int, slot: int) -> None:
-        """Give the nodes from a number on to the backward of a slot."""
         self._numbers.append(number)
         self._slots.append(slot if slot < 0 else backward_slot(slot // 2))
 
     @property
     def has_nodes(self) -> bool:
-        """Whether there may be any."""
         return self._numbers[:1] != self._numbers[-1:]
 
     def owner(self, number: int) -> int | None:

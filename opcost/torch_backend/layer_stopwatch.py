@@ -41,11 +41,9 @@ class HostStopwatch:
     can_mark = True
 
     def mark(self) -> Moment:
-        """Read the clock."""
         return time.perf_counter()
 
     def is_over(self, moment: Moment) -> bool:
-        """Return True."""
         return True
 
     def elapsed_s(self, begin: Moment, end: Moment) -> float:
@@ -69,13 +67,11 @@ class EventStopwatch:
         return not torch.cuda.is_current_stream_capturing()
 
     def mark(self) -> Moment:
-        """Record an event."""
         event = self._free.pop() if self._free else torch.cuda.Event(enable_timing=True)
         event.record(torch.cuda.current_stream(self._device))
         return event
 
     def is_over(self, moment: Moment) -> bool:
-        """Return whether the event has occurred."""
         return bool(moment.query())
 
     def elapsed_s(self, begin: Moment, end: Moment) -> float:
@@ -83,7 +79,6 @@ class EventStopwatch:
         return max(0.0, elapsed_s(begin, end))
 
     def release(self, moments: Iterable[Moment]) -> None:
-        """Keep the events for later marks."""
         self._free.extend(moments)
 
 

@@ -41,7 +41,6 @@ class ModelState:
 
     @staticmethod
     def of(model: nn.Module) -> ModelState:
-        """Keep the state of a model and all its modules."""
         return ModelState((*_modules(model), *_weights(model), *_buffers(model)))
 
     def put_back(self) -> tuple[str, ...]:

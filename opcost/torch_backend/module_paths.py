@@ -44,7 +44,6 @@ class CallSizes:
 
     @staticmethod
     def of(arguments: Any, result: Any) -> CallSizes:
-        """Return the sizes of a call."""
         return CallSizes(_sizes(arguments), _sizes(result))
 
 

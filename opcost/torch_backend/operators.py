@@ -427,7 +427,6 @@ def takes_tensor(function: Any) -> bool:
 
 
 def _overloads(function: Any) -> list[Any]:
-    """Return the overloads of an operation, none for any other function."""
     if isinstance(function, torch._ops.OpOverloadPacket):
         return [getattr(function, overload) for overload in function.overloads()]
     return [function] if isinstance(function, torch._ops.OpOverload) else []

@@ -22,7 +22,6 @@ class Pass:
     context: Context
 
     def run_once(self, call: Callable[[], object]) -> None:
-        """Call something once in this pass's context."""
         with self.context():
             call()
 

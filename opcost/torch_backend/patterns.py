@@ -63,7 +63,6 @@ def _of_indices(indices: torch.Tensor, rows: int) -> Pattern:
 
 @lru_cache(TABLES_KEPT)
 def _expected_distinct(rows: int, draws: int) -> Mapping[Pattern, float]:
-    """Return how many distinct rows are expected among a number of indices of each pattern."""
     uniform = -rows * math.expm1(draws * math.log1p(-1.0 / rows))
     zipf = -torch.expm1(draws * torch.log1p(-_zipf(rows))).sum().item()
     return {Pattern.RANDOM: uniform, Pattern.ZIPF: zipf, Pattern.ONE_ROW: 1.0}

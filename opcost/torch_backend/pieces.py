@@ -70,7 +70,6 @@ class Pieces:
     waits: int
 
     def replay(self) -> None:
-        """Repeat the call."""
         with INFERENCE.context():
             for step in self.steps:
                 step()
@@ -129,7 +128,6 @@ class _DeviceMode(TorchDispatchMode):
         return self.observed(operation) if may_launch_on(self.recorder.device_type, operation) else operation.run()
 
     def observed(self, operation: Operation) -> Any:
-        """Return the result of an operation."""
         raise NotImplementedError
 
 
@@ -174,7 +172,6 @@ class _Capture(_DeviceMode):
         return operation.run()
 
     def finished(self) -> Pieces:
-        """Return the pieces, after the end of the last."""
         self._end()
         waits = len(self._waits)
         return Pieces(tuple(self._steps), len(self._steps) - waits, waits)

@@ -56,7 +56,6 @@ class ReadyModel:
 
     @property
     def tensors(self) -> list[Tensor]:
-        """The tensors among the inputs, in order."""
         return tensors_of((self.inputs, dict(self.keyword_inputs)))
 
     def with_tensors(self, change: Callable[[Tensor], Tensor]) -> ReadyModel:

@@ -58,7 +58,6 @@ class Layer:
     kwargs: Mapping[str, object]
 
     def call(self) -> object:
-        """Run the operator on its inputs."""
         return self.function(*self.args, **self.kwargs)
 
     def on(self, value: object) -> object:

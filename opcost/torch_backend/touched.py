@@ -21,7 +21,6 @@ def _of_result(_: Given, result: Any) -> int:
 
 
 def _of_bags(given: Given, _: Any) -> int:
-    """Return the elements of all rows, of which a bag adds some."""
     return int(given["indices"].numel() * _table(given, "weight").shape[-1])
 
 
@@ -36,7 +35,6 @@ def _of_source(name: str) -> Touched:
 
 
 def _of_rows(given: Given, _: Any) -> int:
-    """Return the elements of all indexed slices."""
     table = given["self"]
     rows = max(1, table.shape[given["dim"]]) if table.dim() else 1
     return int(given["index"].numel() * (table.numel() // rows))

@@ -41,7 +41,6 @@ class Integers:
 
     @staticmethod
     def of(tensor: torch.Tensor) -> Integers:
-        """Return a tensor of one dimension by its values."""
         return Integers(tensor.tolist(), tensor.dtype)
 
 
@@ -227,7 +226,6 @@ def tensor_spec(tensor: torch.Tensor, identity: int) -> TensorSpec:
 
 
 def _is_dense_channels_last(tensor: torch.Tensor) -> bool:
-    """Return whether the strides of a tensor are equivalent to those of channels last for torch, too."""
     is_dense = tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
     return is_dense and suggest_memory_format(tensor) == torch.channels_last
 

@@ -104,7 +104,6 @@ class DeviceQueue:
 
 
 def _now(stream: torch.cuda.Stream) -> torch.cuda.Event:
-    """Return an event that occurs when a GPU has finished all work so far."""
     event = torch.cuda.Event(enable_timing=True)
     event.record(stream)
     return event
@@ -139,11 +138,9 @@ class EagerWorkload:
         self._queue = DeviceQueue(device)
 
     def annotated(self, note: str = "", flags: Flags = ()) -> EagerWorkload:
-        """Return the same workload with a further note or further flags."""
         return self.of(replace(self.calls, flags=(*self.flags, *flags), notes=joined_notes(self.notes, note)))
 
     def of(self, calls: Calls) -> EagerWorkload:
-        """Return other calls on the same device in the same context."""
         return EagerWorkload(calls, self.device, context=self.context)
 
     @property
