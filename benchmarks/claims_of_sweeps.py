@@ -11,9 +11,8 @@ import pandas as pd
 from claim_formats import MINUS, board_of, change_percent, days, fine_percent, percent, signed_percent
 from claim_tables import committed
 
-from opcost.comparing.kernel_names import short_kernel_name
 from opcost.comparing.pieces import pieces_of
-from opcost.comparing.sweep_changes import BreakLine, curves_of, lines_of
+from opcost.comparing.sweep_changes import BreakLine, curves_of, lines_of, short_kernel_name
 from opcost.comparing.sweep_sizes import SweepSizeRow, spread_ratio
 from opcost.measuring.flags import CASTING_DOUBT
 from opcost.measuring.sweep_record import SweepRepetitionRow

@@ -8,7 +8,7 @@ from claim_tables import committed, usual_conditions
 
 from opcost.running.request import Request
 from opcost.stages.ranking_data import read_ranking_data
-from opcost.stages.training_data import TrainingData, training_data
+from opcost.stages.trained import TrainingData, training_data
 
 MULTIPROCESSORS = 132
 """Of an H200, the card of the committed rows."""

@@ -25,7 +25,7 @@ from opcost.estimates import FloatArray
 from opcost.prediction.fitted import IntArray
 from opcost.prediction.learned import TIME
 from opcost.prediction.learned_costs import ENERGY, CallCosts, LearnedCosts
-from opcost.stages.training_data import Whole
+from opcost.stages.trained import Whole
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -20,7 +20,7 @@ from opcost.prediction.samples import Samples, cases_of
 from opcost.running.request import Request
 from opcost.running.shipped_counts import counts_in
 from opcost.stages.ranking_data import CountedModel, RankingData, read_ranking_data
-from opcost.stages.training_data import TrainingData, Whole, training_data
+from opcost.stages.trained import TrainingData, Whole, training_data
 from opcost.storage.database import Database
 from opcost.storage.grid_files import GRID_NAME, read_grid
 from opcost.summing.index import Measurements

@@ -28,7 +28,7 @@ from opcost.prediction.groups import Fold, shape_folds
 from opcost.prediction.learned import TIME
 from opcost.prediction.learned_costs import ENERGY, CallCosts, LearnedCosts
 from opcost.prediction.sum_errors import ModelCalls
-from opcost.stages.training_data import TrainingData, Whole
+from opcost.stages.trained import TrainingData, Whole
 
 ROOT = Path(__file__).resolve().parent.parent
 LEARNED = "learned"

@@ -25,7 +25,7 @@ from opcost.operators.tuples import PlainValue, tensor_specs
 from opcost.prediction.features import CONVOLUTION, RAW
 from opcost.prediction.groups import places_of
 from opcost.prediction.samples import card_of
-from opcost.stages.training_data import TrainingData
+from opcost.stages.trained import TrainingData
 
 Costs: TypeAlias = tuple[FloatArray, FloatArray]
 Predict: TypeAlias = Callable[[TrainingData], Costs]

@@ -19,8 +19,7 @@ from opcost.measuring.record import Measurement
 from opcost.measuring.setting import Setting
 from opcost.operators.cases import Case
 from opcost.operators.tuples import OperatorTuple, TensorSpec
-from opcost.running.heartbeat import BUILDING, LOOPING
-from opcost.running.worker_bench import Opening, answer
+from opcost.running.worker_bench import BUILDING, LOOPING, Opening, answer
 from opcost.running.worker_process import Answering, ReportStep
 
 

@@ -23,8 +23,7 @@ from opcost.measuring import procedure, protocol
 from opcost.measuring.record import MeasurementRow, is_flagged
 from opcost.measuring.retries import RETRIES
 from opcost.running import worker_bench
-from opcost.running.heartbeat import STEPS
-from opcost.running.worker_bench import Question
+from opcost.running.worker_bench import STEPS, Question
 from opcost.running.worker_process import OpenAnswering
 from opcost.storage.database import Database
 

@@ -19,13 +19,12 @@ from opcost.measuring.conditions import COLD, Circumstances, Conditions, is_gpu
 from opcost.measuring.known_device import known_beforehand
 from opcost.measuring.ports import Workload
 from opcost.measuring.protocol import MeasurementProtocol
-from opcost.measuring.rest import Rest
 from opcost.measuring.setting import Setting
 from opcost.meters.opening import Meters, no_meters
 from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple
-from opcost.running.apparatus import Apparatus
+from opcost.running.apparatus import Apparatus, Rest
 from opcost.running.request import COUNTS, FILTERED_COUNTS, Request, model_tuple
 from opcost.stages.compare import ComparingReport, find_comparisons, keep_comparisons
 from opcost.storage.configs import ModelConfig

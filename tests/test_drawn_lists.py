@@ -14,7 +14,7 @@ import pytest
 from opcost.operators.keys import tuple_key
 from opcost.prediction.samples import Boards, Samples
 from opcost.prediction.sum_errors import ModelCalls
-from opcost.stages.training_data import TrainingData, Whole
+from opcost.stages.trained import TrainingData, Whole
 
 ROOT = Path(__file__).resolve().parents[1]
 

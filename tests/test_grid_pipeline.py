@@ -32,7 +32,7 @@ from opcost.stages.measure_units import Protocols, measure_units
 from opcost.stages.profile_configs import configs_of
 from opcost.stages.proposals import Proposals
 from opcost.stages.replay import rebuild_operators
-from opcost.stages.training_data import read_training_data
+from opcost.stages.trained import read_training_data
 from opcost.stages.wanted_model import WantedModel
 from opcost.storage.configs import ModelConfig, load_config
 from opcost.storage.database import Database

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from opcost.comparing.kernel_names import short_kernel_name
 from opcost.comparing.pieces import LEAST_RESIDUAL, Piece, pieces_of
 from opcost.comparing.sweep_sizes import SweepFigures, SweepSizeRow
 from opcost.measuring.evaluation import AT_THE_LIMIT_RATIO
@@ -225,3 +225,28 @@ def words_of(one: Break) -> str:
     """Return what changes at a break, for people."""
     named = "; ".join(f"{change.change.value} ({change.evidence})" for change in one.changes)
     return named or "no change in the data names it"
+
+
+_CUTLASS = re.compile(r"cutlass::Kernel2?<(\w+)>")
+"""The kernel of CUTLASS that runs any other one: only its argument names the other."""
+
+
+def short_kernel_name(name: str) -> str:
+    """Return the qualified name of a kernel's function.
+
+    Args:
+        name: as the profiler gives it, demangled.
+    """
+    named = _CUTLASS.sub(r"\1", name.replace("(anonymous namespace)::", ""))
+    words = _without_template_arguments(named).partition("(")[0].split()
+    return words[-1] if words else name
+
+
+def _without_template_arguments(name: str) -> str:
+    depth, kept = 0, []
+    for character in name:
+        depth += character == "<"
+        if depth == 0:
+            kept.append(character)
+        depth -= character == ">" and depth > 0
+    return "".join(kept)

@@ -35,7 +35,6 @@ from opcost.measuring.ports import Workload
 from opcost.measuring.procedure import measure, undisturbed
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import Measurement, leaves_clocks_low
-from opcost.measuring.rest import Rest
 from opcost.measuring.setting import Setting
 from opcost.measuring.waiting_power import WaitingPower
 from opcost.meters.clock import SystemClock
@@ -55,6 +54,34 @@ from opcost.storage.database import Database
 from opcost.torch_backend.background_load import BackgroundLoad, additions
 from opcost.torch_backend.passes import INFERENCE
 from opcost.torch_backend.switches import check_overrides, precision, torch_state
+
+SLOWED_FOR_S = 0.25
+"""Shortest time from the measurement of a throttled load to the warm-up of the next one; reading the meters takes 0.05
+s before. After it H100s report throttling for another 0.15 s, and so long the warm-up lasts."""
+
+
+class Rest:
+    """A time in which nothing is measured. Builds in that time are a part of it.
+
+    Args:
+        clock: any.
+        pause: does nothing for some seconds.
+    """
+
+    def __init__(self, clock: Clock, pause: Callable[[float], None]) -> None:
+        self._clock = clock
+        self._pause = pause
+        self._end_s = 0.0
+
+    def begin(self) -> None:
+        """Begin a rest of ``SLOWED_FOR_S``."""
+        self._end_s = self._clock.read().monotonic_s + SLOWED_FOR_S
+
+    def end(self) -> None:
+        """Wait until the rest is over, if there is one."""
+        left_s = self._end_s - self._clock.read().monotonic_s
+        if left_s > 0:
+            self._pause(left_s)
 
 
 @dataclass(frozen=True)

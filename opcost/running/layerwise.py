@@ -8,7 +8,7 @@ print(layers.result)
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from opcost.errors import UserError
 from opcost.metering.layer_rows import (
+    BETWEEN,
     MODEL,
     UNKNOWN_OWNER,
     KnownCost,
@@ -27,21 +28,24 @@ from opcost.metering.layer_rows import (
     kind_rows,
     layer_rows,
 )
-from opcost.metering.layer_text import kind_lines, layer_lines
 from opcost.metering.layer_times import UNKNOWN_LAYER, backward_slot, forward_slot
 from opcost.metering.result import WindowResult
+from opcost.meters.clock import SystemClock
+from opcost.printable import printable
+from opcost.running.energy_meter import EnergyMeter
+from opcost.running.energy_sources import NoEnergy, result_of, synchronise
 from opcost.running.layer_powers import NO_COSTS, LoopState, known_costs
-from opcost.running.layer_window import LayerWindow
 from opcost.storage.database import Database
 from opcost.storage.metered_layers import write_layers
 from opcost.storage.user_folders import user_folders
-from opcost.units import number_of, percent
+from opcost.units import UNKNOWN, milli, number_of, percent, watts
 
 if TYPE_CHECKING:
     # Only for types: the name is found without torch, which a loop imports.
     from torch import nn
 
     from opcost.running.layer_loop import LayerLoop
+
 
 UNKNOWN_OWNER_REASON = (
     f"{UNKNOWN_OWNER}: backward of calls before the iteration, or by several threads; "
@@ -225,3 +229,105 @@ def _shares(loop: LayerLoop, known: Mapping[int, KnownCost]) -> Sequence[LayerSh
     if unknown_s is not None:
         found.append(LayerShare(UNKNOWN_OWNER, "", None, None, unknown_s, backward_error_s=error_s))
     return found
+
+
+class LayerWindow:
+    """From its construction to ``close``.
+
+    Args:
+        device: the torch device whose energy is metered.
+    """
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+        self._result: WindowResult | None = None
+        self._missing_reason: str | None = None
+        self._meter = EnergyMeter([device])
+        try:
+            self._meter.start()
+        except UserError as error:
+            # Without a meter of the device, times are known all the same.
+            self._missing_reason = str(error)
+            synchronise([device])
+        self._begin = SystemClock().read()
+
+    def close(self, kind: type[BaseException] | None = None) -> None:
+        """End the window; after an exception, too, of which a CUDA error may keep the GPU from being awaited."""
+        errors = () if kind is None else (RuntimeError,)
+        if self._missing_reason is None:
+            with suppress(*errors):
+                self._meter.stop()
+            self._meter.close()
+            self._result = self._meter.result
+            return
+        with suppress(*errors):
+            synchronise([self._device])
+        reason = NoEnergy(self._missing_reason)
+        self._result = result_of([reason], "", self._begin, SystemClock().read())
+
+    @property
+    def result(self) -> WindowResult | None:
+        """The cost of the window, None while it is open."""
+        return self._result
+
+
+SHOWN = 20
+"""The most layers in a table; files have all."""
+
+LAYER_HEAD = ("layer", "class", "calls", "forward ms", "backward ms", "forward mJ", "backward mJ", "mJ", "W", "share")
+KIND_HEAD = ("class", "layers", "ms", "mJ", "W", "time share", "energy share", "database mJ")
+
+
+def layer_lines(rows: Sequence[MeteredLayerRow]) -> Iterator[str]:
+    """Yield a table of the layers that take most energy, of time where that is unknown, and the time between."""
+    layers = sorted((row for row in rows if row.layer != BETWEEN), key=_rank, reverse=True)
+    between = [row for row in rows if row.layer == BETWEEN]
+    yield from _table(LAYER_HEAD, 2, [_layer_cells(row) for row in (*layers[:SHOWN], *between)])
+    if len(layers) > SHOWN:
+        yield f"and {number_of(len(layers) - SHOWN, 'layer')} more, of {_share(layers[SHOWN:])} in all"
+
+
+def kind_lines(kinds: Sequence[MeteredKindRow]) -> Iterator[str]:
+    """Yield a table of the classes of layers."""
+    yield from _table(KIND_HEAD, 1, [_kind_cells(kind) for kind in kinds])
+
+
+def _rank(row: MeteredLayerRow) -> float:
+    return row.time_s if row.energy_j is None else row.energy_j
+
+
+def _share(rows: Sequence[MeteredLayerRow]) -> str:
+    return percent(sum(row.time_ratio if row.energy_ratio is None else row.energy_ratio for row in rows))
+
+
+def _layer_cells(row: MeteredLayerRow) -> tuple[str, ...]:
+    calls = "" if row.calls is None else f"{row.calls:g}"
+    figures = (row.forward_time_s, row.backward_time_s, row.forward_energy_j, row.backward_energy_j, row.energy_j)
+    if row.layer == BETWEEN:
+        figures = (row.time_s, None, None, None, row.energy_j)
+    share = row.time_ratio if row.energy_ratio is None else row.energy_ratio
+    return row.layer, row.layer_class or "", calls, *map(milli, figures), _power(row.power_w), percent(share)
+
+
+def _kind_cells(kind: MeteredKindRow) -> tuple[str, ...]:
+    energies = (milli(kind.energy_j), _power(kind.power_w), percent(kind.time_ratio), percent(kind.energy_ratio))
+    return kind.layer_class, str(kind.layers), milli(kind.time_s), *energies, milli(kind.database_energy_j)
+
+
+def _power(power_w: float | None) -> str:
+    return UNKNOWN if power_w is None else watts(power_w).removesuffix(" W")
+
+
+def _table(head: Sequence[str], texts: int, rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield aligned lines; the first columns are texts. Columns without a known value are left out."""
+    is_known = [any(cell not in ("", UNKNOWN) for cell in column) for column in zip(*rows, strict=True)]
+    shown = [
+        tuple(printable(cell) for cell, known in zip(line, is_known, strict=True) if known) for line in (head, *rows)
+    ]
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+    for line in shown:
+        cells = (
+            cell.ljust(width) if index < texts else cell.rjust(width)
+            for index, (cell, width) in enumerate(zip(line, widths, strict=True))
+        )
+        yield "  ".join(cells).rstrip()

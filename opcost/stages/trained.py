@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import astuple, dataclass
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
-from opcost.comparing.ranking import Deviations, SumErrors
+import opcost
+from opcost.comparing.cache_corrections import corrections_under
+from opcost.comparing.ranking import ASSUMED_SUM_ERRORS, Deviations, ModelFigures, SumErrors, sum_errors_by_correction
 from opcost.errors import UserError
 from opcost.measuring.conditions import Conditions
+from opcost.operators.counts import OperatorCount
+from opcost.operators.keys import case_key, tuple_key
+from opcost.operators.values import InputData, parse_input_data
 from opcost.prediction.archive import from_bytes, to_bytes
+from opcost.prediction.features import feature_names
 from opcost.prediction.learned_costs import LearnedCosts
-from opcost.prediction.multiprocessors import multiprocessors_of
+from opcost.prediction.samples import Samples, cases_of, family_of, samples_of
+from opcost.prediction.sum_errors import ModelCalls
 from opcost.progress import Progress
 from opcost.running.request import Request, model_tuple
 from opcost.stages.extras import PREDICT, require
-from opcost.stages.training_data import read_training_data
-from opcost.stages.training_fingerprint import training_fingerprint
+from opcost.stages.ranking_data import RankingData, read_ranking_data
 from opcost.storage.caches import keep, kept
+from opcost.storage.configs import ModelConfig
+from opcost.storage.database import Database
+from opcost.storage.table import CsvTable
 
 FEWEST_SAMPLES = 3
 """The fewest measured operators that a prediction is learned from: the rates of products, of the memory and of calls
@@ -107,3 +119,171 @@ def _train(request: Request, conditions: Conditions, progress: Progress) -> Trai
 def _name(request: Request, conditions: Conditions) -> str:
     models = {model_tuple(config).key for config in request.folders.sound_configs()}
     return f"learned-{conditions.key}-{training_fingerprint(request.database, conditions, models)}.npz"
+
+
+LEARNING_VERSION = 6
+"""The version of what is learned from the same rows. It grows with each change of methods or intervals."""
+
+
+def training_fingerprint(database: Database, conditions: Conditions, models: Iterable[str] = ()) -> str:
+    """Return 16 hexadecimal digits that depend on the rows under these conditions, and on the version.
+
+    Args:
+        database: with rows under any conditions.
+        conditions: those that are learned.
+        models: the keys of those whose wholes are learned from.
+
+    Raises:
+        UserError: the table of cache chains is damaged.
+    """
+    version = f"{opcost.__version__} {LEARNING_VERSION} {conditions.key} {feature_names()} {sorted(models)}"
+    found = hashlib.sha256(version.encode())
+    suffix = f"-{conditions.key}".encode()
+    operators = set()
+    for line in _lines(database.operator_measurements):
+        key = line.partition(b",")[0]
+        if key.endswith(suffix):
+            operators.add(key.partition(b"-")[0])
+            found.update(line)
+    for line in _lines(database.full_model_measurements):
+        if line.partition(b",")[0].endswith(suffix):
+            found.update(line)
+    for line in _lines(database.model_operators):
+        # The second cell is the key of the model's operator.
+        if line.partition(b",")[2].partition(b",")[0].partition(b"-")[0] in operators:
+            found.update(line)
+    found.update(repr(corrections_under(database.calls_in_chains.rows(), conditions)).encode())
+    return found.hexdigest()[:16]
+
+
+def _lines(table: CsvTable[Any]) -> Iterator[bytes]:
+    for path in table.files:
+        with path.open("rb") as file:
+            yield from file
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A measured whole model: its calls among the samples, its costs in s and J, and the corrections of its sum."""
+
+    name: str
+    calls: ModelCalls
+    time_s: float
+    energy_j: float | None
+    correction_s: float
+    correction_j: float | None
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """Samples with the call that each is of, and the measured wholes that consist of them.
+
+    ``sum_errors`` are those of sums of measured operators, by whether they have a cache correction.
+    """
+
+    samples: Samples
+    calls: Sequence[tuple[OperatorCount, InputData]]
+    wholes: Sequence[Whole]
+    sum_errors: Mapping[bool, SumErrors] = field(default_factory=lambda: ASSUMED_SUM_ERRORS)
+
+
+def read_training_data(request: Request, configs: Sequence[ModelConfig], conditions: Conditions) -> TrainingData:
+    """Return what there is to learn from under some conditions; rows under others are not parsed.
+
+    Args:
+        request: the database.
+        configs: of the models whose wholes are among it.
+        conditions: those of the rows.
+
+    Raises:
+        UserError: a table is damaged.
+    """
+    return training_data(read_ranking_data(request, configs, (), under=conditions), conditions)
+
+
+def training_data(data: RankingData, conditions: Conditions) -> TrainingData:
+    """Return what there is to learn from under some conditions.
+
+    Args:
+        data: of all models.
+        conditions: those of the rows.
+    """
+    models = {model.config.name: model.counts for model in data.models if model.counts is not None}
+    families: dict[str, set[str]] = {}
+    for counts in models.values():
+        for count in counts.counts:
+            families.setdefault(count.operator.key, set()).add(family_of(counts.model))
+    cases = cases_of(data.operator_rows, data.operator_counts, conditions)
+    frozen = {key: frozenset(names) for key, names in families.items()}
+    of_case = {case_key(key): place for place, key in enumerate(cases)}
+    all_figures = data.figures(conditions)
+    wholes = (
+        _whole(figures, family_of(models[figures.name].model), of_case)
+        for figures in all_figures
+        if figures.is_complete and not figures.is_whole_flagged
+    )
+    return TrainingData(
+        samples=samples_of(cases, data.operator_counts, frozen),
+        calls=[
+            (data.operator_counts[tuple_key(key)], parse_input_data(rows[0].input_data)) for key, rows in cases.items()
+        ],
+        wholes=[whole for whole in wholes if whole is not None],
+        sum_errors=sum_errors_by_correction(all_figures),
+    )
+
+
+def _whole(figures: ModelFigures, family: str, of_case: Mapping[str, int]) -> Whole | None:
+    """Return a measured whole, None if it has none, or if its sum has other calls than samples."""
+    cost, whole = figures.cost, figures.whole
+    corrected_s, corrected_j = figures.corrected_time_s, figures.corrected_energy_j
+    if cost is None or whole is None or cost.time_s is None or corrected_s is None:
+        return None
+    if any(part.case.key not in of_case for part in cost.parts):
+        return None
+    energy_j = cost.basis.energy_of(whole)
+    return Whole(
+        name=figures.name,
+        calls=ModelCalls(
+            family,
+            tuple(of_case[part.case.key] for part in cost.parts),
+            tuple(part.occurrences for part in cost.parts),
+        ),
+        time_s=whole.measurement.time_s,
+        energy_j=None if energy_j is None else energy_j.value,
+        correction_s=corrected_s.value - cost.time_s.value,
+        correction_j=None if corrected_j is None or cost.energy_j is None else corrected_j.value - cost.energy_j.value,
+    )
+
+
+OF_PRODUCTS: Mapping[str, int] = MappingProxyType(
+    {
+        "NVIDIA B200": 148,
+        "NVIDIA H200": 132,
+        "NVIDIA H100 80GB HBM3": 132,
+        "NVIDIA H100 PCIe": 114,
+        "NVIDIA A100-SXM4-80GB": 108,
+        "NVIDIA A100-SXM4-40GB": 108,
+        "NVIDIA A100-PCIE-40GB": 108,
+        "NVIDIA A100 80GB PCIe": 108,
+        "NVIDIA A30": 56,
+        "NVIDIA A10": 72,
+        "NVIDIA L40S": 142,
+        "NVIDIA L4": 58,
+        "NVIDIA GeForce RTX 4090": 128,
+        "NVIDIA GeForce RTX 3090": 82,
+        "NVIDIA RTX A6000": 84,
+        "Tesla V100-SXM2-32GB": 80,
+        "Tesla V100-SXM2-16GB": 80,
+        "Tesla T4": 40,
+    }
+)
+
+USUAL = 108
+"""The number for a GPU that is not listed. Only the features of tiles and waves use it."""
+
+
+def multiprocessors_of(conditions: Conditions) -> int:
+    """Return the multiprocessors of a GPU, the threads of a CPU."""
+    if conditions.device_type == "cpu":
+        return conditions.cpu_threads or 1
+    return OF_PRODUCTS.get(conditions.device_product, USUAL)

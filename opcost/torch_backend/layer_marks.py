@@ -20,18 +20,19 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import groupby, pairwise
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch._C import _ImperativeEngine as ImperativeEngine
+from torch.autograd import Variable
 
 from opcost.errors import UserError
 from opcost.metering.layer_times import NO_LAYER, UNKNOWN_LAYER, MarkedSpans, backward_slot, forward_slot, slots_of
 from opcost.operators.tuples import OperatorTuple
 from opcost.torch_backend.capture import operator_modules
 from opcost.torch_backend.layer_stopwatch import Moment, Stopwatch
-from opcost.torch_backend.observed_backward import Backward, ObservedBackward
 from opcost.torch_backend.observed_forward import Forward, ObservedForward
 from opcost.torch_backend.operators import module_tuple
 from opcost.torch_backend.switches import autocast_dtypes
@@ -332,3 +333,47 @@ def _nodes(roots: Sequence[Any]) -> Sequence[Any]:
                     seen.add(one)
                     nodes.append(one)
     return found
+
+
+Backward: TypeAlias = Callable[..., Any]
+"""Runs a backward; its first argument are the roots."""
+
+Around: TypeAlias = Callable[..., Any]
+"""Calls a backward, its first argument, with the others, and returns its result."""
+
+
+class _ObservedEngine(ImperativeEngine):
+    def __init__(self, plain: ImperativeEngine) -> None:
+        self.plain = plain
+        self.arounds: list[Around] = []
+
+    def run_backward(self, *args: Any, **kwargs: Any) -> Any:
+        run: Backward = self.plain.run_backward
+        for around in self.arounds:
+            run = partial(around, run)
+        return run(*args, **kwargs)
+
+
+class ObservedBackward:
+    """Stands around each backward from ``install`` to ``remove``. Several may be removed in any order."""
+
+    def __init__(self, around: Around) -> None:
+        self._around = around
+        self._engine: _ObservedEngine | None = None
+
+    def install(self) -> None:
+        """Begin to observe."""
+        engine = Variable._execution_engine
+        if not isinstance(engine, _ObservedEngine):
+            engine = Variable._execution_engine = _ObservedEngine(engine)
+        engine.arounds.append(self._around)
+        self._engine = engine
+
+    def remove(self) -> None:
+        """Put back what was there once no one is left, unless someone else has replaced it meanwhile."""
+        engine, self._engine = self._engine, None
+        if engine is None:
+            return
+        engine.arounds.remove(self._around)
+        if not engine.arounds and Variable._execution_engine is engine:
+            Variable._execution_engine = engine.plain

@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
+from torch import nn
+from torch.utils._pytree import tree_leaves
 
 from opcost.errors import CannotMeasureError, shortened
 from opcost.estimates import total_if_known
 from opcost.measuring.calls import Calls
 from opcost.measuring.conditions import EAGER, GRAPH, WARM, is_gpu
-from opcost.measuring.flags import Flags, joined_notes
-from opcost.operators.tuples import OperatorTuple
+from opcost.measuring.flags import Flag, Flags, joined_notes
+from opcost.operators.tuples import DEFAULT_SEED, OperatorTuple
 from opcost.operators.values import NORMAL_DATA, InputData
 from opcost.printable import printable
 from opcost.torch_backend.cuda_graph import CapturedCalls, capture_calls, capture_once, elapsed_s
-from opcost.torch_backend.finite import flags_of_output
-from opcost.torch_backend.flops import ALLOCATIONS
+from opcost.torch_backend.flops import ALLOCATIONS, tensors_of
 from opcost.torch_backend.inputs import operator_inputs
 from opcost.torch_backend.operators import build_operator
 from opcost.torch_backend.passes import INFERENCE, Context
 from opcost.torch_backend.pieces import CaptureRefusal
 from opcost.torch_backend.relocation import Layer, device_memory, repeated
-from opcost.torch_backend.weight_zeros import set_zeros
 
 REFUSALS = (RuntimeError, ValueError, TypeError, IndexError, AssertionError)
 """Exceptions that torch and torchvision raise for unsupported arguments; most are RuntimeError."""
@@ -328,3 +329,63 @@ def one_line(error: BaseException) -> str:
     lines = message.strip().splitlines() or ["no message"]
     text = " ".join(line.strip() for line in lines[:2]) if lines[0].endswith(":") else lines[0]
     return f"{shortened(printable(type(error).__name__))}: {shortened(text, LONGEST_TEXT)}"
+
+
+def flags_of_output(output: object, arguments: object) -> Flags:
+    """Return a flag if a call's output is not finite although its arguments are, such as the root of negative values.
+
+    A mask that is filled with -inf is not flagged, because an argument is infinite. The check takes one or two kernels
+    for each tensor and hardly any memory.
+    """
+    is_flagged = not all(map(_is_finite, tensors_of(output))) and all(map(_is_finite, tree_leaves(arguments)))
+    return (Flag.NOT_FINITE,) if is_flagged else ()
+
+
+def _is_finite(value: Any) -> bool:
+    """Return whether a number or all numbers of a tensor are finite; True for all other values."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if not isinstance(value, torch.Tensor) or not value.numel():
+        return True
+    if value.is_complex():
+        value = torch.view_as_real(value.resolve_conj())
+    if not value.is_floating_point():
+        return True
+    try:
+        # Both are NaN if any value is.
+        return all(math.isfinite(end.item()) for end in torch.aminmax(value))
+    except RuntimeError:
+        # Some tensors (4-bit floats, sparse tensors) do not support this function; they are not flagged.
+        return True
+
+
+MATRIX_DIMENSIONS = 2
+"""The least dimensions of weights that are multiplied as a matrix or a kernel; scales of norms and biases have one."""
+
+
+def matrices_of(function: Callable[..., object], args: Sequence[object]) -> list[torch.Tensor]:
+    """Return the weights of a module, or those among a function's arguments, without vectors such as biases."""
+    if isinstance(function, nn.Module):
+        found: list[torch.Tensor] = [
+            one for name, one in function.named_parameters() if "weight" in name.rpartition(".")[2]
+        ]
+    else:
+        found = Layer(function, tuple(args), {}).weights
+    return [weight for weight in found if weight.dim() >= MATRIX_DIMENSIONS]
+
+
+def set_zeros(function: Callable[..., object], args: Sequence[object], zeros_ratio: float) -> None:
+    """Set a share of an operator's weights to zero in place, at random positions, the same each time.
+
+    Raises:
+        CannotMeasureError: the operator has no weights.
+    """
+    weights = matrices_of(function, args)
+    if not weights:
+        raise CannotMeasureError("the operator has no weights that can be set to zero")
+    for weight in weights:
+        if not weight.is_meta:
+            generator = torch.Generator(weight.device).manual_seed(DEFAULT_SEED)
+            chances = torch.rand(weight.shape, device=weight.device, generator=generator)
+            with torch.no_grad():
+                weight.masked_fill_(chances < zeros_ratio, 0.0)

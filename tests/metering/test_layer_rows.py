@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from opcost.metering.layer_rows import BETWEEN, KnownCost, LayerShare, LoopTotals, kind_rows, layer_rows
 from opcost.metering.layer_times import NO_LAYER, LayerTimes, MarkedSpans, backward_slot, forward_slot, slots_of
-from opcost.metering.marking import MarkingBudget
+from opcost.running.layer_loop import MarkingBudget
 
 TIMES_S = st.one_of(st.none(), st.floats(1e-7, 1.0))
 KNOWN = st.one_of(st.none(), st.builds(KnownCost, st.floats(1e-7, 1.0), st.floats(1e-6, 1e3)))

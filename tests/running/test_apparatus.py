@@ -15,12 +15,11 @@ from opcost.measuring.flags import Flag, Flags
 from opcost.measuring.observers import ProcessWatch
 from opcost.measuring.protocol import MeasurementProtocol, protocol_for
 from opcost.measuring.record import is_flagged, leaves_clocks_low, may_be_throttled
-from opcost.measuring.rest import SLOWED_FOR_S, Rest
 from opcost.measuring.setting import Setting
 from opcost.operators.cases import Case
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.values import ZEROS, InputData
-from opcost.running.apparatus import open_apparatus
+from opcost.running.apparatus import SLOWED_FOR_S, Rest, open_apparatus
 from opcost.running.devices import choose_device
 from opcost.storage.database import Database
 

@@ -31,9 +31,8 @@ from opcost.storage.database import Database
 from opcost.storage.table import CsvTable
 from opcost.storage.user_folders import user_folders
 from opcost.torch_backend.kept_switches import kept_switches
-from opcost.torch_backend.layer_marks import LayerMarks
+from opcost.torch_backend.layer_marks import LayerMarks, ObservedBackward
 from opcost.torch_backend.layer_stopwatch import HostStopwatch
-from opcost.torch_backend.observed_backward import ObservedBackward
 from opcost.torch_backend.observed_forward import ObservedForward
 from opcost.torch_backend.switches import tf32_switches, torch_state
 

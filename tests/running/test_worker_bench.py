@@ -32,13 +32,19 @@ from opcost.measuring.record import StepTimes
 from opcost.measuring.setting import Setting
 from opcost.operators.cases import Case
 from opcost.running import worker_bench
-from opcost.running.heartbeat import BUILDING, INTERVAL_S, LOOPING, READING_METERS, STEPS, WARMING_UP, Heartbeat
 from opcost.running.worker_bench import (
+    BUILDING,
     CPU_PATIENCE,
     FACTS,
     FAULTS_IN_A_ROW,
+    INTERVAL_S,
+    LOOPING,
+    READING_METERS,
+    STEPS,
     USUAL_LIMITS,
+    WARMING_UP,
     BenchFacts,
+    Heartbeat,
     Limits,
     Question,
     open_child_bench,

@@ -17,8 +17,7 @@ from opcost.measuring.conditions import Conditions
 from opcost.running.request import Request
 from opcost.stages import trained as trained_module
 from opcost.stages.ranking_data import read_ranking_data
-from opcost.stages.training_data import read_training_data, training_data
-from opcost.stages.training_fingerprint import training_fingerprint
+from opcost.stages.trained import read_training_data, training_data, training_fingerprint
 from opcost.storage.database import Database
 
 ROOT = Path(__file__).parents[2]

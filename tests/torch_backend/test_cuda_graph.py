@@ -21,10 +21,11 @@ from opcost.torch_backend.cuda_graph import (
     LONGEST_RELOCATED_S,
     MAXIMUM_CALLS,
     PLACEMENTS,
+    RAISE_ON_SYNCHRONISATION,
     REPLAY_PER_PLACEMENT_S,
+    GraphRecorder,
     capture_calls,
 )
-from opcost.torch_backend.graph_recorder import RAISE_ON_SYNCHRONISATION, GraphRecorder
 from opcost.torch_backend.pieces import CaptureRefusal
 from opcost.torch_backend.workload import DeviceQueue, EagerWorkload, GraphWorkload, as_graph
 

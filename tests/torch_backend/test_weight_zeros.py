@@ -10,8 +10,7 @@ from opcost.errors import CannotMeasureError
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.operators.values import InputData
 from opcost.torch_backend.operators import module_tuple
-from opcost.torch_backend.weight_zeros import matrices_of
-from opcost.torch_backend.workload import operator_call, operator_workload
+from opcost.torch_backend.workload import matrices_of, operator_call, operator_workload
 
 CONV = module_tuple(nn.Conv2d(32, 64, 3).eval(), (torch.empty(2, 32, 8, 8),), {})
 ATTENTION = module_tuple(nn.MultiheadAttention(64, 4).eval(), tuple(torch.empty(3, 5, 2, 64)), {})
