@@ -18,8 +18,9 @@ from tables import markdown
 from opcost.command.options import DATABASE, Parser, add_options
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import MeasurementRow
-from opcost.prediction.durations import measured_durations
-from opcost.running.expected_times import ExpectedTimes, sizes_in
+from opcost.operators.keys import tuple_key
+from opcost.prediction.durations import UNKNOWN_SIZE, ExpectedTimes, measured_durations
+from opcost.running.expected_times import sizes_in
 from opcost.storage.database import Database
 
 FEWEST = 5
@@ -49,8 +50,11 @@ def compared(database: Database, are_models: bool) -> tuple[pd.DataFrame, pd.Dat
         circumstances = campaign[0].circumstances
         times = times_of(circumstances.device_uuid, campaign[0].conditions)
         durations = [
-            (times.unmeasured_s(item.size, item.execution, protocol), actual_s)
-            for actual_s, item, protocol in measured_durations(campaign, sizes, are_models)
+            (
+                times.unmeasured_s(sizes.get(tuple_key(row.key), UNKNOWN_SIZE), row.conditions.execution, protocol),
+                actual_s,
+            )
+            for actual_s, row, protocol in measured_durations(campaign, are_models)
         ]
         if not durations:
             continue

@@ -10,18 +10,20 @@ build).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from statistics import fmean
 
-from opcost.measuring.conditions import EAGER, GRAPH
+from opcost.measuring.conditions import EAGER, GRAPH, Conditions, measurement_key
 from opcost.measuring.loop import FIRST_CHECK_S
 from opcost.measuring.protocol import FULL_LOOP_S, MINIMUM_CHUNKS, MeasurementProtocol
-from opcost.measuring.record import MeasurementRow
+from opcost.measuring.record import MeasurementRow, is_flagged
 from opcost.measuring.recorded_loop import MINIMUM_PRECISE_CHUNKS
 from opcost.measuring.retries import RETRIES
+from opcost.operators.cases import Case
 from opcost.operators.keys import tuple_key
-from opcost.prediction.rates import Rates
+from opcost.prediction.rates import MINIMUM_KNOWN, Rates, rates_of
 
 # The constants below are fitted to the committed rows of 2026-11-21 to 2026-11-23 (H200) where no other source is
 # named. ``tests/prediction/test_committed_durations.py`` recomputes them.
@@ -48,14 +50,6 @@ ATTEMPTS = {"cpu": 1.7}
 """Expected attempts at a measurement without rows of the device; 1 if not listed. On a CPU other processes disturb: the
 geometric mean of 1 (idle) and 3 (busy, ``RETRIES.at_once``)."""
 
-OTHER_CARD_RATIO = 1.1
-"""Duration of precise measurements on a card without rows, relative to that on the card whose rows are used: the
-operators of four unmeasured models took 0.53 times as long as expected with 1.65 on an H100, and 0.81 times as long as
-expected on an H200, whose rows are used (350 and 280 measurements, 2026-11-23)."""
-
-PRIOR_ITEMS = 5
-"""The weight of the more general ratio against rows of similar time, in rows."""
-
 BREAK_S = 5.0
 """Time between two rows, beyond all attempts, that belongs to no measurement: a campaign ends, another one starts."""
 
@@ -78,15 +72,8 @@ class Size:
 
 UNKNOWN_SIZE = Size(0, 0)
 
-
-@dataclass(frozen=True)
-class Item:
-    """A measurement: the time of one iteration in s, its execution, its size, and whether it is a whole model."""
-
-    time_s: float
-    execution: str
-    size: Size
-    is_model: bool
+SHORTEST_S = 1e-8
+"""The shortest expected time of an iteration."""
 
 
 def default_rates(device_type: str, threads: int | None) -> Rates:
@@ -95,125 +82,120 @@ def default_rates(device_type: str, threads: int | None) -> Rates:
     return Rates(rates.per_flop / (threads or 1), rates.per_byte, rates.per_call)
 
 
-def attempt_s(item: Item, protocol: MeasurementProtocol, device_type: str) -> float:
-    """Return the time of one attempt at a measurement in s, for a model with all its builds."""
-    running_s = run_s(item.time_s, protocol, _loop_s(item, protocol), device_type == "cpu")
-    return _builds(item, protocol) * (_building_s(item, device_type) + running_s)
-
-
-def _builds(item: Item, protocol: MeasurementProtocol) -> int:
-    return protocol.builds if item.is_model else 1
-
-
-def run_s(time_s: float, protocol: MeasurementProtocol, loop_s: float, is_synchronous: bool) -> float:
-    """Return the time of the first call, the warm-up and a loop in s.
-
-    Args:
-        time_s: of one iteration.
-        protocol: of the loop.
-        loop_s: the length that the loop must reach.
-        is_synchronous: whether a chunk has ended when its call returns. On a GPU one more chunk is always under way.
-    """
+def run_s(time_s: float, execution: str, protocol: MeasurementProtocol, device_type: str) -> float:
+    """Return the time of the first call, the warm-up and a loop in s, for iterations of ``time_s``."""
+    loop_s = protocol.loop_s
+    if protocol.relative_error is not None:
+        precise_s = FIRST_CHECK_S + PRECISE_EXTRA_S[execution] * PRECISE_AT / protocol.relative_error
+        loop_s = min(max(precise_s, MINIMUM_PRECISE_CHUNKS * time_s), loop_s)
     chunk_s = max(protocol.chunk_s, time_s)
     # A loop ends with a chunk, on average half a chunk late.
     whole_loop_s = max(loop_s + chunk_s / 2, MINIMUM_CHUNKS * chunk_s)
-    return time_s + max(protocol.warm_up_s, time_s) + (1 if is_synchronous else 2) * chunk_s + whole_loop_s
+    # A chunk on a CPU has ended when its call returns. On a GPU one more is always under way.
+    under_way = 1 if device_type == "cpu" else 2
+    return time_s + max(protocol.warm_up_s, time_s) + under_way * chunk_s + whole_loop_s
 
 
-def _loop_s(item: Item, protocol: MeasurementProtocol) -> float:
-    if protocol.relative_error is None:
-        return protocol.loop_s
-    expected_s = FIRST_CHECK_S + PRECISE_EXTRA_S[item.execution] * PRECISE_AT / protocol.relative_error
-    return min(max(expected_s, MINIMUM_PRECISE_CHUNKS * item.time_s), protocol.loop_s)
-
-
-def _building_s(item: Item, device_type: str) -> float:
-    if not item.is_model:
-        return OPERATOR_BUILDING_S + (CPU_SECONDS_PER_BYTE * item.size.memory_bytes if device_type == "cpu" else 0.0)
-    captured_s = CAPTURED_CALLS * item.time_s if item.execution == GRAPH else 0.0
-    return MODEL_BUILDING_S + SECONDS_PER_PARAMETER * item.size.parameters + captured_s
-
-
-@dataclass
-class _Tally:
-    """Actual and calculated durations of rows."""
-
-    actual_s: float = 0.0
-    calculated_s: float = 0.0
-    rows: int = 0
-
-    def add(self, actual_s: float, calculated_s: float) -> None:
-        self.actual_s += actual_s
-        self.calculated_s += calculated_s
-        self.rows += 1
-
-    def ratio(self, prior_ratio: float) -> float:
-        """Return actual over calculated durations, as if ``PRIOR_ITEMS`` mean rows had a ratio known before."""
-        if not self.rows:
-            return prior_ratio
-        prior_s = PRIOR_ITEMS * self.calculated_s / self.rows
-        return (self.actual_s + prior_ratio * prior_s) / (self.calculated_s + prior_s)
-
-
-@dataclass
-class _Ratios:
-    """Ratios of actual to calculated durations under one protocol, by the time of one iteration."""
-
-    together: _Tally = field(default_factory=_Tally)
-    by_time: dict[int, _Tally] = field(default_factory=dict)
-
-    def add(self, time_s: float, actual_s: float, calculated_s: float) -> None:
-        self.together.add(actual_s, calculated_s)
-        self.by_time.setdefault(_bin(time_s), _Tally()).add(actual_s, calculated_s)
-
-    def ratio(self, time_s: float, prior_ratio: float) -> float:
-        return self.by_time.get(_bin(time_s), _Tally()).ratio(self.together.ratio(prior_ratio))
-
-
-def _bin(time_s: float) -> int:
-    return math.floor(2 * math.log10(max(time_s, 1e-9)))
-
-
-class Durations:
-    """Expected durations of operators or of whole models on a device.
+class ExpectedTimes:
+    """The expected times of measurements of operators, or of whole models, on a device.
 
     Args:
-        device_type: ``cuda`` or ``cpu``.
-        rows: measurements of the same kind, operators or models, by the same or a similar device.
-        sizes: sizes of their operators, by key.
-        are_models: whether they are whole models.
-        is_other_card: whether the rows are of another product.
+        conditions: any of the device.
+        rows: the rows of the table that the measurements are added to, of any device.
+        sizes: the sizes of operators and models, by the keys of their tuples.
+        are_models: whether the measurements are of whole models.
+        operator_rows: rows of operators, for whole models if too few have rows.
     """
 
     def __init__(
         self,
-        device_type: str,
-        rows: Iterable[MeasurementRow] = (),
-        sizes: Mapping[str, Size] | None = None,
+        conditions: Conditions,
+        rows: Sequence[MeasurementRow],
+        sizes: Mapping[str, Size],
         are_models: bool = False,
-        is_other_card: bool = False,
+        operator_rows: Sequence[MeasurementRow] = (),
     ) -> None:
-        self._device_type = device_type
-        self._is_other_card = is_other_card
-        self._ratios: dict[tuple[str, bool], _Ratios] = {}
-        for actual_s, item, protocol in measured_durations(rows, sizes or {}, are_models):
-            calculated_s = attempt_s(item, protocol, device_type)
-            ratios = self._ratios.setdefault((item.execution, protocol.relative_error is not None), _Ratios())
-            ratios.add(item.time_s, actual_s, calculated_s)
+        self._device_type = conditions.device_type
+        self._default = default_rates(conditions.device_type, conditions.cpu_threads)
+        self._sizes = sizes
+        self._are_models = are_models
+        # A disturbed measurement can be off by any factor.
+        rows = _similar([row for row in rows if not is_flagged(row.measurement)], conditions)
+        self._rates = self._fitted(rows) or self._fitted(_similar(operator_rows, conditions))
+        self._times_s: dict[str, list[float]] = {}
+        for row in rows:
+            # By case under the same conditions, and by operator in the same execution.
+            for key in (row.key, f"{tuple_key(row.key)} {row.conditions.execution}"):
+                self._times_s.setdefault(key, []).append(row.measurement.time_s)
+        # Actual and calculated durations, by execution and whether the loop has a target precision.
+        self._durations: dict[tuple[str, bool], list[tuple[float, float]]] = {}
+        for actual_s, row, protocol in measured_durations(rows, are_models):
+            execution = row.conditions.execution
+            both = actual_s, self.attempt_s(row.measurement.time_s, self._size(row), execution, protocol)
+            self._durations.setdefault((execution, protocol.relative_error is not None), []).append(both)
 
-    def item_s(self, item: Item, protocol: MeasurementProtocol) -> float:
-        """Return the expected duration of a measurement with its retries in s."""
-        is_precise = protocol.relative_error is not None
-        ratios = self._ratios.get((item.execution, is_precise), _Ratios())
-        ratio = ratios.ratio(item.time_s, ATTEMPTS.get(self._device_type, 1.0))
-        other = OTHER_CARD_RATIO if is_precise and self._is_other_card else 1.0
-        return other * ratio * attempt_s(item, protocol, self._device_type)
+    def item_s(self, case: Case, conditions: Conditions, protocol: MeasurementProtocol) -> float:
+        """Return the expected time of a measurement with its retries in s."""
+        key, execution = measurement_key(case, conditions), conditions.execution
+        size = self._sizes.get(case.operator.key, UNKNOWN_SIZE)
+        known_s = self._times_s.get(key) or self._times_s.get(f"{tuple_key(key)} {execution}")
+        return self.unmeasured_s(size, execution, protocol, None if known_s is None else fmean(known_s))
+
+    def unmeasured_s(
+        self, size: Size, execution: str, protocol: MeasurementProtocol, time_s: float | None = None
+    ) -> float:
+        """Return the expected time of a measurement with its retries in s; of an iteration, unless it is known, too."""
+        if time_s is None:
+            rates = self._rates.get(execution) or next(iter(self._rates.values()), self._default)
+            # Unknown FLOPs are left out: the time of a measurement hardly depends on that of a call.
+            time_s = max(rates.cost(size.flop or 0, size.memory_bytes), SHORTEST_S)
+        known = self._durations.get((execution, protocol.relative_error is not None), ())
+        actual_s, calculated_s = map(sum, zip(*known, strict=True)) if known else (0.0, 0.0)
+        ratio = actual_s / calculated_s if calculated_s else ATTEMPTS.get(self._device_type, 1.0)
+        return ratio * self.attempt_s(time_s, size, execution, protocol)
+
+    def attempt_s(self, time_s: float, size: Size, execution: str, protocol: MeasurementProtocol) -> float:
+        """Return the time of an undisturbed measurement in s, for a model with all its builds.
+
+        Args:
+            time_s: of one iteration.
+            size: of the operator or model.
+            execution: eager, or in a graph.
+            protocol: of the loop.
+        """
+        running_s = run_s(time_s, execution, protocol, self._device_type)
+        if not self._are_models:
+            drawing_s = CPU_SECONDS_PER_BYTE * size.memory_bytes if self._device_type == "cpu" else 0.0
+            return OPERATOR_BUILDING_S + drawing_s + running_s
+        captured_s = CAPTURED_CALLS * time_s if execution == GRAPH else 0.0
+        return protocol.builds * (MODEL_BUILDING_S + SECONDS_PER_PARAMETER * size.parameters + captured_s + running_s)
+
+    def _size(self, row: MeasurementRow) -> Size:
+        return self._sizes.get(tuple_key(row.key), UNKNOWN_SIZE)
+
+    def _fitted(self, rows: Iterable[MeasurementRow]) -> Mapping[str, Rates]:
+        """Return the rates that fit rows of known size, for each execution with enough of them."""
+        known: dict[str, list[tuple[tuple[int, int], float]]] = {}
+        for row in rows:
+            size = self._size(row)
+            if size != UNKNOWN_SIZE and size.flop is not None:
+                cost = (size.flop, size.memory_bytes), row.measurement.time_s
+                known.setdefault(row.conditions.execution, []).append(cost)
+        return {execution: rates_of(costs) for execution, costs in known.items() if len(costs) >= MINIMUM_KNOWN}
+
+
+def _similar(rows: Sequence[MeasurementRow], conditions: Conditions) -> list[MeasurementRow]:
+    """Return the rows of the same product, else of its type of device; of other CPUs none: they differ too much."""
+    same = [row for row in rows if row.conditions.device_product == conditions.device_product]
+    if same or conditions.device_type == "cpu":
+        return same
+    return [row for row in rows if row.conditions.device_type == conditions.device_type]
 
 
 def measured_durations(
-    rows: Iterable[MeasurementRow], sizes: Mapping[str, Size], are_models: bool
-) -> Iterator[tuple[float, Item, MeasurementProtocol]]:
-    """Yield the duration in s of each measurement whose row follows another one, with its item and protocol."""
+    rows: Iterable[MeasurementRow], are_models: bool
+) -> Iterator[tuple[float, MeasurementRow, MeasurementProtocol]]:
+    """Yield the duration in s of each measurement whose row follows another one, with its row and protocol."""
     ended: dict[tuple[object, ...], float] = {}
     for row in sorted(rows, key=lambda row: row.measurement.ended_at):
         board = (row.circumstances.device_uuid, row.circumstances.host_cpu, row.conditions.device_product)
@@ -223,8 +205,6 @@ def measured_durations(
         protocol = MeasurementProtocol(
             asked.warm_up_s, asked.loop_s or FULL_LOOP_S, asked.relative_error, builds=builds
         )
-        size = sizes.get(tuple_key(row.key), UNKNOWN_SIZE)
-        item = Item(row.measurement.time_s, row.conditions.execution, size, are_models)
-        attempts = _builds(item, protocol) + RETRIES.at_once - 1
+        attempts = (builds if are_models else 1) + RETRIES.at_once - 1
         if 0 < end_s - before_s <= BREAK_S + attempts * (protocol.warm_up_s + row.measurement.loop_time_s):
-            yield end_s - before_s, item, protocol
+            yield end_s - before_s, row, protocol

@@ -8,6 +8,7 @@ from dataclasses import replace
 from opcost.errors import CannotMeasureError
 from opcost.estimates import value_of
 from opcost.invocation import command
+from opcost.measuring.conditions import GRAPH
 from opcost.measuring.flags import Flag, flags_of
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import MeasurementRow
@@ -74,7 +75,7 @@ class DriftCheck:
         if self._case is None or not items:
             return 0.0
         checks = 2 + (items - 1) // EVERY
-        return checks * (OPERATOR_BUILDING_S + run_s(0.0, self._protocol, self._protocol.loop_s, is_synchronous=False))
+        return checks * (OPERATOR_BUILDING_S + run_s(0.0, GRAPH, self._protocol, "cuda"))
 
     def checked(self, row: MeasurementRow) -> MeasurementRow:
         """Count a measurement; return it, flagged if meters disagreed at the last check.

@@ -26,10 +26,10 @@ from opcost.measuring.record import MeasurementRow
 from opcost.measuring.setting import USUAL, Setting
 from opcost.operators.cases import Case
 from opcost.operators.tuples import FLOAT32, OperatorTuple
-from opcost.prediction.durations import Size
+from opcost.prediction.durations import ExpectedTimes, Size
 from opcost.progress import Progress
 from opcost.running.bench import Bench, measured_row
-from opcost.running.expected_times import ExpectedTimes, rows_if_few
+from opcost.running.expected_times import rows_if_few
 from opcost.running.spent_time import SpentTime
 from opcost.storage.database import Database
 from opcost.storage.table import CsvTable

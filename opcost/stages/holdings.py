@@ -23,8 +23,8 @@ from opcost.operators.tuples import (
     value_text,
 )
 from opcost.operators.whitelist import EVERYTHING, select
-from opcost.prediction.durations import Size
-from opcost.running.expected_times import WHOLLY_READ_BYTES, ExpectedTimes, sizes_in
+from opcost.prediction.durations import ExpectedTimes, Size
+from opcost.running.expected_times import WHOLLY_READ_BYTES, sizes_in
 from opcost.running.request import Request
 from opcost.running.shipped_counts import Identity, counts_in, identity_of, with_newer_pickles
 from opcost.storage.configs import ModelConfig

@@ -20,9 +20,9 @@ from opcost.operators.grids import MAXIMUM_POINTS, GridPoint
 from opcost.operators.keys import case_key, tuple_key
 from opcost.operators.tuples import META, OperatorTuple, is_under_autocast
 from opcost.operators.whitelist import EVERYTHING
-from opcost.prediction.durations import Size
+from opcost.prediction.durations import ExpectedTimes, Size
 from opcost.prediction.sampling import Uncertainty, Wish, sample, usual_kinds
-from opcost.running.expected_times import ExpectedTimes, sizes_in, starting_s
+from opcost.running.expected_times import sizes_in, starting_s
 from opcost.running.shipped_counts import TableCounts, counts_in, counts_of_operators
 from opcost.storage.config_nodes import MAXIMUM_BYTES, shown
 from opcost.storage.configs import load_whitelist

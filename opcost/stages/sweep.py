@@ -23,12 +23,13 @@ from opcost.measuring.sweep_record import (
 from opcost.prediction.durations import (
     MODEL_BUILDING_S,
     SECONDS_PER_PARAMETER,
+    SHORTEST_S,
     UNKNOWN_SIZE,
     default_rates,
     run_s,
 )
 from opcost.progress import Progress
-from opcost.running.expected_times import QUALIFICATION_S, SHORTEST_S, starting_s
+from opcost.running.expected_times import QUALIFICATION_S, starting_s
 from opcost.running.request import Request
 from opcost.running.sweep_bench import OpenSweepBench, SweepBench
 from opcost.running.sweep_plan import Block, Wanted, by_key, planned_blocks
@@ -252,7 +253,7 @@ class _Run:
         for number in block.repetitions:
             is_first = number == block.repetitions[0]
             protocol = self._protocol.of(self._bench.is_gpu, is_first)
-            loop_s = run_s(time_s, protocol, protocol.loop_s, is_synchronous=not self._bench.is_gpu)
+            loop_s = run_s(time_s, conditions.execution, protocol, conditions.device_type)
             single_s = time_s * iterations_after(protocol.loop_s, max(time_s, SHORTEST_S))
             times_s.append(loop_s + single_s + BETWEEN_S + (building_s if is_first else 0.0))
         return times_s

@@ -16,16 +16,7 @@ from opcost.measuring.procedure import measure
 from opcost.measuring.protocol import MeasurementProtocol, protocol_for
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.tuples import OperatorTuple, TensorSpec
-from opcost.prediction.durations import (
-    OTHER_CARD_RATIO,
-    UNKNOWN_SIZE,
-    Durations,
-    Item,
-    Size,
-    attempt_s,
-    default_rates,
-    run_s,
-)
+from opcost.prediction.durations import UNKNOWN_SIZE, ExpectedTimes, Size, run_s
 
 RELU = OperatorTuple("torch.nn.ReLU", (), (TensorSpec((4,), "float32"),))
 SECOND = MeasurementProtocol(warm_up_s=0.5, loop_s=1.0)
@@ -40,14 +31,14 @@ def test_a_run_takes_as_long_as_on_a_machine_of_declared_times(time_s: float, pr
     begin_s = machine.read().monotonic_s
     measure(machine, machine.instruments(), protocol)
     taken_s = machine.read().monotonic_s - begin_s
-    expected_s = run_s(time_s, protocol, protocol.loop_s, is_synchronous=True)
+    expected_s = run_s(time_s, GRAPH, protocol, "cpu")
     # The simulated meter idles before and after; and the first chunks of a warm-up are short.
     assert expected_s == pytest.approx(taken_s - 0.6, rel=0.1, abs=0.25)
 
 
 def test_an_item_of_two_seconds_cannot_end_in_half_a_second() -> None:
-    item = Item(2.0, EAGER, UNKNOWN_SIZE, is_model=False)
-    assert attempt_s(item, protocol_for(False, loop_s=0.5), "cpu") > 5 * 2.0
+    on_a_cpu = ExpectedTimes(replace(simulated_row(RELU).conditions, device_type="cpu"), (), {})
+    assert on_a_cpu.attempt_s(2.0, UNKNOWN_SIZE, EAGER, protocol_for(False, loop_s=0.5)) > 5 * 2.0
 
 
 SIZES = st.builds(Size, st.integers(0, 10**16), st.integers(0, 10**13), st.integers(0, 10**10))
@@ -58,12 +49,10 @@ def test_durations_are_positive_finite_and_grow_with_flop_and_bytes(
     size: Size, more: Size, device_type: str, execution: str, is_model: bool, data: st.DataObject
 ) -> None:
     protocol = data.draw(st.sampled_from(PROTOCOLS))
-    rates = default_rates(device_type, threads=2)
+    conditions = replace(simulated_row(RELU).conditions, device_type=device_type)
     larger = Size(size.flop + more.flop, size.memory_bytes + more.memory_bytes, size.parameters + more.parameters)
-    times_s = [
-        Durations(device_type).item_s(Item(rates.cost(one.flop, one.memory_bytes), execution, one, is_model), protocol)
-        for one in (size, larger)
-    ]
+    expected = ExpectedTimes(conditions, (), {}, is_model)
+    times_s = [expected.unmeasured_s(one, execution, protocol) for one in (size, larger)]
     assert 0 < times_s[0] <= times_s[1] < float("inf")
 
 
@@ -88,45 +77,25 @@ def rows(walls_s: Sequence[float], time_s: float = 1e-4, relative_error: float |
     return found
 
 
-ITEM = Item(1e-4, GRAPH, UNKNOWN_SIZE, is_model=False)
+def expected_s(known: list[MeasurementRow], protocol: MeasurementProtocol = PRECISE) -> float:
+    return ExpectedTimes(simulated_row(RELU).conditions, known, {}).unmeasured_s(UNKNOWN_SIZE, GRAPH, protocol, 1e-4)
 
 
 @pytest.mark.parametrize("relative_error", [None, 0.01])
 def test_durations_follow_the_time_that_rows_took_altogether(relative_error: float | None) -> None:
     protocol = MeasurementProtocol(0.1, 0.5 if relative_error is None else 30.0, relative_error)
-    learned = Durations("cuda", rows([2.0] * 200, relative_error=relative_error))
-    assert learned.item_s(ITEM, protocol) == pytest.approx(2.0, rel=0.05)
-    few = Durations("cuda", rows([2.0], relative_error=relative_error))
-    assert Durations("cuda").item_s(ITEM, protocol) < few.item_s(ITEM, protocol) < 2.0
-
-
-def test_items_of_another_length_follow_their_own_rows() -> None:
-    slow = [replace(row, measurement=replace(row.measurement, time_s=1e-2)) for row in rows([2.0] * 50)]
-    # A day later, so that no time lies between the two.
-    slow = [
-        replace(row, measurement=replace(row.measurement, ended_at=row.measurement.ended_at.replace("-23T", "-24T")))
-        for row in slow
-    ]
-    learned = Durations("cuda", [*rows([0.5] * 50), *slow])
-    assert learned.item_s(ITEM, PRECISE) < 0.7
-    assert learned.item_s(replace(ITEM, time_s=1e-2), PRECISE) > 1.6
+    assert expected_s(rows([2.0] * 200, relative_error=relative_error), protocol) == pytest.approx(2.0, rel=0.05)
 
 
 def test_the_time_between_two_campaigns_is_no_measurement() -> None:
-    assert Durations("cuda", rows([3600.0] * 5)).item_s(ITEM, PRECISE) == Durations("cuda").item_s(ITEM, PRECISE)
-
-
-def test_loops_to_a_precision_may_take_longer_on_a_card_without_rows() -> None:
-    other = Durations("cuda", rows([0.5] * 9), is_other_card=True)
-    same = Durations("cuda", rows([0.5] * 9))
-    assert other.item_s(ITEM, PRECISE) == pytest.approx(OTHER_CARD_RATIO * same.item_s(ITEM, PRECISE))
-    assert other.item_s(ITEM, SECOND) == same.item_s(ITEM, SECOND)
+    assert expected_s(rows([3600.0] * 5)) == expected_s([])
 
 
 def test_a_higher_precision_takes_no_less_time() -> None:
+    expected = ExpectedTimes(simulated_row(RELU).conditions, (), {})
     errors = (0.1, 0.05, 0.02, 0.01, 0.005, 0.001)
     for execution in EXECUTIONS:
-        item = replace(ITEM, execution=execution)
-        times_s = [attempt_s(item, protocol_for(True, relative_error=error), "cuda") for error in errors]
+        protocols = [protocol_for(True, relative_error=error) for error in errors]
+        times_s = [expected.attempt_s(1e-4, UNKNOWN_SIZE, execution, one) for one in protocols]
         assert times_s == sorted(times_s)
         assert times_s[-1] < 31
