@@ -62,8 +62,9 @@ pipeline: .venv/installed  ## run all stages on resnet18 at 32x3x32x32, a second
 configs: .venv/installed  ## write a summary.yml for each torchvision model that has none
 	@$(venv_python) -m opcost make-configs --measurements measurements
 
-coverage: .venv/installed  ## check that operator tuples have all FLOPs and bytes of every model -> docs/accuracy/counting_cpu.md (10 minutes on 2 cores)
-	@$(venv_python) -m opcost coverage --output docs/accuracy/counting_cpu.md
+coverage: .venv/installed  ## check that operator tuples have all FLOPs and bytes of every model -> build/counting.md (10 minutes on 2 cores)
+	@mkdir -p build
+	@$(venv_python) -m opcost coverage --output build/counting.md
 
 zoo: .venv/installed  ## run every operator tuple of every model alone, and compare outputs and FLOPs (3 minutes on 2 cores)
 	@mkdir -p build/zoo
@@ -99,9 +100,10 @@ mutation: .venv/installed-test  ## plant 100 faults in the code; list those that
 
 release-check: .venv/installed-test  ## run all that `make test` leaves out; nothing but a GPU may be missing (80 minutes on 2 cores)
 	@$(pytest) --all-seeds --no-skips
-	@PYTHONPATH=. $(venv_python) benchmarks/operators_of_torch.py --output docs/accuracy/operators_of_torch.md
+	@mkdir -p build
+	@PYTHONPATH=. $(venv_python) benchmarks/operators_of_torch.py --output build/operators_of_torch.md
 	@PYTHONPATH=.:tests $(venv_python) benchmarks/kills.py
-	@PYTHONPATH=. $(venv_python) benchmarks/architectures.py --output docs/accuracy/architectures.md || true
+	@PYTHONPATH=. $(venv_python) benchmarks/architectures.py --output build/architectures.md || true
 	@$(MAKE) --no-print-directory --keep-going fuzz zoo coverage mutation
 
 clean:  ## remove build/ and the caches of tools; keep .venv, measurements/ and database/

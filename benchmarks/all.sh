@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Repeats the measurements behind docs/accuracy.md on one NVIDIA GPU that nothing else uses: about 30 minutes.
+# Repeats the measurements behind docs/accuracy.md on one NVIDIA GPU that nothing else uses: about 25 minutes.
 # Name steps to run only these. The step `fast` ends after 8 minutes; started again it continues.
 # Example: benchmarks/all.sh build/benchmarks            # or: benchmarks/all.sh build/benchmarks count qualify repeat
 set -euo pipefail
@@ -45,28 +45,13 @@ overhead() {
     "$python" benchmarks/logging_overhead.py --blocks 8
 }
 
-# The cache correction by chains of 1, 6 and 12 blocks.
-chains() {
-    for blocks in 1 6 12; do
-        "$python" benchmarks/calls_in_chains.py --blocks "$blocks" "$output/database"
-    done
-    "$python" benchmarks/calls_in_chains.py --evaluate "$output/database/calls_in_chains.csv"
-}
-
-# Whole models built in fresh processes: on what do their two states depend?
-builds() {
-    "$python" benchmarks/whole_states.py --output "$output/whole_states.csv" \
-        efficientnet_b0_32x3x224x224 mobilenet_v3_large_32x3x224x224
-    "$python" benchmarks/whole_states.py --evaluate "$output/whole_states.csv"
-}
-
 fast() {
     "$python" benchmarks/fast_vs_reference.py --database "$output/database" --drawn-from database \
         --output "$output/fast_vs_reference.csv"
     "$python" benchmarks/fast_vs_reference.py --evaluate "$output/fast_vs_reference.csv"
 }
 
-all_steps="count qualify fast repeat overhead chains builds"
+all_steps="count qualify fast repeat overhead"
 for step in ${*:-$all_steps}; do
     declare -F "$step" > /dev/null || { echo "$step: no such step; there are: $all_steps"; exit 2; }
     "$step"

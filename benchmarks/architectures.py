@@ -1,6 +1,6 @@
 """Count architectures of transformers and timm, and run each operator tuple again in a fresh process -> a page
 
-Example: PYTHONPATH=. python benchmarks/architectures.py --output docs/accuracy/architectures.md
+Example: PYTHONPATH=. python benchmarks/architectures.py --output build/architectures.md
 
 The models are those of benchmarks/architectures.yml. They are counted by `opcost count`, and their tuples are rebuilt
 by `opcost check-operators`, a process each, on a CPU. Results are kept in build/architectures; --kept makes the page
@@ -30,7 +30,7 @@ from opcost.storage.counts_file import read_counts
 
 LIST = Path(__file__).with_name("architectures.yml")
 FOLDER = Path("build/architectures")
-COMMAND = "PYTHONPATH=. python benchmarks/architectures.py --output docs/accuracy/architectures.md"
+COMMAND = "PYTHONPATH=. python benchmarks/architectures.py --output build/architectures.md"
 RESULTS = FOLDER / "results.json"
 LIBRARIES = ("torch", "transformers", "timm")
 
@@ -186,7 +186,7 @@ PAGE = """\
 Made on {date} by `{command}`
 with {libraries}, on a CPU, in {minutes:.0f} minutes ({processes} models at a time).
 
-Each model of [the list](../../benchmarks/architectures.yml) was counted by `opcost count`: random weights, batch 1.
+Each model of `benchmarks/architectures.yml` was counted by `opcost count`: random weights, batch 1.
 Then `opcost check-operators` rebuilt each operator tuple from the pickles in a fresh process without the libraries of
 the models, and ran it on random values. A tuple of several models ran once. Models have their full width. Most of
 transformers have one or two layers of each kind, as their arguments say: further layers have the same tuples. Those of

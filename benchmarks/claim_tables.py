@@ -1,4 +1,4 @@
-"""The committed tables, which claims read once."""
+"""The committed tables that claims read, and how claims print figures."""
 
 from __future__ import annotations
 
@@ -9,9 +9,16 @@ from pathlib import Path
 
 import pandas as pd
 
-from opcost.measuring.conditions import Conditions
+from opcost.measuring.conditions import TORCH_DEFAULT, Conditions
 from opcost.measuring.record import MeasurementRow
 from opcost.storage.database import Database
+
+CARD = "NVIDIA H200"
+"""The card that the figures are of, where nothing else is said: rows of other cards have figures of their own."""
+
+WHOLES = "full_model_measurements.csv"
+COSTS = {"time": "time_s", "energy": "energy_j"}
+MINUS = "\N{MINUS SIGN}"
 
 
 @cache
@@ -26,8 +33,26 @@ def usual_conditions(rows: Iterable[MeasurementRow]) -> Conditions:
     return conditions
 
 
-def kernel_ratios(table: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
-    """Return kernel time alone, and that of the same kernels, over kernel time in the model, by the model's name."""
-    times = table.groupby("name").sum(numeric_only=True)
-    alone, same = (times[f"{name}_time_s"] / times["in_model_time_s"] for name in ("alone", "same_kernels"))
-    return alone, same
+def of_card(root: Path, table: str) -> pd.DataFrame:
+    """Return the rows of a committed table that are of the card of the figures, in torch's default precision."""
+    rows = pd.read_csv(root / "database" / table, low_memory=False)
+    # Qualifications have no precision.
+    has_default = rows["precision"] == TORCH_DEFAULT if "precision" in rows else True
+    return rows[(rows["device_product"] == CARD) & has_default]
+
+
+def percent(ratio: float) -> str:
+    """Return a ratio as a percentage: one decimal, none from 10 % on."""
+    return f"{100 * ratio:.{0 if abs(ratio) >= 0.0995 else 1}f} %"
+
+
+def fine_percent(ratio: float) -> str:
+    return f"{100 * ratio:.2f} %"
+
+
+def signed_percent(ratio: float) -> str:
+    return f"{100 * ratio:+.0f} %".replace("-", MINUS)
+
+
+def milliseconds(time_s: float) -> str:
+    return f"{1e3 * time_s:.1f} ms"

@@ -1,105 +1,130 @@
-"""Figures of pages that describe the committed rows: conditions, campaigns, and examples of reading them."""
+"""Figures of claims beside those of sums: one of boards, speed, meters, values, sweeps and learned costs each."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pandas as pd
-from claim_formats import board_of, days, milliseconds
+from claim_tables import COSTS, WHOLES, fine_percent, of_card, percent
 
-from opcost.comparing.cache_chains import SIXTEEN_BITS
-from opcost.measuring.conditions import TORCH_DEFAULT
+CAMPAIGN_BOARD = "GPU-cd1b"
+PAUSE_S = 60.0
+"""A longer time between two operators is another step: once in the campaign cache chains were measured."""
 
-CARD = "NVIDIA H200"
-"""The card that the figures are of, where nothing else is said: rows of other cards have figures of their own."""
+LONG_FROM_S = 1.0
+SWEEP, SWEPT_BOARD = "transformers:BertModel 1xN", "GPU-7d48"
+"""The sweep of the claim, and the board of its second run."""
 
-CITED_BOARD = "cd1b"
-
-OPERATORS = "operator_measurements.csv"
-WHOLES = "full_model_measurements.csv"
+LEARNED = Path("docs", "data", "prediction")
 
 
-def conditions(root: Path) -> dict[str, str]:
-    """Return the conditions that all rows of operators in graphs share."""
-    rows = in_graphs(root)
-    names = ("device_product", "device_power_limit_w", "driver_version", "torch_version")
-    (product,), (limit_w,), (driver,), (torch,) = (rows[name].unique() for name in names)
+def boards(root: Path) -> dict[str, str]:
+    """Return the classes of boards by the energy of the drift check's addition, and the differences of wholes.
+
+    The classes are parted where neighbouring boards differ most.
+    """
+    table = of_card(root, "sentinel_measurements.csv").groupby("device_uuid")
+    energy_j, time_s = table["energy_at_reference_j"].median().sort_values(), table["time_s"].median()
+    first_high = int((energy_j / energy_j.shift()).argmax())
+    wholes = of_card(root, WHOLES).query("execution == 'graph'")
+    of_board = wholes.groupby(["key", "device_uuid"])[["time_s", "energy_at_reference_j"]].median()
+    of_model = of_board.dropna().groupby("key")
+    ranges = (of_model.max() / of_model.min() - 1)[of_model.size() > 1]["energy_at_reference_j"]
     return {
-        "device": product,
-        "power_limit": f"{limit_w:.0f} W",
-        "driver": driver,
-        "torch": torch,
-        "torch_release": torch.partition("+")[0],
+        "boards": str(len(energy_j)),
+        "boards_time_range": percent(time_s.max() / time_s.min() - 1),
+        "boards_energy_range": percent(energy_j.max() / energy_j.min() - 1),
+        "low_class_boards": str(first_high),
+        "high_class_boards": str(len(energy_j) - first_high),
+        "wholes_boards_models": str(len(ranges)),
+        "wholes_boards_energy_median": percent(ranges.median()),
+        "wholes_boards_energy_worst": percent(ranges.max()),
     }
 
 
-def campaigns(root: Path) -> dict[str, str]:
-    """Return the number of rows in graphs of each board, under any conditions, and the days of their measurement."""
-    found = {}
-    for name, file in (("operators", OPERATORS), ("wholes", WHOLES)):
-        table = pd.read_csv(root / "database" / file, low_memory=False).query("execution == 'graph'")
-        for board, rows in table.groupby(table["device_uuid"].map(board_of)):
-            found |= {f"{name}_{board}": f"{len(rows):,}", f"{name}_days_{board}": days(rows["started_at"])}
+def speed(root: Path) -> dict[str, str]:
+    """Return the time from one operator's start to the next one's in the largest campaign, and how good loops are."""
+    table = pd.read_csv(root / "database" / "operator_measurements.csv", low_memory=False)
+    is_campaign = (table["execution"] == "graph") & table["device_uuid"].str.startswith(CAMPAIGN_BOARD, na=False)
+    started = pd.to_datetime(table.loc[is_campaign, "started_at"]).sort_values()
+    steps_s = started.diff().dt.total_seconds()
+    steps_s = steps_s[steps_s < PAUSE_S]
+    pairs = pd.read_csv(root / "docs" / "data" / "fast_vs_reference.csv")
+    found = {
+        "campaign_operators": f"{is_campaign.sum():,}",
+        "operator_seconds_rounded": f"{steps_s.median():.1f} s",
+        "operator_seconds_median": f"{steps_s.median():.2f} s",
+        "fast_operators": str(len(pairs)),
+    }
+    for cost, limit in (("time", 0.003), ("energy", 0.01)):
+        unit = COSTS[cost][-1]
+        off = (pairs[COSTS[cost]] / pairs[f"{cost}_reference_{unit}"] - 1).dropna().abs()
+        found[f"fast_{cost}_within"] = f"{100 * (off <= limit).mean():.0f} %"
     return found
 
 
-def median_of_all_boards(root: Path) -> dict[str, str]:
-    """Return ResNet-50's sum as the example of docs/database.md computes it."""
-    calls = pd.read_csv(root / "database" / "model_operators.csv").query(
-        "model == 'resnet50_32x3x224x224' and memory_bytes > 0"
+def meters(root: Path) -> dict[str, str]:
+    """Return how far NVML's power samples, sums of windows of EnergyMeter and blocks of LayerwiseEnergy are off."""
+    table = of_card(root, "meter_qualifications.csv").query("meter == 'NVML power samples'")
+    sums = []
+    for path in sorted((root / "docs" / "data").glob("metered_windows*.csv")):
+        windows = pd.read_csv(path).query("tool == 'opcost' and length_s >= @LONG_FROM_S").dropna(subset="metered_j")
+        sums.append(abs(windows["metered_j"].sum() / windows["counted_j"].sum() - 1))
+    blocks = pd.read_csv(root / "docs" / "data" / "layers" / "blocks.csv").query(
+        "model == 'vit_b_16' and iterations < 1000"
     )
-    rows = in_graphs(root).query("cache == 'warm'")
-    costs = rows.groupby(rows["key"].str.rsplit("-", n=1).str[0])[["time_s", "energy_at_reference_j"]].median()
-    total = costs.mul(calls.set_index("key")["calls"], axis=0).sum()
+    pairs = blocks.pivot_table("time_per_iteration_s", ["mode", "board", "iterations", "pair"], "with_layers")
+    longer = (pairs[True] / pairs[False] - 1).groupby(["mode", "board"]).mean()
     return {
-        "resnet50_median_time": milliseconds(total["time_s"], 3),
-        "resnet50_median_energy": f"{total['energy_at_reference_j']:.3f} J",
+        "qualified_boards": str(table["device_uuid"].nunique()),
+        "samples_steady_worst": fine_percent(table["steady_deviation_ratio"].abs().max()),
+        "samples_pulsed_worst": percent(table["pulsed_deviation_ratio"].abs().max()),
+        "windows_boards": str(len(sums)),
+        "windows_sums_worst": fine_percent(max(sums)),
+        "layers_longer_least": percent(longer.min()),
+        "layers_longer_most": percent(longer.max()),
     }
 
 
-def cited_convolution(root: Path) -> dict[str, str]:
-    """Return the first 3 by 3 convolution of ResNet-50 as docs/database.md cites it: on one board, and on all."""
-    rows = in_graphs(root).query(
-        "cache == 'warm' and operator == 'torch.nn.Conv2d' and inputs == 'float32[32, 64, 56, 56]' "
-        "and input_data == 'captured: 0.5 zeros'"
-    )
-    rows = rows[rows["parameters"].str.startswith("in_channels=64, out_channels=64, kernel_size=3, padding=1")]
-    (cited,) = rows[rows["device_uuid"].map(board_of) == CITED_BOARD].itertuples()
-    time_us, energy_mj = 1e6 * rows["time_s"], 1e3 * rows["energy_at_reference_j"]
-    error_us, error_mj = 1e6 * cited.time_standard_error_s, 1e3 * cited.energy_at_reference_standard_error_j
+def values(root: Path) -> dict[str, str]:
+    """Return the energy that zeros in an operator's inputs save, relative to Gaussian inputs."""
+    table = pd.read_csv(root / "docs" / "data" / "input_values.csv")
+    usual = table.query("`mean` == 0 and spread == 1").pivot(index="operator", columns="zeros_ratio", values="energy_j")
+    saved = 1 - usual[1.0] / usual[0.0]
     return {
-        "cited_boards": {6: "Six"}[rows["device_uuid"].nunique()],
-        "cited_time": f"{1e6 * cited.time_s:.1f} ± {error_us:.1f} µs",
-        "cited_energy": f"{1e3 * cited.energy_at_reference_j:.1f} ± {error_mj:.1f} mJ",
-        "cited_times": f"{time_us.min():.1f} µs to {time_us.max():.1f} µs",
-        "cited_energies": f"{energy_mj.min():.1f} mJ to {energy_mj.max():.1f} mJ",
+        "value_operators": str(len(usual)),
+        "convolution_zeros_saves": percent(saved["Conv2d 3x3"]),
+        "zeros_save_least": percent(saved.min()),
+        "zeros_save_most": percent(saved.max()),
     }
 
 
-def cache_correction(root: Path) -> dict[str, str]:
-    """Return the days and boards of the cache correction by dtype, and of the calls of operators in models."""
-    chains = pd.read_csv(root / "database" / "calls_in_chains.csv")
-    calls = pd.read_csv(root / "database" / "model_operators.csv")
-    calls = calls[~calls["model"].isin(calls.loc[calls["operator"].str.startswith("grid."), "model"])]
-    has_16_bits = chains["design"].str.endswith(SIXTEEN_BITS)
-    found = {}
-    for name, rows in (("chains", chains[~has_16_bits]), ("bf16_chains", chains[has_16_bits])):
-        found[f"{name}_boards"] = ", ".join(sorted(map(board_of, rows["device_uuid"].unique())))
-        found[f"{name}_days"] = days(rows["measured_at"])
-    return found | {
-        "calls_days": days(calls["counted_at"]),
-        "calls_models": str(calls["model"].nunique()),
-    }
+def sweeps(root: Path) -> dict[str, str]:
+    """Return the spread of BERT-base's repetitions over its tokens, and how far predicted costs are off."""
+    rows = pd.read_csv(root / "database" / "sweep_sizes.csv")
+    rows = rows[(rows["model"] == SWEEP) & rows["device_uuid"].str.startswith(SWEPT_BOARD)]
+    found = {"swept_sizes": str(len(rows))}
+    for cost, column in COSTS.items():
+        off = (rows[f"predicted_{column}"] / rows[column] - 1).abs()
+        found |= {
+            f"swept_{cost}_spread": fine_percent(rows[f"{cost}_spread_ratio"].max()),
+            f"swept_{cost}_predicted": percent(off.median()),
+        }
+    return found
 
 
-def of_card(root: Path, table: str) -> pd.DataFrame:
-    """Return the rows of a committed table that are of the card of the figures, in torch's default precision."""
-    rows = pd.read_csv(root / "database" / table, low_memory=False)
-    # Qualifications have no precision.
-    has_default = rows["precision"] == TORCH_DEFAULT if "precision" in rows else True
-    return rows[(rows["device_product"] == CARD) & has_default]
-
-
-def in_graphs(root: Path, table: str = OPERATORS) -> pd.DataFrame:
-    """Return those of them that ran as CUDA graphs."""
-    return of_card(root, table).query("execution == 'graph'")
+def learned_costs(root: Path) -> dict[str, str]:
+    """Return the errors in tuples, and in models of families, that the learned predictor has not seen."""
+    tuples = pd.read_csv(root / LEARNED / "unseen_tuples.csv").query("method == 'learned' and kind == 'all'").squeeze()
+    families = pd.read_csv(root / LEARNED / "unseen_families.csv").query("method == 'learned'")
+    found = {"unseen_tuples": f"{tuples['samples']:,}", "unseen_models": str(len(families))}
+    for cost in COSTS:
+        off = (families[f"{cost}_ratio"] - 1).abs()
+        found |= {
+            f"tuple_{cost}_median": percent(tuples[f"{cost}_median"]),
+            f"tuple_{cost}_within": percent(tuples[f"{cost}_within_10"]),
+            f"family_{cost}_median": percent(off.median()),
+            f"family_{cost}_within": percent((off <= 0.15).mean()),
+            f"family_{cost}_worst": percent(off.max()),
+        }
+    return found

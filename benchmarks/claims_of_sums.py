@@ -2,287 +2,244 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
-from claim_formats import (
-    days,
-    fine_percent,
-    milliseconds,
-    percent,
-    percent_of,
-    ratio_with_error,
-    signed_percent,
-    spread,
-)
-from claim_tables import committed, kernel_ratios
-from claims_of_rows import CARD, of_card
+from claim_tables import CARD, COSTS, WHOLES, fine_percent, milliseconds, of_card, percent, signed_percent
 from sum_vs_full import corrected
 
 from opcost.comparing.gap import METHOD_ERROR_RATIOS
-from opcost.comparing.row import ComparisonRow
 from opcost.estimates import NORMAL_QUANTILE
+from opcost.measuring.conditions import TORCH_DEFAULT
 from opcost.operators.cases import ALL, CAPTURED
-from opcost.operators.keys import conditions_key
 from opcost.reporting.compared_models import compared_model
-from opcost.running.request import Request
-from opcost.stages.compare import find_comparisons, keep_comparisons
 from opcost.storage.database import Database
 
+OTHER_CARD = "NVIDIA H100 80GB HBM3"
+BATCH = 32
 SMALL_INPUTS = ("resnet34_32x3x56x56", "resnet18_32x3x32x32")
 """The two models whose input is smaller than published."""
 
-SUMS = "sum_vs_full.csv"
+MODELS = ("resnet50", "vit_b_16", "swin_t", "convnext_tiny", "densenet121", "efficientnet_b0")
+PRECISIONS = {"fp32": "fp32", "tf32": "tf32", "bf16": "bf16", "bf16_channels_last": "bf16, channels last"}
+"""The models that are measured in each precision, the ends of their configs' names, and the words for them."""
 
 LONG_S = 2e-3
 LEAST_SHARE = 0.02
 """The share of a model's kernel time from which on a kind of operator counts."""
 
-EFFICIENTNET = "efficientnet_b0_32x3x224x224"
-RESNET50 = "resnet50_32x3x224x224"
+FROZEN = "2026-11-27"
+"""The day since which wholes were measured after chains and rules of the cache correction had last changed."""
 
 
 def sums_against_wholes(root: Path) -> dict[str, str]:
     """Return the differences of sums and wholes: of models at their published size, and of those of 2 ms and more."""
-    table = complete_sums(root)
-    published = table[table["is_published_size"]]
-    errors = published[published["counted"] == "all"]
-    found = {
-        "all_models": str(table["name"].nunique()),
-        "models": str(published["name"].nunique()),
-        "ratio_error_time_median": percent(errors["time_standard_error_ratio"].median()),
-        "ratio_error_energy_lowest": percent(errors["energy_standard_error_ratio"].min()),
-        "ratio_error_energy_highest": percent(errors["energy_standard_error_ratio"].max()),
-    }
-    for column, text in (("time", "time_s"), ("energy", "energy_j")):
-        for counted, name in (("all", column), ("leaf", f"modules_{column}")):
+    every = sums_of_torchvision(root)
+    published = every[~every["name"].isin(SMALL_INPUTS)]
+    found = {"all_models": str(every["name"].nunique()), "models": str(published["name"].nunique())}
+    for cost, column in COSTS.items():
+        for counted, name in ((ALL, cost), ("leaf", f"modules_{cost}")):
             rows = published[published["counted"] == counted].set_index("name")
-            long = rows["full_time_s"] >= LONG_S
-            found["models_2ms"] = str(long.sum())
-            totals = {name: rows[text]}
-            if counted == "all":
-                totals[f"{name}_corrected"] = corrected(rows, text)
+            is_long = rows["full_time_s"] >= LONG_S
+            found["models_2ms"] = str(is_long.sum())
+            totals = {name: rows[column]}
+            if counted == ALL:
+                totals[f"{name}_corrected"] = corrected(rows, column)
             for key, total in totals.items():
-                errors = (total / rows[f"full_{text}"] - 1).abs()
+                off = (total / rows[f"full_{column}"] - 1).abs()
                 found |= {
-                    f"{key}_median": percent(errors.median()),
-                    f"{key}_worst": percent(errors.max()),
-                    f"{key}_worst_model": model_name(errors.idxmax()),
-                    f"{key}_median_2ms": percent(errors[long].median()),
-                    f"{key}_worst_2ms": percent(errors[long].max()),
+                    f"{key}_median": percent(off.median()),
+                    f"{key}_worst": percent(off.max()),
+                    f"{key}_worst_model": model_name(off.idxmax()),
+                    f"{key}_median_2ms": percent(off[is_long].median()),
+                    f"{key}_worst_2ms": percent(off[is_long].max()),
                 }
     return found
 
 
 def covered(root: Path) -> dict[str, str]:
-    """Return for how many models the 95 % interval of the corrected ratio holds 1, without and with the method's error.
-
-    Without it, errors are taken from the columns of the table, with it as they are shown. The excess is what
-    deviations have beyond the former, as a root mean square.
-    """
-    table = complete_sums(root).query("counted == 'all' and is_published_size").set_index("name")
-    shown = {
-        row.name: compared_model(row.name, row, ())
-        for row in Database(root / "database").sum_vs_full.rows()
-        if is_usual(row) and row.name in table.index
-    }
+    """Return the method's error, and for how many models the 95 % interval of the corrected ratio holds 1."""
+    table = published_sums(root)
+    rows = [row for row in Database(root / "database").sum_vs_full.rows() if row.name in table.index]
+    usual = [row for row in rows if (row.conditions.device_product, row.conditions.execution) == (CARD, "graph")]
+    shown = [compared_model(row.name, row, ()) for row in usual if (row.input_data, row.counted) == (CAPTURED, ALL)]
     found = {}
-    for quantity, unit in (("time", "s"), ("energy", "j")):
-        whole, parts = table[f"full_{quantity}_{unit}"], ("correction", "power_limit")
-        variances = [(table[f"{part}_{quantity}_standard_error_{unit}"] / whole).fillna(0.0) ** 2 for part in parts]
-        error = (table[f"{quantity}_standard_error_ratio"] ** 2 + sum(variances)) ** 0.5
-        off = corrected(table, f"{quantity}_{unit}") / whole - 1
-        ratios = [ratio for one in shown.values() if (ratio := one.corrected_ratio(quantity)) is not None]
-        shares = {
-            f"covered_{quantity}_by_rows": (off.abs() <= NORMAL_QUANTILE * error).mean(),
-            f"covered_{quantity}": sum(abs(one.value - 1) <= NORMAL_QUANTILE * one.standard_error for one in ratios)
-            / len(table),
+    for cost, column in COSTS.items():
+        parts = [table[f"{part}_{cost}_standard_error_{column[-1]}"] for part in ("correction", "power_limit")]
+        variances = [(part / table[f"full_{column}"]).fillna(0.0) ** 2 for part in parts]
+        of_rows = table[f"{cost}_standard_error_ratio"] ** 2 + sum(variances)
+        off = corrected(table, column) / table[f"full_{column}"] - 1
+        ratios = [ratio for one in shown if (ratio := one.corrected_ratio(cost)) is not None]
+        holding = sum(abs(one.value - 1) <= NORMAL_QUANTILE * one.standard_error for one in ratios)
+        found |= {
+            f"method_error_{cost}": f"{100 * METHOD_ERROR_RATIOS[cost]:.1f} %",
+            f"method_error_{cost}_found": fine_percent(((off**2 - of_rows).mean()) ** 0.5),
+            f"covered_{cost}": f"{100 * holding / len(table):.0f} %",
         }
-        found |= {name: f"{100 * share:.0f} %" for name, share in shares.items()}
-        found[f"method_error_{quantity}"] = f"{100 * METHOD_ERROR_RATIOS[quantity]:.1f} %"
-        found[f"method_error_{quantity}_found"] = fine_percent(((off**2 - error**2).mean()) ** 0.5)
     return found
 
 
-def complete_sums(root: Path) -> pd.DataFrame:
-    """Return the card's committed sums of torchvision's models that lack no operator: in graphs, on captured values."""
-    table = of_card(root, SUMS)
-    is_usual = (table["execution"] == "graph") & (table["input_data"] == "captured")
-    chosen = is_usual & table["operator"].str.startswith("torchvision.") & (table["missing_operators"] == 0)
-    return table[chosen].assign(is_published_size=lambda rows: ~rows["name"].isin(SMALL_INPUTS))
-
-
-def model_name(config: str) -> str:
-    return config.rpartition("_")[0]
+def held_out(root: Path) -> dict[str, str]:
+    """Return the errors of corrected sums whose wholes are later than the method."""
+    sums, wholes = published_sums(root), of_card(root, WHOLES).set_index(["key", "time_s"])
+    started = wholes.loc[list(zip(sums["key"], sums["full_time_s"], strict=True)), "started_at"]
+    later = sums[started.to_numpy() >= FROZEN]
+    found = {"held_out_wholes": str(len(later)), "held_out_shortest": milliseconds(later["full_time_s"].min())}
+    for cost, column in COSTS.items():
+        off = (corrected(later, column) / later[f"full_{column}"] - 1).abs()
+        found |= {
+            f"held_out_wholes_{cost}_median": percent(off.median()),
+            f"held_out_wholes_{cost}_95": percent(off.quantile(0.95)),
+            f"held_out_wholes_{cost}_worst": percent(off.max()),
+            f"held_out_wholes_{cost}_worst_model": model_name(str(off.idxmax())),
+        }
+    return found
 
 
 def short_kernels(root: Path) -> dict[str, str]:
     """Return the sum over the whole of the model that is worst uncorrected, and of the two with small inputs."""
-    rows = complete_sums(root).query("counted == 'all'").set_index("name")
+    rows = sums_of_torchvision(root).query("counted == 'all'").set_index("name")
     plain = rows["time_s"] / rows["full_time_s"]
-    corrected_time = corrected(rows, "time_s") / rows["full_time_s"]
-    corrected_energy = corrected(rows, "energy_j") / rows["full_energy_j"]
-    off, (small, smallest) = (plain - 1).abs(), SMALL_INPUTS
-    worst = off[rows["is_published_size"]].idxmax()
-    energy = rows["energy_j"] / rows["full_energy_j"]
-    return {
+    corrected_time, corrected_energy = (corrected(rows, one) / rows[f"full_{one}"] for one in COSTS.values())
+    worst = (plain.drop(list(SMALL_INPUTS)) - 1).abs().idxmax()
+    found = {
         "worst_whole": milliseconds(rows.loc[worst, "full_time_s"]),
         "worst_ratio": f"{plain[worst]:.3f}",
         "worst_corrected_ratio": f"{corrected_time[worst]:.3f}",
-        "worst_days": days_of_sums(root, rows.loc[[worst]]),
-        "resnet34_small_whole": milliseconds(rows.loc[small, "full_time_s"]),
-        "resnet18_small_whole": milliseconds(rows.loc[smallest, "full_time_s"]),
-        "resnet34_small_ratio": f"{plain[small]:.3f}",
-        "resnet34_small_corrected_ratio": f"{corrected_time[small]:.3f}",
-        "resnet34_small_energy_corrected_ratio": f"{corrected_energy[small]:.3f}",
-        "resnet18_small_ratio": f"{plain[smallest]:.3f}",
-        "resnet18_small_corrected_ratio": f"{corrected_time[smallest]:.3f}",
-        "resnet18_small_energy_corrected_ratio": f"{corrected_energy[smallest]:.3f}",
-        "small_inputs_days": days_of_sums(root, rows.loc[[small, smallest]]),
-        "small_kernels_time": percent(1 - plain.min()),
-        "small_kernels_energy": percent(1 - energy.min()),
     }
+    for name in SMALL_INPUTS:
+        key = name.partition("_")[0]
+        found |= {
+            f"{key}_small_whole": milliseconds(rows.loc[name, "full_time_s"]),
+            f"{key}_small_ratio": f"{plain[name]:.3f}",
+            f"{key}_small_corrected_ratio": f"{corrected_time[name]:.3f}",
+            f"{key}_small_energy_corrected_ratio": f"{corrected_energy[name]:.3f}",
+        }
+    return found
 
 
 def other_runs(root: Path) -> dict[str, str]:
     """Return the differences of eager sums and eager wholes, and of sums on Gaussian inputs and wholes in graphs."""
-    table = of_card(root, SUMS).query("counted == 'all' and missing_operators == 0")
+    table = of_card(root, "sum_vs_full.csv").query("counted == 'all' and missing_operators == 0")
     eager = table.query("execution == 'eager' and input_data == 'captured'")
     normal = table.query("execution == 'graph' and input_data == 'normal'")
-    errors = {unit: eager[unit] / eager[f"full_{unit}"] - 1 for unit in ("time_s", "energy_j")}
-    off_normal = {unit: (normal[unit] / normal[f"full_{unit}"] - 1).abs() for unit in ("time_s", "energy_j")}
-    return {
-        "eager_models": str(len(eager)),
-        "eager_days": days_of_sums(root, eager.set_index("name")),
-        "eager_time_worst": signed_percent(errors["time_s"].abs().max()).lstrip("+"),
-        "eager_time_lowest": signed_percent(errors["time_s"].min()),
-        "eager_time_highest": signed_percent(errors["time_s"].max()),
-        "eager_energy_lowest": signed_percent(errors["energy_j"].min()),
-        "eager_energy_highest": signed_percent(errors["energy_j"].max()),
-        "normal_models": str(len(normal)),
-        "normal_days": days_of_sums(root, normal.set_index("name")),
-        "normal_time_median": percent(off_normal["time_s"].median()),
-        "normal_time_worst": percent(off_normal["time_s"].max()),
-        "normal_energy_median": percent(off_normal["energy_j"].median()),
-        "normal_energy_worst": percent(off_normal["energy_j"].max()),
-    }
-
-
-def _kernels_of_libraries(root: Path) -> pd.DataFrame:
-    """Return the kernel times on the card of the claims, without the networks of a file."""
-    rows = of_card(root, "kernel_times.csv")
-    return rows[~rows["name"].str.startswith("networks_")]
-
-
-def kernels_alone(root: Path) -> dict[str, str]:
-    """Return the ratio of kernel time alone to kernel time in the model, by the profiler."""
-    rows = _kernels_of_libraries(root)
-    alone, same = kernel_ratios(rows)
-    return {
-        "kernel_models": str(len(alone)),
-        "kernel_days": days(rows["profiled_at"]),
-        **spread(alone, "kernels_alone"),
-        "same_kernels_lowest": percent(same.min()),
-    }
+    found = {"eager_models": str(len(eager)), "normal_models": str(len(normal))}
+    for cost, column in COSTS.items():
+        off = eager[column] / eager[f"full_{column}"] - 1
+        off_normal = (normal[column] / normal[f"full_{column}"] - 1).abs()
+        found |= {
+            f"eager_{cost}_worst": signed_percent(off.abs().max()).lstrip("+"),
+            f"eager_{cost}_lowest": signed_percent(off.min()),
+            f"eager_{cost}_highest": signed_percent(off.max()),
+            f"normal_{cost}_median": percent(off_normal.median()),
+            f"normal_{cost}_worst": percent(off_normal.max()),
+        }
+    return found
 
 
 def kinds_of_operators(root: Path) -> dict[str, str]:
     """Return how far the kernel time of a kind of operator alone is from that in its model, uncorrected."""
-    everything = pd.read_csv(root / "database" / "kernel_times.csv")
+    everything, default = pd.read_csv(root / "database" / "kernel_times.csv"), of_card(root, "kernel_times.csv")
     found = {}
     for key, rows in (
-        ("kinds", _kernels_of_libraries(root)),
+        ("kinds", default[~default["name"].str.startswith("networks_")]),
         ("bf16_kinds", everything[everything["precision"] == "bf16"]),
     ):
         share = rows["in_model_time_s"] / rows.groupby(["name", "device_product"])["in_model_time_s"].transform("sum")
         large = rows[share > LEAST_SHARE]
         off = (large["alone_time_s"] / large["in_model_time_s"] - 1).abs()
         found |= {
-            f"{key}_days": days(rows["profiled_at"]),
-            f"{key}": str(len(off)),
-            f"{key}_models": str(len(large[["name", "device_product"]].drop_duplicates())),
+            key: str(len(off)),
             f"{key}_median": percent(off.median()),
             f"{key}_90": percent(off.quantile(0.9)),
             f"{key}_worst": percent(off.max()),
-            f"{key}_worst_kind": f"{large['operator'][off.idxmax()]} of {model_name(large['name'][off.idxmax()])}",
         }
     return found
 
 
-def resnet50(root: Path) -> dict[str, str]:
-    """Return the duration of one run of ResNet-50's operators, and their sum over the whole."""
-    database = Database(root / "docs" / "data" / "resnet50")
-    table, sentinel = (pd.read_csv(database.folder / f"{name}_measurements.csv") for name in ("operator", "sentinel"))
-    begun, ended = (pd.to_datetime(pd.concat([table, sentinel])[name]) for name in ("started_at", "ended_at"))
-    row = comparison_of(RESNET50, root / "measurements", database)
+def sums_in_precisions(root: Path) -> dict[str, str]:
+    """Return the differences of sums and wholes in each precision, and in all of them."""
+    names = {f"{model}_32x3x224x224_{one}": one for model in MODELS for one in PRECISIONS}
+    sums = complete(root).query("device_product == @CARD").set_index("name").loc[list(names)]
+    image_mj = sums["full_energy_j"] / BATCH * 1e3
+    found = {
+        "precision_models": str(len(MODELS)),
+        "precision_sums": str(len(sums)),
+        "resnet50_fp32_image": f"{image_mj['resnet50_32x3x224x224_fp32']:.0f} mJ",
+        "resnet50_bf16_channels_last_image": f"{image_mj['resnet50_32x3x224x224_bf16_channels_last']:.0f} mJ",
+    }
+    for one in PRECISIONS:
+        found |= differences(sums[[names[name] == one for name in sums.index]], one)
+    return found | differences(sums, "all_precisions")
+
+
+def sums_of_other_sources(root: Path) -> dict[str, str]:
+    """Return the differences on the other card: of torchvision's models, and of those of transformers and timm."""
+    rows = complete(root).query("device_product == @OTHER_CARD").set_index("name")
+    is_default = rows["precision"] == TORCH_DEFAULT
+    torchvision = rows[is_default & rows["operator"].str.startswith("torchvision")]
+    others = rows[rows["operator"].str.match("transformers|timm")]
     return {
-        "resnet50_measurements": str(len(table)),
-        "resnet50_days": days(table["started_at"]),
-        "resnet50_span": f"{(ended.max() - begun.min()).total_seconds():.0f} s",
-        "resnet50_time": ratio_with_error(row.time_ratio, row.time_standard_error_ratio),
-        "resnet50_energy": ratio_with_error(row.energy_ratio, row.energy_standard_error_ratio),
-        "resnet50_time_corrected": f"{_corrected_ratio(row, 'time'):.3f}",
-        "resnet50_energy_corrected": f"{_corrected_ratio(row, 'energy'):.3f}",
+        "other_card_models": str(len(torchvision)),
+        **differences(torchvision, "other_card"),
+        "other_models": str(others["operator"].nunique()),
+        "other_sums": str(len(others)),
+        **differences(others[others["precision"] == TORCH_DEFAULT], "other_default"),
+        **differences(others[others["precision"] == "bf16"], "other_bf16"),
+        **differences(others, "other"),
     }
 
 
-def _corrected_ratio(row: ComparisonRow, quantity: str) -> float:
-    ratio = compared_model(row.name, row, ()).corrected_ratio(quantity)
-    if ratio is None:
-        raise ValueError(f"{row.name}: the corrected sum of {quantity} is unknown")
-    return ratio.value
+def sums_of_networks(root: Path) -> dict[str, str]:
+    """Return how far the corrected sum of Mamba blocks is off."""
+    of_quantity = dict(errors_of(complete(root).query("name == 'networks_mamba'")))
+    return {f"networks_mamba_{cost}_off": percent(of_quantity[f"{cost}_corrected"].item()) for cost in COSTS}
 
 
-def under_the_whitelist(root: Path) -> dict[str, str]:
-    """Return the README's example, EfficientNet-B0, and ResNet-50's sum, both under the shipped whitelist."""
-    measurements, database = root / "measurements", committed(root)
-    row, resnet = (comparison_of(config, measurements, database) for config in (EFFICIENTNET, RESNET50))
+def sums_of_torchvision(root: Path) -> pd.DataFrame:
+    """Return the card's committed sums of torchvision's models that lack no operator: in graphs, on captured values."""
+    table = of_card(root, "sum_vs_full.csv")
+    is_usual = (table["execution"] == "graph") & (table["input_data"] == CAPTURED)
+    return table[is_usual & table["operator"].str.startswith("torchvision.") & (table["missing_operators"] == 0)]
+
+
+def published_sums(root: Path) -> pd.DataFrame:
+    """Return the committed sums of all operators of the models at their published size, by config."""
+    return sums_of_torchvision(root).query("counted == 'all' and name not in @SMALL_INPUTS").set_index("name")
+
+
+def complete(root: Path) -> pd.DataFrame:
+    """Return the committed sums in graphs of all operators on captured values that lack none, of every card.
+
+    Raises:
+        ValueError: one of them has no cache correction.
+    """
+    table = pd.read_csv(root / "database" / "sum_vs_full.csv")
+    chosen = (table["counted"] == ALL) & (table["input_data"] == CAPTURED) & (table["missing_operators"] == 0)
+    rows = table[chosen & (table["execution"] == "graph")]
+    uncorrected = rows.loc[rows["correction_energy_j"].isna(), "name"]
+    if len(uncorrected):
+        raise ValueError(f"{', '.join(uncorrected)}: the sum has no cache correction")
+    return rows
+
+
+def differences(sums: pd.DataFrame, key: str) -> dict[str, str]:
+    """Return how far sums are from their wholes, plain and corrected; the figures' names begin with ``key``."""
+    figures = {"median": pd.Series.median, "worst": pd.Series.max}
     return {
-        "efficientnet_time": milliseconds(row.full_time_s, 3),
-        "efficientnet_energy": f"{1e3 * row.full_energy_j:.0f} mJ",
-        "efficientnet_time_corrected": percent_of(_corrected_ratio(row, "time")),
-        "efficientnet_energy_corrected": percent_of(_corrected_ratio(row, "energy")),
-        "efficientnet_dropped": percent(row.dropped_time_s / row.full_time_s),
-        "resnet50_sum_time": milliseconds(resnet.time_s, 3),
-        "resnet50_sum_energy": f"{resnet.energy_j:.3f} J",
+        f"{key}_{quantity}_{word}": percent(figure(off))
+        for quantity, off in errors_of(sums)
+        for word, figure in figures.items()
     }
 
 
-def comparison_of(config: str, measurements: Path, database: Database) -> ComparisonRow:
-    """Return the comparison of one model as CUDA graphs, on captured values, under the config's whitelist."""
-    request = Request((config,), measurements, database, dry_run=True)
-    reports = keep_comparisons(request, find_comparisons(request))
-    (row,) = (row for report in reports for row in report.comparisons if is_usual(row))
-    return row
+def errors_of(sums: pd.DataFrame) -> Iterator[tuple[str, pd.Series]]:
+    """Yield the errors of sums in time and energy, without and with all that corrects them, each with its name."""
+    for cost, column in COSTS.items():
+        yield cost, (sums[column] / sums[f"full_{column}"] - 1).abs()
+        yield f"{cost}_corrected", (corrected(sums, column) / sums[f"full_{column}"] - 1).abs()
 
 
-def is_usual(row: ComparisonRow) -> bool:
-    kind = row.conditions.device_product, row.conditions.execution, row.input_data, row.counted
-    return kind == (CARD, "graph", CAPTURED, ALL)
-
-
-def days_of_sums(root: Path, sums: pd.DataFrame) -> str:
-    """Return the days on which the wholes and the operators of sums were measured; ``sums`` is indexed by config."""
-    wholes = pd.read_csv(root / "database" / "full_model_measurements.csv")
-    calls = pd.read_csv(root / "database" / "model_operators.csv")
-    operators = pd.read_csv(root / "database" / "operator_measurements.csv", low_memory=False)
-    keys = operators["key"].str.split("-", expand=True)
-    operators = operators.assign(operator_key=keys[0], case=keys[0] + "-" + keys[1], conditions=keys[2])
-    started = []
-    for config, total in sums.iterrows():
-        (whole,) = wholes[(wholes["key"] == total["key"]) & (wholes["time_s"] == total["full_time_s"])].itertuples()
-        cases = calls.loc[calls["model"] == config, "key"]
-        is_normal = total["input_data"] == "normal"
-        named = operators["operator_key"].isin(cases.str.split("-").str[0]) & (operators["input_data"] == "normal")
-        usable = named if is_normal else operators["case"].isin(cases)
-        found = operators[usable & (operators["conditions"] == conditions_key(total["key"]))]
-        rank = {
-            "has_energy": found["energy_j"].notna(),
-            "unflagged": found["flags"].isna(),
-            "same_board": found["device_uuid"] == whole.device_uuid,
-        }
-        best = (
-            found.assign(**rank).sort_values([*rank, "loop_time_s"], kind="stable").drop_duplicates("case", keep="last")
-        )
-        started += [pd.Series([whole.started_at]), best["started_at"]]
-    return days(*started)
+def model_name(config: str) -> str:
+    return config.rpartition("_")[0]

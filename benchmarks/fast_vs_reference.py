@@ -194,7 +194,7 @@ def add_rows(path: Path, database: Path, wanted: dict[Case, float | None], refer
 
 
 def main() -> int:
-    parser = growing_parser(__doc__, "print how well the loops agree, card by card", several=True)
+    parser = growing_parser(__doc__, "print how well the loops agree, card by card")
     drawn_from = "database from whose rows the operators are drawn (default: --database)"
     parser.add_argument("--drawn-from", type=Path, metavar="DIR", help=drawn_from)
     parser.add_argument("--operators", type=int, default=60, help="how many are drawn")

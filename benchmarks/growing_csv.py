@@ -10,21 +10,18 @@ from pathlib import Path
 from opcost.command.options import folder_option
 
 
-def growing_parser(
-    description: str | None, evaluate_help: str, *, qualifies: bool = True, several: bool = False
-) -> argparse.ArgumentParser:
-    """Return a parser for a program that adds to a file until a time is up, or evaluates it.
+def growing_parser(description: str | None, evaluate_help: str) -> argparse.ArgumentParser:
+    """Return a parser for a program that adds to a file until a time is up, or evaluates several.
 
-    It yields ``output`` or ``evaluate`` (Path, or a list of them if it evaluates several), ``limit_seconds`` (float),
-    ``seed`` (int), and ``database`` (Path) of a program that qualifies a board's meters.
+    It yields ``output`` (Path) or ``evaluate`` (list of Path), ``limit_seconds`` (float), ``seed`` (int), and
+    ``database`` (Path), where the board's meters are qualified.
     """
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--output", type=Path, help="measure what this file does not have, and add it")
-    what.add_argument("--evaluate", type=Path, metavar="FILE", nargs="+" if several else None, help=evaluate_help)
+    what.add_argument("--evaluate", type=Path, metavar="FILE", nargs="+", help=evaluate_help)
     parser.add_argument("--limit-seconds", type=float, default=480.0, help="begin nothing more after that")
-    if qualifies:
-        folder_option("--database", "where the qualification of the board's meters is kept").add_to(parser)
+    folder_option("--database", "where the qualification of the board's meters is kept").add_to(parser)
     parser.add_argument("--seed", type=int, default=0)
     return parser
 

@@ -3,7 +3,7 @@
 The catalogue is ``op_db`` of ``torch.testing``, with which torch tests itself. Of each entry one sample is called as a
 model would call it, on a CPU. An entry passes if all of its operations are in tuples with known FLOPs, and its tuples
 dispatch the same ATen operations with the same outputs, FLOPs and bytes when each is rebuilt and runs alone.
-Example: PYTHONPATH=. python benchmarks/operators_of_torch.py --output docs/accuracy/operators_of_torch.md
+Example: PYTHONPATH=. python benchmarks/operators_of_torch.py --output build/operators_of_torch.md
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from opcost.torch_backend.capture import capture, run_first
 from opcost.torch_backend.differences import difference
 from opcost.torch_backend.ready_model import ReadyModel
 
-COMMAND = "PYTHONPATH=. python benchmarks/operators_of_torch.py --output docs/accuracy/operators_of_torch.md"
+COMMAND = "PYTHONPATH=. python benchmarks/operators_of_torch.py --output build/operators_of_torch.md"
 DTYPES = (torch.float32, torch.complex64, torch.int64, torch.bool, torch.float64, torch.bfloat16)
 """The dtype of the sample is the first of these that the entry supports on a CPU."""
 

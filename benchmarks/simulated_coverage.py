@@ -56,7 +56,7 @@ KNOWN_50, KNOWN_500 = (
 
 HARDLY_LASTING = Device(white_noise_w=0.8, correlated_noise_w=1.0, correlation_time_s=0.18)
 KNOWN_180 = replace(RING, source=replace(RING.power_source, correlation_time_s=0.18, noise_ratio=0.003))
-"""The worst noise that qualifications of H200s found (``docs/log/boards.md``)."""
+"""The worst noise that qualifications of H200s found (``docs/log/meters.md``)."""
 
 KNOWN_36 = replace(RING, source=replace(RING.power_source, correlation_time_s=0.036, noise_ratio=0.002))
 LOADS_04, LOADS_1 = (

@@ -1,7 +1,7 @@
 """How far sums of operators are from whole models, by the rows of sum_vs_full.csv -> a table, or one line per model
 
 Example: PYTHONPATH=. python benchmarks/sum_vs_full.py
-         PYTHONPATH=. python benchmarks/sum_vs_full.py --models > docs/accuracy/models.md
+         PYTHONPATH=. python benchmarks/sum_vs_full.py --models > build/models.md
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ HEADER = ("sum / whole - 1", "models", "signed median", "median", "95 %", "worst
 
 PAGE = """# Each model's sum beside its whole
 
-Made by `PYTHONPATH=. python benchmarks/sum_vs_full.py --models > docs/accuracy/models.md` from the
-[committed comparisons](../../database/sum_vs_full.csv); the conditions are those of [accuracy](../accuracy.md), and no
-operator is left out.
+Made by `PYTHONPATH=. python benchmarks/sum_vs_full.py --models` from `database/sum_vs_full.csv`; the conditions are
+those of `docs/accuracy.md`, and no operator is left out.
 
 `corrected` is with the cache correction, and with the power limit's part where a model reaches it. Eager runs are not
 corrected.

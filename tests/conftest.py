@@ -31,7 +31,7 @@ LONG_FILES = (
     "test_measured_project.py test_pipeline_figures.py test_profile.py test_committed_sums.py test_malformed_files.py "
     "test_allow_code.py test_library_models.py test_report_page.py test_procedure.py test_count.py test_python_file.py "
     "test_killed_campaigns.py test_worker_bench.py test_other_work.py test_sample_operators.py "
-    "test_drawn_lists.py test_strange_models.py"
+    "test_strange_models.py"
 ).split()
 """Those that take seconds, the longest first: they are run first, so that no process waits for another at the end."""
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import astuple, fields, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -19,20 +19,18 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 import yaml
 from seeds import Seeds
 from simulated_apparatus import SimulatedCampaign
 from simulated_machine import RING, SIMULATED_CONDITIONS, Device, Load, SimulatedMachine, simulated_row
 
 from opcost.comparing.cache_chain_rows import refused_row
-from opcost.comparing.cache_chains import COARSE_SIDES, SIDES, chains_of
+from opcost.comparing.cache_chains import chains_of
 from opcost.errors import CannotMeasureError
 from opcost.estimates import Estimate
 from opcost.measuring.conditions import measurement_key
 from opcost.measuring.flags import Flag
 from opcost.measuring.procedure import measure
-from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import StepTimes
 from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCount, OperatorCounts
@@ -61,24 +59,13 @@ def benchmark(monkeypatch):
         "layerwise_overhead",
         "fast_vs_reference",
         "sum_vs_full",
-        "settling",
         "estimates",
         "time_spent",
-        "calls_in_chains",
-        "weights_in_caches",
-        "at_the_power_limit",
-        "chain_sizes",
-        "million_rows",
-        "whole_states",
         "claims",
-        "sweeps_measured",
         "architectures",
         "operators_of_torch",
-        "operators_in_chains",
-        "indices_masks_weights",
         "count_again",
         "power_cap_kills",
-        "drawn_lists",
         "simulated_power_caps",
     ],
 )
@@ -603,36 +590,6 @@ def test_estimates_of_a_model_that_is_held_out_come_from_the_operators_of_others
     assert "| **off by, by kind** | 79% | 79% |" in said
 
 
-# Settling
-
-
-def test_samples_are_compared_with_those_that_have_settled(benchmark, tmp_path):
-    begin = datetime(2026, 11, 22, tzinfo=timezone.utc)
-    (tmp_path / "power_logs").mkdir()
-    samples_w = [*(90.0 for _ in range(5)), *(100.0 for _ in range(15))]
-    epochs_s = [begin.timestamp() + 0.02 * (index - 5) for index in range(20)]
-    pd.DataFrame({"epoch_s": epochs_s, "power_w": samples_w}).to_csv(
-        tmp_path / "power_logs" / "steady-samples.csv", index=False
-    )
-    rows = pd.DataFrame(
-        {
-            "power_log": ["steady.csv", "paused.csv", "lost.csv", math.nan],
-            "flags": ["", "duty-cycle", math.nan, math.nan],
-            "relative_error": 0.01,
-            "started_at": begin.isoformat(),
-            "ended_at": (begin + timedelta(seconds=0.2)).isoformat(),
-        }
-    )
-    rows.to_csv(tmp_path / "operator_measurements.csv", index=False)
-    settling = benchmark("settling")
-    found = settling.deviations(Database(tmp_path))
-    assert len(found) == 20
-    said = settling.report(found)
-    assert "| -0.02 s | 1 | -10.00% | -10.00% | -10.00% |" in said
-    assert "| +0.00 s | 1 | +0.00% | +0.00% | +0.00% |" in said
-    assert "-0.12" not in said
-
-
 # The time of campaigns
 
 
@@ -671,191 +628,6 @@ def test_the_time_of_a_campaign_is_accounted_for(benchmark, tmp_path):
     assert "| simulated machine, without pauses | 3 | 0.50 s |" in said
     assert "| simulated machine, with pauses | 1 | 3.00 s |" in said
     assert "| 20261123T000000Z-block2 | 19.0 s | 4.0 s (3) |  | 1.5 s (1) | 2.9 s (1) | 5.6 s (1) | 5.0 s |" in said
-
-
-# Whole models with two states
-
-
-@pytest.fixture
-def states(benchmark, monkeypatch):
-    """Return the benchmark of states, with short loops."""
-    module = benchmark("whole_states")
-    monkeypatch.setattr(module, "LOOK", MeasurementProtocol(warm_up_s=0.01, loop_s=0.05))
-    return module
-
-
-def test_builds_of_a_process_run_at_once_and_again_after_all(states):
-    names = {"a": "squeezenet1_1", "b": "squeezenet1_0"}
-    models = [(config, model_operator(names[config], None, (1, 3, 64, 64))) for config in "aba"]
-    found = list(states.process_rows(models, states.Builder("cpu", "plain", seed=0), lambda _: None))
-    assert [(row["config"], row["build"], row["look"]) for row in found] == [
-        *(("a", 0, 0), ("b", 1, 0), ("a", 2, 0)),
-        *(("a", 0, 1), ("b", 1, 1), ("a", 2, 1)),
-    ]
-    assert all(row["time_s"] > 0 and row["executed_as"] == "eager" and row["board"] == "cpu" for row in found)
-    assert len({row["weights_address"] for row in found}) == 3
-
-
-def test_kernels_have_the_medians_of_their_times_and_gaps(benchmark):
-    events = [{"name": "fill", "ts": 0.0, "dur": 1.0, "args": {}}]
-    for round_us in (10.0, 30.0, 50.0):
-        events.append({"name": "a", "ts": round_us, "dur": 4.0, "args": {"grid": [2, 1, 1], "block": [32, 1, 1]}})
-        events.append({"name": "b", "ts": round_us + 5, "dur": 10.0, "args": {}})
-    found = list(benchmark("whole_states").medians(events, iterations=3))
-    assert [(one["kernel"], one["name"], one["grid_and_block"]) for one in found] == [
-        (0, "a", "2x1x1x32x1x1"),
-        (1, "b", ""),
-    ]
-    assert [one["kernel_time_s"] for one in found] == pytest.approx([4e-6, 10e-6])
-    assert [one["gap_s"] for one in found] == pytest.approx([1e-6, 5e-6])
-
-
-def rows_of_builds(*builds):
-    """Return the table of builds in processes of their own, each with its state's time at once and again."""
-    rows = [
-        {"config": "m", "board": "GPU-1", "preparation": preparation, "process": number, "build": build, "look": look}
-        | {"time_s": time_s, "chunk_times_s": "|".join([str(time_s)] * 6), "iterations_per_replay": 1}
-        for number, (preparation, build, *times_s) in enumerate(builds)
-        for look, time_s in enumerate(times_s)
-    ]
-    return pd.DataFrame(rows)
-
-
-def test_states_are_reported_with_what_they_depend_on(benchmark):
-    rows = rows_of_builds(("plain", 0, 1.000, 1.001), ("plain", 1, 1.03, 1.0), ("late", 0, 1.031, 1.03))
-    rows.loc[1, "chunk_times_s"] = "1.0|1.0|1.0|1.03|1.03|1.03"
-    said = benchmark("states_of_builds").report(rows)
-    assert "| m | GPU-1 | long | 3 | 1030 ms | ±0.06% | 0 |  | 1 |" in said
-    assert "| m | GPU-1 | short | 3 | 1000 ms | ±0.06% | 1 |  | 1 |" in said
-    assert "| m | late | 0 of 1 | 0 of 0 | 0 of 0 | 0 of 1 | 1 of 1 |" in said
-    assert "| m | plain | 1 of 1 | 0 of 1 | 0 of 0 | 2 of 2 | 1 of 2 |" in said
-
-
-def test_a_build_runs_again_after_each_event(states, monkeypatch):
-    for name in ("IDLE_S", "FILLED_BYTES", "ELEMENTS"):
-        monkeypatch.setattr(states, name, 1)
-    model = "a", model_operator("squeezenet1_1", None, (1, 3, 64, 64))
-    happening = ("nothing", "profile", "buffer", "eager", "idle")
-    found = states.event_rows(model, states.Builder("cpu", "events", seed=0), lambda _: None, happening)
-    assert [(row["look"], row["event"]) for row in found] == list(enumerate(("", *happening)))
-
-
-def test_changes_of_a_build_are_counted_by_the_event_before(benchmark):
-    times_s = (1.0, 1.001, 1.03, 1.031, 1.0)
-    rows = rows_of_builds(("events", 0, *times_s), ("events", 0, 1.0, 1.03)).assign(
-        event=["", "idle", "graph", "idle", "idle", "", "graph"]
-    )
-    said = benchmark("states_of_builds").report(rows)
-    assert "| m | graph | 0 | 2 | 0 | 0 |\n| m | idle | 1 | 0 | 1 | 1 |" in said
-    assert "Loops in the short state" not in said
-
-
-def test_builds_that_agree_have_one_state(benchmark):
-    said = benchmark("states_of_builds").report(rows_of_builds(("plain", 0, 1.0, 1.001), ("plain", 1, 1.005, 1.004)))
-    assert "short |" not in said
-    assert "| m | plain | 0 of 1 | 0 of 1 |" in said
-
-
-def kernels_of(process, *kernels):
-    build = {"config": "m", "board": "GPU-1", "process": process, "build": 0, "look": 1}
-    names = ("kernel", "name", "name_hash", "grid_and_block", "kernel_time_s", "gap_s")
-    return [build | dict(zip(names, (number, *kernel), strict=True)) for number, kernel in enumerate(kernels)]
-
-
-def test_kernels_that_take_longer_in_the_long_state_are_named(benchmark):
-    rows = rows_of_builds(("plain", 0, 1.0, 1.0), ("late", 0, 1.03, 1.03))
-    kernels = pd.DataFrame(
-        [
-            *kernels_of(0, ("copy", "h1", "1x1", 4e-6, 1e-6), ("conv", "h2", "8x1", 20e-6, 1e-6)),
-            *kernels_of(1, ("copy", "h1", "1x1", 4e-6, 1e-6), ("conv", "h2", "8x1", 23e-6, 1.5e-6)),
-        ]
-    )
-    said = benchmark("states_of_builds").report(rows, kernels)
-    assert (
-        "1 different lists of kernels with their grids in 2 builds; 1 in the long state; 1 in the short state" in said
-    )
-    assert "| all |  |  |  | +3.00 µs | +0.50 µs |\n| 1 | conv | 8x1 | 20.00 µs | +3.00 µs | +0.50 µs |" in said
-
-
-def test_kernels_that_run_in_one_state_only_are_named(benchmark):
-    rows = rows_of_builds(("plain", 0, 1.0, 1.0), ("late", 0, 1.03, 1.03))
-    one, other = ("slow", "h1", "1x1", 9e-6, 1e-6), ("fast", "h2", "1x1", 5e-6, 1e-6)
-    said = benchmark("states_of_builds").report(rows, pd.DataFrame([*kernels_of(0, other), *kernels_of(1, one)]))
-    assert "2 different lists of kernels" in said
-    assert "| 0 | slow | 1x1 | 0.00 µs | +9.00 µs | +1.00 µs |" in said
-    assert "| 0 | fast | 1x1 | 5.00 µs | -5.00 µs | -1.00 µs |" in said
-
-
-def test_the_former_table_of_builds_is_evaluated(benchmark):
-    said = benchmark("states_of_builds").report_of(BENCHMARKS.parent / "docs" / "data" / "whole_builds.csv")
-    assert "| efficientnet_b0_32x3x224x224 | buffers | 2 of 2 | 1 of 2 | 0 of 14 | 0 of 0 | 0 of 0 |" in said
-
-
-# Calls in chains
-
-
-def test_cache_corrections_are_shown_by_kind_size_and_blocks(benchmark):
-    rows = pd.DataFrame(
-        [
-            ("norm", 4_000_000, 1.0e-6, 100e-6, "six blocks"),
-            ("elementwise", 2_000_000, 0.2e-6, 10e-6, "six blocks"),
-            ("norm", 4_000_000, 2.0e-6, 300e-6, "six blocks"),
-            ("norm", 2_000_000, -0.5e-6, -5e-6, "12 blocks"),
-        ],
-        columns=["kind", "memory_bytes", "time_s", "energy_j", "design"],
-    )
-    assert benchmark("calls_in_chains").report(rows).splitlines() == [
-        "| kind | in and out | six blocks | 12 blocks |",
-        "| --- | --: | --: | --: |",
-        "| elementwise | 2.0 MB | +0.20 us, +10 uJ |  |",
-        "| norm | 2.0 MB |  | -0.50 us, -5 uJ |",
-        "| norm | 4.0 MB | +1.50 us, +200 uJ |  |",
-    ]
-
-
-def test_chains_of_so_many_blocks_are_measured_at_all_sizes(benchmark, monkeypatch, tmp_path):
-    chains, seen = benchmark("calls_in_chains"), []
-    monkeypatch.setattr(chains, "open_child_bench", lambda *arguments: nullcontext("the card"))
-    monkeypatch.setattr(chains.ChainBench, "__init__", lambda self, card: seen.append(card))
-    monkeypatch.setattr(chains.ChainBench, "measure", lambda self, *arguments: seen.append(arguments))
-    monkeypatch.setattr(sys, "argv", ["calls_in_chains.py", "--blocks", "12", str(tmp_path)])
-    assert chains.main() == 0
-    card, (asked, table, _) = seen
-    assert (card, table.path) == ("the card", tmp_path / "calls_in_chains.csv")
-    assert list(dict.fromkeys((chain.side, chain.blocks) for chain in asked)) == [(side, 12) for side in SIDES]
-
-
-def test_sums_by_the_coarse_sizes_are_near_those_by_all(benchmark):
-    sizes, database = benchmark("chain_sizes"), Database(BENCHMARKS.parent / "database")
-    lines = list(sizes.lines_of(database.calls_in_chains.rows(), sizes.corrected(database)))
-    assert [int(line[1]) for line in lines] == [0, 40, 56, 72, 88, 104, 112, 120, 128, 136, 144]
-    coarse = lines[len(COARSE_SIDES) - sizes.FEWEST + 1]
-    assert all(float(cell.rstrip("%")) < 0.6 for cell in coarse[2:])
-    assert lines[-1][2:] == 4 * ["0.00%"]
-
-
-def test_what_was_refused_is_left_out(benchmark, tmp_path):
-    (tmp_path / "a.csv").write_text("kind,memory_bytes,time_s,energy_j,design\nnorm,1000,,,six\nnorm,2000,1e-6,,six\n")
-    known = benchmark("calls_in_chains").known([tmp_path / "a.csv"])
-    assert known["memory_bytes"].tolist() == [2000]
-    assert benchmark("calls_in_chains").report(known).splitlines()[-1] == "| norm | 0.0 MB | +1.00 us |"
-
-
-def test_a_database_is_enlarged_by_rows_that_can_be_read(benchmark, tmp_path):
-    table = Database(tmp_path / "small").operator_measurements
-    known = [simulated_row(OperatorTuple(f"torch.nn.{name}")) for name in ("ReLU", "GELU", "SiLU")]
-    table.append_missing(known)
-    large = benchmark("million_rows").enlarged(tmp_path / "small", tmp_path / "large", 8)
-    rows = Database(large).operator_measurements.rows()
-    assert rows[:3] == known
-    assert len({row.key for row in rows}) == len(rows) == 8
-
-
-def test_a_synthetic_report_has_as_many_tuples_as_are_asked_for(benchmark, tmp_path):
-    path = benchmark("report").synthetic_report(tmp_path, BENCHMARKS.parent / "database", tuples=40)
-    data = path.read_text(encoding="utf-8").partition('id="data">')[2].partition("</script>")[0]
-    tuples = json.loads(data)["tuples"]
-    assert len({values[0] for values in tuples}) == 40
 
 
 MODELS = (("one", 64), ("other", 96), ("wrong", 2))
@@ -915,123 +687,6 @@ def test_the_listed_architectures_are_of_every_family_of_timm_at_its_usual_size(
     families = {module: timm.list_models(module=module) for module in timm.list_modules()}
     assert sum(not sizes.keys().isdisjoint(members) for members in families.values()) >= 98
     assert sizes == {name: [1, *timm.get_pretrained_cfg(name).input_size] for name in sizes}
-
-
-def test_calls_in_chains_and_in_turn_are_shown_beside_those_alone(benchmark):
-    rows = pd.DataFrame(
-        [
-            ("linear", "bfloat16", 64, 8, 16, 3e-6, 3.5e-6, 3.2e-6),
-            ("linear", "bfloat16", 128, 8, 16, 5e-6, 4e-6, 5e-6),
-            ("layer_norm", "bfloat16", 64, 8, 8, 2e-6, 2.1e-6, None),
-        ],
-        columns=["kind", "dtype", "tokens", "inputs", "outputs", "alone_s", "in_chain_s", "in_turn_s"],
-    )
-    shown = benchmark("weights_in_caches").report(rows)
-    assert "| 8→16 | +0.5 (+0.2) of 3.0 | -1.0 (+0.0) of 5.0 |" in shown
-    assert "| 8→8 | +0.1 of 2.0 |" in shown
-
-
-def test_operators_at_the_power_limit_are_those_with_pauses(benchmark):
-    row = simulated_row(OperatorTuple("torch.nn.ReLU", (), (TensorSpec((4,), "float32"),)))
-    row = replace(row, conditions=replace(row.conditions, execution="graph"))
-
-    def with_flags(key, *flags):
-        return replace(row, key=key, measurement=replace(row.measurement, flags=flags))
-
-    rows = [with_flags(f"{number}", Flag.DUTY_CYCLE) for number in range(9)]
-    others = [with_flags("eager", Flag.POWER_CAPPED), with_flags("none")]
-    eager = replace(rows[0], conditions=replace(row.conditions, execution="eager"))
-    above_the_limit = benchmark("at_the_power_limit").above_the_limit
-    found = above_the_limit([*others, eager, *rows], seed=0)
-    assert sorted(found, key=lambda row: row.key) == rows != found
-    assert above_the_limit(rows[::-1], seed=0) == found
-
-
-def test_time_and_energy_at_the_limit_are_powers_of_the_power(benchmark):
-    # 1,000 W and 500 W: twice the power, 2 ** 0.5 times the time, so 2 ** -0.5 times the energy.
-    row = {"full_time_s": 1.0, "full_energy_j": 1000.0, "full_clock_hz": 2e9, "operator": "a on b"}
-    lasting = {"lasting_time_s": 2**0.5, "lasting_energy_j": 1000.0 / 2**0.5, "lasting_clock_hz": 1e9}
-    shown = benchmark("at_the_power_limit").report(pd.DataFrame([row | lasting]))
-    assert "| a | 1000 W | 500 W | 1.414 (+0.50) | 0.707 (-0.50) | 0.500 (-1.00) |" in shown
-
-
-def test_an_operator_with_pauses_is_measured_under_a_lasting_load(benchmark, tmp_path, monkeypatch):
-    script = benchmark("at_the_power_limit")
-    operator = count_of("torch.nn.ReLU", 8, 4).operator
-    load = Load(time_s=0.001, power_w=770.0)
-    campaign = SimulatedCampaign(tmp_path, defaultdict(lambda: load), device="cpu")
-    campaign.machine.device = Device(white_noise_w=2.0, capping_delay_s=0.1)
-    campaign.machine.meter = RING
-    monkeypatch.setattr(script, "open_apparatus", campaign.open_apparatus)
-    graph = replace(SIMULATED_CONDITIONS, execution="graph")
-    row = simulated_row(operator, load, conditions=graph)
-    database = Database(tmp_path)
-    database.operator_measurements.append(
-        replace(row, measurement=replace(row.measurement, flags=(Flag.DUTY_CYCLE,), time_s=0.001, energy_j=0.77))
-    )
-    for _ in range(2):
-        script.add_rows(tmp_path / "limit.csv", database, seed=0, limit_s=60.0)
-    found = pd.read_csv(tmp_path / "limit.csv")
-    assert len(found) == 1
-    assert found["full_energy_j"][0] == 0.77
-    assert found["lasting_time_s"][0] > 0.00105
-    assert found["lasting_energy_j"][0] / found["lasting_time_s"][0] == pytest.approx(700.0, rel=0.02)
-
-
-def test_attention_and_reductions_read_all_of_their_tokens(benchmark):
-    script = benchmark("weights_in_caches")
-    width = 3 * script.HEADS * script.HEAD_WIDTH
-    assert script.attention(torch.ones(256, width)).shape == (2, script.HEADS, script.LENGTH, script.HEAD_WIDTH)
-    assert script.reduction(torch.tensor([[1.0, 3.0], [2.0, 2.0]])).tolist() == [[2.0], [2.0]]
-
-
-def test_a_board_without_pauses_has_nothing_to_compare_at_the_limit(benchmark, tmp_path, monkeypatch):
-    script = benchmark("at_the_power_limit")
-    campaign = SimulatedCampaign(tmp_path, defaultdict(Load), device="cpu")
-    monkeypatch.setattr(script, "open_apparatus", campaign.open_apparatus)
-    with pytest.raises(SystemExit, match="no operator was measured with pauses on this board; run block 2 first"):
-        script.add_rows(tmp_path / "limit.csv", Database(tmp_path), seed=0, limit_s=60.0)
-
-
-# Indices, masks and weights
-
-
-def test_kinds_of_indices_are_below_the_number_of_rows_and_differ_in_repeats(benchmark):
-    script = benchmark("indices_masks_weights")
-    indexing = script.Indexing(50, 100, lambda indices: indices)
-    drawn = {
-        kind: draw(indexing, torch.Generator("cpu").manual_seed(seed))
-        for kind, (draw, seed) in script.INDEX_KINDS.items()
-    }
-    assert all(indices.shape == (100,) and indices.min() >= 0 and indices.max() < 50 for indices in drawn.values())
-    assert drawn["sorted"].tolist() == sorted(drawn["uniform"].tolist()) != sorted(drawn["uniform again"].tolist())
-    most = {kind: int(torch.bincount(indices).max()) for kind, indices in drawn.items()}
-    assert most["sequence"] == 2 < most["uniform"] < most["zipf"] < most["one row"] == 100
-
-
-def test_all_loads_of_experts_have_all_tokens(benchmark):
-    script = benchmark("indices_masks_weights")
-    assert {round(sum(load), 6) for load in script.loads(1000).values()} == {1000}
-
-
-def test_kinds_of_values_are_compared_with_the_first_one_of_their_operator(benchmark, tmp_path):
-    script = benchmark("indices_masks_weights")
-    columns = ["role", "operator", "values", "time_s", "energy_j", "energy_standard_error_j", "flags"]
-    rows = pd.DataFrame(
-        [
-            ("indices", "gather", "uniform", 1e-3, 0.5, 0.0, ""),
-            ("indices", "gather", "one row", 0.5e-3, 0.6, 0.006, "uneven"),
-            ("masks", "where", "all true", 2e-3, math.nan, math.nan, ""),
-            ("masks", "where", "causal", 3e-3, math.nan, math.nan, ""),
-        ],
-        columns=columns,
-    )
-    shown = script.report(rows)
-    assert "| gather | uniform: 1.000 ms / 500.0 mJ | -50.0% / +20.0% ± 1.2%\\* |" in shown
-    assert "| where | all true: 2.000 ms / - mJ | +50.0% |" in shown
-    assert "\\* gather, one row: uneven" in shown
-    script.draw(rows, tmp_path / "figure.svg")
-    assert (tmp_path / "figure.svg").stat().st_size > 10_000
 
 
 # Operators of torch
