@@ -27,7 +27,7 @@ define checks
 @$(venv_python) -m ruff format --check
 @$(venv_python) -m mypy
 @$(venv_python) -c "from importlinter.cli import lint_imports_command; lint_imports_command()" --no-cache --no-logo
-@$(pytest)
+@$(pytest)$(1)
 endef
 
 # Prints "good", "old" or "bare"; any Python from 2.7 on can run it.
@@ -41,7 +41,7 @@ python_problem = $(if $(filter good,$(1)),,$(problem_$(or $(filter old bare,$(1)
 require_python = $(if $(call python_problem,$(python_verdict)),$(error $(call python_problem,$(python_verdict))))
 
 .NOTPARALLEL:
-.PHONY: help install pipeline configs coverage zoo test test-newest lock test-all fuzz mutation release-check clean
+.PHONY: help install pipeline configs coverage zoo test check test-newest lock test-all fuzz mutation release-check clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
@@ -72,14 +72,17 @@ zoo: .venv/installed  ## run every operator tuple of every model alone, and comp
 	@$(venv_python) general_pipeline_block0.py '*' --meta --measurements build/zoo/measurements
 	@$(venv_python) -m opcost check-operators '*' --measurements build/zoo/measurements
 
-test: .venv/installed-test  ## set up .venv with the test tools; check style, types and imports; run the tests (5.5 minutes on 2 cores)
-	$(checks)
+test: .venv/installed-test  ## set up .venv with the test tools; check style, types and imports; run the tests but the long files, before each commit
+	$(call checks, --quick)
 
-test-newest: .venv/made  ## the same with the newest packages of the day; the next `make test` puts those of the lock back
+check: .venv/installed-test  ## the same with all tests: pages, clean clone, wheel, browser, kills, models of libraries (continuous integration)
+	$(call checks,)
+
+test-newest: .venv/made  ## the same with the newest packages of the day; the next `make check` puts those of the lock back
 	@rm -f .venv/installed-test
 	@$(call pip_install,--upgrade --upgrade-strategy eager --editable '.[test]')
 	@touch .venv/installed
-	$(checks)
+	$(call checks,)
 
 lock:  ## renew requirements-test.txt, what the tests run with: the newest packages of the day, with hashes
 	$(require_python)
@@ -98,7 +101,7 @@ fuzz: .venv/installed-test  ## read 10,000 malformed files and 1,000 files, mark
 mutation: .venv/installed-test  ## plant 100 faults in the code; list those that no test detects (an hour; of one module: FAULTS="running/plan --seed 2")
 	@$(venv_python) tests/planted_faults.py $(FAULTS)
 
-release-check: .venv/installed-test  ## run all that `make test` leaves out; nothing but a GPU may be missing (80 minutes on 2 cores)
+release-check: .venv/installed-test  ## run all that `make check` leaves out; nothing but a GPU may be missing (80 minutes on 2 cores)
 	@$(pytest) --all-seeds --no-skips
 	@mkdir -p build
 	@PYTHONPATH=. $(venv_python) benchmarks/operators_of_torch.py --output build/operators_of_torch.md

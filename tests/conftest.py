@@ -26,14 +26,22 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-LONG_FILES = (
-    "test_pages.py test_pipeline.py test_without_torch.py test_clean_clone.py test_coverage.py test_replay.py "
-    "test_measured_project.py test_pipeline_figures.py test_profile.py test_committed_sums.py test_malformed_files.py "
-    "test_allow_code.py test_library_models.py test_report_page.py test_procedure.py test_count.py test_python_file.py "
-    "test_killed_campaigns.py test_worker_bench.py test_other_work.py test_sample_operators.py "
-    "test_strange_models.py"
+SECOND_TIER = (
+    "test_figures.py test_pages.py test_without_torch.py test_clean_clone.py test_coverage.py test_replay.py "
+    "test_pipeline_figures.py test_committed_sums.py test_malformed_files.py test_library_models.py "
+    "test_report_page.py test_killed_campaigns.py test_other_work.py test_strange_models.py test_claims.py test_wheel.py "
+    "test_benchmarks.py test_committed_durations.py test_independent_sums.py"
 ).split()
-"""Those that take seconds, the longest first: they are run first, so that no process waits for another at the end."""
+"""Pages, clean clone, wheel, browser, kills, models of libraries, all committed rows: ``--quick`` leaves them out."""
+
+LONG_FILES = [
+    *SECOND_TIER,
+    *(
+        "test_pipeline.py test_measured_project.py test_profile.py test_allow_code.py test_procedure.py test_count.py "
+        "test_python_file.py test_worker_bench.py test_sample_operators.py"
+    ).split(),
+]
+"""Those that take more than ten seconds: they are run first, so that no process waits for another at the end."""
 
 settings.register_profile("opcost", deadline=None)
 settings.load_profile("opcost")
@@ -87,7 +95,12 @@ def no_width(monkeypatch: pytest.MonkeyPatch) -> None:
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--renew-golden", action="store_true", help="write tests/golden/ instead of comparing to it")
     parser.addoption("--all-seeds", action="store_true", help="run all seeds and inputs of simulations, not a part")
+    parser.addoption("--quick", action="store_true", help="leave out the second tier")
     parser.addoption("--no-skips", action="store_true", help="a test that is skipped fails, unless it needs a GPU")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    return True if config.getoption("--quick") and collection_path.name in SECOND_TIER else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

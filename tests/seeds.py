@@ -1,4 +1,4 @@
-"""How much of what is random the tests run: a part in ``make test``, all with ``--all-seeds`` (``make test-all``).
+"""How much of what is random the tests run: a part in ``make check``, all with ``--all-seeds`` (``make test-all``).
 
 The bounds of a test hold for all seeds. Results of a part of them may be off by three standard errors of a sample that
 is drawn without replacement, which are none where the part is all.

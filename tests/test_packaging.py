@@ -295,7 +295,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checkout:
 def test_make_lists_every_target(checkout: Checkout) -> None:
     result = checkout.make()
     targets = re.findall(r"^make ([\w-]+) +\S", result.stdout, re.MULTILINE)
-    expected = "help install pipeline configs coverage zoo test test-newest lock test-all fuzz mutation "
+    expected = "help install pipeline configs coverage zoo test check test-newest lock test-all fuzz mutation "
     expected += "release-check clean"
     assert targets == expected.split()
     assert len(result.stdout.splitlines()) == len(targets)
@@ -365,17 +365,20 @@ def test_the_tests_tools_include_what_the_pipeline_needs(checkout: Checkout) -> 
         "-m ruff check",
         "-m ruff format --check",
         "-m mypy",
-        "-m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder",
+        "-m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder --quick",
     ]
     # The pretended Python knows no -c.
     assert "lint_imports_command()" in (ROOT / "Makefile").read_text()
     checkout.make("install")
     assert checkout.commands() == [INFO]
+    checkout.make("check")
+    checks[-1] = checks[-1].removesuffix(" --quick")
+    assert checkout.commands() == checks
     checkout.make("test-all")
     assert checkout.commands() == [f"{checks[-1]} --all-seeds"]
     checkout.make("test-newest")
     assert checkout.commands() == [f"{PIP} --upgrade --upgrade-strategy eager --editable .[test]", *checks]
-    checkout.make("test")
+    checkout.make("check")
     assert checkout.commands() == [locked, opcost_itself, *checks], "those of the lock are put back"
 
 
@@ -417,7 +420,7 @@ def test_continuous_integration_gets_a_compiler_and_a_browser_where_it_may(
         (programs / name).write_text(f"#!/bin/sh\n{body}\n")
         (programs / name).chmod(0o755)
     result = subprocess.run([ROOT / ".ci/run"], env={"PATH": str(programs)}, capture_output=True, text=True, check=True)
-    assert result.stdout == "-s test\n"
+    assert result.stdout == "-s check\n"
     log = (tmp_path / "log").read_text() if packages else ""
     assert re.findall(r"--no-install-recommends (.*)", log) == packages
 
