@@ -59,7 +59,7 @@ from users_inputs import (
 from opcost.errors import UserError
 from opcost.meters.nvidia_smi_log import cut
 from opcost.meters.nvidia_smi_logger import LogFollower, NvidiaSmiLogger
-from opcost.meters.opening import power_trace
+from opcost.meters.nvidia_smi_meter import power_trace
 from opcost.operators.cases import INPUT_DATA, cases_of
 from opcost.operators.counts import OperationWithoutFormula, OperatorCount, OperatorCounts
 from opcost.operators.modules import CalledModule

@@ -15,7 +15,7 @@ from nvidia_smi_stage import NvidiaSmiStage, is_alive
 from opcost.meters.nvidia_smi import NvidiaSmiError
 from opcost.meters.nvidia_smi_log import cut, parse_log
 from opcost.meters.nvidia_smi_logger import NvidiaSmiLogger
-from opcost.meters.opening import (
+from opcost.meters.nvidia_smi_meter import (
     AVERAGE_SOURCE,
     INSTANT_SOURCE,
     NvidiaSmiMeter,
