@@ -33,7 +33,16 @@ REINSTALL = "`pip install --force-reinstall nvidia-ml-py` brings it, once that p
 
 
 class NvmlError(Exception):
-    """NVML is missing, or does not support a query. The message is one line."""
+    """NVML is missing, or does not support a query. The message is one line.
+
+    Args:
+        message: the line.
+        hides_gpu: whether there may be a GPU all the same, which a user would miss.
+    """
+
+    def __init__(self, message: str, hides_gpu: bool = False) -> None:
+        super().__init__(message)
+        self.hides_gpu = hides_gpu
 
 
 class NvmlPermissionError(NvmlError):
@@ -206,11 +215,13 @@ def _entered() -> Any:
     except ImportError as error:
         raise NvmlError("nvidia-ml-py is not installed") from error
     except Exception as error:
-        raise NvmlError(f"the module pynvml cannot be imported ({type(error).__name__}); {REINSTALL}") from error
+        text = f"the module pynvml cannot be imported ({type(error).__name__}); {REINSTALL}"
+        raise NvmlError(text, hides_gpu=True) from error
     missing = [name for name in NEEDED if not hasattr(pynvml, name)]
     if missing:
         place = getattr(pynvml, "__file__", "of no file")
-        raise NvmlError(f"the module pynvml ({place}) has no {missing[0]}: it is not NVIDIA's; {REINSTALL}")
+        text = f"the module pynvml ({place}) has no {missing[0]}: it is not NVIDIA's; {REINSTALL}"
+        raise NvmlError(text, hides_gpu=True)
     _asked(pynvml, pynvml.nvmlInit)
     return pynvml
 

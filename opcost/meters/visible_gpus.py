@@ -19,7 +19,7 @@ def names_mig(environment: Mapping[str, str] | None = None) -> bool:
     return (shown(environment) or "").strip().startswith("MIG-")
 
 
-def visible_gpus(environment: Mapping[str, str] | None = None) -> tuple[dict[str, str], str | None]:
+def visible_gpus(environment: Mapping[str, str] | None = None) -> tuple[dict[str, str], NvmlError | None]:
     """Return the UUID of each GPU by its name ``cuda:N``, and why there are none.
 
     Without ``CUDA_VISIBLE_DEVICES`` N is NVML's order, that of the PCI bus. CUDA's own order differs from it where
@@ -28,13 +28,14 @@ def visible_gpus(environment: Mapping[str, str] | None = None) -> tuple[dict[str
     try:
         uuids = list(gpu_products())
     except NvmlError as error:
-        return {}, str(error)
+        return {}, error
     if names_mig(environment):
-        return {}, f"CUDA_VISIBLE_DEVICES names a MIG instance: {MIG_REASON}"
+        return {}, NvmlError(f"CUDA_VISIBLE_DEVICES names a MIG instance: {MIG_REASON}", hides_gpu=True)
     names = shown(environment)
     chosen = uuids if names is None else _chosen(names, uuids)
-    reason = None if chosen else "no GPU is visible" if uuids else "NVML knows no GPU"
-    return {f"cuda:{number}": uuid for number, uuid in enumerate(chosen)}, reason
+    if not chosen:
+        return {}, NvmlError("no GPU is visible" if uuids else "NVML knows no GPU")
+    return {f"cuda:{number}": uuid for number, uuid in enumerate(chosen)}, None
 
 
 def _chosen(names: str, uuids: Sequence[str]) -> list[str]:

@@ -12,6 +12,7 @@ from opcost.metering.readings import EnergySource, Readings
 from opcost.metering.result import DeviceEnergy, WindowResult, device_energy
 from opcost.metering.window_energy import WindowEnergy, window_energy
 from opcost.meters.gpu_energy import GpuEnergy
+from opcost.meters.nvml import NvmlError
 from opcost.meters.rapl_energy import CPU, MEMORY, RaplEnergy, open_rapl
 from opcost.meters.visible_gpus import names_mig, visible_gpus
 from opcost.power.ports import ClockReading
@@ -87,8 +88,8 @@ def open_sources(names: Sequence[str] | None) -> list[EnergySource]:
     wants_cpu = names is None or CPU in names or MEMORY in names
     cpus, no_cpu = open_rapl() if wants_cpu else ([], None)
     if names is not None:
-        return _chosen(names_of(names), gpus, cpus, no_gpu, no_cpu)
-    if cpus and no_gpu and any(word in no_gpu for word in ("MIG", "module pynvml")):
+        return _chosen(names_of(names), gpus, cpus, None if no_gpu is None else str(no_gpu), no_cpu)
+    if cpus and no_gpu is not None and no_gpu.hides_gpu:
         logging.getLogger(__name__).warning("no GPU is metered: %s", no_gpu)
     if gpus or cpus:
         return [*(GpuEnergy.open(name, uuid) for name, uuid in gpus.items()), *cpus]
@@ -148,7 +149,7 @@ def gpu_named(device: str | None) -> tuple[str, str]:
     return name, gpus[name]
 
 
-def _gpus() -> tuple[dict[str, str], str | None]:
+def _gpus() -> tuple[dict[str, str], NvmlError | None]:
     """Return the UUIDs of the GPUs by their names: as torch numbers them, where it has done so already."""
     torch = _torch_on_gpus()
     # NVML does not know the UUID that torch has of a MIG instance.

@@ -130,7 +130,7 @@ def test_gpus_are_those_that_cuda_shows(
     monkeypatch.setattr("opcost.meters.visible_gpus.gpu_products", lambda: {"GPU-a1": "A", "GPU-b2": "B"})
     environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
     gpus, reason = visible_gpus(environment)
-    assert (gpus, reason) == (expected, None if expected else "no GPU is visible")
+    assert (gpus, str(reason)) == (expected, "None" if expected else "no GPU is visible")
 
 
 def test_without_nvml_there_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +138,16 @@ def test_without_nvml_there_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None
         raise NvmlError("NVML: Shared Library Not Found")
 
     monkeypatch.setattr("opcost.meters.visible_gpus.gpu_products", missing)
-    assert visible_gpus({}) == ({}, "NVML: Shared Library Not Found")
+    gpus, reason = visible_gpus({})
+    assert (gpus, str(reason)) == ({}, "NVML: Shared Library Not Found")
+    assert not reason.hides_gpu
+
+
+def test_a_mig_instance_may_hide_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("opcost.meters.visible_gpus.gpu_products", lambda: {"GPU-a1": "A"})
+    gpus, reason = visible_gpus({"CUDA_VISIBLE_DEVICES": "MIG-0"})
+    assert not gpus
+    assert reason.hides_gpu
 
 
 METERED = """

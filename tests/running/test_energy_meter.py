@@ -22,6 +22,7 @@ from simulated_machine import ClockStep, Device, Load, SimulatedMachine
 from opcost import EnergyMeter, UserError
 from opcost.estimates import NORMAL_QUANTILE
 from opcost.metering.result import WindowResult
+from opcost.meters.nvml import NvmlError
 from opcost.power.trace import Window
 from opcost.running import energy_meter, energy_sources
 from opcost.running.energy_sources import names_of, open_sources
@@ -445,7 +446,7 @@ def test_a_gpu_in_error_does_not_hide_the_exception(
 
 @pytest.fixture
 def no_meter(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    monkeypatch.setattr(energy_sources, "visible_gpus", lambda: ({}, "NVML: not found"))
+    monkeypatch.setattr(energy_sources, "visible_gpus", lambda: ({}, NvmlError("NVML: not found")))
     monkeypatch.setattr(energy_sources, "open_rapl", lambda: ([], "no RAPL energy counter"))
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     return lambda: None
