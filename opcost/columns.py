@@ -6,7 +6,7 @@ A frozen dataclass declares its columns with its fields::
     class Timing(Columns):
         time_s: Annotated[float, Column("per iteration", ABOVE_0)]
 
-The headers of CSV files, the checks of their cells and ``docs/columns.md`` follow from the declarations.
+The headers of CSV files, the checks of their cells and the page of ``opcost columns`` follow from the declarations.
 """
 
 from __future__ import annotations

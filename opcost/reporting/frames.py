@@ -1,6 +1,6 @@
 """Tables of the database, rankings and comparisons as pandas data frames, for notebooks.
 
-Columns are those of the files (``docs/columns.md``), in SI units. A figure that is unknown is NaN or None.
+Columns are those of the files (``opcost columns``), in SI units. A figure that is unknown is NaN or None.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class LayersResult:
 
     @property
     def rows(self) -> DataFrame:
-        """The layers in the order of execution; the columns are those of ``docs/columns.md``. Unknown is NaN or None.
+        """The layers in the order of execution; the columns are those of ``opcost columns``. Unknown is NaN or None.
 
         The times and energies add up to those of the sum of operators.
         """
