@@ -44,6 +44,7 @@ ELSEWHERE = (
     "conda",  # another package manager
     "tar",  # 10 MB
     f"{OPCOST} power",  # the same
+    f"{OPCOST} qualify",  # the same
     f"{PYTHON} power_logger.py",  # runs until Ctrl-C, or needs a GPU: tests/stages/test_log_power.py
     f"{PYTHON} -m pip",  # downloads
     f"{PYTHON} -m pytest",  # these tests
