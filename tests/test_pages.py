@@ -43,9 +43,9 @@ ELSEWHERE = (
     "make",  # tests/test_packaging.py
     "conda",  # another package manager
     "tar",  # 10 MB
+    f"{PYTHON} power_logger.py",  # runs until Ctrl-C, or needs a GPU: tests/stages/test_log_power.py
     f"{OPCOST} power",  # the same
     f"{OPCOST} qualify",  # the same
-    f"{PYTHON} power_logger.py",  # runs until Ctrl-C, or needs a GPU: tests/stages/test_log_power.py
     f"{PYTHON} -m pip",  # downloads
     f"{PYTHON} -m pytest",  # these tests
     f"PYTHONPATH=. {PYTHON} benchmarks/claims.py",  # tests/test_claims.py
