@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Final
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Final
 
 from opcost.columns import ABOVE_0, COUNT_FROM_1, FROM_0, SHARE, Column, Columns
 from opcost.estimates import total_if_known
@@ -74,7 +74,7 @@ class MeteredLayerRow(Columns):
     layer: Annotated[str, Column(f"path of the module; `(model)`: the model itself, {OTHERS}")]
     layer_class: Annotated[str | None, Column("class of the module")]
     calls: Annotated[float | None, Column("forward calls per iteration", FROM_0)]
-    time_s: Annotated[float, Column("forward and backward, without the layers inside", FROM_0)]
+    time_s: Annotated[float | None, Column("forward and backward, without the layers inside", FROM_0)]
     forward_time_s: Annotated[float | None, Column("of `time_s`, forward", FROM_0)]
     forward_time_standard_error_s: Annotated[float | None, Column("over the marked iterations", FROM_0)]
     backward_time_s: Annotated[float | None, Column("of `time_s`, backward", FROM_0)]
@@ -84,12 +84,12 @@ class MeteredLayerRow(Columns):
     backward_energy_j: Annotated[float | None, Column("of `energy_j`, backward", FROM_0)]
     energy_by_time_j: Annotated[float | None, Column("share of the meter's energy by time alone", FROM_0)]
     power_w: Annotated[float | None, Column("`energy_j` over `time_s`", FROM_0)]
-    time_ratio: Annotated[float, Column("share of the window's time", SHARE)]
+    time_ratio: Annotated[float | None, Column("share of the window's time", SHARE)]
     energy_ratio: Annotated[float | None, Column("share of the window's energy", SHARE)]
     database_time_s: Annotated[float | None, Column("of the forward's operator tuples, by rows", ABOVE_0)]
     database_energy_j: Annotated[float | None, Column("of the forward's operator tuples, by rows", ABOVE_0)]
     database_power_w: Annotated[float | None, Column("the power that divides the energy; empty: the mean", ABOVE_0)]
-    energy_missing_reason: Annotated[str | None, Column("reason of an empty energy")]
+    energy_missing_reason: Annotated[str | None, Column("reason of an empty energy, and of an empty `time_s`")]
     iterations: Annotated[int, Column("iterations in the window", COUNT_FROM_1)]
     marked_iterations: Annotated[int, Column("iterations whose layers were timed", COUNT_FROM_1)]
 
@@ -100,10 +100,10 @@ class MeteredKindRow(Columns):
 
     layer_class: Annotated[str, Column(f"class of the modules; {OTHERS}")]
     layers: Annotated[int, Column("number of modules that were called", COUNT_FROM_1)]
-    time_s: Annotated[float, Column("forward and backward", FROM_0)]
+    time_s: Annotated[float | None, Column("forward and backward", FROM_0)]
     energy_j: Annotated[float | None, Column("share of the meter's energy", FROM_0)]
     power_w: Annotated[float | None, Column("`energy_j` over `time_s`", FROM_0)]
-    time_ratio: Annotated[float, Column("share of the window's time", SHARE)]
+    time_ratio: Annotated[float | None, Column("share of the window's time", SHARE)]
     energy_ratio: Annotated[float | None, Column("share of the window's energy", SHARE)]
     database_energy_j: Annotated[float | None, Column("by rows; empty unless all of its layers have some", ABOVE_0)]
 
@@ -113,7 +113,8 @@ def layer_rows(totals: LoopTotals, layers: Sequence[LayerShare], missing_reason:
 
     Args:
         totals: the window's.
-        layers: those that ran. If they take more than the window, as marked iterations may, all are scaled to it.
+        layers: those that ran. If they take more than the window, as marked iterations may, all are scaled to it, and
+            the row between them is unknown.
         missing_reason: why the energy is unknown, if it is.
     """
     time_s = totals.time_s / totals.iterations
@@ -121,10 +122,14 @@ def layer_rows(totals: LoopTotals, layers: Sequence[LayerShare], missing_reason:
     scale = min(1.0, time_s / layers_s) if layers_s > 0 else 1.0
     between_s = max(0.0, time_s - scale * layers_s)
     division = _Division(layers, between_s / scale, totals.energy_j)
-    return [
-        *(_row(totals, layer, scale, division, missing_reason) for layer in layers),
-        _row(totals, LayerShare(BETWEEN, "", None, between_s / scale, None), scale, division, missing_reason),
-    ]
+    between = _row(totals, LayerShare(BETWEEN, "", None, between_s / scale, None), scale, division, missing_reason)
+    if scale < 1.0:
+        reason = f"layers of marked iterations took longer than a mean iteration, and are scaled by {scale:.4g}"
+        unknown: dict[str, Any] = dict.fromkeys(
+            ("time_s", "time_ratio", "energy_j", "energy_by_time_j", "energy_ratio", "power_w")
+        )
+        between = replace(between, **unknown, energy_missing_reason=f"{BETWEEN} is unknown: {reason}")
+    return [*(_row(totals, layer, scale, division, missing_reason) for layer in layers), between]
 
 
 class _Division:
@@ -199,19 +204,23 @@ def kind_rows(rows: Iterable[MeteredLayerRow]) -> list[MeteredKindRow]:
     for row in rows:
         kinds.setdefault(row.layer_class or row.layer, []).append(row)
     summed = [_kind(name, own) for name, own in kinds.items()]
-    return sorted(summed, key=lambda kind: kind.time_s if kind.energy_j is None else kind.energy_j, reverse=True)
+    return sorted(
+        summed, key=lambda kind: (kind.time_s if kind.energy_j is None else kind.energy_j) or 0.0, reverse=True
+    )
 
 
 def _kind(name: str, rows: Sequence[MeteredLayerRow]) -> MeteredKindRow:
-    time_s, energy_j = math.fsum(row.time_s for row in rows), total_if_known(row.energy_j for row in rows)
-    energy_ratio = total_if_known(row.energy_ratio for row in rows)
+    time_s, energy_j, time_ratio, energy_ratio, database_energy_j = (
+        total_if_known(getattr(row, column) for row in rows)
+        for column in ("time_s", "energy_j", "time_ratio", "energy_ratio", "database_energy_j")
+    )
     return MeteredKindRow(
         layer_class=name,
         layers=len(rows),
         time_s=time_s,
         energy_j=energy_j,
         power_w=None if energy_j is None or not time_s else energy_j / time_s,
-        time_ratio=min(1.0, math.fsum(row.time_ratio for row in rows)),
+        time_ratio=None if time_ratio is None else min(1.0, time_ratio),
         energy_ratio=None if energy_ratio is None else min(1.0, energy_ratio),
-        database_energy_j=total_if_known(row.database_energy_j for row in rows),
+        database_energy_j=database_energy_j,
     )

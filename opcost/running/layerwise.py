@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from opcost.errors import UserError
+from opcost.estimates import total_if_known
 from opcost.metering.layer_rows import (
     BETWEEN,
     MODEL,
@@ -58,8 +59,8 @@ class LayerwiseResult:
     """The layers of a metered loop.
 
     ``rows`` add up to the time and the energy of ``window``, times its ``iterations``: each row is a share of them, and
-    the last row is the rest. ``own_s`` is the time that opcost itself took in the loop, on the host. ``uncalled`` are
-    the paths of modules that did not run in any marked iteration.
+    the last row is the rest, unknown if the layers had to be scaled to the window. ``own_s`` is the time that opcost
+    itself took in the loop, on the host. ``uncalled`` are the paths of modules that ran in no marked iteration.
     """
 
     window: WindowResult
@@ -88,6 +89,7 @@ class LayerwiseResult:
         weighted = [row for row in self.rows if row.database_power_w is not None]
         powers = f"powers of {number_of(len(weighted), 'layer')} are known from rows" if weighted else "by time alone"
         is_unknown = any(row.layer == UNKNOWN_OWNER for row in self.rows)
+        scaled = [row.energy_missing_reason or "" for row in self.rows if row.time_s is None]
         shares = "no energy" if self.window.energy_j is None else f"shares of energy: {powers}"
         return "\n".join(
             [
@@ -95,6 +97,7 @@ class LayerwiseResult:
                 f"{self.marked} of them marked ({percent(own_ratio, 2)} of the time); {shares}",
                 *layer_lines(self.rows),
                 *([UNKNOWN_OWNER_REASON] if is_unknown else []),
+                *scaled,
                 "",
                 *kind_lines(self.kinds),
             ]
@@ -293,11 +296,11 @@ def kind_lines(kinds: Sequence[MeteredKindRow]) -> Iterator[str]:
 
 
 def _rank(row: MeteredLayerRow) -> float:
-    return row.time_s if row.energy_j is None else row.energy_j
+    return (row.time_s if row.energy_j is None else row.energy_j) or 0.0
 
 
 def _share(rows: Sequence[MeteredLayerRow]) -> str:
-    return percent(sum(row.time_ratio if row.energy_ratio is None else row.energy_ratio for row in rows))
+    return percent(total_if_known(row.time_ratio if row.energy_ratio is None else row.energy_ratio for row in rows))
 
 
 def _layer_cells(row: MeteredLayerRow) -> tuple[str, ...]:

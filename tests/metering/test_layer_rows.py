@@ -27,15 +27,17 @@ TOTALS = st.builds(LoopTotals, st.floats(1e-3, 1e3), st.floats(1e-3, 1e6), st.in
 def test_rows_add_up_to_the_meters_totals(totals: LoopTotals, layers: list[LayerShare]) -> None:
     rows = layer_rows(totals, layers, None)
     assert rows[-1].layer == BETWEEN
-    assert math.fsum(row.time_s for row in rows) * totals.iterations == pytest.approx(totals.time_s, rel=1e-9)
+    is_scaled = math.fsum(layer.time_s for layer in layers) > totals.time_s / totals.iterations
+    assert (rows[-1].time_s is None) == (rows[-1].energy_j is None) == is_scaled
+    assert math.fsum(row.time_s or 0.0 for row in rows) * totals.iterations == pytest.approx(totals.time_s, rel=1e-9)
     for name in ("energy_j", "energy_by_time_j"):
-        total_j = math.fsum(getattr(row, name) for row in rows) * totals.iterations
+        total_j = math.fsum(getattr(row, name) or 0.0 for row in rows) * totals.iterations
         assert total_j == pytest.approx(totals.energy_j, rel=1e-9)
     for row in rows[:-1]:
         passes_j = (row.forward_energy_j or 0.0) + (row.backward_energy_j or 0.0)
         assert passes_j == pytest.approx(row.energy_j, rel=1e-9)
     kinds = kind_rows(rows)
-    assert math.fsum(kind.time_s for kind in kinds) * totals.iterations == pytest.approx(totals.time_s, rel=1e-9)
+    assert math.fsum(kind.time_s or 0.0 for kind in kinds) * totals.iterations == pytest.approx(totals.time_s, rel=1e-9)
     assert sum(kind.layers for kind in kinds) == len(rows)
 
 
@@ -50,6 +52,16 @@ def test_known_powers_divide_the_energy_and_others_have_their_mean() -> None:
     assert (other.forward_energy_j, other.backward_energy_j, between.energy_j) == pytest.approx((100.0, 100.0, 100.0))
     assert hot.energy_by_time_j == pytest.approx(100.0)
     assert (hot.database_energy_j, other.database_energy_j) == (60.0, None)
+
+
+def test_layers_that_are_scaled_leave_the_time_between_unknown_with_the_factor() -> None:
+    layers = [LayerShare("one", "ReLU", 1.0, 0.75, None), LayerShare("two", "ReLU", 1.0, 0.5, None)]
+    one, two, between = layer_rows(LoopTotals(2.0, 200.0, 2, 1), layers, None)
+    assert (one.time_s, two.time_s, one.energy_j) == pytest.approx((0.6, 0.4, 60.0))
+    figures = (between.time_s, between.time_ratio, between.energy_j, between.energy_by_time_j, between.power_w)
+    assert {*figures, between.energy_ratio} == {None}
+    assert "scaled by 0.8" in (between.energy_missing_reason or "")
+    assert [kind.time_s for kind in kind_rows([one, two, between])] == [pytest.approx(1.0), None]
 
 
 def test_without_energy_the_reason_stands_in_each_row() -> None:

@@ -111,7 +111,7 @@ def by_layer(layers: LayerwiseEnergy) -> dict[str, MeteredLayerRow]:
 def check_totals(layers: LayerwiseEnergy) -> None:
     """Rows add up to the meter's seconds and joules."""
     result = layers.result
-    total_s = math.fsum(row.time_s for row in result.rows) * result.iterations
+    total_s = math.fsum(row.time_s or 0.0 for row in result.rows) * result.iterations
     assert total_s == pytest.approx(result.window.duration_s, rel=1e-9)
     if result.window.energy_j is not None:
         total_j = math.fsum(row.energy_j or 0.0 for row in result.rows) * result.iterations
@@ -157,6 +157,22 @@ def test_accumulated_gradients_and_what_is_between(machine: SimulatedMachine) ->
     assert (rows["1"].forward_time_s, rows["1"].backward_time_s) == pytest.approx((0.020, 0.040), rel=0.01)
     # A quarter of the pauses of the optimizer.
     assert rows[BETWEEN].time_s == pytest.approx(0.03, rel=0.05)
+    check_totals(layers)
+
+
+def test_marked_iterations_that_took_longer_hide_no_time_between(machine: SimulatedMachine) -> None:
+    model = nn.Sequential(Layer(machine, HOT))
+    with LayerwiseEnergy(model) as layers, torch.no_grad():
+        for iteration in range(9):
+            model(torch.ones(2))
+            machine.idle(0.003)
+            if iteration in (1, 7):
+                model[0]._run = lambda _: machine.run_load(HOT, 4)
+            else:
+                model[0]._run = lambda _: machine.run_load(HOT, 1)
+    row = by_layer(layers)[BETWEEN]
+    assert (row.time_s, row.energy_j) == (None, None)
+    assert str(layers.result).count(row.energy_missing_reason or "no reason") == 1
     check_totals(layers)
 
 
