@@ -10,8 +10,10 @@ import math
 import re
 from pathlib import Path
 
+from opcost.errors import UserError
 from opcost.measuring.conditions import is_device_name
 from opcost.measuring.named_device import device_mistake, not_a_device
+from opcost.storage.user_folders import path_of
 
 MAXIMUM_S = 86_400.0
 """A day: no loop needs longer, and timers overflow at times that a float still holds."""
@@ -132,18 +134,30 @@ def _number(text: str) -> float:
         return math.nan
 
 
+def user_path(text: str) -> Path:
+    """Return a path, in which ``~`` is the user's home: a type for argparse.
+
+    Raises:
+        argparse.ArgumentTypeError: it begins with an unknown home.
+    """
+    try:
+        return path_of(text)
+    except UserError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def html_file(text: str) -> Path:
     """Return the path of an HTML file in a folder that exists: a type for argparse.
 
     Raises:
         argparse.ArgumentTypeError: it is not such a path.
     """
-    path = Path(text)
-    if path.suffix not in (".html", ".htm") or path.is_dir():
+    file = user_path(text)
+    if file.suffix not in (".html", ".htm") or file.is_dir():
         raise argparse.ArgumentTypeError(f"{text!r} is not the name of an HTML file; use one that ends in .html")
-    if not path.parent.is_dir():
-        raise argparse.ArgumentTypeError(f"{text}: there is no folder {path.parent}; make it, or name another")
-    return path
+    if not file.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"{text}: there is no folder {file.parent}; make it, or name another")
+    return file
 
 
 def folder(text: str) -> Path:
@@ -154,7 +168,7 @@ def folder(text: str) -> Path:
     """
     if not text:
         raise argparse.ArgumentTypeError("'' is not the name of a folder; use . for the current one")
-    path = Path(text)
-    if path.exists() and not path.is_dir():
+    named = user_path(text)
+    if named.exists() and not named.is_dir():
         raise argparse.ArgumentTypeError(f"{text} is a file; name a folder")
-    return path
+    return named

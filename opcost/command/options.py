@@ -17,6 +17,7 @@ from opcost.command.option_types import (
     html_file,
     positive_seconds,
     ratio,
+    user_path,
 )
 from opcost.command.run import USER_ERROR
 from opcost.command.suggestions import did_you_mean
@@ -253,9 +254,11 @@ GPU_NUMBER = Option("--gpu", argparse.SUPPRESS)
 INTERVAL = Option(
     "--interval", "seconds between two rows (default: 0.02, CPU 0.1)", type=positive_seconds, metavar="SECONDS"
 )
-LOG_FILE = Option("--output", "a new file (default: power_log_<UTC time>.csv)", type=Path, metavar="FILE")
+LOG_FILE = Option("--output", "a new file (default: power_log_<UTC time>.csv)", type=user_path, metavar="FILE")
 LENGTH = Option("--seconds", "length of the log in s (default: until Ctrl-C)", type=positive_seconds, metavar="SECONDS")
-PLOT = Option("--plot", "instead of logging, draw a log as SVG, beside it or as --output", type=Path, metavar="FILE")
+PLOT = Option(
+    "--plot", "instead of logging, draw a log as SVG, beside it or as --output", type=user_path, metavar="FILE"
+)
 
 FOLLOWED_COMMAND = Option(
     "command", "after --: run this command, log while it runs, and exit with its status", nargs="*", metavar="COMMAND"
@@ -264,7 +267,7 @@ FOLLOWED_PID = Option("--pid", "log until the process with this id ends", type=i
 FOLLOWED_FIGURE = Option(
     "--figure",
     "with a command or --pid: also draw power, load and temperatures (.png, .pdf or .svg; needs matplotlib)",
-    type=Path,
+    type=user_path,
     metavar="FILE",
 )
 

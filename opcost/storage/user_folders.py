@@ -49,7 +49,7 @@ def user_folders(
         environment: the environment's variables, None for this process's.
 
     Raises:
-        UserError: the file that names the home is damaged.
+        UserError: the file that names the home is damaged, or the variable has an unknown home.
     """
     base = home if home is not None else _home(os.environ if environment is None else environment)
     own_models, own_tables = measurements or base / "measurements", database or base / "database"
@@ -64,7 +64,7 @@ def user_folders(
 def _home(environment: Mapping[str, str]) -> Path:
     """Return the home that the environment or the file names, else the default one."""
     if environment.get(HOME_VARIABLE):
-        return Path(os.path.expanduser(environment[HOME_VARIABLE]))
+        return path_of(environment[HOME_VARIABLE])
     file = xdg_folder(environment, "XDG_CONFIG_HOME", ".config") / HOME_FILE
     if not file.exists():
         return xdg_folder(environment, "XDG_DATA_HOME", ".local/share") / DEFAULT_HOME
@@ -75,6 +75,18 @@ def _home(environment: Mapping[str, str]) -> Path:
     if len(lines) != 1 or not Path(os.path.expanduser(lines[0])).is_absolute():
         raise UserError(f"{file}: not one line with an absolute path; write the path of the folder, or delete the file")
     return Path(os.path.expanduser(lines[0]))
+
+
+def path_of(text: str) -> Path:
+    """Return the path of a user's text, in which ``~`` and ``~name`` at the beginning are homes.
+
+    Raises:
+        UserError: there is no such home.
+    """
+    path = os.path.expanduser(text)
+    if path.startswith("~"):
+        raise UserError(f"{text}: no home of {text.partition('/')[0]} is known; write the whole path, or ./{text}")
+    return Path(path)
 
 
 def xdg_folder(environment: Mapping[str, str], variable: str, default: str) -> Path:

@@ -28,6 +28,7 @@ from opcost.command.options import (
     Parser,
     add_options,
 )
+from opcost.command.program import SUBCOMMANDS
 from opcost.command.run import EXTRAS
 from opcost.command.subcommand import Subcommand
 from opcost.command.suggestions import did_you_mean
@@ -539,6 +540,19 @@ def test_a_file_is_no_folder(option: str, tmp_path: Path, capsys: pytest.Capture
         pipeline_parser().parse_args([option, ""])
     assert "'' is not the name of a folder" in capsys.readouterr().err
     assert pipeline_parser().parse_args([option, str(tmp_path / "new")])
+
+
+@pytest.mark.parametrize("subcommand", SUBCOMMANDS, ids=lambda subcommand: subcommand.name)
+def test_a_tilde_is_the_home_in_all_options_that_are_paths(
+    subcommand: Subcommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for action in subcommand.parser()._actions:
+        if action.metavar in ("FILE", "DIR", "FILE.html", "INTO", "DATABASE"):
+            assert callable(action.type)
+            assert action.type("~/new.html") == tmp_path / "new.html"
+            with pytest.raises(argparse.ArgumentTypeError, match="no home of ~nobodyuser is known"):
+                action.type("~nobodyuser/new.html")
 
 
 def test_a_meter_goes_by_its_short_name(capsys: pytest.CaptureFixture[str]) -> None:

@@ -49,6 +49,9 @@ def test_the_option_comes_before_the_variable_and_the_variable_before_the_file(
     environment["OPCOST_HOME"] = f"{tmp_path}/in_variable"
     assert user_folders(environment=environment) == own(tmp_path / "in_variable")
     assert user_folders(Path("named"), environment=environment) == own(Path("named"))
+    environment["OPCOST_HOME"] = "~nobodyuser/opcost"
+    with pytest.raises(UserError, match=r"^~nobodyuser/opcost: no home of ~nobodyuser is known"):
+        user_folders(environment=environment)
 
 
 @pytest.mark.parametrize("text", ["", "relative", "/a\n/b\n", "home: /a\n"])

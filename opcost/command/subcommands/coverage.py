@@ -6,12 +6,13 @@ from argparse import Namespace
 from pathlib import Path
 
 from opcost.command.log import log_run
+from opcost.command.option_types import user_path
 from opcost.command.options import DEVICE, META, MODELS, VERBOSE, Option
 from opcost.command.subcommand import Subcommand
 from opcost.errors import UserError
 from opcost.invocation import command_line
 
-OUTPUT = Option("--output", "write the page in Markdown (default: to stdout)", type=Path, metavar="FILE")
+OUTPUT = Option("--output", "write the page in Markdown (default: to stdout)", type=user_path, metavar="FILE")
 
 
 def coverage(arguments: Namespace) -> int:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from pathlib import Path
 
 from opcost.command.log import log_run
+from opcost.command.option_types import user_path
 from opcost.command.options import VERBOSE, Option
 from opcost.command.subcommand import Subcommand
 
-INTO = Option("into", "database that the rows are added to", type=Path, metavar="INTO")
-OTHERS = Option("others", "databases that are read", type=Path, nargs="+", metavar="DATABASE")
+INTO = Option("into", "database that the rows are added to", type=user_path, metavar="INTO")
+OTHERS = Option("others", "databases that are read", type=user_path, nargs="+", metavar="DATABASE")
 
 
 def merge(arguments: Namespace) -> int:

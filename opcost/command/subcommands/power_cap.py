@@ -9,11 +9,10 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opcost.command.log import log_run
-from opcost.command.option_types import count, positive_seconds, ratio
+from opcost.command.option_types import count, positive_seconds, ratio, user_path
 from opcost.command.options import (
     ALLOW_CODE,
     DRY_RUN,
@@ -77,10 +76,10 @@ CONSENT = switch(
 FIGURE = Option(
     "--figure",
     "also draw the Pareto front and the fit (.png, .pdf or .svg; needs matplotlib)",
-    type=Path,
+    type=user_path,
     metavar="FILE",
 )
-OUTPUT = Option("--output", "also append the measurements to this CSV file", type=Path, metavar="FILE")
+OUTPUT = Option("--output", "also append the measurements to this CSV file", type=user_path, metavar="FILE")
 
 
 def power_cap(arguments: Namespace) -> int:
