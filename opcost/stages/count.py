@@ -360,7 +360,7 @@ def _count_model(task: _ModelTask) -> OperatorCounts:
                 raise UserError(f"{config.where('composites')}: {mistake}; it has {', '.join(sorted(classes))}")
             warn_of_compiled(config.name, ready.model)
             with reported_switches(config.model_name), context():
-                return capture(ready, task.model.operator, config.composites)
+                return capture(ready, task.model.operator, config.composites, name=config.name)
     except CannotBuildError as error:
         key = error.key or _key_of_build(task)
         first, *frames = error.with_remedy(config.option(key), usual=_remedy(task)).splitlines()

@@ -21,6 +21,7 @@ from opcost.running.request import COUNTS, Request
 from opcost.running.shipped_counts import counted_or_shipped, shipped_counts
 from opcost.stages.compare import ComparingReport, ModelComparisons, find_comparisons, reports_of
 from opcost.stages.count import CountFailure, count_operators
+from opcost.stages.measure_models import FullModelReport
 from opcost.stages.measure_units import Protocols, UnitReport, measure_units
 from opcost.stages.profile_configs import ProfileConfig, configs_of
 from opcost.stages.ranking_data import read_ranking_data
@@ -244,7 +245,8 @@ def _profiled(
     data = read_ranking_data(request, configs, {config.name for config in configs})
     figures = {(one.name, one.conditions): one for each in set(conditions.values()) for one in data.figures(each)}
     comparisons = _compared(request, conditions) if not request.dry_run else []
-    reports = {report.name: report for report in reports_of(request, comparisons)}
+    failed = {unit.name: unit.whole for unit in units if unit.whole.failed}
+    reports = {report.name: _why_not(report, failed.get(report.name)) for report in reports_of(request, comparisons)}
     models = [
         replace(
             _counted_profile(one, counts, figures.get((one.config.name, conditions[one.config.name]))),
@@ -254,6 +256,14 @@ def _profiled(
         for one, counts in _with_counts(request, found)
     ]
     return Profile(request, configs[0].folder, tuple(models), tuple(units), tuple(comparisons))
+
+
+def _why_not(report: ComparingReport, whole: FullModelReport | None) -> ComparingReport:
+    """Return a report whose missing whole has the reason of this run's failure; the same command would fail again."""
+    if whole is None or report.comparisons:
+        return report
+    reason = f"the whole model is not measured on {whole.device}: {whole.reason}; correct this, and repeat the command"
+    return replace(report, reason=reason, remedy=None)
 
 
 def _compared(request: Request, conditions: Mapping[str, Conditions]) -> list[ModelComparisons]:

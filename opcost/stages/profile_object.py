@@ -184,7 +184,7 @@ def _counted(ready: ReadyModel, own: ObjectModel, precision: str, device: str) -
             ready = run_first(ready, context)
             warn_of_compiled(own.name or name, ready.model)
             with context():
-                return ready, capture(ready, OperatorTuple(f"{OBJECT}.{name.lower()}"))
+                return ready, capture(ready, OperatorTuple(f"{OBJECT}.{name.lower()}"), name=own.name or name)
     except CannotBuildError as error:
         raise UserError(f"{name}: {error}; leave the switch to precision") from error
     except CannotMeasureError as error:

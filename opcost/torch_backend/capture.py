@@ -59,7 +59,7 @@ OUTSIDE = "%s: %s of its FLOPs or bytes are in no tuple, so that sums and predic
 
 CHANGING_WORK = (
     "%s: its work changes from call to call, as with a cache that grows, a counter, or a random depth; counted is its "
-    "first call, and no loop measures it"
+    "first call, and no loop measures it, only its operators; let each call do the same work"
 )
 
 OBSERVED_WORK = (
@@ -73,6 +73,7 @@ def capture(
     model_tuple: OperatorTuple,
     composites: Collection[str] = (),
     record: Callable[[OperationCost], None] = lambda _: None,
+    name: str = "",
 ) -> OperatorCounts:
     """Run a model once in inference mode and count every call of its operators; ``run_first`` comes before.
 
@@ -89,12 +90,13 @@ def capture(
         model_tuple: describes the whole model.
         composites: further classes, by name, whose modules are one operator each.
         record: called with each operation that ran, in order.
+        name: that of the model in warnings; "" for the tuple's.
 
     Raises:
         DescriptionError: a call could not be described, which is a bug.
         CannotBuildError: the model switches autocast on or off, which no tuple describes.
     """
-    device_type = ready.device_type
+    device_type, name = ready.device_type, name or model_tuple.short_name
     recorder = _recorded(ready, composites)
     first = ready.first
     # The set-up of a first run makes no difference from the second to the third.
@@ -102,13 +104,13 @@ def capture(
         if recorder.work != _recorded(ready, composites).work:
             first.state.put_back()
             recorder = _recorded(ready, composites)
-            logging.getLogger(__name__).warning(CHANGING_WORK, model_tuple.short_name)
+            logging.getLogger(__name__).warning(CHANGING_WORK, name)
         elif recorder.work != (alone := _work_of_run(ready)):
             flops = gigaflop(recorder.work.flop), gigaflop(alone.flop)
-            logging.getLogger(__name__).warning(OBSERVED_WORK, model_tuple.short_name, *flops)
+            logging.getLogger(__name__).warning(OBSERVED_WORK, name, *flops)
     if recorder.in_other_autocast:
-        name = recorder.in_other_autocast[0].operator
-        raise CannotBuildError(f"{model_tuple.short_name} switches autocast itself, for {name}")
+        operator = recorder.in_other_autocast[0].operator
+        raise CannotBuildError(f"{model_tuple.short_name} switches autocast itself, for {operator}")
     costs = recorder.all_costs
     for cost in costs:
         record(cost)
@@ -127,8 +129,8 @@ def capture(
         modules=tuple(modules.values()),
     )
     if counts.missing_ratio is not None:
-        words = model_tuple.short_name, percent(counts.missing_ratio), some_of(counts.outside)
-        logging.getLogger(__name__).warning(OUTSIDE, *words)
+        words = percent(counts.missing_ratio), some_of(counts.outside)
+        logging.getLogger(__name__).warning(OUTSIDE, name, *words)
     return counts
 
 
@@ -150,7 +152,8 @@ def check_steady(ready: ReadyModel, context: Context = nullcontext) -> None:
     works = [_work_of_run(ready, context) for _ in range(2)]
     if works[0] != works[1]:
         flops = " and ".join(gigaflop(one.flop) for one in works)
-        raise CannotMeasureError(f"its work changes from call to call ({flops}), so that a loop measures other calls")
+        problem = f"its work changes from call to call ({flops}), so that a loop measures other calls"
+        raise CannotMeasureError(f"{problem}; let each call do the same work, as by emptying its cache")
 
 
 def run_first(ready: ReadyModel, context: Context = nullcontext) -> ReadyModel:
