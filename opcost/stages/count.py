@@ -28,7 +28,8 @@ from opcost.sources.models import ResolvedModel, resolve
 from opcost.sources.registry import check_that_code_may_run
 from opcost.sources.user_frames import CORRECT_MODEL, lent_stderr, own_frames
 from opcost.stages.model_sizes import size_of
-from opcost.storage.configs import INPUTS_HELP, ModelConfig, clear_done
+from opcost.storage.config_edits import clear_done
+from opcost.storage.configs import INPUTS_HELP, ModelConfig
 from opcost.storage.counts_file import write_counts
 from opcost.torch_backend.capture import capture
 from opcost.torch_backend.grid_counts import count_grid

@@ -12,8 +12,7 @@ from opcost.operators.model_names import ModelName
 from opcost.running.request import COUNTS
 from opcost.sources.published import published_models
 from opcost.stages.wanted_model import WantedModel
-from opcost.storage.config_cases import case_name
-from opcost.storage.configs import ModelConfig
+from opcost.storage.configs import ModelConfig, case_name
 from opcost.storage.model_folders import ModelFolders
 from opcost.units import some_of
 

@@ -28,7 +28,8 @@ from opcost.running.planned_bench import AssumedVersions, assumed_versions
 from opcost.running.request import Request, selected
 from opcost.running.shipped_counts import counted_or_shipped, ship_counts
 from opcost.stages.cache_chains import Before, ChainTimes, chain_settings, chain_times, measure_missing_chains
-from opcost.storage.configs import ModelConfig, set_done
+from opcost.storage.config_edits import set_done
+from opcost.storage.configs import ModelConfig
 from opcost.summing.index import Measurements
 
 KNOWN_FROM = 20

@@ -32,8 +32,7 @@ from opcost.stages.trained import Trained, trained, trained_before
 from opcost.stages.wanted_model import WantedModel
 from opcost.storage.configs import ModelConfig
 from opcost.storage.files import replace_file
-from opcost.storage.grid_files import GRID_NAME
-from opcost.storage.tuple_files import is_listable, tuples_text
+from opcost.storage.grid_files import GRID_NAME, is_listable, tuples_text
 from opcost.summing.energy import EnergyBasis, common_basis
 from opcost.summing.index import Measurements
 from opcost.summing.summation import ModelCost, best_whole, sum_beside

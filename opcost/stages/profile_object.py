@@ -30,10 +30,10 @@ from opcost.stages.make_configs import config_text
 from opcost.stages.measure_units import Protocols
 from opcost.stages.profile import Measuring, Profile, profile_counted
 from opcost.stages.profile_configs import ProfileConfig, scratch_folder
-from opcost.storage.config_schema import LONGEST_NAME
 from opcost.storage.config_trees import tree_text
 from opcost.storage.configs import SUMMARY_NAME, ModelConfig, write_config
 from opcost.storage.counts_file import write_counts
+from opcost.storage.grid_files import LONGEST_NAME
 from opcost.torch_backend.borrowed import borrowed, device_of
 from opcost.torch_backend.capture import capture, run_first
 from opcost.torch_backend.kept_switches import reported_switches

@@ -40,10 +40,9 @@ from opcost.stages.predicted_models import PredictedModel, Unmeasured, predicted
 from opcost.stages.preparation import Preparation, preparation_of
 from opcost.stages.proposals import NO_PROPOSALS, Proposals
 from opcost.stages.ranking_data import RankingData, read_ranking_data
-from opcost.storage.config_cases import case_name
-from opcost.storage.config_nodes import quoted
-from opcost.storage.configs import ModelConfig
+from opcost.storage.configs import ModelConfig, case_name
 from opcost.storage.model_folders import is_glob
+from opcost.storage.yaml_files import quoted
 
 
 @dataclass(frozen=True)

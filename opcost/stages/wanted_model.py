@@ -14,8 +14,7 @@ from opcost.measuring.conditions import CONTIGUOUS, TORCH_DEFAULT
 from opcost.operators.model_names import ModelName
 from opcost.operators.tuples import PlainValue
 from opcost.operators.user_code import UserCode
-from opcost.storage.config_nodes import document_of
-from opcost.storage.config_trees import arguments_in, tree_text
+from opcost.storage.config_trees import argument_in, tree_text
 from opcost.storage.configs import ModelConfig
 
 
@@ -113,19 +112,13 @@ def arguments_of(texts: Sequence[str]) -> tuple[tuple[str, PlainValue], ...]:
     for text in texts:
         name, equals, value = text.partition("=")
         # As a config has it, where it is written to.
-        content = f"arguments: {{{name}: {value}}}".encode(errors="surrogateescape")
-        try:
-            document = document_of(Path("--argument"), content, "num_hidden_layers=2")
-            parts, mistakes = arguments_in(document.entries["arguments"][1])
-            is_plain = not document.mistakes and len(document.entries) == 1
-        except (UserError, KeyError):
-            parts, mistakes, is_plain = (), [], False
-        if not equals or mistakes or not is_plain or len(parts) != 1:
+        argument = argument_in(f"arguments: {{{name}: {value}}}") if equals else None
+        if argument is None:
             remedy = (
                 "write NAME=VALUE, such as num_hidden_layers=2, in plain YAML of a few levels without anchors and tags"
             )
             raise UserError(f"--argument {shortened(text)}: cannot be read; {remedy}")
-        found |= dict(parts)
+        found[argument[0]] = argument[1]
     return tuple(sorted(found.items()))
 
 

@@ -1,62 +1,245 @@
-"""The YAML files that people write: one ``summary.yml`` per model, or a ``grid.yml``, and the operator whitelist.
+"""The configs that people write: one ``summary.yml`` per model, or a ``grid.yml``, and the operator whitelist.
 
-Lists in a ``summary.yml`` make several cases of it (``config_cases``).
+Keys of a ``summary.yml`` that are lists make several cases of it: their product, each with a name. A config without
+lists is one case with the name of its folder.
 
 All mistakes of all files are reported together, one line each, with file, line and remedy.
 """
 
 from __future__ import annotations
 
+import itertools
+import math
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
-import yaml
+from pydantic import AfterValidator, Discriminator, Field, PositiveInt
 
 from opcost.errors import UserError
-from opcost.measuring.conditions import CONTIGUOUS, TORCH_DEFAULT
+from opcost.measuring.conditions import CONTIGUOUS, TORCH_DEFAULT, MemoryFormat, Precision
 from opcost.operators.grids import AnyGrid, TupleList, place_of
 from opcost.operators.model_inputs import DescribedInputs
 from opcost.operators.model_names import GRID, TORCHVISION, ModelName
-from opcost.operators.tuples import DEFAULT_SEED, PlainValue
+from opcost.operators.tuples import DEFAULT_SEED, SIZE_IN_NAME, PlainValue
 from opcost.operators.user_code import UserCode
-from opcost.printable import printable
+from opcost.printable import is_one_line, printable
 from opcost.storage.code_files import find_code
-from opcost.storage.config_cases import cases_of, list_mistakes, lists_of
-from opcost.storage.config_nodes import (
+from opcost.storage.config_trees import (
+    ARGUMENTS_EXAMPLE,
+    INPUTS_EXAMPLE,
+    Inputs,
+    described_inputs,
+    sorted_arguments,
+)
+from opcost.storage.files import replace_file
+from opcost.storage.grid_files import (
+    GRID_NAME,
+    LONGEST_NAME,
+    UNSUPPORTED_KEYS,
+    GridFile,
+    TuplesFile,
+    read_grid,
+    repeated,
+)
+from opcost.storage.yaml_files import (
+    BY_LIST,
+    ONE,
+    SEVERAL,
     Document,
     Mistake,
-    described,
+    OneOrSeveral,
+    Place,
+    Schema,
     document_of,
-    doubled,
-    line_of,
+    quoted,
     read_document,
+    read_schema,
     user_error,
 )
-from opcost.storage.config_schema import (
-    INPUT_SIZE_EXAMPLE,
-    WHITELIST_EXAMPLE,
-    Schema,
-    Summary,
-    Whitelist,
-    meant_keys,
-    plain_values,
-    read_values,
-)
-from opcost.storage.config_trees import arguments_in, inputs_in
-from opcost.storage.files import replace_file
-from opcost.storage.grid_files import GRID_NAME, read_grid
 
 SUMMARY_NAME = "summary.yml"
 HELP = "docs/usage.md shows an example under 'Configs'"
 INPUTS_HELP = "describe its inputs in a summary.yml (docs/usage.md shows it under 'Arguments and inputs')"
 SUMMARY_EXAMPLE = f"model_name: resnet18 ({HELP})"
+WHITELIST_EXAMPLE = "operators: [Conv2d, Linear]"
+INPUT_SIZE_EXAMPLE = "input_size: [32, 3, 224, 224] (2 to 6 whole numbers above 0 in plain digits, batch first)"
 
-_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
-"""Names of cases that need no quotes. They have a suffix, so none is a word such as ``true``."""
+BATCH, INPUT_SIZE, PRECISION, MEMORY_FORMAT = LISTS = ("batch", "input_size", "precision", "memory_format")
+"""The keys that may be lists."""
+
+MAXIMUM_CASES = 1000
+"""The most cases of a config. Lists in 64 kB can have a product of many millions."""
+
+LONGEST_PATH = 4096
+"""The most characters of a name that is a path: no file of Linux has a longer one."""
+
+LONGEST_FOLDER_BYTES = 255
+"""The longest name of a folder on Linux. Each case has a folder."""
+
+_SIZE_AT_END = re.compile(rf"{SIZE_IN_NAME.pattern}\Z")
+
+
+def _checked_name(name: str) -> str:
+    """Refuse what is neither one word nor a path: folders have any names."""
+    is_path = "/" in name or ModelName.of(name).is_file
+    if not is_one_line(name) or (not is_path and (len(name) > LONGEST_NAME or re.search(r"\s", name))):
+        raise ValueError
+    return name
+
+
+def _refuse_none(name: str) -> str:
+    if name.lower() in {"none", "null", "~"}:
+        raise ValueError
+    return name
+
+
+def _has_sizes(value: object) -> bool:
+    """Return whether the value of ``input_size`` is a list of sizes."""
+    return isinstance(value, list) and bool(value) and all(isinstance(size, list) for size in value)
+
+
+_Name = Annotated[str, Field(min_length=1, max_length=LONGEST_PATH), AfterValidator(_checked_name)]
+_InputSize = Annotated[list[PositiveInt], Field(min_length=2, max_length=6)]
+
+
+class Summary(Schema):
+    """A ``summary.yml``."""
+
+    unsupported: ClassVar[Mapping[str, str]] = UNSUPPORTED_KEYS
+
+    model_name: _Name = Field(
+        description="model_name: resnet18 (of torchvision; others: timm:NAME, transformers:CLASS, net.py:FUNCTION)"
+    )
+    weights_name: Annotated[_Name, AfterValidator(_refuse_none)] | None = Field(
+        default=None, description="weights_name: null (random weights, or a name such as IMAGENET1K_V1)"
+    )
+    input_size: Annotated[
+        Annotated[_InputSize, ONE] | Annotated[list[_InputSize], SEVERAL],
+        Discriminator(lambda value: SEVERAL.tag if _has_sizes(value) else ONE.tag),
+    ] = Field(default=[], description=INPUT_SIZE_EXAMPLE)
+    batch: list[PositiveInt] = Field(
+        default=[],
+        min_length=1,
+        description="batch: [1, 8, 32] (whole numbers above 0; one batch is the first number of input_size)",
+    )
+    done: Annotated[Annotated[bool, ONE] | Annotated[list[str], SEVERAL], BY_LIST] = Field(
+        default=False, description="done: false (true or false, no quotes)"
+    )
+    precision: OneOrSeveral[Precision] = Field(default=TORCH_DEFAULT, description="precision: torch-default")
+    memory_format: OneOrSeveral[MemoryFormat] = Field(default=CONTIGUOUS, description="memory_format: contiguous")
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(
+        default=DEFAULT_SEED, description="seed: 0 (a whole number from 0 up, for random weights and the input)"
+    )
+    arguments: dict[str, Any] | None = Field(default=None, description=ARGUMENTS_EXAMPLE)
+    inputs: Inputs = Field(default=None, description=INPUTS_EXAMPLE)
+    composites: list[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=LONGEST_NAME)]] = Field(
+        default=[], description="composites: [ShiftedWindowAttention] (class names without their modules)"
+    )
+
+    @property
+    def lists(self) -> dict[str, list[Any]]:
+        """The keys that are lists, in the order of ``LISTS``; one input size is no list."""
+        found = {key: getattr(self, key) for key in LISTS}
+        lists = {key: value for key, value in found.items() if isinstance(value, list) and value}
+        return {key: value for key, value in lists.items() if key != INPUT_SIZE or _has_sizes(value)}
+
+    def is_done(self, case: str) -> bool:
+        """Return whether a case is done; names of cases that the lists had before have no effect."""
+        return self.done if isinstance(self.done, bool) else case in self.done
+
+    def cases(self, folder: str) -> list[CaseValues]:
+        """Return the cases in the order of the lists; none if there are more than ``MAXIMUM_CASES``.
+
+        Args:
+            folder: the name of the config's folder.
+        """
+        lists = self.lists
+        if math.prod(map(len, lists.values())) > MAXIMUM_CASES:
+            return []
+        sizes, batches = lists.get(INPUT_SIZE, [self.input_size]), lists.get(BATCH, [None])
+        precisions, formats = (lists.get(key, [getattr(self, key)]) for key in (PRECISION, MEMORY_FORMAT))
+        found = []
+        for size, batch, precision, memory_format in itertools.product(sizes, batches, precisions, formats):
+            full_size = tuple(size if batch is None else [batch, *size[1:]] if size else [])
+            varying = (
+                full_size if BATCH in lists or INPUT_SIZE in lists else None,
+                precision if PRECISION in lists else None,
+                memory_format if MEMORY_FORMAT in lists else None,
+            )
+            found.append(CaseValues(case_name(folder, *varying), full_size, precision, memory_format))
+        return found
+
+    def mistakes(self, given: set[str]) -> Iterator[tuple[Place, str]]:
+        named = ModelName.of(self.model_name)
+        if named.is_file and self.weights_name is not None:
+            yield ("weights_name",), "a user's function loads its weights itself; write weights_name: null"
+        if "inputs" in given:
+            for key in {INPUT_SIZE, BATCH}.intersection(given):
+                yield (key,), "given beside inputs; keep one of both"
+        elif INPUT_SIZE not in given and (BATCH in given or not named.has_inputs):
+            yield (INPUT_SIZE,), f"missing; write {INPUT_SIZE_EXAMPLE}"
+        lists = self.lists
+        number = math.prod(map(len, lists.values()))
+        if number > MAXIMUM_CASES:
+            text = f"{', '.join(lists)} give {number} cases; a config may have {MAXIMUM_CASES}; write several configs"
+            yield (next(iter(lists)),), text
+            return
+        for key, items in lists.items():
+            yield from repeated(
+                key, (str(item[1:] if key == INPUT_SIZE and BATCH in lists else item) for item in items)
+            )
+        if isinstance(self.done, list) and not lists and self.model_fields_set.issuperset(given):
+            yield ("done",), "a list of cases, which a config without lists does not have; write done: false"
+
+
+class Whitelist(Schema):
+    """An ``operator_whitelist.yml``."""
+
+    operators: list[Annotated[str, Field(pattern=r"^([A-Za-z_][A-Za-z0-9_]*|\*)$", max_length=LONGEST_NAME)]] = Field(
+        min_length=1,
+        description=f'{WHITELIST_EXAMPLE} (class names without their modules, at least one, or "*" for all)',
+    )
+
+    def mistakes(self, given: set[str]) -> Iterator[tuple[Place, str]]:
+        return repeated("operators", self.operators)
+
+
+@dataclass(frozen=True)
+class CaseValues:
+    """The name of a case, and its value of each key that may be a list.
+
+    ``input_size`` has the batch first. It is empty if the config has a mistake there.
+    """
+
+    name: str
+    input_size: tuple[int, ...]
+    precision: str
+    memory_format: str
+
+
+def case_name(folder: str, input_size: Sequence[int] | None, precision: str | None, memory_format: str | None) -> str:
+    """Return the name of a case: that of the folder, with the values that vary: ``resnet50_8x3x224x224_bf16``.
+
+    If input sizes vary, an input size at the end of the folder's name is left out.
+
+    Args:
+        folder: the name of the config's folder.
+        input_size: batch first; None if neither ``batch`` nor ``input_size`` is a list.
+        precision: None if it is no list.
+        memory_format: None if it is no list.
+    """
+    beginning = folder if input_size is None else without_size(folder)
+    size = None if input_size is None else "x".join(map(str, input_size))
+    return "_".join([beginning, *(part for part in (size, precision, memory_format) if part is not None)])
+
+
+def without_size(folder: str) -> str:
+    """Return a folder's name without an input size at its end. The names of all its cases begin with it."""
+    return _SIZE_AT_END.sub("", folder)
 
 
 @dataclass(frozen=True)
@@ -99,17 +282,14 @@ class ModelConfig:
 
     @property
     def folder(self) -> Path:
-        """The folder for files about the case."""
         return self.own_folder or self.path.parent
 
     @property
     def config_name(self) -> str:
-        """The name of the config's folder, which stands for all its cases."""
         return self.path.parent.name
 
     @property
     def main_key(self) -> str:
-        """The key that says what is counted."""
         return "model_name" if self.grid is None else self.grid.key
 
     @property
@@ -119,16 +299,32 @@ class ModelConfig:
 
     @property
     def batch_size(self) -> int | None:
-        """The number of samples of a run, None if it is unknown."""
         return self.shape[0] if self.shape else None
 
     def option(self, key: str) -> str | None:
-        """Return the option that gave a key, None if the file did."""
         return self.given_by(key) if self.given_by else None
 
     def where(self, key: str) -> str:
         """Return the place of a key, for a message: ``measurements/x/summary.yml:3: precision``."""
         return self.option(key) or f"{self.path}:{self.lines.get(key, 1)}: {key}"
+
+
+def read_config(path: Path) -> tuple[Document, Summary | GridFile | TuplesFile | None, list[Mistake]]:
+    """Return a ``grid.yml`` or a ``summary.yml``, its valid values, and all mistakes.
+
+    The values are None without the keys that they need.
+    """
+    return read_grid(path) if path.name == GRID_NAME else summary_in(read_document(path, SUMMARY_EXAMPLE))
+
+
+def summary_in(document: Document) -> tuple[Document, Summary | None, list[Mistake]]:
+    """Return a ``summary.yml`` as ``read_config`` does."""
+    found, mistakes = read_schema(document, Summary)
+    folder = document.path.parent.name
+    if found and found.lists and any(len(one.name.encode()) > LONGEST_FOLDER_BYTES for one in found.cases(folder)):
+        text = f"the folder's name {quoted(folder)} cannot begin names of cases; rename the folder"
+        mistakes.append((1, f"{next(iter(found.lists))}: {text}"))
+    return document, found, mistakes
 
 
 def load_config(
@@ -145,173 +341,84 @@ def load_config(
     Raises:
         UserError: with one line for each mistake.
     """
-    _refuse_name(path)
-    if path.name == GRID_NAME:
-        return [_load_grid(path, own_folder, check)]
-    document, values, mistakes = _read_summary(path)
-    places = _places(document)
-    lists = tuple(lists_of(values))
-    code, code_mistakes = _code_of(document, values)
-    mistakes += code_mistakes
-    configs = [
-        ModelConfig(
-            name=case.name,
-            path=path,
-            model_name=values.get("model_name", ""),
-            weights_name=_weights_name(values, path.parent),
-            input_size=case.input_size,
-            done=_is_done(values["done"], case.name),
-            precision=case.precision,
-            memory_format=case.memory_format,
-            seed=values["seed"],
-            composites=tuple(values["composites"]),
-            arguments=values["arguments"],
-            inputs=values["inputs"],
-            code=code,
-            own_folder=own_folder / case.name if lists else own_folder,
-            lines=places,
-            lists=lists,
-        )
-        for case in cases_of(path.parent.name, values)
-    ]
+    name = path.parent.name
+    if not name.isprintable() or name.startswith("-"):
+        # Tables and commands to copy have it.
+        problem = "the folder's name begins with a dash or has characters that cannot be printed; rename the folder"
+        raise UserError(f"{printable(str(path))}: {problem}")
+    document, found, mistakes = read_config(path)
+    configs = []
+    if isinstance(found, Summary):
+        configs = _cases_of(document, found, own_folder, mistakes)
+    elif found is not None:
+        configs = [_grid_config(document, found, own_folder)]
+    if path.name == GRID_NAME and path.with_name(SUMMARY_NAME).exists():
+        mistakes.append((1, f"beside a {SUMMARY_NAME}, which describes a model; move one to another folder"))
     # Cases may share a mistake.
-    further = dict.fromkeys(printable(line) for one in configs if check and one.model_name for line in check(one))
+    further = dict.fromkeys(printable(line) for one in configs if check for line in check(one))
     if mistakes or further:
         raise UserError(*user_error(path, mistakes).lines, *further)
     return configs
 
 
-def _refuse_name(path: Path) -> None:
-    """Raise a UserError if the folder's name, which tables and commands to copy have, cannot stand in them."""
-    name = path.parent.name
-    if not name.isprintable() or name.startswith("-"):
-        problem = "the folder's name begins with a dash or has characters that cannot be printed; rename the folder"
-        raise UserError(f"{printable(str(path))}: {problem}")
+def _cases_of(document: Document, found: Summary, own_folder: Path, mistakes: list[Mistake]) -> list[ModelConfig]:
+    """Return the cases of a ``summary.yml``; a mistake in the user's code that it names is added to the others."""
+    path, lists, named, code = document.path, tuple(found.lists), ModelName.of(found.model_name), None
+    if named.is_file:
+        try:
+            code = find_code(named, path.parent)
+        except UserError as error:
+            mistakes += [(document.line(("model_name",)), f"model_name: {text}") for text in error.lines]
+    weights = found.weights_name
+    # All sources but torchvision take a path.
+    if weights is not None and named.source != TORCHVISION and not weights.startswith("~"):
+        weights = os.path.abspath(path.parent / weights)
+    return [
+        ModelConfig(
+            name=case.name,
+            path=path,
+            model_name=found.model_name,
+            weights_name=weights,
+            input_size=case.input_size,
+            done=found.is_done(case.name),
+            precision=case.precision,
+            memory_format=case.memory_format,
+            seed=found.seed,
+            composites=tuple(found.composites),
+            arguments=sorted_arguments(found.arguments),
+            inputs=described_inputs(found.inputs),
+            code=code,
+            own_folder=own_folder / case.name if lists else own_folder,
+            lines=_lines(document),
+            lists=lists,
+        )
+        for case in found.cases(path.parent.name)
+    ]
 
 
-def _load_grid(path: Path, own_folder: Path, check: Callable[[ModelConfig], list[str]] | None) -> ModelConfig:
-    found = read_grid(path)
-    mistakes = found.mistakes
-    if (path.parent / SUMMARY_NAME).exists():
-        mistakes.append((1, f"beside a {SUMMARY_NAME}, which describes a model; move one to another folder"))
-    config = ModelConfig(
-        name=path.parent.name,
-        path=path,
+def _grid_config(document: Document, found: GridFile | TuplesFile, own_folder: Path) -> ModelConfig:
+    return ModelConfig(
+        name=document.path.parent.name,
+        path=document.path,
         model_name=f"{GRID}:{found.grid.name}",
         weights_name=None,
         input_size=(),
-        done=found.values["done"],
-        precision=found.values["precision"],
+        done=found.done,
+        precision=found.precision,
         grid=found.grid,
         own_folder=own_folder,
-        lines=_places(found.document),
+        lines=_lines(document),
     )
-    further = check(config) if check else []
-    if mistakes or further:
-        raise UserError(*user_error(path, mistakes).lines, *further)
-    return config
 
 
-def _places(document: Document) -> dict[str, int]:
+def _lines(document: Document) -> dict[str, int]:
     """Return the lines of the keys, and of each tuple of a list."""
-    _, tuples = document.entries.get(TupleList.key, (None, None))
-    items = tuples.value if isinstance(tuples, yaml.SequenceNode) else []
-    of_items = {place_of(index): line_of(item) for index, item in enumerate(items)}
-    return {key: line_of(node) for key, (node, _) in document.entries.items()} | of_items
-
-
-def set_done(path: Path, case: str) -> bool:
-    """Set ``done`` for a case in a ``summary.yml`` and keep every other byte; return whether that changed the file.
-
-    Without lists, and in a ``grid.yml``, ``done`` becomes ``true``. With lists the case's name is added to a list of
-    names; it does not become ``true`` with the last case, so that a value that is added to the lists later is measured.
-    Without the key, the line is added.
-
-    The file is replaced in one step, and its mode is kept.
-
-    Args:
-        path: the file.
-        case: the case's name, without lists that of the folder.
-
-    Raises:
-        UserError: the file is not valid or does not have the case (it may have been edited since it was loaded), or it
-            cannot be written.
-    """
-    document, values, mistakes = _read_config(path)
-    if mistakes:
-        raise user_error(path, mistakes)
-    cases = [path.parent.name] if path.name == GRID_NAME else [one.name for one in cases_of(path.parent.name, values)]
-    if case not in cases:
-        raise UserError(f"{path}: its lists have no case {case} any more; run the command again")
-    if _is_done(values["done"], case):
-        return False
-    value = f"[{_yaml_text(case)}]" if lists_of(values) else "true"
-    if "done" not in document.entries:
-        _add_entry(document, f"done: {value}")
-        return True
-    _, node = document.entries["done"]
-    if isinstance(node, yaml.SequenceNode):
-        _add_item(document, node, _yaml_text(case))
-    else:
-        _replace_text(document, (node.start_mark.index, node.end_mark.index), value)
-    return True
-
-
-def clear_done(path: Path) -> None:
-    """Set ``done`` to false for all cases in a ``summary.yml``, and keep every byte outside its value.
-
-    Raises:
-        UserError: the file is not valid, or it cannot be written.
-    """
-    document, values, mistakes = _read_summary(path)
-    if mistakes:
-        raise user_error(path, mistakes)
-    if values["done"]:
-        _, node = document.entries["done"]
-        is_block = isinstance(node, yaml.SequenceNode) and not node.flow_style
-        # A list may begin in the column of the keys, but a word may not.
-        _replace_text(document, (node.start_mark.index, _end_of(document, node)), " false" if is_block else "false")
-
-
-def load_whitelist(path: Path) -> tuple[str, ...]:
-    """Return the operator names of ``operator_whitelist.yml``, in the file's order.
-
-    Raises:
-        UserError: with one line for each mistake. Repeated names and an empty list are mistakes.
-    """
-    document = read_document(path, WHITELIST_EXAMPLE)
-    _, operators = document.entries.get("operators", (None, None))
-    names = operators.value if isinstance(operators, yaml.SequenceNode) else []
-    return tuple(_valid_values(document, Whitelist, doubled(names, "operators: "))["operators"])
-
-
-def replace_whitelist(path: Path, names: Sequence[str]) -> None:
-    """Replace the operator names in ``operator_whitelist.yml`` and keep the text before and after the list.
-
-    Raises:
-        UserError: the file is not valid or cannot be written.
-    """
-    load_whitelist(path)
-    document = read_document(path, WHITELIST_EXAMPLE)
-    _, node = document.entries["operators"]
-    begin, end = node.start_mark.index, node.end_mark.index
-    text = f"[{', '.join(names)}]"
-    if isinstance(node, yaml.SequenceNode) and not node.flow_style:
-        # It ends with the line of its last item.
-        last = document.text.find("\n", _end_of(document, node))
-        end = len(document.text) if last < 0 else last + 1
-        new_line = "\r\n" if "\r\n" in document.text else "\n"
-        indent = " " * node.start_mark.column
-        text = indent.join(f"- {name}{new_line}" for name in names)
-    _replace_text(document, (begin, end), text)
-
-
-def _read_config(path: Path) -> tuple[Document, Mapping[str, Any], list[Mistake]]:
-    """Return a ``grid.yml`` or a ``summary.yml``, its values and all mistakes."""
-    if path.name != GRID_NAME:
-        return _read_summary(path)
-    found = read_grid(path)
-    return found.document, found.values, found.mistakes
+    tuples = document.values.get(TupleList.key)
+    of_items = {
+        place_of(index): document.line((TupleList.key, index))
+        for index in range(len(tuples) if isinstance(tuples, list) else 0)
+    }
+    return {key: document.line((key,)) for key in document.values} | of_items
 
 
 def write_config(path: Path, text: str) -> None:
@@ -322,7 +429,7 @@ def write_config(path: Path, text: str) -> None:
     """
     content = text.encode()
     try:
-        _, _, mistakes = _summary_in(document_of(path, content, SUMMARY_EXAMPLE))
+        _, _, mistakes = summary_in(document_of(path, content, SUMMARY_EXAMPLE))
         if mistakes:
             raise user_error(path, mistakes)
     except UserError as error:
@@ -330,143 +437,13 @@ def write_config(path: Path, text: str) -> None:
     replace_file(path, content)
 
 
-def _read_summary(path: Path) -> tuple[Document, dict[str, Any], list[Mistake]]:
-    """Return a ``summary.yml``, its values as ``read_values`` returns them, and all mistakes."""
-    return _summary_in(read_document(path, SUMMARY_EXAMPLE))
-
-
-def _summary_in(document: Document) -> tuple[Document, dict[str, Any], list[Mistake]]:
-    values, mistakes = read_values(document, Summary)
-    mistakes += list_mistakes(document.path.parent.name, document, values)
-    mistakes += _tree_mistakes(document, values)
-    if isinstance(values["done"], list) and not lists_of(plain_values(document)):
-        _, node = document.entries["done"]
-        remedy = f"write {Summary.model_fields['done'].description}"
-        mistakes.append((line_of(node), f"done: the value is {described(node)}; {remedy}"))
-    return document, values, mistakes
-
-
-def _weights_name(values: Mapping[str, Any], folder: Path) -> str | None:
-    """Return the name of weights. A path, which all sources but torchvision take, is absolute or begins with ``~``.
-
-    Args:
-        values: of the config.
-        folder: of the config, to which a path may be relative.
-    """
-    name: str | None = values["weights_name"]
-    takes_names = ModelName.of(str(values.get("model_name", ""))).source == TORCHVISION
-    if name is None or takes_names or name.startswith("~"):
-        return name
-    return os.path.abspath(folder / name)
-
-
-def _tree_mistakes(document: Document, values: dict[str, Any]) -> list[Mistake]:
-    """Replace the values of ``arguments`` and ``inputs``, and return the mistakes in them and of missing sizes."""
-    nodes = {key: node for key, (_, node) in document.entries.items()}
-    values["arguments"], mistakes = arguments_in(nodes.get("arguments"))
-    values["inputs"], further = inputs_in(nodes.get("inputs"))
-    mistakes += further
-    named = ModelName.of(str(values.get("model_name", "")))
-    if named.is_file and values["weights_name"] is not None:
-        text = "weights_name: a user's function loads its weights itself; write weights_name: null"
-        mistakes.append((line_of(nodes["weights_name"]), text))
-    if "inputs" in nodes:
-        both = [key for key in ("input_size", "batch") if key in nodes]
-        mistakes += [(line_of(nodes[key]), f"{key}: given beside inputs; keep one of both") for key in both]
-    elif "input_size" not in nodes and not named.has_inputs and "input_size" not in meant_keys(nodes, Summary).values():
-        mistakes.append((1, f"input_size: missing; write {INPUT_SIZE_EXAMPLE}"))
-    if "batch" in nodes and "input_size" not in nodes and "inputs" not in nodes and named.has_inputs:
-        mistakes.append((line_of(nodes["batch"]), f"batch: needs input_size; write {INPUT_SIZE_EXAMPLE}"))
-    return mistakes
-
-
-def _code_of(document: Document, values: Mapping[str, Any]) -> tuple[UserCode | None, list[Mistake]]:
-    """Return where a model's code is if it is a user's function, and the mistake if there is none."""
-    named = ModelName.of(str(values.get("model_name", "")))
-    if not named.is_file:
-        return None, []
-    try:
-        return find_code(named, document.path.parent), []
-    except UserError as error:
-        line = line_of(document.entries["model_name"][0])
-        return None, [(line, f"model_name: {text}") for text in error.lines]
-
-
-def _is_done(done: bool | Sequence[str], case: str) -> bool:
-    """Return whether a case is done; names of cases that the lists had before have no effect."""
-    return done if isinstance(done, bool) else case in done
-
-
-def _yaml_text(name: str) -> str:
-    """Return a case's name as an item of a YAML list, in quotes if it may mean something else."""
-    return name if _PLAIN.fullmatch(name) else "'" + name.replace("'", "''") + "'"
-
-
-def _add_entry(document: Document, text: str) -> None:
-    """Add a key with its value to the file, in a line of its own if the others have lines of their own."""
-    first, last = (pick(document.entries.values(), key=lambda entry: entry[0].start_mark.index) for pick in (min, max))
-    end = _end_of(document, last[1])
-    if document.is_flow:
-        _insert(document, end, f", {text}")
-    else:
-        _insert_line(document, end, " " * first[0].start_mark.column + text)
-
-
-def _add_item(document: Document, node: yaml.SequenceNode, item: str) -> None:
-    """Add an item to a list, in a line of its own if the list has no brackets."""
-    if not node.value:
-        _insert(document, node.start_mark.index + 1, item)
-    elif node.flow_style:
-        _insert(document, _end_of(document, node.value[-1]), f", {item}")
-    else:
-        _insert_line(document, _end_of(document, node), f"{' ' * node.start_mark.column}- {item}")
-
-
-def _insert(document: Document, position: int, text: str) -> None:
-    # A comment may follow a quote or a bracket without a space.
-    space = " " if document.text.startswith("#", position) else ""
-    _replace_text(document, (position, position), text + space)
-
-
-def _insert_line(document: Document, position: int, line: str) -> None:
-    """Insert a line behind that of a position."""
-    new_line = "\r\n" if "\r\n" in document.text else "\n"
-    following = document.text.find("\n", position) + 1
-    if following:
-        _replace_text(document, (following, following), line + new_line)
-    else:
-        _replace_text(document, (len(document.text),) * 2, new_line + line)
-
-
-def _end_of(document: Document, node: yaml.Node) -> int:
-    """Return the position behind a value.
-
-    For PyYAML a block list, and a text behind ``|`` or ``>``, end where the next node begins.
-    """
-    if isinstance(node, yaml.SequenceNode) and not node.flow_style:
-        return _end_of(document, node.value[-1])
-    end = int(node.end_mark.index)
-    is_block = isinstance(node, yaml.ScalarNode) and node.style in {"|", ">"}
-    return len(document.text[:end].rstrip()) if is_block else end
-
-
-def _replace_text(document: Document, span: tuple[int, int], text: str) -> None:
-    """Replace a span of the file's text; the file is replaced in one step."""
-    begin, end = span
-    content = document.text[:begin] + text + document.text[end:]
-    try:
-        replace_file(document.path.resolve(), content.encode())
-    except OSError as error:
-        raise UserError(f"{document.path}: cannot be written ({error.strerror}); make its folder writable") from None
-
-
-def _valid_values(document: Document, schema: type[Schema], mistakes: Iterable[Mistake] = ()) -> dict[str, Any]:
-    """Return a file's values.
+def load_whitelist(path: Path) -> tuple[str, ...]:
+    """Return the operator names of ``operator_whitelist.yml``, in the file's order.
 
     Raises:
-        UserError: with ``mistakes``, those of the document, and those that the schema finds.
+        UserError: with one line for each mistake. Repeated names and an empty list are mistakes.
     """
-    values, found = read_values(document, schema, mistakes)
-    if found:
-        raise user_error(document.path, found)
-    return values
+    found, mistakes = read_schema(read_document(path, WHITELIST_EXAMPLE), Whitelist)
+    if mistakes or found is None:
+        raise user_error(path, mistakes)
+    return tuple(found.operators)

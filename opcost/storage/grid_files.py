@@ -1,234 +1,181 @@
-"""The file ``grid.yml``: one operator with lists of sizes, parameters, dtypes and shares of zeros, or tuples."""
+"""The file ``grid.yml``: one operator with lists of sizes, parameters, dtypes and shares of zeros, or tuples.
+
+Tuples are written out, each as the line that tables show, and of any operators.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import yaml
-from pydantic import Discriminator, Field, Tag
+from pydantic import AfterValidator, Discriminator, Field, Tag
 
-from opcost.operators.grids import MAXIMUM_POINTS, NOT_ZERO, AnyGrid, Grid, GridTensor, Lists, TupleList
-from opcost.operators.tuples import PlainValue, Structure
-from opcost.storage.config_nodes import Document, Mistake, described, line_of, read_document, shown
-from opcost.storage.config_schema import (
-    LONGEST_NAME,
-    ONE,
-    SEVERAL,
-    UNSUPPORTED_KEYS,
-    one_or_several,
-    read_values,
-)
-from opcost.storage.config_trees import DTYPES, MAXIMUM_SIDE, parts_in, tree_in
-from opcost.storage.tuple_files import OPERATOR_PATTERN, MeasuredGrid, read_tuples
+from opcost.errors import shortened
+from opcost.measuring.conditions import TORCH_DEFAULT
+from opcost.operators.grids import MAXIMUM_POINTS, Grid, GridTensor, Lists, TupleList
+from opcost.operators.texts import parse_tuple
+from opcost.operators.tuples import OperatorTuple, PlainValue, Structure
+from opcost.storage.config_trees import Dtype, FloatingDtype, Side, plain
+from opcost.storage.yaml_files import Document, Mistake, OneOrSeveral, Place, Schema, read_document, read_schema, shown
 
 GRID_NAME = "grid.yml"
 
-SIZES, PARAMETERS, INPUTS, ZEROS = "sizes", "parameters", "inputs", "zeros"
+LONGEST_NAME = 200
+"""The most characters of a name, because messages quote names and are one line."""
 
-OPERATOR_EXAMPLE = "operator: torch.nn.Conv2d (a module or a function of torch or torchvision, with its package)"
+LONGEST_TEXT = 4000
+"""The most characters of a tuple."""
+
+UNSUPPORTED_KEYS: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys("training train mode backward loss optimizer".split(), "opcost measures inference only"),
+        **dict.fromkeys("dtype amp autocast half".split(), "write precision: bf16, or another of docs/usage.md"),
+        "quantized": "opcost does not measure quantized models",
+        "batch_size": "the batch is the first number of input_size; several are written as batch: [1, 8, 32]",
+        **dict.fromkeys("device execution cache seconds".split(), "this is an option of the command line"),
+    }
+)
+"""Keys that users expect and opcost does not have, with the reason."""
+
 SIZES_EXAMPLE = "sizes: {batch: [1, 32], side: 56} (whole numbers above 0)"
 PARAMETERS_EXAMPLE = "parameters: {in_channels: 64, out_channels: 128, kernel_size: [1, 3]} (a list gives a tuple each)"
-GRID_INPUTS_EXAMPLE = "inputs: [[batch, in_channels, side, side]] (one shape for each tensor)"
-ZEROS_EXAMPLE = "zeros: {inputs: [0, 0.5], weights: 0.9} (shares in tenths, from 0 to 1)"
+OPERATOR_EXAMPLE = "operator: torch.nn.Conv2d (a module or a function of torch or torchvision, with its package)"
+TUPLE_EXAMPLE = "torch.nn.ReLU() on (float32[8, 64]) eval"
+
+OPERATOR_PATTERN = r"^torch(vision)?(\.[A-Za-z_]\w*)+$"
 
 SHARES = (0.0, *(tenths / 10 for tenths in range(1, 10)), 1.0)
 """The shares of zeros: those by which rows are distinguished."""
 
-ZEROS_OF = ("inputs", "weights")
+KNOWN_STRUCTURES = ("dict", "slice")
+"""The structures that a text names completely. It has only the last part of the name of any other class."""
 
-TENSOR_KEYS = ("shape", "dtype")
+GridPrecision = Literal["torch-default", "fp32", "tf32"]
 
-FloatingDtype = Literal["float32", "float64", "float16", "bfloat16"]
 
-_UNSUPPORTED = {
-    **UNSUPPORTED_KEYS,
-    "dtype": "write dtypes: [float32, bfloat16]",
-    "model_name": "a grid has an operator; a model has a summary.yml",
-    "batch": "write it under sizes",
-    "batch_size": "write sizes: {batch: [1, 32]}",
-    "tuple": "did you mean tuples?",
-}
+class MeasuredGrid(Schema):
+    """The keys that both forms of a ``grid.yml`` have."""
+
+    precision: GridPrecision = Field(
+        default=TORCH_DEFAULT, description=f"precision: {' or '.join(get_args(GridPrecision))} (of products in float32)"
+    )
+    done: bool = Field(default=False, description="done: false (true or false, no quotes)")
+
+
+def _share(value: float) -> float:
+    if value not in SHARES:
+        raise ValueError
+    return value
+
+
+def _refuse_mappings(parameters: dict[str, Any]) -> dict[str, Any]:
+    for name, value in parameters.items():
+        if value == [] or any(isinstance(one, dict) for one in (value if isinstance(value, list) else [value])):
+            raise ValueError(f"{shown(name)} is a mapping or an empty list; write {PARAMETERS_EXAMPLE}")
+    return parameters
+
+
+class GridInput(Schema):
+    """A tensor with a dtype of its own."""
+
+    shape: list[Side | str]
+    dtype: Dtype | None = None
+
+
+_Input = Annotated[
+    Annotated[list[Side | str], Tag("<sides>")] | Annotated[GridInput, Tag("<tensor>")],
+    Discriminator(lambda value: "<tensor>" if isinstance(value, dict) else "<sides>"),
+]
+_Share = Annotated[float, AfterValidator(_share)]
+
+
+class Zeros(Schema):
+    """Shares of zeros."""
+
+    inputs: OneOrSeveral[_Share] = 0.0
+    weights: OneOrSeveral[_Share] = 0.0
 
 
 class GridFile(MeasuredGrid):
     """A ``grid.yml`` of one operator."""
 
-    unsupported: ClassVar[Mapping[str, str]] = MappingProxyType(_UNSUPPORTED)
+    unsupported: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {
+            **UNSUPPORTED_KEYS,
+            "dtype": "write dtypes: [float32, bfloat16]",
+            "model_name": "a grid has an operator; a model has a summary.yml",
+            "batch": "write it under sizes",
+            "batch_size": "write sizes: {batch: [1, 32]}",
+            "tuple": "did you mean tuples?",
+        }
+    )
 
     operator: Annotated[str, Field(pattern=OPERATOR_PATTERN, max_length=LONGEST_NAME)] = Field(
         description=OPERATOR_EXAMPLE
     )
-    inputs: Any = Field(description=GRID_INPUTS_EXAMPLE)
-    parameters: Any = Field(default=None, description=PARAMETERS_EXAMPLE)
-    sizes: Any = Field(default=None, description=SIZES_EXAMPLE)
-    dtypes: Annotated[
-        Annotated[FloatingDtype, Tag(ONE)] | Annotated[list[FloatingDtype], Field(min_length=1), Tag(SEVERAL)],
-        Discriminator(one_or_several),
-    ] = Field(default="float32", description=f"dtypes: [float32, bfloat16] (of {', '.join(get_args(FloatingDtype))})")
-    zeros: Any = Field(default=None, description=ZEROS_EXAMPLE)
-
-
-@dataclass(frozen=True)
-class GridValues:
-    """The grid that a file describes, the values of its keys, and its mistakes; with mistakes the grid is partial."""
-
-    document: Document
-    values: Mapping[str, Any]
-    grid: AnyGrid
-    mistakes: list[Mistake]
-
-
-def read_grid(path: Path) -> GridValues:
-    """Return the grid or the list of tuples of a ``grid.yml``, with all mistakes in it.
-
-    Raises:
-        UserError: the file is no mapping in YAML.
-    """
-    document = read_document(path, OPERATOR_EXAMPLE)
-    if TupleList.key in document.entries:
-        return GridValues(document, *read_tuples(document))
-    values, mistakes = read_values(document, GridFile)
-    reader = _Reader({key: node for key, (_, node) in document.entries.items()}, mistakes)
-    dtypes = values["dtypes"]
-    zeros = reader.zeros()
-    grid = Grid(
-        operator=values.get("operator", ""),
-        inputs=reader.inputs(),
-        parameters=reader.lists(PARAMETERS, PARAMETERS_EXAMPLE),
-        sizes=reader.sizes(),
-        dtypes=tuple(dict.fromkeys(dtypes)) if isinstance(dtypes, list) else (dtypes,),
-        input_zeros=zeros.get("inputs", NOT_ZERO),
-        weight_zeros=zeros.get("weights", NOT_ZERO),
+    inputs: Annotated[list[_Input], Field(min_length=1)] = Field(
+        description="inputs: [[batch, in_channels, side, side]] (one shape for each tensor, or its shape and dtype)"
     )
-    if not mistakes:
-        mistakes += reader.mistakes_between(grid)
-    return GridValues(document, values, grid, mistakes)
+    parameters: Annotated[dict[str, Any], AfterValidator(_refuse_mappings)] | None = Field(
+        default=None, description=PARAMETERS_EXAMPLE
+    )
+    sizes: dict[str, OneOrSeveral[Side]] | None = Field(default=None, description=SIZES_EXAMPLE)
+    dtypes: OneOrSeveral[FloatingDtype] = Field(default="float32", description="dtypes: [float32, bfloat16]")
+    zeros: Zeros | None = Field(
+        default=None, description="zeros: {inputs: [0, 0.5], weights: 0.9} (shares in tenths, from 0 to 1)"
+    )
 
+    @property
+    def grid(self) -> Grid:
+        """The grid that the file describes."""
+        tensors = [(one.shape, one.dtype) if isinstance(one, GridInput) else (one, None) for one in self.inputs]
+        zeros = self.zeros or Zeros()
+        return Grid(
+            operator=self.operator,
+            inputs=tuple(GridTensor(tuple(shape), dtype) for shape, dtype in tensors),
+            parameters=_lists(self.parameters),
+            sizes=_lists(self.sizes),
+            dtypes=_several(self.dtypes),
+            input_zeros=_several(zeros.inputs),
+            weight_zeros=_several(zeros.weights),
+        )
 
-@dataclass
-class _Reader:
-    """Reads the keys of a grid that are trees, and adds their mistakes."""
-
-    nodes: Mapping[str, yaml.Node]
-    mistakes: list[Mistake] = field(default_factory=list)
-
-    def lists(self, key: str, example: str) -> Lists:
-        """Return the values of each name under a key; one that is no list is the only value."""
-        parts, found = parts_in(self.nodes.get(key), key, f"write {example}")
-        self.mistakes += found
-        return tuple((name, self._values(key, name, value, example)) for name, value in parts)
-
-    def sizes(self) -> Lists:
-        """Return the values of each size: whole numbers above 0."""
-        lists = self.lists(SIZES, SIZES_EXAMPLE)
-        for name, values in lists:
-            wrong = next((one for one in values if not _is_size(one)), None)
-            if wrong is not None:
-                self._add(SIZES, name, f"{name}: {wrong!r} is no size; write {SIZES_EXAMPLE}")
-        return lists
-
-    def zeros(self) -> dict[str, tuple[float, ...]]:
-        """Return the shares of zeros in inputs and in weights."""
-        found: dict[str, tuple[float, ...]] = {}
-        for name, values in self.lists(ZEROS, ZEROS_EXAMPLE):
-            shares = tuple(float(one) for one in values if type(one) in (int, float) and one in SHARES)
-            if name not in ZEROS_OF:
-                self._add(ZEROS, name, f"{name}: unknown key; the keys are {', '.join(ZEROS_OF)}")
-            elif len(shares) < len(values):
-                wrong = next(one for one in values if type(one) not in (int, float) or one not in SHARES)
-                self._add(ZEROS, name, f"{name}: {wrong!r} is no share of zeros; write {ZEROS_EXAMPLE}")
-            found[name] = shares
-        return found
-
-    def inputs(self) -> tuple[GridTensor, ...]:
-        """Return the tensors: lists of sides, or mappings with a shape and a dtype."""
-        node = self.nodes.get(INPUTS)
-        if node is None:
-            return ()
-        if not isinstance(node, yaml.SequenceNode) or not node.value:
-            self._mistake(node, f"the value is {described(node)}")
-            return ()
-        return tuple(map(self._tensor, node.value))
-
-    def mistakes_between(self, grid: Grid) -> Iterator[Mistake]:
-        """Yield the mistakes of keys that refer to each other, and of too many points."""
+    def mistakes(self, given: set[str]) -> Iterator[tuple[Place, str]]:
+        if not self.model_fields_set.issuperset(given):
+            return
+        grid = self.grid
         sizes, parameters = dict(grid.sizes), dict(grid.parameters)
+        known, remedy = {**sizes, **parameters}, f"write a number, or the name of one under sizes: {SIZES_EXAMPLE}"
         for name in sizes.keys() & parameters.keys():
-            text = f"{name}: given under {SIZES} and {PARAMETERS}; rename one"
-            yield self._line(SIZES, name), f"{SIZES}: {text}"
-        sides = [side for tensor in grid.inputs for side in tensor.shape if isinstance(side, str)]
-        for side in dict.fromkeys(sides):
-            yield from self._mistakes_of_side(side, sizes, parameters)
+            yield ("sizes", name), "given under sizes and parameters; rename one"
+        sides = dict.fromkeys(side for tensor in grid.inputs for side in tensor.shape if isinstance(side, str))
+        for side in sides:
+            wrong = [one for one in known.get(side, ()) if type(one) is not int and one not in sizes]
+            if side not in known:
+                names = ", ".join(known) or "none"
+                yield ("inputs",), f"{shown(side)} is the name of no size and no parameter, which are {names}; {remedy}"
+            elif wrong:
+                yield ("inputs",), f"{side} is a side, but the parameter may be {wrong[0]!r}; {remedy}"
         used = {*sides, *(text for values in parameters.values() for text in _texts(values))}
         for name in sizes.keys() - used - parameters.keys():
-            text = f"{name}: in no shape and no parameter; remove it, or write it there"
-            yield self._line(SIZES, name), f"{SIZES}: {text}"
+            yield ("sizes", name), "in no shape and no parameter; remove it, or write it there"
         if grid.number > MAXIMUM_POINTS:
             remedy = f"a grid may have {MAXIMUM_POINTS}; shorten its lists, or write several grids"
-            yield 1, f"the lists give {grid.number} tuples; {remedy}"
-
-    def _mistakes_of_side(
-        self, side: str, sizes: Mapping[str, object], parameters: Mapping[str, tuple[PlainValue, ...]]
-    ) -> Iterator[Mistake]:
-        line = line_of(self.nodes[INPUTS])
-        if side not in sizes and side not in parameters:
-            known = ", ".join([*sizes, *parameters]) or "none"
-            remedy = f"the names are {known}; add it under {SIZES}"
-            yield line, f"{INPUTS}: {shown(side)} is the name of no size and no parameter; {remedy}"
-        elif side in parameters:
-            wrong = [one for one in parameters[side] if not _is_size(one) and one not in sizes]
-            if wrong:
-                remedy = f"write a number, or a name under {SIZES}"
-                yield line, f"{INPUTS}: {side} is a side, but the parameter may be {wrong[0]!r}; {remedy}"
-
-    def _values(self, key: str, name: str, value: PlainValue, example: str) -> tuple[PlainValue, ...]:
-        values = value if isinstance(value, tuple) else (value,)
-        if not values:
-            self._add(key, name, f"{name}: the list is empty; write {example}")
-        if any(isinstance(one, Structure) for one in values):
-            self._add(key, name, f"{name}: a value is a mapping; write {example}")
-        # 1, 1.0 and True are equal in Python.
-        return tuple({repr(one): one for one in values}.values())
-
-    def _tensor(self, node: yaml.Node) -> GridTensor:
-        value, found = tree_in(node, INPUTS, f"write {GRID_INPUTS_EXAMPLE}")
-        self.mistakes += found
-        parts = dict(value.parts) if isinstance(value, Structure) else {"shape": value}
-        unknown = [name for name in parts if name not in TENSOR_KEYS]
-        if unknown:
-            self._mistake(node, f"{unknown[0]}: unknown key of a tensor", f"a tensor has {' and '.join(TENSOR_KEYS)}")
-            return GridTensor(())
-        dtype, shape = parts.get("dtype"), parts.get("shape")
-        if dtype is not None and dtype not in DTYPES:
-            self._mistake(node, f"dtype: {dtype!r} is no dtype", f"write one of {', '.join(DTYPES)}")
-        sides = shape if isinstance(shape, tuple) else ()
-        wrong = [side for side in sides if not isinstance(side, str) and not _is_size(side)]
-        if not isinstance(shape, tuple):
-            self._mistake(node, f"{described(node)} has no shape")
-        elif wrong:
-            self._mistake(node, f"{wrong[0]!r} is no side of a shape")
-        known = tuple(side for side in sides if isinstance(side, (int, str)))
-        return GridTensor(known, str(dtype) if dtype is not None else None)
-
-    def _mistake(self, node: yaml.Node, text: str, remedy: str = f"write {GRID_INPUTS_EXAMPLE}") -> None:
-        self.mistakes.append((line_of(node), f"{INPUTS}: {text}; {remedy}"))
-
-    def _add(self, key: str, name: str, text: str) -> None:
-        self.mistakes.append((self._line(key, name), f"{key}: {text}"))
-
-    def _line(self, key: str, name: str) -> int:
-        """Return the line of a name under a key."""
-        node = self.nodes[key]
-        named = [one for one, _ in node.value if one.value == name] if isinstance(node, yaml.MappingNode) else []
-        return line_of(named[0] if named else node)
+            yield (), f"the lists give {grid.number} tuples; {remedy}"
 
 
-def _is_size(value: PlainValue) -> bool:
-    return type(value) is int and 0 < value <= MAXIMUM_SIDE
+def _several(values: Any) -> tuple[Any, ...]:
+    # 1, 1.0 and True are equal in Python.
+    items = map(plain, values if isinstance(values, list) else [values])
+    return tuple({repr(one): one for one in items}.values())
+
+
+def _lists(values: Mapping[str, Any] | None) -> Lists:
+    return tuple((name, _several(value)) for name, value in (values or {}).items())
 
 
 def _texts(values: tuple[PlainValue, ...]) -> Iterator[str]:
@@ -237,3 +184,97 @@ def _texts(values: tuple[PlainValue, ...]) -> Iterator[str]:
             yield from _texts(value)
         elif isinstance(value, str):
             yield value
+
+
+def _tuple_in(text: str) -> OperatorTuple:
+    """Return the tuple that a text describes.
+
+    Raises:
+        ValueError: it describes none that can be run; the message ends with the remedy.
+    """
+    try:
+        operator = parse_tuple(text)
+    except ValueError as error:
+        raise ValueError(f"{error}; write it as tables show it, such as {TUPLE_EXAMPLE}") from None
+    if not re.match(OPERATOR_PATTERN, operator.operator):
+        name = shortened(operator.operator)
+        raise ValueError(f"{name} is no operator of torch or torchvision; remove the tuple")
+    values = [*operator.inputs, *(value for _, value in (*operator.parameters, *operator.keyword_inputs))]
+    unknown = next((name for name in _structures(values) if name not in KNOWN_STRUCTURES), None)
+    if unknown is not None:
+        reason = f"its text has only the last part of the name of the class {shortened(unknown)}"
+        raise ValueError(f"it cannot be run again, because {reason}; remove the tuple")
+    return operator
+
+
+def _structures(values: Iterable[PlainValue]) -> Iterator[str]:
+    for value in values:
+        if isinstance(value, Structure):
+            yield value.kind
+            yield from _structures(part for _, part in value.parts)
+        elif isinstance(value, tuple):
+            yield from _structures(value)
+
+
+class TuplesFile(MeasuredGrid):
+    """A ``grid.yml`` with tuples."""
+
+    unsupported: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {
+            **UNSUPPORTED_KEYS,
+            **dict.fromkeys(
+                "operator inputs parameters sizes dtypes zeros".split(),
+                "it is a key of a grid of one operator; move it, or tuples, to another folder",
+            ),
+        }
+    )
+
+    tuples: Annotated[
+        list[Annotated[str, Field(max_length=LONGEST_TEXT), AfterValidator(_tuple_in)]],
+        Field(min_length=1, max_length=MAXIMUM_POINTS),
+    ] = Field(description=f"tuples: and, each on its own line, - {TUPLE_EXAMPLE} (at most {MAXIMUM_POINTS} in a file)")
+
+    @property
+    def grid(self) -> TupleList:
+        """The tuples."""
+        tuples: Any = self.tuples
+        return TupleList(tuple(tuples))
+
+    def mistakes(self, given: set[str]) -> Iterator[tuple[Place, str]]:
+        return repeated("tuples", self.tuples)
+
+
+def repeated(key: str, items: Iterable[object]) -> Iterator[tuple[Place, str]]:
+    """Yield a mistake for each repeated item of a list."""
+    first: dict[object, int] = {}
+    for index, item in enumerate(items):
+        if first.setdefault(item, index) < index:
+            yield (key, index), f"{shortened(str(item))}: given twice, also as item {first[item] + 1}; keep one"
+
+
+def read_grid(path: Path) -> tuple[Document, GridFile | TuplesFile | None, list[Mistake]]:
+    """Return the values of a ``grid.yml``, None without the keys that it needs, and all mistakes in it.
+
+    Raises:
+        UserError: the file is no mapping in YAML.
+    """
+    document = read_document(path, OPERATOR_EXAMPLE)
+    if TupleList.key in document.values:
+        return document, *read_schema(document, TuplesFile)
+    return document, *read_schema(document, GridFile)
+
+
+def tuples_text(tuples: Iterable[OperatorTuple], comments: Iterable[str]) -> str:
+    """Return the text of a ``grid.yml`` with tuples that are to be measured, behind lines of comments."""
+    keys = {TupleList.key: [*map(str, tuples)], "done": False}
+    lines = "".join(f"# {comment}\n" for comment in comments)
+    return lines + yaml.safe_dump(keys, sort_keys=False, allow_unicode=True, width=LONGEST_TEXT + 100)
+
+
+def is_listable(operator: OperatorTuple) -> bool:
+    """Return whether a list can have a tuple: its text describes it completely."""
+    text = str(operator)
+    try:
+        return len(text) <= LONGEST_TEXT and _tuple_in(text) == operator
+    except ValueError:
+        return False

@@ -7,16 +7,16 @@ import tempfile
 from pathlib import Path
 
 import pytest
-import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
+from written_configs import error_lines, write
 
 from opcost.errors import UserError
 from opcost.operators.model_inputs import DescribedInputs
 from opcost.operators.texts import parse_operator
 from opcost.operators.tuples import PlainValue, Structure, TensorSpec, tensor_specs
 from opcost.running.request import model_tuple
-from opcost.storage.config_trees import ARGUMENTS_EXAMPLE, INPUTS_EXAMPLE, arguments_in, inputs_in, tree_text
+from opcost.storage.config_trees import argument_in, tree_text
 from opcost.storage.configs import ModelConfig
 from opcost.storage.model_folders import load_configs
 
@@ -29,17 +29,12 @@ def config_of(folder: Path, text: str) -> ModelConfig:
 
 
 def written(folder: Path, text: str) -> Path:
-    path = folder / "x" / "summary.yml"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(f"model_name: transformers:BertModel\n{text}\n", encoding="utf-8")
+    write(folder, "x", f"model_name: transformers:BertModel\n{text}\n")
     return folder
 
 
 def mistakes_in(folder: Path, text: str) -> list[str]:
-    with pytest.raises(UserError) as caught:
-        load_configs(written(folder, text), [])
-    assert all(len(line.splitlines()) == 1 for line in caught.value.lines)
-    return [line.removeprefix(f"{folder}/x/summary.yml:") for line in caught.value.lines]
+    return [line.removeprefix("x/summary.yml:") for line in error_lines(written(folder, text))]
 
 
 def arguments_of(folder: Path, value: str) -> dict[str, PlainValue]:
@@ -93,31 +88,29 @@ def test_the_order_of_arguments_does_not_matter(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "expected"),
+    ("value", "words"),
     [
-        ("3", f"3: arguments: the value is 3, in YAML a number; write {ARGUMENTS_EXAMPLE}"),
-        ("[1]", f"3: arguments: the value is a list of 1; write {ARGUMENTS_EXAMPLE}"),
-        ("layers", f"3: arguments: the value is the text 'layers'; write {ARGUMENTS_EXAMPLE}"),
-        ("{a b: 1}", f"3: arguments: the text 'a b' is no name of an argument; write {ARGUMENTS_EXAMPLE}"),
-        ("{3: 1}", f"3: arguments: 3, in YAML a number is no name of an argument; write {ARGUMENTS_EXAMPLE}"),
-        ("{[a]: 1}", f"3: arguments: a list of 1 is no name of an argument; write {ARGUMENTS_EXAMPLE}"),
-        ("{a: 1, a: 2}", "3: arguments: a: given twice, in lines 3 and 3; keep one"),
-        ("{a: {b: 1, b: 2}}", "3: arguments: b: given twice, in lines 3 and 3; keep one"),
+        ("3", "the value is 3, in YAML a number; write arguments: {"),
+        ("[1]", "the value is a list of 1; write arguments: {"),
+        ("layers", "the value is the text 'layers'; write arguments: {"),
+        ("{a b: 1}", "the text 'a b' is no key; write a plain word"),
+        ("{3: 1}", "3, in YAML a number is no key"),
+        ("{[a]: 1}", "a list of 1 is no key"),
+        ("{a: 1, a: 2}", "a: given twice, in lines 3 and 3; keep one"),
+        ("{a: {b: 1, b: 2}}", "a: b: given twice"),
         (
             "{a: 2026-01-01}",
-            "3: arguments: 2026-01-01, in YAML a date is no value; write a number, a text or a list",
+            "a: the value is 2026-01-01, in YAML a date; write a number in digits, or a text",
         ),
-        ("{a: 0x20}", "3: arguments: 0x20, in YAML a number is no value; write a number, a text or a list"),
-        ("{a: .inf}", "3: arguments: .inf, in YAML a number is no value; write a number, a text or a list"),
-        ("{a: 1e999}", "3: arguments: the text '1e999' is no value; write a number, a text or a list"),
-        (
-            f"{{a: {'9' * 40}}}",
-            f"3: arguments: {'9' * 40}, in YAML a number is no value; write a number, a text or a list",
-        ),
+        ("{a: 0x20}", "a: the value is 0x20, in YAML a number"),
+        ("{a: .inf}", "a: the value is .inf, in YAML a number"),
+        ("{a: 1e999}", "a: the value is the text '1e999'"),
+        (f"{{a: {'9' * 40}}}", f"a: the value is {'9' * 40}, in YAML a number"),
     ],
 )
-def test_a_mistake_in_arguments_is_a_line(tmp_path: Path, value: str, expected: str) -> None:
-    assert mistakes_in(tmp_path, f"input_size: [2, 8]\narguments: {value}") == [expected]
+def test_a_mistake_in_arguments_is_a_line(tmp_path: Path, value: str, words: str) -> None:
+    (line,) = mistakes_in(tmp_path, f"input_size: [2, 8]\narguments: {value}")
+    assert line.startswith(f"3: arguments: {words}")
 
 
 def test_tags_anchors_and_aliases_are_refused_and_nothing_else_is_said_of_them(tmp_path: Path) -> None:
@@ -173,59 +166,45 @@ def test_floating_inputs_have_the_precision_of_the_config_and_integers_stay(tmp_
     assert dict(integers.parameters)["dtype"] == "bfloat16"
 
 
-SHAPE_REMEDY = "write shape: [8, 128] (whole numbers above 0)"
-DTYPE_REMEDY = "write one of float32, float64, float16, bfloat16, int64, int32, int16, int8, uint8, bool, complex64"
-INTEGER_RANGE = "write range: [0, 30522] (the second is excluded, and larger)"
-REAL_RANGE = "write range: [0.0, 1.0] (the second is excluded, and larger)"
-
-
 @pytest.mark.parametrize(
-    ("value", "expected"),
+    ("value", "words"),
     [
-        ("3", f"the value is 3, in YAML a number; write {INPUTS_EXAMPLE}"),
-        ("[]", f"there are none; write {INPUTS_EXAMPLE}, or remove the key"),
-        ("{}", f"there are none; write {INPUTS_EXAMPLE}, or remove the key"),
-        ("[{shape: 8}]", f"shape: the value is 8, in YAML a number; {SHAPE_REMEDY}"),
-        ("[{shape: [8, 0]}]", f"shape: the value is a list of 2; {SHAPE_REMEDY}"),
-        ("[{shape: [8, -1]}]", f"shape: the value is a list of 2; {SHAPE_REMEDY}"),
-        ("[{shape: [8, 1.5]}]", f"shape: the value is a list of 2; {SHAPE_REMEDY}"),
-        ("[{shape: [8, '3']}]", f"shape: the value is a list of 2; {SHAPE_REMEDY}"),
-        ("[{shape: [true]}]", f"shape: the value is a list of 1; {SHAPE_REMEDY}"),
-        ("[{shape: [[8]]}]", f"shape: the value is a list of 1; {SHAPE_REMEDY}"),
-        ("[{shape: [99999999999999]}]", f"shape: the value is a list of 1; {SHAPE_REMEDY}"),
-        ("[{shape: [{shape: [1]}]}]", f"shape: the value is a list of 1; {SHAPE_REMEDY}"),
-        ("[{dtype: int64}]", "a tensor without a shape; write {shape: [8, 128], dtype: int64, range: [0, 30522]}"),
-        ("[{shape: [8], dtype: int65}]", f"dtype: the value is the text 'int65'; {DTYPE_REMEDY}"),
-        ("[{shape: [8], dtype: }]", f"dtype: the value is empty; {DTYPE_REMEDY}"),
-        ("[{shape: [8], dtype: [int64]}]", f"dtype: the value is a list of 1; {DTYPE_REMEDY}"),
-        (
-            "[{shape: [8], values: random}]",
-            "values: the value is the text 'random'; write one of normal, zeros, ones, causal",
-        ),
-        ("[{shape: [8], values: causal}]", "values: causal is a mask of two dimensions; give the shape two dimensions"),
-        ("[{shape: [8], size: 3}]", "size: unknown key of a tensor; a tensor has shape, dtype, range, values"),
-        ("[{shape: [8], [a]: 3}]", "a list of 1: unknown key of a tensor; a tensor has shape, dtype, range, values"),
-        ("[{shape: [8], shape: [9]}]", "shape: given twice, in lines 2 and 2; keep one"),
-        ("[{shape: [8], dtype: int64, range: 5}]", f"range: the value is 5, in YAML a number; {INTEGER_RANGE}"),
-        ("[{shape: [8], dtype: int64, range: [5, 5]}]", f"range: the value is a list of 2; {INTEGER_RANGE}"),
-        ("[{shape: [8], dtype: int64, range: [0, 1.5]}]", f"range: the value is a list of 2; {INTEGER_RANGE}"),
-        ("[{shape: [8], range: [1, 0]}]", f"range: the value is a list of 2; {REAL_RANGE}"),
-        ("[{shape: [8], range: [0, 1, 2]}]", f"range: the value is a list of 3; {REAL_RANGE}"),
-        ("[{shape: [8], range: ['0', '1']}]", f"range: the value is a list of 2; {REAL_RANGE}"),
-        (
-            "[{shape: [8], dtype: uint8, range: [0, 257]}]",
-            "range: uint8 has values from 0 to 255; choose a range in these, or another dtype",
-        ),
-        (
-            "[{shape: [8], dtype: int8, range: [-129, 3]}]",
-            "range: int8 has values from -128 to 127; choose a range in these, or another dtype",
-        ),
-        ("[{shape: [8], range: [0, 1], values: zeros}]", "values: given beside range; keep one"),
+        ("3", "the value is 3, in YAML a number; write inputs: {input_ids"),
+        ("[]", "the value is a list of 0; write inputs: {"),
+        ("{}", "the value is a mapping; write inputs: {"),
+        ("[{shape: 8}]", "item 1: shape is 8, in YAML a number; write inputs: {"),
+        ("[{shape: [8, 0]}]", "item 1: shape: item 2 is 0"),
+        ("[{shape: [8, -1]}]", "item 1: shape: item 2 is -1"),
+        ("[{shape: [8, 1.5]}]", "item 1: shape: item 2 is 1.5"),
+        ("[{shape: [8, '3']}]", "item 1: shape: item 2 is the text '3'"),
+        ("[{shape: [true]}]", "item 1: shape: item 1 is true"),
+        ("{x: {shape: [[8]]}}", "x: shape: item 1 is a list of 1"),
+        ("[{shape: [99999999999999]}]", "item 1: shape: item 1 is 99999999999999"),
+        ("[{shape: [{shape: [1]}]}]", "item 1: shape: item 1 is a mapping"),
+        ("[{dtype: int64}]", "item 1: shape: missing; write inputs: {input_ids: {shape: [8, 128], dtype: "),
+        ("[{shape: [8], dtype: int65}]", "item 1: dtype is the text 'int65'; write one of float32, float64, "),
+        ("[{shape: [8], dtype: }]", "item 1: dtype is empty; write one of float32"),
+        ("[{shape: [8], dtype: [int64]}]", "item 1: dtype is a list of 1; write one of"),
+        ("[{shape: [8], values: random}]", "item 1: values is the text 'random'; write one of normal, zeros, ones"),
+        ("[{shape: [8], values: causal}]", "item 1: values: causal is a mask of two dimensions; give the shape"),
+        ("[{shape: [8], size: 3}]", "item 1: size: unknown key; write inputs: {input_ids: {shape"),
+        ("[{shape: [8], [a]: 3}]", "item 1: a list of 1 is no key"),
+        ("[{shape: [8], shape: [9]}]", "item 1: shape: given twice, in lines 2 and 2; keep one"),
+        ("[{shape: [8], dtype: int64, range: 5}]", "item 1: range is 5, in YAML a number"),
+        ("[{shape: [8], dtype: int64, range: [5, 5]}]", "item 1: range: not two numbers; write range: [0, 30522]"),
+        ("[{shape: [8], dtype: int64, range: [0, 1.5]}]", "item 1: range: not two numbers"),
+        ("[{shape: [8], range: [1, 0]}]", "item 1: range: not two numbers; write range: [0.0, 1.0]"),
+        ("[{shape: [8], range: [0, 1, 2]}]", "item 1: range: not two numbers"),
+        ("[{shape: [8], range: ['0', 1]}]", "item 1: range: item 1 is the text '0'"),
+        ("[{shape: [8], dtype: uint8, range: [0, 257]}]", "item 1: range: uint8 has values from 0 to 255; choose"),
+        ("[{shape: [8], dtype: int8, range: [-129, 3]}]", "item 1: range: int8 has values from -128 to 127"),
+        ("[{shape: [8], range: [0, 1], values: zeros}]", "item 1: values: given beside range; keep one"),
+        (f"{'[' * 500}{']' * 500}", "not valid YAML: nested deeper than 8 levels"),
     ],
 )
-def test_a_mistake_in_inputs_is_a_line(tmp_path: Path, value: str, expected: str) -> None:
+def test_a_mistake_in_inputs_is_a_line(tmp_path: Path, value: str, words: str) -> None:
     (line,) = mistakes_in(tmp_path, f"inputs: {value}")
-    assert line.startswith(f"2: inputs: {expected}")
+    assert line.removeprefix("2: ").removeprefix("inputs: ").startswith(words)
 
 
 def test_a_size_is_given_once_and_is_not_missing(tmp_path: Path) -> None:
@@ -240,11 +219,6 @@ def test_a_size_is_given_once_and_is_not_missing(tmp_path: Path) -> None:
 def test_the_largest_range_of_a_dtype_is_valid(tmp_path: Path) -> None:
     assert inputs_of(tmp_path, "[{shape: [8], dtype: uint8, range: [0, 256]}]").values == (("integers", 0, 256),)
     assert inputs_of(tmp_path, "[{shape: [8], range: [-1.5, 2]}]").values == (("uniform", -1.5, 2),)
-
-
-def test_deep_nesting_is_a_line(tmp_path: Path) -> None:
-    (line,) = mistakes_in(tmp_path, f"inputs: {'[' * 500}{']' * 500}")
-    assert "nested deeper than 8 levels" in line
 
 
 SCALARS = st.sampled_from(
@@ -321,11 +295,10 @@ TREES = st.recursive(
 def test_what_is_written_is_read_back_with_its_types(tree: PlainValue) -> None:
     text = tree_text(Structure("dict", (("a", tree),)))
     assert "\n" not in text
-    found, mistakes = arguments_in(yaml.compose(text, Loader=yaml.SafeLoader))
-    assert (repr(found), mistakes) == (repr((("a", tree),)), [])
+    assert repr(argument_in(f"arguments: {text}")) == repr(("a", tree))
 
 
 def test_a_tensor_is_written_with_shape_and_dtype() -> None:
     tree = (TensorSpec((2, 8), "int64"), Structure("dict", (("x", TensorSpec((), "float32", identity=1)),)))
-    found, mistakes = inputs_in(yaml.compose(tree_text(tree), Loader=yaml.SafeLoader))
-    assert (found, mistakes) == (DescribedInputs(tree), [])
+    with tempfile.TemporaryDirectory() as folder:
+        assert inputs_of(Path(folder), tree_text(tree)) == DescribedInputs(tree)
