@@ -25,7 +25,7 @@ from opcost.errors import UserError
 from opcost.invocation import pip_install
 from opcost.printable import quotable
 from opcost.progress import SHOWN
-from opcost.storage.temporary import temporary_folder
+from opcost.storage.files import temporary_folder
 
 DEPENDENCIES = frozenset({"numpy", "pandas", "pydantic", "pynvml", "rich", "yaml"})
 """The modules that opcost always needs: a missing one is a user's mistake, not a bug."""

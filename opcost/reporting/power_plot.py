@@ -15,8 +15,7 @@ from opcost.power.log_rows import PowerRow
 from opcost.power.meter_names import AVERAGE, COUNTER, INSTANT, SAMPLES
 from opcost.reporting.power_drawing import Readings, drawing_of
 from opcost.reporting.svg_power import power_svg
-from opcost.storage.files import replace_file
-from opcost.storage.lines import lines_of
+from opcost.storage.files import lines_of, replace_file
 
 SAMPLES_ENDING = "-samples.csv"
 COUNTER_ENDING = "-counter.csv"

@@ -21,7 +21,7 @@ from datetime import datetime
 from pathlib import Path
 
 from opcost.errors import UserError
-from opcost.storage.temporary import temporary_folder
+from opcost.storage.files import temporary_folder
 
 NOTE_BYTES = 100
 """A process number with its time, and a number that outlives them, are never longer."""

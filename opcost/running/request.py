@@ -20,8 +20,7 @@ from opcost.operators.tuples import ARGUMENTS, FLOAT32, OperatorTuple, Structure
 from opcost.operators.user_code import FINGERPRINT, UserCode
 from opcost.operators.whitelist import select
 from opcost.running.counted_code import has_changed_code
-from opcost.sources import grids
-from opcost.sources.registry import check_config, check_that_code_may_run
+from opcost.sources.registry import check_config, check_that_code_may_run, grid_mistakes
 from opcost.storage.configs import ModelConfig, load_whitelist
 from opcost.storage.counts_file import read_counts
 from opcost.storage.database import Database
@@ -167,7 +166,7 @@ class Request:
 
 
 def _checked_by(check: Check) -> Check:
-    return lambda config: check(config) if config.grid is None else [*grids.mistakes(config.grid, config.where)]
+    return lambda config: check(config) if config.grid is None else [*grid_mistakes(config.grid, config.where)]
 
 
 def _warn_of_done(configs: Sequence[ModelConfig], others: str = "") -> None:

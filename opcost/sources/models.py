@@ -9,8 +9,8 @@ from opcost.errors import CannotBuildError, CannotMeasureError
 from opcost.operators.tuples import META, OperatorTuple, is_under_autocast
 from opcost.operators.user_code import UserCode
 from opcost.sources.ports import ListedModel, ModelSource
+from opcost.sources.python_file import CORRECT_MODEL, own_frames
 from opcost.sources.registry import source_of
-from opcost.sources.user_frames import CORRECT_MODEL, own_frames
 from opcost.torch_backend.capture import run_first
 from opcost.torch_backend.kept_switches import kept_switches, reported_switches
 from opcost.torch_backend.passes import Context

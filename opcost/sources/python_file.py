@@ -1,29 +1,265 @@
 """A user's function as a source of models (``ports.ModelSource``): ``net.py:build``.
 
 The function returns a model, or a model and its example inputs, as ``ReadyModel.of`` reads them.
+
+Two files may have the same name, and so may the modules beside them. Each file is imported as in a program of
+its own: the modules that it imported from its folder leave ``sys.modules`` when another file's turn comes, and come
+back with it. Exceptions are shown with the user's own frames.
 """
 
 from __future__ import annotations
 
+import ast
+import importlib
+import importlib.util
 import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+import itertools
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import Any, TextIO, cast
 
+import torch
 from torch import nn
 
-from opcost.errors import CannotBuildError
+from opcost.errors import CannotBuildError, CannotMeasureError, DescriptionError, UserError, shortened
+from opcost.invocation import pip_install
 from opcost.operators.tuples import OperatorTuple
-from opcost.operators.user_code import UserCode
+from opcost.operators.user_code import PACKAGE_FILE, UserCode, fingerprint_of
 from opcost.sources.arguments import arguments_of, seeded
 from opcost.sources.ports import ConfiguredModel, ListedModel, suggestion
-from opcost.sources.user_frames import own_frames
-from opcost.sources.user_modules import module_of
 from opcost.torch_backend.inputs import model_inputs
 from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.weight_form import stored_like, tensor_stored_like
+from opcost.torch_backend.workload import one_line
 from opcost.units import some_of
+
+OPCOST = __name__.partition(".")[0]
+
+
+SHOWN_FRAMES = 5
+"""The most frames of the user's code that an error shows, the innermost."""
+
+CORRECT_MODEL = "correct the model or its inputs"
+"""The remedy of an exception in a run."""
+
+
+class _Lent:
+    """A stream that who uses it cannot close."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def close(self) -> None:
+        """Close nothing."""
+
+
+@contextmanager
+def lent_stderr() -> Iterator[None]:
+    """Let a user's code write to stderr only, since stdout is for results; it can close or replace neither.
+
+    The arguments of the program are as before, too: commands to copy have its folders.
+    """
+    lent, arguments = cast("TextIO", _Lent(sys.stderr)), list(sys.argv)
+    try:
+        with redirect_stdout(lent), redirect_stderr(lent):
+            yield
+    finally:
+        sys.argv = arguments
+
+
+@contextmanager
+def own_frames(code: UserCode, remedy: str | None = None) -> Iterator[None]:
+    """Convert an exception of the user's code to a ``CannotBuildError`` with the user's own frames.
+
+    Errors of opcost are raised as they are, and so is a lack of memory. ``sys.exit`` is an exception like others, and
+    so are those that are no ``Exception``, but interrupts.
+    Output of the code goes to stderr, see ``lent_stderr``.
+
+    Args:
+        code: the user's.
+        remedy: of an exception, None for the usual one.
+    """
+    try:
+        with lent_stderr():
+            yield
+    except (CannotMeasureError, DescriptionError, UserError, torch.OutOfMemoryError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        text = "\n".join([f"{code} raised {one_line(error)}", *_frames(code, error)])
+        own = _remedy_of_import(code, error) if isinstance(error, ImportError) else None
+        raise CannotBuildError(text, own or remedy) from error
+
+
+def _remedy_of_import(code: UserCode, error: ImportError) -> str | None:
+    """Return what to do about an import that has failed; None for the usual."""
+    return _remedy_of_relative_import(code, error) or _remedy_of_missing(error)
+
+
+def _remedy_of_missing(error: ImportError) -> str | None:
+    """Return what to do if there is no package or module of a name; None if a package lacks a part."""
+    if not isinstance(error, ModuleNotFoundError) or error.name is None or "." in error.name:
+        return None
+    install = pip_install("PACKAGE")
+    return f"correct the import, install the package that has it with {install}, or add its folder to PYTHONPATH"
+
+
+def _remedy_of_relative_import(code: UserCode, error: ImportError) -> str | None:
+    """Return what to do if a file that was named by its path has failed in a relative import; else None."""
+    if code.module is not None:
+        return None
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    level = next((node.level for node in _relative_imports(code.path) if node.lineno == frame.lineno), 0)
+    if not level or frame.filename != code.path:
+        return None
+    path = Path(code.path)
+    packages = [path.parents[up].name for up in reversed(range(_packages_of(path, level)))]
+    module, root = ".".join([*packages, path.stem]), path.parents[len(packages)]
+    return f"name the module, {module}:{code.function}, and run the command in {root}"
+
+
+def _relative_imports(path: str) -> list[ast.ImportFrom]:
+    tree = ast.parse(Path(path).read_bytes(), filename=path)
+    return [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level]
+
+
+def _packages_of(path: Path, level: int) -> int:
+    """Return the number of packages that a file is in, at least those that a relative import of a level needs."""
+    inside = itertools.takewhile(lambda folder: (folder / PACKAGE_FILE).exists(), path.parents)
+    return max(level, len(list(inside)))
+
+
+def _frames(code: UserCode, error: BaseException) -> list[str]:
+    found = [frame for frame in traceback.extract_tb(error.__traceback__) if code.is_own(frame.filename)]
+    return [
+        f"  {frame.filename}:{frame.lineno} in {frame.name}: {shortened(frame.line or '')}"
+        for frame in found[-SHOWN_FRAMES:]
+    ]
+
+
+@dataclass(eq=False)
+class _Imported:
+    """A user's file that was imported: its module, its own modules by name, and the names that were there before."""
+
+    code: UserCode
+    module: ModuleType | None = None
+    own: dict[str, ModuleType] = field(default_factory=dict)
+    before: frozenset[str] = frozenset()
+
+    def enter(self) -> None:
+        """Make the file's modules those that ``import`` finds."""
+        self.before = frozenset(sys.modules)
+        sys.modules.update(self.own)
+        sys.path.insert(0, self.code.root)
+        importlib.invalidate_caches()
+
+    def leave(self) -> None:
+        """Keep the file's modules, and make them unknown to ``import``."""
+        self.own = {name: module for name, module in sys.modules.items() if self._is_own(name, module)}
+        for name in self.own:
+            del sys.modules[name]
+        if self.code.root in sys.path:
+            sys.path.remove(self.code.root)
+
+    def _is_own(self, name: str, module: ModuleType) -> bool:
+        file = getattr(module, "__file__", None)
+        is_new = name not in self.before and name.partition(".")[0] != OPCOST
+        return is_new and file is not None and self.code.is_own(str(Path(file).resolve()))
+
+
+_imported: dict[tuple[str, str | None, str], _Imported] = {}
+"""The files that were imported, by path, name of the module, and content."""
+
+_current: list[_Imported] = []
+"""The file whose modules ``import`` finds, if any."""
+
+
+def module_of(code: UserCode) -> ModuleType:
+    """Import a user's file, or return the module if it was imported before with the same content.
+
+    Its folder stays on the path, for what it imports when it runs, until another file is imported.
+
+    Raises:
+        CannotBuildError: the file has changed since, or a module of the same name as one of its own is another.
+    """
+    key = (code.path, code.module, code.fingerprint)
+    imported = _imported.get(key) or _Imported(code)
+    if _current != [imported]:
+        for one in _current:
+            one.leave()
+        _current[:] = [imported]
+        imported.enter()
+    if imported.module is None:
+        if _fingerprint(code) != code.fingerprint:
+            text = f"{code.path} or a file that it imports has changed meanwhile"
+            raise CannotBuildError(text, remedy="run the command again")
+        with _without_bytecode():
+            imported.module = _import(code)
+        _check_names(code)
+        _imported[key] = imported
+    return imported.module
+
+
+def _fingerprint(code: UserCode) -> str | None:
+    """Return the hash of the code's files as they are now, None if one cannot be read."""
+    try:
+        return fingerprint_of({name: Path(code.root, name).read_bytes() for name in code.files})
+    except OSError:
+        return None
+
+
+@contextmanager
+def _without_bytecode() -> Iterator[None]:
+    """Write no compiled files: Python takes them for current if a file of equal size was changed in the same second."""
+    before = sys.dont_write_bytecode
+    sys.dont_write_bytecode = True
+    try:
+        yield
+    finally:
+        sys.dont_write_bytecode = before
+
+
+def _check_names(code: UserCode) -> None:
+    """Check that the code's own modules are those that Python found, and not others of the same names."""
+    for name, path in code.modules():
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if name in sys.modules and (file is None or Path(file).resolve() != Path(path).resolve()):
+            text = f"{path}: Python has another module {name}, {file or 'built in'}"
+            raise CannotBuildError(text, remedy="rename the file")
+
+
+def _import(code: UserCode) -> ModuleType:
+    if code.module is not None:
+        module = importlib.import_module(code.module)
+        found = getattr(module, "__file__", None)
+        if found is None or Path(found).resolve() != Path(code.path).resolve():
+            text = f"{code.module} is another module, {found}"
+            raise CannotBuildError(text, remedy="write the path of the file instead")
+        return module
+    name = Path(code.path).stem
+    spec = importlib.util.spec_from_file_location(name, code.path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # Under its own name, so that a module which it imports may import it, and its classes have a place.
+    other = sys.modules.get(name)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    finally:
+        if other is not None:
+            sys.modules[name] = other
+    return module
 
 
 def facts_of(function: str) -> ListedModel:
@@ -38,19 +274,15 @@ class PythonFile:
     code: UserCode
 
     def library(self) -> str:
-        """Return the file's name."""
         return self.code.path
 
     def names(self) -> list[str]:
-        """Return the name of the function."""
         return [self.code.function]
 
     def listed(self, model_name: str) -> ListedModel:
-        """Return what is known of the model without running code."""
         return facts_of(model_name)
 
     def mistakes(self, config: ConfiguredModel) -> list[str]:
-        """Return no mistakes: those of the code show when it runs."""
         return []
 
     def ready(self, operator: OperatorTuple, device: str) -> ReadyModel:

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import fnmatch
 import logging
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
+from opcost import __version__
 from opcost.errors import CannotMeasureError, UserError
 from opcost.invocation import ALLOW_CODE, command, pip_install
+from opcost.operators.grids import AnyGrid
 from opcost.operators.model_names import FILE, OBJECT, TORCHVISION, ModelName
 from opcost.operators.tuples import TORCHVISION_MODELS, OperatorTuple, model_operator
 from opcost.operators.user_code import SUFFIX, UserCode
 from opcost.sources.ports import ConfiguredModel, ListedModel, ModelSource, suggestion
 from opcost.units import some_of
+
+if TYPE_CHECKING:
+    from opcost.torch_backend.ready_model import ReadyModel
 
 
 def _torchvision() -> ModelSource:
@@ -40,6 +47,25 @@ SOURCES: Mapping[str, Callable[[], ModelSource]] = MappingProxyType(
     {TORCHVISION: _torchvision, "timm": _timm, "transformers": _transformers}
 )
 """Sources by the first component of their tuples' names: ``torchvision.models.resnet18``."""
+
+
+class _Objects:
+    """Models that are objects of a Python program (``opcost.profile``): only that program can run them."""
+
+    def library(self) -> str:
+        return f"opcost {__version__}"
+
+    def names(self) -> list[str]:
+        return []
+
+    def listed(self, model_name: str) -> ListedModel:
+        return ListedModel(model_name, "object", (), True, is_foreign=True)
+
+    def mistakes(self, config: ConfiguredModel) -> list[str]:
+        return []
+
+    def ready(self, operator: OperatorTuple, device: str) -> ReadyModel:
+        raise CannotMeasureError(f"{operator.short_name} is an object of a Python program; call opcost.profile there")
 
 
 @contextmanager
@@ -76,9 +102,7 @@ def source_of(operator: OperatorTuple, code: UserCode | None = None) -> ModelSou
 
         return PythonFile(code)
     if name == OBJECT:
-        from opcost.sources import objects
-
-        return objects
+        return _Objects()
     if name not in SOURCES:
         # As a config or command names it.
         text = f"{name}:{operator.operator.partition('.')[2]}"
@@ -203,3 +227,23 @@ def _listed(source: ModelSource, prefix: str, name: str) -> ListedModel:
 def _no_match(source: str, pattern: str, known: Sequence[str]) -> str:
     otherwise = f"{command('make-configs', *_all_of(source), '--dry-run')} shows all"
     return f"{source} has no model {pattern!r}; {suggestion(pattern, known, otherwise)}"
+
+
+def grid_mistakes(grid: AnyGrid, where: Callable[[str], str]) -> Iterator[str]:
+    """Yield a line for each operator that there is not.
+
+    Args:
+        grid: or a list of tuples.
+        where: returns the place of a key in the file, for a message.
+    """
+    # It imports torch, which a plan for a product does without.
+    from opcost.torch_backend.operators import find_operator
+
+    for place, name in grid.operators.items():
+        try:
+            find_operator(name)
+        except CannotMeasureError:
+            package, _, short_name = name.rpartition(".")
+            known = [one for one in dir(sys.modules.get(package)) if not one.startswith("_")]
+            remedy = suggestion(short_name, known, "write a module's class or a function on tensors, with its package")
+            yield f"{where(place)}: this version of torch has no operator {name}; {remedy}"

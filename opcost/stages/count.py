@@ -25,8 +25,8 @@ from opcost.running.devices import choose_device
 from opcost.running.expected_times import sizes_in
 from opcost.running.request import COUNTS, Request, counted, model_tuple
 from opcost.sources.models import ResolvedModel, resolve
+from opcost.sources.python_file import CORRECT_MODEL, lent_stderr, own_frames
 from opcost.sources.registry import check_that_code_may_run
-from opcost.sources.user_frames import CORRECT_MODEL, lent_stderr, own_frames
 from opcost.stages.model_sizes import size_of
 from opcost.storage.config_edits import clear_done
 from opcost.storage.configs import INPUTS_HELP, ModelConfig

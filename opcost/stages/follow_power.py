@@ -31,7 +31,7 @@ from opcost.power.trace import Window
 from opcost.printable import printable
 from opcost.running.energy_sources import CPU, open_sources, result_of
 from opcost.running.marks import MARKS_FILE, Mark, Marks
-from opcost.storage.temporary import held_folder
+from opcost.storage.files import held_folder
 from opcost.units import percent, significant, watts
 
 Answer = TypeVar("Answer")

@@ -26,9 +26,9 @@ from opcost.progress import Progress
 from opcost.running.request import Request, model_tuple
 from opcost.stages.extras import PREDICT, require
 from opcost.stages.ranking_data import RankingData, read_ranking_data
-from opcost.storage.caches import keep, kept
 from opcost.storage.configs import ModelConfig
 from opcost.storage.database import Database
+from opcost.storage.files import keep, kept
 from opcost.storage.table import CsvTable
 
 FEWEST_SAMPLES = 3

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import TypeAlias
 
 from opcost.columns import COLUMN_HEAD, Field, described
-from opcost.comparing.data_set import DataTable
+from opcost.comparing.data_set import DataTable, Kind
 from opcost.errors import UserError
 from opcost.shipped import citation
 from opcost.storage.files import replace_file
-from opcost.storage.parquet_files import parquet_of
 from opcost.storage.rows import cell_text
 
 CSV, PARQUET = FORMATS = ("csv", "parquet")
@@ -114,3 +113,26 @@ def _csv(lines: Iterable[Iterable[object]]) -> bytes:
     buffer = io.StringIO(newline="")
     csv.writer(buffer, lineterminator="\n").writerows(map(cell_text, line) for line in lines)
     return buffer.getvalue().encode()
+
+
+def parquet_of(table: DataTable) -> bytes:
+    """Return a table as Parquet, with the types of its columns."""
+    import pyarrow
+    from pyarrow import parquet
+
+    types = {bool: pyarrow.bool_(), int: pyarrow.int64(), float: pyarrow.float64(), str: pyarrow.string()}
+    schema = pyarrow.schema([(column.name, types[column.kind]) for column in table.columns])
+    columns = [
+        pyarrow.array([_value(row[place], column.kind) for row in table.rows], types[column.kind])
+        for place, column in enumerate(table.columns)
+    ]
+    file = io.BytesIO()
+    parquet.write_table(pyarrow.table(columns, schema=schema), file)
+    return file.getvalue()
+
+
+def _value(value: object, kind: Kind) -> object:
+    """Return a value of a column's type: numbers in a column of texts, and sets of flags, as in CSV."""
+    if kind is str and value is not None and not isinstance(value, str):
+        return cell_text(value)
+    return float(value) if kind is float and isinstance(value, int) else value

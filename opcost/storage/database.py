@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic
 
 from opcost.comparing.cache_chain_rows import ChainRow
 from opcost.comparing.kernel_times import KernelTimeRow
@@ -21,6 +21,20 @@ from opcost.metering.cap_rows import PowerCapRow
 from opcost.operators.model_rows import ModelOperatorRow
 from opcost.storage.table import TORN, CsvTable, ReadTable, Row
 from opcost.storage.user_folders import UserFolders
+
+
+class Table(Generic[Row]):
+    """The declaration of a table: its name is that of the file. One that ``is_derived`` can be written again."""
+
+    def __init__(self, row_type: type[Row], is_derived: bool = False) -> None:
+        self.row_type = row_type
+        self.is_derived = is_derived
+
+    def __set_name__(self, owner: type[Database], name: str) -> None:
+        self.name = name
+
+    def __get__(self, database: Database, owner: type[Database]) -> CsvTable[Row]:
+        return database.table(self.name, self.row_type)
 
 
 @dataclass(frozen=True)
@@ -38,98 +52,44 @@ class Database:
         """Return the database of a command."""
         return Database(folders.database, folders.shipped_database)
 
-    @property
-    def operator_measurements(self) -> CsvTable[MeasurementRow]:
-        """Measurements of operators."""
-        return self._table("operator_measurements", MeasurementRow)
-
-    @property
-    def full_model_measurements(self) -> CsvTable[MeasurementRow]:
-        """Measurements of whole models."""
-        return self._table("full_model_measurements", MeasurementRow)
-
-    @property
-    def sentinel_measurements(self) -> CsvTable[MeasurementRow]:
-        """Measurements of the drift check, the addition that campaigns repeat."""
-        return self._table("sentinel_measurements", MeasurementRow)
-
-    @property
-    def meter_qualifications(self) -> CsvTable[QualificationRow]:
-        """Qualifications of boards' meters."""
-        return self._table("meter_qualifications", QualificationRow)
-
-    @property
-    def calls_in_chains(self) -> CsvTable[ChainRow]:
-        """Measurements of chains, from which cache corrections are derived."""
-        return self._table("calls_in_chains", ChainRow)
-
-    @property
-    def kernel_times(self) -> CsvTable[KernelTimeRow]:
-        """Kernel times of models, by kind of operator."""
-        return self._table("kernel_times", KernelTimeRow)
-
-    @property
-    def model_operators(self) -> CsvTable[ModelOperatorRow]:
-        """Operator tuples of measured models."""
-        return self._table("model_operators", ModelOperatorRow)
-
-    @property
-    def failures(self) -> CsvTable[FailureRow]:
-        """Operators and models that could not be measured."""
-        return self._table("failures", FailureRow)
-
-    @property
-    def sweep_repetitions(self) -> CsvTable[SweepRepetitionRow]:
-        """Repetitions of sweeps over input sizes."""
-        return self._table("sweep_repetitions", SweepRepetitionRow)
-
-    @property
-    def sweep_failures(self) -> CsvTable[SweepFailureRow]:
-        """Sizes of sweeps that could not be measured."""
-        return self._table("sweep_failures", SweepFailureRow)
-
-    @property
-    def sweep_kernels(self) -> CsvTable[SweepKernelRow]:
-        """Kernels of each size of sweeps."""
-        return self._table("sweep_kernels", SweepKernelRow)
-
-    @property
-    def sweep_sizes(self) -> CsvTable[SweepSizeRow]:
-        """The newest medians and predictions of each size of sweeps."""
-        return self._table("sweep_sizes", SweepSizeRow)
-
-    @property
-    def power_caps(self) -> CsvTable[PowerCapRow]:
-        """Measurements of models and commands under power caps."""
-        return self._table("power_caps", PowerCapRow)
-
-    @property
-    def sum_vs_full(self) -> CsvTable[ComparisonRow]:
-        """The newest comparison of each model's sum with the whole model."""
-        return self._table("sum_vs_full", ComparisonRow)
+    operator_measurements = Table(MeasurementRow)
+    """Measurements of operators."""
+    full_model_measurements = Table(MeasurementRow)
+    """Measurements of whole models."""
+    sentinel_measurements = Table(MeasurementRow)
+    """Measurements of the drift check, the addition that campaigns repeat."""
+    meter_qualifications = Table(QualificationRow)
+    """Qualifications of boards' meters."""
+    calls_in_chains = Table(ChainRow)
+    """Measurements of chains, from which cache corrections are derived."""
+    kernel_times = Table(KernelTimeRow)
+    """Kernel times of models, by kind of operator."""
+    model_operators = Table(ModelOperatorRow)
+    """Operator tuples of measured models."""
+    failures = Table(FailureRow)
+    """Operators and models that could not be measured."""
+    sweep_repetitions = Table(SweepRepetitionRow)
+    """Repetitions of sweeps over input sizes."""
+    sweep_failures = Table(SweepFailureRow)
+    """Sizes of sweeps that could not be measured."""
+    sweep_kernels = Table(SweepKernelRow)
+    """Kernels of each size of sweeps."""
+    sweep_sizes = Table(SweepSizeRow, is_derived=True)
+    """The newest medians and predictions of each size of sweeps."""
+    power_caps = Table(PowerCapRow)
+    """Measurements of models and commands under power caps."""
+    sum_vs_full = Table(ComparisonRow, is_derived=True)
+    """The newest comparison of each model's sum with the whole model."""
 
     @property
     def power_logs(self) -> Path:
-        """The folder of raw power logs."""
         return self.folder / "power_logs"
 
     @property
     def evidence(self) -> tuple[CsvTable[Any], ...]:
         """The tables that are only appended to."""
-        return (
-            self.operator_measurements,
-            self.full_model_measurements,
-            self.sentinel_measurements,
-            self.meter_qualifications,
-            self.calls_in_chains,
-            self.kernel_times,
-            self.model_operators,
-            self.failures,
-            self.sweep_repetitions,
-            self.sweep_failures,
-            self.sweep_kernels,
-            self.power_caps,
-        )
+        declared = (one for one in vars(Database).values() if isinstance(one, Table))
+        return tuple(self.table(one.name, one.row_type) for one in declared if not one.is_derived)
 
     @property
     def tables(self) -> tuple[CsvTable[Any], ...]:
@@ -149,7 +109,8 @@ class Database:
         """Return the files that hold unfinished last lines of tables, left by a crash."""
         return sorted(self.folder.glob(f"*.csv{TORN}"))
 
-    def _table(self, name: str, row_type: type[Row]) -> CsvTable[Row]:
+    def table(self, name: str, row_type: type[Row]) -> CsvTable[Row]:
+        """Return the table of a file's name."""
         shipped = None if self.shipped is None else self.shipped / f"{name}.csv"
         return CsvTable(self.folder / f"{name}.csv", row_type, shipped)
 
@@ -170,10 +131,9 @@ class ReadDatabase(Database):
     _read: dict[str, CsvTable[Any]] = field(default_factory=dict, compare=False, repr=False)
 
     def read_once(self) -> ReadDatabase:
-        """Return this database."""
         return self
 
-    def _table(self, name: str, row_type: type[Row]) -> CsvTable[Row]:
+    def table(self, name: str, row_type: type[Row]) -> CsvTable[Row]:
         if name not in self._read:
             shipped = None if self.shipped is None else self.shipped / f"{name}.csv"
             self._read[name] = ReadTable(self.folder / f"{name}.csv", row_type, shipped)

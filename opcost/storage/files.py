@@ -1,13 +1,21 @@
-"""Atomic replacement of a file: a reader finds the old content or the new one, never a part."""
+"""Files that are replaced in one step, temporary folders, kept files that can be made again, and lines of any file.
+
+Standard library only, as the frame of each program is. ``tempfile`` takes longer to import than that frame.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import os
-import tempfile
 import time
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import partial
 from glob import escape
 from pathlib import Path
+
+from opcost.errors import UserError
+from opcost.storage.user_folders import xdg_folder
 
 TEMPORARY = ".opcost-tmp"
 """The end of the name of a file that is being written."""
@@ -18,13 +26,20 @@ LONGEST_WRITE_S = 3600.0
 
 def replace_file(path: Path, content: bytes) -> None:
     """Write a temporary file beside ``path``, sync it to disk, and move it into place; the file's mode is kept."""
+    import tempfile
+
     path.parent.mkdir(parents=True, exist_ok=True)
-    _remove_left(path)
+    # Killed writers may have left a part of the file.
+    for left in path.parent.glob(f".{escape(path.name)}.*{TEMPORARY}"):
+        with suppress(OSError):
+            if time.time() - left.stat().st_mtime > LONGEST_WRITE_S:
+                left.unlink()
+    mode = path.stat().st_mode & 0o7777 if path.exists() else 0o644
     descriptor, temporary_name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=TEMPORARY)
     temporary = Path(temporary_name)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            os.fchmod(file.fileno(), _mode_of(path))
+            os.fchmod(file.fileno(), mode)
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -40,17 +55,119 @@ def check_writable(folder: Path) -> None:
     Raises:
         OSError: that of the file system, with the path.
     """
+    import tempfile
+
     folder.mkdir(parents=True, exist_ok=True)
     tempfile.NamedTemporaryFile(dir=folder, suffix=TEMPORARY).close()
 
 
-def _remove_left(path: Path) -> None:
-    """Remove what killed writers of a file have left beside it."""
-    for left in path.parent.glob(f".{escape(path.name)}.*{TEMPORARY}"):
+NO_FOLDER = "no folder for temporary files can be written; make room in /tmp, or set TMPDIR to a folder with room"
+
+JUST_MADE_S = 60.0
+"""A folder that is so young may be about to be locked."""
+
+
+def temporary_folder() -> Path:
+    """Return the folder for temporary files.
+
+    Raises:
+        UserError: none can be written.
+    """
+    import tempfile
+
+    try:
+        return Path(tempfile.gettempdir())
+    except FileNotFoundError:
+        raise UserError(NO_FOLDER) from None
+
+
+@contextmanager
+def held_folder(prefix: str) -> Iterator[Path]:
+    """Make a temporary folder that is locked while this process lives; remove those that killed ones have left.
+
+    Args:
+        prefix: of the folder's name, of this kind of folders alone.
+    """
+    import tempfile
+
+    for left in temporary_folder().glob(f"{prefix}*"):
         with suppress(OSError):
-            if time.time() - left.stat().st_mtime > LONGEST_WRITE_S:
-                left.unlink()
+            _remove_unheld(left)
+    with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as name:
+        descriptor = os.open(name, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield Path(name)
+        finally:
+            os.close(descriptor)
 
 
-def _mode_of(path: Path) -> int:
-    return path.stat().st_mode & 0o7777 if path.exists() else 0o644
+def _remove_unheld(folder: Path) -> None:
+    """Remove a folder of this user unless a process holds it, or is about to.
+
+    Raises:
+        OSError: it does, or the folder is a link, or has gone.
+    """
+    import shutil
+
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        status = os.fstat(descriptor)
+        if status.st_uid == os.geteuid() and time.time() - status.st_mtime > JUST_MADE_S:
+            shutil.rmtree(folder)
+    finally:
+        os.close(descriptor)
+
+
+LARGEST_KEPT_BYTES = 200 * 10**6
+"""The largest file that is read; larger ones were not written by ``keep``."""
+
+
+def cache_folder(environment: Mapping[str, str] | None = None) -> Path:
+    """Return the folder: ``$XDG_CACHE_HOME/opcost``, usually ``~/.cache/opcost``."""
+    return xdg_folder(os.environ if environment is None else environment, "XDG_CACHE_HOME", ".cache") / "opcost"
+
+
+def kept(name: str, folder: Path) -> bytes | None:
+    """Return the content of a file, None if there is none or it cannot be read."""
+    path = folder / name
+    with suppress(OSError):
+        if path.is_file() and path.stat().st_size <= LARGEST_KEPT_BYTES:
+            return path.read_bytes()
+    return None
+
+
+def keep(name: str, content: bytes, folder: Path, replaced: str) -> None:
+    """Write a file, and remove the others that match a pattern; nothing happens if the folder cannot be written.
+
+    Args:
+        name: of the file.
+        content: of the file.
+        folder: made if it does not exist.
+        replaced: a pattern of names, such as ``a-*``.
+    """
+    with suppress(OSError):
+        replace_file(folder / name, content)
+        for path in folder.glob(replaced):
+            if path.name != name:
+                path.unlink(missing_ok=True)
+
+
+LONGEST_LINE = 2**24
+"""The most bytes of a line, more than the longest cells of a row need."""
+
+TOO_LONG = "longer than any row"
+
+
+def lines_of(path: Path) -> Iterator[str]:
+    """Yield the lines of a text file, as they are read, without their ends. Bytes that are no UTF-8 are replaced.
+
+    Raises:
+        ValueError: a line is longer than any row.
+    """
+    with path.open("rb") as file:
+        for line in iter(partial(file.readline, LONGEST_LINE), b""):
+            if len(line) == LONGEST_LINE:
+                raise ValueError(TOO_LONG)
+            yield line.decode(errors="replace").rstrip("\r\n")

@@ -21,8 +21,7 @@ from typing import IO, Generic, TypeVar
 from opcost.columns import Columns
 from opcost.errors import UserError
 from opcost.invocation import command
-from opcost.storage.files import replace_file
-from opcost.storage.lines import LONGEST_LINE, TOO_LONG
+from opcost.storage.files import LONGEST_LINE, TOO_LONG, replace_file
 from opcost.storage.rows import LineError, RowLines
 
 Row = TypeVar("Row", bound=Columns)

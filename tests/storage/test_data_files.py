@@ -13,8 +13,7 @@ from opcost.columns import Column, Field
 from opcost.comparing.data_set import DataColumn, DataTable
 from opcost.errors import UserError
 from opcost.shipped import citation
-from opcost.storage.data_files import CSV, PARQUET, DataFolder, csv_of
-from opcost.storage.parquet_files import parquet_of
+from opcost.storage.data_files import CSV, PARQUET, DataFolder, csv_of, parquet_of
 from opcost.storage.rows import cell_text
 
 FIELDS = (Field("time_s", float, False, Column("per iteration")),)

@@ -40,7 +40,7 @@ def predict(arguments: Namespace) -> int:
     from opcost.reporting.terminal import progress_on_stderr
     from opcost.stages.predict import PredictionRequest
     from opcost.stages.predict import predict as find
-    from opcost.storage.caches import cache_folder
+    from opcost.storage.files import cache_folder
 
     wish = PredictionRequest(
         wanted_model(arguments),

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def rankings_of(request: Request) -> tuple[DeviceRanking, ...]:
     """Return the ranking on each device, or on the chosen one; none if nothing is measured."""
     from opcost.stages.show import Choice, NothingMeasuredError, show
-    from opcost.storage.caches import cache_folder
+    from opcost.storage.files import cache_folder
 
     # Rows do not have the index of a GPU.
     device = device_type_of(request.device) if request.device and not request.is_product else request.device

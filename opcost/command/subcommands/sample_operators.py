@@ -87,7 +87,7 @@ def _uncertainty(request: SampleRequest) -> Uncertainty:
     from opcost.reporting.terminal import progress_on_stderr
     from opcost.running.request import Request
     from opcost.stages.uncertain_operators import uncertainty_on
-    from opcost.storage.caches import cache_folder
+    from opcost.storage.files import cache_folder
 
     folders = request.folders
     own = Request((), folders.own, request.database, shipped_measurements=folders.shipped)

@@ -88,7 +88,7 @@ def show(arguments: Namespace) -> int:
     from opcost.running.request import Request
     from opcost.stages.show import Choice
     from opcost.stages.show import show as find_rankings
-    from opcost.storage.caches import cache_folder
+    from opcost.storage.files import cache_folder
 
     # The device is a name in rows here, not one of torch's.
     request = replace(Request.from_arguments(arguments), device=None)

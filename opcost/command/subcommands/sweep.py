@@ -154,7 +154,7 @@ def _predicted(
     request: Request, swept: Sweep, measured: Measured | None, arguments: Namespace, progress: Progress
 ) -> dict[SweepPoint, PredictedSize]:
     from opcost.stages.sweep_prediction import CurveWish, predict_sweep
-    from opcost.storage.caches import cache_folder
+    from opcost.storage.files import cache_folder
 
     device, execution = arguments.device, arguments.execution
     if measured is not None:

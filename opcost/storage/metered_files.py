@@ -1,4 +1,4 @@
-"""Files of metered windows: CSV as the other tables, or a JSON object a line."""
+"""Files of metered windows and layers: CSV as the other tables, or of windows a JSON object a line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from opcost.errors import UserError
+from opcost.metering.layer_rows import MeteredLayerRow
 from opcost.metering.rows import MeteredWindowRow
+from opcost.storage.files import replace_file
 from opcost.storage.table import CsvTable
 
 CSV, JSON_LINES = ".csv", ".jsonl"
@@ -44,3 +46,15 @@ def append_windows(path: Path, rows: Sequence[MeteredWindowRow]) -> None:
             file.write("".join(json.dumps(asdict(row)) + "\n" for row in rows))
     except OSError as error:
         raise UserError(f"output {path}: cannot be written ({error.strerror})") from error
+
+
+def write_layers(path: Path, rows: Sequence[MeteredLayerRow]) -> None:
+    """Write rows to a CSV file in the place of what was there.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
+    try:
+        replace_file(path, CsvTable(path, MeteredLayerRow).text(rows).encode())
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written ({error.strerror}); name another file") from error
