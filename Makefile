@@ -64,13 +64,13 @@ configs: .venv/installed  ## write a summary.yml for each torchvision model that
 
 coverage: .venv/installed  ## check that operator tuples have all FLOPs and bytes of every model -> build/counting.md (10 minutes on 2 cores)
 	@mkdir -p build
-	@$(venv_python) -m opcost coverage --output build/counting.md
+	@$(venv_python) -m opcost verify coverage --output build/counting.md
 
 zoo: .venv/installed  ## run every operator tuple of every model alone, and compare outputs and FLOPs (3 minutes on 2 cores)
 	@mkdir -p build/zoo
 	@cp -R measurements build/zoo/
 	@$(venv_python) general_pipeline_block0.py '*' --meta --measurements build/zoo/measurements
-	@$(venv_python) -m opcost check-operators '*' --measurements build/zoo/measurements
+	@$(venv_python) -m opcost verify operators '*' --measurements build/zoo/measurements
 
 test: .venv/installed-test  ## set up .venv with the test tools; check style, types and imports; run the tests but the long files, before each commit
 	$(call checks, --quick)

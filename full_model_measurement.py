@@ -4,13 +4,13 @@ Example: python full_model_measurement.py resnet18_32x3x32x32 --seconds 3
 The same as: opcost measure-models resnet18_32x3x32x32 --seconds 3
 """
 
-from opcost.command.start import start_program
+from opcost.__main__ import start_program
 
 
 def main() -> int:
-    from opcost.command.subcommands.measure_models import MEASURE_MODELS
+    from opcost.command.program import subcommand
 
-    return MEASURE_MODELS.main()
+    return subcommand("measure-models").main()
 
 
 if __name__ == "__main__":

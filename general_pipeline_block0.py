@@ -4,13 +4,13 @@ Example: python general_pipeline_block0.py resnet18_32x3x32x32
 The same as: opcost count resnet18_32x3x32x32
 """
 
-from opcost.command.start import start_program
+from opcost.__main__ import start_program
 
 
 def main() -> int:
-    from opcost.command.subcommands.count import COUNT
+    from opcost.command.program import subcommand
 
-    return COUNT.main()
+    return subcommand("count").main()
 
 
 if __name__ == "__main__":

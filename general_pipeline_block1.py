@@ -4,13 +4,13 @@ Example: python general_pipeline_block1.py resnet18_32x3x32x32
 The same as: opcost filter resnet18_32x3x32x32
 """
 
-from opcost.command.start import start_program
+from opcost.__main__ import start_program
 
 
 def main() -> int:
-    from opcost.command.subcommands.filter import FILTER
+    from opcost.command.program import subcommand
 
-    return FILTER.main()
+    return subcommand("filter").main()
 
 
 if __name__ == "__main__":

@@ -4,13 +4,13 @@ Example: python general_pipeline_block2.py resnet18_32x3x32x32 --seconds 3
 The same as: opcost measure resnet18_32x3x32x32 --seconds 3
 """
 
-from opcost.command.start import start_program
+from opcost.__main__ import start_program
 
 
 def main() -> int:
-    from opcost.command.subcommands.measure import MEASURE
+    from opcost.command.program import subcommand
 
-    return MEASURE.main()
+    return subcommand("measure").main()
 
 
 if __name__ == "__main__":

@@ -7,26 +7,25 @@ The same as: opcost power --device cuda:0 --output power.csv --seconds 60
              opcost qualify --device cuda:0
 """
 
-from opcost.command.start import start_program
+from opcost.__main__ import start_program
 
 
 def main() -> int:
     from opcost.command.options import DATABASE, HOME, switch
-    from opcost.command.subcommands.power import POWER
-    from opcost.command.subcommands.qualify import QUALIFY
+    from opcost.command.program import subcommand
     from opcost.errors import UserError
 
     instead = switch("--qualify", "instead of logging, qualify the meters of a GPU that runs nothing else")
-    arguments = POWER.parser(instead, HOME, DATABASE).parse_args()
+    arguments = subcommand("power").parser(instead, HOME, DATABASE).parse_args()
     if not arguments.qualify:
-        return POWER.run(arguments)
+        return subcommand("power").run(arguments)
     if arguments.plot:
         raise UserError("--plot draws a log; leave --qualify out")
     if arguments.json:
         raise UserError("--json is for logs; leave --qualify out")
     if arguments.interval or arguments.output or arguments.seconds:
         raise UserError("--qualify has a fixed length; leave --interval, --output and --seconds out")
-    return QUALIFY.run(arguments)
+    return subcommand("qualify").run(arguments)
 
 
 if __name__ == "__main__":

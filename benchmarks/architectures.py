@@ -3,7 +3,7 @@
 Example: PYTHONPATH=. python benchmarks/architectures.py --output build/architectures.md
 
 The models are those of benchmarks/architectures.yml. They are counted by `opcost count`, and their tuples are rebuilt
-by `opcost check-operators`, a process each, on a CPU. Results are kept in build/architectures; --kept makes the page
+by `opcost verify operators`, a process each, on a CPU. Results are kept in build/architectures; --kept makes the page
 of them again.
 """
 
@@ -133,7 +133,7 @@ def check(names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Return the fields of each model's result: counted in one process, rebuilt in another."""
     found = {report["name"]: counted(report) for report in opcost("count", names)}
     refused = [name for name in names if "refused" in found[name]]
-    reports = opcost("check-operators", [name for name in names if name not in refused])
+    reports = opcost("verify operators", [name for name in names if name not in refused])
     for name in (name for name in names if name not in refused):
         counts = read_counts(FOLDER / name / "operators.pkl", name)
         operators = [f"{count.operator}: " for count in counts.counts]
@@ -160,7 +160,7 @@ def counted(report: Mapping[str, Any]) -> dict[str, Any]:
 def opcost(subcommand: str, names: Sequence[str]) -> list[dict[str, Any]]:
     """Return what a subcommand prints for some models, from a process of its own."""
     folders = map(str, ["--measurements", FOLDER, "--database", FOLDER / "database"])
-    command = [sys.executable, "-m", "opcost", subcommand, *names, "--device", "cpu", "--json", *folders]
+    command = [sys.executable, "-m", "opcost", *subcommand.split(), *names, "--device", "cpu", "--json", *folders]
     ran = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if not ran.stdout.startswith("["):
         sys.exit(f"opcost {subcommand} ended with status {ran.returncode}")
@@ -187,7 +187,7 @@ Made on {date} by `{command}`
 with {libraries}, on a CPU, in {minutes:.0f} minutes ({processes} models at a time).
 
 Each model of `benchmarks/architectures.yml` was counted by `opcost count`: random weights, batch 1.
-Then `opcost check-operators` rebuilt each operator tuple from the pickles in a fresh process without the libraries of
+Then `opcost verify operators` rebuilt each operator tuple from the pickles in a fresh process without the libraries of
 the models, and ran it on random values. A tuple of several models ran once. Models have their full width. Most of
 transformers have one or two layers of each kind, as their arguments say: further layers have the same tuples. Those of
 timm are whole unless they have a `depth`, and are of every module of timm that registers models.

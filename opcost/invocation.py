@@ -9,26 +9,17 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
-from types import MappingProxyType
 
-SCRIPTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+SCRIPTS = frozenset(
     {
-        "count": ("general_pipeline_block0.py",),
-        "filter": ("general_pipeline_block1.py",),
-        "measure": ("general_pipeline_block2.py",),
-        "measure-models": ("full_model_measurement.py",),
-        "compare": ("compare_sum_vs_full.py",),
-        "advise": ("compare_sum_vs_full.py",),
-        "power": ("power_logger.py",),
-        "qualify": ("power_logger.py", "--qualify"),
+        *(f"general_pipeline_block{number}" for number in range(3)),
+        *("full_model_measurement", "compare_sum_vs_full", "power_logger"),
     }
 )
-"""The script, with the arguments, that does the same as a subcommand.
-
-The comparison does the work of ``advise`` if ``--coverage-target`` is among the arguments."""
+"""The scripts at the top level, without their suffix."""
 
 WITHOUT_MODELS = ("--home", "--database")
 FOLDERS = (*WITHOUT_MODELS, "--measurements")
@@ -38,40 +29,27 @@ FOLDERS = (*WITHOUT_MODELS, "--measurements")
 ALLOW_CODE = "--allow-code"
 """The option with which users' code may run."""
 
-RUN_MODELS = frozenset({"count", "layers", "measure", "measure-models", "compare-kernels"})
-"""The subcommands that have this option, besides ``profile``, and refuse a user's code without it."""
+RUN_MODELS = frozenset({"count", "layers", "measure", "measure-models", "verify kernels"})
+"""The commands that have this option, besides ``profile``, and refuse a user's code without it."""
 
 
 def command(name: str, *arguments: str, has_code: bool = False) -> str:
-    """Return the command of a subcommand, with the folders of the running program.
-
-    It is that of the subcommand's script if a script is running, else of ``opcost``.
+    """Return the line of a command of ``opcost``, with the folders of the running program.
 
     Args:
-        name: of the subcommand.
+        name: of the command, one or two words.
         arguments: its models and options.
         has_code: whether any of the models is a user's code.
     """
-    program = Path(sys.argv[0])
     allowed = [ALLOW_CODE] if has_code and name in RUN_MODELS else []
-    words = [*arguments, *allowed, *_folders(WITHOUT_MODELS if name == "qualify" else FOLDERS)]
-    if is_script() and name in SCRIPTS:
-        script, *more = SCRIPTS[name]
-        return joined([_python(), str(program.with_name(script)), *more, *words])
-    return joined([*_opcost(), name, *words])
-
-
-def _folders(options: Collection[str]) -> list[str]:
-    """Return those of these options that the running program was called with, and their values."""
-    if not is_script() and program_name() != "opcost":
-        return []
-    found = []
-    for word, value in pairwise([*sys.argv[1:], ""]):
+    options = WITHOUT_MODELS if name == "qualify" else FOLDERS
+    folders: list[str] = []
+    for word, value in pairwise([*sys.argv[1:], ""] if is_program() else []):
         if word in options and value:
-            found += [word, value]
+            folders += [word, value]
         elif word.partition("=")[0] in options and "=" in word:
-            found.append(word)
-    return found
+            folders.append(word)
+    return joined([*_opcost(), *name.split(), *arguments, *allowed, *folders])
 
 
 def pip_install(*requirements: str) -> str:
@@ -91,9 +69,9 @@ def program_name() -> str:
     return path.parent.name if path.stem == "__main__" else path.stem
 
 
-def is_script() -> bool:
-    """Return whether one of the top level's scripts is running."""
-    return Path(sys.argv[0]).name in {script for script, *_ in SCRIPTS.values()}
+def is_program() -> bool:
+    """Return whether ``opcost`` or one of the top level's scripts is running, not a notebook."""
+    return program_name() in {"opcost", *SCRIPTS}
 
 
 def joined(words: Iterable[str]) -> str:

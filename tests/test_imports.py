@@ -140,11 +140,15 @@ def test_packages_that_others_use_alone_need_no_torch(package):
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
 
 
-@pytest.mark.parametrize("script", ["general_pipeline_block1.py", "compare_sum_vs_full.py"])
-def test_scripts_that_neither_run_nor_meter_need_no_torch(script):
-    names = {name for name in imported(ast.walk(parsed(ROOT / script))) if name in MODULES}
-    program = f"import sys\nfor name in {names}: __import__(name)\nassert 'torch' not in sys.modules"
+@pytest.mark.parametrize("group", ["read", "measure", "meters", "verify"])
+def test_groups_of_commands_need_torch_only_where_they_run_or_count(group):
+    program = f"import sys, opcost.command.{group}\nassert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
+
+
+def test_groups_of_commands_are_independent():
+    groups = {f"opcost.command.{name}" for name in ("read", "measure", "meters", "verify")}
+    assert not [name for group in groups for name in imported(ast.walk(parsed(MODULES[group]))) if name in groups]
 
 
 def test_one_module_knows_how_a_pass_is_run():

@@ -62,7 +62,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
 def test_what_the_check_names_is_what_has_a_flag_in_its_row(
     project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert project.run("check-operators", "--json") == 1
+    assert project.run("verify", "operators", "--json") == 1
     (report,) = json.loads(capsys.readouterr().out)
     rows = Database(project.folder / "database").operator_measurements.rows()
     flags = {Flag.NOT_AS_COUNTED: report["failures"], Flag.VALUE_DEPENDENT: report["value_dependent"]}

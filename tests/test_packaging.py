@@ -10,6 +10,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from packaging.utils import canonicalize_name
 
 import opcost
 from opcost import invocation
-from opcost.command.program import SUBCOMMANDS
+from opcost.command.program import IN_VIEW, SUBCOMMANDS, subcommand
 from opcost.command.run import DEPENDENCIES, EXTRAS
 
 if sys.version_info >= (3, 11):
@@ -31,13 +32,17 @@ else:
 ROOT = Path(__file__).parents[1]
 SCRIPTS = sorted(ROOT.glob("*.py"))
 NAMES = tuple(subcommand.name for subcommand in SUBCOMMANDS)
-STAGES = (
-    "general_pipeline_block0.py",
-    "general_pipeline_block1.py",
-    "general_pipeline_block2.py",
-    "full_model_measurement.py",
-    "compare_sum_vs_full.py",
-)
+COMMANDS_OF = {
+    "general_pipeline_block0.py": ["count"],
+    "general_pipeline_block1.py": ["filter"],
+    "general_pipeline_block2.py": ["measure"],
+    "full_model_measurement.py": ["measure-models"],
+    "compare_sum_vs_full.py": ["compare", "advise"],
+    "power_logger.py": ["power", "qualify"],
+}
+"""The commands that do the same as a script."""
+
+STAGES = tuple(COMMANDS_OF)[:-1]
 INFO = "-m opcost info"
 LOCK = "requirements-test.txt"
 PIP = "-m pip install --disable-pip-version-check --progress-bar off"
@@ -164,7 +169,7 @@ def test_all_checks_hold_for_the_oldest_python_supported(pyproject: dict[str, An
 
 
 def test_the_six_scripts_stand_at_the_top_level_and_nothing_else_that_is_run() -> None:
-    assert {script.name for script in SCRIPTS} == {*STAGES, "power_logger.py"}
+    assert {script.name for script in SCRIPTS} == COMMANDS_OF.keys() == {f"{name}.py" for name in invocation.SCRIPTS}
 
 
 @each_command
@@ -173,13 +178,13 @@ def test_help_answers_before_anything_is_installed(command: str) -> None:
     assert (result.returncode, result.stderr) == (0, "")
     assert "--verbose" in result.stdout
     *_, example = result.stdout.splitlines()[:-1]
-    assert command.removeprefix("opcost ") in example
+    assert COMMANDS_OF.get(command, [command.removeprefix("opcost ")])[0] in example
 
 
 @each_script
 def test_a_script_and_its_subcommand_have_the_same_help(script: Path) -> None:
-    (name, *_) = [name for name, (program, *_) in invocation.SCRIPTS.items() if program == script.name]
-    of_script, of_subcommand = (ask_for_help(command, "-I").stdout for command in (script.name, f"opcost {name}"))
+    same = f"opcost {COMMANDS_OF[script.name][0]}"
+    of_script, of_subcommand = (ask_for_help(command, "-I").stdout for command in (script.name, same))
     own = {"--coverage-target", "--write-whitelist", "--qualify", "--home", "--database"}
     assert described(of_script) == described(of_subcommand)
     assert options_of(of_subcommand) <= options_of(of_script) <= options_of(of_subcommand) | own
@@ -189,23 +194,23 @@ def test_a_script_and_its_subcommand_have_the_same_help(script: Path) -> None:
     ("command", "before"),
     [
         ("general_pipeline_block0.py", []),
-        ("general_pipeline_block1.py", ["general_pipeline_block0.py"]),
-        ("general_pipeline_block2.py", ["general_pipeline_block0.py", "general_pipeline_block1.py"]),
+        ("general_pipeline_block1.py", ["count"]),
+        ("general_pipeline_block2.py", ["count", "filter"]),
         ("full_model_measurement.py", []),
         ("compare_sum_vs_full.py", []),
-        ("opcost check-operators", ["count"]),
+        ("opcost verify operators", ["count"]),
         ("opcost measure", ["count", "filter"]),
-        ("opcost compare-kernels", []),
+        ("opcost verify kernels", []),
     ],
 )
 def test_an_example_runs_in_a_fresh_clone(command: str, before: list[str]) -> None:
     shown = ask_for_help(command, "-I").stdout.partition("example:\n")[2].splitlines()
     examples = [shlex.split(line) for line in shown if line.startswith("  ")]
-    steps = [next(word for word in words if word.endswith(".py") or word in NAMES) for words in examples]
-    assert [step.rpartition("/")[2] for step in steps[:-1]] == before
+    lasts = {name.rpartition(" ")[2] for name in NAMES}
+    steps = [next(word for word in words if word in lasts) for words in examples]
+    assert steps[:-1] == before
     for words, step in zip(examples, steps, strict=True):
-        model = words[words.index(step) + 1]
-        assert list(ROOT.glob(f"measurements/{model}/summary.yml"))
+        assert list(ROOT.glob(f"measurements/{words[words.index(step) + 1]}/summary.yml"))
 
 
 @each_command
@@ -214,10 +219,24 @@ def test_help_imports_nothing_heavy(command: str) -> None:
     assert result.stdout.splitlines()[-1] == "imported:"
 
 
-def test_the_programs_help_lists_its_subcommands() -> None:
-    result = ask_for_help("opcost", "-I", "-S")
-    assert (result.returncode, result.stderr) == (0, "")
-    assert tuple(re.findall(r"^    (\S+)", result.stdout, re.MULTILINE)) == NAMES
+def test_the_programs_help_lists_at_most_15_commands_in_groups_and_all_if_asked() -> None:
+    listed = re.compile(r"^  (?!-)(\S+(?: \S+)?)(?:  |$)", re.MULTILINE)
+    shown = ask_for_help("opcost", "-I", "-S")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    in_view = listed.findall(shown.stdout.partition("options:")[2])
+    assert in_view == [name for _, group in IN_VIEW for name, _ in group]
+    assert len(in_view) <= 15
+    everything = subprocess.run(
+        [sys.executable, "-m", "opcost", "--help-all"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.partition("options:")[2]
+    assert set(listed.findall(everything)) == {*NAMES, "verify"}
+
+
+@each_command
+def test_a_command_is_a_function_that_exists(command: str) -> None:
+    names = COMMANDS_OF.get(command, [command.removeprefix("opcost ")])
+    for module, _, function in (subcommand(name).function.partition(".") for name in names):
+        assert callable(getattr(import_module(f"opcost.command.{module}"), function))
 
 
 @each_script
@@ -226,8 +245,7 @@ def test_a_script_begins_with_what_it_is_and_an_example(script: Path) -> None:
     docstring = ast.get_docstring(module) or ""
     assert module.body[0].lineno <= 2
     assert re.search(rf"Example: .*python {re.escape(script.name)}", docstring)
-    names = re.findall(r"opcost ([a-z-]+)", docstring.partition("The same as:")[2])
-    assert {invocation.SCRIPTS[name][0] for name in names} == {script.name}
+    assert re.findall(r"opcost ([a-z-]+)", docstring.partition("The same as:")[2]) == COMMANDS_OF[script.name]
 
 
 @each_script
@@ -397,8 +415,8 @@ def test_the_check_before_a_release_runs_all_that_the_tests_leave_out(checkout: 
         "tests/malformed_files.py",
         "tests/malformed_files.py",
         "general_pipeline_block0.py *",
-        "opcost check-operators *",
-        "opcost coverage",
+        "opcost verify operators *",
+        "opcost verify coverage",
         "tests/planted_faults.py",
     ]
 

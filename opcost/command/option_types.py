@@ -1,4 +1,4 @@
-"""Types of options: they check the text of a command line and turn it into a value.
+"""Types of options: each checks the text of a command line and turns it into a value, or raises ``ArgumentTypeError``.
 
 Standard library only, so that ``--help`` answers at once and before anything is installed.
 """
@@ -13,6 +13,7 @@ from pathlib import Path
 from opcost.errors import UserError
 from opcost.measuring.conditions import is_device_name
 from opcost.measuring.named_device import device_mistake, not_a_device
+from opcost.operators.sweep_axes import Axis, AxisKind
 from opcost.storage.user_folders import path_of
 
 MAXIMUM_S = 86_400.0
@@ -20,22 +21,14 @@ MAXIMUM_S = 86_400.0
 
 
 def device_name(text: str) -> str:
-    """Return a device's name unchanged, if it is ``cpu``, ``cuda`` or ``cuda:N``: a type for argparse.
-
-    Raises:
-        argparse.ArgumentTypeError: it is none of them.
-    """
+    """Return a device's name unchanged, if it is ``cpu``, ``cuda`` or ``cuda:N``."""
     if not is_device_name(text):
         raise argparse.ArgumentTypeError(not_a_device(text))
     return text
 
 
 def device_or_product(text: str) -> str:
-    """Return a device's name, or a part of a product's, unchanged: a type for argparse.
-
-    Raises:
-        argparse.ArgumentTypeError: it can be neither.
-    """
+    """Return a device's name, or a part of a product's, unchanged."""
     mistake = device_mistake(text)
     if mistake is not None:
         raise argparse.ArgumentTypeError(mistake)
@@ -43,22 +36,14 @@ def device_or_product(text: str) -> str:
 
 
 def devices_or_products(text: str) -> str:
-    """Return one or several devices' or products' names with commas, unchanged: a type for argparse.
-
-    Raises:
-        argparse.ArgumentTypeError: one of them can be neither.
-    """
+    """Return one or several devices' or products' names with commas, unchanged."""
     for part in text.split(","):
         device_or_product(part.strip())
     return text
 
 
 def positive_seconds(text: str) -> float:
-    """Return a time above 0 and up to ``MAXIMUM_S``, in s: a type for argparse.
-
-    Raises:
-        argparse.ArgumentTypeError: it is not such a number.
-    """
+    """Return a time above 0 and up to ``MAXIMUM_S``, in s."""
     time_s = _number(text)
     if not 0 < time_s <= MAXIMUM_S:
         remedy = f"use a number above 0 and up to {MAXIMUM_S:.0f} (one day), such as 30 or 0.5"
@@ -67,20 +52,12 @@ def positive_seconds(text: str) -> float:
 
 
 def count(text: str) -> int:
-    """Return a whole number from 1: a type for argparse.
-
-    Raises:
-        argparse.ArgumentTypeError: it is not such a number.
-    """
+    """Return a whole number from 1."""
     return _count(text, least=1, example=10)
 
 
 def count_from_0(text: str) -> int:
-    """Return a whole number from 0: a type for argparse.
-
-    Raises:
-        argparse.ArgumentTypeError: it is not such a number.
-    """
+    """Return a whole number from 0."""
     return _count(text, least=0, example=2)
 
 
@@ -92,22 +69,22 @@ def _count(text: str, least: int, example: int) -> int:
 
 
 def input_size(text: str) -> tuple[int, ...]:
-    """Return the size of an input, batch first: a type for argparse.
-
-    Raises:
-        argparse.ArgumentTypeError: it is not 2 to 6 whole numbers from 1 with ``x`` between them.
-    """
+    """Return the size of an input, batch first."""
     if not re.fullmatch(r"[1-9][0-9]{0,8}(x[1-9][0-9]{0,8}){1,5}", text):
         raise argparse.ArgumentTypeError(f"{text!r} is not an input size; use a text such as 8x3x224x224, batch first")
     return tuple(map(int, text.split("x")))
 
 
-def ratio(text: str) -> float:
-    """Return a number above 0 and below 1: a type for argparse.
+def axis(kind: AxisKind, text: str) -> Axis:
+    """Return the sizes of a sweep."""
+    try:
+        return Axis.parse(kind, text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
-    Raises:
-        argparse.ArgumentTypeError: it is not such a number.
-    """
+
+def ratio(text: str) -> float:
+    """Return a number above 0 and below 1."""
     value = _number(text)
     if not 0 < value < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a ratio; use a number between 0 and 1, such as 0.01 or 0.9")
@@ -115,11 +92,7 @@ def ratio(text: str) -> float:
 
 
 def factor(text: str) -> float:
-    """Return a number from 1 to 100: a type for argparse.
-
-    Raises:
-        argparse.ArgumentTypeError: it is not such a number.
-    """
+    """Return a number from 1 to 100."""
     value = _number(text)
     if not 1 <= value <= 100:
         raise argparse.ArgumentTypeError(f"{text!r} is not a factor; use a number from 1 to 100, such as 2")
@@ -147,11 +120,7 @@ def user_path(text: str) -> Path:
 
 
 def html_file(text: str) -> Path:
-    """Return the path of an HTML file in a folder that exists: a type for argparse.
-
-    Raises:
-        argparse.ArgumentTypeError: it is not such a path.
-    """
+    """Return the path of an HTML file in a folder that exists."""
     file = user_path(text)
     if file.suffix not in (".html", ".htm") or file.is_dir():
         raise argparse.ArgumentTypeError(f"{text!r} is not the name of an HTML file; use one that ends in .html")
@@ -161,11 +130,7 @@ def html_file(text: str) -> Path:
 
 
 def folder(text: str) -> Path:
-    """Return the path of a folder, which need not exist: a type for argparse.
-
-    Raises:
-        argparse.ArgumentTypeError: the text is empty, or names a file.
-    """
+    """Return the path of a folder, which need not exist."""
     if not text:
         raise argparse.ArgumentTypeError("'' is not the name of a folder; use . for the current one")
     named = user_path(text)

@@ -6,26 +6,71 @@ Standard library only, so that ``--help`` answers at once and before anything is
 from __future__ import annotations
 
 import argparse
+import difflib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from types import MappingProxyType
+from typing import Any, NoReturn, get_args
 
 from opcost.command.option_types import (
+    axis,
+    count,
+    count_from_0,
     device_name,
     device_or_product,
+    devices_or_products,
+    factor,
     folder,
     html_file,
+    input_size,
     positive_seconds,
     ratio,
     user_path,
 )
 from opcost.command.run import USER_ERROR
-from opcost.command.suggestions import did_you_mean
-from opcost.measuring.conditions import CACHES, EXECUTIONS, WARM
+from opcost.measuring.conditions import (
+    CACHES,
+    CONTIGUOUS,
+    EXECUTIONS,
+    TORCH_DEFAULT,
+    WARM,
+    MemoryFormat,
+    Precision,
+)
 from opcost.measuring.protocol import FULL_LOOP_S
+from opcost.metering.cap_objectives import Objective
 from opcost.operators.cases import ALL, CAPTURED, COUNTED, INPUT_DATA
+from opcost.operators.sweep_axes import AxisKind
 from opcost.power.meter_names import AUTO, METER_CHOICES
+from opcost.prediction.sampling import BEYOND_RATIO
 from opcost.printable import quotable
+
+SIMILAR_RATIO = 0.75
+"""Similarity of a misspelled name, without hyphens in front: ``meta`` is 0.86 from ``mta``, but ``sort`` 0.6 from
+``format``."""
+
+SHORTEST_BEGINNING = 3
+"""Letters of a name's beginning that stand for the name in a suggestion."""
+
+METAVARS: Mapping[object, str] = MappingProxyType(
+    {
+        count: "N",
+        count_from_0: "N",
+        factor: "FACTOR",
+        ratio: "RATIO",
+        positive_seconds: "SECONDS",
+        device_name: "DEVICE",
+        device_or_product: "DEVICE",
+        devices_or_products: "DEVICE",
+        input_size: "SIZE",
+        folder: "DIR",
+        html_file: "FILE.html",
+        user_path: "FILE",
+    }
+)
+"""The name of a value in the help, by its type."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -61,7 +106,8 @@ class Option:
 
     def __init__(self, flag: str, help_text: str, **settings: Any) -> None:
         self._flag = flag
-        self._settings = {"help": help_text, **settings}
+        metavar = METAVARS.get(settings.get("type"))
+        self._settings = {"help": help_text, **({"metavar": metavar} if metavar else {}), **settings}
 
     def add_to(self, parser: argparse._ActionsContainer) -> None:
         parser.add_argument(self._flag, **self._settings)
@@ -79,6 +125,23 @@ class OneOf:
             option.add_to(group)
 
 
+def did_you_mean(text: str, names: Iterable[str]) -> str:
+    """Return a question with the name that is similar to a text; empty if none is."""
+    of_word = {name.lstrip("-"): name for name in names}
+    word = text.lstrip("-")
+    begun = [known for known in of_word if len(word) >= SHORTEST_BEGINNING and known.startswith(word)]
+    close = begun or difflib.get_close_matches(word, of_word, n=1, cutoff=SIMILAR_RATIO)
+    return f"; did you mean {of_word[close[0]]}?" if close else ""
+
+
+def add_options(parser: argparse.ArgumentParser, *options: Option | OneOf) -> None:
+    """Add options to a parser. Options that are not among them have their defaults."""
+    parser.set_defaults(dry_run=False, same_board=False, home=None, measurements=None, database=None, allow_code=False)
+    parser.set_defaults(names=[], device=None)
+    for option in options:
+        option.add_to(parser)
+
+
 def switch(flag: str, help_text: str) -> Option:
     """Return an option without a value: it yields a bool."""
     return Option(flag, help_text, action="store_true")
@@ -86,13 +149,7 @@ def switch(flag: str, help_text: str) -> Option:
 
 def folder_option(flag: str, content: str) -> Option:
     """Return an option for a folder: it yields a Path, or None."""
-    return Option(flag, content, type=folder, metavar="DIR")
-
-
-def _device_option(described: str, default: str | None = None) -> Option:
-    """Return ``--device``, whose help names a default: it yields ``device`` (str, or None without a default)."""
-    text = f"cpu, cuda or cuda:N (default: {described})"
-    return Option("--device", text, type=device_name, default=default, metavar="DEVICE")
+    return Option(flag, content, type=folder)
 
 
 def _names(default: str) -> Option:
@@ -103,31 +160,109 @@ def _names(default: str) -> Option:
     return Option("names", text, nargs="*", metavar="NAME")
 
 
+HERE = "cpu, cuda or cuda:N (default: cuda if available, else cpu)"
+
+
+# Models, and the input of one model.
 NAMES = _names("all")
 OPEN_NAMES = _names("all that are not done")
 COUNTED_NAMES = _names("all that are counted")
 COMPARED_NAMES = _names("all that are counted or shipped")
-MODELS = Option(
+SHOWN_NAMES = Option(
+    "names",
+    "model, such as resnet50; folder in the measurements folder; or a glob such as 'resnet*' (default: all that are "
+    "measured). Of one name that is no glob, the operators are shown",
+    nargs="*",
+    metavar="NAME",
+)
+PUBLISHED_NAMES = Option(
     "names",
     "model name as in torchvision.models.list_models(), timm:NAME, transformers:CLASS, or a glob "
     "(default: all of torchvision but the quantized ones)",
     nargs="*",
     metavar="MODEL",
 )
-DEVICE = _device_option("cuda if available, else cpu")
+MODEL = Option(
+    "model",
+    "a model of torchvision (resnet18), timm (timm:vit_tiny_patch16_224) or transformers (transformers:BertModel), "
+    "or a function of yours that returns one with its inputs (net.py:build, package.module:build)",
+    metavar="MODEL",
+)
+MODEL_OR_FOLDER = Option(
+    "model",
+    "a model as for profile: of torchvision (resnet50), timm:NAME, transformers:CLASS, or a function of yours "
+    "(net.py:build, package.module:build); or a folder in the measurements folder",
+    metavar="MODEL",
+)
+WORK = Option(
+    "work", "a model as for profile; or after --: a command, which is run once for each cap", nargs="*", metavar="MODEL"
+)
+SIZES = Option(
+    "sizes",
+    "size of the input, batch first, such as 8x3x224x224; several are profiled one by one (default: the published one)",
+    nargs="*",
+    type=input_size,
+)
+INPUT_SIZE = Option(
+    "--input-size",
+    "size of the input, batch first, such as 8x3x224x224 (default: the published one)",
+    type=input_size,
+)
+ARGUMENT = Option(
+    "--argument",
+    "an argument of the class or function that builds the model, with its value in YAML: num_hidden_layers=2",
+    action="append",
+    default=[],
+    metavar="NAME=VALUE",
+)
+PRECISION = Option(
+    "--precision",
+    f"of weights, input and arithmetic (default: {TORCH_DEFAULT})",
+    choices=get_args(Precision),
+    default=TORCH_DEFAULT,
+)
+MEMORY_FORMAT = Option(
+    "--memory-format",
+    f"of weights and input (default: {CONTIGUOUS})",
+    choices=get_args(MemoryFormat),
+    default=CONTIGUOUS,
+)
+MODEL_KEYS = (ARGUMENT, PRECISION, MEMORY_FORMAT)
+BATCH = Option("--batch", "number of samples of a run (default: that of the input size)", type=count)
+ALLOW_CODE = switch(
+    "--allow-code",
+    "run the Python code that models named FILE:FUNCTION or MODULE:FUNCTION are built by: only code that you trust",
+)
+
+# Devices.
+DEVICE = Option("--device", HERE, type=device_name)
 MEASURING_DEVICE = Option(
     "--device",
-    "cpu, cuda or cuda:N (default: cuda if available, else cpu); with --dry-run also a product, or a part of its name "
-    "such as H200, which need not be here",
+    f"{HERE}; with --dry-run also a product, or a part of its name such as H200, which need not be here",
     type=device_or_product,
-    metavar="DEVICE",
 )
-MEASURED_DEVICE = Option(
+SWEPT_DEVICE = Option(
     "--device",
-    "cpu, cuda, or a part of a product's name such as H200 (default: all that were measured)",
+    f"{HERE}; with --no-measure or --dry-run also a product, such as 'NVIDIA H200', which need not be here",
     type=device_or_product,
-    metavar="DEVICE",
 )
+SHOWN = "cpu, cuda, or a device's name such as 'NVIDIA H200' (default: all that have measurements)"
+SHOWN_DEVICE = Option("--device", SHOWN, type=device_or_product)
+SHOWN_DEVICES = Option(
+    "--device",
+    f"{SHOWN}; several with commas, such as H100,H200, are set beside each other",
+    type=devices_or_products,
+)
+EXPECTED_DEVICE = Option(
+    "--device",
+    "cpu, cuda, or a part of a product's name: its rows give the expected time (default: the product with most rows)",
+    type=device_or_product,
+)
+METERED_DEVICE = Option("--device", "cpu, cuda or cuda:N (default: cuda)", type=device_name, default="cuda")
+GPU_NUMBER = Option("--gpu", argparse.SUPPRESS)
+"""The GPU's index or UUID in nvidia-smi, as earlier versions called it."""
+
+# Folders, and the form of the output.
 HOME = folder_option(
     "--home",
     "your folder, which has measurements/ and database/, read beside the shipped ones (default: OPCOST_HOME, else the "
@@ -136,14 +271,83 @@ HOME = folder_option(
 MEASUREMENTS = folder_option("--measurements", "the only folder of models, instead of the home's and the shipped one")
 DATABASE = folder_option("--database", "the only folder of tables, instead of the home's and the shipped one")
 FOLDERS = (HOME, MEASUREMENTS, DATABASE)
+INTO = Option("into", "database that the rows are added to", type=user_path, metavar="INTO")
+OTHERS = Option("others", "databases that are read", type=user_path, nargs="+", metavar="DATABASE")
+REPAIR = switch("--repair", "rewrite tables without their bad lines, and keep the old files beside them")
 DRY_RUN = switch("--dry-run", "print what would be done and how long it takes; change nothing")
 JSON = switch("--json", "print one JSON list with one object per model, and nothing else, on stdout")
 JSON_OBJECT = switch("--json", "print one JSON object, and nothing else, on stdout")
-VERBOSE = switch("--verbose", "print each step, and the traceback behind an error, on stderr")
-ALLOW_CODE = switch(
-    "--allow-code",
-    "run the Python code that models named FILE:FUNCTION or MODULE:FUNCTION are built by: only code that you trust",
+CSV = switch(
+    "--csv",
+    "print one line of CSV per model, layer, or operator with --operators, and nothing else, on stdout",
 )
+VERBOSE = switch("--verbose", "print each step, and the traceback behind an error, on stderr")
+CENSUS = switch(
+    "--census",
+    "then print how many calls and tuples the counted models have, and how many tuples they share",
+)
+TOP = Option(
+    "--top", "the most models, or operators of a model, to show (default: all models, 15 operators)", type=count
+)
+SORT = Option(
+    "--sort",
+    "order of the models: the smallest energy or time per sample, or power, first; the largest saving at the roof "
+    "first; or by name (default: energy). Operators of one model: the largest first",
+    choices=("energy", "time", "power", "saving", "name"),
+    default="energy",
+)
+OPERATORS = switch(
+    "--operators", "show the operators of each model; with --csv one line each, with --json in its object"
+)
+CONDITIONS = switch(
+    "--conditions",
+    "show how many operator tuples and models are measured under each set of conditions, the models that are measured "
+    "in part, and the time to measure the rest; not with --operators, --why or --csv",
+)
+WHY = switch("--why", "also print all remarks on the comparisons of these models' sums with their wholes")
+DEPTH = Option(
+    "--depth",
+    "one row for each module with this many names in its path, with all that is inside it: 1 for layer1, 2 for "
+    "layer1.0, 0 for the model (default: one row for each call)",
+    type=count_from_0,
+)
+FIGURES = folder_option(
+    "--figures", "also draw the figures parity, operators and errors as PNG and SVG into this folder (needs matplotlib)"
+)
+REPORT = Option(
+    "--report", "also write a report as one HTML file that opens offline; replaces an existing file", type=html_file
+)
+PROFILE_REPORT = Option(
+    "--report",
+    "the HTML report, which is replaced (default: report.html in the model's folder of measurements/)",
+    type=html_file,
+)
+REPORT_FILE = Option(
+    "--output",
+    "the HTML file, which is replaced (default: report.html)",
+    type=html_file,
+    default=Path("report.html"),
+)
+PAGE = Option("--output", "write the page in Markdown (default: to stdout)", type=user_path)
+EXPORTED_KIND = Option(
+    "--kind",
+    "kind of operator: a name as in whitelists (Conv2d), a qualified one (torch.nn.Conv2d) or a glob; may be given "
+    "several times (default: all that have measurements)",
+    action="append",
+    default=[],
+    metavar="KIND",
+)
+TABLE_FORMAT = Option(
+    "--format",
+    "format of the tables; parquet needs pyarrow (default: csv)",
+    choices=("csv", "parquet"),
+    default="csv",
+)
+EXPORT_FOLDER = folder_option(
+    "--to", "a new folder, or one of a former export, which is replaced (default: opcost-export)"
+)
+
+# Counting, filtering and drawing.
 META = switch(
     "--meta",
     "count on shapes only, without memory and weights; detectors, whose work depends on values, run on the device",
@@ -152,10 +356,55 @@ STRICT = switch(
     "--strict",
     "refuse a model that runs an operation without a formula for its FLOPs (default: count it, its FLOPs unknown)",
 )
-CENSUS = switch(
-    "--census",
-    "then print how many calls and tuples the counted models have, and how many tuples they share",
+COVERAGE_TARGET = Option(
+    "--coverage-target",
+    "share of each model's time and energy that the whitelist should cover (default: 0.9); the exit status is 1 if a "
+    "model misses the target",
+    type=ratio,
+    default=0.9,
 )
+SCRIPT_TARGET = Option(
+    "--coverage-target",
+    "instead of comparing, print whether the whitelist covers this share of each model's time and energy, such as "
+    "0.9, and which operators to add; the exit status is 1 if a model misses the target",
+    type=ratio,
+)
+"""The same for ``compare_sum_vs_full.py``, which then does the work of ``advise``."""
+WRITE_WHITELIST = switch(
+    "--write-whitelist",
+    "replace the whitelist by the smallest one that reaches the target in all these models",
+)
+DRAWN_NAME = Option("name", "name of the new list's folder in the measurements folder", metavar="NAME")
+DRAWN_NUMBER = Option("--number", "number of tuples to draw (default: 100)", type=count, default=100)
+DRAWN_KIND = Option(
+    "--kind",
+    "short name of an operator, such as Conv2d; may be repeated (default: those that take most time in the database)",
+    action="append",
+    default=[],
+    metavar="KIND",
+)
+SEED = Option("--seed", "number that decides what is drawn (default: 0)", type=count_from_0, default=0)
+BEYOND = Option(
+    "--beyond",
+    f"factor by which sizes go beyond the smallest and the largest known ones (default: {BEYOND_RATIO:g})",
+    type=factor,
+    default=BEYOND_RATIO,
+)
+GPU_SECONDS = Option(
+    "--gpu-seconds",
+    "draw no more tuples than can be measured on the device in this time (default: any)",
+    type=positive_seconds,
+)
+MEASURE_NEXT = Option(
+    "--measure-next",
+    "write the N predicted operators that are least certain as a list of tuples, which blocks 0 to 2 take",
+    type=count,
+    default=0,
+)
+ALLOW_EXTRAPOLATION = switch("--allow-extrapolation", argparse.SUPPRESS)
+"""An option of earlier versions, which refused some predictions. It changes nothing."""
+
+# Measuring, and which measurements are summed or shown.
 DURATION = OneOf(
     (
         Option(
@@ -163,16 +412,52 @@ DURATION = OneOf(
             f"length of each measuring loop in s (default: {FULL_LOOP_S:g}; shorter loops never set done)",
             type=positive_seconds,
             default=FULL_LOOP_S,
-            metavar="SECONDS",
         ),
         Option(
             "--relative-error",
             "end each loop when the 95 %% intervals of time and energy are within this ratio, such as 0.01, when that "
             f"is out of reach, or after {FULL_LOOP_S:g} s; never sets done",
             type=ratio,
-            metavar="RATIO",
         ),
     )
+)
+USUAL_RELATIVE_ERROR = 0.01
+PROFILE_DURATION = OneOf(
+    (
+        Option("--seconds", "length of each measuring loop in s", type=positive_seconds),
+        Option(
+            "--relative-error",
+            "end each loop when the 95 %% intervals of time and energy are within this ratio "
+            f"(default: {USUAL_RELATIVE_ERROR:g})",
+            type=ratio,
+        ),
+    )
+)
+SWEPT = OneOf(
+    tuple(
+        Option(
+            f"--{kind.value}",
+            f"{varied}, or a list with commas; of a function that returns its inputs, its argument {kind.value}",
+            type=partial(axis, kind),
+            metavar="SIZES",
+        )
+        for kind, varied in (
+            (AxisKind.SIZE, "height and width of the input: 8:4096:x2"),
+            (AxisKind.TOKENS, "last number of the input size, the tokens of a sample: 50:500:50"),
+            (AxisKind.BATCH, "samples of a run: 1:256:x2"),
+        )
+    )
+)
+SWEEP_REPETITIONS = Option("--repetitions", "of each size (default: 10)", type=count, default=10)
+SWEEP_SECONDS = Option(
+    "--seconds",
+    "length of the loop of each repetition in s (default: 1)",
+    type=positive_seconds,
+    default=1.0,
+)
+CAP_REPETITIONS = Option("--repetitions", "of each cap (default: 2 of a model, 1 of a command)", type=count)
+CAP_SECONDS = Option(
+    "--seconds", "length of each loop of a model in s (default: 2)", type=positive_seconds, default=2.0
 )
 EXECUTION = Option(
     "--execution",
@@ -197,6 +482,24 @@ SAME_BOARD = switch(
     "--same-board",
     "measure again cases whose rows all come from other boards: boards of one product differ",
 )
+WHOLE = switch(
+    "--whole",
+    "also measure each whole model, after its operators; implies --same-board, so that sum and whole are of one board",
+)
+NO_MEASURE = switch(
+    "--no-measure",
+    "only count, and show what the database has; so without a GPU, too, unless --device cpu is given",
+)
+ONLY_PREDICT = switch("--no-measure", "only predict the curve, beside the repetitions that the database has")
+NO_PREDICT = switch("--no-predict", "do not count the sizes, and predict nothing")
+KERNELS = switch(
+    "--kernels", "at the end also profile the kernels of each size, which name the breaks of a curve (GPU)"
+)
+SWEEP_TABLES = folder_option("--output", "also write the tables of this sweep as CSV files into this folder")
+SWEEP_FIGURES = folder_option(
+    "--figures", "also draw the curves and the correlations as PNG and SVG (needs matplotlib)"
+)
+EXPORT_TREE = folder_option("--export-tree", "also write input_<size>/run_<k>/power_metrics.json and latency.csv there")
 INPUT_VALUES = Option(
     "--input-data",
     f"values of the inputs: as captured in the model, normal, or zeros (default: {CAPTURED})",
@@ -214,52 +517,22 @@ AGAINST = Option(
     "instead of comparing with wholes, compare each model with the same one under these conditions: precision=fp32, "
     "memory_format=contiguous, device=H100, or several with commas; writes nothing",
     action="append",
-    default=None,
     metavar="KEY=VALUE",
 )
-FIGURES = Option(
-    "--figures",
-    "also draw the figures parity, operators and errors as PNG and SVG into this folder (needs matplotlib)",
-    type=folder,
-    metavar="DIR",
-)
-REPORT = Option(
-    "--report",
-    "also write a report as one HTML file that opens offline; replaces an existing file",
-    type=html_file,
-    metavar="FILE.html",
-)
-REPORT_FILE = Option(
-    "--output",
-    "the HTML file, which is replaced (default: report.html)",
-    type=html_file,
-    default=Path("report.html"),
-    metavar="FILE.html",
-)
-COVERAGE_TARGET = Option(
-    "--coverage-target",
-    "share of each model's time and energy that the whitelist should cover (default: 0.9); the exit status is 1 if a "
-    "model misses the target",
-    type=ratio,
-    default=0.9,
-    metavar="RATIO",
-)
-WRITE_WHITELIST = switch(
-    "--write-whitelist",
-    "replace the whitelist by the smallest one that reaches the target in all these models",
-)
-METERED_DEVICE = _device_option("cuda", default="cuda")
-GPU_NUMBER = Option("--gpu", argparse.SUPPRESS)
-"""The GPU's index or UUID in nvidia-smi, as earlier versions called it."""
-INTERVAL = Option(
-    "--interval", "seconds between two rows (default: 0.02, CPU 0.1)", type=positive_seconds, metavar="SECONDS"
-)
-LOG_FILE = Option("--output", "a new file (default: power_log_<UTC time>.csv)", type=user_path, metavar="FILE")
-LENGTH = Option("--seconds", "length of the log in s (default: until Ctrl-C)", type=positive_seconds, metavar="SECONDS")
-PLOT = Option(
-    "--plot", "instead of logging, draw a log as SVG, beside it or as --output", type=user_path, metavar="FILE"
+SHOWN_PRECISION = Option("--precision", "show the models in this precision", choices=get_args(Precision))
+SHOWN_FORMAT = Option("--memory-format", "show the models in this memory format", choices=get_args(MemoryFormat))
+SHOWN_BATCH = Option("--batch", "show the models at this batch size", type=count)
+SHOWN_EXECUTION = Option(
+    "--execution",
+    "show measurements as a CUDA graph, or called from Python (default: graph on a GPU, eager on a CPU)",
+    choices=EXECUTIONS,
 )
 
+# Meters and power caps.
+INTERVAL = Option("--interval", "seconds between two rows (default: 0.02, CPU 0.1)", type=positive_seconds)
+LOG_FILE = Option("--output", "a new file (default: power_log_<UTC time>.csv)", type=user_path)
+LENGTH = Option("--seconds", "length of the log in s (default: until Ctrl-C)", type=positive_seconds)
+PLOT = Option("--plot", "instead of logging, draw a log as SVG, beside it or as --output", type=user_path)
 FOLLOWED_COMMAND = Option(
     "command", "after --: run this command, log while it runs, and exit with its status", nargs="*", metavar="COMMAND"
 )
@@ -268,21 +541,29 @@ FOLLOWED_FIGURE = Option(
     "--figure",
     "with a command or --pid: also draw power, load and temperatures (.png, .pdf or .svg; needs matplotlib)",
     type=user_path,
-    metavar="FILE",
 )
+CAP_WISH = OneOf(
+    (
+        Option(
+            "--objective",
+            "minimised by the proposed cap: energy, energy times time, or energy times time squared (default: energy)",
+            choices=[objective.value for objective in Objective],
+            default=Objective.ENERGY.value,
+        ),
+        Option("--max-slowdown", "instead: least energy with at most this much more time, such as 0.05", type=ratio),
+    )
+)
+CONSENT = switch(
+    "--allow-power-limit",
+    "the owner of the card has agreed that its power limit is set; without this or OPCOST_ALLOW_POWER_LIMIT=1 no limit "
+    "is set",
+)
+CAP_FIGURE = Option(
+    "--figure", "also draw the Pareto front and the fit (.png, .pdf or .svg; needs matplotlib)", type=user_path
+)
+CAP_ROWS = Option("--output", "also append the measurements to this CSV file", type=user_path)
 
+# Options that several commands share.
 STAGE = (*FOLDERS, DRY_RUN, JSON, VERBOSE)
-"""The options of all stages, besides names and device."""
-
 PIPELINE = (OPEN_NAMES, DEVICE, *STAGE, ALLOW_CODE)
-"""The options of a stage that runs models."""
-
-COMPARED = (COMPARED_NAMES, MEASURED_DEVICE, *STAGE)
-"""The options of stages that read what was measured."""
-
-
-def add_options(parser: argparse.ArgumentParser, *options: Option | OneOf) -> None:
-    """Add options to a parser. Options that are not among them have their defaults."""
-    parser.set_defaults(dry_run=False, same_board=False, home=None, measurements=None, database=None, allow_code=False)
-    for option in options:
-        option.add_to(parser)
+COMPARED = (COMPARED_NAMES, SHOWN_DEVICE, *STAGE)

@@ -4,54 +4,379 @@ Example: opcost show
          opcost show resnet50
 """
 
+import argparse
 import sys
+from argparse import Namespace, _SubParsersAction
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
 
 from opcost import __version__
-from opcost.command.options import Parser
+from opcost.command import options as o
+from opcost.command.log import log_run
+from opcost.command.options import OneOf, Option, Parser, add_options
 from opcost.command.run import results_apart
-from opcost.command.subcommands.advise import ADVISE
-from opcost.command.subcommands.check import CHECK
-from opcost.command.subcommands.check_operators import CHECK_OPERATORS
-from opcost.command.subcommands.columns import COLUMNS
-from opcost.command.subcommands.compare import COMPARE
-from opcost.command.subcommands.compare_kernels import COMPARE_KERNELS
-from opcost.command.subcommands.count import COUNT
-from opcost.command.subcommands.coverage import COVERAGE
-from opcost.command.subcommands.export import EXPORT
-from opcost.command.subcommands.filter import FILTER
-from opcost.command.subcommands.info import INFO
-from opcost.command.subcommands.layers import LAYERS
-from opcost.command.subcommands.make_configs import MAKE_CONFIGS
-from opcost.command.subcommands.measure import MEASURE
-from opcost.command.subcommands.measure_models import MEASURE_MODELS
-from opcost.command.subcommands.merge import MERGE
-from opcost.command.subcommands.power import POWER
-from opcost.command.subcommands.power_cap import POWER_CAP
-from opcost.command.subcommands.predict import PREDICT
-from opcost.command.subcommands.profile import PROFILE
-from opcost.command.subcommands.qualify import QUALIFY
-from opcost.command.subcommands.report import REPORT
-from opcost.command.subcommands.sample_operators import SAMPLE_OPERATORS
-from opcost.command.subcommands.show import SHOW
-from opcost.command.subcommands.sweep import SWEEP
+from opcost.invocation import command
+from opcost.storage.user_folders import user_folders
 
-SUBCOMMANDS = (
-    *(PROFILE, SHOW, LAYERS, PREDICT, REPORT, EXPORT, INFO),
-    *(MAKE_CONFIGS, SAMPLE_OPERATORS, COUNT, FILTER, MEASURE, MEASURE_MODELS, COMPARE, ADVISE, SWEEP),
-    *(POWER, POWER_CAP, QUALIFY, CHECK, MERGE),
-    *(CHECK_OPERATORS, COMPARE_KERNELS, COVERAGE, COLUMNS),
+
+def _no_folder(_: Namespace) -> None:
+    """Keep no log: the command writes no table."""
+
+
+def _database(arguments: Namespace) -> Path | None:
+    return None if arguments.dry_run else user_folders(*(getattr(arguments, key) for key in FOLDERS)).database
+
+
+def _present(folder: Path | None) -> Path | None:
+    """Return a folder that exists: a log would make a mistyped database."""
+    return folder if folder is not None and folder.is_dir() else None
+
+
+FOLDERS = ("home", "measurements", "database")
+
+
+@dataclass(frozen=True)
+class Subcommand:
+    """A command of ``opcost``.
+
+    ``name`` may have two words: the second is a command of the first. ``does`` is its description without a full stop,
+    ``example`` the arguments of an example, and ``before`` the commands, with arguments, that the example follows in a
+    fresh clone. ``function`` is module and name of what takes the parsed arguments and returns an exit status; it is
+    imported when it runs, so that ``--help`` answers before anything is installed. ``log_folder`` returns the database
+    that keeps the run's log, None for none.
+    """
+
+    name: str
+    does: str
+    example: str
+    function: str
+    options: tuple[Option | OneOf, ...]
+    log_folder: Callable[[Namespace], Path | None] = _no_folder
+    before: tuple[tuple[str, str], ...] = ()
+
+    def add_to(self, commands: "_SubParsersAction[Parser]") -> None:
+        """Add the command's parser to those of the program, or of the command's first word."""
+        last = self.name.rpartition(" ")[2]
+        parser = commands.add_parser(last, help=self.does, prog=command(self.name), **self._texts)
+        add_options(parser, *self.options)
+        parser.set_defaults(run=self.run)
+
+    def parser(self, *more: Option | OneOf) -> Parser:
+        """Return the parser of the script that does the same, with further options of the script alone."""
+        parser = Parser(**self._texts)
+        add_options(parser, *self.options, *more)
+        return parser
+
+    def main(self) -> int:
+        """Run the script that does the same: parse its arguments and return the exit status."""
+        arguments = self.parser().parse_args()
+        with results_apart(arguments):
+            return self.run(arguments)
+
+    def run(self, arguments: Namespace) -> int:
+        """Run the command, and return its exit status."""
+        log_run(arguments.verbose, self.log_folder(arguments))
+        module, _, name = self.function.partition(".")
+        status: int = getattr(import_module(f"opcost.command.{module}"), name)(arguments)
+        return status
+
+    @property
+    def _texts(self) -> dict[str, Any]:
+        examples = (*self.before, (self.name, self.example))
+        lines = [f"{command(name)} {arguments}".rstrip() for name, arguments in examples]
+        return {
+            "description": f"{self.does[0].upper()}{self.does[1:]}.",
+            "epilog": "\n  ".join(["example:", *lines]),
+        }
+
+
+READ = (
+    Subcommand(
+        "show",
+        "rank models by the energy or the time of a sample, or show the operators of one model, from rows",
+        "resnet50",
+        "read.show",
+        (
+            *(o.SHOWN_NAMES, o.SORT, o.TOP, o.SHOWN_DEVICES, o.SHOWN_PRECISION, o.SHOWN_FORMAT, o.SHOWN_BATCH),
+            *(o.SHOWN_EXECUTION, o.OPERATORS, o.CONDITIONS, OneOf((o.WHY, o.JSON, o.CSV)), *o.FOLDERS, o.VERBOSE),
+        ),
+    ),
+    Subcommand(
+        "layers",
+        "show the layers of one model in the order of execution, with what each costs, from rows",
+        "resnet50 --depth 2",
+        "read.layers",
+        (
+            *(o.MODEL_OR_FOLDER, o.INPUT_SIZE, *o.MODEL_KEYS, o.DEPTH, o.SHOWN_DEVICE, o.SHOWN_EXECUTION),
+            *(o.ALLOW_CODE, OneOf((o.JSON_OBJECT, o.CSV)), *o.FOLDERS, o.VERBOSE),
+        ),
+    ),
+    Subcommand(
+        "predict",
+        "predict what a model costs on a device, from measured operators, without a GPU",
+        'resnet50 --batch 64 --device "NVIDIA H200"',
+        "read.predict",
+        (
+            *(o.MODEL_OR_FOLDER, o.INPUT_SIZE, o.BATCH, *o.MODEL_KEYS, o.SHOWN_DEVICE, o.SHOWN_EXECUTION),
+            *(o.MEASURE_NEXT, o.ALLOW_EXTRAPOLATION, o.ALLOW_CODE, o.JSON_OBJECT, *o.FOLDERS, o.VERBOSE),
+        ),
+    ),
+    Subcommand(
+        "compare",
+        "sum time and energy of each model's operators over all calls, and compare the sums with the whole model",
+        "'resnet*' --dry-run",
+        "read.compare",
+        (*o.COMPARED, o.AGAINST, o.INPUT_VALUES, o.CACHE, o.SUMMED, o.FIGURES, o.REPORT),
+        lambda arguments: None if arguments.against else _database(arguments),
+    ),
+    Subcommand(
+        "report",
+        "write sums and whole models as one HTML file that opens offline in any browser",
+        "'resnet*' --output report.html",
+        "read.report",
+        (
+            *(o.COMPARED_NAMES, o.SHOWN_DEVICE, o.INPUT_VALUES, o.CACHE, o.SUMMED),
+            *(o.REPORT_FILE, *o.FOLDERS, o.VERBOSE),
+        ),
+    ),
+    Subcommand(
+        "export",
+        "write all measurements of operators as a data set: one table for each kind, as CSV or Parquet",
+        "--kind Conv2d --device H200",
+        "read.export",
+        (o.SHOWN_DEVICE, o.EXPORTED_KIND, o.TABLE_FORMAT, o.EXPORT_FOLDER, *o.FOLDERS, o.VERBOSE),
+    ),
+    Subcommand(
+        "info",
+        "print versions, devices and their power meters, the shipped rows, the folders, and two next steps",
+        "",
+        "read.info",
+        (*o.FOLDERS, o.JSON_OBJECT, o.VERBOSE),
+    ),
 )
-"""In the order in which a user needs them: read what is known, measure, look after meters and files, verify opcost."""
+MEASURE = (
+    Subcommand(
+        "profile",
+        "count a model, measure its operators and the whole, and show which operators cost most",
+        "resnet18 --input-size 8x3x224x224 --precision bf16",
+        "measure.profile",
+        (
+            *(o.MODEL, o.SIZES, o.INPUT_SIZE, *o.MODEL_KEYS, o.MEASURING_DEVICE, o.PROFILE_DURATION, o.EXECUTION),
+            *(o.ALLOW_CODE, o.NO_MEASURE, o.TOP, o.PROFILE_REPORT),
+            *(*o.FOLDERS, o.DRY_RUN, o.JSON_OBJECT, o.VERBOSE),
+        ),
+        _database,
+    ),
+    Subcommand(
+        "sweep",
+        "measure and predict a model's time and energy over the size of its input",
+        "resnet18 --size 32:256:x2 --repetitions 3",
+        "measure.sweep",
+        (
+            *(o.MODEL_OR_FOLDER, o.SWEPT, o.INPUT_SIZE, *o.MODEL_KEYS, o.SWEEP_REPETITIONS, o.SWEEP_SECONDS),
+            *(o.EXECUTION, o.METER, o.SWEPT_DEVICE, o.ALLOW_CODE, o.KERNELS, o.ONLY_PREDICT, o.NO_PREDICT),
+            *(o.ALLOW_EXTRAPOLATION, o.SWEEP_TABLES, o.SWEEP_FIGURES, o.EXPORT_TREE),
+            *(*o.FOLDERS, o.DRY_RUN, o.JSON_OBJECT, o.VERBOSE),
+        ),
+        _database,
+    ),
+)
+METERS = (
+    Subcommand(
+        "power",
+        "log the power of a GPU (with nvidia-smi) or of the CPU (with RAPL) to a CSV file until Ctrl-C, or of all of "
+        "them while a program runs",
+        "--output power.csv -- python train.py",
+        "meters.power",
+        (
+            *(o.FOLLOWED_COMMAND, o.FOLLOWED_PID, o.FOLLOWED_FIGURE, o.METERED_DEVICE, o.GPU_NUMBER),
+            *(o.INTERVAL, o.LOG_FILE, o.LENGTH, o.PLOT, o.JSON_OBJECT, o.VERBOSE),
+        ),
+        before=(("power", "--device cuda:0 --output power.csv --seconds 60"),),
+    ),
+    Subcommand(
+        "power-cap",
+        "measure a model or a command under power caps, and propose the cap with the least energy, EDP or ED2P",
+        "resnet50 --objective ed2p --dry-run --device H200",
+        "meters.power_cap",
+        (
+            *(o.WORK, o.CAP_WISH, o.CONSENT, o.INPUT_SIZE, *o.MODEL_KEYS, o.CAP_REPETITIONS, o.CAP_SECONDS),
+            *(o.EXECUTION, o.METER, o.MEASURING_DEVICE, o.ALLOW_CODE, o.CAP_FIGURE, o.CAP_ROWS),
+            *(*o.FOLDERS, o.DRY_RUN, o.JSON_OBJECT, o.VERBOSE),
+        ),
+        _database,
+    ),
+    Subcommand(
+        "qualify",
+        "qualify the power meters of a GPU that runs nothing else, in half a minute",
+        "--device cuda:0",
+        "meters.qualify",
+        (o.METERED_DEVICE, o.GPU_NUMBER, o.HOME, o.DATABASE, o.VERBOSE),
+        _database,
+    ),
+)
+FILES = (
+    Subcommand(
+        "check",
+        "read all tables, configs and pickles, and print each mistake with file and line",
+        "",
+        "verify.check",
+        (*o.FOLDERS, o.REPAIR, o.JSON_OBJECT, o.VERBOSE),
+        lambda arguments: _present(_database(arguments)) if arguments.repair else None,
+    ),
+    Subcommand(
+        "merge",
+        "add the missing rows of other databases to a database",
+        "database another_database",
+        "verify.merge",
+        (o.INTO, o.OTHERS, o.VERBOSE),
+        lambda arguments: _present(arguments.into),
+    ),
+)
+STEPS = (
+    Subcommand(
+        "make-configs",
+        "write a summary.yml for each named model that has none, with its usual input size",
+        "'efficientnet_*'",
+        "measure.make_configs",
+        (o.PUBLISHED_NAMES, o.HOME, o.MEASUREMENTS, o.DRY_RUN, o.JSON, o.VERBOSE),
+    ),
+    Subcommand(
+        "sample-operators",
+        "draw operator tuples between and beyond those of the database, as a list that blocks 0 to 2 take",
+        "drawn --kind Conv2d --number 20 --dry-run",
+        "measure.sample_operators",
+        (
+            *(o.DRAWN_NAME, o.DRAWN_NUMBER, o.DRAWN_KIND, o.SEED, o.BEYOND, o.EXPECTED_DEVICE, o.GPU_SECONDS),
+            *(*o.FOLDERS, o.DRY_RUN, o.JSON_OBJECT, o.VERBOSE),
+        ),
+    ),
+    Subcommand(
+        "count",
+        "run each model once, count its operator tuples and write them to a pickle (block 0)",
+        "resnet18_32x3x32x32",
+        "measure.count",
+        (*o.PIPELINE, o.META, o.STRICT, o.CENSUS),
+    ),
+    Subcommand(
+        "filter",
+        "keep each model's operator tuples that measurements/operator_whitelist.yml names (block 1)",
+        "resnet18_32x3x32x32",
+        "measure.filter_operators",
+        (o.COUNTED_NAMES, o.DEVICE, *o.STAGE),
+        before=(("count", "resnet18_32x3x32x32"),),
+    ),
+    Subcommand(
+        "measure",
+        "measure time and energy of each operator tuple that the database does not have (block 2)",
+        "resnet18_32x3x32x32 --seconds 3",
+        "measure.measure",
+        (
+            *(o.OPEN_NAMES, o.MEASURING_DEVICE, *o.STAGE, o.DURATION, o.EXECUTION, o.CACHE, o.METER, o.SAME_BOARD),
+            *(o.INPUT_VALUES, o.WHOLE, o.ALLOW_CODE),
+        ),
+        _database,
+        before=(("count", "resnet18_32x3x32x32"), ("filter", "resnet18_32x3x32x32")),
+    ),
+    Subcommand(
+        "measure-models",
+        "measure time and energy of each whole model that the database does not have",
+        "resnet18_32x3x32x32 --seconds 3",
+        "measure.measure_models",
+        (
+            *(o.NAMES, o.MEASURING_DEVICE, *o.STAGE, o.DURATION, o.EXECUTION, o.METER, o.SAME_BOARD),
+            o.ALLOW_CODE,
+        ),
+        _database,
+    ),
+    Subcommand(
+        "advise",
+        "print the share of each model that the whitelist covers, and the operators to add",
+        "'resnet*' --coverage-target 0.9",
+        "read.advise",
+        (*o.COMPARED, o.COVERAGE_TARGET, o.WRITE_WHITELIST),
+    ),
+)
+VERIFY = (
+    Subcommand(
+        "verify operators",
+        "rebuild and run each counted operator tuple alone, and compare its outputs and FLOPs with the count",
+        "resnet18_32x3x32x32 --device cpu",
+        "verify.operators",
+        (o.COUNTED_NAMES, o.DEVICE, *o.FOLDERS, o.JSON, o.VERBOSE),
+        before=(("count", "resnet18_32x3x32x32 --device cpu"),),
+    ),
+    Subcommand(
+        "verify kernels",
+        "compare the kernels of each model with those of its operator tuples run alone, on a GPU",
+        "resnet18_32x3x32x32 --device cuda",
+        "verify.kernels",
+        (o.NAMES, o.DEVICE, *o.FOLDERS, o.JSON, o.VERBOSE, o.ALLOW_CODE),
+        _database,
+    ),
+    Subcommand(
+        "verify coverage",
+        "check that the operator tuples of models have all of the models' FLOPs and bytes",
+        "'resnet*' --device cpu",
+        "verify.coverage",
+        (o.PUBLISHED_NAMES, o.DEVICE, o.META, o.PAGE, o.VERBOSE),
+    ),
+    Subcommand(
+        "verify columns",
+        "print the meaning of each column of the tables, in Markdown",
+        "> columns.md",
+        "verify.columns",
+        (o.VERBOSE,),
+    ),
+)
+SUBCOMMANDS = (*READ, *MEASURE, *METERS, *FILES, *STEPS, *VERIFY)
+
+VERIFIES = "check operators, kernels, coverage and columns of opcost itself, for those who develop it"
+IN_VIEW = (
+    ("read what is known", tuple((one.name, one.does) for one in READ)),
+    ("measure a model", tuple((one.name, one.does) for one in MEASURE)),
+    ("meter devices and programs", tuple((one.name, one.does) for one in METERS)),
+    ("look after files", (*((one.name, one.does) for one in FILES), ("verify", VERIFIES))),
+)
+MORE = (
+    ("measure many models, step by step", tuple((one.name, one.does) for one in STEPS)),
+    ("verify opcost itself", tuple((one.name, one.does) for one in VERIFY)),
+)
+"""Groups of commands in the help, with the work of each."""
+
+
+def subcommand(name: str) -> Subcommand:
+    """Return the command of a name."""
+    return next(one for one in SUBCOMMANDS if one.name == name)
 
 
 def main() -> int:
-    """Run the subcommand that the arguments name; return its exit status. Without arguments, print the help."""
-    parser = Parser(prog="opcost", description=__doc__)
-    parser.add_argument("--version", action="version", version=f"opcost {__version__}")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for subcommand in SUBCOMMANDS:
-        subcommand.add_to(commands)
-    arguments = parser.parse_args(sys.argv[1:] or ["--help"])
+    """Run the command that the arguments name; return its exit status. Without arguments, print the help."""
+    words = sys.argv[1:] or ["--help"]
+    shows_all = words == ["--help-all"]
+    parser = _parser((*IN_VIEW, *MORE) if shows_all else IN_VIEW)
+    arguments = parser.parse_args(["--help"] if shows_all else words)
     with results_apart(arguments):
         status: int = arguments.run(arguments)
     return status
+
+
+def _parser(groups: Iterable[tuple[str, tuple[tuple[str, str], ...]]]) -> Parser:
+    usage = "opcost [-h] [--version] [--help-all] COMMAND ..."
+    parser = Parser(prog="opcost", usage=usage, description=__doc__)
+    parser.add_argument("--version", action="version", version=f"opcost {__version__}")
+    text = "also list the steps of measuring many models, and what verifies opcost; then exit"
+    parser.add_argument("--help-all", action="store_true", help=text)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", help=argparse.SUPPRESS)
+    verify = commands.add_parser("verify", prog=command("verify"), description=f"{VERIFIES.capitalize()}.")
+    verified = verify.add_subparsers(required=True, metavar="CHECK")
+    for one in SUBCOMMANDS:
+        one.add_to(verified if one in VERIFY else commands)
+    for title, listed in groups:
+        # A group of argparse is a list of arguments: these are shown only, and not parsed.
+        shown = [argparse.Action([], name, metavar=name, help=does) for name, does in listed]
+        parser.add_argument_group(title)._group_actions.extend(shown)
+    return parser

@@ -22,7 +22,7 @@ from opcost.storage.rows import CHECKSUM
 BEGINNING = f"""\
 # The columns of the database
 
-Made by `opcost columns`. Units are SI; 1 is the unit of ratios and shares. An empty cell is unknown, never
+Made by `opcost verify columns`. Units are SI; 1 is the unit of ratios and shares. An empty cell is unknown, never
 zero. A cell with an impossible value is refused. Each table's last column is `{CHECKSUM}`, the CRC-32 of the line's
 other cells. A line with a wrong checksum was damaged or changed, and is refused. Delete it, or empty its checksum if
 you changed the line on purpose.

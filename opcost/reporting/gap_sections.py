@@ -67,7 +67,7 @@ def kernel_kinds(found: Sequence[Compared]) -> str:
         for kind, error in one.kernels.by_kind if one.kernels is not None else ():
             seen.setdefault(kind, []).append((one.name, error))
     if not profiled:
-        return paragraph(f"The database has no kernel times of these models. Measure: {command('compare-kernels')}.")
+        return paragraph(f"The database has no kernel times of these models. Measure: {command('verify kernels')}.")
     largest = sorted(seen, key=lambda kind: -sum(abs(error) for _, error in seen[kind]))[:KINDS_SHOWN]
     rows = [
         (kind, [Deviation(Estimate(error, 0.0), 0, f"{model} {100 * error:+.2f} %") for model, error in seen[kind]])

@@ -150,7 +150,7 @@ def _far_off(candidates: Sequence[Candidate], proposals: Proposals) -> list[Step
         return []
     what = f"profile the kernels of {len(far)} sums that are more than {percent(OFF_RATIO, digits=0)} off"
     why = "no operator is missing there; kernels in the model and alone show which kind of operator differs"
-    return [Step(what, why, proposals.command("compare-kernels", _named(candidates, far)), far)]
+    return [Step(what, why, proposals.command("verify kernels", _named(candidates, far)), far)]
 
 
 def _is_off(one: Comparison) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opcost.invocation import command_line, is_script, program_name
+from opcost.invocation import command_line, is_program
 from opcost.printable import printable
 from opcost.reporting.terminal import print_line, print_origin_line
 from opcost.units import ratio
@@ -67,7 +67,7 @@ def print_origin(*facts: str) -> None:
     from opcost import __version__
 
     # A notebook has no command.
-    command = f": {command_line()}" if is_script() or program_name() == "opcost" else ""
+    command = f": {command_line()}" if is_program() else ""
     print_origin_line(f"opcost {__version__}{command}", ", ".join(filter(None, facts)))
 
 

@@ -71,6 +71,11 @@ class Request:
             arguments.allow_code,
         )
 
+    @staticmethod
+    def for_rows(arguments: Namespace, setting: Setting = USUAL) -> Request:
+        """Return the request of a command that reads rows: its device is a name in them, not one of torch's."""
+        return replace(Request.from_arguments(arguments, setting), device=None)
+
     @property
     def folders(self) -> ModelFolders:
         return ModelFolders(self.measurements, self.shipped_measurements, self.taken)

@@ -25,6 +25,7 @@ from opcost.measuring.conditions import (
     WARM,
     Conditions,
     Precision,
+    device_type_of,
     differing_fields,
     is_device_name,
     usual_execution,
@@ -41,6 +42,7 @@ from opcost.stages.preparation import Preparation, preparation_of
 from opcost.stages.proposals import NO_PROPOSALS, Proposals
 from opcost.stages.ranking_data import RankingData, read_ranking_data
 from opcost.storage.configs import ModelConfig, case_name
+from opcost.storage.files import cache_folder
 from opcost.storage.model_folders import is_glob
 from opcost.storage.yaml_files import quoted
 
@@ -270,6 +272,16 @@ def show(request: Request, choice: Choice = USUAL_CHOICE, cache: Path | None = N
     )
     needed = {name for model in report.models if model.needs_rows for name in model.missing}
     return replace(report, preparation=preparation_of(request, needed, configs.values()) if needed else None)
+
+
+def rankings_of(request: Request) -> tuple[DeviceRanking, ...]:
+    """Return the ranking on each device, or on the chosen one; none if nothing is measured."""
+    # Rows do not have the index of a GPU.
+    device = device_type_of(request.device) if request.device and not request.is_product else request.device
+    try:
+        return show(request, Choice(device=device), cache_folder()).rankings
+    except NothingMeasuredError:
+        return ()
 
 
 def _place(config: ModelConfig) -> tuple[Identity, str]:

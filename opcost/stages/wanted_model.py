@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -76,6 +77,21 @@ class WantedModel:
         named = ModelName.of(self.model_name)
         text = f"{Path(str(named.code)).name.removesuffix('.py')}_{named.name}" if named.is_file else self.model_name
         return re.sub(r"\W+", "_", text).strip("_")
+
+    @staticmethod
+    def from_arguments(arguments: Namespace) -> WantedModel:
+        """Return the model that a command line names.
+
+        Raises:
+            UserError: an argument for building it cannot be read.
+        """
+        return WantedModel(
+            arguments.model,
+            arguments.input_size or (),
+            arguments.precision,
+            arguments.memory_format,
+            arguments=arguments_of(arguments.argument),
+        )
 
     @staticmethod
     def of(config: ModelConfig) -> WantedModel | None:

@@ -33,7 +33,7 @@ COMMANDS_THAT_RUN_MODELS = [
     ["count", "--meta"],
     ["measure", "--whole", "--seconds", "0.1"],
     ["measure-models", "--seconds", "0.1"],
-    ["compare-kernels"],
+    ["verify", "kernels"],
 ]
 
 COMMANDS_THAT_READ = [
@@ -41,7 +41,7 @@ COMMANDS_THAT_READ = [
     ["measure", "--dry-run"],
     ["compare", "--dry-run"],
     ["show", "net"],
-    ["check-operators"],
+    ["verify", "operators"],
     ["check"],
     ["report"],
     ["advise"],

@@ -27,11 +27,10 @@ from opcost.command.options import (
     Option,
     Parser,
     add_options,
+    did_you_mean,
 )
-from opcost.command.program import SUBCOMMANDS
+from opcost.command.program import Subcommand
 from opcost.command.run import EXTRAS
-from opcost.command.subcommand import Subcommand
-from opcost.command.suggestions import did_you_mean
 from opcost.invocation import command
 from opcost.measuring.conditions import CACHES
 from opcost.measuring.protocol import FULL_LOOP_S
@@ -510,9 +509,9 @@ def test_a_command_without_dry_run_refuses_it_and_all_of_its_work_is_done(capsys
 
 
 def test_an_option_that_a_subcommand_lacks_is_reported_with_that_of_its_own_that_was_meant() -> None:
-    words = [sys.executable, "-m", "opcost", "coverage", "--mta"]
+    words = [sys.executable, "-m", "opcost", "verify", "coverage", "--mta"]
     result = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
-    message = f"error: unrecognized arguments: --mta; did you mean --meta?; see {command('coverage')} --help\n"
+    message = f"error: unrecognized arguments: --mta; did you mean --meta?; see {command('verify coverage')} --help\n"
     assert (result.returncode, result.stdout, result.stderr) == (2, "", message)
 
 
@@ -523,7 +522,7 @@ def test_a_shortened_option_is_refused(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_help_ends_with_the_examples_as_they_can_be_pasted() -> None:
-    shown = Subcommand("filter", "keep 100 % of it", "a 'b*'", (JSON,), lambda _: 0, before=(("count", "a"),))
+    shown = Subcommand("filter", "keep 100 % of it", "a 'b*'", "measure.filter", (JSON,), before=(("count", "a"),))
     text = shown.parser().format_help()
     assert "Keep 100 % of it." in text
     assert text.endswith(f"example:\n  {command('count')} a\n  {command('filter')} a 'b*'\n")

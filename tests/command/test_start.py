@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PROGRAMS = [["-m", "opcost", "columns"], *([path.name, "--help"] for path in sorted(ROOT.glob("*.py")))]
+PROGRAMS = [["-m", "opcost", "verify", "columns"], *([path.name, "--help"] for path in sorted(ROOT.glob("*.py")))]
 SMALLEST_PIPE = 4096
 FIRST, LAST = "opcost.errors", "opcost.command.options"
 """Modules that all programs import early, and late."""

@@ -81,7 +81,7 @@ def test_what_the_whitelist_leaves_out_is_a_step_where_it_is_much() -> None:
 
 
 def test_kernels_are_looked_at_on_gpus() -> None:
-    assert commands([candidate("a", ratio=0.9)]) == [command("compare-kernels", "a")]
+    assert commands([candidate("a", ratio=0.9)]) == [command("verify kernels", "a")]
     assert commands([candidate("a", ratio=0.9, device="cpu")]) == []
 
 
@@ -93,4 +93,4 @@ def test_users_code_and_models_of_a_profile_have_commands_that_run() -> None:
     (step,) = next_steps([candidate("b", device="cpu")], [doubtful], proposals)
     assert step.command == command("measure", "b", "--device", "cpu", "--seconds", "1", "--allow-code")
     (step,) = next_steps([candidate("b", ratio=1.1)], [], proposals)
-    assert step.command == command("compare-kernels", "b", "--allow-code")
+    assert step.command == command("verify kernels", "b", "--allow-code")

@@ -58,7 +58,7 @@ def rows_of(report: CoverageReport) -> tuple[CoverageRow, ...]:
 
 def page_of(*rows: CoverageRow, failures: tuple[CoverageFailure, ...] = ()) -> str:
     report = CoverageReport(rows, failures, "A CPU", ("torch 2.15", "torchvision 0.29"))
-    return coverage_page(report, "opcost coverage")
+    return coverage_page(report, "opcost verify coverage")
 
 
 @pytest.mark.parametrize("model_name", FAMILIES)
@@ -120,7 +120,7 @@ def test_a_model_of_unknown_flop_is_not_complete(monkeypatch: pytest.MonkeyPatch
     (row,) = report.rows
     assert (row.flop_ratio, row.multiply_adds, row.memory_bytes_ratio) == (None, None, 1.0)
     assert (row.is_undisturbed, row.is_complete, report.is_complete) == (True, False, False)
-    page = coverage_page(report, "opcost coverage")
+    page = coverage_page(report, "opcost verify coverage")
     assert "- models of unknown FLOPs: gamma\n" in page
     assert page.splitlines()[-1].endswith("| no formula for the FLOPs of aten::_standard_gamma |")
 
@@ -143,7 +143,7 @@ def test_the_page_has_a_line_for_each_model() -> None:
     assert lines[2] == (
         "| resnet18 | 1x3x224x224 | cpu | 60 | 8 | 28 | 68 | 100.0000 % | 100.0000 % | 1.814 | 1.814 | = | = |  |"
     )
-    assert "by `opcost coverage` with torch 2.15, torchvision 0.29, A CPU.\n" in page
+    assert "by `opcost verify coverage` with torch 2.15, torchvision 0.29, A CPU.\n" in page
     assert "- not checked: broken (why)\n" in page
 
 
@@ -215,7 +215,7 @@ def test_a_folder_or_a_file_in_none_is_refused_before_anything_is_counted(tmp_pa
         (tmp_path, "this is a folder; name a file"),
         (tmp_path / "a" / "b.md", "there is no folder"),
     ):
-        command = [sys.executable, "-m", "opcost", "coverage", "resnet18", "--output", str(output)]
+        command = [sys.executable, "-m", "opcost", "verify", "coverage", "resnet18", "--output", str(output)]
         result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         assert (result.returncode, result.stdout) == (2, "")
         assert result.stderr.startswith(f"error: --output {output}: {reason}")

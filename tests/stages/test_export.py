@@ -10,7 +10,7 @@ import pytest
 from simulated_machine import simulated_row
 
 from opcost.__main__ import main
-from opcost.command.subcommands import export as command_export
+from opcost.command.program import subcommand
 from opcost.errors import UserError
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec
@@ -135,7 +135,8 @@ def test_the_command_says_what_it_wrote(
 
 
 def test_the_command_takes_the_formats_that_can_be_written() -> None:
-    assert command_export.FORMATS == FORMATS
+    for name in FORMATS:
+        assert subcommand("export").parser().parse_args(["--format", name]).format == name
 
 
 def test_the_page_names_every_column_of_the_list(tmp_path: Path) -> None:

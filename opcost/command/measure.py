@@ -1,0 +1,275 @@
+"""Commands that count, filter, draw and measure operators and models."""
+
+from __future__ import annotations
+
+import logging
+import random
+from argparse import Namespace
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from opcost.command.options import USUAL_RELATIVE_ERROR
+from opcost.left_out import warning_once
+from opcost.measuring.protocol import FULL_LOOP_S, protocol_for
+from opcost.measuring.setting import Setting
+from opcost.operators.cases import CAPTURED
+from opcost.reporting.json_object import print_json_object, print_object
+from opcost.reporting.tables import print_configs, print_files, print_json
+from opcost.reporting.terminal import progress_on_stderr
+from opcost.running.opening import bench_opener
+from opcost.running.request import Request
+from opcost.stages.compare import reports_of
+from opcost.stages.extras import FIGURES, require
+from opcost.stages.measure_units import Protocols, UnitReport
+from opcost.stages.show import rankings_of
+from opcost.stages.wanted_model import WantedModel
+from opcost.storage.files import cache_folder, check_writable
+
+if TYPE_CHECKING:
+    # Only for types: these stages import torch.
+    from opcost.progress import Progress
+    from opcost.stages.profile import Measuring, Profile
+    from opcost.stages.sweep import Measured
+    from opcost.stages.sweep_points import Sweep, SweepPoint
+    from opcost.stages.sweep_prediction import PredictedSize
+    from opcost.stages.sweep_results import SweepResult
+
+
+def make_configs(arguments: Namespace) -> int:
+    """Write a ``summary.yml`` for each model that has none, and print their names; return 0."""
+    from opcost.stages.make_configs import make_configs as write_configs
+
+    reports = write_configs(Request.from_arguments(arguments).folders, arguments.names, arguments.dry_run)
+    print_json(reports) if arguments.json else print_configs(reports, arguments.dry_run)
+    return 0
+
+
+def sample_operators(arguments: Namespace) -> int:
+    """Write a list of tuples and print what it has; return 0."""
+    from opcost.prediction.sampling import Wish
+    from opcost.reporting.count_tables import print_sample
+    from opcost.stages.sample_operators import SampleRequest
+    from opcost.stages.sample_operators import sample_operators as draw
+
+    request = Request.from_arguments(arguments)
+    sampled = SampleRequest(
+        name=arguments.name,
+        wish=Wish(arguments.number, tuple(arguments.kind), arguments.seed, arguments.beyond),
+        folders=request.folders,
+        database=request.database,
+        device=arguments.device,
+        dry_run=arguments.dry_run,
+        most_s=arguments.gpu_seconds,
+    )
+    report = draw(sampled)
+    print_json_object(report) if arguments.json else print_sample(report, arguments.dry_run)
+    return 0
+
+
+def count(arguments: Namespace) -> int:
+    """Count and print the tuples; return 2 if a model could not be counted, else 0."""
+    from opcost.reporting.count_tables import print_census, print_count_plans, print_counts
+    from opcost.stages.count import CountReport, census, count_operators, plan_counting
+
+    request = Request.from_arguments(arguments)
+    if arguments.dry_run:
+        plans = plan_counting(request, arguments.meta)
+        print_json(plans) if arguments.json else print_count_plans(plans)
+        return 0
+    reports = count_operators(request, progress_on_stderr(), arguments.meta, arguments.strict)
+    counted = [report for report in reports if isinstance(report, CountReport)]
+    if arguments.json:
+        print_json(census(request) if arguments.census else reports)
+    elif counted or not reports:
+        print_census(census(request)) if arguments.census else print_counts(counted)
+    print_files("counts in", [request.measurements])
+    return 0 if len(counted) == len(reports) else 2
+
+
+def filter_operators(arguments: Namespace) -> int:
+    """Write the tuples that the whitelist keeps, and print their shares; return 0."""
+    from opcost.reporting.count_tables import print_selections
+    from opcost.stages.filter import filter_operators as keep_operators
+
+    reports = keep_operators(Request.from_arguments(arguments))
+    print_json(reports) if arguments.json else print_selections(reports, arguments.dry_run)
+    return 0
+
+
+def measure(arguments: Namespace) -> int:
+    """Measure what the database does not have, and print it; return 1 if a measurement failed, else 0."""
+    from opcost.reporting.measurement_tables import print_operator_measurements, print_units
+    from opcost.stages.measure_operators import measure_operators
+    from opcost.stages.measure_units import measure_units
+
+    setting = Setting(execution=arguments.execution, cache=arguments.cache, meter=arguments.meter)
+    request = Request.from_arguments(arguments, setting)
+    opener, progress, table = bench_opener(request), progress_on_stderr(), request.database.operator_measurements
+    protocols = _protocols(arguments.seconds, arguments.relative_error, arguments.input_data)
+    if arguments.whole:
+        units = measure_units(request, protocols, opener, progress, _announce)
+        print_json(units) if arguments.json else print_units(units, arguments.dry_run)
+        _print_tables(request, table.path, request.database.full_model_measurements.path)
+        return int(any(unit.failed for unit in units))
+    reports = measure_operators(request, protocols.operators, opener, progress, arguments.input_data)
+    print_json(reports) if arguments.json else print_operator_measurements(reports, arguments.dry_run)
+    _print_tables(request, table.path)
+    return int(any(report.failed for report in reports))
+
+
+def measure_models(arguments: Namespace) -> int:
+    """Measure what the database does not have, and print it; return 1 if a measurement failed, else 0."""
+    from opcost.reporting.measurement_tables import print_full_models
+    from opcost.stages.measure_models import measure_full_models
+
+    request = Request.from_arguments(arguments, Setting(execution=arguments.execution, meter=arguments.meter))
+    protocol = _protocols(arguments.seconds, arguments.relative_error).wholes
+    reports = measure_full_models(request, protocol, bench_opener(request), progress_on_stderr())
+    print_json(reports) if arguments.json else print_full_models(reports, arguments.dry_run)
+    _print_tables(request, request.database.full_model_measurements.path)
+    return int(any(report.failed for report in reports))
+
+
+def _protocols(loop_s: float, relative_error: float | None, input_data: str = CAPTURED) -> Protocols:
+    """Return the protocols of operators, which are measured in a random order, and of wholes."""
+    whole = partial(protocol_for, loop_s=loop_s, relative_error=relative_error)
+    return Protocols(partial(whole, order_seed=random.SystemRandom().getrandbits(32)), whole, input_data)
+
+
+def _print_tables(request: Request, *paths: Path) -> None:
+    if not request.dry_run:
+        print_files("rows in", paths)
+
+
+def _announce(plan: Sequence[UnitReport]) -> None:
+    from opcost.reporting.measurement_tables import announced
+
+    logging.getLogger(__name__).warning("%s", announced(plan))
+
+
+@warning_once()
+def profile(arguments: Namespace) -> int:
+    """Print the profile, and write the report; return 1 if a measurement failed or a sum has no whole, else 0."""
+    from opcost.reporting.profile_tables import print_profile, profile_object
+    from opcost.stages.profile import profile as profile_models
+    from opcost.stages.profile_configs import scratch_folder
+
+    request = Request.from_arguments(arguments, Setting(execution=arguments.execution))
+    measuring, model = _measuring(request, arguments), WantedModel.from_arguments(arguments)
+    sizes = [*arguments.sizes, *([arguments.input_size] if arguments.input_size else [])]
+    wanted = [replace(model, input_size=size) for size in sizes or [()]]
+    with scratch_folder(request, wanted) if arguments.dry_run else nullcontext(request) as request:
+        found = profile_models(request, wanted, progress_on_stderr(), measuring)
+        path = None if arguments.dry_run else _write_report(found, arguments.report)
+        if arguments.json:
+            print_object(profile_object(found, path))
+        else:
+            print_profile(found, wanted[0].words, arguments.top)
+        print_files("report in", [] if path is None else [path])
+        if arguments.dry_run and arguments.report is not None:
+            print_files("dry run: not written", [arguments.report])
+    return int(found.failed)
+
+
+def _measuring(request: Request, arguments: Namespace) -> Measuring | None:
+    """Return how to measure; None without a GPU, unless a device is named."""
+    from opcost.running.devices import choose_device
+    from opcost.stages.profile import Measuring
+
+    if arguments.no_measure or (request.device is None and choose_device(None) == "cpu"):
+        return None
+    if arguments.seconds is not None:
+        protocols = _protocols(arguments.seconds, None)
+    else:
+        protocols = _protocols(FULL_LOOP_S, arguments.relative_error or USUAL_RELATIVE_ERROR)
+    return Measuring(protocols, bench_opener(request), _announce)
+
+
+def _write_report(found: Profile, named: Path | None) -> Path | None:
+    """Write the report of all comparisons, to the folder of the first model if no file is named; None if it has none.
+
+    A profile without comparisons has nothing that a report shows.
+    """
+    from opcost.reporting.report import write_report
+
+    if named is None and not any(model.comparisons for model in found.comparisons):
+        return None
+    path = found.folder / "report.html" if named is None else named
+    request = replace(found.request, device=None)
+    reports = reports_of(request, found.comparisons)
+    write_report(path, request, found.comparisons, reports, rankings_of(request))
+    return path
+
+
+@warning_once()
+def sweep(arguments: Namespace) -> int:
+    """Measure and predict a sweep, and print it; return 1 if a size failed, else 0."""
+    from opcost.reporting.sweep_tables import print_plan, print_sweep, sweep_object
+    from opcost.stages.sweep_points import sweep_of
+    from opcost.stages.sweep_results import keep_sizes, nothing_of, result_of
+
+    if arguments.figures is not None:
+        require(FIGURES)
+    if not arguments.dry_run:
+        # Before anything is measured.
+        for folder in filter(None, (arguments.output, arguments.figures, arguments.export_tree)):
+            check_writable(folder)
+    progress, setting = progress_on_stderr(), Setting(execution=arguments.execution, meter=arguments.meter)
+    request = (Request.for_rows if arguments.no_measure else Request.from_arguments)(arguments, setting)
+    axis = arguments.size or arguments.tokens or arguments.batch
+    swept = sweep_of(request, WantedModel.from_arguments(arguments), axis)
+    measured = _measured(request, swept, arguments, progress)
+    if arguments.dry_run:
+        planned = nothing_of(swept) if measured is None else result_of(request.database, swept, measured, {})
+        print_object(sweep_object(planned)) if arguments.json else print_plan(planned)
+        return 0
+    predicted = {} if arguments.no_predict else _predicted(request, swept, measured, arguments, progress)
+    result = result_of(request.database, swept, measured, predicted)
+    keep_sizes(request.database, result)
+    print_object(sweep_object(result)) if arguments.json else print_sweep(result)
+    _write_sweep(request, result, arguments)
+    return int(bool(result.failed))
+
+
+def _measured(request: Request, swept: Sweep, arguments: Namespace, progress: Progress) -> Measured | None:
+    from opcost.running.sweep_bench import open_sweep_bench
+    from opcost.stages.sweep import SweepProtocol, measure_sweep
+    from opcost.stages.sweep_results import recorded
+
+    if arguments.no_measure:
+        return recorded(request.database, swept, arguments.device, arguments.execution)
+    seed = random.SystemRandom().getrandbits(32)
+    protocol = SweepProtocol(arguments.repetitions, arguments.seconds, seed, arguments.kernels)
+    opener = bench_opener(request) if request.dry_run else open_sweep_bench
+    return measure_sweep(request, swept, protocol, opener, progress)
+
+
+def _predicted(
+    request: Request, swept: Sweep, measured: Measured | None, arguments: Namespace, progress: Progress
+) -> dict[SweepPoint, PredictedSize]:
+    from opcost.stages.sweep_prediction import CurveWish, predict_sweep
+
+    device, execution = arguments.device, arguments.execution
+    if measured is not None:
+        conditions = next(iter(measured.conditions.values()))
+        device, execution = conditions.device_product, conditions.execution
+    wish = CurveWish(device, execution, is_here=not arguments.no_measure)
+    return predict_sweep(request, swept, wish, cache_folder(), progress)
+
+
+def _write_sweep(request: Request, result: SweepResult, arguments: Namespace) -> None:
+    """Write what was asked for besides the table."""
+    from opcost.reporting.sweep_files import export_tree, write_tables
+
+    if arguments.output is not None:
+        print_files("tables in", write_tables(result, arguments.output))
+    if arguments.figures is not None:
+        from opcost.reporting.sweep_figures import write_sweep_figures
+
+        print_files("figures in", write_sweep_figures(result, arguments.figures))
+    if arguments.export_tree is not None:
+        print_files("folders", export_tree(result, request.database.power_logs, arguments.export_tree))

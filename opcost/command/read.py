@@ -1,0 +1,203 @@
+"""Commands that read what is known: rows of a database, and what follows from them."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+
+from opcost.command.run import without_garbage_collection
+from opcost.comparing.comparison import OperatorRuns
+from opcost.errors import UserError
+from opcost.left_out import warning_once
+from opcost.reporting.json_object import print_json_object, print_object
+from opcost.reporting.tables import print_files, print_json, print_objects
+from opcost.reporting.terminal import print_line, progress_on_stderr
+from opcost.running.request import Request
+from opcost.stages.compare import find_comparisons, keep_comparisons, reports_of
+from opcost.stages.show import Choice, rankings_of
+from opcost.stages.show import show as find_rankings
+from opcost.stages.wanted_model import WantedModel
+from opcost.storage.files import cache_folder
+from opcost.storage.user_folders import user_folders
+from opcost.units import number_of
+
+EXPORT_FOLDER = Path("opcost-export")
+
+
+def _runs(arguments: Namespace) -> OperatorRuns:
+    return OperatorRuns(arguments.input_data, arguments.cache, arguments.counted)
+
+
+@without_garbage_collection()
+def show(arguments: Namespace) -> int:
+    """Print the ranking; return 1 if a name or glob has no model with a cost, else 0."""
+    from opcost.reporting.show_lines import largest, print_csv, ranking_objects
+    from opcost.reporting.show_tables import print_rankings, print_remarks
+
+    request = Request.for_rows(arguments)
+    if arguments.conditions:
+        return _show_conditions(request, arguments)
+    # Programs get operators on request only; a person who names one model wants to see them.
+    operators = arguments.operators if arguments.operators or arguments.json or arguments.csv else None
+    choice = Choice(
+        *(arguments.sort, arguments.device, arguments.execution, operators),
+        *(arguments.precision, arguments.memory_format, arguments.batch),
+    )
+    report = find_rankings(request, choice, cache_folder())
+    if arguments.json:
+        print_objects(ranking_objects(largest(report, arguments.top)))
+    elif arguments.csv:
+        print_csv(largest(report, arguments.top), arguments.sort)
+    else:
+        print_rankings(report, arguments.sort, arguments.top, with_incomplete=bool(arguments.names))
+        if arguments.why:
+            print_remarks(report, reports_of(request, find_comparisons(request)))
+    return int(bool(report.without_cost))
+
+
+def _show_conditions(request: Request, arguments: Namespace) -> int:
+    from opcost.reporting.holdings_tables import holdings_objects, print_holdings
+    from opcost.stages.holdings import holdings
+
+    others = [name for name in ("operators", "why", "csv") if getattr(arguments, name)]
+    if others:
+        raise UserError(f"--conditions: not with --{others[0]}; leave one of them out")
+    found = holdings(request, arguments.execution, arguments.device)
+    print_objects(holdings_objects(found)) if arguments.json else print_holdings(found, arguments.top)
+    return 0
+
+
+@warning_once()
+def layers(arguments: Namespace) -> int:
+    """Print the layers; return 0."""
+    from opcost.reporting.layer_lines import layers_object, print_csv
+    from opcost.reporting.layer_tables import print_layers
+    from opcost.stages.model_layers import RowsChoice, find_layers
+
+    choice = RowsChoice(arguments.device, arguments.execution)
+    wanted = WantedModel.from_arguments(arguments)
+    found = find_layers(Request.for_rows(arguments), wanted, choice, progress_on_stderr())
+    if arguments.json:
+        print_object(layers_object(found, arguments.depth))
+    elif arguments.csv:
+        print_csv(found, arguments.depth)
+    else:
+        print_layers(found, arguments.depth)
+    return 0
+
+
+@warning_once()
+@without_garbage_collection()
+def predict(arguments: Namespace) -> int:
+    """Print the prediction; return 0."""
+    from opcost.reporting.prediction_tables import prediction_object, print_prediction
+    from opcost.stages.predict import PredictionRequest
+    from opcost.stages.predict import predict as find
+
+    wanted = WantedModel.from_arguments(arguments)
+    wish = PredictionRequest(wanted, arguments.device, arguments.execution, arguments.batch, arguments.measure_next)
+    found = find(Request.for_rows(arguments), wish, cache_folder(), progress_on_stderr())
+    print_object(prediction_object(found)) if arguments.json else print_prediction(found)
+    return 0
+
+
+def compare(arguments: Namespace) -> int:
+    """Write and print the comparisons; return 1 if one of a named model is incomplete, else 0.
+
+    With ``--against``, print models under two conditions.
+    """
+    if arguments.against is not None:
+        return _compare_against(arguments)
+
+    from opcost.reporting.comparison_tables import print_comparisons
+
+    if arguments.figures is not None:
+        # A missing matplotlib is reported before anything is written.
+        import_module("opcost.reporting.figures")
+    request = Request.from_arguments(arguments)
+    models = find_comparisons(request, _runs(arguments))
+    reports = keep_comparisons(request, models)
+    print_json(reports) if arguments.json else print_comparisons(reports, arguments.dry_run)
+    status = int(bool(arguments.names) and any(report.is_incomplete for report in reports))
+    if arguments.dry_run:
+        wanted = [path for path in (arguments.figures, arguments.report) if path is not None]
+        print_files("dry run: not written", wanted)
+        return status
+    print_files("rows in", [request.database.sum_vs_full.path])
+    if arguments.figures is not None:
+        from opcost.reporting.figures import draw_comparisons
+
+        print_files("written", draw_comparisons(reports, arguments.figures))
+    if arguments.report is not None:
+        from opcost.reporting.report import write_report
+
+        write_report(arguments.report, request, models, reports, rankings_of(request))
+        print_files("written", [arguments.report])
+    return status
+
+
+@without_garbage_collection()
+def _compare_against(arguments: Namespace) -> int:
+    """Print models under their own and under other conditions; return 0."""
+    from opcost.reporting.against_tables import print_against
+    from opcost.stages.compare_against import compare_against
+
+    if arguments.figures is not None or arguments.report is not None:
+        raise UserError("--against excludes --figures and --report, which show sums and wholes; leave them out")
+    reports = compare_against(Request.from_arguments(arguments), arguments.against, _runs(arguments))
+    print_json(reports) if arguments.json else print_against(reports)
+    return 0
+
+
+@without_garbage_collection()
+@warning_once()
+def report(arguments: Namespace) -> int:
+    """Write the report; return 0."""
+    from opcost.reporting.report import write_report
+
+    request = Request.from_arguments(arguments)
+    # The ranking needs the same tables as the comparison.
+    request = replace(request, database=request.database.read_once())
+    models = find_comparisons(request, _runs(arguments))
+    write_report(arguments.output, request, models, reports_of(request, models), rankings_of(request))
+    print_line(f"{arguments.output}: {number_of(len(models), 'model')}; open it in a browser")
+    return 0
+
+
+def advise(arguments: Namespace) -> int:
+    """Print the coverage; return 1 if a model misses the target, else 0."""
+    from opcost.reporting.advice_tables import print_advice
+    from opcost.stages.advise import advise as find_whitelist
+
+    advice = find_whitelist(Request.from_arguments(arguments), arguments.coverage_target, arguments.write_whitelist)
+    is_written = arguments.write_whitelist and not arguments.dry_run
+    print_json([advice]) if arguments.json else print_advice(advice, is_written)
+    return int(not (is_written or advice.all_models.is_reached))
+
+
+@without_garbage_collection()
+def export(arguments: Namespace) -> int:
+    """Write the data set, and print how large it is; return 0."""
+    from opcost.reporting.database_page import data_set_page
+    from opcost.stages.export import export as export_rows
+    from opcost.storage.data_files import DataFolder
+
+    target = DataFolder(arguments.to or EXPORT_FOLDER, arguments.format)
+    found = export_rows(Request.from_arguments(arguments), arguments.kind, target, data_set_page())
+    rows = f"{number_of(found.rows, 'measurement')} of {number_of(found.tables, 'kind')} of operators"
+    print(f"{target.folder}: {rows}; the columns are explained in columns.md")
+    if found.uncounted:
+        print(f"{number_of(found.uncounted, 'measurement')} without FLOPs and bytes: the operators are not counted")
+    return 0
+
+
+def info(arguments: Namespace) -> int:
+    """Print what is found; return 0."""
+    from opcost.reporting.info_lines import print_info
+    from opcost.stages.info import find_info
+
+    found = find_info(user_folders(arguments.home, arguments.measurements, arguments.database))
+    print_json_object(found) if arguments.json else print_info(found)
+    return 0

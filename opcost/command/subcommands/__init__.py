@@ -1,1 +1,0 @@
-"""The subcommands of ``opcost``, a module for each."""

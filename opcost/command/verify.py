@@ -1,0 +1,87 @@
+"""Commands that look after files, and that verify opcost itself."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+from opcost.errors import UserError
+from opcost.invocation import command_line
+from opcost.reporting.json_object import print_json_object
+from opcost.reporting.tables import print_json
+from opcost.reporting.terminal import progress_on_stderr
+from opcost.running.request import Request
+from opcost.stages.check_files import check_files
+from opcost.stages.check_files import merge as merge_tables
+from opcost.storage.database import Database
+from opcost.storage.files import replace_file
+from opcost.units import number_of
+
+
+def check(arguments: Namespace) -> int:
+    """Print a line for each mistake; return 1 if there is any, else 0."""
+    request = Request.from_arguments(arguments)
+    found = check_files(request.folders, request.database, arguments.repair)
+    if arguments.json:
+        print_json_object(found)
+    else:
+        for line in (*found.repaired, *found.problems):
+            print(line)
+        mistakes = number_of(len(found.problems), "mistake") if found.problems else "no mistakes"
+        print(f"{number_of(found.files, 'file')} read, {mistakes}")
+    return int(bool(found.problems))
+
+
+def merge(arguments: Namespace) -> int:
+    """Print how many rows were added to each table; return 0."""
+    for added in merge_tables(Database(arguments.into), [Database(folder) for folder in arguments.others]):
+        print(f"{added.table}: {added.added} rows added")
+    return 0
+
+
+def operators(arguments: Namespace) -> int:
+    """Compare each operator tuple, rebuilt and run alone, with its count; return 1 if one differs, else 0."""
+    from opcost.reporting.count_tables import print_rebuilds
+    from opcost.stages.replay import rebuild_operators
+
+    reports = rebuild_operators(Request.from_arguments(arguments), progress_on_stderr())
+    print_json(reports) if arguments.json else print_rebuilds(reports)
+    return int(any(report.failures for report in reports))
+
+
+def kernels(arguments: Namespace) -> int:
+    """Profile models, and print the share of their kernels that their operator tuples launch alone; return 0."""
+    from opcost.reporting.comparison_tables import print_kernels
+    from opcost.stages.kernels import compare_kernels
+
+    reports = compare_kernels(Request.from_arguments(arguments), progress_on_stderr())
+    print_json(reports) if arguments.json else print_kernels(reports)
+    return 0
+
+
+def coverage(arguments: Namespace) -> int:
+    """Write the page; return 1 if a model could not be checked or its tuples are incomplete, else 0."""
+    path = arguments.output
+    if path is not None and path.is_dir():
+        raise UserError(f"--output {path}: this is a folder; name a file")
+    if path is not None and not path.parent.is_dir():
+        raise UserError(f"--output {path}: there is no folder {path.parent}; make it first")
+
+    from opcost.reporting.coverage_page import coverage_page, summary
+    from opcost.stages.coverage import check_coverage
+
+    found = check_coverage(arguments.names, arguments.device, arguments.meta, progress_on_stderr())
+    text = coverage_page(found, command_line())
+    if path is None:
+        print(text, end="")
+    else:
+        replace_file(path, text.encode())
+        print(summary(found.rows))
+    return int(not found.is_complete)
+
+
+def columns(_: Namespace) -> int:
+    """Print the page of all columns; return 0."""
+    from opcost.reporting.database_page import database_page
+
+    print(database_page(), end="")
+    return 0
