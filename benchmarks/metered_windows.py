@@ -25,7 +25,7 @@ from typing import Any, Protocol
 import numpy as np
 from tables import markdown
 
-from opcost.compat.measurement import JOULES_PER_KWH
+from opcost.compat import JOULES_PER_KWH
 from opcost.estimates import NORMAL_QUANTILE
 from opcost.meters.gpu_energy import TICK_ERROR_S
 from opcost.meters.nvml import NvmlGpu
