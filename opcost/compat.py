@@ -1,8 +1,8 @@
 """Names under which other tools are known, with arguments and columns that their users know; thin over the meters.
 
 Their files have no header, energies in kWh, and an empty cell where a value is unknown; opcost's own files are those of
-``EnergyMeter``. They work where a device is missing: its cells are empty. What sets the power limit of a board needs
-the consent of its owner, ``OPCOST_ALLOW_POWER_LIMIT=1`` in the environment, and else raises ``UserError``.
+``EnergyMeter``. They work where a device is missing: its cells are empty. Power limits need the consent of the board's
+owner, ``OPCOST_ALLOW_POWER_LIMIT=1`` in the environment; without it the functions that set them raise ``UserError``.
 """
 
 from __future__ import annotations

@@ -58,8 +58,11 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(program: str, folder: Path, library: Path | None, **variables: str) -> subprocess.CompletedProcess[str]:
     environment = {
         **{name: value for name, value in os.environ.items() if name != "OPCOST_ALLOW_POWER_LIMIT"},
-        "PYTHONPATH": str(ROOT), "LD_LIBRARY_PATH": str(library or ""), "TMPDIR": str(folder),
-        "FAKE_NVML_LIMIT": str(folder / "limit"), **variables,
+        "PYTHONPATH": str(ROOT),
+        "LD_LIBRARY_PATH": str(library or ""),
+        "TMPDIR": str(folder),
+        "FAKE_NVML_LIMIT": str(folder / "limit"),
+        **variables,
     }
     (folder / "limit").write_text("650000")
     command = [sys.executable, "-c", program]

@@ -9,7 +9,6 @@ import pytest
 from pipeline_project import Project, assert_measured_again_if_disturbed, measured_project
 
 from opcost.measuring.record import is_flagged
-from opcost.torch_backend.relocation import DIVERGES, NO_INPUT
 
 
 @pytest.fixture(scope="module")
@@ -51,24 +50,6 @@ def test_what_is_there_is_not_measured_again(
         rows = table.rows()
         assert len({row.key for row in rows}) == keys
         assert_measured_again_if_disturbed(rows)
-
-
-def test_chained_operators_get_rows_of_their_own_and_are_compared_when_asked_for(
-    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    copied = project.copied_to(tmp_path)
-    chained = ("a_resnet", "--cache", "chained")
-    assert copied.main(monkeypatch, "general_pipeline_block2.py", *chained, "--seconds", "0.05", "--json") == 0
-    rows = copied.rows()[len(project.rows()) :]
-    assert [row.conditions.cache for row in rows] == ["chained"] * 3
-    # Other programs may disturb this one, which stands behind.
-    notes = {row.operator.rpartition(".")[2]: row.measurement.notes.partition(";")[0] for row in rows}
-    assert notes.pop("AdaptiveAvgPool2d") not in (NO_INPUT, DIVERGES)
-    assert notes == {"MaxPool2d": NO_INPUT, "Linear": NO_INPUT}
-    capsys.readouterr()
-    assert copied.main(monkeypatch, "compare_sum_vs_full.py", *chained, "--json") == 0
-    ((comparison,),) = [report["comparisons"] for report in json.loads(capsys.readouterr().out)]
-    assert (comparison["conditions"]["cache"], comparison["missing_operators"]) == ("chained", 0)
 
 
 def test_a_named_model_without_a_whole_ends_in_status_1(

@@ -57,7 +57,7 @@ def test_all_mistakes_in_yaml_are_one_line_each(
     assert len(lines) == 4
 
 
-@pytest.mark.parametrize("option", [["--cache", "chained"], ["--counted", "leaf"], ["--figures", "figures"]])
+@pytest.mark.parametrize("option", [["--cache", "cold"], ["--counted", "leaf"], ["--figures", "figures"]])
 def test_advice_refuses_what_only_comparisons_have(
     project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], option: list[str]
 ) -> None:

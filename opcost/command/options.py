@@ -466,8 +466,8 @@ EXECUTION = Option(
 )
 CACHE = Option(
     "--cache",
-    "content of the cache before each call in a loop: inputs and weights (warm); all but the weights (cold, GPUs "
-    f"only); or the input, just written by a call of the same operator (chained) (default: {WARM})",
+    "content of the cache before each call in a loop: inputs and weights (warm), or all but the weights (cold, GPUs "
+    f"only) (default: {WARM})",
     choices=CACHES,
     default=WARM,
 )

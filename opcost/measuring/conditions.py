@@ -44,10 +44,12 @@ TORCH_DEFAULT: Final = "torch-default"
 
 WARM = "warm"
 COLD = "cold"
-CHAINED = "chained"
-CACHES = (WARM, COLD, CHAINED)
-"""Contents of the device's cache at each call of an operator in its loop: everything that the previous call used, the
-inputs but not the weights, or the output of a similar layer as the input. Whole models are always ``warm``."""
+CACHES = (WARM, COLD)
+"""Contents of the device's cache at each call of an operator in its loop: everything that the previous call used, or
+the inputs but not the weights. Whole models are always ``warm``."""
+
+FORMER_CACHE = "chained"
+"""The content in rows of former versions whose inputs were the outputs of a similar layer."""
 
 REDUCTION_FIELDS = ("matmul_bf16_reduction", "matmul_fp16_accumulation", "matmul_fp16_reduction")
 ADDED_FIELDS = frozenset({*REDUCTION_FIELDS, "other_switches"})
@@ -96,7 +98,7 @@ class Conditions(Columns):
     sdpa_math: Annotated[bool, Column("whether attention may use plain matrix products")]
     mode: Annotated[str, Column("kind of pass: `inference`")] = "inference"
     execution: Annotated[str, Column("requested execution of operators and models", one_of(*EXECUTIONS))] = EAGER
-    cache: Annotated[str, Column("contents of the device's cache at each call", one_of(*CACHES))] = WARM
+    cache: Annotated[str, Column("contents of the device's cache at each call", one_of(*CACHES, FORMER_CACHE))] = WARM
     matmul_bf16_reduction: Annotated[bool | None, Column(f"whether products in bf16 may reduce in bf16{DEFAULTED}")] = (
         None
     )

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 import random
-import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TypeAlias
 
 from opcost.operators.counts import OperatorCount
@@ -44,25 +44,11 @@ MAXIMUM_BYTES = 8 * 10**9
 ATTEMPTS = 100
 """Attempts at one tuple of a kind before the kind is given up. Of the usual kinds nine in ten are valid."""
 
-CANDIDATES = 10
-"""Candidates for each tuple that is chosen by its uncertainty."""
-
-NEIGHBOURS_RATIO = 1.25
-"""Two tuples are neighbours if none of their sizes differ by more than this factor."""
-
 MOST_OF_TIME = 0.95
 """The share of the time of all models that the usual kinds take together."""
 
 Count: TypeAlias = Callable[[OperatorTuple], OperatorCount | None]
 """Returns the count of a tuple, None if it is not valid."""
-
-Uncertainty: TypeAlias = Callable[[Sequence[OperatorCount]], Sequence[float]]
-"""Returns how uncertain the predicted costs of some operators are."""
-
-_Candidate: TypeAlias = tuple[float, OperatorCount]
-"""A tuple that may be chosen, behind its uncertainty."""
-
-_NUMBER = re.compile(r"\d+")
 
 
 @dataclass(frozen=True)
@@ -76,11 +62,7 @@ class Wish:
 
 
 def sample(
-    known: Iterable[OperatorCount],
-    wish: Wish,
-    count: Count,
-    excluded: Collection[str] = (),
-    uncertainty: Uncertainty | None = None,
+    known: Iterable[OperatorCount], wish: Wish, count: Count, excluded: Collection[str] = ()
 ) -> list[OperatorCount]:
     """Return drawn tuples with their counts, fewer than wished if the kinds have no more valid ones.
 
@@ -91,16 +73,11 @@ def sample(
         wish: what to draw.
         count: runs a tuple on shapes.
         excluded: keys of tuples that are not drawn, besides those of known ones.
-        uncertainty: of these, those of which a predictor is least certain are chosen among ``CANDIDATES`` times as
-            many, see ``least_certain``; None for plain random draws.
     """
     counts = {one.operator.key: one for one in known}
     kinds = [_Kind.of(kind, counts.values(), wish.beyond_ratio) for kind in wish.kinds]
     drawn = _draws([kind for kind in kinds if kind.known], random.Random(wish.seed), count, {*counts, *excluded})
-    if uncertainty is None:
-        return [one for one, _ in zip(drawn, range(wish.number), strict=False)]
-    candidates = [one for one, _ in zip(drawn, range(CANDIDATES * wish.number), strict=False)]
-    return least_certain(candidates, uncertainty(candidates), wish.number)
+    return list(islice(drawn, wish.number))
 
 
 def usual_kinds(times: Iterable[tuple[OperatorTuple, float]]) -> tuple[str, ...]:
@@ -225,52 +202,3 @@ def _padding(old: Mapping[Place, int], new: Mapping[Place, int]) -> Iterator[tup
         kernel = (KERNEL, index) if (KERNEL, index) in old else (KERNEL, None)
         if name == PADDING and old.get(kernel, 1) > 1:
             yield place, round(padding * (new[kernel] - 1) / (old[kernel] - 1))
-
-
-def least_certain(
-    candidates: Sequence[OperatorCount], uncertainties: Sequence[float], number: int
-) -> list[OperatorCount]:
-    """Return the candidates of the greatest uncertainty, of different kinds and sizes.
-
-    They are chosen in rounds. Each round has the most uncertain one left of each operator and of each decade of bytes
-    that a call moves, unless it is a neighbour of one that is chosen. The most uncertain ones of a round come first.
-
-    Args:
-        candidates: to choose from.
-        uncertainties: of each.
-        number: the most that are chosen.
-    """
-    groups: dict[tuple[str, int], list[_Candidate]] = {}
-    for uncertainty, one in sorted(zip(uncertainties, candidates, strict=True), key=lambda item: -item[0]):
-        decade = math.floor(math.log10(max(1, one.memory_bytes)))
-        groups.setdefault((one.operator.short_name, decade), []).append((uncertainty, one))
-    chosen: list[OperatorCount] = []
-    seen: dict[str, list[list[float]]] = {}
-    while groups and len(chosen) < number:
-        firsts = ((name, _first_other(left, seen)) for name, left in groups.items())
-        found = {name: first for name, first in firsts if first is not None}
-        groups = {name: groups[name] for name in found}
-        best = sorted(found.values(), key=lambda item: -item[0])
-        chosen += [one for _, one in best[: number - len(chosen)]]
-    return chosen
-
-
-def _first_other(left: list[_Candidate], seen: dict[str, list[list[float]]]) -> _Candidate | None:
-    """Remove candidates up to the first that is no neighbour of a seen one; add it to these, and return it.
-
-    ``seen`` has the logarithms of the sizes of tuples, by their text without sizes.
-    """
-    while left:
-        uncertainty, one = left.pop(0)
-        text = str(one.operator)
-        sizes = [math.log(1 + int(number)) for number in _NUMBER.findall(text)]
-        others = seen.setdefault(_NUMBER.sub("0", text), [])
-        if not any(_are_neighbours(sizes, other) for other in others):
-            others.append(sizes)
-            return uncertainty, one
-    return None
-
-
-def _are_neighbours(one: Sequence[float], other: Sequence[float]) -> bool:
-    nearest = math.log(NEIGHBOURS_RATIO)
-    return all(abs(first - second) <= nearest for first, second in zip(one, other, strict=True))

@@ -136,8 +136,7 @@ def print_sample(report: SampleReport, dry_run: bool) -> None:
         for one in report.kinds
     ]
     number = len(report.tuples)
-    where = ", where predicted times are least certain" if report.is_least_certain else ""
-    title = f"{number_of(number, 'operator tuple')} drawn{where}"
+    title = f"{number_of(number, 'operator tuple')} drawn"
     print_table(title + dry_run_note(dry_run, "nothing was written"), columns, rows)
     if number < report.wanted:
         print_line(f"Fewer than the {report.wanted} wanted: these kinds have no more valid ones with other sizes.")

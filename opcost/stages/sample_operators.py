@@ -21,7 +21,7 @@ from opcost.operators.keys import case_key, tuple_key
 from opcost.operators.tuples import META, OperatorTuple, is_under_autocast
 from opcost.operators.whitelist import EVERYTHING
 from opcost.prediction.durations import ExpectedTimes, Size
-from opcost.prediction.sampling import Uncertainty, Wish, sample, usual_kinds
+from opcost.prediction.sampling import Wish, sample, usual_kinds
 from opcost.running.expected_times import sizes_in, starting_s
 from opcost.running.shipped_counts import TableCounts, counts_in, counts_of_operators
 from opcost.storage.configs import load_whitelist
@@ -78,7 +78,6 @@ class SampleReport:
     """A drawn list: its name and path, the kinds, the tuples, and how many were wanted and fit in the time.
 
     ``expected_s`` is the time to measure them on a product, with the start. It is None if the database has no rows.
-    ``is_least_certain`` says whether they were chosen where predicted costs are least certain.
     """
 
     name: str
@@ -88,15 +87,10 @@ class SampleReport:
     wanted: int
     expected_s: float | None
     device_product: str | None
-    is_least_certain: bool = False
 
 
-def sample_operators(request: SampleRequest, uncertainty: Uncertainty | None = None) -> SampleReport:
+def sample_operators(request: SampleRequest) -> SampleReport:
     """Draw operator tuples, and write them to a ``grid.yml`` in the user's own folder.
-
-    Args:
-        request: what to draw, and where to write it.
-        uncertainty: see ``prediction.sampling.sample``; None for plain random draws.
 
     Raises:
         UserError: an argument or a table has a mistake, or nothing can be drawn.
@@ -119,12 +113,12 @@ def sample_operators(request: SampleRequest, uncertainty: Uncertainty | None = N
     numbers = Counter(count.operator.short_name for count in known.values())
     kinds = _kinds(request.wish.kinds, numbers) or _usual_kinds(models, rows, numbers)
     measured = {tuple_key(row.key) for row in rows}
-    drawn = sample(known.values(), replace(request.wish, kinds=kinds), _counted, measured, uncertainty)
+    drawn = sample(known.values(), replace(request.wish, kinds=kinds), _counted, measured)
     if not drawn:
         raise UserError(f"--kind {' '.join(kinds)}: no tuple with other sizes is valid; name another kind")
     path = request.folders.own / request.name / GRID_NAME
     chosen, expected_s, product = _within(request, rows, drawn)
-    text = _text(request.wish, [count.operator for count in chosen], uncertainty is not None)
+    text = _text(request.wish, [count.operator for count in chosen])
     if not request.dry_run:
         replace_file(path, text)
     whitelist = load_whitelist(request.folders.whitelist) if request.folders.whitelist.exists() else ()
@@ -136,7 +130,6 @@ def sample_operators(request: SampleRequest, uncertainty: Uncertainty | None = N
         wanted=len(chosen) if len(chosen) < len(drawn) else request.wish.number,
         expected_s=expected_s,
         device_product=product,
-        is_least_certain=uncertainty is not None,
     )
 
 
@@ -191,10 +184,8 @@ def _counted(operator: OperatorTuple) -> OperatorCount | None:
         return None
 
 
-def _text(wish: Wish, operators: Sequence[OperatorTuple], is_least_certain: bool) -> bytes:
-    chosen = ["Of those drawn, these have the least certain predicted costs."] if is_least_certain else []
+def _text(wish: Wish, operators: Sequence[OperatorTuple]) -> bytes:
     comments = [
-        *chosen,
         f"Operator tuples between and beyond those of models, drawn with seed {wish.seed}, up to {wish.beyond_ratio:g}",
         'times beyond the known sizes. docs/usage.md explains the keys under "Lists of tuples".',
     ]

@@ -1,7 +1,7 @@
 """Repeated calls of an operator with a defined state of the device's cache, and their relocation in memory.
 
 Warm: the cache holds everything that the previous call used. Cold: it holds the inputs but not the weights, because in
-a model all other layers ran in between. Chained: the input is the output of a similar layer, in a stack of such layers.
+a model all other layers ran in between.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ import torch.nn.functional as F  # noqa: N812 (torch's own name for it)
 from torch import nn
 
 from opcost.measuring.calls import Calls
-from opcost.measuring.conditions import COLD, WARM
+from opcost.measuring.conditions import WARM
 from opcost.measuring.flags import Flag, joined_notes
 from opcost.torch_backend.flops import tensors_of
 from opcost.torch_backend.in_place import repeatable
-from opcost.torch_backend.passes import INFERENCE
 from opcost.units import megabytes
 
 EVICTING_RATIO = 2
@@ -32,13 +31,8 @@ MEMORY_SHARE = 0.25
 512 copies of 0.5 MB exceed twice a cache of 126 MB. With fewer copies calls come after an eviction, which makes short
 ones too slow: a Linear of 10 us by 2 us to 9 us (``docs/log/cache.md``)."""
 
-CHAIN_LENGTH = 8
-"""Layers in a stack: few enough that values do not vanish although each layer halves them by default."""
-
 IN_PLACE = "in place: as warm"
 NO_WEIGHTS = "no weights: as warm"
-NO_INPUT = "not chained: its output cannot be its input"
-DIVERGES = "not chained: its values become zero or infinite"
 
 WEIGHTS_OF_FUNCTIONS: Mapping[object, int] = {
     **dict.fromkeys(
@@ -59,10 +53,6 @@ class Layer:
 
     def call(self) -> object:
         return self.function(*self.args, **self.kwargs)
-
-    def on(self, value: object) -> object:
-        """Run the operator with another first argument."""
-        return self.function(value, *self.args[1:], **self.kwargs)
 
     @property
     def weights(self) -> list[torch.Tensor]:
@@ -130,7 +120,7 @@ def _in_one_placement(layer: Layer, cache: str, memory: Callable[[], DeviceMemor
         return again
     if Flag.MODIFIES_INPUT in again.flags:
         return _as_warm(again, IN_PLACE)
-    return _cold(layer, memory()) if cache == COLD else _chained(layer)
+    return _cold(layer, memory())
 
 
 def _as_warm(calls: Calls, reason: str) -> Calls:
@@ -152,7 +142,7 @@ def _cold(layer: Layer, memory: DeviceMemory) -> Calls:
     copies = copies_beyond(memory, weights_bytes)
     if copies is None:
         return _after_eviction(layer, EVICTING_RATIO * memory.cache_bytes)
-    *layers, last = _copies(layer, copies)
+    *layers, last = layer, *(layer.copied() for _ in range(copies - 1))
 
     def in_turn() -> object:
         # Outputs are not kept, so that the next output reuses the memory, as in a loop of one layer.
@@ -183,47 +173,3 @@ def _reading(tensors: Sequence[torch.Tensor]) -> Callable[[], object]:
             torch.sum(tensor)
 
     return read
-
-
-def _chained(layer: Layer) -> Calls:
-    """Return calls of layers in a stack, each on the output of the previous one."""
-    value = layer.args[0] if layer.args else None
-    with INFERENCE.context():
-        if not (isinstance(value, torch.Tensor) and _is_used_once(layer, value) and _is_similar(layer.call(), value)):
-            return _as_warm(Calls(layer.call), NO_INPUT)
-        layers = _copies(layer, CHAIN_LENGTH)
-
-        def chain() -> object:
-            output: object = value
-            for each in layers:
-                output = each.on(output)
-            return output
-
-        return _as_warm(Calls(layer.call), DIVERGES) if _diverges(value, chain()) else Calls(chain, CHAIN_LENGTH)
-
-
-def _copies(layer: Layer, number: int) -> list[Layer]:
-    return [layer, *(layer.copied() for _ in range(number - 1))]
-
-
-def _is_used_once(layer: Layer, value: torch.Tensor) -> bool:
-    """Return whether a tensor is only one argument of a layer, because a chain replaces the first argument only."""
-    return sum(tensor is value for tensor in layer.inputs) == 1
-
-
-def _is_similar(output: object, value: torch.Tensor) -> bool:
-    """Return whether an output can replace a floating-point input: shape, dtype and layout are equal."""
-    return isinstance(output, torch.Tensor) and value.is_floating_point() and _form(output) == _form(value)
-
-
-def _form(tensor: torch.Tensor) -> tuple[object, ...]:
-    return tensor.shape, tensor.dtype, tensor.stride(), tensor.device
-
-
-def _diverges(value: torch.Tensor, output: object) -> bool:
-    """Return whether values are sound before a chain, and all zeros or not all finite after it."""
-    return _is_sound(value) and not (isinstance(output, torch.Tensor) and _is_sound(output))
-
-
-def _is_sound(tensor: torch.Tensor) -> bool:
-    return bool(torch.isfinite(tensor).all()) and bool(tensor.any())

@@ -29,7 +29,7 @@ from opcost.command.options import (
     add_options,
     did_you_mean,
 )
-from opcost.command.program import Subcommand
+from opcost.command.program import SUBCOMMANDS, Subcommand
 from opcost.command.run import EXTRAS
 from opcost.invocation import command
 from opcost.measuring.conditions import CACHES

@@ -16,11 +16,8 @@ from opcost.operators.texts import parse_tuple
 from opcost.operators.tuples import OperatorTuple
 from opcost.prediction.sampling import (
     ALIGNED_TO,
-    CANDIDATES,
     MAXIMUM_BYTES,
-    NEIGHBOURS_RATIO,
     Wish,
-    least_certain,
     sample,
     usual_kinds,
 )
@@ -155,42 +152,6 @@ def test_a_kind_without_more_valid_tuples_ends() -> None:
     assert sample(RELUS, Wish(5, ("Tanh",)), count_of) == []
     both = sample([*small, *ADDS], Wish(50, ("ReLU", "add")), count_of)
     assert len(both) == 50
-
-
-def test_the_least_certain_are_chosen_without_neighbours() -> None:
-    asked: list[int] = []
-
-    def uncertainty(counts: Sequence[OperatorCount]) -> list[float]:
-        asked.append(len(counts))
-        return [float(count.operator.floating_inputs[0].shape[2]) for count in counts]
-
-    chosen = shapes_of(sample(RELUS, Wish(20, ("ReLU",)), count_of, uncertainty=uncertainty))
-    plain = shapes_of(sample(RELUS, Wish(20, ("ReLU",)), count_of))
-    assert asked == [20 * CANDIDATES]
-    assert len(chosen) == 20
-    assert sum(shape[2] for shape in chosen) > 1.3 * sum(shape[2] for shape in plain)
-    for place, one in enumerate(chosen):
-        for other in chosen[:place]:
-            ratios = [(1 + larger) / (1 + smaller) for larger, smaller in zip(one, other, strict=True)]
-            assert any(not 1 / NEIGHBOURS_RATIO < ratio < NEIGHBOURS_RATIO for ratio in ratios)
-
-
-def test_each_round_has_one_of_each_kind_and_decade() -> None:
-    relus = [
-        replace(known(f"torch.nn.ReLU() on (float32[{size}, 2]) eval")[0], memory_bytes=size * 16)
-        for size in (1, 3, 1000, 3000)
-    ]
-    adds = [
-        replace(known(f"torch.Tensor.add on (float32[{size}, 2], float32[{size}, 2])")[0], memory_bytes=size * 24)
-        for size in (1, 1000)
-    ]
-    uncertainties = [1.0, 2.0, 6.0, 5.0, 3.0, 4.0]
-    chosen = least_certain([*relus, *adds], uncertainties, 5)
-    # The second round has what the first one left.
-    assert chosen == [relus[2], adds[1], adds[0], relus[1], relus[3]]
-    assert least_certain([*relus, *adds], uncertainties, 2) == chosen[:2]
-    assert least_certain([relus[0], relus[0]], [1.0, 1.0], 2) == [relus[0]]
-    assert least_certain([], [], 2) == []
 
 
 def test_the_usual_kinds_take_most_of_the_time() -> None:

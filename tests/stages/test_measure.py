@@ -231,10 +231,10 @@ def test_one_bench_measures_in_several_settings(campaign: SimulatedCampaign) -> 
 
 def test_a_request_says_how_models_are_run_and_configs_their_precision(campaign: SimulatedCampaign) -> None:
     campaign.add_model("a", {RELU: 1}, precision="fp32")
-    request = replace(campaign.request(), setting=Setting(cache="chained"))
+    request = replace(campaign.request(), setting=Setting(cache="cold"))
     measure_operators(request, lambda _: SHORT, campaign.open_apparatus, RecordedProgress())
     measure_full_models(request, lambda _: SHORT, campaign.open_apparatus, RecordedProgress())
-    assert set(campaign.settings) == {Setting("fp32", cache="chained")}
+    assert set(campaign.settings) == {Setting("fp32", cache="cold")}
     assert campaign.built == [RELU, *3 * [MODEL]]
 
 

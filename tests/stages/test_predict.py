@@ -29,7 +29,6 @@ from opcost.stages.count import count_operators
 from opcost.stages.predict import Prediction, PredictionRequest, predict
 from opcost.stages.predicted_models import Unmeasured
 from opcost.stages.show import show
-from opcost.stages.uncertain_operators import uncertainty_on
 from opcost.stages.wanted_model import WantedModel
 from opcost.storage.database import Database
 from opcost.units import milli
@@ -284,14 +283,6 @@ def test_show_predicts_counted_models_from_what_was_learned_and_never_learns(
     assert (line["name"], line["time_s"]) == ("small_8x3x224x224", None)
     assert line["predicted"]["time_s"]["value"] == expected.run.time_s.value
     assert "Predicted on NVIDIA H200" in ranking((all_models,))
-
-
-def test_the_uncertainty_of_operators_is_in_time(request_of: Request, cache: Path) -> None:
-    found = predicted(request_of, cache, "resnet34_32x3x224x224").run.calls
-    uncertainties = uncertainty_on(request_of, "H200", cache, RecordedProgress())
-    expected = [one.error_s / one.occurrences for one in found]
-    assert uncertainties([one.count for one in found]) == pytest.approx(expected, rel=0.2)
-    assert uncertainties([]) == []
 
 
 def test_the_rows_are_numbered_by_conditions(database: Database) -> None:

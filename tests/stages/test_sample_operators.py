@@ -85,17 +85,6 @@ def test_no_more_are_drawn_than_can_be_measured_in_the_time(folder: Path, report
         sample_operators(replace(asked(folder, "half", dry_run=True), most_s=1.0))
 
 
-def test_the_least_certain_are_chosen_by_what_was_asked(folder: Path) -> None:
-    found = sample_operators(
-        asked(folder, "uncertain", Wish(6, ("ReLU", "Conv2d"))),
-        lambda counts: [float(count.operator.short_name == "ReLU") for count in counts],
-    )
-    assert found.is_least_certain
-    # The others are of decades that are left in the last round.
-    assert {one.kind: one.drawn for one in found.kinds}["ReLU"] >= 3
-    assert "least certain predicted costs" in Path(found.path).read_text(encoding="utf-8")
-
-
 class LargestOnCpu(TorchDispatchMode):
     """Keeps the largest number of elements in memory of a tensor that any operation returns on the CPU."""
 

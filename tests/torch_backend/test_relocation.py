@@ -16,7 +16,7 @@ from torch import nn
 
 from opcost.errors import UserError
 from opcost.measuring.calls import Calls
-from opcost.measuring.conditions import CACHES, CHAINED, COLD, WARM
+from opcost.measuring.conditions import CACHES, COLD, WARM
 from opcost.measuring.flags import Flag
 from opcost.measuring.setting import Setting
 from opcost.operators.cases import Case
@@ -25,13 +25,10 @@ from opcost.running.apparatus import open_apparatus
 from opcost.storage.database import Database
 from opcost.torch_backend.flops import tensors_of
 from opcost.torch_backend.in_place import ELSEWHERE
-from opcost.torch_backend.operators import function_tuple, module_tuple
+from opcost.torch_backend.operators import module_tuple
 from opcost.torch_backend.relocation import (
-    CHAIN_LENGTH,
-    DIVERGES,
     IN_PLACE,
     MAXIMUM_COPIES,
-    NO_INPUT,
     NO_WEIGHTS,
     DeviceMemory,
     Layer,
@@ -125,11 +122,8 @@ def test_a_relocated_call_reads_other_memory_than_the_first_and_than_any_other(
     assert all(torch.equal(output, outputs[0]) for output in outputs)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("cache", [COLD, CHAINED])
-def test_all_modes_can_be_relocated_and_compute_the_same_there(
-    calls: list[tuple[int, torch.Tensor]], cache: str
-) -> None:
-    first = made(linear(), cache, X)
+def test_cold_calls_can_be_relocated_and_compute_the_same_there(calls: list[tuple[int, torch.Tensor]]) -> None:
+    first = made(linear(), COLD, X)
     assert first.relocated is not None
     other = first.relocated()
     calls.clear()
@@ -141,7 +135,7 @@ def test_all_modes_can_be_relocated_and_compute_the_same_there(
 
 
 def test_what_runs_as_warm_runs_in_several_places_and_what_is_behind_an_eviction_does_not() -> None:
-    as_warm = [made(nn.ReLU(), COLD, X), made(nn.Linear(5, 4), CHAINED, X), made(nn.ReLU(inplace=True), COLD, X)]
+    as_warm = [made(nn.ReLU(), COLD, X), made(nn.ReLU(inplace=True), COLD, X)]
     assert all(each.relocated is not None for each in as_warm)
     assert made(linear(), COLD, X, cache_bytes=MAXIMUM_COPIES * WEIGHTS_BYTES).relocated is None
 
@@ -266,72 +260,11 @@ def test_copies_are_capped_in_number_and_memory(
     assert copies_beyond(DeviceMemory(cache_bytes, total_bytes), weights_bytes) == copies
 
 
-# Chained
-
-
-def test_a_chain_feeds_each_layer_with_the_output_before_and_starts_again(
-    calls: list[tuple[int, torch.Tensor]],
-) -> None:
-    chained = made(linear(), CHAINED, X)
-    calls.clear()
-    last = run(chained)
-    again = run(chained)
-    assert (chained.period, chained.notes, chained.overhead) == (CHAIN_LENGTH, "", None)
-    assert len(calls) == 2 * CHAIN_LENGTH
-    assert len({place for place, _ in calls}) == CHAIN_LENGTH
-    assert [place for place, _ in calls[:CHAIN_LENGTH]] == [place for place, _ in calls[CHAIN_LENGTH:]]
-    assert calls[0][1] is X
-    assert calls[CHAIN_LENGTH][1] is X
-    assert torch.equal(last, again)
-
-
-def test_a_chain_computes_what_a_stack_computes() -> None:
-    module = linear()
-    expected = X
-    with torch.inference_mode():
-        for _ in range(CHAIN_LENGTH):
-            expected = module(expected)
-    assert torch.equal(run(made(module, CHAINED, X)), expected)
-
-
-def test_a_function_is_chained_on_its_first_argument_with_the_others_as_they_are() -> None:
-    other = torch.ones(5)
-    assert torch.allclose(run(made(torch.add, CHAINED, X, other, alpha=2)), X + 2 * CHAIN_LENGTH)
-
-
-@pytest.mark.parametrize(
-    ("function", "args"),
-    [
-        (nn.Linear(5, 4), (X,)),
-        (nn.MultiheadAttention(5, 1), (X, X, X)),
-        (nn.Conv2d(5, 5, 1).to(memory_format=torch.channels_last), (torch.randn(2, 5, 3, 3),)),
-        (torch.Tensor.double, (X,)),
-        (torch.mul, (X, X)),
-        (torch.relu, (torch.ones(3, dtype=torch.int64),)),
-        (torch.cat, ([X],)),
-        (torch.mul, (2.0, X)),
-    ],
-    ids=["shape", "two outputs", "layout", "dtype", "the same tensor twice", "integers", "a list", "a number"],
-)
-def test_what_is_no_input_of_its_own_is_not_chained(function: Callable[..., object], args: tuple[object, ...]) -> None:
-    chained = made(function, CHAINED, *args)
-    assert (chained.period, chained.notes) == (1, NO_INPUT)
-    run(chained)
-
-
-def test_values_that_would_run_away_are_not_chained() -> None:
-    for function in (torch.exp, lambda x: x * 1e-30):
-        chained = made(function, CHAINED, X)
-        assert (chained.period, chained.notes) == (1, DIVERGES)
-    assert made(torch.exp, CHAINED, torch.full((3,), torch.inf)).notes == ""
-
-
 # Any mode
 
 
-@pytest.mark.parametrize("cache", [COLD, CHAINED])
-def test_in_place_operators_run_as_warm(cache: str) -> None:
-    in_place = made(nn.ReLU(inplace=True), cache, X)
+def test_in_place_operators_run_as_warm() -> None:
+    in_place = made(nn.ReLU(inplace=True), COLD, X)
     assert (in_place.period, in_place.notes) == (1, f"{ELSEWHERE}; {IN_PLACE}")
     assert torch.equal(run(in_place), X.relu())
     assert (X < 0).any()
@@ -341,7 +274,7 @@ def test_a_workload_counts_single_calls(monkeypatch: pytest.MonkeyPatch) -> None
     operator = module_tuple(nn.Linear(5, 5).eval(), (X,), {})
     monkeypatch.setattr("opcost.torch_backend.workload.device_memory", lambda _: DeviceMemory(100, FREE))
     numbers = {cache: operator_workload(operator, "cpu", cache=cache).iterations_per_round for cache in CACHES}
-    assert numbers == {WARM: 1, COLD: 2, CHAINED: CHAIN_LENGTH}
+    assert numbers == {WARM: 1, COLD: 2}
 
 
 def test_a_workload_carries_its_eviction(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -374,17 +307,15 @@ def test_a_cold_cache_on_a_cpu_is_a_users_error(tmp_path: Path) -> None:
     assert len(caught.value.lines) == 1
 
 
-def test_the_conditions_name_the_mode_and_whole_models_run_as_they_are(tmp_path: Path) -> None:
+def test_whole_models_run_as_they_are(tmp_path: Path) -> None:
     model = OperatorTuple(f"{TORCHVISION_MODELS}squeezenet1_1", (), (TensorSpec((1, 3, 32, 32), "float32"),))
-    chained = Setting(cache=CHAINED)
-    with open_apparatus("cpu", Database(tmp_path), with_meter=False) as apparatus:
-        assert apparatus.conditions(chained).cache == CHAINED
-        with apparatus.workload(Case(function_tuple(torch.relu, (X,), {})), chained) as operator:
-            assert operator.iterations_per_round == CHAIN_LENGTH
-        with apparatus.workload(Case(model), chained) as whole:
-            assert (whole.iterations_per_round, whole.notes) == (1, "")
+    with (
+        open_apparatus("cpu", Database(tmp_path), with_meter=False) as apparatus,
+        apparatus.workload(Case(model), Setting(cache=COLD)) as whole,
+    ):
+        assert (whole.iterations_per_round, whole.notes) == (1, "")
 
 
 def test_flags_name_what_ran_as_warm() -> None:
-    ran = [made(nn.ReLU(), COLD, X), made(nn.Linear(5, 4), CHAINED, X), made(nn.ReLU(), CHAINED, X)]
-    assert [Flag.RAN_WARM in each.flags for each in ran] == [True, True, False]
+    ran = [made(nn.ReLU(), COLD, X), made(nn.Linear(5, 4), COLD, X)]
+    assert [Flag.RAN_WARM in each.flags for each in ran] == [True, False]

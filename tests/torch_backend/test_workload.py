@@ -18,7 +18,7 @@ from torchvision.ops import MultiScaleRoIAlign
 
 from opcost.errors import CannotMeasureError
 from opcost.measuring.calls import Calls
-from opcost.measuring.conditions import CHAINED, WARM, Precision
+from opcost.measuring.conditions import Precision
 from opcost.measuring.flags import Flag
 from opcost.operators.layouts import channels_last_strides
 from opcost.operators.tuples import Constant, OperatorTuple, PlainValue, Structure, TensorSpec
@@ -27,7 +27,6 @@ from opcost.torch_backend.flops import CostCounter, OperationCost
 from opcost.torch_backend.in_place import AS_IT_IS, ELSEWHERE, IN_TURN, Operation, elsewhere, repeatable
 from opcost.torch_backend.inputs import DrawnInputs, input_statistics, operator_inputs
 from opcost.torch_backend.operators import function_tuple, module_tuple
-from opcost.torch_backend.relocation import NO_INPUT
 from opcost.torch_backend.switches import autocast, precision, torch_state
 from opcost.torch_backend.values import plain_value
 from opcost.torch_backend.workload import EagerWorkload, flags_of_output, operator_call, operator_workload
@@ -366,7 +365,6 @@ def test_what_was_no_plain_value_is_not_made_up(value: PlainValue) -> None:
 X = torch.zeros(64, 3)
 
 
-@pytest.mark.parametrize("cache", [WARM, CHAINED])
 @pytest.mark.parametrize(
     ("operator", "data"),
     [
@@ -379,9 +377,9 @@ X = torch.zeros(64, 3)
     ids=["NaN", "-inf", "both", "float16", "out"],
 )
 def test_an_operator_whose_output_holds_nan_or_infinity_is_measured_and_says_so(
-    operator: OperatorTuple, data: InputData, cache: str
+    operator: OperatorTuple, data: InputData
 ) -> None:
-    workload = operator_workload(operator, "cpu", data, cache)
+    workload = operator_workload(operator, "cpu", data)
     assert Flag.NOT_FINITE in workload.flags
     assert workload.run(3) == 3
 
@@ -470,18 +468,16 @@ def test_only_amp_uses_autocast(name: str, dtype: torch.dtype | None) -> None:
         assert dtype in (None, torch.get_autocast_dtype("cpu"))
 
 
-@pytest.mark.parametrize("cache", [WARM, CHAINED])
-def test_each_call_under_autocast_casts_the_weights_again(cache: str) -> None:
+def test_each_call_under_autocast_casts_the_weights_again() -> None:
     linear = tuple_of(nn.Linear(8, 8), torch.zeros(2, 8))
     context = partial(autocast, "amp-bf16", "cpu", keeps_casts=False)
-    workload = operator_workload(linear, "cpu", cache=cache, context=context)
+    workload = operator_workload(linear, "cpu", context=context)
     operations: list[OperationCost] = []
     with CostCounter(operations.append):
         workload.run(4)
     casts = [cost for cost in operations if "_to_copy" in cost.operation]
-    # Input, weight and bias. The output is in bf16, so it cannot be the input, and there is no chain.
+    # Input, weight and bias.
     assert len(casts) == 3 * 4 * workload.iterations_per_round
-    assert (NO_INPUT in workload.notes) == (cache == CHAINED)
 
 
 def test_a_loop_enters_its_context_once_and_not_in_each_call_which_would_take_longer_than_a_kernel() -> None:
