@@ -20,7 +20,7 @@ from opcost.operators.cases import CAPTURED, LEAF
 from opcost.operators.tuples import META
 from opcost.summing.energy import EnergyBasis
 from opcost.summing.index import Measurements
-from opcost.summing.summation import Part
+from opcost.summing.summation import ModelCost, Part
 
 NOTICEABLE_RATIO = 0.001
 """The smallest share of the time that is remarked on. Throttling slows such a share by a few percent."""
@@ -42,15 +42,14 @@ def remarks_on(found: Comparison, measurements: Measurements) -> tuple[Remark, .
     return (
         *_not_summed(found, measurements),
         *_values(found),
-        *_other_cache(found),
-        *_leaves_only(found),
+        *_chosen_runs(found),
         *_temperatures(found),
         *_circumstances(found),
         *_throttled(found),
         *_eager(found),
         *_builds(found),
         *_execution_of_the_whole(found.full),
-        *_flagged(found),
+        *flagged(found.full, found.cost),
         *_not_precise(found),
         *_cache_correction(found),
         *_unknown_flop(found),
@@ -91,16 +90,13 @@ def _values(found: Comparison) -> Iterator[Remark]:
         yield Remark(RemarkKind.NAMED_VALUES, {"input_data": found.runs.input_data})
     elif found.counts.device_type == META:
         yield Remark(RemarkKind.SHAPES_ONLY)
-    elif time_ratio := _time_ratio(found, lambda part: part.is_on_other_values):
+    elif time_ratio := _time_ratio(found.cost, lambda part: part.is_on_other_values):
         yield Remark(RemarkKind.OTHER_VALUES, {"time_ratio": time_ratio})
 
 
-def _other_cache(found: Comparison) -> Iterator[Remark]:
+def _chosen_runs(found: Comparison) -> Iterator[Remark]:
     if found.cost.time_s is not None and found.runs.cache != WARM:
         yield Remark(RemarkKind.OTHER_CACHE, {"cache": found.runs.cache})
-
-
-def _leaves_only(found: Comparison) -> Iterator[Remark]:
     if found.runs.counted == LEAF:
         yield Remark(RemarkKind.LEAF_MODULES)
 
@@ -143,18 +139,28 @@ def _circumstances_of(row: MeasurementRow) -> dict[str, Figure]:
     return {**own, "protocol": row.circumstances.protocol, "meter": measured.meter, "executed_as": measured.executed_as}
 
 
-def _throttled(found: Comparison) -> Iterator[Remark]:
+def throttled(full: MeasurementRow | None, cost: ModelCost) -> Iterator[Remark]:
     """Remark on throttling by the power limit, with its shares of the summed time and of the whole model's."""
+    ours = theirs = None
+    if cost.time_s is not None:
+        slowed_s = sum(part.time_s * (part.row.measurement.power_capped_ratio or 0.0) for part in cost.parts)
+        ours = slowed_s / cost.time_s.value
+    if full is not None:
+        theirs = full.measurement.power_capped_ratio
+    if max(ours or 0.0, theirs or 0.0) >= NOTICEABLE_RATIO:
+        yield Remark(RemarkKind.THROTTLED, {"time_ratio": ours, "whole_time_ratio": theirs})
+
+
+def _throttled(found: Comparison) -> Iterator[Remark]:
+    """Remark on throttling, and on lower clocks of the whole that the power limit's part of the gap does not show."""
     if found.cost.time_s is None:
         return
-    slowed_s = sum(part.time_s * (part.row.measurement.power_capped_ratio or 0.0) for part in found.cost.parts)
-    ours, theirs = slowed_s / found.cost.time_s.value, found.full.measurement.power_capped_ratio
-    if max(ours, theirs or 0.0) < NOTICEABLE_RATIO:
-        return
-    yield Remark(RemarkKind.THROTTLED, {"time_ratio": ours, "whole_time_ratio": theirs})
+    remarks = tuple(throttled(found.full, found.cost))
+    yield from remarks
     limit = found.gap.power_limit
     is_explained = limit is not None and limit.time_s.value > 0
-    if theirs and not is_explained and (longer := _longer_at_lower_clocks_ratio(found)):
+    is_whole_slowed = bool(remarks and found.full.measurement.power_capped_ratio)
+    if is_whole_slowed and not is_explained and (longer := _longer_at_lower_clocks_ratio(found)):
         yield Remark(RemarkKind.LOWER_CLOCKS, {"longer_ratio": longer})
 
 
@@ -201,38 +207,33 @@ def _execution_of_the_whole(full: MeasurementRow) -> Iterator[Remark]:
         yield Remark(RemarkKind.WAITS, {"waits": full.measurement.waits})
 
 
-def _flagged(found: Comparison) -> Iterator[Remark]:
-    """Remark on flagged measurements, and on those of other work than the model's."""
-    full = found.full
-    if is_doubtful(full):
+def flagged(full: MeasurementRow | None, cost: ModelCost) -> Iterator[Remark]:
+    """Remark on a flagged whole, and on operators that are flagged or do other work than the model's."""
+    if full is not None and is_doubtful(full):
         yield Remark(RemarkKind.FLAGGED_WHOLE, {"flags": names_of(full, quality_flags(full.measurement))})
-    yield from _with_names(found, RemarkKind.FLAGGED_OPERATORS, lambda row: names_of(row, _among(CASTING_DOUBT, row)))
-    yield from _with_names(
-        found, RemarkKind.OTHER_WORK, lambda row: tuple(flag.value for flag in _among(OTHER_WORK, row))
-    )
+    for kind, names in (
+        (RemarkKind.FLAGGED_OPERATORS, lambda row: names_of(row, _among(CASTING_DOUBT, row))),
+        (RemarkKind.OTHER_WORK, lambda row: tuple(flag.value for flag in _among(OTHER_WORK, row))),
+    ):
+        yield from _with_names(cost, kind, names)
+
+
+def _with_names(
+    cost: ModelCost, kind: RemarkKind, names: Callable[[MeasurementRow], tuple[str, ...]]
+) -> Iterator[Remark]:
+    first = next((part.row for part in cost.parts if names(part.row)), None)
+    if first is not None:
+        time_ratio = _time_ratio(cost, lambda part: bool(names(part.row)))
+        yield Remark(kind, {"time_ratio": time_ratio, "operator": first.operator, "flags": names(first)})
 
 
 def _among(flags: frozenset[Flag], row: MeasurementRow) -> Flags:
     return tuple(flag for flag in row.measurement.flags if flag in flags)
 
 
-def _with_names(
-    found: Comparison, kind: RemarkKind, names: Callable[[MeasurementRow], tuple[str, ...]]
-) -> Iterator[Remark]:
-    """Remark on summed measurements for which there are names of flags, if there are any, and name the first."""
-    first = next((part.row for part in found.cost.parts if names(part.row)), None)
-    if first is not None:
-        figures: dict[str, Figure] = {
-            "time_ratio": _time_ratio(found, lambda part: bool(names(part.row))),
-            "operator": first.operator,
-            "flags": names(first),
-        }
-        yield Remark(kind, figures)
-
-
 def _not_precise(found: Comparison) -> Iterator[Remark]:
     """Remark on measurements that did not reach their target precision."""
-    time_ratio = _time_ratio(found, lambda part: Flag.IMPRECISE in part.row.measurement.flags)
+    time_ratio = _time_ratio(found.cost, lambda part: Flag.IMPRECISE in part.row.measurement.flags)
     if time_ratio >= NOTICEABLE_RATIO:
         yield Remark(RemarkKind.NOT_PRECISE, {"time_ratio": time_ratio})
 
@@ -259,7 +260,7 @@ def _unknown_flop(found: Comparison) -> Iterator[Remark]:
     reason = found.cost.flop_missing_reason
     if reason is not None:
         unknown = {count.operator for count in found.cost.summed if count.flop is None}
-        time_ratio = _time_ratio(found, lambda part: part.case.operator in unknown)
+        time_ratio = _time_ratio(found.cost, lambda part: part.case.operator in unknown)
         yield Remark(RemarkKind.UNKNOWN_FLOP, {"reason": reason, "time_ratio": time_ratio})
 
 
@@ -271,8 +272,8 @@ def _in_no_tuple(found: Comparison) -> Iterator[Remark]:
         yield Remark(RemarkKind.IN_NO_TUPLE, {"missing_ratio": missing_ratio, "operations": found.counts.outside})
 
 
-def _time_ratio(found: Comparison, is_meant: Callable[[Part], bool]) -> float:
+def _time_ratio(cost: ModelCost, is_meant: Callable[[Part], bool]) -> float:
     """Return the share of the summed time that some parts have; 0 if nothing is summed."""
-    if found.cost.time_s is None:
+    if cost.time_s is None:
         return 0.0
-    return math.fsum(part.time_s for part in found.cost.parts if is_meant(part)) / found.cost.time_s.value
+    return math.fsum(part.time_s for part in cost.parts if is_meant(part)) / cost.time_s.value

@@ -8,7 +8,6 @@ from typing import TypeVar
 
 from opcost.comparing.conditions_side_by_side import KindSides, OperatorSides
 from opcost.comparing.matched_calls import Standing
-from opcost.comparing.side_remarks import worded
 from opcost.comparing.sides import Sides
 from opcost.measuring.conditions import CONTIGUOUS, DTYPES
 from opcost.operators.short_forms import short_form, short_inputs
@@ -31,7 +30,7 @@ def print_against(reports: Sequence[AgainstReport]) -> None:
         if len(reports) == 1:
             _print_operators(report)
         for remark in report.remarks:
-            print_line(f"{_short_name(report)}: {worded(remark)}", hanging=4)
+            print_line(f"{_short_name(report)}: {remark}", hanging=4)
         if report.remarks:
             print_line("")
     for line in _notes(reports):

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from opcost.comparing.doubts import Doubt, doubts
-from opcost.comparing.footnotes import changes_conclusions, footnote_of
-from opcost.comparing.remarks import Remark, RemarkKind, worded
+from opcost.comparing.remarks import Remark, RemarkKind
 from opcost.comparing.row import ComparisonRow
 from opcost.invocation import command
 from opcost.measuring.conditions import EAGER
@@ -75,7 +74,7 @@ def all_in_words(row: ComparisonRow, remarks: Sequence[Remark]) -> list[str]:
     """Return all remarks on one comparison, its missing operators and its missing energy in words."""
     missing = [f"missing: {operator}" for operator in _missing(row)]
     energy = [f"no energy: {row.energy_missing_reason}"] if row.energy_missing_reason else []
-    return [*missing, *map(worded, remarks), *energy]
+    return [*missing, *map(str, remarks), *energy]
 
 
 def _held(note: Footnote, labels: Sequence[str]) -> str:
@@ -100,8 +99,8 @@ def _notes(one: Noted) -> Iterator[tuple[int, str, str]]:
         is_longer = row.conditions.execution == EAGER and (row.unexplained_time_s or 0.0) > 0
         yield 1, UNEXPLAINED_EAGER if is_longer else UNEXPLAINED, unexplained
     for remark in one.remarks:
-        if changes_conclusions(remark):
-            yield 2 + list(RemarkKind).index(remark.kind), *footnote_of(remark)
+        if remark.changes_conclusions:
+            yield 2 + list(RemarkKind).index(remark.kind), *remark.words
     if row.energy_missing_reason:
         yield 2 + len(RemarkKind), *_without_energy(row.energy_missing_reason)
 

@@ -15,7 +15,7 @@ from opcost.comparing.doubts import Doubt, doubts
 from opcost.comparing.kernel_times import KernelErrors
 from opcost.comparing.ranking import ENERGY
 from opcost.comparing.remark_rules import NOTICEABLE_RATIO
-from opcost.comparing.remarks import Remark, worded
+from opcost.comparing.remarks import Remark
 from opcost.comparing.roofline import Roof, Roofline
 from opcost.comparing.row import ComparisonRow
 from opcost.comparing.tuple_costs import TupleCost, TupleFlag
@@ -316,7 +316,7 @@ def _sorted(roof: Roof) -> list[tuple[str, float]]:
 
 def remarks(found: Sequence[Compared], reports: Sequence[ComparingReport]) -> str:
     """Return the remarks on each model."""
-    texts = {one.label: list(map(worded, one.remarks)) for one in found}
+    texts = {one.label: list(map(str, one.remarks)) for one in found}
     for one in found:
         if one.row.energy_missing_reason:
             texts[one.label].append(f"no energy: {one.row.energy_missing_reason}")

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 
 from opcost.comparing.comparison import USUAL_RUNS, OperatorRuns, conditions_of_sum
 from opcost.comparing.conditions_side_by_side import KindSides, OperatorSides, Side, side_by_side
-from opcost.comparing.side_remarks import SideRemark, side_remarks
+from opcost.comparing.remarks import Remark
+from opcost.comparing.side_remarks import side_remarks
 from opcost.comparing.sides import Sides
 from opcost.errors import UserError
 from opcost.measuring.asked_conditions import DEVICE, ChosenConditions, parse_conditions
@@ -44,7 +45,7 @@ class AgainstReport:
     sum: Sides | None
     kinds: tuple[KindSides, ...]
     operators: tuple[OperatorSides, ...]
-    remarks: tuple[SideRemark, ...]
+    remarks: tuple[Remark, ...]
     conditions: Conditions
     other_conditions: Conditions
 

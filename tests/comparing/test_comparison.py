@@ -8,9 +8,8 @@ from opcost.comparing import compare as comparing
 from opcost.comparing.cache_chain_rows import Excess, chain_row
 from opcost.comparing.cache_chains import SIDES, STREAM_BYTES, chains_of
 from opcost.comparing.comparison import USUAL_RUNS, OperatorRuns
-from opcost.comparing.footnotes import changes_conclusions
 from opcost.comparing.gap import Piece
-from opcost.comparing.remarks import TEXTS, Remark, RemarkKind, worded
+from opcost.comparing.remarks import Remark, RemarkKind
 from opcost.estimates import Estimate
 from opcost.measuring.conditions import CACHES, measurement_key
 from opcost.measuring.flags import Flag
@@ -73,10 +72,6 @@ def compared(*rows, full=FULL):
     return compare(COUNTS, full, Measurements(rows))
 
 
-def remarks_of(comparison):
-    return tuple(map(worded, comparison.remarks))
-
-
 def test_operators_of_the_whole_models_own_board_are_summed():
     faster = row_of(RELU, (0.5, 0.1), (5.0, 0.3), device_uuid="another board")
     assert compared(CONVOLUTION_ROW, RELU_ROW, faster).cost == compared(CONVOLUTION_ROW, RELU_ROW).cost
@@ -109,10 +104,10 @@ def test_sum_and_whole_are_compared_at_one_temperature():
     for others in (compared(*parts), compared(parts[0], RELU_ROW, full=referred(FULL, 28.5))):
         assert others.cost.basis is EnergyBasis.MEASURED
         assert others.full_energy_j.value == 25.0
-        reasons.append(remarks_of(others)[0])
+        reasons.append(others.remarks[0])
     assert reasons == [
-        "energies are not normalised to 50 °C: the whole model's cannot be",
-        "energies are not normalised to 50 °C: those of 1 rows cannot be",
+        Remark(RemarkKind.WHOLE_NOT_NORMALISED, {"reference_c": 50.0}),
+        Remark(RemarkKind.ROWS_NOT_NORMALISED, {"reference_c": 50.0, "rows": 1}),
     ]
 
 
@@ -281,27 +276,20 @@ def test_other_work_than_the_models_is_remarked_on_with_its_share_of_the_summed_
 
 
 def test_builds_that_differ_are_remarked_on():
-    def said(range_ratio):
+    def remarks(range_ratio):
         measured = replace(FULL.measurement, builds=3, builds_time_range_ratio=range_ratio)
-        return remarks_of(compared(CONVOLUTION_ROW, RELU_ROW, full=replace(FULL, measurement=measured)))
+        return compared(CONVOLUTION_ROW, RELU_ROW, full=replace(FULL, measurement=measured)).remarks
 
-    assert said(0.026) == ("3 builds of the whole model differ by 2.6 % in time; the median counts",)
-    assert said(0.004) == said(None) == ()
-
-
-def test_time_at_the_power_limit_is_reported_of_sum_and_whole():
-    slowed, whole = (replace(row.measurement, power_capped_ratio=0.5) for row in (RELU_ROW, FULL))
-    rows = (CONVOLUTION_ROW, replace(RELU_ROW, measurement=slowed))
-    said = "throttled by the power limit, as a share of the time: operators {} %, whole model {} %"
-    assert remarks_of(compared(*rows)) == (said.format("20.0", "0.0"),)
-    full = replace(FULL, measurement=whole)
-    assert remarks_of(compared(CONVOLUTION_ROW, RELU_ROW, full=full)) == (said.format("0.0", "50.0"),)
-    unknown = replace(FULL, measurement=replace(FULL.measurement, power_capped_ratio=None))
-    assert remarks_of(compared(*rows, full=unknown)) == (said.replace("{} %", "{}").format("20.0 %", "unknown"),)
+    assert remarks(0.026) == (Remark(RemarkKind.BUILDS_DIFFER, {"builds": 3, "range_ratio": 0.026}),)
+    assert remarks(0.004) == remarks(None) == ()
 
 
-def test_every_kind_of_remark_is_worded():
-    assert set(TEXTS) == set(RemarkKind)
+@pytest.mark.parametrize(("ours", "theirs"), [(0.5, 0.0), (0.0, 0.5), (0.5, None)])
+def test_time_at_the_power_limit_is_reported_of_sum_and_whole(ours, theirs):
+    slowed = replace(RELU_ROW, measurement=replace(RELU_ROW.measurement, power_capped_ratio=ours))
+    full = replace(FULL, measurement=replace(FULL.measurement, power_capped_ratio=theirs))
+    figures = {"time_ratio": pytest.approx(0.4 * ours), "whole_time_ratio": theirs}
+    assert compared(CONVOLUTION_ROW, slowed, full=full).remarks == (Remark(RemarkKind.THROTTLED, figures),)
 
 
 def test_a_precision_is_reported_as_a_protocol():
@@ -374,7 +362,7 @@ def test_operators_of_unknown_flop_are_remarked_on():
     found = compare(counts, FULL, Measurements([CONVOLUTION_ROW, RELU_ROW]))
     (remark,) = [one for one in found.remarks if one.kind is RemarkKind.UNKNOWN_FLOP]
     assert remark.figures == {"reason": "no formula for the FLOPs of mine::relu", "time_ratio": 0.4}
-    assert changes_conclusions(remark)
+    assert remark.changes_conclusions
     assert (found.cost.flop_ratio, found.cost.flop_missing_reason) == (None, remark.figures["reason"])
     assert RemarkKind.UNKNOWN_FLOP not in {one.kind for one in compared(CONVOLUTION_ROW, RELU_ROW).remarks}
 
@@ -384,7 +372,7 @@ def test_what_is_in_no_tuple_is_remarked_on_with_its_share():
     found = compare(counts, FULL, Measurements([CONVOLUTION_ROW, RELU_ROW]))
     (remark,) = [one for one in found.remarks if one.kind is RemarkKind.IN_NO_TUPLE]
     assert remark.figures == {"missing_ratio": 0.75, "operations": ("mm", "relu")}
-    assert changes_conclusions(remark)
+    assert remark.changes_conclusions
     assert RemarkKind.IN_NO_TUPLE not in {one.kind for one in compared(CONVOLUTION_ROW, RELU_ROW).remarks}
 
 
@@ -439,11 +427,11 @@ def test_of_a_whole_at_lower_clocks_than_its_operators_it_is_reported_how_much_l
 
     def said(full_hz, convolution_hz=2e9, ratio=0.5):
         parts = at(CONVOLUTION_ROW, convolution_hz), at(RELU_ROW, 1.5e9)
-        return remarks_of(compared(*parts, full=at(FULL, full_hz, ratio)))
+        return compared(*parts, full=at(FULL, full_hz, ratio)).remarks
 
     # 6 s at 2 GHz and 4 s at 1.5 GHz.
-    throttled = "throttled by the power limit, as a share of the time: operators 0.0 %, whole model 50.0 %"
-    assert said(1.71e9) == (throttled, "lower clocks make the whole model at most 5.0 % longer")
+    throttled = Remark(RemarkKind.THROTTLED, {"time_ratio": 0.0, "whole_time_ratio": 0.5})
+    assert said(1.71e9) == (throttled, Remark(RemarkKind.LOWER_CLOCKS, {"longer_ratio": pytest.approx(0.05)}))
     assert said(1.9e9) == (throttled,)
     assert said(None) == said(1.7e9, convolution_hz=None) == (throttled,)
     assert said(1.7e9, ratio=0.0) == ()

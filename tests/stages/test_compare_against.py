@@ -19,7 +19,7 @@ from simulated_apparatus import RecordedProgress, SimulatedCampaign, change_by_h
 from simulated_machine import Load
 
 from opcost.__main__ import main
-from opcost.comparing.side_remarks import SideRemarkKind
+from opcost.comparing.remarks import RemarkKind
 from opcost.errors import UserError
 from opcost.measuring.asked_conditions import ChosenConditions
 from opcost.measuring.protocol import MeasurementProtocol
@@ -152,7 +152,7 @@ def test_two_boards_are_remarked_if_no_board_has_both_sides(campaign: SimulatedC
     (report,) = against(campaign, "precision=fp32", "a_bf16")
     assert (report.device_uuid, report.other_device_uuid) == ("another board", "simulated-0")
     kinds = [remark.kind for remark in report.remarks]
-    assert kinds == [SideRemarkKind.WHOLES_OF_TWO_BOARDS, SideRemarkKind.OPERATORS_OF_TWO_BOARDS]
+    assert kinds == [RemarkKind.WHOLES_OF_TWO_BOARDS, RemarkKind.OPERATORS_OF_TWO_BOARDS]
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp32"])
@@ -189,7 +189,7 @@ def test_operators_without_wholes_are_compared(campaign: SimulatedCampaign) -> N
     measure_operators(campaign.request(), lambda _: SHORT, campaign.open_apparatus, RecordedProgress())
     (report,) = against(campaign, "precision=fp32", "a_bf16")
     assert report.whole is None
-    assert [remark.kind for remark in report.remarks] == [SideRemarkKind.WHOLE_NOT_MEASURED] * 2
+    assert [remark.kind for remark in report.remarks] == [RemarkKind.WHOLE_NOT_MEASURED] * 2
     assert report.sum is not None
 
 
@@ -331,7 +331,7 @@ def test_every_sum_of_committed_rows_is_that_of_its_kinds_and_of_its_operators(b
                     total = sum(getattr(line.costs, name) for line in known)
                     assert total == pytest.approx(getattr(report.sum, name) if report.sum else 0.0)
         left_out = any(line.standing == "not measured" for line in report.operators)
-        assert left_out == (SideRemarkKind.NOT_MEASURED in [remark.kind for remark in report.remarks])
+        assert left_out == (RemarkKind.NOT_MEASURED in [remark.kind for remark in report.remarks])
 
 
 def test_the_whole_of_committed_rows_is_that_of_its_file() -> None:
