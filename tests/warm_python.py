@@ -28,7 +28,7 @@ from typing import NoReturn
 
 WITHOUT_TORCH = ("pandas", "pydantic", "rich.console", "rich.table", "yaml")
 LIBRARIES = ("torch", "torchvision.models", *WITHOUT_TORCH)
-"""Most commands import these. Not matplotlib, which tests replace, and which few commands need."""
+"""Most commands import these."""
 
 
 def run(

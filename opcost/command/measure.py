@@ -23,7 +23,6 @@ from opcost.reporting.terminal import progress_on_stderr
 from opcost.running.opening import bench_opener
 from opcost.running.request import Request
 from opcost.stages.compare import reports_of
-from opcost.stages.extras import FIGURES, require
 from opcost.stages.measure_units import Protocols, UnitReport
 from opcost.stages.show import rankings_of
 from opcost.stages.wanted_model import WantedModel
@@ -212,8 +211,6 @@ def sweep(arguments: Namespace) -> int:
     from opcost.stages.sweep_points import sweep_of
     from opcost.stages.sweep_results import keep_sizes, nothing_of, result_of
 
-    if arguments.figures is not None:
-        require(FIGURES)
     if not arguments.dry_run:
         # Before anything is measured.
         for folder in filter(None, (arguments.output, arguments.figures, arguments.export_tree)):
@@ -268,7 +265,7 @@ def _write_sweep(request: Request, result: SweepResult, arguments: Namespace) ->
     if arguments.output is not None:
         print_files("tables in", write_tables(result, arguments.output))
     if arguments.figures is not None:
-        from opcost.reporting.sweep_figures import write_sweep_figures
+        from opcost.reporting.sweep_files import write_sweep_figures
 
         print_files("figures in", write_sweep_figures(result, arguments.figures))
     if arguments.export_tree is not None:

@@ -29,7 +29,6 @@ from opcost.reporting.terminal import progress_on_stderr
 from opcost.running.energy_sources import gpu_named
 from opcost.running.guarded_limit import check_consent
 from opcost.running.request import Request
-from opcost.stages.extras import FIGURES, require
 from opcost.stages.power_cap import CapBoard, CapSweep, CapSweepPlan, CapWork, caps_below, sweep_caps
 from opcost.stages.wanted_model import WantedModel
 from opcost.storage.table import CsvTable
@@ -50,7 +49,7 @@ def power(arguments: Namespace) -> int:
     if arguments.interval or arguments.seconds or arguments.gpu or arguments.json:
         raise UserError("--plot draws a log; leave --interval, --seconds, --gpu and --json out")
 
-    from opcost.reporting.power_plot import plot_log
+    from opcost.reporting.power_traces import plot_log
 
     _report(f"{plot_log(arguments.plot, arguments.output)}: the trace of {arguments.plot}")
     return 0
@@ -62,7 +61,7 @@ def _check_gpu(arguments: Namespace) -> None:
 
 
 def _log(arguments: Namespace) -> int:
-    from opcost.reporting.live_power import shown
+    from opcost.reporting.follow_summary import shown
     from opcost.stages.log_power import PowerLogReport, cpu_batches, gpu_batches, gpu_of, stop_on_signals, write_rows
 
     path = _new_file(arguments)
@@ -95,8 +94,7 @@ def _follow(arguments: Namespace) -> int:
 
     path = _new_file(arguments)
     if arguments.figure is not None:
-        # Before the program runs: matplotlib may be missing.
-        from opcost.reporting.power_figure import check_figure, draw
+        from opcost.reporting.power_traces import check_figure, draw_followed
 
         check_figure(arguments.figure)
     devices = None if arguments.device == "cuda" else [arguments.device]
@@ -106,7 +104,7 @@ def _follow(arguments: Namespace) -> int:
         _report(line)
     if arguments.figure is not None:
         try:
-            _report(str(draw(path, arguments.figure)))
+            _report(str(draw_followed(path, arguments.figure)))
         except Exception as error:
             # The status is that of the command, whatever the log holds.
             _report(f"no figure {arguments.figure}: {error}")
@@ -167,7 +165,7 @@ def power_cap(arguments: Namespace) -> int:
     sweep = _swept(request, arguments, board, None if is_command else _config(request, arguments))
     print_object(cap_sweep_object(sweep)) if arguments.json else print_cap_sweep(sweep)
     if arguments.figure is not None:
-        from opcost.reporting.power_cap_figure import draw_cap_sweep
+        from opcost.reporting.figures import draw_cap_sweep
 
         print_files("figure", [draw_cap_sweep(sweep, arguments.figure)])
     return 0
@@ -183,8 +181,7 @@ def _config(request: Request, arguments: Namespace) -> ModelConfig:
 def _check_cap_files(arguments: Namespace) -> None:
     """Refuse files that could not be written at the end, before anything runs."""
     if arguments.figure is not None:
-        require(FIGURES)
-        from opcost.reporting.power_figure import check_figure
+        from opcost.reporting.power_traces import check_figure
 
         check_figure(arguments.figure)
     if arguments.output is not None:

@@ -311,9 +311,7 @@ DEPTH = Option(
     "layer1.0, 0 for the model (default: one row for each call)",
     type=count_from_0,
 )
-FIGURES = folder_option(
-    "--figures", "also draw the figures parity, operators and errors as PNG and SVG into this folder (needs matplotlib)"
-)
+FIGURES = folder_option("--figures", "also draw the figures parity, operators and errors as SVG into this folder")
 REPORT = Option(
     "--report", "also write a report as one HTML file that opens offline; replaces an existing file", type=html_file
 )
@@ -496,9 +494,7 @@ KERNELS = switch(
     "--kernels", "at the end also profile the kernels of each size, which name the breaks of a curve (GPU)"
 )
 SWEEP_TABLES = folder_option("--output", "also write the tables of this sweep as CSV files into this folder")
-SWEEP_FIGURES = folder_option(
-    "--figures", "also draw the curves and the correlations as PNG and SVG (needs matplotlib)"
-)
+SWEEP_FIGURES = folder_option("--figures", "also draw the curves and the correlations as SVG")
 EXPORT_TREE = folder_option("--export-tree", "also write input_<size>/run_<k>/power_metrics.json and latency.csv there")
 INPUT_VALUES = Option(
     "--input-data",
@@ -539,7 +535,7 @@ FOLLOWED_COMMAND = Option(
 FOLLOWED_PID = Option("--pid", "log until the process with this id ends", type=int, metavar="PID")
 FOLLOWED_FIGURE = Option(
     "--figure",
-    "with a command or --pid: also draw power, load and temperatures (.png, .pdf or .svg; needs matplotlib)",
+    "with a command or --pid: also draw power, load and temperatures (.svg)",
     type=user_path,
 )
 CAP_WISH = OneOf(
@@ -558,9 +554,7 @@ CONSENT = switch(
     "the owner of the card has agreed that its power limit is set; without this or OPCOST_ALLOW_POWER_LIMIT=1 no limit "
     "is set",
 )
-CAP_FIGURE = Option(
-    "--figure", "also draw the Pareto front and the fit (.png, .pdf or .svg; needs matplotlib)", type=user_path
-)
+CAP_FIGURE = Option("--figure", "also draw the Pareto front and the fit (.svg)", type=user_path)
 CAP_ROWS = Option("--output", "also append the measurements to this CSV file", type=user_path)
 
 # Options that several commands share.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from argparse import Namespace
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 
 from opcost.command.run import without_garbage_collection
@@ -113,9 +112,6 @@ def compare(arguments: Namespace) -> int:
 
     from opcost.reporting.comparison_tables import print_comparisons
 
-    if arguments.figures is not None:
-        # A missing matplotlib is reported before anything is written.
-        import_module("opcost.reporting.figures")
     request = Request.from_arguments(arguments)
     models = find_comparisons(request, _runs(arguments))
     reports = keep_comparisons(request, models)

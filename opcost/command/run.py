@@ -31,7 +31,6 @@ DEPENDENCIES = frozenset({"numpy", "pandas", "pydantic", "pynvml", "rich", "yaml
 """The modules that opcost always needs: a missing one is a user's mistake, not a bug."""
 
 EXTRAS = {
-    "matplotlib": "figures",
     "pyarrow": "parquet",
     "scipy": "advise",
     "sklearn": "predict",

@@ -12,14 +12,10 @@ from opcost.comparing.row import ComparisonRow
 from opcost.estimates import Estimate, estimate_of, sum_of_independent
 from opcost.operators.tuples import SIZE_IN_NAME
 
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
-"""The colours of Okabe and Ito, which colour-blind readers can distinguish."""
-
-HATCHES = ("", "//", "..", "xx", "\\\\", "--", "++", "oo")
-"""A hatch for each colour, to distinguish them in black and white."""
-
 QUANTITIES = (("time", "ms"), ("energy", "mJ"))
-KINDS_SHOWN = len(COLOURS) - 1
+KINDS_SHOWN = 7
+"""One for each fill of ``svg.patterns``, besides that of the others."""
+
 OTHERS = "others"
 
 

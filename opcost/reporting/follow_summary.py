@@ -1,15 +1,20 @@
-"""The cost of a followed program, on a terminal: a line a second, and the summary at the end."""
+"""Power on a terminal: a line while it is logged, and the summary of a followed program at its end."""
 
 from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
+from opcost.power.log_rows import PowerRow, power_of
 from opcost.printable import printable
-from opcost.stages.follow_power import FollowReport
 from opcost.units import number_of
 
+if TYPE_CHECKING:
+    from opcost.stages.follow_power import FollowReport
+
+SHOWN_EVERY_S = 0.5
 SHOWN_PARTS = 20
 """The most marked parts in a summary; ``--json`` has all."""
 
@@ -22,6 +27,18 @@ class LiveLine:
         if sys.stderr.isatty():
             width = shutil.get_terminal_size().columns - 1
             print(f"\r\x1b[K{printable(line)[:width]}", end="", file=sys.stderr, flush=True)
+
+
+def shown(batches: Iterable[tuple[PowerRow, ...]]) -> Iterator[tuple[PowerRow, ...]]:
+    """Yield rows unchanged, and show the power on stderr if that is a terminal, twice a second at most."""
+    live, shown_s = LiveLine(), 0.0
+    for rows in batches:
+        known = [(row.epoch_s, power_w) for row in rows if (power_w := power_of(row)) is not None]
+        if known and known[-1][0] - shown_s >= SHOWN_EVERY_S:
+            shown_s, power_w = known[-1]
+            live.show(f"{power_w:.1f} W now")
+        yield rows
+    live.show("")
 
 
 def summary_lines(report: FollowReport) -> Iterator[str]:

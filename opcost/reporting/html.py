@@ -16,6 +16,8 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
+from opcost.reporting.charts import Chart
+
 _SLOT = re.compile(r"\{\{([a-z_]+)\}\}")
 
 SCRIPT = "report.js"
@@ -72,17 +74,11 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str | Markup]], captio
     return f'{above}<div class="scroll" tabindex="0" role="region" aria-label="{label}">{inside}</div>'
 
 
-def figure(drawings: Sequence[str], caption: str, legend: Sequence[str] = ()) -> str:
-    """Return drawings, side by side if there is room, with legend and caption.
-
-    Args:
-        drawings: markup.
-        caption: text.
-        legend: markup of each entry.
-    """
-    items = "".join(f"<li>{entry}</li>" for entry in legend)
+def figure(chart: Chart, caption: str) -> str:
+    """Return drawings, side by side if there is room, with legend and caption."""
+    items = "".join(f"<li>{entry}</li>" for entry in chart.legend)
     listed = f'<ul class="legend">{items}</ul>' if items else ""
-    panels = "".join(f"<div>{drawing}</div>" for drawing in drawings)
+    panels = "".join(f"<div>{drawing}</div>" for drawing in chart.drawings)
     return f'<figure><div class="panels">{panels}</div>{listed}<figcaption>{_prose(caption)}</figcaption></figure>'
 
 

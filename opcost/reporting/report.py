@@ -21,12 +21,13 @@ from opcost.measuring.flags import meanings
 from opcost.measuring.named_device import is_meant
 from opcost.measuring.record import Measurement, MeasurementRow
 from opcost.operators.tuples import SIZE_IN_NAME
-from opcost.reporting import gap_sections, layer_sections, meter_sections, report_sections, svg_charts, sweep_sections
+from opcost.reporting import report_details, report_sections
+from opcost.reporting.charts import RooflinePlot
+from opcost.reporting.charts import roofline as drawn_roofline
 from opcost.reporting.html import page
-from opcost.reporting.power_drawing import PowerDrawing, drawing_of
-from opcost.reporting.power_plot import readings_of_log
+from opcost.reporting.power_traces import Trace, readings_of_log, trace_of
 from opcost.reporting.report_sections import Compared, board_of, compared, without_identities
-from opcost.reporting.svg_charts import RooflinePlot
+from opcost.reporting.svg import Axis, patterns_figure
 from opcost.running.request import Request
 from opcost.stages.compare import ComparingReport, ModelComparisons
 from opcost.stages.proposals import Proposals
@@ -77,20 +78,20 @@ def write_report(
         "about": _about(),
         "summary": report_sections.summary(found, tuples, reports),
         "ranking": report_sections.ranking(rankings),
-        "sweeps": sweep_sections.sweeps(_sweeps(request, models), database.sweep_kernels.rows()),
+        "sweeps": report_details.sweeps(_sweeps(request, models), database.sweep_kernels.rows()),
         "parity": report_sections.parity(found),
         "errors": report_sections.errors(found),
-        "meters": meter_sections.meters(database.meter_qualifications.rows(), boards),
-        "drift": meter_sections.drift(database.sentinel_measurements.rows(), boards),
+        "meters": report_details.meters(database.meter_qualifications.rows(), boards),
+        "drift": report_details.drift(database.sentinel_measurements.rows(), boards),
         "flags": report_sections.flags(found, tuples),
         "kinds": report_sections.kinds(found),
-        "layers": layer_sections.layers(found, proposals),
+        "layers": report_details.layers(found, proposals),
         "rooflines": report_sections.rooflines(roofline, plots, tuples),
-        "gaps": gap_sections.gaps(found),
-        "kernels": gap_sections.kernel_kinds(found),
+        "gaps": report_sections.gaps(found),
+        "kernels": report_sections.kernel_kinds(found),
         "remarks": report_sections.remarks(found, reports),
         "steps": report_sections.steps(found, tuples, reports, proposals),
-        "patterns": svg_charts.patterns_figure(),
+        "patterns": patterns_figure(),
     }
     replace_file(path, page(parts, _data(found, tuples, roofline, plots, database.power_logs)).encode())
 
@@ -122,10 +123,10 @@ def _plots(roofline: Roofline | None, tuples: Sequence[TupleCost]) -> list[Roofl
     if roofline is None:
         return []
     time = [_point(roofline, one, in_energy=False) for one in tuples]
-    plots = [svg_charts.roofline(time, roofline.time, "speed (TFLOP/s)", 1e12)]
+    plots = [drawn_roofline(time, roofline.time, "speed (TFLOP/s)", 1e12)]
     if roofline.energy is not None:
         energy = [_point(roofline, one, in_energy=True) for one in tuples]
-        plots.append(svg_charts.roofline(energy, roofline.energy, "efficiency (GFLOP/J)", 1e9))
+        plots.append(drawn_roofline(energy, roofline.energy, "efficiency (GFLOP/J)", 1e9))
     return plots
 
 
@@ -168,8 +169,8 @@ def _data(
         if one.row is not None:
             entry["conditions"] = conditions.index(named(one.row.conditions))
             entry["circumstances"] = circumstances.index(named(one.row.circumstances))
-            drawing = _trace(one.row, logs)
-            entry["trace"] = None if drawing is None else _compact(drawing, axes, lines)
+            trace = _trace(one.row, logs)
+            entry["trace"] = None if trace is None else _compact(trace, axes, lines)
         entries.append(entry)
     names = list(dict.fromkeys(name for entry in entries for name in entry))
     return {
@@ -245,7 +246,7 @@ def _rounded(position: tuple[float, float] | None) -> list[float] | None:
     return None if position is None else [round(value, 1) for value in position]
 
 
-def _trace(row: MeasurementRow, logs: Path) -> PowerDrawing | None:
+def _trace(row: MeasurementRow, logs: Path) -> Trace | None:
     """Return the power trace of a measurement, None if its log is missing."""
     measured = row.measurement
     # opcost writes no names with folders.
@@ -258,24 +259,25 @@ def _trace(row: MeasurementRow, logs: Path) -> PowerDrawing | None:
         readings = readings_of_log(path)
     except UserError:
         return None
-    window = tuple(datetime.fromisoformat(moment).timestamp() for moment in (measured.started_at, measured.ended_at))
-    return drawing_of(readings[:2], (window[0], window[1]), TRACE_POINTS)
+    begin_s, end_s = (datetime.fromisoformat(one).timestamp() for one in (measured.started_at, measured.ended_at))
+    return trace_of(readings[:2], (begin_s, end_s), TRACE_POINTS)
 
 
-def _compact(drawing: PowerDrawing, axes: Shared, lines: Shared) -> dict[str, Any]:
-    """Return a drawing in few characters: integer coordinates, and shared axes and names by index."""
+def _compact(trace: Trace, axes: Shared, lines: Shared) -> dict[str, Any]:
+    """Return a trace in few characters: integer coordinates, and shared axes and names by index."""
+
+    def on_grid(axis: Axis, value: float) -> int:
+        return round(TRACE_GRID * axis.position(value))
+
+    time, power = trace.time, trace.power
     return {
         "axes": [
-            axes.index([axis.label, [[_on_grid(axis.position(tick.value)), tick.text] for tick in axis.ticks]])
-            for axis in (drawing.time, drawing.power)
+            axes.index([axis.label, [[on_grid(axis, tick.value), tick.text] for tick in axis.ticks]])
+            for axis in (time, power)
         ],
         "lines": [
-            [lines.index(line.name), " ".join(f"{_on_grid(x)} {_on_grid(y)}" for x, y in line.points)]
-            for line in drawing.lines
+            [lines.index(line.name), " ".join(f"{on_grid(time, x)} {on_grid(power, y)}" for x, y in line.points)]
+            for line in trace.lines
         ],
-        "window": None if drawing.window is None else [_on_grid(end) for end in drawing.window],
+        "window": None if trace.window is None else [on_grid(time, end) for end in trace.window],
     }
-
-
-def _on_grid(coordinate: float) -> int:
-    return round(TRACE_GRID * coordinate)

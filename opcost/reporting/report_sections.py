@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from html import escape
 from statistics import median
 
 from opcost.comparing.comparison import Comparison
@@ -16,26 +15,40 @@ from opcost.comparing.kernel_times import KernelErrors
 from opcost.comparing.ranking import ENERGY
 from opcost.comparing.remark_rules import NOTICEABLE_RATIO
 from opcost.comparing.remarks import Remark
-from opcost.comparing.roofline import Roof, Roofline
+from opcost.comparing.roofline import Roofline
 from opcost.comparing.row import ComparisonRow
 from opcost.comparing.tuple_costs import TupleCost, TupleFlag
 from opcost.estimates import Estimate
 from opcost.invocation import command
 from opcost.measuring.conditions import usual_execution
 from opcost.operators.cases import ALL
-from opcost.reporting import svg, svg_charts
+from opcost.reporting.charts import (
+    Chart,
+    Deviation,
+    RooflinePlot,
+    StackedBar,
+    deviations,
+    error_chart,
+    kind_chart,
+    parity_chart,
+    stacked_bars,
+)
 from opcost.reporting.compared_models import QUANTITIES, ComparedModel, compared_model, without_sizes
 from opcost.reporting.html import Markup, code, figure, folded, items, paragraph, table
 from opcost.reporting.next_steps import Candidate, next_steps
 from opcost.reporting.show_notes import rates_of
 from opcost.reporting.show_tables import table_of
-from opcost.reporting.svg_charts import Deviation, RooflinePlot
+from opcost.reporting.svg import Entry
+from opcost.reporting.tables import DOUBTFUL, PARTS, doubt_mark
 from opcost.stages.compare import ComparingReport, ModelComparisons
 from opcost.stages.proposals import NO_PROPOSALS, Proposals
 from opcost.stages.show import DeviceRanking
 from opcost.units import number_of, percent
 
 PICO = 1e-12
+
+KERNEL_KINDS_SHOWN = 10
+"""Kinds of operators with the largest errors of kernels."""
 
 _UUID = re.compile(r"\b(GPU|MIG)-([0-9a-f]{4})[0-9a-f]{4}(?:-[0-9a-f]{4,12})*", re.IGNORECASE)
 _PATH = re.compile(r"(?<![\w/.])~?(?:/[\w.+~@-]+)+/([\w.+~@-]+)")
@@ -190,13 +203,16 @@ def _left_out_on_purpose(found: Sequence[Compared]) -> str:
 
 def parity(found: Sequence[Compared]) -> str:
     """Return both parity figures."""
-    models = [one.model for one in found if one.is_complete]
     caption = (
         "Each mark is a model. On the solid line, the sum equals the measured whole model; the dotted lines are 5 % "
         "off. Bars are 95 % intervals, mostly smaller than the mark; another board may differ "
         f"by more.{_left_out(found)}"
     )
-    return figure([svg_charts.parity(models, quantity, unit) for quantity, unit in QUANTITIES], caption)
+    return figure(parity_chart(_complete(found)), caption)
+
+
+def _complete(found: Sequence[Compared]) -> list[ComparedModel]:
+    return [one.model for one in found if one.is_complete]
 
 
 def _left_out(found: Sequence[Compared]) -> str:
@@ -206,32 +222,11 @@ def _left_out(found: Sequence[Compared]) -> str:
 
 def errors(found: Sequence[Compared]) -> str:
     """Return the errors of all sums, in order."""
-    complete = [one for one in found if one.is_complete]
-    drawings = []
-    for quantity, _ in QUANTITIES:
-        rows = [(one.label, list(_errors_of(one, quantity))) for one in complete]
-        rows.sort(key=lambda row: row[1][0].value.value if row[1] else 0.0)
-        drawings.append(svg_charts.deviations(rows, f"{quantity}: sum minus whole (% of the whole)"))
-    legend = [svg_charts.legend_mark(0, "sum"), svg_charts.legend_mark(1, "corrected sum, if known")]
     caption = (
         "The error of each sum, in order: the middle row is the median. Left of zero, the sum is too small. If "
         "corrections help, squares are nearer to zero than circles; their intervals include the method's own error."
     )
-    return figure(drawings, caption, legend)
-
-
-def _errors_of(one: Compared, quantity: str) -> Iterable[Deviation]:
-    ratio = one.model.ratio(quantity)
-    if ratio is None:
-        return
-    yield Deviation(_minus_one(ratio), 0, f"{quantity} {percent(ratio.value - 1)}")
-    corrected = one.model.corrected_ratio(quantity)
-    if corrected is not None:
-        yield Deviation(_minus_one(corrected), 1, f"{quantity} {percent(corrected.value - 1)} corrected")
-
-
-def _minus_one(ratio: Estimate) -> Estimate:
-    return Estimate(ratio.value - 1, ratio.standard_error)
+    return figure(error_chart(_complete(found)), caption)
 
 
 def counted_once(found: Sequence[Compared]) -> frozenset[int]:
@@ -273,15 +268,11 @@ def flags(found: Sequence[Compared], tuples: Sequence[TupleCost]) -> str:
 
 def kinds(found: Sequence[Compared]) -> str:
     """Return the shares of the kinds of operators of each model."""
-    models = [one.model for one in found if one.is_complete]
-    drawn = [svg_charts.kinds(models, quantity) for quantity, _ in QUANTITIES]
-    looks = [*range(len(drawn[0][1]) - 1), 7]
-    legend = [svg.swatch(look) + escape(name) for look, name in zip(looks, drawn[0][1], strict=True)]
     caption = (
         "The parts of each sum. The line at 100 % is the measured whole model; the figures are the sum and the whole. "
         f"The longest part costs most, and may differ between time and energy.{_left_out(found)}"
     )
-    return figure([drawing for drawing, _ in drawn], caption, legend)
+    return figure(kind_chart(_complete(found)), caption)
 
 
 def rooflines(roofline: Roofline | None, plots: Sequence[RooflinePlot], tuples: Sequence[TupleCost]) -> str:
@@ -289,29 +280,83 @@ def rooflines(roofline: Roofline | None, plots: Sequence[RooflinePlot], tuples: 
     if roofline is None:
         return paragraph("No roofline: no measured tuple has both FLOPs and bytes.")
     without = sum(one.work is not None and not one.count.flop for one in tuples)
+    least = ""
+    if roofline.energy is not None:
+        rates = sorted(roofline.energy.flop_rates.items(), key=lambda named: -named[1])
+        per_flop = ", ".join(f"{1 / rate / PICO:.3g} pJ per FLOP in {name}" for name, rate in rates)
+        per_byte = f"{1 / roofline.energy.byte_rate / PICO:.3g} pJ per byte"
+        least = f" The least energy is {per_flop}, and {per_byte}, idle power included."
     caption = (
         f"The roofs (lines) are the highest rates in these rows: {rates_of(roofline)} of "
-        f"tuples larger than the caches.{_least_energy(roofline)} Circles are bound by memory, squares by compute "
+        f"tuples larger than the caches.{least} Circles are bound by memory, squares by compute "
         "in their own arithmetic. A tuple far below its roof could be faster. A tuple above it, to the left, reads "
         f"from a cache. {without} tuples without counted FLOPs (norms, activations, copies) are only in the table. "
         "Select a mark, or a row of the table, for details."
     )
-    return figure([plot.svg for plot in plots], caption)
-
-
-def _least_energy(roofline: Roofline) -> str:
-    if roofline.energy is None:
-        return ""
-    per_flop = ", ".join(f"{1 / rate / PICO:.3g} pJ per FLOP in {name}" for name, rate in _sorted(roofline.energy))
-    per_byte = f"{1 / roofline.energy.byte_rate / PICO:.3g} pJ per byte"
-    return f" The least energy is {per_flop}, and {per_byte}, idle power included."
-
-
-def _sorted(roof: Roof) -> list[tuple[str, float]]:
-    return sorted(roof.flop_rates.items(), key=lambda named: -named[1])
+    return figure(Chart([plot.figure for plot in plots]), caption)
 
 
 # Where is the sum wrong, and why?
+
+
+def gaps(found: Sequence[Compared]) -> str:
+    """Return the parts of each whole model."""
+    drawings, rows = [], []
+    for quantity, _ in QUANTITIES:
+        bars = [StackedBar(one.label, _unexplained(one, quantity), _parts(one, quantity)) for one in found]
+        known = [bar for bar in bars if any(share is not None for share in bar.shares)]
+        drawings.append(stacked_bars(known, f"{quantity}, share of the measured whole model (%)", range(len(PARTS))))
+        for one, bar in zip(found, bars, strict=True):
+            *parts, rest = map(percent, bar.shares)
+            rows.append((bar.name, quantity, *parts, rest + doubt_mark(one.doubts(quantity))))
+    caption = (
+        "The parts of the whole model (100 %). Modules and functions make the sum. The cache correction is left of "
+        "zero if calls take less time in the model than alone. A model at the power limit runs at lower clocks, which "
+        "add time. Dropped and unmeasured operators without a row are estimated. The unexplained part is left of zero "
+        "if the others exceed the whole. A missing part is unknown."
+    )
+    legend = [Entry.of_fill(number, name) for number, name in enumerate(PARTS)]
+    numbers = table(
+        ("model", "of", *PARTS), sorted(rows), f"The parts as shares of the whole. {DOUBTFUL}: no result yet."
+    )
+    return figure(Chart(drawings, legend), caption) + folded("The figures", numbers)
+
+
+def _parts(one: Compared, quantity: str) -> tuple[float | None, ...]:
+    gap, costs = one.comparison.gap, one.row.costs(quantity)
+    modules, functions = (
+        piece.time_s if quantity == "time" else piece.energy_j for piece in (gap.modules, gap.functions)
+    )
+    others = (costs.correction, costs.power_limit, costs.dropped, costs.unmeasured, costs.unexplained)
+    return tuple(map(costs.over_whole, (modules, functions, *others)))
+
+
+def _unexplained(one: Compared, quantity: str) -> str:
+    share = _parts(one, quantity)[-1]
+    shown = "unknown" if share is None else f"{round(100 * share, 1) + 0.0:+.1f} % unexplained"
+    return shown + doubt_mark(one.doubts(quantity))
+
+
+def kernel_kinds(found: Sequence[Compared]) -> str:
+    """Return the kinds of operators whose kernel time differs between the model and alone."""
+    seen: dict[str, list[tuple[str, float]]] = {}
+    profiled = {one.name: one for one in found if one.kernels is not None}
+    for one in profiled.values():
+        for kind, error in one.kernels.by_kind if one.kernels is not None else ():
+            seen.setdefault(kind, []).append((one.name, error))
+    if not profiled:
+        return paragraph(f"The database has no kernel times of these models. Measure: {command('verify kernels')}.")
+    largest = sorted(seen, key=lambda kind: -sum(abs(error) for _, error in seen[kind]))[:KERNEL_KINDS_SHOWN]
+    rows = [
+        (kind, [Deviation(Estimate(error, 0.0), 0, f"{model} {100 * error:+.2f} %") for model, error in seen[kind]])
+        for kind in largest
+    ]
+    caption = (
+        "Kernel time alone minus kernel time in the model, by kind of operator, as a share of the model's kernel time. "
+        f"Each mark is one of {len(profiled)} models. Left of zero: the kind takes longer in the model than alone, and "
+        "makes the sum too small. Kinds on opposite sides cancel in a sum."
+    )
+    return figure(Chart([deviations(rows, "kernel time alone minus in the model (%)")]), caption)
 
 
 def remarks(found: Sequence[Compared], reports: Sequence[ComparingReport]) -> str:

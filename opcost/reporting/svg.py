@@ -1,29 +1,109 @@
-"""SVG as text: elements, and a panel with axes, lines and marks.
+"""SVG as text: axes, elements, a panel with lines and marks, whole figures, and files of several.
 
 Every text is escaped. Colours are classes, so that a style sheet decides. A figure has a view box and no size: a page
-scales it.
+scales it. Standard library only: power can be logged and drawn before anything is installed.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from importlib.resources import files
 
-from opcost.reporting.axes import Axis
+STEPS = (1.0, 2.0, 5.0, 10.0)
+"""Round steps between marks, in powers of ten."""
+
+LOG_MARKS = (1.0, 2.0, 5.0)
+MOST_LOG_MARKS = 6
+ROUNDING = 1e-9
+"""Share of a step by which equal values may differ, because of rounding."""
+
+SMALLEST = 1e-200
+"""Smaller values count as 0: a tenth of a step would underflow."""
 
 WIDTH = 400.0
 """Width of all figures, in units of the view box; texts are 12 high."""
 
+LEGEND_ROW = 18.0
+MOST_LETTERS = 50
+"""Length of the longest title that fits above one figure."""
+
+NAMESPACE = {"xmlns": "http://www.w3.org/2000/svg"}
 PATTERN_SIZE = 8
 HATCHES = ("", "M-2 2 2-2M0 8 8 0M6 10 10 6", "M2 2h1.5M6 6h1.5", "M0 0 8 8M0 8 8 0")
 MORE_HATCHES = ("M-2 6 2 10M0 0 8 8M6-2 10 2", "M0 4H8", "M0 4H8M4 0V8", "M4 2a2 2 0 1 0 .01 0")
-"""One for each colour of ``compared_models.COLOURS``, as its HATCHES: lines, dots, crosses, circles."""
+"""One for each colour of ``figures.css``: lines, dots, crosses, circles."""
 
 SHAPES = ("M-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0", "M-3.5-3.5h7v7h-7z", "M0-4.5 4.5 3.5h-9z", "M0-5 5 0 0 5-5 0z")
 MORE_SHAPES = ("M-4-4 4 4M-4 4 4-4", "M-5 0H5M0-5V5", "M0 4.5 4.5-3.5h-9z", "M-4-2.5h8v5h-8z")
 MARKS = SHAPES + MORE_SHAPES
 """Circle, square, triangle, diamond, cross, plus, inverted triangle, brick: distinguishable without colour."""
+
+Points = Sequence[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Tick:
+    """A marked value, and its text."""
+
+    value: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis from ``low`` to ``high``, linear or logarithmic; ``label`` names the quantity with its unit."""
+
+    low: float
+    high: float
+    label: str
+    ticks: tuple[Tick, ...] = ()
+    is_log: bool = False
+
+    def position(self, value: float) -> float:
+        """Return the position of a value: 0 at the low end, 1 at the high end, outside of these beyond."""
+        if self.is_log:
+            return math.log(value / self.low) / math.log(self.high / self.low)
+        return (value - self.low) / (self.high - self.low)
+
+
+def linear_axis(values: Iterable[float], label: str, marks: int = 5, has_zero: bool = False) -> Axis:
+    """Return an axis over values that ends at round ones.
+
+    Args:
+        values: the values that are drawn; without any, the axis goes from 0 to 1.
+        label: of the axis.
+        marks: the approximate number of marks.
+        has_zero: whether the axis includes 0.
+    """
+    known = [*values, *([0.0] if has_zero else [])]
+    low, high = (min(known), max(known)) if known else (0.0, 1.0)
+    if max(abs(low), abs(high)) < SMALLEST:
+        low, high = 0.0, 1.0
+    elif high - low <= ROUNDING * max(abs(low), abs(high)):
+        low, high = (min(0.0, 2 * low), max(0.0, 2 * low))
+    width = (high - low) / marks
+    power = 10.0 ** math.floor(math.log10(width))
+    step = next(step * power for step in STEPS if step * power >= width * (1 - ROUNDING))
+    digits = max(0, 1 - math.floor(math.log10(step)))
+    first, last = math.floor(low / step + ROUNDING), math.ceil(high / step - ROUNDING)
+    # Rounded, and 0 instead of -0.
+    ticks = [Tick(number * step, f"{round(number * step, digits) + 0.0:g}") for number in range(first, last + 1)]
+    return Axis(first * step, last * step, label, tuple(ticks))
+
+
+def log_axis(values: Iterable[float], label: str) -> Axis:
+    """Return a logarithmic axis over values above 0, with some room at both ends; from 1 to 10 without any."""
+    known = [value for value in values if value > 0]
+    low, high = (min(known) / 1.25, max(known) * 1.25) if known else (1.0, 10.0)
+    exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    inside = [mark for e in exponents for m in LOG_MARKS if low <= (mark := m * 10.0**e) <= high]
+    if len(inside) > MOST_LOG_MARKS:
+        tens = [10.0**exponent for exponent in exponents if low <= 10.0**exponent <= high]
+        inside = tens[:: math.ceil(len(tens) / MOST_LOG_MARKS)]
+    return Axis(low, high, label, tuple(Tick(mark, f"{mark:g}") for mark in inside), is_log=True)
 
 
 def element(name: str, attributes: Mapping[str, object] | None = None, *children: str) -> str:
@@ -37,24 +117,14 @@ def text(content: str, x: float, y: float, kind: str = "tick", anchor: str = "st
     return element("text", {"x": x, "y": y, "class": kind, "text-anchor": anchor}, escape(content))
 
 
-def drawing(label: str, height: float, *children: str) -> str:
-    """Return a whole figure, with a label for screen readers."""
-    settings = {"viewBox": f"0 0 {WIDTH:g} {height:g}", "role": "img", "class": "figure", "aria-label": label}
-    return element("svg", {"xmlns": "http://www.w3.org/2000/svg", **settings}, *children)
-
-
 def patterns() -> str:
     """Return the definitions of the hatched fills ``url(#hatch0)`` and on."""
+    size = {"width": PATTERN_SIZE, "height": PATTERN_SIZE}
     tiles = (
         element(
             "pattern",
-            {
-                "id": f"hatch{number}",
-                "width": PATTERN_SIZE,
-                "height": PATTERN_SIZE,
-                "patternUnits": "userSpaceOnUse",
-            },
-            element("rect", {"width": PATTERN_SIZE, "height": PATTERN_SIZE, "class": f"fill{number}"}),
+            {"id": f"hatch{number}", **size, "patternUnits": "userSpaceOnUse"},
+            element("rect", {**size, "class": f"fill{number}"}),
             element("path", {"d": path or "M0 0", "class": "hatch"}),
         )
         for number, path in enumerate(HATCHES + MORE_HATCHES)
@@ -62,14 +132,90 @@ def patterns() -> str:
     return element("defs", None, *tiles)
 
 
-def swatch(number: int) -> str:
-    """Return a small rectangle with a fill, for legends."""
-    settings = {"viewBox": "0 0 24 12", "class": "figure swatch", "aria-hidden": "true"}
-    return element(
-        "svg",
-        {"xmlns": "http://www.w3.org/2000/svg", **settings},
-        element("rect", {"width": 24, "height": 12, "class": "bar", "fill": f"url(#hatch{number})"}),
+def patterns_figure() -> str:
+    """Return a figure of size 0 with the fills of all other figures of a page."""
+    settings = {"class": "figure definitions", "width": 0, "height": 0, "aria-hidden": "true"}
+    return element("svg", {**NAMESPACE, **settings}, patterns())
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An entry of a legend: the markup of an icon of 24 by 12, and its label."""
+
+    icon: str
+    label: str
+
+    @classmethod
+    def of_mark(cls, look: int, label: str) -> Entry:
+        """Return that of a mark."""
+        return cls(
+            element("path", {"class": f"mark ink{look}", "d": MARKS[look], "transform": "translate(12 6)"}), label
+        )
+
+    @classmethod
+    def of_fill(cls, number: int, label: str) -> Entry:
+        """Return that of a hatched fill."""
+        return cls(element("rect", {"width": 24, "height": 12, "class": "bar", "fill": f"url(#hatch{number})"}), label)
+
+    @classmethod
+    def of_line(cls, kind: str, label: str) -> Entry:
+        """Return that of a line of a class."""
+        return cls(element("path", {"class": kind, "d": "M0 6h24"}), label)
+
+    def __str__(self) -> str:
+        """Return the markup of icon and label, for a page."""
+        settings = {"viewBox": "0 0 24 12", "class": "figure swatch", "aria-hidden": "true"}
+        return element("svg", {**NAMESPACE, **settings}, self.icon) + escape(self.label)
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A whole figure, with a label for screen readers; as text it is an SVG element."""
+
+    label: str
+    height: float
+    content: str
+
+    def __str__(self) -> str:
+        return self.placed({})
+
+    def placed(self, place: Mapping[str, object]) -> str:
+        """Return the element with further attributes, such as its place in another one."""
+        settings = {"viewBox": f"0 0 {WIDTH:g} {self.height:g}", "role": "img", "class": "figure"}
+        return element("svg", {**NAMESPACE, **settings, "aria-label": self.label, **place}, self.content)
+
+
+def drawing(label: str, height: float, *children: str) -> Drawing:
+    """Return a whole figure of some markup."""
+    return Drawing(label, height, "".join(children))
+
+
+def nothing(label: str, why: str) -> Drawing:
+    """Return a figure with the reason why there is no data."""
+    return drawing(f"{label}: {why}", 60.0, text(label, 2, 20, "name"), text(why, 2, 42))
+
+
+def svg_file(title: str, drawings: Sequence[Drawing], legend: Sequence[Entry] = ()) -> bytes:
+    """Return a file of figures side by side, two in a row, above their legend, for light and dark backgrounds."""
+    columns = min(2, len(drawings))
+    shown = title if len(title) <= columns * MOST_LETTERS else f"{title[: columns * MOST_LETTERS - 1]}…"
+    parts, y = [text(shown, 2, 14, "title")], 20.0
+    for begin in range(0, len(drawings), columns):
+        row = drawings[begin : begin + columns]
+        for column, one in enumerate(row):
+            parts.append(one.placed({"x": column * WIDTH, "y": y, "width": WIDTH, "height": one.height}))
+        y += max(one.height for one in row)
+    for number, entry in enumerate(legend):
+        x, line = 8 + (number % (2 * columns)) * WIDTH / 2, y + 4 + LEGEND_ROW * (number // (2 * columns))
+        parts.append(element("g", {"transform": f"translate({x:g} {line:g})"}, entry.icon, text(entry.label, 32, 10)))
+    height = y + LEGEND_ROW * math.ceil(len(legend) / (2 * columns)) + 8
+    style = element("style", None, files("opcost.reporting").joinpath("figures.css").read_text(encoding="utf-8"))
+    ground = element("rect", {"class": "ground", "width": "100%", "height": "100%"})
+    settings = {"viewBox": f"0 0 {columns * WIDTH:g} {height:g}", "role": "img", "class": "figure", "aria-label": title}
+    whole = element(
+        "svg", {**NAMESPACE, **settings}, style, ground, element("title", None, escape(title)), patterns(), *parts
     )
+    return f'<?xml version="1.0" encoding="utf-8"?>\n{whole}\n'.encode()
 
 
 @dataclass(frozen=True)
@@ -78,10 +224,10 @@ class Panel:
 
     x: Axis
     y: Axis
-    left: float
-    top: float
-    right: float
-    bottom: float
+    left: float = 52.0
+    top: float = 30.0
+    right: float = WIDTH - 10
+    bottom: float = 220.0
 
     def across(self, value: float) -> float:
         """Return the horizontal coordinate of a value."""
@@ -93,7 +239,13 @@ class Panel:
 
     def axes(self) -> str:
         """Return grid, marks, and the names of both axes."""
-        return self.horizontal_axis() + self.vertical_axis()
+        marks = [
+            element("path", {"class": "grid", "d": f"M{self.left:g} {self.up(tick.value):.1f}H{self.right:g}"})
+            + text(tick.text, self.left - 5, self.up(tick.value) + 4, anchor="end")
+            for tick in self.y.ticks
+        ]
+        edge = element("path", {"class": "axis", "d": f"M{self.left:g} {self.top:g}V{self.bottom:g}"})
+        return self.horizontal_axis() + "".join(marks) + edge + text(self.y.label, 2, self.top - 10, "name")
 
     def horizontal_axis(self) -> str:
         """Return the lower axis with its marks."""
@@ -104,18 +256,8 @@ class Panel:
         ]
         # Near the middle of the figure, a long name has room on both sides.
         middle = WIDTH / 2 if self.left > WIDTH / 4 else (self.left + self.right) / 2
-        name = text(self.x.label, middle, self.bottom + 33, "name", "middle")
-        return "".join(marks) + self._edge(self.left, self.bottom, self.right, self.bottom) + name
-
-    def vertical_axis(self) -> str:
-        """Return the left axis with its marks, and its name above it."""
-        marks = [
-            element("path", {"class": "grid", "d": f"M{self.left:g} {self.up(tick.value):.1f}H{self.right:g}"})
-            + text(tick.text, self.left - 5, self.up(tick.value) + 4, anchor="end")
-            for tick in self.y.ticks
-        ]
-        name = text(self.y.label, 2, self.top - 10, "name")
-        return "".join(marks) + self._edge(self.left, self.top, self.left, self.bottom) + name
+        edge = element("path", {"class": "axis", "d": f"M{self.left:g} {self.bottom:g}H{self.right:g}"})
+        return "".join(marks) + edge + text(self.x.label, middle, self.bottom + 33, "name", "middle")
 
     def line(self, points: Iterable[tuple[float, float]], kind: str) -> str:
         """Return a line through values of both axes."""
@@ -126,20 +268,72 @@ class Panel:
         """Return a line from top to bottom."""
         return element("path", {"class": kind, "d": f"M{self.across(value):.1f} {self.top:g}V{self.bottom:g}"})
 
-    def mark(self, position: tuple[float, float], look: int, title: str, kind: str = "") -> str:
+    def mark(self, position: tuple[float, float], look: int, title: str) -> str:
         """Return a mark at values of both axes, with a tooltip."""
         settings = {
-            "class": f"mark ink{look} {kind}".strip(),
+            "class": f"mark ink{look}",
             "d": MARKS[look],
             "transform": f"translate({self.across(position[0]):.1f} {self.up(position[1]):.1f})",
         }
         return element("path", settings, element("title", None, escape(title)))
 
-    def _edge(self, x: float, y: float, to_x: float, to_y: float) -> str:
-        return element("path", {"class": "axis", "d": f"M{x:g} {y:g}L{to_x:g} {to_y:g}"})
+
+@dataclass(frozen=True)
+class Series:
+    """Points that belong together, drawn as marks (``look``), as a line (its class), or as both.
+
+    ``titles`` are the tooltips of marks, by default the values; ``bounds`` are the lower and the upper value at each
+    point, drawn as an area.
+    """
+
+    name: str
+    points: Points
+    look: int | None = None
+    line: str = ""
+    titles: Sequence[str] = ()
+    bounds: Points = ()
+
+    @property
+    def entry(self) -> Entry:
+        """Its entry of a legend."""
+        return Entry.of_line(self.line, self.name) if self.look is None else Entry.of_mark(self.look, self.name)
+
+    def drawn(self, panel: Panel) -> str:
+        """Return the markup in a panel."""
+        parts = []
+        if self.bounds:
+            lower, upper = (
+                [(x, ends[end]) for (x, _), ends in zip(self.points, self.bounds, strict=True)] for end in (0, 1)
+            )
+            parts.append(panel.line([*lower, *upper[::-1]], "window"))
+        if self.line and len(self.points) > 1:
+            parts.append(panel.line(self.points, self.line))
+        titles = self.titles or [f"{self.name}: {x:g}, {y:.4g}" for x, y in self.points]
+        if self.look is not None:
+            parts += [panel.mark(point, self.look, title) for point, title in zip(self.points, titles, strict=True)]
+        return "".join(parts)
 
 
-def dots(positions: Sequence[tuple[float, float]], kind: str) -> str:
+def curves(
+    label: str, panel: Panel, series: Sequence[Series], at: Sequence[tuple[float, str]] = (), *more: str
+) -> Drawing:
+    """Draw series over one axis.
+
+    Args:
+        label: for screen readers.
+        panel: with the axes.
+        series: what is drawn.
+        at: values of the horizontal axis that a dotted line marks, with texts.
+        more: markup below all of it.
+    """
+    places = [
+        panel.vertical(value, "band") + text(name, panel.across(value), panel.top - 2, "small", "middle")
+        for value, name in at
+    ]
+    return drawing(label, panel.bottom + 40, *more, panel.axes(), *places, *(one.drawn(panel) for one in series))
+
+
+def dots(positions: Points, kind: str) -> str:
     """Return many marks as the line caps of one path: a thousand elements would be slow to draw.
 
     Each line is very short, but not of length 0, for which PDFs draw no square.

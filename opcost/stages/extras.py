@@ -7,11 +7,8 @@ from importlib.util import find_spec
 from types import MappingProxyType
 
 PREDICT = "predict"
-FIGURES = "figures"
 
-PACKAGES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {PREDICT: ("sklearn", "scipy", "threadpoolctl"), FIGURES: ("matplotlib",)}
-)
+PACKAGES: Mapping[str, tuple[str, ...]] = MappingProxyType({PREDICT: ("sklearn", "scipy", "threadpoolctl")})
 """The modules of each extra of ``pyproject.toml`` that a stage asks for."""
 
 

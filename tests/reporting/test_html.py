@@ -8,7 +8,9 @@ import json
 import re
 from html.parser import HTMLParser
 
+from opcost.reporting.charts import Chart
 from opcost.reporting.html import Markup, figure, folded, items, json_for_script, page, paragraph, table
+from opcost.reporting.svg import Entry, drawing
 
 PARTS = (
     "about summary ranking sweeps parity errors meters drift flags kinds layers rooflines gaps kernels remarks steps "
@@ -77,7 +79,7 @@ def test_texts_are_escaped_everywhere() -> None:
         paragraph(NASTY),
         items([NASTY]),
         folded(NASTY, ""),
-        figure(["<svg></svg>"], NASTY),
+        figure(Chart([drawing(NASTY, 10.0)], [Entry.of_mark(0, NASTY)]), NASTY),
         table([NASTY], [[NASTY]], NASTY),
         table(["a", NASTY], [["x", NASTY]]),
     ]

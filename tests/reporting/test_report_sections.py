@@ -21,7 +21,7 @@ from opcost.measuring.record import MeasurementRow
 from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCount
 from opcost.operators.tuples import OperatorTuple, TensorSpec
-from opcost.reporting import gap_sections, meter_sections, report_sections
+from opcost.reporting import report_details, report_sections
 from opcost.reporting.compared_models import compared_model
 from opcost.reporting.report_sections import Compared
 from opcost.units import percent
@@ -83,7 +83,7 @@ def test_a_rest_that_no_effect_explains_is_marked(unexplained_ratio: float, is_m
     one = compared("a", 1.0 - unexplained_ratio)
     row = replace(one.row, unexplained_time_s=rest_s)
     comparison = cast("Comparison", SimpleNamespace(gap=gap))
-    shown = text_of(gap_sections.gaps([replace(one, row=row, comparison=comparison)]))
+    shown = text_of(report_sections.gaps([replace(one, row=row, comparison=comparison)]))
     assert (f"{percent(unexplained_ratio)} (!)" in shown) == is_marked
 
 
@@ -178,12 +178,12 @@ def qualified(board: str, deviation_ratio: float, verdict: str = GOOD) -> Qualif
 
 def test_meters_of_the_report_s_boards_are_reported_and_their_worst_deviation() -> None:
     rows = [qualified(OURS, 0.004), qualified(THEIRS, 0.07), replace(qualified(OURS, -0.013), driver_version="2.0")]
-    text = text_of(meter_sections.meters(rows, {OURS}))
+    text = text_of(report_details.meters(rows, {OURS}))
     assert f"meter of {OURS}" in text
     assert f"meter of {THEIRS}" not in text
     assert "The meters of 1 boards agree within 1.30 %" in text
-    assert "agree within" not in meter_sections.meters([qualified(OURS, 0.5, REFERENCE)], {OURS})
-    assert "no qualification of these boards' meters" in text_of(meter_sections.meters(rows, {"another"}))
+    assert "agree within" not in report_details.meters([qualified(OURS, 0.5, REFERENCE)], {OURS})
+    assert "no qualification of these boards' meters" in text_of(report_details.meters(rows, {"another"}))
 
 
 @pytest.mark.parametrize(("boards", "is_drawn"), [({OURS}, True), ({THEIRS}, False), ({OURS, THEIRS}, True)])
@@ -194,6 +194,6 @@ def test_sentinels_of_the_report_s_boards_are_drawn(boards: set[str | None], is_
         return replace(row, circumstances=circumstances, measurement=replace(row.measurement, time_s=time_s))
 
     rows = [on(OURS, 1.0), on(OURS, 1.02), on(THEIRS, 1.0)]
-    text = text_of(meter_sections.drift(rows, boards))
+    text = text_of(report_details.drift(rows, boards))
     assert ("Standard deviations: time 1.4" in text) == is_drawn
     assert ("no repeated drift checks" in text) != is_drawn

@@ -6,15 +6,15 @@ import csv
 import json
 from dataclasses import replace
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 from simulated_machine import Load
 from simulated_sweep import SimulatedSweep
 
 from opcost.comparing.sweep_sizes import SweepPrediction
-from opcost.reporting.correlations import same_information, spearman
-from opcost.reporting.sweep_files import export_tree, write_tables
-from opcost.reporting.sweep_sections import sweeps
+from opcost.reporting.report_details import sweeps
+from opcost.reporting.sweep_files import export_tree, same_information, spearman, write_sweep_figures, write_tables
 from opcost.reporting.sweep_tables import print_plan, print_sweep, sweep_object
 from opcost.stages.sweep_results import SweepResult
 
@@ -80,17 +80,12 @@ def test_no_rows_have_no_matrix() -> None:
     assert same_information(spearman([])) == []
 
 
-def test_figures_are_drawn_for_screen_and_paper(tmp_path: Path, result: SweepResult) -> None:
-    pytest.importorskip("matplotlib")
-    from opcost.reporting.sweep_figures import write_sweep_figures
-
-    names = {path.name for path in write_sweep_figures(result, tmp_path)}
-    assert names == {
-        f"{figure}-{medium}.{suffix}"
-        for figure in ("curves-linear", "curves-log", "correlations")
-        for medium in ("paper", "screen")
-        for suffix in ("png", "svg")
-    }
+def test_figures_are_drawn_with_their_predicted_curve(tmp_path: Path, result: SweepResult) -> None:
+    files = write_sweep_figures(result, tmp_path)
+    assert [path.name for path in files] == ["curves-linear.svg", "curves-log.svg", "correlations.svg"]
+    for path in files:
+        ET.parse(path)
+    assert "measured (median)" in files[0].read_text()
     assert write_sweep_figures(replace(result, sizes=(), repetitions=()), tmp_path / "none") == []
 
 

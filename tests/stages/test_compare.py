@@ -501,7 +501,7 @@ def test_figures_show_each_comparison_with_its_kinds_of_operators(
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     complete = replace(reports[0].comparisons[0], missing_operators=0)
     files = draw_comparisons([replace(reports[0], comparisons=(complete,))], explained.folder / "figures")
-    assert len(files) == 6
+    assert len(files) == 3
     assert all(path.stat().st_size > 1000 for path in files)
     assert draw_comparisons([ComparingReport("a", (), "not measured")], explained.folder / "none") == []
     assert not (explained.folder / "none").exists()

@@ -75,7 +75,7 @@ def test_a_command_is_followed_with_its_marks_and_its_status(
     assert {row["sm_clock_hz"] for row in rows} == {"1980000000"}
     assert {"epoch 0", "epoch 1"} <= {row["mark"] for row in rows}
     assert all(0 <= float(row["cpu_load_ratio"]) <= 1 for row in rows if row["cpu_load_ratio"])
-    assert (tmp_path / "run.svg").stat().st_size > 1000
+    assert "epoch 1" in (tmp_path / "run.svg").read_text()
     assert stage.living() == [], "nvidia-smi was left behind"
 
 

@@ -1,8 +1,9 @@
-"""Written power logs of every kind are drawn; any other file is reported in one line."""
+"""Power over time: written logs of every kind are drawn as they were read; any other file is reported in one line."""
 
 from __future__ import annotations
 
 import os
+import pty
 import subprocess
 import sys
 import tracemalloc
@@ -10,11 +11,15 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nvidia_smi_stage import NvidiaSmiStage
 
 from opcost.errors import UserError
 from opcost.power.log_rows import PowerRow, csv_header, csv_line
 from opcost.power.meter_names import AVERAGE, COUNTER, INSTANT, SAMPLES
-from opcost.reporting.power_plot import plot_log, readings_of_log
+from opcost.reporting.follow_summary import shown
+from opcost.reporting.power_traces import Readings, plot_log, readings_of_log, trace_of
 
 SCRIPT = Path(__file__).parents[2] / "power_logger.py"
 OWN = "\n".join([csv_header(), *(csv_line(PowerRow(1.79e9 + 0.1 * i, 300.0 + i, 290.0)) for i in range(20))]) + "\n"
@@ -42,7 +47,7 @@ def test_logs_kept_beside_a_measurement_are_drawn_with_it(tmp_path: Path) -> Non
     (tmp_path / "a-counter.csv").write_text("epoch_s,energy_j\n1795336376.0,1000.0\n1795336376.5,1200.0\n")
     found = {one.name: one for one in readings_of_log(path)}
     assert list(found) == [SAMPLES, COUNTER, INSTANT, AVERAGE]
-    assert found[COUNTER].points == ((1795336376.5, 400.0),)
+    assert found[COUNTER].points == [(1795336376.5, 400.0)]
     assert [power_w for _, power_w in found[AVERAGE].points] == [403.03, 371.92]
 
 
@@ -126,3 +131,107 @@ def test_plotting_logs_nothing(tmp_path: Path, options: tuple[str, ...]) -> None
 def test_a_log_that_is_not_there_is_reported(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is no such file"):
         plot_log(tmp_path / "power.csv")
+
+
+# What is drawn
+
+
+BEGIN_S = 1_790_000_000.0
+STEADY = Readings("samples", tuple((BEGIN_S + 0.1 * i, 400.0 + i) for i in range(11)))
+
+
+def test_time_counts_from_the_first_reading_and_power_from_zero() -> None:
+    trace = trace_of([STEADY])
+    assert trace is not None
+    assert (trace.time.low, trace.time.high) == (0.0, pytest.approx(1.0))
+    assert trace.power.low == 0
+    (line,) = trace.lines
+    assert line.points[0] == (0.0, 400.0)
+    assert line.points[-1] == (pytest.approx(1.0), 410.0)
+
+
+def test_the_window_is_where_it_was_measured_and_within_the_log() -> None:
+    trace = trace_of([STEADY], window=(BEGIN_S + 0.25, BEGIN_S + 7))
+    assert trace is not None
+    assert trace.window == (pytest.approx(0.25), pytest.approx(1.0))
+
+
+def test_a_window_of_another_time_is_none() -> None:
+    trace = trace_of([STEADY], window=(BEGIN_S - 9, BEGIN_S - 8))
+    assert trace is not None
+    assert trace.window is None
+
+
+def test_meters_share_both_axes() -> None:
+    later = Readings("other", ((BEGIN_S + 2.0, 900.0),))
+    trace = trace_of([STEADY, Readings("silent", ()), later])
+    assert trace is not None
+    assert [line.name for line in trace.lines] == ["samples", "other"]
+    assert list(trace.lines[1].points) == [(2.0, 900.0)]
+
+
+def test_without_readings_there_is_nothing_to_draw() -> None:
+    assert trace_of([]) is None
+    assert trace_of([Readings("silent", ())]) is None
+
+
+def test_a_log_that_repeats_values_is_drawn_as_stairs() -> None:
+    points = tuple((BEGIN_S + i, 100.0 if i < 3 else 200.0) for i in range(6))
+    trace = trace_of([Readings("smi", points, is_step=True)])
+    assert trace is not None
+    assert list(trace.lines[0].points) == [(0.0, 100.0), (3.0, 100.0), (3.0, 200.0), (5.0, 200.0), (5.0, 200.0)]
+
+
+@given(st.lists(st.floats(0, 1000), min_size=1, max_size=400), st.booleans())
+def test_long_traces_keep_their_extremes_and_few_points(powers_w: list[float], is_step: bool) -> None:
+    points = tuple((BEGIN_S + 0.02 * i, power_w) for i, power_w in enumerate(powers_w))
+    trace = trace_of([Readings("x", points, is_step)], most_points=40)
+    assert trace is not None
+    places = trace.lines[0].points
+    assert len(places) <= 44
+    heights = [y for _, y in places]
+    assert max(heights) == pytest.approx(max(powers_w))
+    assert min(heights) == pytest.approx(min(powers_w))
+    assert [x for x, _ in places] == sorted(x for x, _ in places)
+
+
+# On a terminal
+
+
+@pytest.fixture
+def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NvidiaSmiStage:
+    return NvidiaSmiStage(tmp_path / "stage", monkeypatch)
+
+
+def test_logging_on_a_terminal_shows_the_power(stage: NvidiaSmiStage, tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    command = [sys.executable, str(SCRIPT), "--seconds", "1.2", "--output", "power.csv"]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80", "PYTHONPATH": str(SCRIPT.parent)}
+    with subprocess.Popen(command, cwd=tmp_path, stderr=theirs, stdout=theirs, env=environment) as process:
+        os.close(theirs)
+        shown = b""
+        while True:
+            try:
+                piece = os.read(ours, 65536)
+            except OSError:
+                break
+            if not piece:
+                break
+            shown += piece
+    os.close(ours)
+    assert process.returncode == 0
+    text = shown.decode()
+    assert "W now" in text
+    assert "mean power 30" in text
+    assert len((tmp_path / "power.csv").read_text().splitlines()) > 3
+
+
+def test_the_power_is_shown_twice_a_second_at_most(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    rows = [(PowerRow(1.79e9 + 0.02 * number, power_instant_w=300.0 + number), PowerRow(0.0)) for number in range(100)]
+    assert list(shown(rows)) == rows
+    found = capsys.readouterr().err
+    assert found.count("W now") == 4
+    assert "375.0 W now" in found

@@ -14,7 +14,7 @@ from simulated_apparatus import RecordedProgress
 
 from opcost.comparing.comparison import Comparison
 from opcost.operators.modules import CalledModule
-from opcost.reporting.layer_sections import MOST_TREES, layers
+from opcost.reporting.report_details import MOST_TREES, layers
 from opcost.reporting.report_sections import Compared, compared
 from opcost.running.request import Request
 from opcost.stages.compare import find_comparisons, reports_of

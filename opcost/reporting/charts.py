@@ -1,0 +1,331 @@
+"""The charts of the report and of files: parity, errors, kinds of operators, gaps, drift, rooflines, correlations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from opcost.comparing.roofline import COMPUTE, Roof
+from opcost.estimates import NORMAL_QUANTILE, Estimate
+from opcost.reporting.compared_models import OTHERS, QUANTITIES, ComparedModel, largest_kinds
+from opcost.reporting.svg import (
+    MARKS,
+    WIDTH,
+    Axis,
+    Drawing,
+    Entry,
+    Panel,
+    Series,
+    curves,
+    dots,
+    drawing,
+    element,
+    linear_axis,
+    log_axis,
+    nothing,
+    text,
+)
+from opcost.units import MILLI, millijoules, milliseconds, percent, ratio
+
+BAND_RATIO = 0.05
+NAMED = 4
+"""The number of models, furthest from the line, that are named in a parity figure."""
+
+CHARACTER = 6.6
+"""Upper bound of the mean width of a letter of height 12, to detect overlapping texts."""
+
+DESCENT = 5.0
+"""Height of letters, with some space, below their line."""
+
+ROW = 34.0
+BAR = 13.0
+CELL_LABELS = 110.0
+"""Room for the names beside and below a matrix."""
+
+
+@dataclass(frozen=True)
+class StackedBar:
+    """One bar: a share of the whole for each part, None if unknown; ``note`` is shown beside the name."""
+
+    name: str
+    note: str
+    shares: tuple[float | None, ...]
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """A deviation as a ratio; ``look`` is the number of its mark, ``title`` its tooltip without the row's name."""
+
+    value: Estimate
+    look: int
+    title: str
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Drawings that belong together, with their legend."""
+
+    drawings: Sequence[Drawing]
+    legend: Sequence[Entry] = ()
+
+
+def parity_chart(models: Sequence[ComparedModel]) -> Chart:
+    """Return parity in time and in energy."""
+    return Chart([parity(models, quantity, unit) for quantity, unit in QUANTITIES])
+
+
+def error_chart(models: Sequence[ComparedModel]) -> Chart:
+    """Return the error of each sum, plain and corrected, in order, in time and in energy."""
+    drawings = []
+    for quantity, _ in QUANTITIES:
+        rows = [(model.name, list(_errors_of(model, quantity))) for model in models]
+        rows.sort(key=lambda row: row[1][0].value.value if row[1] else 0.0)
+        drawings.append(deviations(rows, f"{quantity}: sum minus whole (% of the whole)"))
+    return Chart(drawings, [Entry.of_mark(0, "sum"), Entry.of_mark(1, "corrected sum, if known")])
+
+
+def _errors_of(model: ComparedModel, quantity: str) -> Iterator[Deviation]:
+    for look, of_sum, word in ((0, model.ratio(quantity), ""), (1, model.corrected_ratio(quantity), " corrected")):
+        if of_sum is not None:
+            off = Estimate(of_sum.value - 1, of_sum.standard_error)
+            yield Deviation(off, look, f"{quantity} {percent(off.value)}{word}")
+
+
+def kind_chart(models: Sequence[ComparedModel]) -> Chart:
+    """Return the kinds of operators of each sum, as shares of the measured whole, in time and in energy."""
+    shown = [*largest_kinds(models), OTHERS]
+    looks = [*range(len(shown) - 1), len(MARKS) - 1]
+    drawings = []
+    for quantity, _ in QUANTITIES:
+        write = milliseconds if quantity == "time" else millijoules
+        rows = [
+            StackedBar(
+                model.name,
+                f"{write(pair[0].value).partition(' ')[0]} of {write(pair[1].value)}",
+                tuple(model.share(quantity, kind, shown[:-1]) for kind in shown),
+            )
+            for model in models
+            if (pair := model.pair(quantity)) is not None
+        ]
+        drawings.append(stacked_bars(rows, f"{quantity}, share of the measured whole model (%)", looks))
+    return Chart(drawings, [Entry.of_fill(look, kind) for look, kind in zip(looks, shown, strict=True)])
+
+
+def parity(models: Sequence[ComparedModel], quantity: str, unit: str) -> Drawing:
+    """Draw each model's sum over its whole with 95 % intervals. On the line, the sum equals the whole.
+
+    Args:
+        models: compared ones.
+        quantity: ``time`` or ``energy``.
+        unit: a thousandth of a second or joule.
+    """
+    label = f"{quantity}: sum of operators over whole model"
+    points = [(model, *pair) for model in models if (pair := model.pair(quantity))]
+    if not points:
+        return nothing(label, f"no model has {quantity} of both sum and whole")
+    values = [estimate.value / MILLI for _, *pair in points for estimate in pair]
+    panel = Panel(
+        log_axis(values, f"{quantity} of the whole model ({unit})"),
+        log_axis(values, f"{quantity}, sum of operators ({unit})"),
+        bottom=350.0,
+    )
+    low, high = panel.x.low, panel.x.high
+    lines = [panel.line([(low, low), (high, high)], "even")]
+    for share in (1 - BAND_RATIO, 1 + BAND_RATIO):
+        begin, end = (max(low, low / share), max(low, low * share)), (min(high, high / share), min(high, high * share))
+        lines.append(panel.line([begin, end], "band"))
+    marks = []
+    for model, summed, whole in points:
+        x, y = whole.value / MILLI, summed.value / MILLI
+        half_x, half_y = (NORMAL_QUANTILE * one.standard_error / MILLI for one in (whole, summed))
+        lines.append(panel.line([(max(low, x - half_x), y), (x + half_x, y)], "spread"))
+        lines.append(panel.line([(x, max(low, y - half_y)), (x, y + half_y)], "spread"))
+        of_sum = model.ratio(quantity) or summed.divided_by(whole)
+        interval = f"{ratio(of_sum.value)} ± {ratio(NORMAL_QUANTILE * of_sum.standard_error)}"
+        marks.append(panel.mark((x, y), 0, f"{model.name}: sum / whole {interval}"))
+    places = [(model.name, whole.value / MILLI, summed.value / MILLI) for model, summed, whole in points]
+    return drawing(label, 390.0, panel.axes(), *lines, *marks, *_names(panel, places))
+
+
+def _names(panel: Panel, places: Sequence[tuple[str, float, float]]) -> list[str]:
+    """Return the names of the models furthest from the line, without names that would overlap."""
+    drawn: list[str] = []
+    taken: list[tuple[float, float, float]] = []
+    for name, whole, summed in sorted(places, key=lambda place: -abs(math.log(place[2] / place[1]))):
+        x, y, width = panel.across(whole), panel.up(summed), CHARACTER * len(name)
+        # To the left of a mark above the line, to the right of a mark below it, if there is room.
+        is_left = (summed >= whole and x - 10 - width > panel.left) or x + 10 + width > panel.right
+        begin = x - 10 - width if is_left else x + 10
+        for height in (y - 6,) if is_left else (y + 13, y + 4):
+            is_within = panel.left < begin < panel.right - width and height + DESCENT < panel.bottom
+            if is_within and not any(
+                begin < right and left < begin + width and abs(height - other) < 13 for left, right, other in taken
+            ):
+                taken.append((begin, begin + width, height))
+                drawn.append(text(name, x - 10 if is_left else x + 10, height, "small", "end" if is_left else "start"))
+                break
+        if len(drawn) == NAMED:
+            break
+    return drawn
+
+
+def stacked_bars(rows: Sequence[StackedBar], label: str, looks: Sequence[int]) -> Drawing:
+    """Draw bars, each with a line at the measured whole; parts below 0 are left of it.
+
+    Args:
+        rows: the bars.
+        label: of the axis, which is in %.
+        looks: the number of each part's fill.
+    """
+    if not rows:
+        return nothing(label, "no data")
+    sums = [
+        math.fsum(share for share in row.shares if share and (share > 0) == up) for row in rows for up in (True, False)
+    ]
+    axis = linear_axis([100 * value for value in (*sums, 1.0)], label, marks=6, has_zero=True)
+    bottom = 8 + ROW * len(rows)
+    panel = Panel(axis, Axis(0, 1, ""), 14.0, 4.0, WIDTH - 14, bottom)
+    bars = [_bar(panel, row, 6 + ROW * number, looks) for number, row in enumerate(rows)]
+    return drawing(label, bottom + 42, panel.horizontal_axis(), *bars)
+
+
+def _bar(panel: Panel, row: StackedBar, top: float, looks: Sequence[int]) -> str:
+    ends = {True: 0.0, False: 0.0}
+    drawn = []
+    for share, look in zip(row.shares, looks, strict=True):
+        if share:
+            begin, ends[share > 0] = ends[share > 0], ends[share > 0] + share
+            left, right = sorted(panel.across(100 * end) for end in (begin, ends[share > 0]))
+            field = {"x": left, "y": top + 15, "width": right - left, "height": BAR, "fill": f"url(#hatch{look})"}
+            drawn.append(element("rect", {"class": "bar", **field}))
+    whole = f"M{panel.across(100.0):.1f} {top + 12:.1f}v{BAR + 6:g}"
+    name = text(row.name, panel.left, top + 11, "small") + text(row.note, panel.right, top + 11, "small", "end")
+    return "".join(drawn) + element("path", {"class": "whole", "d": whole}) + name
+
+
+def deviations(rows: Sequence[tuple[str, Sequence[Deviation]]], label: str) -> Drawing:
+    """Draw deviations with 95 % intervals, a row for each name.
+
+    Args:
+        rows: names, each with its deviations.
+        label: of the axis, which is in %.
+    """
+    rows = [(name, marks) for name, marks in rows if marks]
+    if not rows:
+        return nothing(label, "no data")
+
+    def ends(mark: Deviation) -> list[float]:
+        half = NORMAL_QUANTILE * mark.value.standard_error
+        return [100 * (mark.value.value - half), 100 * (mark.value.value + half)]
+
+    left = min(200.0, 14 + CHARACTER * max(len(name) for name, _ in rows))
+    most = int((left - 14) / CHARACTER) + 1
+    axis = linear_axis([end for _, marks in rows for mark in marks for end in ends(mark)], label, has_zero=True)
+    panel = Panel(axis, Axis(len(rows), 0, ""), left, 4.0, WIDTH - 12, 10 + 20.0 * len(rows))
+    drawn = []
+    for number, (name, marks) in enumerate(rows):
+        place = number + 0.5
+        shown = name if len(name) <= most else name[: most - 1] + "…"
+        drawn.append(text(shown, left - 6, panel.up(place) + 4, "small", "end"))
+        for mark in marks:
+            drawn.append(panel.line([(end, place) for end in ends(mark)], "spread"))
+            drawn.append(panel.mark((100 * mark.value.value, place), mark.look, f"{name}: {mark.title}"))
+    return drawing(label, panel.bottom + 42, panel.horizontal_axis(), panel.vertical(0.0, "even"), *drawn)
+
+
+def courses(lines: Sequence[Series], label: str) -> Drawing:
+    """Draw the courses of repeated measurements: points of time (min) and deviation (%)."""
+    points = [point for line in lines for point in line.points]
+    if not points:
+        return nothing(label, "no repeated measurements")
+    x = linear_axis([x for x, _ in points], "time since the first measurement (min)", has_zero=True)
+    panel = Panel(x, linear_axis([y for _, y in points], label, has_zero=True), bottom=200.0)
+    return curves(label, panel, lines, (), panel.line([(x.low, 0.0), (x.high, 0.0)], "even"))
+
+
+@dataclass(frozen=True)
+class RooflinePlot:
+    """A drawn roofline; ``positions`` are those of all points in units of its view box, None for points not drawn."""
+
+    figure: Drawing
+    positions: tuple[tuple[float, float] | None, ...]
+
+
+def roofline(points: Sequence[tuple[float, float, str] | None], roof: Roof, label: str, scale: float) -> RooflinePlot:
+    """Draw rates over arithmetic intensities, below the roof.
+
+    Args:
+        points: FLOPs per byte, FLOPs per second or joule, and side of each tuple; None for tuples without FLOPs.
+        roof: in the same units.
+        label: of the vertical axis, in ``scale`` times these units.
+        scale: such as 1e12.
+    """
+    known = [point for point in points if point is not None]
+    ridges = {arithmetic: roof.ridge_flop_per_byte(arithmetic) for arithmetic in roof.flop_rates}
+    x = log_axis([*(x for x, _, _ in known), *ridges.values()], "arithmetic intensity (FLOP per byte)")
+    y = log_axis([rate / scale for rate in (*(rate for _, rate, _ in known), *roof.flop_rates.values())], label)
+    panel = Panel(x, y, bottom=290.0)
+    positions = tuple(point and (panel.across(point[0]), panel.up(point[1] / scale)) for point in points)
+    sides = [(at, point[2]) for at, point in zip(positions, points, strict=True) if at and point]
+    foot = max(x.low, y.low * scale / roof.byte_rate)
+    roofs = [panel.line([(end, end * roof.byte_rate / scale) for end in (foot, max(ridges.values()))], "even")]
+    for arithmetic, rate in roof.flop_rates.items():
+        # From the intersection with the memory's roof, with the name at the right end.
+        roofs.append(panel.line([(ridges[arithmetic], rate / scale), (x.high, rate / scale)], "even"))
+        roofs.append(text(arithmetic, panel.right, panel.up(rate / scale) - 4, "small", "end"))
+    figure = drawing(
+        label,
+        330.0,
+        panel.axes(),
+        dots([at for at, side in sides if side != COMPUTE], "dots"),
+        dots([at for at, side in sides if side == COMPUTE], "squares"),
+        *roofs,
+        element("circle", {"class": "chosen", "r": 7, "visibility": "hidden"}),
+    )
+    return RooflinePlot(figure, positions)
+
+
+def over_sizes(
+    label: str, names: tuple[str, str], series: Sequence[Series], axis: Callable[..., Axis], at: Sequence[float] = ()
+) -> Drawing:
+    """Draw costs over a size, with a dotted line at each size of ``at``.
+
+    Args:
+        label: for screen readers.
+        names: of the size and of the cost, with its unit.
+        series: what is drawn.
+        axis: ``log_axis`` or ``linear_axis``.
+        at: sizes.
+    """
+    points = [point for one in series for point in one.points]
+    if not points:
+        return nothing(label, "unknown")
+    ends = [y for one in series for bounds in one.bounds for y in bounds]
+    panel = Panel(axis([x for x, _ in points], names[0]), axis([*(y for _, y in points), *ends], names[1]))
+    return curves(label, panel, series, [(size, "") for size in at])
+
+
+def matrix(names: Sequence[str], values: Sequence[Sequence[float]], label: str) -> Drawing:
+    """Draw a square matrix of values from -1 (red) to 1 (blue) with names at both sides; NaN is grey."""
+    size = (WIDTH - CELL_LABELS - 4) / len(names)
+    parts = []
+    for row, (name, line) in enumerate(zip(names, values, strict=True)):
+        y, small = 8 + size * row, f"font-size:{min(11.0, 0.9 * size):.1f}px"
+        for column, value in enumerate(line):
+            place = {"x": CELL_LABELS + size * column, "y": y, "width": size, "height": size}
+            title = f"{name}, {names[column]}: {'unknown' if math.isnan(value) else f'{value:.2f}'}"
+            parts.append(element("rect", {**place, "fill": _blue_or_red(value)}, element("title", None, escape(title))))
+        beside = {"x": CELL_LABELS - 4, "y": y + 0.7 * size, "text-anchor": "end", "style": small}
+        x, end = CELL_LABELS + size * (row + 0.7), 12 + size * len(names)
+        below = {"transform": f"translate({x:.1f} {end:.1f}) rotate(-90)", "text-anchor": "end", "style": small}
+        parts += [element("text", place, escape(name)) for place in (beside, below)]
+    return drawing(label, 16 + size * len(names) + CELL_LABELS, *parts)
+
+
+def _blue_or_red(value: float) -> str:
+    if math.isnan(value):
+        return "#cccccc"
+    faded = round(255 * (1 - abs(value)))
+    return f"rgb({faded},{faded},255)" if value > 0 else f"rgb(255,{faded},{faded})"

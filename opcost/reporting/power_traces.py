@@ -1,0 +1,236 @@
+"""Power over time as SVG: written logs, traces in the report, and the log of a followed program.
+
+Standard library only: the power of a GPU can be logged and drawn before anything is installed.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import chain, pairwise
+from pathlib import Path
+
+from opcost.errors import UserError
+from opcost.meters.nvidia_smi_log import parse_log
+from opcost.power import log_rows
+from opcost.power.log_rows import PowerRow
+from opcost.power.meter_names import AVERAGE, COUNTER, INSTANT, SAMPLES
+from opcost.reporting.svg import Axis, Panel, Points, Series, curves, linear_axis, svg_file
+from opcost.storage.files import lines_of, replace_file
+
+MOST_POINTS = 240
+"""Points of one line: no screen resolves more."""
+
+SAMPLES_ENDING = "-samples.csv"
+COUNTER_ENDING = "-counter.csv"
+"""Endings of the files with NVML's readings, beside nvidia-smi's rows."""
+
+PANELS = (
+    ("power (W)", ("power_instant_w", "power_average_w"), "cpu_power_w", 1.0),
+    ("load (%)", ("utilisation_ratio",), "cpu_load_ratio", 100.0),
+    ("temperature (°C)", ("temperature_c",), "cpu_temperature_c", 1.0),
+)
+"""Of a followed program: title, columns of a GPU, of which the first with a value counts, column of the CPU, factor."""
+
+
+@dataclass(frozen=True)
+class Readings:
+    """The readings of one meter: pairs of a time (s) and a power (W), oldest first.
+
+    ``is_step`` says that a reading holds until the next one, as in a log that repeats values.
+    """
+
+    name: str
+    points: Points
+    is_step: bool = False
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Lines to draw, with times since the first reading; ``window`` is the begin and end of the measurement."""
+
+    time: Axis
+    power: Axis
+    lines: tuple[Readings, ...]
+    window: tuple[float, float] | None
+
+
+def trace_of(
+    readings: Sequence[Readings], window: tuple[float, float] | None = None, most_points: int = MOST_POINTS
+) -> Trace | None:
+    """Return the trace of simultaneous readings of meters, None if there are none.
+
+    The power axis begins at 0, so that a small ripple looks small.
+
+    Args:
+        readings: of each meter, with times since the epoch; meters without any are left out.
+        window: begin and end of the measurement (epoch, s); one outside of the readings is left out.
+        most_points: the most points of one line; of more, each span of time keeps its lowest and its highest reading.
+    """
+    known = [one for one in readings if one.points]
+    if not known:
+        return None
+    begin_s = min(one.points[0][0] for one in known)
+    end_s = max(one.points[-1][0] for one in known)
+    lines = tuple(Readings(one.name, _line(one, begin_s, most_points)) for one in known)
+    power = linear_axis((value for one in known for _, value in one.points), "power (W)", has_zero=True)
+    if window is not None:
+        low_s, high_s = (min(end_s, max(begin_s, moment_s)) - begin_s for moment_s in window)
+        window = (low_s, high_s) if low_s < high_s else None
+    return Trace(_time_axis(end_s - begin_s), power, lines, window)
+
+
+def plot_log(path: Path, output: Path | None = None) -> Path:
+    """Draw a power log as SVG; return the file, by default beside the log.
+
+    Raises:
+        UserError: it is not a power log, or has no reading; or the output is not a ``.svg``.
+    """
+    if output is not None and output.suffix != ".svg":
+        raise UserError(f"--output {output}: a drawing is an SVG file; name a file that ends in .svg")
+    trace = trace_of(readings_of_log(path))
+    if trace is None:
+        raise UserError(f"--plot {path}: the log has no power readings; name another log")
+    target, title = output or path.with_suffix(".svg"), f"Power of {path.stem}"
+    panel = Panel(trace.time, trace.power, bottom=200.0)
+    series = [Series(one.name, one.points, line=f"line{number}") for number, one in enumerate(trace.lines)]
+    replace_file(target, svg_file(title, [curves(title, panel, series)], [one.entry for one in series]))
+    return target
+
+
+def readings_of_log(path: Path) -> list[Readings]:
+    """Return the readings in a log, and in the files of the same measurement beside it.
+
+    Raises:
+        UserError: there is no such file, or it is not a log that opcost writes.
+    """
+    if not path.is_file():
+        raise UserError(f"--plot {path}: there is no such file; name a log of power_logger.py or block 2")
+    beside = [path.with_name(path.stem + ending) for ending in (SAMPLES_ENDING, COUNTER_ENDING)]
+    logs = [*(other for other in beside if other.is_file()), path]
+    return [one for log in logs for one in _readings(log) if one.points]
+
+
+def check_figure(target: Path) -> None:
+    """Refuse a file that could not be drawn at the end.
+
+    Raises:
+        UserError: its format is another one than SVG, or its folder is missing.
+    """
+    if target.suffix != ".svg" or not target.parent.is_dir():
+        raise UserError(f"--figure {target}: name a file in a folder that exists, ending in .svg")
+
+
+def draw_followed(log: Path, target: Path) -> Path:
+    """Draw power, load and temperatures of a followed program with its marks; return the file."""
+    with log.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    moments_s = [datetime.fromisoformat(row["timestamp"]).timestamp() for row in rows]
+    timed = [(moment_s - moments_s[0], row) for moment_s, row in zip(moments_s, rows, strict=True)]
+    marks = [(0.0, ""), *((moment_s, row["mark"]) for moment_s, row in timed if row["mark"])]
+    at = [(moment_s, mark) for (_, before), (moment_s, mark) in pairwise(marks) if mark != before]
+    devices = list(dict.fromkeys(row["device"] for row in rows))
+    drawings, entries = [], {}
+    for title, columns, of_cpu, factor in PANELS:
+        lines = [(device, device, columns) for device in devices if device != "cpu"]
+        series = []
+        for number, (name, device, names) in enumerate(
+            [*lines, *(("CPU", device, (of_cpu,)) for device in devices[:1])]
+        ):
+            cells = [
+                (moment_s, next((row[column] for column in names if row[column]), ""))
+                for moment_s, row in timed
+                if row["device"] == device
+            ]
+            points = _thinned([(moment_s, float(cell) * factor) for moment_s, cell in cells if cell], MOST_POINTS)
+            if points:
+                series.append(Series(name, points, line=f"line{3 if name == 'CPU' else number % 3}"))
+        entries.update({one.name: one.entry for one in series})
+        values = [y for one in series for _, y in one.points]
+        panel = Panel(
+            _time_axis(timed[-1][0] if timed else 0.0), linear_axis(values, title, has_zero=True), bottom=200.0
+        )
+        drawings.append(curves(title, panel, series, at))
+    replace_file(target, svg_file(f"Power of {log.stem}", drawings, list(entries.values())))
+    return target
+
+
+def _time_axis(duration_s: float) -> Axis:
+    rounded = linear_axis([0.0, duration_s or 1.0], "time (s)")
+    ticks = tuple(tick for tick in rounded.ticks if tick.value <= duration_s or not duration_s)
+    return Axis(0.0, duration_s or 1.0, rounded.label, ticks)
+
+
+def _line(readings: Readings, begin_s: float, most_points: int) -> Points:
+    """Return the points to draw: all peaks and dips, and stairs of a log that repeats values."""
+    points: Points = [(moment_s - begin_s, power_w) for moment_s, power_w in readings.points]
+    if not readings.is_step:
+        return _thinned(points, most_points)
+    changed = [now for before, now in pairwise(points) if before[1] != now[1]]
+    last = [points[-1]] if len(points) > 1 and (not changed or changed[-1] != points[-1]) else []
+    steps = _thinned([points[0], *changed, *last], most_points // 2)
+    corners = (((after[0], before[1]), after) for before, after in pairwise(steps))
+    return [steps[0], *chain.from_iterable(corners)]
+
+
+def _thinned(points: Points, most: int) -> Points:
+    """Return fewer points with all peaks and dips: the lowest and the highest one of each of equal spans."""
+    if len(points) <= most:
+        return points
+    per_span = math.ceil(2 * len(points) / most)
+    spans = (points[begin : begin + per_span] for begin in range(0, len(points), per_span))
+    kept = ({min(span, key=lambda point: point[1]), max(span, key=lambda point: point[1])} for span in spans)
+    return [point for ends in kept for point in sorted(ends)]
+
+
+def _readings(path: Path) -> list[Readings]:
+    try:
+        lines = lines_of(path)
+        header = next(lines, "")
+        if header in (log_rows.csv_header(), ",".join(log_rows.FOLLOWED_COLUMNS)):
+            return _of_rows(_own_rows(lines, header.split(",")))
+        if header == "epoch_s,power_w":
+            return [Readings(SAMPLES, tuple(_pairs(lines)))]
+        if header == "epoch_s,energy_j":
+            # The mean power between two readings, at the later one.
+            between = pairwise(_pairs(lines))
+            means = [(end_s, (end_j - j) / (end_s - s)) for (s, j), (end_s, end_j) in between if end_s > s]
+            return [Readings(COUNTER, means)]
+        rows = [row.values for row in parse_log(chain([header], lines)).rows]
+    except (ValueError, csv.Error) as error:
+        raise UserError(f"--plot {path}: a line cannot be read ({error}); fix or delete it") from None
+    if not rows:
+        raise UserError(f"--plot {path}: this is not a power log; name a log of power_logger.py or block 2")
+    return _of_rows(rows)
+
+
+def _pairs(lines: Iterable[str]) -> Iterator[tuple[float, float]]:
+    for cells in csv.reader(lines):
+        moment_s, value = map(float, cells)
+        yield moment_s, value
+
+
+def _own_rows(lines: Iterable[str], columns: Sequence[str]) -> Iterator[PowerRow]:
+    """Yield the rows of the first device in a log."""
+    first = None
+    for row in csv.DictReader(lines, columns):
+        first = row.get("device") if first is None else first
+        if row.get("device") == first:
+            moment_s = datetime.fromisoformat(row["timestamp"]).timestamp()
+            instant, average = row["power_instant_w"], row["power_average_w"]
+            yield PowerRow(moment_s, float(instant) if instant else None, float(average) if average else None)
+
+
+def _of_rows(rows: Iterable[PowerRow]) -> list[Readings]:
+    rows = list(rows)
+    meters: tuple[tuple[str, Callable[[PowerRow], float | None]], ...] = (
+        (INSTANT, lambda row: row.power_instant_w),
+        (AVERAGE, lambda row: row.power_average_w),
+    )
+    return [
+        Readings(name, [(row.epoch_s, power_w) for row in rows if (power_w := power_of(row)) is not None], is_step=True)
+        for name, power_of in meters
+    ]
