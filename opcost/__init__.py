@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from opcost.operators.texts import parse_operator
     from opcost.operators.tuples import OperatorTuple
     from opcost.reporting.frames import compare, load, show
-    from opcost.reporting.layer_frames import layers
-    from opcost.reporting.profile_frames import profile
+    from opcost.reporting.notebook import layers, profile
     from opcost.running.energy_meter import EnergyMeter
     from opcost.running.layerwise import LayerwiseEnergy
     from opcost.running.marks import mark
@@ -51,11 +50,11 @@ def __getattr__(name: str) -> object:
         "UserError": "opcost.errors",
         "best_rows": "opcost.summing.index",
         "compare": "opcost.reporting.frames",
-        "layers": "opcost.reporting.layer_frames",
+        "layers": "opcost.reporting.notebook",
         "load": "opcost.reporting.frames",
         "mark": "opcost.running.marks",
         "parse_operator": "opcost.operators.texts",
-        "profile": "opcost.reporting.profile_frames",
+        "profile": "opcost.reporting.notebook",
         "show": "opcost.reporting.frames",
     }
     if name not in modules:

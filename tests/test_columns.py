@@ -16,7 +16,7 @@ import pytest
 from opcost.columns import ABOVE_0, ANY, MOMENT, Field, columns_of
 from opcost.errors import UserError
 from opcost.measuring.flags import Flag
-from opcost.reporting.database_page import database_page
+from opcost.reporting.pages import database_page
 from opcost.storage.database import Database
 from opcost.storage.rows import encode
 from opcost.storage.table import CsvTable

@@ -71,8 +71,7 @@ def _show_conditions(request: Request, arguments: Namespace) -> int:
 @warning_once()
 def layers(arguments: Namespace) -> int:
     """Print the layers; return 0."""
-    from opcost.reporting.layer_lines import layers_object, print_csv
-    from opcost.reporting.layer_tables import print_layers
+    from opcost.reporting.layer_tables import layers_object, print_csv, print_layers
     from opcost.stages.model_layers import RowsChoice, find_layers
 
     choice = RowsChoice(arguments.device, arguments.execution)
@@ -164,7 +163,7 @@ def report(arguments: Namespace) -> int:
 
 def advise(arguments: Namespace) -> int:
     """Print the coverage; return 1 if a model misses the target, else 0."""
-    from opcost.reporting.advice_tables import print_advice
+    from opcost.reporting.count_tables import print_advice
     from opcost.stages.advise import advise as find_whitelist
 
     advice = find_whitelist(Request.from_arguments(arguments), arguments.coverage_target, arguments.write_whitelist)
@@ -176,7 +175,7 @@ def advise(arguments: Namespace) -> int:
 @without_garbage_collection()
 def export(arguments: Namespace) -> int:
     """Write the data set, and print how large it is; return 0."""
-    from opcost.reporting.database_page import data_set_page
+    from opcost.reporting.pages import data_set_page
     from opcost.stages.export import export as export_rows
     from opcost.storage.data_files import DataFolder
 
@@ -191,7 +190,7 @@ def export(arguments: Namespace) -> int:
 
 def info(arguments: Namespace) -> int:
     """Print what is found; return 0."""
-    from opcost.reporting.info_lines import print_info
+    from opcost.reporting.tables import print_info
     from opcost.stages.info import find_info
 
     found = find_info(user_folders(arguments.home, arguments.measurements, arguments.database))

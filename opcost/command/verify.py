@@ -66,7 +66,7 @@ def coverage(arguments: Namespace) -> int:
     if path is not None and not path.parent.is_dir():
         raise UserError(f"--output {path}: there is no folder {path.parent}; make it first")
 
-    from opcost.reporting.coverage_page import coverage_page, summary
+    from opcost.reporting.pages import coverage_page, summary
     from opcost.stages.coverage import check_coverage
 
     found = check_coverage(arguments.names, arguments.device, arguments.meta, progress_on_stderr())
@@ -81,7 +81,7 @@ def coverage(arguments: Namespace) -> int:
 
 def columns(_: Namespace) -> int:
     """Print the page of all columns; return 0."""
-    from opcost.reporting.database_page import database_page
+    from opcost.reporting.pages import database_page
 
     print(database_page(), end="")
     return 0

@@ -14,7 +14,7 @@ from opcost.operators.short_forms import short_form, short_inputs
 from opcost.operators.texts import parse_operator
 from opcost.operators.tuples import SIZE_IN_NAME
 from opcost.reporting.layout import keeping
-from opcost.reporting.operator_tables import LINES_SHOWN
+from opcost.reporting.show_tables import LINES_SHOWN
 from opcost.reporting.tables import print_origin, shared_facts
 from opcost.reporting.terminal import Column, print_line, print_table
 from opcost.stages.compare_against import AgainstReport

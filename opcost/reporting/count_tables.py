@@ -1,4 +1,4 @@
-"""Tables of counts, whitelist selections and replays, on a terminal."""
+"""Tables of counts, whitelists, replays and drawn lists, on a terminal."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from opcost.invocation import command
 from opcost.measuring.protocol import USUAL_OPTIONS
 from opcost.operators.counts import FORMULA_REMEDY, flop_missing_reason
 from opcost.operators.whitelist import Share
-from opcost.reporting.tables import dry_run_note, print_origin
+from opcost.reporting.tables import doubt_mark, dry_run_note, print_origin, shared_facts
 from opcost.reporting.terminal import Column, print_commands, print_line, print_table
 from opcost.stages.filter import FilterReport
 from opcost.units import UNKNOWN, duration, gigaflop, megabytes, number_of, percent
 
 if TYPE_CHECKING:
-    # Only for types: block 1 must not import torch, as these stages do.
+    from opcost.stages.advise import Advice, ModelAdvice
+
+    # Only for types: these modules import torch, or are not needed.
     from opcost.stages.count import CensusRow, CountPlan, CountReport
     from opcost.stages.replay import RebuildReport
     from opcost.stages.sample_operators import SampleReport
@@ -218,3 +220,77 @@ def _share_row(name: str, tuples: int, share: Share) -> tuple[str, ...]:
 
 def _share(part: int | None, whole: int | None) -> str:
     return percent(part / whole if whole and part is not None else None)
+
+
+MOSTLY = 0.5
+"""A share of measured time below which a verdict rests on estimates."""
+
+OPERATORS_SHOWN = 12
+"""Operators outside the whitelist that are named on the screen."""
+
+
+def print_advice(advice: Advice, is_written: bool) -> None:
+    """Print the whitelist's coverage of each model, the operators to add, and the smallest sufficient whitelist."""
+    # Both import numpy, which block 1 does not need.
+    from opcost.comparing.doubts import FLAGGED_RATIO
+    from opcost.comparing.remark_rules import NOTICEABLE_RATIO
+
+    columns = (
+        Column("model", "left"),
+        Column("time"),
+        Column("energy"),
+        Column("measured", drop=1),
+        Column("time of the whole", drop=2),
+        Column("energy of the whole", drop=3),
+        Column("reached", "left", wraps=12),
+        Column("to add", "left", wraps=20),
+    )
+    conditions, target = advice.conditions, f"target {100 * advice.target_ratio:g} %"
+    under = f"{target} ({conditions.device_product}, {conditions.precision}, {conditions.execution})"
+    title = "Coverage by the old whitelist" if is_written else "Coverage by the whitelist"
+    rows = []
+    for model in (*advice.models, advice.all_models):
+        mark = doubt_mark(model.doubtful_ratio >= FLAGGED_RATIO)
+        rows.append(
+            (
+                model.name or "mean",
+                percent(model.time_ratio) + mark,
+                percent(model.energy_ratio) + mark * (model.energy_ratio is not None),
+                percent(model.measured_ratio, digits=0),
+                percent(model.whole_time_ratio),
+                percent(model.whole_energy_ratio),
+                _reached(model),
+                ", ".join(addition.operator for addition in model.additions if model.name),
+            )
+        )
+    print_table(f"{title}, {under}", columns, rows)
+    lower, _, upper = advice.estimated_ratios
+    print_line("Operators without a row are estimated from FLOPs and bytes.")
+    print_line(f"Estimated over measured time of measured operators: {lower:.2f} to {upper:.2f} (quartiles).")
+    flagged = [one for one in advice.models if one.doubtful_ratio >= NOTICEABLE_RATIO]
+    if flagged:
+        shares = "; ".join(f"{one.name} {percent(one.doubtful_ratio)}" for one in flagged)
+        print_line(f"A part of the time is from flagged measurements, which can be off by any factor: {shares}")
+    outside = [
+        (one.operator, percent(one.share.time_ratio), percent(one.share.energy_ratio))
+        for one in advice.all_models.additions
+    ]
+    if outside:
+        shown = outside[:OPERATORS_SHOWN]
+        print_line("")
+        print_table("Operators outside the whitelist", ("mean share of a model", "time", "energy"), shown)
+        if len(outside) > len(shown):
+            print_line(f"and {len(outside) - len(shown)} more; --json names them")
+    label = "written" if is_written else "smallest whitelist that reaches the target"
+    print_line(f"{label}: {', '.join(advice.smallest)}")
+    if advice.no_longer:
+        print_line(f"{'removed' if is_written else 'not needed for the target'}: {', '.join(advice.no_longer)}")
+    print_origin(*shared_facts([conditions]))
+
+
+def _reached(model: ModelAdvice) -> str:
+    """Return whether a model reaches the target, or whether all models do."""
+    if model.name is None:
+        return "by all" if model.is_reached else "not by all"
+    doubts = (", time only" * (model.energy_ratio is None), ", estimated" * (model.measured_ratio < MOSTLY))
+    return ("yes" if model.is_reached else "no") + "".join(doubts)

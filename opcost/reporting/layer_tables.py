@@ -1,23 +1,126 @@
-"""The layers of a model on a terminal."""
+"""The layers of a model on a terminal, as JSON, as CSV and as lines of data frames, and notes on them."""
 
 from __future__ import annotations
 
+import csv
+import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
+from opcost.columns import Columns, by_column, columns_of
 from opcost.comparing.layers import LayerRow
+from opcost.comparing.run_costs import RunCosts
+from opcost.measuring.conditions import DEVICE_PRODUCT
+from opcost.operators.columns import MODEL
 from opcost.operators.short_forms import short_form
 from opcost.operators.texts import parse_operator
-from opcost.reporting.layer_lines import rows_of
-from opcost.reporting.layer_notes import layer_notes
 from opcost.reporting.layout import Column
 from opcost.reporting.tables import print_origin, shared_facts
 from opcost.reporting.terminal import print_commands, print_line, print_table
 from opcost.units import UNKNOWN, milli, number_of, percent, significant
 
 if TYPE_CHECKING:
-    # Only for types: the stage imports torch.
+    # Only for types: these modules import torch, or are not needed.
+    from opcost.comparing.layers import Layers
     from opcost.stages.model_layers import LayersReport
+
+
+@dataclass(frozen=True)
+class LayerLine(Columns):
+    """A layer of a model with its cost on a device; the device is empty if nothing is measured."""
+
+    model: Annotated[str, MODEL]
+    device_product: Annotated[str | None, DEVICE_PRODUCT]
+    row: LayerRow
+
+
+def rows_of(report: LayersReport, depth: int | None) -> tuple[LayerRow, ...]:
+    """Return a row for each call, or for each layer to a depth."""
+    return report.layers.rows if depth is None else report.layers.rows_to(depth)
+
+
+def csv_columns() -> list[str]:
+    """Return the columns of ``csv_lines``."""
+    return [field.name for field in columns_of(LayerLine)]
+
+
+def csv_lines(report: LayersReport, depth: int | None) -> list[dict[str, object]]:
+    """Return a line for each layer, by column."""
+    product = None if report.conditions is None else report.conditions.device_product
+    return [by_column(LayerLine(report.name, product, row)) for row in rows_of(report, depth)]
+
+
+def print_csv(report: LayersReport, depth: int | None) -> None:
+    """Print ``csv_lines`` on stdout."""
+    writer = csv.DictWriter(sys.stdout, csv_columns(), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(csv_lines(report, depth))
+
+
+def layers_object(report: LayersReport, depth: int | None) -> dict[str, Any]:
+    """Return the layers, and the sum that they add up to, as one object for JSON; figures are in SI units."""
+    return {
+        "name": report.name,
+        "weights": report.weights,
+        "counted_on": report.counted_on,
+        "conditions": None if report.conditions is None else asdict(report.conditions),
+        **asdict(report.costs),
+        "are_means": report.layers.are_means,
+        "is_counted_otherwise": report.differs,
+        "other_devices": list(report.others),
+        "layers": [asdict(row) for row in rows_of(report, depth)],
+    }
+
+
+def layer_notes(report: LayersReport) -> list[str]:
+    """Return the notes on a model's layers, each a line without a command."""
+    notes = [*sum_notes(report.costs), *missing_notes(report.layers)]
+    if report.layers.are_means:
+        notes.append(
+            "The model was counted on shapes, and some operators are measured on several kinds of input data: their "
+            "calls have the mean."
+        )
+    if report.differs:
+        notes.append(
+            "The database has the model with other operators, from another version or device: its sum there is another."
+        )
+    if report.others:
+        notes.append(f"There are rows of {', '.join(report.others)}, too: use --device.")
+    return notes
+
+
+def sum_notes(costs: RunCosts) -> list[str]:
+    """Return the sum, the corrected sum and the whole; none without a sum."""
+    if costs.sum_time_s is None:
+        return []
+    at = "" if costs.reference_temperature_c is None else f"; energies are at {costs.reference_temperature_c:g} °C"
+    notes = [f"Sum of operators: {_pair(costs.sum_time_s, costs.sum_energy_j)}. The layers add up to it{at}."]
+    others = []
+    if costs.corrected_time_s is not None:
+        others.append(f"Corrected sum: {_pair(costs.corrected_time_s, costs.corrected_energy_j)}.")
+    if costs.whole_time_s is not None:
+        others.append(f"Whole model: {_pair(costs.whole_time_s, costs.whole_energy_j)}.")
+    if costs.corrected_time_s is not None:
+        others.append("Layers are not corrected.")
+    return [*notes, " ".join(others)] if others else notes
+
+
+def missing_notes(layers: Layers) -> list[str]:
+    """Return the number of calls that compute something and have no row; none if there are none."""
+    missing = sum(call.lacks_row for call in layers.calls)
+    if not missing:
+        return []
+    computing = sum(call.count.computes for call in layers.calls)
+    if missing == computing:
+        return ["Nothing of the model is measured."]
+    return [f"{number_of(missing, 'call')} of {computing} without a row: the shares are those of the others."]
+
+
+def _pair(time_s: float | None, energy_j: float | None) -> str:
+    energy = UNKNOWN if energy_j is None else f"{milli(energy_j)} mJ"
+    return f"{milli(time_s)} ms, {energy}"
+
 
 NAMES = (Column("path", "left", wraps=12), Column("layer", "left", wraps=14))
 SIZES = (Column("input", "left", drop=4, wraps=12), Column("output", "left", drop=6, wraps=12))
@@ -27,7 +130,7 @@ FIGURES = (
     *(Column("time share", drop=2), Column("energy share", drop=1)),
     *(Column("GFLOP", drop=3), Column("MB", drop=3)),
 )
-MODEL = "(model)"
+WHOLE = "(model)"
 """The path of the model itself."""
 
 
@@ -59,7 +162,7 @@ def _title(report: LayersReport, rows: Sequence[LayerRow], depth: int | None) ->
 
 def _cells(row: LayerRow, has_sizes: bool, has_calls: bool) -> tuple[str, ...]:
     return (
-        *(row.path or MODEL, layer_in_words(row)),
+        *(row.path or WHOLE, layer_in_words(row)),
         *((row.input_sizes or "", row.output_sizes or "") if has_sizes else ()),
         *((str(row.calls),) if has_calls else ()),
         "" if row.weights is None else str(row.weights),

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from opcost.measuring.builds import are_different
 from opcost.measuring.meter_quality import MeterQuality, QualificationRow
-from opcost.reporting.tables import dry_run_note, print_origin
+from opcost.reporting.tables import dry_run_note, print_origin, titled
 from opcost.reporting.terminal import Column, print_line, print_table
-from opcost.reporting.titled import titled
 from opcost.running.plan import Reason
 from opcost.running.planned_bench import AssumedVersions
 from opcost.stages.measure_models import FullModelReport

@@ -1,14 +1,34 @@
-"""Short tables of results for notebooks, in the words and digits of a screen."""
+"""Profiles and layers of a model that is an object of a Python program, for notebooks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from opcost.units import UNKNOWN
+from opcost.columns import by_column, columns_of
+from opcost.comparing.doubts import doubts
+from opcost.comparing.layers import LayerNode, LayerRow
+from opcost.comparing.row import ComparisonRow
+from opcost.comparing.run_costs import RunCosts
+from opcost.operators.short_forms import short_form, short_inputs
+from opcost.operators.texts import parse_operator
+from opcost.reporting.layer_tables import WHOLE, layer_in_words, layer_notes, rows_of
+from opcost.reporting.tables import doubt_mark, work_in_words
+from opcost.reporting.terminal import progress_on_stderr
+from opcost.running.request import Request
+from opcost.storage.database import Database
+from opcost.storage.user_folders import user_folders
+from opcost.units import UNKNOWN, milli, millijoules, milliseconds, percent, ratio, significant
 
 if TYPE_CHECKING:
+    # Only for types: these modules import torch, or are not needed.
     from pandas import DataFrame
+    from torch import nn
+
+    from opcost.stages.model_layers import LayersReport
+    from opcost.stages.profile import KnownCost, ModelProfile, OperatorLine
 
 
 def short_table(rows: Iterable[Mapping[str, object]]) -> DataFrame:
@@ -18,3 +38,292 @@ def short_table(rows: Iterable[Mapping[str, object]]) -> DataFrame:
     frame = pandas.DataFrame(list(rows))
     known: DataFrame = frame.dropna(axis="columns", how="all").fillna(UNKNOWN)
     return known
+
+
+SHOWN = 10
+"""The operators in the short table."""
+
+COLUMNS = ("operator", "parameters", "inputs", "calls", "flop", "memory_bytes", "time_s", "energy_j", "share")
+
+MEASURED = ("time_s", "energy_j", "share")
+
+
+@dataclass(frozen=True)
+class WholeCost:
+    """Time and energy of one run of a measured whole model, with standard errors; an unknown energy is None."""
+
+    time_s: float
+    time_standard_error_s: float | None
+    energy_j: float | None
+    energy_standard_error_j: float | None
+
+
+@dataclass(frozen=True)
+class ProfileResult:
+    """The cost of a model's operators; figures are those of one run, in SI units.
+
+    ``profile`` has all that is known. In a notebook it is shown as a table.
+    """
+
+    profile: ModelProfile
+
+    @property
+    def operators(self) -> DataFrame:
+        """The operator tuples, those that take most time first; those without a row have no time, the largest first.
+
+        FLOPs, bytes, time and energy are those of all calls. ``share`` is that of the time of all measured operators.
+        Unknown figures are NaN.
+        """
+        import pandas
+
+        rows = [_row(line) for line in self.profile.operators]
+        frame = pandas.DataFrame(rows, columns=list(COLUMNS))
+        # A column of None alone has the dtype object, and its sum is 0.
+        unknown = ("flop",) if frame["flop"].isna().any() else ()
+        typed: DataFrame = frame.astype(dict.fromkeys((*MEASURED, *unknown), float))
+        return typed
+
+    @property
+    def comparison(self) -> ComparisonRow | None:
+        """The comparison of the sum of operators with the whole model; None if the whole is not measured."""
+        compared = self.profile.comparison
+        return compared.comparisons[0] if compared is not None and compared.comparisons else None
+
+    @property
+    def whole(self) -> WholeCost | None:
+        """The cost of the whole model; None if it is not measured."""
+        row = self.comparison
+        if row is None:
+            return None
+        return WholeCost(
+            row.full_time_s,
+            row.full_time_standard_error_s,
+            row.full_energy_j,
+            row.full_energy_standard_error_j,
+        )
+
+    @property
+    def known(self) -> tuple[KnownCost, ...]:
+        """The costs in the database, of each device, if nothing was measured."""
+        return self.profile.known
+
+    def __str__(self) -> str:
+        """Return the cost of the whole, and a table of the operators that cost most."""
+        return "\n".join([*self._lines(), self._table().to_string(index=False)])
+
+    def _repr_html_(self) -> str:
+        """Return the same for a notebook."""
+        from html import escape
+
+        lines = "<br>".join(map(escape, self._lines()))
+        return f"<p>{lines}</p>{self._table().to_html(index=False)}"
+
+    def _lines(self) -> list[str]:
+        own, row = self.profile, self.comparison
+        product = "" if own.conditions is None else f" on {own.conditions.device_product}"
+        lines = [f"{own.name}{product}: {work_in_words(own)} in one run"]
+        if own.input_size_missing_reason is not None:
+            lines.append(f"size of the input unknown: {own.input_size_missing_reason}")
+        if row is not None:
+            lines.append(f"whole {milliseconds(row.full_time_s)}, {self._ratio(row, 'time')}")
+            if row.full_energy_j is not None:
+                lines.append(f"whole {millijoules(row.full_energy_j)}, {self._ratio(row, 'energy')}")
+        shown = min(SHOWN, len(own.operators))
+        return [*lines, f"{shown} of {len(own.operators)} operator tuples, the largest first:"]
+
+    def _ratio(self, row: ComparisonRow, quantity: str) -> str:
+        """Return sum over whole of ``time`` or ``energy``, with the reasons why it is no result yet."""
+        compared = self.profile.comparison
+        found = doubts(row, compared.remarks[0] if compared and compared.remarks else (), quantity)
+        shown = ratio(row.time_ratio if quantity == "time" else row.energy_ratio) + doubt_mark(bool(found))
+        return f"sum / whole {shown}" + "".join(f", {doubt.value}" for doubt in found)
+
+    def _table(self) -> DataFrame:
+        return short_table(map(_short, self.profile.operators[:SHOWN]))
+
+
+def profile(  # noqa: PLR0913 (a call in a notebook names its options)
+    model: nn.Module,
+    inputs: Any,
+    *,
+    name: str | None = None,
+    device: str | None = None,
+    precision: str | None = None,
+    measure: bool = True,
+    relative_error: float = 0.01,
+    seconds: float | None = None,
+    execution: str | None = None,
+    database: str | Path | None = None,
+) -> ProfileResult:
+    """Count a model, measure the operators that the database lacks and the whole, and return what each operator costs.
+
+    The model is put into eval mode for the time of the profile. Afterwards it is as before: modes, device, weights,
+    gradients and buffers, also after an exception. Rows are saved one by one: after an interrupt the same call goes on.
+    The same model, by its operators and their calls, finds its rows again.
+
+    Args:
+        model: the model, with weights of one floating-point type.
+        inputs: an example: a tensor, a tuple or a list of positional arguments, or a dict or another mapping of keyword
+            arguments. It is copied.
+        name: the model's name in tables; None for that of its class.
+        device: ``cpu``, ``cuda`` or ``cuda:N``; None for the model's own.
+        precision: ``torch-default``, ``fp32``, ``tf32``, ``amp-bf16``, ``bf16`` or ``fp16``; None for the usual one of
+            the weights' dtype.
+        measure: whether to measure; if not, the result has FLOPs, bytes and the costs in the database.
+        relative_error: each loop ends when the 95 % intervals of time and energy are within this ratio.
+        seconds: instead, the length of each loop in s.
+        execution: ``graph`` or ``eager``; None for graph on a GPU and eager on a CPU.
+        database: the folder of tables; None for that of the user's home, with the shipped rows beside it.
+
+    Raises:
+        UserError: the model cannot be counted, the device is not there or in use, or a table is damaged.
+        Exception: any that the model raises on these inputs, as it is.
+    """
+    # They import torch.
+    from opcost.measuring.setting import Setting
+    from opcost.stages.profile_object import LoopEnd, ObjectModel, profile_object
+
+    folders = user_folders(database=None if database is None else Path(database))
+    request = Request(
+        (),
+        folders.measurements,
+        Database.of(folders),
+        device,
+        setting=Setting(execution=execution),
+        shipped_measurements=folders.shipped_measurements,
+    )
+    own = ObjectModel(model, inputs, name, precision)
+    end = LoopEnd(relative_error, seconds) if measure else None
+    (found,) = profile_object(request, own, progress_on_stderr(), end).models
+    return ProfileResult(found)
+
+
+def _row(line: OperatorLine) -> Sequence[object]:
+    return (
+        *(line.operator, line.parameters, line.inputs, line.calls, line.flop, line.memory_bytes),
+        *(line.time_s, line.energy_j, line.time_ratio),
+    )
+
+
+def _short(line: OperatorLine) -> dict[str, object]:
+    operator = parse_operator(line.operator, line.parameters, line.inputs, line.training_mode)
+    return {
+        "operator": short_form(operator),
+        "on": short_inputs(operator),
+        "calls": line.calls,
+        "ms": None if line.time_s is None else milli(line.time_s),
+        "mJ": None if line.energy_j is None else milli(line.energy_j),
+        "share": None if line.time_ratio is None else percent(line.time_ratio),
+        "GFLOP": None if line.flop is None else significant(line.flop / 1e9),
+        "MB": significant(line.memory_bytes / 1e6),
+    }
+
+
+@dataclass(frozen=True)
+class LayersResult:
+    """The layers of a model with what they cost; figures are those of one run, in SI units.
+
+    ``report`` has all that is known, ``depth`` is that of the rows, None for a row for each call. In a notebook it is
+    shown as a table.
+    """
+
+    report: LayersReport
+    depth: int | None = None
+
+    @property
+    def rows(self) -> DataFrame:
+        """The layers in the order of execution; the columns are those of ``opcost verify columns``. Unknown is NaN or None.
+
+        The times and energies add up to those of the sum of operators.
+        """
+        import pandas
+
+        columns = columns_of(LayerRow)
+        frame = pandas.DataFrame([by_column(row) for row in rows_of(self.report, self.depth)])
+        # A column of None alone has the dtype object, and its sum is 0.
+        unknown = [column.name for column in columns if column.kind is int and frame[column.name].isna().any()]
+        numbers = [column.name for column in columns if column.kind is float]
+        typed: DataFrame = frame.astype(dict.fromkeys([*unknown, *numbers], float))
+        return typed
+
+    @property
+    def tree(self) -> LayerNode:
+        """The model with all layers inside it; each has the totals of what is inside it."""
+        return self.report.layers.tree
+
+    @property
+    def costs(self) -> RunCosts:
+        """The sum of operators that the layers add up to, the corrected sum, and the measured whole."""
+        return self.report.costs
+
+    def __str__(self) -> str:
+        """Return a table of the layers, and notes."""
+        return "\n".join([self._table().to_string(index=False), *self._notes()])
+
+    def _repr_html_(self) -> str:
+        """Return the same for a notebook."""
+        from html import escape
+
+        notes = "<br>".join(map(escape, self._notes()))
+        return f"{self._table().to_html(index=False)}<p>{notes}</p>"
+
+    def _notes(self) -> list[str]:
+        more = ["opcost.profile(model, inputs) measures what has no row."] if self.report.lacks_rows else []
+        return [*layer_notes(self.report), *more]
+
+    def _table(self) -> DataFrame:
+        return short_table(map(_short_layer, rows_of(self.report, self.depth)))
+
+
+def layers(  # noqa: PLR0913 (a call in a notebook names its options)
+    model: nn.Module,
+    inputs: Any,
+    *,
+    depth: int | None = None,
+    name: str | None = None,
+    device: str | None = None,
+    precision: str | None = None,
+    execution: str | None = None,
+    database: str | Path | None = None,
+) -> LayersResult:
+    """Run a model once, and return its layers in the order of execution with what each costs, from rows.
+
+    Nothing is measured: ``opcost.profile`` measures the operators of the same model. The model is as before afterwards.
+
+    Args:
+        model: the model, with weights of one floating-point type.
+        inputs: an example, as for ``opcost.profile``.
+        depth: one row for each module with this many names in its path; None for a row for each call.
+        name: the model's name in tables; None for that of its class.
+        device: whose rows: ``cpu``, ``cuda``, or a part of a product's name such as ``H200``; None for the device with
+            the most.
+        precision: as for ``opcost.profile``.
+        execution: ``graph`` or ``eager``; None for graph on a GPU and eager on a CPU.
+        database: the folder of tables; None for that of the user's home, with the shipped rows beside it.
+
+    Raises:
+        UserError: the model cannot be counted, no row is of the device, or a table is damaged.
+        Exception: any that the model raises on these inputs, as it is.
+    """
+    # They import torch.
+    from opcost.stages.model_layers import RowsChoice, layers_of_object
+    from opcost.stages.profile_object import ObjectModel
+
+    folders = user_folders(database=None if database is None else Path(database))
+    request = Request((), folders.measurements, Database.of(folders), shipped_measurements=folders.shipped_measurements)
+    own = ObjectModel(model, inputs, name, precision)
+    return LayersResult(layers_of_object(request, own, RowsChoice(device, execution)), depth)
+
+
+def _short_layer(row: LayerRow) -> dict[str, object]:
+    return {
+        "path": row.path or WHOLE,
+        "layer": layer_in_words(row),
+        "on": row.input_sizes,
+        "calls": row.calls,
+        "ms": None if row.time_s is None else milli(row.time_s),
+        "mJ": None if row.energy_j is None else milli(row.energy_j),
+        "share": None if row.time_ratio is None else percent(row.time_ratio),
+        "GFLOP": None if row.flop is None else significant(row.flop / 1e9),
+        "MB": significant(row.memory_bytes / 1e6),
+    }

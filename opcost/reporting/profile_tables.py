@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from opcost.estimates import total_if_known
 from opcost.invocation import command
@@ -14,11 +14,14 @@ from opcost.operators.texts import parse_operator
 from opcost.reporting.comparison_tables import print_comparisons
 from opcost.reporting.layout import Column
 from opcost.reporting.measurement_tables import print_units
-from opcost.reporting.profile_words import work_in_words
-from opcost.reporting.tables import print_origin
+from opcost.reporting.tables import print_origin, work_in_words
 from opcost.reporting.terminal import print_commands, print_line, print_table
 from opcost.stages.profile import KnownCost, ModelProfile, OperatorLine, Profile
 from opcost.units import UNKNOWN, milli, number_of, percent, significant, some_of
+
+if TYPE_CHECKING:
+    # Only for types: these modules import torch, or are not needed.
+    from opcost.stages.profile import ModelProfile
 
 LINES_SHOWN = 15
 """The operators that are shown unless another number is asked for."""

@@ -21,12 +21,11 @@ from opcost.operators.sweep_axes import AxisKind
 from opcost.reporting.charts import Chart, courses
 from opcost.reporting.compared_models import QUANTITIES
 from opcost.reporting.html import code, figure, folded, paragraph, table
-from opcost.reporting.layer_notes import missing_notes
-from opcost.reporting.layer_tables import layer_in_words
+from opcost.reporting.layer_tables import layer_in_words, missing_notes
 from opcost.reporting.report_sections import Compared, board_of, counted_once
 from opcost.reporting.svg import MARKS, Entry, Series, log_axis
 from opcost.reporting.sweep_files import size_curves
-from opcost.reporting.titled import titled
+from opcost.reporting.tables import titled
 from opcost.stages.proposals import NO_PROPOSALS, Proposals
 from opcost.summing.energy import common_basis
 from opcost.units import UNKNOWN, milli, number_of, percent, significant, some_of

@@ -20,8 +20,7 @@ from rich.text import Text
 
 from opcost.printable import printable
 from opcost.progress import SHOWN, Progress
-from opcost.reporting.layout import MINIMUM_WIDTH, Column, drawn, least_width
-from opcost.reporting.wrapping import shortened, wrapped
+from opcost.reporting.layout import MINIMUM_WIDTH, Column, drawn, least_width, shortened, wrapped
 from opcost.units import duration
 
 __all__ = [

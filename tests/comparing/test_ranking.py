@@ -37,8 +37,7 @@ from opcost.measuring.record import MeasurementRow
 from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
-from opcost.reporting.show_doubts import doubt_lines, is_cost_doubtful, is_sum_doubtful
-from opcost.reporting.show_notes import energies_line
+from opcost.reporting.show_notes import doubt_lines, energies_line, is_cost_doubtful, is_sum_doubtful
 from opcost.summing.index import Measurements
 from opcost.summing.summation import ModelCost, sum_beside
 

@@ -30,10 +30,10 @@ from opcost.operators.counts import OperatorCount
 from opcost.operators.texts import parse_tuple
 from opcost.operators.whitelist import Share
 from opcost.prediction.needed_memory import NeededMemory
-from opcost.reporting.advice_tables import print_advice
 from opcost.reporting.against_tables import print_against
 from opcost.reporting.comparison_tables import print_comparisons, print_kernels
 from opcost.reporting.count_tables import (
+    print_advice,
     print_census,
     print_count_plans,
     print_counts,
@@ -527,7 +527,7 @@ def test_a_table_has_its_layout(
     monkeypatch.setattr("sys.argv", ["/somewhere/opcost", "command", "shufflenet*", "efficientnet_b0*", "--dry-run"])
 
     # Elsewhere commands have the path of an environment.
-    for module in ("prediction_tables", "profile_tables", "remark_notes"):
+    for module in ("comparison_tables", "prediction_tables", "profile_tables"):
         monkeypatch.setattr(f"opcost.reporting.{module}.command", lambda *words: " ".join(["opcost", *words]))
 
     def show(width: int) -> str:

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from opcost.reporting.layout import GAP, MINIMUM_WIDTH, Column, drawn
-from opcost.reporting.wrapping import shortened, words, wrapped
+from opcost.reporting.layout import GAP, MINIMUM_WIDTH, Column, drawn, shortened, words, wrapped
 from opcost.units import UNKNOWN
 
 COLUMNS = [

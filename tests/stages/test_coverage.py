@@ -15,7 +15,7 @@ from torch import nn
 from torchvision.models._api import BUILTIN_MODELS
 
 from opcost.errors import UserError
-from opcost.reporting.coverage_page import coverage_page, summary
+from opcost.reporting.pages import coverage_page, summary
 from opcost.sources.ports import PublishedFacts
 from opcost.stages.coverage import CoverageFailure, CoverageReport, CoverageRow, Proposals, check_coverage
 

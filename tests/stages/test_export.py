@@ -14,7 +14,7 @@ from opcost.command.program import subcommand
 from opcost.errors import UserError
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec
-from opcost.reporting.database_page import data_set_page
+from opcost.reporting.pages import data_set_page
 from opcost.running.request import COUNTS, Request, model_tuple
 from opcost.stages.export import ExportReport, export
 from opcost.storage.configs import load_config

@@ -7,7 +7,7 @@ from dataclasses import replace
 from test_tables import COMPARED
 
 from opcost.comparing.remarks import Remark, RemarkKind
-from opcost.reporting.remark_notes import Noted, all_in_words, footnote_lines, footnotes, numbers_of
+from opcost.reporting.comparison_tables import Noted, all_in_words, footnote_lines, footnotes, numbers_of
 
 WHOLE_SUM = replace(COMPARED, missing_operators=0, missing="", energy_missing_reason=None)
 LEAVES = Remark(RemarkKind.LEAF_MODULES)
