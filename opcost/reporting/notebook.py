@@ -232,7 +232,7 @@ class LayersResult:
 
     @property
     def rows(self) -> DataFrame:
-        """The layers in the order of execution; the columns are those of ``opcost verify columns``. Unknown is NaN or None.
+        """The layers in the order of execution, with the columns of `opcost verify columns`. Unknown is NaN or None.
 
         The times and energies add up to those of the sum of operators.
         """
