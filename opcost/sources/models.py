@@ -61,7 +61,6 @@ class ResolvedModel:
         return ready
 
     def _tried(self, ready: ReadyModel, context: Context) -> ReadyModel:
-        """Run a model that may raise anything and set any switch, and return it."""
         with kept_switches() as changes:
             ready = self._run_foreign(ready, context)
         if changes:

@@ -335,7 +335,6 @@ class PythonFile:
 
 
 def _is_of(module: ModuleType, value: object) -> bool:
-    """Return whether a value is a function of a module, and not imported there."""
     return isinstance(value, FunctionType) and value.__module__ == module.__name__
 
 

@@ -260,7 +260,6 @@ def _transformed_size(weights: WeightsEnum | None) -> tuple[int, int] | None:
 
 @contextmanager
 def _without_download() -> Iterator[None]:
-    """Let builders use the graph of weights without downloading them."""
     with (
         patch.object(WeightsEnum, "get_state_dict", lambda *_, **__: {}),
         patch.object(nn.Module, "load_state_dict", lambda *_, **__: None),

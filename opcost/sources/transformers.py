@@ -90,14 +90,12 @@ def listed(model_name: str) -> ListedModel:
 
 
 def _needs_more(cls: Any) -> bool:
-    """Return whether a class takes a further input that it cannot do without."""
     _, *parameters = inspect.signature(cls.forward).parameters.values()
     required = {one.name for one in parameters if one.default is one.empty and one.kind is one.POSITIONAL_OR_KEYWORD}
     return not required <= {cls.main_input_name, DECODER_TEXT}
 
 
 def _class_of(model_name: str) -> Any:
-    """Return a class of models by its name."""
     try:
         cls = getattr(transformers, model_name, None)
     except (ImportError, RuntimeError) as error:
@@ -223,7 +221,6 @@ def _token_ids(operator: OperatorTuple, configuration: Any) -> PlainValue:
 
 
 def _image(operator: OperatorTuple, configuration: Any, batch: int) -> TensorSpec:
-    """Return the images beside texts, stored as the weights are."""
     of_images = getattr(configuration, "vision_config", None)
     side = getattr(of_images, "image_size", USUAL_IMAGE[1])
     sides = tuple(side) if isinstance(side, (list, tuple)) else (side, side)

@@ -159,6 +159,5 @@ def _in_module(given: str) -> _Files:
 
 
 def _candidates(root: Path, module: tuple[str, ...]) -> tuple[Path, Path]:
-    """Return the files that a module may have."""
     place = root.joinpath(*module)
     return place.parent / f"{place.name}{SUFFIX}", place / PACKAGE_FILE

@@ -108,7 +108,6 @@ def _add_entry(document: Document, text: str) -> None:
 
 
 def _add_item(document: Document, node: yaml.SequenceNode, item: str) -> None:
-    """Add an item to a list, in a line of its own if the list has no brackets."""
     if not node.value:
         _insert(document, node.start_mark.index + 1, item)
     elif node.flow_style:
@@ -124,7 +123,6 @@ def _insert(document: Document, position: int, text: str) -> None:
 
 
 def _insert_line(document: Document, position: int, line: str) -> None:
-    """Insert a line behind that of a position."""
     new_line = "\r\n" if "\r\n" in document.text else "\n"
     following = document.text.find("\n", position) + 1
     if following:

@@ -63,7 +63,6 @@ class Tensor(Schema):
 
     @property
     def drawn(self) -> PlainValue:
-        """The values, see ``DescribedInputs``."""
         if self.range is None:
             return self.values or NORMAL
         return UNIFORM if self.dtype in get_args(FloatingDtype) else INTEGERS, *self.range

@@ -98,7 +98,6 @@ def _refuse_none(name: str) -> str:
 
 
 def _has_sizes(value: object) -> bool:
-    """Return whether the value of ``input_size`` is a list of sizes."""
     return isinstance(value, list) and bool(value) and all(isinstance(size, list) for size in value)
 
 
@@ -412,7 +411,6 @@ def _grid_config(document: Document, found: GridFile | TuplesFile, own_folder: P
 
 
 def _lines(document: Document) -> dict[str, int]:
-    """Return the lines of the keys, and of each tuple of a list."""
     tuples = document.values.get(TupleList.key)
     of_items = {
         place_of(index): document.line((TupleList.key, index))

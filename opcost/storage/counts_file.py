@@ -1,21 +1,30 @@
 """Files of operator counts: a pickle of plain data, followed by its SHA-256.
 
 A pickle can run any code and take any amount of memory. A file is therefore read only if it is small, undamaged, made
-of the opcodes that plain data needs, and names no classes but those of counts, with valid values.
+of the opcodes that plain data needs, and names no classes but those of counts, whose fields have valid values.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
 
 from opcost.errors import UserError
-from opcost.operators.counts import OperatorCounts
+from opcost.operators.counts import OperationWithoutFormula, OperatorCount, OperatorCounts
+from opcost.operators.input_roles import patterned_inputs, shown_inputs
+from opcost.operators.modules import CalledModule, at_level, levels_of
+from opcost.operators.patterns import Pattern
+from opcost.operators.tuples import Constant, OperatorTuple, Structure, TensorSpec
+from opcost.operators.values import InputStatistics
 from opcost.printable import printable
 from opcost.storage.files import replace_file
 from opcost.storage.pickle_reader import load
-from opcost.storage.pickle_schema import FIELDS, checked_counts
 
 SCHEMA = "opcost operator counts 4"
 MAXIMUM_BYTES = 16_000_000
@@ -24,10 +33,20 @@ DIGEST_BYTES = hashlib.sha256().digest_size
 LONGEST_REASON = 200
 """The most characters of a reason in a message, because it may quote the file."""
 
-FORMER_MODULES = ("opcost.operators", "opcost.input_values")
-"""The modules of the classes up to version 0.2, as named by older pickles."""
+MAXIMUM_SIZE = 1_000_000
+"""The most values and characters of a pickle of up to as many bytes, shared parts counted at each use: a dozen times as
+many as the largest model of torchvision has. A few bytes of a pickle can describe more than any memory holds. Larger
+pickles may have one for each byte; counts have less than a third of that."""
 
-ADMITTED = {(module, cls.__qualname__): cls for cls in FIELDS for module in (cls.__module__, *FORMER_MODULES)}
+MAXIMUM_DEPTH = 32
+"""The deepest nesting of tuples and objects; models of torchvision need 10."""
+
+LONGEST_NAME = 1000
+_PATTERNS = frozenset(pattern.value for pattern in Pattern)
+INTEGER_LIMIT = 2**63
+"""torch has no larger sizes, and Python refuses to print or divide very large integers."""
+
+_PLAIN_CLASSES = (TensorSpec, Constant, Structure)
 
 
 def write_counts(path: Path, counts: OperatorCounts) -> None:
@@ -81,7 +100,7 @@ def _one_line(reason: str) -> str:
 def _read(path: Path) -> bytes:
     # Reading a pipe or a device may never end.
     if path.exists() and not path.is_dir() and not path.is_file():
-        raise pickle.UnpicklingError("it is not a regular file")
+        raise UnpicklingError("it is not a regular file")
     with path.open("rb") as file:
         content = file.read(MAXIMUM_BYTES + 1)
     _check_size(content)
@@ -90,7 +109,7 @@ def _read(path: Path) -> bytes:
 
 def _check_size(content: bytes) -> None:
     if len(content) > MAXIMUM_BYTES:
-        raise pickle.UnpicklingError(f"it is larger than {MAXIMUM_BYTES} bytes")
+        raise UnpicklingError(f"it is larger than {MAXIMUM_BYTES} bytes")
 
 
 class _OtherVersionError(Exception):
@@ -98,17 +117,220 @@ class _OtherVersionError(Exception):
 
 
 def _counts_in(content: bytes) -> OperatorCounts:
-    """Return the operator counts in a file's content."""
-    payload = _checked(content)
+    payload, digest = content[:-DIGEST_BYTES], content[-DIGEST_BYTES:]
+    if hashlib.sha256(payload).digest() != digest:
+        raise UnpicklingError("wrong checksum")
     loaded = load(payload, ADMITTED)
     if not isinstance(loaded, tuple) or len(loaded) != 2 or loaded[0] != SCHEMA:
         raise _OtherVersionError
     return checked_counts(loaded[1], len(payload))
 
 
-def _checked(content: bytes) -> bytes:
-    """Return the pickle of a file after checking its checksum."""
-    payload, digest = content[:-DIGEST_BYTES], content[-DIGEST_BYTES:]
-    if hashlib.sha256(payload).digest() != digest:
-        raise pickle.UnpicklingError("wrong checksum")
-    return payload
+@dataclass
+class _Budget:
+    """The remaining number of values and characters."""
+
+    size: int
+
+    def spend(self, size: int, depth: int) -> None:
+        self.size -= size
+        if self.size < 0 or depth > MAXIMUM_DEPTH:
+            raise UnpicklingError("it is larger than any model's counts")
+
+
+@dataclass(frozen=True)
+class _Optional:
+    """None, or a value of a kind. In ``FIELDS``, a list is a tuple of any number of its kind, a tuple a pair."""
+
+    kind: Any
+
+
+def checked_counts(value: object, pickle_bytes: int) -> OperatorCounts:
+    """Return a value after checking that it is operator counts in all of its parts.
+
+    Args:
+        value: any value.
+        pickle_bytes: the size of the pickle that it was read from.
+
+    Raises:
+        UnpicklingError: the value is not, or is too large.
+    """
+    _check(value, OperatorCounts, _Budget(max(MAXIMUM_SIZE, pickle_bytes)), 0)
+    assert isinstance(value, OperatorCounts)
+    return value
+
+
+def _check(value: Any, kind: Any, budget: _Budget, depth: int) -> None:
+    """Check a value at a depth; raise an UnpicklingError if it is not of a kind."""
+    if kind is _is_plain:
+        kind = [kind] if type(value) is tuple else type(value) if type(value) in _PLAIN_CLASSES else _is_scalar
+    if isinstance(kind, _Optional):
+        if value is None:
+            return
+        kind = kind.kind
+    if isinstance(kind, type):
+        _check_object(value, kind, budget, depth)
+    elif isinstance(kind, (list, tuple)):
+        kinds = kind if isinstance(kind, tuple) or type(value) is not tuple else kind * len(value)
+        if type(value) is not tuple or len(value) != len(kinds):
+            raise UnpicklingError(f"it has a {type(value).__name__} of another kind")
+        budget.spend(1, depth)
+        for item, of_item in zip(value, kinds, strict=True):
+            _check(item, of_item, budget, depth + 1)
+    elif not kind(value):
+        noun = kind.__name__.removeprefix("_is_").replace("_", " ")
+        raise UnpicklingError(f"it has a {type(value).__name__} that is no {noun}")
+    else:
+        budget.spend(1 + len(value) if isinstance(value, str) else 1, depth)
+
+
+def _check_object(value: Any, cls: type[Any], budget: _Budget, depth: int) -> None:
+    if type(value) is not cls:
+        raise UnpicklingError(f"it has a {type(value).__name__} instead of a {cls.__name__}")
+    if not vars(value):
+        raise UnpicklingError(f"it has an empty {cls.__name__}")
+    budget.spend(1, depth)
+    for name, kind in FIELDS[cls].items():
+        _check(getattr(value, name), kind, budget, depth + 1)
+    if isinstance(value, TensorSpec):
+        has_strides = value.strides is None or len(value.strides) == len(value.shape)
+        if not has_strides or len(value.shape) > MAXIMUM_DEPTH * 2 or value.elements >= INTEGER_LIMIT:
+            raise UnpicklingError("its TensorSpec has an impossible layout")
+    if isinstance(value, OperatorCount):
+        _check_call(value)
+    if isinstance(value, OperatorCounts):
+        _check_callers(value)
+
+
+def _check_call(count: OperatorCount) -> None:
+    if (count.flop is None) != bool(count.without_formula):
+        raise UnpicklingError("its FLOPs do not match its operations without a formula")
+    try:
+        # This fails for inputs that the operator cannot have.
+        inputs, patterned = len(shown_inputs(count.operator)), len(patterned_inputs(count.operator))
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        raise UnpicklingError(f"it has an impossible call of {count.operator.short_name}") from None
+    if count.statistics and len(count.statistics) != count.occurrences:
+        raise UnpicklingError("its statistics do not match its calls")
+    if count.weight_zeros and len(count.weight_zeros) != len(count.statistics):
+        raise UnpicklingError("its weights do not match its calls")
+    if count.patterns and len(count.patterns) != len(count.statistics):
+        raise UnpicklingError("its patterns do not match its calls")
+    if any(len(call) not in (0, patterned) for call in count.patterns):
+        raise UnpicklingError("its patterns do not match its inputs")
+    if any(len(call) != inputs for call in count.statistics):
+        raise UnpicklingError("its statistics do not match its inputs")
+
+
+def _check_callers(counts: OperatorCounts) -> None:
+    paths = {module.path for module in counts.modules}
+    if any(at_level(path, levels_of(path) - 1) not in paths for path in paths if path) or (paths and "" not in paths):
+        raise UnpicklingError("it has a module in an unknown one")
+    for count in counts.counts:
+        numbers = {count.occurrences if counts.modules else 0}
+        if {len(count.positions), len(count.callers)} != numbers:
+            raise UnpicklingError("its modules do not match its calls")
+        if any(caller >= len(counts.modules) for caller in count.callers):
+            raise UnpicklingError("it has a call of an unknown module")
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < INTEGER_LIMIT
+
+
+def _is_finite_number(value: Any) -> bool:
+    return type(value) is float and math.isfinite(value)
+
+
+def _is_number_from_0(value: Any) -> bool:
+    return type(value) is float and 0 <= value < math.inf
+
+
+def _is_share(value: Any) -> bool:
+    return type(value) is float and 0 <= value <= 1
+
+
+def _is_name(value: Any) -> bool:
+    # Names are printed unchanged, so they must not contain line breaks or lone surrogates.
+    return type(value) is str and len(value) <= LONGEST_NAME and value.isprintable()
+
+
+def _is_pattern(value: Any) -> bool:
+    return type(value) is str and value in _PATTERNS
+
+
+def _is_scalar(value: Any) -> bool:
+    is_integer = type(value) is int and -INTEGER_LIMIT <= value < INTEGER_LIMIT
+    return is_integer or type(value) in (str, bool, float, type(None))
+
+
+def _is_plain(value: Any) -> bool:
+    """Stand for a plain value: a scalar, one of ``_PLAIN_CLASSES``, or a tuple of such."""
+    return _is_scalar(value)
+
+
+_NAMED = [(_is_name, _is_plain)]
+
+FIELDS: Mapping[type[Any], Mapping[str, Any]] = {
+    TensorSpec: {
+        "shape": [_is_count],
+        "dtype": _is_name,
+        "strides": _Optional([_is_count]),
+        "identity": _is_count,
+    },
+    Constant: {"name": _is_name},
+    Structure: {"kind": _is_name, "parts": _NAMED},
+    OperatorTuple: {
+        "operator": _is_name,
+        "parameters": _NAMED,
+        "inputs": [_is_plain],
+        "keyword_inputs": _NAMED,
+        "mode": _Optional(_is_name),
+    },
+    InputStatistics: {
+        "zeros_ratio": _Optional(_is_share),
+        "mean": _Optional(_is_finite_number),
+        "spread": _Optional(_is_number_from_0),
+    },
+    OperatorCount: {
+        "operator": OperatorTuple,
+        "occurrences": _is_count,
+        "flop": _Optional(_is_count),
+        "memory_bytes": _is_count,
+        "outputs": _is_plain,
+        "statistics": [[InputStatistics]],
+        "without_formula": [_is_name],
+        "operations": [(_is_name, _is_count)],
+        "weight_zeros": [_is_share],
+        "patterns": [[_is_pattern]],
+        "positions": [_is_count],
+        "callers": [_is_count],
+    },
+    CalledModule: {
+        "path": _is_name,
+        "class_name": _is_name,
+        "weights": _is_count,
+        "input_sizes": _Optional(_is_name),
+        "output_sizes": _Optional(_is_name),
+    },
+    OperationWithoutFormula: {"operation": _is_name, "calls": _is_count, "memory_bytes": _is_count},
+    OperatorCounts: {
+        "model": OperatorTuple,
+        "counts": [OperatorCount],
+        "total_flop": _is_count,
+        "total_memory_bytes": _is_count,
+        "parameters": _is_count,
+        "torch_version": _is_name,
+        "device_type": _is_name,
+        "outside": [_is_name],
+        "composites": [_is_name],
+        "without_formula": [OperationWithoutFormula],
+        "modules": [CalledModule],
+    },
+}
+"""The fields of each class that a pickle may hold, with the check of each field."""
+
+FORMER_MODULES = ("opcost.operators", "opcost.input_values")
+"""The modules of the classes up to version 0.2, as named by older pickles."""
+
+ADMITTED = {(module, cls.__qualname__): cls for cls in FIELDS for module in (cls.__module__, *FORMER_MODULES)}

@@ -73,7 +73,6 @@ class DataFolder:
             replace_file(self.folder / name, encode(table))
 
     def _remove_former(self, tables: Iterable[str], texts: Iterable[str]) -> None:
-        """Remove the tables of a former export, and refuse to replace other files."""
         listed = self._listed()
         former = set() if listed is None else {*listed, *texts}
         there = {path.name: path for path in self.folder.iterdir()} if self.folder.exists() else {}

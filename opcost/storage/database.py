@@ -87,13 +87,11 @@ class Database:
 
     @property
     def evidence(self) -> tuple[CsvTable[Any], ...]:
-        """The tables that are only appended to."""
         declared = (one for one in vars(Database).values() if isinstance(one, Table))
         return tuple(self.table(one.name, one.row_type) for one in declared if not one.is_derived)
 
     @property
     def tables(self) -> tuple[CsvTable[Any], ...]:
-        """All tables, including those without a file."""
         return (*self.evidence, self.sum_vs_full, self.sweep_sizes)
 
     @property

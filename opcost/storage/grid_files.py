@@ -131,7 +131,6 @@ class GridFile(MeasuredGrid):
 
     @property
     def grid(self) -> Grid:
-        """The grid that the file describes."""
         tensors = [(one.shape, one.dtype) if isinstance(one, GridInput) else (one, None) for one in self.inputs]
         zeros = self.zeros or Zeros()
         return Grid(
@@ -236,7 +235,6 @@ class TuplesFile(MeasuredGrid):
 
     @property
     def grid(self) -> TupleList:
-        """The tuples."""
         tuples: Any = self.tuples
         return TupleList(tuple(tuples))
 

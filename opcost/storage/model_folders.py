@@ -162,7 +162,6 @@ class ModelFolders:
 
     @property
     def whitelist(self) -> Path:
-        """The path of the whitelist."""
         return self._existing(Path(WHITELIST))
 
     def own_copy(self, path: Path) -> Path:
@@ -216,7 +215,6 @@ class ModelFolders:
         return dict(sorted(chosen.items())), lines
 
     def _has_meant(self, wanted: str, folder: str) -> bool:
-        """Return whether a name or a glob means a folder or any case in it."""
         if _matches(folder, wanted):
             return True
         may_be = _may_begin_alike(_GLOB.split(wanted)[0].rpartition("/")[2], without_size(folder))
@@ -269,7 +267,6 @@ def is_glob(pattern: str) -> bool:
 
 
 def _is_meant(wanted: str, config: ModelConfig) -> bool:
-    """Return whether a name or a glob means a case or its folder."""
     return _matches(config.config_name, wanted) or _means_case(wanted, config)
 
 

@@ -158,7 +158,6 @@ def _row_reader(row_type: Any) -> _Reader:
 
 
 def _cell_reader(field: Field) -> _Reader:
-    """Return the parser of a column's value, which takes its cell."""
     is_set = get_origin(field.kind) is tuple
     convert = partial(_members, get_args(field.kind)[0]) if is_set else CONVERSIONS.get(field.kind, field.kind)
     if (kept := field.column.kept) is not None:
@@ -244,7 +243,6 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def _some(names: set[str]) -> str:
-    """Return the first names in alphabetical order."""
     return some_of(list(map(_shown, sorted(names))), NAMED_COLUMNS) or "none"
 
 

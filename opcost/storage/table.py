@@ -49,7 +49,6 @@ class CsvTable(Generic[Row]):
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """Its files that exist, the own one first."""
         shipped = () if self._shipped is None else self._shipped.files
         return (*((self.path,) if self.path.is_file() else ()), *shipped)
 
@@ -196,7 +195,6 @@ class CsvTable(Generic[Row]):
 
     @contextmanager
     def _as_user_error(self, problem: str, remedy: str) -> Iterator[None]:
-        """Raise an OSError as a UserError with this problem and remedy."""
         try:
             yield
         except OSError as error:
@@ -243,7 +241,6 @@ class CsvTable(Generic[Row]):
             log.warning("%s:%d: the last line has no newline and is skipped; %s", self.path, number, remedy)
 
     def _is_current(self) -> bool:
-        """Return whether the header is of this version and not of an older one."""
         with self.path.open("rb") as file:
             header = _header_of(file)
         try:
@@ -284,7 +281,6 @@ class CsvTable(Generic[Row]):
             raise
 
     def _upgrade(self, content: str) -> None:
-        """Replace a table of an older version, of which a copy is kept."""
         old = self._keep_old()
         self._replace(content)
         log = logging.getLogger(__name__)
@@ -311,7 +307,6 @@ class ReadTable(CsvTable[Row]):
 
 
 def _header_of(file: IO[bytes]) -> bytes:
-    """Return the first line without a byte order mark, which some programs write."""
     return file.readline(LONGEST_LINE).removeprefix(codecs.BOM_UTF8)
 
 

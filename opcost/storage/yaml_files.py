@@ -60,7 +60,6 @@ class Document:
 
     @property
     def is_flow(self) -> bool:
-        """Whether the mapping is in braces."""
         return self.text.startswith("{", self.nodes[()].start_mark.index)
 
     def line(self, place: Place) -> int:

@@ -26,8 +26,7 @@ from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.modules import CalledModule
 from opcost.operators.tuples import Constant, OperatorTuple, Structure, TensorSpec, model_operator
 from opcost.operators.values import InputStatistics
-from opcost.storage.counts_file import MAXIMUM_BYTES, SCHEMA, read_counts, write_counts
-from opcost.storage.pickle_schema import checked_counts
+from opcost.storage.counts_file import MAXIMUM_BYTES, SCHEMA, checked_counts, read_counts, write_counts
 from opcost.torch_backend.capture import capture
 from opcost.torch_backend.ready_model import ReadyModel
 

@@ -19,9 +19,8 @@ from opcost.errors import UserError
 from opcost.operators.counts import OperationWithoutFormula, OperatorCount, OperatorCounts
 from opcost.operators.tuples import Constant, OperatorTuple, Structure, TensorSpec, model_operator
 from opcost.operators.values import InputStatistics
-from opcost.storage.counts_file import LONGEST_REASON, SCHEMA, read_counts, write_counts
+from opcost.storage.counts_file import INTEGER_LIMIT, LONGEST_REASON, MAXIMUM_DEPTH, SCHEMA, read_counts, write_counts
 from opcost.storage.pickle_reader import MAXIMUM_OPCODES, load
-from opcost.storage.pickle_schema import INTEGER_LIMIT, MAXIMUM_DEPTH
 
 ROOT = Path(__file__).parents[2]
 PROTO = b"\x80\x04"
