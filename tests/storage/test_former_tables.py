@@ -1,7 +1,9 @@
 """Tables of version 0.2, whose rows have phrases in their notes where this version has flags."""
 
 import csv
+import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from simulated_machine import simulated_row
@@ -9,6 +11,7 @@ from simulated_machine import simulated_row
 from opcost.measuring.flags import Flag
 from opcost.measuring.record import MeasurementRow, is_flagged
 from opcost.operators.tuples import OperatorTuple, TensorSpec
+from opcost.storage.database import Database
 from opcost.storage.table import CsvTable
 
 ROW = simulated_row(OperatorTuple("torch.nn.ReLU", inputs=(TensorSpec((4,), "float32"),)))
@@ -78,3 +81,20 @@ def test_a_sentence_of_torchs_own_casts_no_doubt(tmp_path, reason):
     measured = read_back(tmp_path, reason)
     assert (measured.flags, is_flagged(measured)) == ((), False)
     assert not is_flagged(replace(ROW.measurement, notes="another process came to the GPU meanwhile, one of 7"))
+
+
+ROOT = Path(__file__).parents[2]
+KEPT = ROOT / "tests" / "recordings" / "tables_0_2"
+
+
+@pytest.mark.parametrize("path", sorted(KEPT.glob("*.csv")), ids=lambda path: path.stem)
+def test_a_kept_table_is_read_as_the_one_that_was_upgraded(path, tmp_path):
+    """A copy of it is converted by its next row, and has the rows that it had."""
+    upgraded = next(one for one in Database(ROOT / "docs" / "data" / "resnet50").tables if one.path.name == path.name)
+    copy = CsvTable(Path(shutil.copy(path, tmp_path)), upgraded.row_type)
+    rows = copy.rows()
+    assert rows
+    assert rows == upgraded.rows()[: len(rows)]
+    copy.prepare()
+    assert copy.rows() == rows
+    assert (tmp_path / f"{path.name}.old").read_bytes() == path.read_bytes()
