@@ -30,15 +30,7 @@ from opcost.command.option_types import (
     user_path,
 )
 from opcost.command.run import USER_ERROR
-from opcost.measuring.conditions import (
-    CACHES,
-    CONTIGUOUS,
-    EXECUTIONS,
-    TORCH_DEFAULT,
-    WARM,
-    MemoryFormat,
-    Precision,
-)
+from opcost.measuring.conditions import CACHES, CONTIGUOUS, EXECUTIONS, TORCH_DEFAULT, WARM, MemoryFormat, Precision
 from opcost.measuring.protocol import FULL_LOOP_S
 from opcost.metering.cap_objectives import Objective
 from opcost.operators.cases import ALL, CAPTURED, COUNTED, INPUT_DATA
@@ -204,9 +196,7 @@ SIZES = Option(
     type=input_size,
 )
 INPUT_SIZE = Option(
-    "--input-size",
-    "size of the input, batch first, such as 8x3x224x224 (default: the published one)",
-    type=input_size,
+    "--input-size", "size of the input, batch first, such as 8x3x224x224 (default: the published one)", type=input_size
 )
 ARGUMENT = Option(
     "--argument",
@@ -249,9 +239,7 @@ SWEPT_DEVICE = Option(
 SHOWN = "cpu, cuda, or a device's name such as 'NVIDIA H200' (default: all that have measurements)"
 SHOWN_DEVICE = Option("--device", SHOWN, type=device_or_product)
 SHOWN_DEVICES = Option(
-    "--device",
-    f"{SHOWN}; several with commas, such as H100,H200, are set beside each other",
-    type=devices_or_products,
+    "--device", f"{SHOWN}; several with commas, such as H100,H200, are set beside each other", type=devices_or_products
 )
 EXPECTED_DEVICE = Option(
     "--device",
@@ -278,13 +266,11 @@ DRY_RUN = switch("--dry-run", "print what would be done and how long it takes; c
 JSON = switch("--json", "print one JSON list with one object per model, and nothing else, on stdout")
 JSON_OBJECT = switch("--json", "print one JSON object, and nothing else, on stdout")
 CSV = switch(
-    "--csv",
-    "print one line of CSV per model, layer, or operator with --operators, and nothing else, on stdout",
+    "--csv", "print one line of CSV per model, layer, or operator with --operators, and nothing else, on stdout"
 )
 VERBOSE = switch("--verbose", "print each step, and the traceback behind an error, on stderr")
 CENSUS = switch(
-    "--census",
-    "then print how many calls and tuples the counted models have, and how many tuples they share",
+    "--census", "then print how many calls and tuples the counted models have, and how many tuples they share"
 )
 TOP = Option(
     "--top", "the most models, or operators of a model, to show (default: all models, 15 operators)", type=count
@@ -321,10 +307,7 @@ PROFILE_REPORT = Option(
     type=html_file,
 )
 REPORT_FILE = Option(
-    "--output",
-    "the HTML file, which is replaced (default: report.html)",
-    type=html_file,
-    default=Path("report.html"),
+    "--output", "the HTML file, which is replaced (default: report.html)", type=html_file, default=Path("report.html")
 )
 PAGE = Option("--output", "write the page in Markdown (default: to stdout)", type=user_path)
 EXPORTED_KIND = Option(
@@ -336,10 +319,7 @@ EXPORTED_KIND = Option(
     metavar="KIND",
 )
 TABLE_FORMAT = Option(
-    "--format",
-    "format of the tables; parquet needs pyarrow (default: csv)",
-    choices=("csv", "parquet"),
-    default="csv",
+    "--format", "format of the tables; parquet needs pyarrow (default: csv)", choices=("csv", "parquet"), default="csv"
 )
 EXPORT_FOLDER = folder_option(
     "--to", "a new folder, or one of a former export, which is replaced (default: opcost-export)"
@@ -369,8 +349,7 @@ SCRIPT_TARGET = Option(
 )
 """The same for ``compare_sum_vs_full.py``, which then does the work of ``advise``."""
 WRITE_WHITELIST = switch(
-    "--write-whitelist",
-    "replace the whitelist by the smallest one that reaches the target in all these models",
+    "--write-whitelist", "replace the whitelist by the smallest one that reaches the target in all these models"
 )
 DRAWN_NAME = Option("name", "name of the new list's folder in the measurements folder", metavar="NAME")
 DRAWN_NUMBER = Option("--number", "number of tuples to draw (default: 100)", type=count, default=100)
@@ -448,10 +427,7 @@ SWEPT = OneOf(
 )
 SWEEP_REPETITIONS = Option("--repetitions", "of each size (default: 10)", type=count, default=10)
 SWEEP_SECONDS = Option(
-    "--seconds",
-    "length of the loop of each repetition in s (default: 1)",
-    type=positive_seconds,
-    default=1.0,
+    "--seconds", "length of the loop of each repetition in s (default: 1)", type=positive_seconds, default=1.0
 )
 CAP_REPETITIONS = Option("--repetitions", "of each cap (default: 2 of a model, 1 of a command)", type=count)
 CAP_SECONDS = Option(
@@ -477,16 +453,14 @@ METER = Option(
     default=AUTO,
 )
 SAME_BOARD = switch(
-    "--same-board",
-    "measure again cases whose rows all come from other boards: boards of one product differ",
+    "--same-board", "measure again cases whose rows all come from other boards: boards of one product differ"
 )
 WHOLE = switch(
     "--whole",
     "also measure each whole model, after its operators; implies --same-board, so that sum and whole are of one board",
 )
 NO_MEASURE = switch(
-    "--no-measure",
-    "only count, and show what the database has; so without a GPU, too, unless --device cpu is given",
+    "--no-measure", "only count, and show what the database has; so without a GPU, too, unless --device cpu is given"
 )
 ONLY_PREDICT = switch("--no-measure", "only predict the curve, beside the repetitions that the database has")
 NO_PREDICT = switch("--no-predict", "do not count the sizes, and predict nothing")

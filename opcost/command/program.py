@@ -286,10 +286,7 @@ STEPS = (
         "measure time and energy of each whole model that the database does not have",
         "resnet18_32x3x32x32 --seconds 3",
         "measure.measure_models",
-        (
-            *(o.NAMES, o.MEASURING_DEVICE, *o.STAGE, o.DURATION, o.EXECUTION, o.METER, o.SAME_BOARD),
-            o.ALLOW_CODE,
-        ),
+        (*(o.NAMES, o.MEASURING_DEVICE, *o.STAGE, o.DURATION, o.EXECUTION, o.METER, o.SAME_BOARD), o.ALLOW_CODE),
         _database,
     ),
     Subcommand(
