@@ -70,27 +70,19 @@ def next_steps(
         for device, execution in product(devices, EXECUTIONS):
             chosen = {i: share for i, share in shares.items() if candidates[i].runs_as == (device, execution)}
             noticed = tuple(i for i, share in chosen.items() if share is None or share >= NOTICEABLE_RATIO)
-            if noticed:
-                number = sum(flag in one.flags and _is_summed_in(one, noticed) for one in tuples)
-                known = [share for share in chosen.values() if share is not None]
-                worst = f"; at most {percent(max(known))} of a whole model's time" if known else ""
-                summed = [one for one in tuples if _is_summed_in(one, noticed)]
-                how = _how(flag, device, execution, summed)
-                measuring = proposals.measuring(_named(candidates, noticed), *options, *how)
-                steps.append(Step(what.format(number=number), why + worst, measuring, noticed))
+            if not noticed:
+                continue
+            known = [share for share in chosen.values() if share is not None]
+            worst = f"; at most {percent(max(known))} of a whole model's time" if known else ""
+            summed = [one for one in tuples if any(use.is_summed and use.comparison in noticed for use in one.uses)]
+            how = ["--device", "cpu"] if device == "cpu" else ["--execution", execution]
+            if flag is not TupleFlag.NOT_PRECISE:
+                # As most rows were measured: with other options, all would be measured again.
+                how += protocol_options(one.row.circumstances for one in summed if one.row is not None)
+            measuring = proposals.measuring(_named(candidates, noticed), *options, *how)
+            action = what.format(number=sum(flag in one.flags for one in summed))
+            steps.append(Step(action, why + worst, measuring, noticed))
     return [*steps, *_dropped(candidates), *_far_off(candidates, proposals)]
-
-
-def _how(flag: TupleFlag, device: str, execution: str, tuples: Sequence[TupleCost]) -> list[str]:
-    """Return the options with which most rows were measured."""
-    where = ["--device", "cpu"] if device == "cpu" else ["--execution", execution]
-    if flag is TupleFlag.NOT_PRECISE:
-        return where
-    return [*where, *protocol_options(one.row.circumstances for one in tuples if one.row is not None)]
-
-
-def _is_summed_in(one: TupleCost, comparisons: Sequence[int]) -> bool:
-    return any(use.is_summed and use.comparison in comparisons for use in one.uses)
 
 
 REMEDIES = (
@@ -127,7 +119,11 @@ def _shares(flag: TupleFlag, candidates: Sequence[Candidate], tuples: Sequence[T
 
 
 def _dropped(candidates: Sequence[Candidate]) -> list[Step]:
-    shares = {index: _dropped_ratio(one.comparison) for index, one in enumerate(candidates) if one.counts_all}
+    shares = {
+        index: (one.comparison.gap.dropped.time_s or 0.0) / one.comparison.full.measurement.time_s
+        for index, one in enumerate(candidates)
+        if one.counts_all
+    }
     noticed = tuple(index for index, share in shares.items() if share > DROPPED_RATIO)
     if not noticed:
         return []
@@ -136,25 +132,18 @@ def _dropped(candidates: Sequence[Candidate]) -> list[Step]:
     return [Step("find the operators that the whitelist needs", why, advising, noticed)]
 
 
-def _dropped_ratio(one: Comparison) -> float:
-    return (one.gap.dropped.time_s or 0.0) / one.full.measurement.time_s
-
-
 def _far_off(candidates: Sequence[Candidate], proposals: Proposals) -> list[Step]:
-    far = tuple(
-        index
-        for index, one in enumerate(candidates)
-        if not one.is_profiled and one.comparison.conditions.device_type != "cpu" and _is_off(one.comparison)
-    )
+    far = []
+    for index, one in enumerate(candidates):
+        found = one.comparison.time_ratio
+        is_off = not one.comparison.cost.missing and found is not None and abs(found.value - 1) > OFF_RATIO
+        if is_off and not one.is_profiled and one.runs_as[0] != "cpu":
+            far.append(index)
     if not far:
         return []
     what = f"profile the kernels of {len(far)} sums that are more than {percent(OFF_RATIO, digits=0)} off"
     why = "no operator is missing there; kernels in the model and alone show which kind of operator differs"
-    return [Step(what, why, proposals.command("verify kernels", _named(candidates, far)), far)]
-
-
-def _is_off(one: Comparison) -> bool:
-    return not one.cost.missing and one.time_ratio is not None and abs(one.time_ratio.value - 1) > OFF_RATIO
+    return [Step(what, why, proposals.command("verify kernels", _named(candidates, far)), tuple(far))]
 
 
 def _named(candidates: Sequence[Candidate], chosen: Sequence[int]) -> list[str]:

@@ -31,26 +31,16 @@ def print_measuring(ranking: DeviceRanking, report: ShowReport, is_named: bool) 
     if not sums:
         return
     options = report.choice.measuring_options(ranking.conditions.device_type)
-    ways = []
-    needing = [model for model in sums if model.missing]
+    ways, needing = [], [model for model in sums if model.missing]
     if report.preparation is not None and needing and is_named:
-        ways = _measuring_operators(ranking, report, needing, options)
+        proposals, names = report.proposals, [model.row.name for model in needing[:NAMES_SHOWN]]
+        of_blocks = [model for model in needing[:NAMES_SHOWN] if model.row.name not in proposals.profiled]
+        how = (*options, *ranking.protocol_options)
+        ways = _preparing(of_blocks, report.preparation, proposals) if of_blocks else []
+        measuring = [proposals.command("measure", [model.row.name for model in of_blocks], *how)] if of_blocks else []
+        purpose = f"measure the other operators{_of_first(needing)}"
+        ways += [(one, purpose) for one in (*measuring, *proposals.profiling(names, *how))]
     print_commands([*ways, _whole_models([model.row.name for model in sums], options, report.proposals)])
-
-
-def _measuring_operators(
-    ranking: DeviceRanking, report: ShowReport, needing: Sequence[ShownModel], options: Sequence[str]
-) -> list[tuple[str, str]]:
-    """Return the commands, with their purposes, that measure the operators without a row of the first models."""
-    proposals, shown = report.proposals, needing[:NAMES_SHOWN]
-    of_blocks = [model for model in shown if model.row.name not in proposals.profiled]
-    how = (*options, *ranking.protocol_options)
-    purpose = f"measure the other operators{_of_first(needing)}"
-    ways = []
-    if of_blocks and report.preparation is not None:
-        ways = _preparing(of_blocks, report.preparation, proposals)
-        ways.append((proposals.command("measure", [model.row.name for model in of_blocks], *how), purpose))
-    return ways + [(profiling, purpose) for profiling in proposals.profiling([one.row.name for one in shown], *how)]
 
 
 def print_not_measured(report: ShowReport) -> None:

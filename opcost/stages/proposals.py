@@ -33,8 +33,11 @@ class Proposals:
     def of(configs: Iterable[ModelConfig], without_folder: Set[str] = frozenset()) -> Proposals:
         """Return the proposals for these models; only ``opcost profile`` takes those without a folder."""
         found = list(configs)
-        only_profiled = (one for one in found if one.name in without_folder or _is_unfiltered(one))
-        of_profile = {one.name: WantedModel.of(one) for one in only_profiled}
+        of_profile = {
+            one.name: WantedModel.of(one)
+            for one in found
+            if one.name in without_folder or (is_counted(one) and not FILTERED_COUNTS.path(one).exists())
+        }
         return Proposals(
             frozenset(one.name for one in found if one.code is not None),
             {name: wanted.words for name, wanted in of_profile.items() if wanted is not None},
@@ -59,18 +62,11 @@ class Proposals:
     def profiling(self, names: Iterable[str], *options: str) -> list[str]:
         """Return the commands that profile those of these models which are prepared for nothing else.
 
-        Args:
-            names: of models.
-            options: of ``opcost measure``, for the same measurements.
+        ``options`` are those of ``opcost measure`` for the same measurements.
         """
-        is_full = not any(option in DURATIONS for option in options)
         words = [option for option in options if option not in NOT_OF_PROFILE]
-        words += ["--seconds", f"{FULL_LOOP_S:g}"] if is_full else []
+        words += [] if any(option in DURATIONS for option in options) else ["--seconds", f"{FULL_LOOP_S:g}"]
         return [command("profile", *self.profiled[name], *words) for name in names if name in self.profiled]
 
 
 NO_PROPOSALS = Proposals()
-
-
-def _is_unfiltered(config: ModelConfig) -> bool:
-    return is_counted(config) and not FILTERED_COUNTS.path(config).exists()
