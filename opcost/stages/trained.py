@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from pathlib import Path
@@ -30,6 +31,7 @@ from opcost.storage.configs import ModelConfig
 from opcost.storage.database import Database
 from opcost.storage.files import keep, kept
 from opcost.storage.table import CsvTable
+from opcost.units import duration
 
 FEWEST_SAMPLES = 3
 """The fewest measured operators that a prediction is learned from: the rates of products, of the memory and of calls
@@ -37,6 +39,9 @@ are three. Intervals hold with so few, too (``docs/log/prediction.md``)."""
 
 TRAINING_S = 20.0
 """The expected time of training on 4,000 samples with two cores."""
+
+READING_S = 10.0
+"""The expected time before it, in which rows and counts are read."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +100,9 @@ def kept_costs(name: str, folder: Path) -> Trained | None:
 
 
 def _train(request: Request, conditions: Conditions, progress: Progress) -> Trained:
+    logging.getLogger(__name__).warning(
+        "learning once from the measured operators, until rows change: about %s", duration(READING_S + TRAINING_S)
+    )
     known = read_training_data(request, request.folders.sound_configs(), conditions)
     if len(known.samples) < FEWEST_SAMPLES:
         where = f"{conditions.device_product}, {conditions.precision}, {conditions.execution}"

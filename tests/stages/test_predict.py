@@ -230,11 +230,17 @@ def test_a_precision_without_rows_is_refused_with_those_that_there_are(request_o
         predict(request_of, wish, cache, RecordedProgress())
 
 
-def test_what_was_learned_is_kept_until_the_rows_change(request_of: Request, cache: Path, tmp_path: Path) -> None:
+def test_what_was_learned_is_kept_until_the_rows_change(
+    request_of: Request, cache: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     predicted(request_of, cache, "resnet50", batch=8)
     (kept,) = cache.glob("learned-*")
+    caplog.clear()
+    predicted(request_of, cache, "resnet50", batch=8)
+    assert "learning once" not in caplog.text
     kept.write_bytes(b"damaged")
     again = predicted(request_of, cache, "resnet50", batch=8)
+    assert "learning once from the measured operators, until rows change: about 30 s" in caplog.text
     assert kept.stat().st_size > 1000
     assert again.samples > 100
 
