@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_map
 
 from opcost.torch_backend.flops import Work, tensors_of
@@ -48,11 +49,12 @@ class ReadyModel:
         """Return a model with its example inputs, as users give them.
 
         A tuple or a list has the positional arguments, as in a config; a mapping whose keys are texts has those by
-        keyword. Anything else, such as a tensor, is the only argument.
+        keyword. Anything else, such as a tensor or a named tuple (a packed sequence), is the only argument.
         """
         if isinstance(examples, Mapping) and all(isinstance(name, str) for name in examples):
             return ReadyModel(model, (), dict(examples))
-        return ReadyModel(model, tuple(examples) if isinstance(examples, (tuple, list)) else (examples,))
+        are_several = isinstance(examples, (tuple, list)) and not hasattr(examples, "_fields")
+        return ReadyModel(model, tuple(examples) if are_several else (examples,))
 
     @property
     def tensors(self) -> list[Tensor]:
@@ -63,13 +65,17 @@ class ReadyModel:
         changed: dict[int, Tensor] = {}
 
         def leaf(value: Any) -> Any:
+            if isinstance(value, PackedSequence):
+                # Torch reads the sizes of its batches on the CPU.
+                return PackedSequence(*(one if one is value.batch_sizes else leaf(one) for one in value))
             if not isinstance(value, Tensor):
                 return value
             if id(value) not in changed:
                 changed[id(value)] = change(value)
             return changed[id(value)]
 
-        inputs, keyword_inputs = tree_map(leaf, (self.inputs, dict(self.keyword_inputs)))
+        found = self.inputs, dict(self.keyword_inputs)
+        inputs, keyword_inputs = tree_map(leaf, found, is_leaf=lambda value: isinstance(value, PackedSequence))
         return replace(self, inputs=inputs, keyword_inputs=keyword_inputs)
 
     def run(self) -> Any:

@@ -73,6 +73,7 @@ def mapped(): return Net(4), UserDict(named()[1])
 def tokens(): return Tokens(), torch.randint(30, (2, 8))
 def still(): return Still(), ()
 def numbered(): return Still(), [3]
+def packed(): return nn.LSTM(4, 8), nn.utils.rnn.pack_sequence([torch.randn(3, 4), torch.randn(2, 4)])
 def raises(): return layers.deep(0)
 def exits(): raise SystemExit("no\\nmore")
 def prints(): print("on stdout"); return build()
@@ -147,6 +148,7 @@ def error_of(config: ModelConfig) -> list[str]:
         ("mapped", 0, ["x", "scale"]),
         ("still", 0, []),
         ("numbered", 1, []),
+        ("packed", 1, []),
     ],
 )
 def test_example_inputs_are_a_tensor_a_list_a_dict_or_none(
@@ -159,6 +161,11 @@ def test_example_inputs_are_a_tensor_a_list_a_dict_or_none(
     assert not model.model.training
     assert (counts.flop, counts.memory_bytes) == (counts.total_flop, counts.total_memory_bytes)
     assert [difference(count, "cpu") for count in counts.counts] == [None] * len(counts.counts)
+
+
+def test_a_packed_sequence_keeps_the_sizes_of_its_batches_on_the_cpu(folder: Path) -> None:
+    (given,) = ready(config_of(folder, "packed"), "meta").inputs
+    assert (given.data.device.type, given.batch_sizes.device.type) == ("meta", "cpu")
 
 
 def test_described_inputs_replace_the_examples(folder: Path) -> None:
