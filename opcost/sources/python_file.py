@@ -295,6 +295,9 @@ class PythonFile:
             result = self._called(arguments_of(operator, device))
             model, examples = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
             if not isinstance(model, nn.Module):
+                if inspect.iscoroutine(model):
+                    # Else Python warns that it was never awaited.
+                    model.close()
                 kind = type(model).__name__
                 raise CannotBuildError(
                     f"{self.code} returned {kind} instead of a torch.nn.Module, or of one and its inputs"
@@ -326,6 +329,9 @@ class PythonFile:
     def _function(self) -> Callable[..., Any]:
         module, name = module_of(self.code), self.code.function
         found = getattr(module, name, None)
+        if isinstance(found, nn.Module):
+            remedy = "name a function that returns it and its inputs"
+            raise CannotBuildError(f"{self.code}: {name} is a model and no function", remedy)
         if not callable(found):
             text = f"{name} is {'a value and no function' if hasattr(module, name) else 'not there'}"
             functions = [own for own, value in vars(module).items() if _is_of(module, value)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import re
 import sys
@@ -81,6 +82,8 @@ def no_module(): return "a model"
 def three(): return Net(4), torch.randn(2, 4), 3
 def wrong_shape(): return Net(4), torch.randn(2, 5)
 value = 3
+made = Net(4)
+async def later(): return build()
 """
 
 LAYERS = """
@@ -290,13 +293,19 @@ def test_all_generators_are_seeded_for_each_source_and_put_back() -> None:
         ("namd", "namd is not there; did you mean named?"),
         ("zzz", "zzz is not there; the file has build, alone, listed and "),
         ("value", "value is a value and no function; "),
+        ("made", "made is a model and no function; name a function that returns it and its inputs"),
+        ("later", "returned coroutine instead of a torch.nn.Module, or of one and its inputs"),
         ("no_module", "returned str instead of a torch.nn.Module, or of one and its inputs"),
         ("three", "returned tuple instead of a torch.nn.Module, or of one and its inputs"),
         ("alone", "returned no example inputs beside the model; return both, or give an input size"),
     ],
 )
-def test_a_function_that_gives_no_model_is_one_line(folder: Path, name: str, reason: str) -> None:
+def test_a_function_that_gives_no_model_is_one_line(
+    folder: Path, name: str, reason: str, recwarn: pytest.WarningsRecorder
+) -> None:
     (line,) = error_of(config_of(folder, name))
+    gc.collect()
+    assert not [warning for warning in recwarn if "never awaited" in str(warning.message)]
     assert line.startswith("../../net.py:")
     assert reason in line
 
