@@ -1,23 +1,117 @@
-"""One model under two conditions side by side: the whole, the sum of its operators, their kinds, and each operator."""
+"""One model under two conditions side by side: its operators of both, joined without their form, and what is saved.
+
+Two calls match if they are the n-th calls, in each run, of the same operator with the same parameters and sizes. Only
+floating-point dtypes and memory layouts may differ: those of tensors, of weights, and those that a function is given.
+"""
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Annotated, TypeVar
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Annotated
 
-from opcost.columns import Column, Columns, one_of
-from opcost.comparing.matched_calls import Calls, Pair, Standing, matched
-from opcost.comparing.sides import Sides, sides_of
+from opcost.columns import ABOVE_0, COUNT, FROM_0, SIGNED, Column, Columns, one_of
+from opcost.estimates import NORMAL_QUANTILE, Estimate, sum_of_independent, total_if_known, value_of
 from opcost.measuring.conditions import Conditions
-from opcost.measuring.record import MeasurementRow
+from opcost.measuring.record import REFERENCE_TEMPERATURE_C, MeasurementRow, time_of
 from opcost.operators.columns import INPUTS, OPERATOR, PARAMETERS, TRAINING_MODE
 from opcost.operators.counts import OperatorCounts
-from opcost.operators.tuples import OperatorTuple
-from opcost.summing.energy import EnergyBasis, common_basis
+from opcost.operators.tuples import Constant, OperatorTuple, PlainValue, Structure, TensorSpec
+from opcost.summing.energy import EnergyBasis, common_basis, temperature_error_j
 from opcost.summing.summation import ModelCost, Part
 
-Key = TypeVar("Key")
+WEIGHT_FORM = frozenset({"dtype", "memory_format"})
+"""The parameters of a module that say how its weights are stored."""
+
+ANY_FLOATING = "floating"
+"""Stands for any floating-point dtype."""
+
+TORCH_CONSTANT = "torch."
+"""The prefix of constants that are dtypes or memory formats."""
+
+
+class Standing(str, Enum):
+    """The conditions under which a call exists, and whether its cost is known."""
+
+    BOTH = "both"
+    THESE_ONLY = "only these"
+    OTHERS_ONLY = "only the others"
+    NOT_MEASURED = "not measured"
+
+
+@dataclass(frozen=True)
+class Calls:
+    """Calls of one operator tuple in one run, with the row that gives the cost of each, None if none is measured."""
+
+    operator: OperatorTuple
+    number: int
+    row: MeasurementRow | None
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Calls under these conditions and as many under others, None where they do not exist. One is not None."""
+
+    these: Calls | None
+    others: Calls | None
+
+    @property
+    def standing(self) -> Standing:
+        """Where the calls exist; ``NOT_MEASURED`` if one of both sides has no row."""
+        if any(side is not None and side.row is None for side in (self.these, self.others)):
+            return Standing.NOT_MEASURED
+        if self.these is None or self.others is None:
+            return Standing.OTHERS_ONLY if self.these is None else Standing.THESE_ONLY
+        return Standing.BOTH
+
+    @property
+    def operator(self) -> OperatorTuple:
+        """The operator tuple of these conditions, or of the others if there is none."""
+        side = self.these or self.others
+        assert side is not None
+        return side.operator
+
+
+@dataclass(frozen=True)
+class Sides(Columns):
+    """The cost of calls in one run of a model, and of the matching calls under the other conditions.
+
+    Saved is the cost under the other conditions minus that under these, negative if these cost more. A ratio is a share
+    of the cost under the other conditions. Costs more: by more than the 95 % interval of the difference.
+    """
+
+    calls: Annotated[int, Column("calls in one run", COUNT)]
+    other_calls: Annotated[int, Column("calls in one run under the other conditions", COUNT)]
+    time_s: Annotated[float | None, Column("time of all calls", FROM_0)]
+    other_time_s: Annotated[float | None, Column("the same under the other conditions", FROM_0)]
+    energy_j: Annotated[float | None, Column("energy of all calls", FROM_0)]
+    other_energy_j: Annotated[float | None, Column("the same under the other conditions", FROM_0)]
+    power_w: Annotated[float | None, Column("mean power: energy / time", ABOVE_0)]
+    other_power_w: Annotated[float | None, Column("the same under the other conditions", ABOVE_0)]
+    saved_time_s: Annotated[float | None, Column("saved time", SIGNED)]
+    saved_time_standard_error_s: Annotated[float | None, Column("standard error of the saved time", FROM_0)]
+    saved_time_ratio: Annotated[float | None, Column("saved time / time under the other conditions")]
+    saved_energy_j: Annotated[float | None, Column("saved energy", SIGNED)]
+    saved_energy_standard_error_j: Annotated[float | None, Column("standard error of the saved energy", FROM_0)]
+    saved_energy_ratio: Annotated[float | None, Column("saved energy / energy under the other conditions")]
+    saved_energy_per_sample_j: Annotated[float | None, Column("saved energy / batch size", SIGNED)]
+    costs_more_time: Annotated[bool | None, Column("whether these conditions cost more time")]
+    costs_more_energy: Annotated[bool | None, Column("whether these conditions cost more energy")]
+
+    @property
+    def costs_more(self) -> bool:
+        """Whether these conditions cost more: in energy if it is known, else in time."""
+        return bool(self.costs_more_time if self.costs_more_energy is None else self.costs_more_energy)
+
+    @property
+    def rank(self) -> tuple[bool, float]:
+        """A key that sorts calls that cost more first, the largest difference first; then the largest saved cost."""
+        saved = self.saved_time_s if self.saved_energy_j is None else self.saved_energy_j
+        return not self.costs_more, math.inf if saved is None else saved if self.costs_more else -saved
+
 
 STANDING = Column("conditions under which the calls exist", one_of(*(one.value for one in Standing)))
 
@@ -76,10 +170,6 @@ class Side:
             if count.computes and count.operator not in parts:
                 yield Calls(count.operator, count.occurrences, None)
 
-    @property
-    def rows(self) -> list[MeasurementRow]:
-        return [*([] if self.whole is None else [self.whole]), *(part.row for part in self.cost.parts)]
-
 
 @dataclass(frozen=True)
 class SideBySide:
@@ -109,57 +199,167 @@ def side_by_side(these: Side, others: Side, samples: int) -> SideBySide:
         others: the side that it is compared with.
         samples: the batch size.
     """
-    basis = common_basis([*these.rows, *others.rows])
+    wholes = [side.whole for side in (these, others) if side.whole is not None]
+    basis = common_basis([*wholes, *(part.row for side in (these, others) for part in side.cost.parts)])
     pairs = tuple(matched(these.calls, others.calls))
     known = [pair for pair in pairs if pair.standing is not Standing.NOT_MEASURED]
+    whole = Pair(Calls(these.counts.model, 1, these.whole), Calls(others.counts.model, 1, others.whole))
 
-    def sides(of: Sequence[Pair]) -> Sides:
-        return sides_of(of, basis, samples)
+    def grouped(key: Callable[[Pair], tuple[str, object]]) -> list[tuple[Pair, Sides]]:
+        """Return the costs of pairs with one key, beside the first of them; a key begins with the name to sort by."""
+        groups: dict[tuple[str, object], list[Pair]] = {}
+        for pair in pairs:
+            groups.setdefault(key(pair), []).append(pair)
+        found = [(name, own[0], sides_of(own, basis, samples)) for (name, _), own in groups.items()]
+        return [(pair, costs) for name, pair, costs in sorted(found, key=lambda one: (*one[2].rank, one[0]))]
 
-    kinds = [KindSides(name, standing.value, sides(own)) for (name, standing), own in _grouped(pairs, _kind_of)]
-    operators = [_operator_sides(own[0], sides(own)) for _, own in _grouped(pairs, _tuples_of)]
     return SideBySide(
         these=these,
         others=others,
         basis=basis,
         pairs=pairs,
-        whole=None if these.whole is None or others.whole is None else sides([_whole_pair(these, others)]),
-        total=sides(known) if known else None,
-        kinds=tuple(sorted(kinds, key=lambda kind: (*kind.costs.rank, kind.operator))),
-        operators=tuple(sorted(operators, key=lambda one: (*one.costs.rank, one.operator))),
+        whole=sides_of([whole], basis, samples) if len(wholes) == 2 else None,
+        total=sides_of(known, basis, samples) if known else None,
+        kinds=tuple(
+            KindSides(pair.operator.short_name, pair.standing.value, costs)
+            for pair, costs in grouped(lambda pair: (pair.operator.short_name, pair.standing))
+        ),
+        operators=tuple(
+            OperatorSides(
+                standing=pair.standing.value,
+                key=None if pair.these is None else pair.these.operator.key,
+                other_key=None if pair.others is None else pair.others.operator.key,
+                operator=pair.operator.operator,
+                parameters=pair.operator.parameters_text,
+                inputs=pair.operator.inputs_text,
+                other_inputs=None if pair.others is None else pair.others.operator.inputs_text,
+                training_mode=pair.operator.mode,
+                costs=costs,
+            )
+            for pair, costs in grouped(
+                lambda pair: (pair.operator.operator, tuple(one and one.operator for one in (pair.these, pair.others)))
+            )
+        ),
     )
 
 
-def _whole_pair(these: Side, others: Side) -> Pair:
-    return Pair(Calls(these.counts.model, 1, these.whole), Calls(others.counts.model, 1, others.whole))
+def matched(these: Iterable[Calls], others: Iterable[Calls]) -> Iterator[Pair]:
+    """Yield the calls of two runs in pairs, and those that exist in one run only.
+
+    Args:
+        these: the calls under these conditions, in the order of their first calls.
+        others: those under the others.
+    """
+    groups: dict[OperatorTuple, tuple[deque[Calls], deque[Calls]]] = {}
+    for side, calls in enumerate((these, others)):
+        for one in calls:
+            groups.setdefault(without_form(one.operator), (deque(), deque()))[side].append(one)
+    for group in groups.values():
+        ours, theirs = group
+        while ours and theirs:
+            number = min(ours[0].number, theirs[0].number)
+            yield Pair(replace(ours[0], number=number), replace(theirs[0], number=number))
+            for side_calls in group:
+                first = side_calls.popleft()
+                if first.number > number:
+                    side_calls.appendleft(replace(first, number=first.number - number))
+        yield from (Pair(one, None) for one in ours)
+        yield from (Pair(None, one) for one in theirs)
 
 
-def _kind_of(pair: Pair) -> tuple[str, Standing]:
-    return pair.operator.short_name, pair.standing
+def without_form(operator: OperatorTuple) -> OperatorTuple:
+    """Return an operator tuple without the dtypes and memory layouts that conditions decide."""
 
+    def plain(value: PlainValue) -> PlainValue:
+        if isinstance(value, TensorSpec):
+            return replace(value, dtype=ANY_FLOATING if value.is_floating else value.dtype, strides=None)
+        if isinstance(value, tuple):
+            return tuple(map(plain, value))
+        if isinstance(value, Structure):
+            return replace(value, parts=tuple((name, plain(part)) for name, part in value.parts))
+        if isinstance(value, Constant) and value.name.startswith(TORCH_CONSTANT):
+            return Constant(TORCH_CONSTANT)
+        return value
 
-def _tuples_of(pair: Pair) -> tuple[OperatorTuple | None, OperatorTuple | None]:
-    these, others = (None if side is None else side.operator for side in (pair.these, pair.others))
-    return these, others
-
-
-def _grouped(pairs: Iterable[Pair], key: Callable[[Pair], Key]) -> Iterable[tuple[Key, list[Pair]]]:
-    groups: dict[Key, list[Pair]] = {}
-    for pair in pairs:
-        groups.setdefault(key(pair), []).append(pair)
-    return groups.items()
-
-
-def _operator_sides(pair: Pair, costs: Sides) -> OperatorSides:
-    operator = pair.operator
-    return OperatorSides(
-        standing=pair.standing.value,
-        key=None if pair.these is None else pair.these.operator.key,
-        other_key=None if pair.others is None else pair.others.operator.key,
-        operator=operator.operator,
-        parameters=operator.parameters_text,
-        inputs=operator.inputs_text,
-        other_inputs=None if pair.others is None else pair.others.operator.inputs_text,
-        training_mode=operator.mode,
-        costs=costs,
+    return replace(
+        operator,
+        parameters=tuple(item for item in operator.parameters if operator.is_function or item[0] not in WEIGHT_FORM),
+        inputs=tuple(map(plain, operator.inputs)),
+        keyword_inputs=tuple((name, plain(value)) for name, value in operator.keyword_inputs),
     )
+
+
+def sides_of(pairs: Sequence[Pair], basis: EnergyBasis, samples: int) -> Sides:
+    """Return the cost of all calls of these pairs under both conditions; a cost is None if one of its rows is unknown.
+
+    Calls that exist under one of both conditions only cost 0 under the other.
+
+    Args:
+        pairs: of calls.
+        basis: that of all energies.
+        samples: the batch size.
+    """
+    these, others = [one.these for one in pairs if one.these], [one.others for one in pairs if one.others]
+    time_s, other_time_s, saved_s = _costs(these, others, time_of)
+    energy_j, other_energy_j, saved_j = _costs(these, others, basis.energy_of)
+    if saved_j is not None and basis is EnergyBasis.NORMALISED:
+        kelvins_j = ([_kelvins_j(side, basis) for side in (pair.others, pair.these)] for pair in pairs)
+        saved_j = saved_j.with_error(temperature_error_j(others_j - these_j for others_j, these_j in kelvins_j))
+
+    def over(value: float | None, divisor: float | None) -> float | None:
+        return None if value is None or not divisor else value / divisor
+
+    def is_more(saved: Estimate | None) -> bool | None:
+        return None if saved is None else saved.value < -NORMAL_QUANTILE * saved.standard_error
+
+    return Sides(
+        calls=sum(one.number for one in these),
+        other_calls=sum(one.number for one in others),
+        time_s=time_s,
+        other_time_s=other_time_s,
+        energy_j=energy_j,
+        other_energy_j=other_energy_j,
+        power_w=over(energy_j, time_s),
+        other_power_w=over(other_energy_j, other_time_s),
+        saved_time_s=value_of(saved_s),
+        saved_time_standard_error_s=None if saved_s is None else saved_s.standard_error,
+        saved_time_ratio=over(value_of(saved_s), other_time_s),
+        saved_energy_j=value_of(saved_j),
+        saved_energy_standard_error_j=None if saved_j is None else saved_j.standard_error,
+        saved_energy_ratio=over(value_of(saved_j), other_energy_j),
+        saved_energy_per_sample_j=None if saved_j is None else saved_j.value / samples,
+        costs_more_time=is_more(saved_s),
+        costs_more_energy=is_more(saved_j),
+    )
+
+
+def _costs(
+    these: Iterable[Calls], others: Iterable[Calls], of_row: Callable[[MeasurementRow], Estimate | None]
+) -> tuple[float | None, float | None, Estimate | None]:
+    """Return the cost of both sides, and that of the others minus that of these; None if one of its rows is unknown.
+
+    Calls of one row share its error, also if the row is that of both conditions.
+    """
+    totals: list[float | None] = []
+    shared: dict[tuple[str, str], tuple[Estimate, int]] = {}
+    for sign, side in ((-1, these), (1, others)):
+        costs: list[float | None] = []
+        for calls in side:
+            cost = None if calls.row is None else of_row(calls.row)
+            costs.append(None if cost is None else calls.number * cost.value)
+            if cost is not None and calls.row is not None:
+                key = calls.row.key, calls.row.measurement.started_at
+                shared[key] = cost, shared.get(key, (cost, 0))[1] + sign * calls.number
+        totals.append(total_if_known(costs))
+    saved = sum_of_independent(cost.times(number) for cost, number in shared.values())
+    return totals[0], totals[1], saved if None not in totals else None
+
+
+def _kelvins_j(calls: Calls | None, basis: EnergyBasis) -> float:
+    """Return the energy of calls times the kelvins that it was normalised by; 0 if there are none."""
+    if calls is None or calls.row is None:
+        return 0.0
+    energy_j, celsius = basis.energy_of(calls.row), calls.row.measurement.temperature_c
+    if energy_j is None or celsius is None:
+        return 0.0
+    return calls.number * energy_j.value * (celsius - REFERENCE_TEMPERATURE_C)

@@ -6,9 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import TypeVar
 
-from opcost.comparing.conditions_side_by_side import KindSides, OperatorSides
-from opcost.comparing.matched_calls import Standing
-from opcost.comparing.sides import Sides
+from opcost.comparing.conditions_side_by_side import KindSides, OperatorSides, Sides, Standing
 from opcost.measuring.conditions import CONTIGUOUS, DTYPES
 from opcost.operators.short_forms import short_form, short_inputs
 from opcost.operators.texts import parse_operator

@@ -13,6 +13,7 @@ from typing import TypeAlias
 from opcost.errors import UserError
 from opcost.invocation import command
 from opcost.left_out import warn_left_out
+from opcost.measuring.asked_conditions import ChosenConditions
 from opcost.measuring.conditions import AUTOCAST_DTYPES, CHANNELS_LAST, DTYPES, is_device_name
 from opcost.measuring.setting import USUAL, Setting
 from opcost.operators.counts import OperatorCounts
@@ -195,6 +196,16 @@ def without_grids(configs: Sequence[ModelConfig], is_strict: bool) -> list[Model
             raise UserError(text)
         warn_left_out(text)
     return models
+
+
+def chosen_by(config: ModelConfig) -> ChosenConditions:
+    """Return the conditions that a config chooses."""
+    return ChosenConditions(config.precision, config.memory_format)
+
+
+def under(config: ModelConfig, chosen: ChosenConditions) -> ModelConfig:
+    """Return a config with other conditions, which need not have a folder."""
+    return replace(config, precision=chosen.precision, memory_format=chosen.memory_format)
 
 
 def model_tuple(config: ModelConfig) -> OperatorTuple:

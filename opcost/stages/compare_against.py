@@ -5,23 +5,29 @@ Nothing is measured, counted or written.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from opcost.comparing.compare import counted_only
 from opcost.comparing.comparison import USUAL_RUNS, OperatorRuns, conditions_of_sum
-from opcost.comparing.conditions_side_by_side import KindSides, OperatorSides, Side, side_by_side
+from opcost.comparing.conditions_side_by_side import KindSides, OperatorSides, Side, Sides, side_by_side
 from opcost.comparing.remarks import Remark
 from opcost.comparing.side_remarks import side_remarks
-from opcost.comparing.sides import Sides
 from opcost.errors import UserError
-from opcost.measuring.asked_conditions import DEVICE, ChosenConditions, parse_conditions
-from opcost.measuring.conditions import DEVICE_FIELDS, PRECISION_FIELDS, Conditions, differ_only_in
+from opcost.measuring.asked_conditions import ALL_CHOICES, DEVICE, ChosenConditions, parse_conditions
+from opcost.measuring.conditions import DEVICE_FIELDS, PRECISION_FIELDS, WARM, Conditions, differ_only_in
+from opcost.measuring.named_device import is_meant, refuse_unknown
 from opcost.measuring.record import MeasurementRow, is_doubtful
+from opcost.operators.cases import of_operators
 from opcost.operators.counts import OperatorCounts
-from opcost.running.request import Request
-from opcost.stages.against_data import AgainstData, chosen_by, read_against_data, under
+from opcost.operators.keys import conditions_key, tuple_key
+from opcost.operators.whitelist import EVERYTHING, select
+from opcost.prediction.rates import MOSTLY_KNOWN_RATIO
+from opcost.running.request import Request, chosen_by, model_tuple, under
+from opcost.running.shipped_counts import Identity, counts_in, identity_of, with_newer_pickles
 from opcost.storage.configs import ModelConfig
-from opcost.summing.summation import ModelCost, sum_operators, whole_rank
+from opcost.summing.index import Measurements, best_of_each_board
+from opcost.summing.summation import ModelCost, best_whole, sum_operators
 
 
 @dataclass(frozen=True)
@@ -52,7 +58,8 @@ class AgainstReport:
     @property
     def labels(self) -> tuple[str, str]:
         """The conditions of both sides in the words in which they differ: ``bf16`` and ``fp32``."""
-        return _labels((self.chosen, self.conditions), (self.other_chosen, self.other_conditions))
+        these, others = (self.chosen, self.conditions), (self.other_chosen, self.other_conditions)
+        return _label(these, others), _label(others, these)
 
 
 def compare_against(request: Request, against: Sequence[str], runs: OperatorRuns = USUAL_RUNS) -> list[AgainstReport]:
@@ -73,17 +80,17 @@ def compare_against(request: Request, against: Sequence[str], runs: OperatorRuns
     try:
         asked = parse_conditions(against)
     except ValueError as error:
-        measured = read_against_data(request, configs, runs).measured(configs)
+        measured = _read(request, configs, runs).measured(configs)
         raise UserError(f"--against {error}; {measured}") from None
-    data = read_against_data(request, configs, runs, asked.pop(DEVICE, None))
+    data = _read(request, configs, runs, asked.pop(DEVICE, None))
     found: list[AgainstReport] = []
     mistakes: list[str] = []
     for config in configs:
         try:
             found += _reports(data, config, replace(chosen_by(config), **asked))
-        except _NotComparableError as error:
+        except UserError as error:
             is_named = any(request.folders.is_single(config, pattern) for pattern in request.names)
-            mistakes += [str(error)] if is_named else []
+            mistakes += error.lines if is_named else ()
     if not (found or mistakes):
         text = f"--against {','.join(against)}: no model is measured under its own conditions and under these"
         mistakes = [f"{text}; {data.measured(configs)}"]
@@ -92,30 +99,114 @@ def compare_against(request: Request, against: Sequence[str], runs: OperatorRuns
     return found
 
 
-class _NotComparableError(Exception):
-    """A model is not measured under both sets of conditions. The message names it."""
+def _label(own: tuple[ChosenConditions, Conditions], other: tuple[ChosenConditions, Conditions]) -> str:
+    """Return conditions in the words in which they differ from others, the device first."""
+    product = own[1].device_product
+    device = "" if product == other[1].device_product else product.removeprefix("NVIDIA ")
+    return " ".join(filter(None, (device, own[0].label(other[0]))))
 
 
-def _reports(data: AgainstData, config: ModelConfig, other: ChosenConditions) -> Iterator[AgainstReport]:
+@dataclass(frozen=True)
+class _Data:
+    """The rows and counts of models under all conditions that configs can choose, and the choice of rows to sum.
+
+    ``counts`` are of operators that compute something, by a config's identity, ``wholes`` by the model's key,
+    ``boards`` those of operators' rows, by their conditions. ``device`` is the one whose rows are these,
+    ``other_device`` the one whose rows they are compared with; None: the same, or any.
+    """
+
+    counts: Mapping[Identity, OperatorCounts]
+    wholes: Mapping[str, Sequence[MeasurementRow]]
+    measurements: Measurements
+    boards: Mapping[Conditions, Iterable[str | None]]
+    runs: OperatorRuns
+    device: str | None
+    other_device: str | None
+
+    def conditions_of(self, config: ModelConfig, is_other: bool = False) -> list[Conditions]:
+        """Return the sets of conditions of a side under which a model, or most of its operators, is measured."""
+
+        def is_of_side(one: Conditions) -> bool:
+            if self.other_device is None or (self.device is not None and not is_other):
+                return is_meant(self.device, one)
+            return is_meant(self.other_device, one) == is_other
+
+        found = [row.conditions for row in self.wholes.get(model_tuple(config).key, ())]
+        if (counts := self.counts.get(identity_of(config))) is not None:
+            of_cache = (one for one in self.boards if one.cache == self.runs.cache)
+            ratio = self.measurements.measured_ratio
+            found += [replace(one, cache=WARM) for one in of_cache if ratio(counts, one) >= MOSTLY_KNOWN_RATIO]
+        return list(dict.fromkeys(one for one in found if one.precision == config.precision and is_of_side(one)))
+
+    def measured(self, configs: Iterable[ModelConfig]) -> str:
+        """Return in words which choices of conditions any of these models is measured under."""
+        found = {one for config in configs for one in ALL_CHOICES if self.conditions_of(under(config, one))}
+        precisions: dict[str, list[str]] = {}
+        for one in ALL_CHOICES:
+            if one in found:
+                precisions.setdefault(one.memory_format, []).append(one.precision)
+        texts = [f"memory_format={name} with precision={', '.join(own)}" for name, own in precisions.items()]
+        return f"the database has {' and '.join(texts) or 'no row of such a model'}"
+
+
+def _read(
+    request: Request, configs: Sequence[ModelConfig], runs: OperatorRuns, other_device: str | None = None
+) -> _Data:
+    """Return all that is known of these models under any conditions, and on another device if one is named.
+
+    Counts are those of block 0 in any folder, or shipped ones.
+
+    Raises:
+        UserError: a table is damaged, or no row is of the device that is asked for.
+    """
+    database = request.database
+    variants = [under(config, chosen) for config in configs for chosen in ALL_CHOICES]
+    measured = database.full_model_measurements.rows(of_operators({model_tuple(variant) for variant in variants}))
+    wanted = {identity_of(variant) for variant in variants}
+    table = counts_in(database.model_operators, {key for key, _ in wanted}.__contains__)
+    found = with_newer_pickles(table, (one for one in request.folders.readable() if identity_of(one) in wanted))
+    counts = {
+        identity: counted_only(select(own, (EVERYTHING,)), runs).kept
+        for identity, own in found.items()
+        if identity in wanted
+    }
+    operators = {count.operator for one in counts.values() for count in one.counts}
+    rows = database.operator_measurements.rows(of_operators(operators))
+    products = [row.conditions.device_product for row in (*measured, *rows)]
+    if request.device is not None and request.is_product:
+        refuse_unknown(request.device, products)
+    if other_device is not None:
+        refuse_unknown(other_device, products)
+    wholes: dict[str, list[MeasurementRow]] = {}
+    for row in best_of_each_board(measured):
+        wholes.setdefault(tuple_key(row.key), []).append(row)
+    # By the key, because hashing the conditions of each row takes long.
+    boards: dict[str, tuple[Conditions, dict[str | None, None]]] = {}
+    for row in rows:
+        boards.setdefault(conditions_key(row.key), (row.conditions, {}))[1][row.circumstances.device_uuid] = None
+    return _Data(counts, wholes, Measurements(rows), dict(boards.values()), runs, request.device, other_device)
+
+
+def _reports(data: _Data, config: ModelConfig, other: ChosenConditions) -> Iterator[AgainstReport]:
     """Yield the comparisons of a model, one for each set of conditions.
 
     Raises:
-        _NotComparableError: there is none.
+        UserError: there is none. The message names the model.
     """
     own = chosen_by(config)
     if own == other and data.other_device is None:
-        raise _NotComparableError(f"{config.name}: has {other} itself; {data.measured([config])}")
+        raise UserError(f"{config.name}: has {other} itself; {data.measured([config])}")
     sides = []
     for chosen, is_other in ((own, False), (other, True)):
         variant = under(config, chosen)
-        conditions, counts = data.conditions_of(variant, is_other), data.counts_of(variant)
+        conditions = data.conditions_of(variant, is_other)
         if not conditions:
             place = f" on {data.other_device}" if is_other and data.other_device else ""
-            raise _NotComparableError(f"{config.name}: not measured with {chosen}{place}; {data.measured([config])}")
-        if counts is None:
-            raise _NotComparableError(f"{config.name}: not counted with {chosen}; run block 0 on such a config")
-        sides.append((variant, counts, conditions))
-    (variant, counts, conditions), (other_variant, other_counts, other_conditions) = sides
+            raise UserError(f"{config.name}: not measured with {chosen}{place}; {data.measured([config])}")
+        if identity_of(variant) not in data.counts:
+            raise UserError(f"{config.name}: not counted with {chosen}; run block 0 on such a config")
+        sides.append((variant, conditions))
+    (variant, conditions), (other_variant, other_conditions) = sides
     pairs = [(one, another) for one in conditions for another in other_conditions]
     fields = (*PRECISION_FIELDS, *(DEVICE_FIELDS if data.other_device else ()))
     # A card is not compared with itself.
@@ -123,93 +214,80 @@ def _reports(data: AgainstData, config: ModelConfig, other: ChosenConditions) ->
     if not comparable:
         differences = ", ".join(pairs[0][0].differences(pairs[0][1]))
         same = "with the same software on another device" if data.other_device else "on the same device and software"
-        text = f"{config.name}: measured with {own} and with {other}, but not {same}"
-        raise _NotComparableError(f"{text} ({differences})")
+        raise UserError(f"{config.name}: measured with {own} and with {other}, but not {same} ({differences})")
     for one, another in comparable:
-        wholes = data.wholes_of(variant, one), data.wholes_of(other_variant, another)
-        label, other_label = _labels((own, one), (other, another))
-        these = _Candidate(label, one, counts, tuple(wholes[0]))
-        others = _Candidate(other_label, another, other_counts, tuple(wholes[1]))
-        yield _report(data, config, other, (these, others))
-
-
-def _labels(these: tuple[ChosenConditions, Conditions], others: tuple[ChosenConditions, Conditions]) -> tuple[str, str]:
-    """Return the conditions of both sides in the words in which they differ, the devices first."""
-
-    def label(own: tuple[ChosenConditions, Conditions], other: tuple[ChosenConditions, Conditions]) -> str:
-        product = own[1].device_product
-        device = "" if product == other[1].device_product else product.removeprefix("NVIDIA ")
-        return " ".join(filter(None, (device, own[0].label(other[0]))))
-
-    return label(these, others), label(others, these)
+        this, that = (own, one), (other, another)
+        candidates = [
+            _Candidate(data, _label(this, that), variant, one),
+            _Candidate(data, _label(that, this), other_variant, another),
+        ]
+        groups = [candidates] if one.device_product == another.device_product else [[one] for one in candidates]
+        these, others = (side for group in groups for side in _of_one_board(group))
+        found = side_by_side(these, others, config.batch_size or 1)
+        yield AgainstReport(
+            name=config.name,
+            batch_size=config.batch_size,
+            input_size="x".join(map(str, config.shape)),
+            chosen=own,
+            other_chosen=other,
+            device_uuid=these.board,
+            other_device_uuid=others.board,
+            reference_temperature_c=found.basis.temperature_c,
+            whole=found.whole,
+            sum=found.total,
+            kinds=found.kinds,
+            operators=found.operators,
+            remarks=side_remarks(found),
+            conditions=these.conditions,
+            other_conditions=others.conditions,
+        )
 
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A model under one set of conditions, with the rows of its whole, one of each board."""
+    """A model under one set of conditions, whose rows may be of several boards."""
 
+    data: _Data
     label: str
+    config: ModelConfig
     conditions: Conditions
-    counts: OperatorCounts
-    wholes: tuple[MeasurementRow, ...]
 
-    def on_board(self, data: AgainstData, board: str | None) -> Side:
+    @property
+    def wholes(self) -> list[MeasurementRow]:
+        """The rows of the whole, one of each board."""
+        found = self.data.wholes.get(model_tuple(self.config).key, ())
+        return [row for row in found if row.conditions == self.conditions]
+
+    def on_board(self, board: str | None) -> Side:
         """Return the side with rows of a board wherever there are any."""
+        data, counts = self.data, self.data.counts[identity_of(self.config)]
+        measurements = data.measurements.preferring(board)
 
-        own = [row for row in self.wholes if row.circumstances.device_uuid == board]
-        ranked = ((whole, self._sum(data, board, whole)) for whole in own or self.wholes)
-        whole, cost = max(ranked, key=lambda pair: whole_rank(*pair), default=(None, None))
-        return Side(self.label, self.conditions, self.counts, whole, cost or self._sum(data, board, None))
+        def sum_of(whole: MeasurementRow | None) -> ModelCost:
+            usual = replace(self.conditions, cache=data.runs.cache)
+            conditions = usual if whole is None else conditions_of_sum(whole, data.runs)
+            return sum_operators(counts, measurements, conditions, data.runs.input_data)
 
-    def _sum(self, data: AgainstData, board: str | None, whole: MeasurementRow | None) -> ModelCost:
-        runs, own = data.runs, self.conditions
-        conditions = replace(own, cache=runs.cache) if whole is None else conditions_of_sum(whole, runs)
-        return sum_operators(self.counts, data.measurements.preferring(board), conditions, runs.input_data)
-
-
-def _report(
-    data: AgainstData, config: ModelConfig, other: ChosenConditions, candidates: tuple[_Candidate, _Candidate]
-) -> AgainstReport:
-    these, others = _of_one_board(data, candidates)
-    found = side_by_side(these, others, config.batch_size or 1)
-    return AgainstReport(
-        name=config.name,
-        batch_size=config.batch_size,
-        input_size="x".join(map(str, config.shape)),
-        chosen=chosen_by(config),
-        other_chosen=other,
-        device_uuid=these.board,
-        other_device_uuid=others.board,
-        reference_temperature_c=found.basis.temperature_c,
-        whole=found.whole,
-        sum=found.total,
-        kinds=found.kinds,
-        operators=found.operators,
-        remarks=side_remarks(found),
-        conditions=these.conditions,
-        other_conditions=others.conditions,
-    )
+        wholes = self.wholes
+        own = [row for row in wholes if row.circumstances.device_uuid == board] or wholes
+        whole, cost = best_whole(own, sum_of) if own else (None, sum_of(None))
+        return Side(self.label, self.conditions, counts, whole, cost)
 
 
-def _of_one_board(data: AgainstData, candidates: tuple[_Candidate, _Candidate]) -> tuple[Side, Side]:
-    """Return both sides, of one board as far as possible, or each of one board if they are of two devices.
+def _of_one_board(candidates: Sequence[_Candidate]) -> list[Side]:
+    """Return the sides of one device, of one board as far as possible.
 
     Of several boards, that with the most sound wholes counts, then that with the largest share of the summed times,
     then the last, as in ``best_whole``.
     """
-    first, second = candidates
-    if first.conditions.device_product != second.conditions.device_product:
-        return _of_one_board(data, (first, first))[0], _of_one_board(data, (second, second))[0]
     boards = dict.fromkeys(row.circumstances.device_uuid for one in candidates for row in one.wholes)
     for one in candidates:
-        boards |= dict.fromkeys(data.boards.get(replace(one.conditions, cache=data.runs.cache).key, ()))
+        boards |= dict.fromkeys(one.data.boards.get(replace(one.conditions, cache=one.data.runs.cache), ()))
 
-    def rank(board: str | None) -> tuple[int, int, float]:
-        sides = [one.on_board(data, board) for one in candidates]
+    def rank(sides: Sequence[Side], board: str | None) -> tuple[int, int, float]:
         wholes = [side.whole for side in sides if side.whole is not None and side.board == board]
         sound = sum(not is_doubtful(whole) for whole in wholes)
         return sound, len(wholes), sum(side.cost.board_ratio(board) for side in sides)
 
-    best = max(reversed(boards), key=rank)
-    these, others = (one.on_board(data, best) for one in candidates)
-    return these, others
+    found = ((board, [one.on_board(board) for one in candidates]) for board in reversed(boards))
+    return max(found, key=lambda one: rank(one[1], one[0]))[1]

@@ -34,9 +34,8 @@ from opcost.measuring.named_device import device_mistake, is_meant
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.keys import tuple_key
 from opcost.operators.tuples import SIZE_IN_NAME, OperatorTuple
-from opcost.running.request import Request, model_tuple
+from opcost.running.request import Request, model_tuple, under
 from opcost.running.shipped_counts import Identity, identity_of
-from opcost.stages.against_data import under
 from opcost.stages.predicted_models import PredictedModel, Unmeasured, predicted_models
 from opcost.stages.preparation import Preparation, preparation_of
 from opcost.stages.proposals import NO_PROPOSALS, Proposals

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simulated_machine import Load, simulated_row
 
-from opcost.comparing.matched_calls import Calls, Pair, Standing, matched
-from opcost.comparing.sides import sides_of
+from opcost.comparing.conditions_side_by_side import Calls, Pair, Standing, matched, sides_of
 from opcost.operators.layouts import channels_last_strides
 from opcost.operators.tuples import Constant, OperatorTuple, PlainValue, TensorSpec, tensor_specs
 from opcost.summing.energy import EnergyBasis
@@ -89,7 +88,7 @@ def test_operators_with_other_parameters_or_sizes_are_never_paired(these: list[C
 
 @given(calls(), calls())
 def test_each_call_is_in_one_pair_and_none_is_left_alone_without_need(these: list[Calls], others: list[Calls]) -> None:
-    pairs = matched(these, others)
+    pairs = list(matched(these, others))
     ours, theirs = sides(pairs)
     assert (numbers(ours), numbers(theirs)) == (numbers(these), numbers(others))
     alone = [[str(identity(one.operator)) for one in side] for side in sides([p for p in pairs if not all_of(p)])]
@@ -102,7 +101,7 @@ def all_of(pair: Pair) -> bool:
 
 @given(calls(), calls())
 def test_pairs_and_unpaired_calls_sum_to_the_totals_of_both_runs(these: list[Calls], others: list[Calls]) -> None:
-    pairs = matched(these, others)
+    pairs = list(matched(these, others))
     for index, run in enumerate((these, others)):
         total_s = sum(one.number * one.row.measurement.time_s for one in run if one.row is not None)
         total_j = sum(one.number * (one.row.measurement.energy_j or 0.0) for one in run if one.row is not None)
@@ -121,7 +120,9 @@ def test_the_nth_call_is_paired_with_the_nth() -> None:
     plain = OperatorTuple("torch.nn.LayerNorm", inputs=(TensorSpec((2, 3, 4, 4), "bfloat16"),))
     strided = replace(plain, inputs=(TensorSpec((2, 3, 4, 4), "bfloat16", (1, 2, 3, 4)),))
     usual = replace(plain, inputs=(TensorSpec((2, 3, 4, 4), "float32"),))
-    pairs = matched([Calls(strided, 1, None), Calls(plain, 4, None)], [Calls(usual, 3, None), Calls(strided, 1, None)])
+    pairs = list(
+        matched([Calls(strided, 1, None), Calls(plain, 4, None)], [Calls(usual, 3, None), Calls(strided, 1, None)])
+    )
     found = [(p.these and (p.these.operator, p.these.number), p.others and p.others.operator) for p in pairs]
     assert found == [((strided, 1), usual), ((plain, 2), usual), ((plain, 1), strided), ((plain, 1), None)]
 
@@ -132,7 +133,7 @@ def test_a_cast_of_one_run_alone_stands_alone() -> None:
     )
     relu = OperatorTuple("torch.nn.ReLU", inputs=(TensorSpec((2, 3), "float32"),))
     half = replace(relu, inputs=(TensorSpec((2, 3), "bfloat16"),))
-    pairs = matched([Calls(cast, 1, ROW), Calls(half, 2, ROW)], [Calls(relu, 2, ROW)])
+    pairs = list(matched([Calls(cast, 1, ROW), Calls(half, 2, ROW)], [Calls(relu, 2, ROW)]))
     assert [(pair.standing, pair.operator) for pair in pairs] == [(Standing.THESE_ONLY, cast), (Standing.BOTH, half)]
 
 
