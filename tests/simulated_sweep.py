@@ -20,8 +20,7 @@ from opcost.operators.tuples import OperatorTuple
 from opcost.progress import Progress
 from opcost.running.held_workload import HeldWorkload
 from opcost.running.sweep_bench import SweepBench
-from opcost.stages.sweep import Measured, SweepProtocol, measure_sweep
-from opcost.stages.sweep_points import Sweep, sweep_of
+from opcost.stages.sweep import Measured, Sweep, SweepProtocol, measure_sweep, sweep_of
 from opcost.stages.sweep_results import SweepResult, result_of
 from opcost.stages.wanted_model import WantedModel
 from opcost.storage.database import Database

@@ -32,10 +32,8 @@ if TYPE_CHECKING:
     # Only for types: these stages import torch.
     from opcost.progress import Progress
     from opcost.stages.profile import Measuring, Profile
-    from opcost.stages.sweep import Measured
-    from opcost.stages.sweep_points import Sweep, SweepPoint
-    from opcost.stages.sweep_prediction import PredictedSize
-    from opcost.stages.sweep_results import SweepResult
+    from opcost.stages.sweep import Measured, Sweep, SweepPoint
+    from opcost.stages.sweep_results import PredictedSize, SweepResult
 
 
 def make_configs(arguments: Namespace) -> int:
@@ -208,7 +206,7 @@ def _write_report(found: Profile, named: Path | None) -> Path | None:
 def sweep(arguments: Namespace) -> int:
     """Measure and predict a sweep, and print it; return 1 if a size failed, else 0."""
     from opcost.reporting.sweep_tables import print_plan, print_sweep, sweep_object
-    from opcost.stages.sweep_points import sweep_of
+    from opcost.stages.sweep import sweep_of
     from opcost.stages.sweep_results import keep_sizes, nothing_of, result_of
 
     if not arguments.dry_run:
@@ -248,7 +246,7 @@ def _measured(request: Request, swept: Sweep, arguments: Namespace, progress: Pr
 def _predicted(
     request: Request, swept: Sweep, measured: Measured | None, arguments: Namespace, progress: Progress
 ) -> dict[SweepPoint, PredictedSize]:
-    from opcost.stages.sweep_prediction import CurveWish, predict_sweep
+    from opcost.stages.sweep_results import CurveWish, predict_sweep
 
     device, execution = arguments.device, arguments.execution
     if measured is not None:

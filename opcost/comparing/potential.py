@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from opcost.comparing.data_sheets import memory_rate
-from opcost.comparing.roofline import Roof, Roofline, Work, roofline_of
+from opcost.comparing.roofline import Roof, Roofline, Work, memory_rate, roofline_of
 from opcost.comparing.tuple_costs import work_of
 from opcost.measuring.record import MeasurementRow, does_other_work, is_doubtful
 from opcost.operators.counts import OperatorCount

@@ -8,24 +8,121 @@ measured whole, and from predictions of operators that were held out.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from functools import cached_property
 from types import MappingProxyType
 
 import numpy as np
 
 from opcost.comparing.cache_chain_rows import Excess
-from opcost.comparing.doubts import FLAGGED_RATIO, Doubt, SumFacts, doubts_of
-from opcost.comparing.gap import Piece, with_method_error
+from opcost.comparing.gap import Piece, predicted_piece, with_method_error
 from opcost.comparing.potential import Works, works_of
+from opcost.comparing.remark_rules import NOTICEABLE_RATIO
+from opcost.comparing.remarks import Remark, RemarkKind
+from opcost.comparing.row import ComparisonRow
 from opcost.estimates import NORMAL_QUANTILE, Estimate, sum_of_independent
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import MeasurementRow, is_doubtful, ran_as_requested, time_of
 from opcost.measuring.throttling import is_above_limit
-from opcost.prediction.rates import PREDICTED_ERROR_RATIOS
+from opcost.operators.counts import OperatorCount
+from opcost.prediction.port import Predictor
+from opcost.prediction.rates import MOSTLY_KNOWN_RATIO, PREDICTED_ERROR_RATIOS, predictor_of
 from opcost.summing.energy import EnergyBasis, common_basis
+from opcost.summing.index import Measurements
 from opcost.summing.summation import ModelCost
+
+FLAGGED_RATIO = 0.05
+"""Share of the summed time in flagged rows from which a sum is no result: a flagged row can be off by any factor."""
+
+UNEXPLAINED_RATIO = 0.25
+"""Magnitude of the unexplained share of a whole from which a sum is no result.
+
+No known effect is as large: caches change a sum by up to 13 %, another board by up to 19 %, launches by up to 9 %.
+"""
+
+
+class Doubt(Enum):
+    """A reason why a sum is no result yet."""
+
+    FLAGGED = "flagged"
+    MISSING = "missing"
+    UNEXPLAINED = "unexplained"
+    ABOVE_LIMIT = "above the power limit"
+
+
+@dataclass(frozen=True)
+class SumFacts:
+    """Facts that can cast doubt on a sum. Ratios are None if they are unknown.
+
+    ``flagged_ratio`` is the share of the summed time in flagged rows, ``missing_ratio`` the share of the model that is
+    not in the sum (0 if no operator is missing), ``unexplained_ratio`` the unexplained share of the whole.
+    ``is_above_limit`` says whether a sum that is the cost of a model draws more than the power limit.
+    """
+
+    is_whole_flagged: bool
+    flagged_ratio: float
+    missing_ratio: float | None
+    unexplained_ratio: float | None
+    is_above_limit: bool = False
+
+
+def doubts_of(facts: SumFacts) -> tuple[Doubt, ...]:
+    """Return the doubts of a sum."""
+    missing, unexplained = facts.missing_ratio, facts.unexplained_ratio
+    found = {
+        Doubt.FLAGGED: facts.is_whole_flagged or facts.flagged_ratio >= FLAGGED_RATIO,
+        Doubt.MISSING: missing is None or missing >= NOTICEABLE_RATIO,
+        Doubt.UNEXPLAINED: unexplained is not None and abs(unexplained) >= UNEXPLAINED_RATIO,
+        Doubt.ABOVE_LIMIT: facts.is_above_limit,
+    }
+    return tuple(doubt for doubt, is_found in found.items() if is_found)
+
+
+def doubts(row: ComparisonRow, remarks: Sequence[Remark], quantity: str) -> tuple[Doubt, ...]:
+    """Return the doubts of a sum of ``time`` or ``energy``; none if there is no sum, or no whole."""
+    costs = row.costs(quantity)
+    if costs.summed is None or costs.whole is None:
+        return ()
+    shares = (one.figures["time_ratio"] for one in remarks if one.kind is RemarkKind.FLAGGED_OPERATORS)
+    facts = SumFacts(
+        is_whole_flagged=any(one.kind is RemarkKind.FLAGGED_WHOLE for one in remarks),
+        flagged_ratio=max((share for share in shares if isinstance(share, float)), default=0.0),
+        missing_ratio=costs.over_whole(costs.unmeasured) if row.missing_operators else 0.0,
+        unexplained_ratio=costs.over_whole(costs.unexplained),
+    )
+    return doubts_of(facts)
+
+
+class Completion:
+    """Completes sums without a measured whole.
+
+    Args:
+        counts: FLOPs and bytes of the operators that have rows.
+        measurements: their rows.
+    """
+
+    def __init__(self, counts: Collection[OperatorCount], measurements: Measurements) -> None:
+        self._counts, self._measurements = counts, measurements
+        self._predictors: dict[tuple[str, EnergyBasis], Predictor | None] = {}
+
+    def completed(self, model: ModelFigures) -> ModelFigures:
+        """Return the figures with the predicted cost of missing operators, unchanged if it is not needed or unknown.
+
+        It is unknown if less than ``MOSTLY_KNOWN_RATIO`` of the model's bytes or FLOPs is measured.
+        """
+        missing_ratio = model.missing_ratio
+        is_mostly_known = missing_ratio is not None and missing_ratio <= 1 - MOSTLY_KNOWN_RATIO
+        if model.whole is not None or model.cost is None or model.is_complete or not is_mostly_known:
+            return model
+        place = model.conditions.key, model.cost.basis
+        if place not in self._predictors:
+            self._predictors[place] = predictor_of(self._counts, self._measurements, model.conditions, model.cost.basis)
+        predictor = self._predictors[place]
+        predicted = None if predictor is None else predicted_piece(model.cost.missing, predictor)
+        return replace(model, predicted=predicted)
+
 
 TIME, ENERGY, POWER, SAVING, NAME = "time", "energy", "power", "saving", "name"
 SORTS = (ENERGY, TIME, POWER, SAVING, NAME)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from opcost.comparing.conditions_side_by_side import Calls, Pair, Side, SideBySide, Standing
-from opcost.comparing.doubts import FLAGGED_RATIO
+from opcost.comparing.ranking import FLAGGED_RATIO
 from opcost.comparing.remark_rules import flagged, throttled
 from opcost.comparing.remarks import Remark, RemarkKind
 from opcost.measuring.throttling import is_above_limit

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from opcost.comparing.comparison import Comparison
-from opcost.comparing.data_sheets import is_beyond_sheet, memory_rate
-from opcost.comparing.roofline import FP32, TF32, Roofline, Work, roofline_of
+from opcost.comparing.roofline import FP32, TF32, Roofline, Work, is_beyond_sheet, memory_rate, roofline_of
 from opcost.estimates import Estimate, value_of
 from opcost.measuring.conditions import AUTOCAST_DTYPES, EAGER, Conditions
 from opcost.measuring.flags import Flag

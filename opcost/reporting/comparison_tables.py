@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from opcost.comparing.comparison import differing
-from opcost.comparing.doubts import Doubt, doubts
 from opcost.comparing.gap import METHOD_ERROR_RATIOS
+from opcost.comparing.ranking import Doubt, doubts
 from opcost.comparing.remarks import Remark, RemarkKind
 from opcost.comparing.row import ComparisonRow
 from opcost.estimates import Estimate

@@ -232,7 +232,7 @@ OPERATORS_SHOWN = 12
 def print_advice(advice: Advice, is_written: bool) -> None:
     """Print the whitelist's coverage of each model, the operators to add, and the smallest sufficient whitelist."""
     # Both import numpy, which block 1 does not need.
-    from opcost.comparing.doubts import FLAGGED_RATIO
+    from opcost.comparing.ranking import FLAGGED_RATIO
     from opcost.comparing.remark_rules import NOTICEABLE_RATIO
 
     columns = (

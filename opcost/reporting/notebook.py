@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opcost.columns import by_column, columns_of
-from opcost.comparing.doubts import doubts
 from opcost.comparing.layers import LayerNode, LayerRow
+from opcost.comparing.ranking import doubts
 from opcost.comparing.row import ComparisonRow
-from opcost.comparing.run_costs import RunCosts
 from opcost.operators.short_forms import short_form, short_inputs
 from opcost.operators.texts import parse_operator
 from opcost.reporting.layer_tables import WHOLE, layer_in_words, layer_notes, rows_of
 from opcost.reporting.tables import doubt_mark, work_in_words
 from opcost.reporting.terminal import progress_on_stderr
 from opcost.running.request import Request
+from opcost.stages.model_layers import RunCosts
 from opcost.storage.database import Database
 from opcost.storage.user_folders import user_folders
 from opcost.units import UNKNOWN, milli, millijoules, milliseconds, percent, ratio, significant

@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from opcost.comparing.comparison import Comparison
-from opcost.comparing.doubts import Doubt, doubts
 from opcost.comparing.kernel_times import KernelErrors
-from opcost.comparing.ranking import ENERGY
+from opcost.comparing.ranking import ENERGY, Doubt, doubts
 from opcost.comparing.remark_rules import NOTICEABLE_RATIO
 from opcost.comparing.remarks import Remark
 from opcost.comparing.roofline import Roofline

@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Sequence, Set
 from statistics import median
 
 from opcost.columns import Field
-from opcost.comparing.boards import BoardDifferences
 from opcost.comparing.operator_costs import OperatorCost
 from opcost.comparing.ranking import ENERGY, FEWEST_WHOLES, POWER, SAVING, TIME
 from opcost.comparing.ranking_row import SUM, RankingRow
@@ -16,6 +15,7 @@ from opcost.measuring.conditions import ADDED_FIELDS, AUTOCAST_DTYPES, DTYPES, T
 from opcost.operators.counts import FORMULA_REMEDY
 from opcost.reporting.tables import DOUBTFUL
 from opcost.stages.predicted_models import PredictedModel
+from opcost.stages.ranking_data import BoardDifferences
 from opcost.stages.show import DeviceRanking, ShownModel
 from opcost.units import milli, number_of, percent, some_of
 

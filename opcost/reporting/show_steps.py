@@ -10,8 +10,7 @@ from opcost.invocation import command, joined
 from opcost.measuring.protocol import USUAL_OPTIONS
 from opcost.reporting.show_notes import NAMES_SHOWN, measured_share
 from opcost.reporting.terminal import print_commands, print_line
-from opcost.stages.preparation import Preparation
-from opcost.stages.proposals import Proposals
+from opcost.stages.proposals import Preparation, Proposals
 from opcost.stages.show import DeviceRanking, ShownModel, ShowReport
 from opcost.units import some_of
 

@@ -1,15 +1,51 @@
-"""Commands that messages propose for models that need more than their name: users' code, and models of a profile."""
+"""Commands that messages propose for models that need more than their name, and the state before a measurement."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from opcost.invocation import command
 from opcost.measuring.protocol import FULL_LOOP_S
-from opcost.running.request import FILTERED_COUNTS, is_counted
+from opcost.operators.whitelist import EVERYTHING
+from opcost.running.request import COUNTS, FILTERED_COUNTS, Request, is_counted
 from opcost.stages.wanted_model import WantedModel
 from opcost.storage.configs import ModelConfig
+from opcost.storage.model_folders import WHITELIST
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """The state before a measurement: names of operators that the whitelist drops, and of models with pickles.
+
+    ``whitelist`` is the user's, which may not exist yet. ``shipped`` is the one to copy there first, None if the user's
+    exists. ``counted`` and ``filtered`` are the models that blocks 0 and 1 have written a pickle of: block 2 reads
+    these, not the shipped counts.
+    """
+
+    dropped: tuple[str, ...]
+    whitelist: Path
+    shipped: Path | None
+    counted: frozenset[str]
+    filtered: frozenset[str]
+
+
+def preparation_of(request: Request, names: Collection[str], configs: Iterable[ModelConfig]) -> Preparation:
+    """Return the state before a measurement of the operators of these names.
+
+    Raises:
+        UserError: the whitelist is damaged.
+    """
+    kept = request.whitelist_if_any() if names else None
+    dropped = () if kept is None or EVERYTHING in kept else tuple(sorted(set(names) - set(kept)))
+    read, own = request.folders.whitelist, request.measurements / WHITELIST
+    found = list(configs)
+    counted, filtered = (
+        frozenset(config.name for config in found if kind.path(config).exists()) for kind in (COUNTS, FILTERED_COUNTS)
+    )
+    return Preparation(dropped, own, None if read == own else read, counted, filtered)
+
 
 NOT_OF_PROFILE = ("--same-board",)
 """Options that ``opcost profile`` does not have; it always does what this one asks for."""

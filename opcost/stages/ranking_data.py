@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from types import MappingProxyType
 
 from opcost.comparing.cache_chain_rows import ChainRow
@@ -17,7 +18,7 @@ from opcost.errors import UserError
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.named_device import is_meant
 from opcost.measuring.protocol import USUAL_OPTIONS, protocol_options
-from opcost.measuring.record import MeasurementRow
+from opcost.measuring.record import MeasurementRow, is_doubtful
 from opcost.operators.cases import of_operators
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.keys import tuple_key
@@ -31,8 +32,49 @@ from opcost.running.shipped_counts import (
     without_newer_pickle,
 )
 from opcost.storage.configs import ModelConfig
+from opcost.summing.energy import common_basis
 from opcost.summing.index import Measurements, best_of_each_board
 from opcost.summing.summation import ModelCost, best_whole, sum_beside
+
+
+@dataclass(frozen=True)
+class Differences:
+    """The differences between boards, as ratios: the largest cost of a model over its smallest, minus 1."""
+
+    models: int
+    median_ratio: float
+    largest_ratio: float
+
+
+@dataclass(frozen=True)
+class BoardDifferences:
+    """The number of boards, and their differences in time and energy; None if no model is measured on two boards."""
+
+    boards: int
+    time: Differences | None
+    energy: Differences | None
+
+
+def board_differences(wholes: Iterable[Sequence[MeasurementRow]]) -> BoardDifferences:
+    """Return how far boards differ in models that are measured on several of them. Flagged rows are left out.
+
+    Args:
+        wholes: for each model and set of conditions its rows, one of each board.
+    """
+    groups = [[row for row in rows if not is_doubtful(row)] for rows in wholes]
+    boards = {row.circumstances.device_uuid for rows in groups for row in rows}
+    time = _differences([row.measurement.time_s for row in rows] for rows in groups)
+    return BoardDifferences(len(boards), time, _differences(map(_energies_j, groups)))
+
+
+def _energies_j(rows: Sequence[MeasurementRow]) -> list[float]:
+    basis = common_basis(rows)
+    return [energy_j.value for row in rows if (energy_j := basis.energy_of(row)) is not None]
+
+
+def _differences(costs: Iterable[Sequence[float]]) -> Differences | None:
+    ratios = [max(of_model) / min(of_model) - 1 for of_model in costs if len(of_model) > 1]
+    return Differences(len(ratios), median(ratios), max(ratios)) if ratios else None
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import get_args
 
-from opcost.comparing.boards import BoardDifferences, board_differences
-from opcost.comparing.completed import Completion
 from opcost.comparing.operator_costs import KindCosts, OperatorCost, kind_costs, operator_costs
-from opcost.comparing.ranking import ENERGY, SORTS, ModelFigures, sum_errors_by_correction
+from opcost.comparing.ranking import ENERGY, SORTS, Completion, ModelFigures, sum_errors_by_correction
 from opcost.comparing.ranking_row import SUM, RankingRow, RankingSource, ranked, ranking_row
 from opcost.comparing.roofline import Roofline
 from opcost.errors import UserError
@@ -37,9 +35,8 @@ from opcost.operators.tuples import SIZE_IN_NAME, OperatorTuple
 from opcost.running.request import Request, model_tuple, under
 from opcost.running.shipped_counts import Identity, identity_of
 from opcost.stages.predicted_models import PredictedModel, Unmeasured, predicted_models
-from opcost.stages.preparation import Preparation, preparation_of
-from opcost.stages.proposals import NO_PROPOSALS, Proposals
-from opcost.stages.ranking_data import RankingData, read_ranking_data
+from opcost.stages.proposals import NO_PROPOSALS, Preparation, Proposals, preparation_of
+from opcost.stages.ranking_data import BoardDifferences, RankingData, board_differences, read_ranking_data
 from opcost.storage.configs import ModelConfig, case_name
 from opcost.storage.files import cache_folder
 from opcost.storage.model_folders import is_glob

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from simulated_machine import simulated_row
 
-from opcost.comparing.boards import board_differences
 from opcost.measuring.flags import Flag
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.tuples import model_operator
+from opcost.stages.ranking_data import board_differences
 
 MEASURED = simulated_row(model_operator("resnet18", None, (1, 3, 8, 8)))
 

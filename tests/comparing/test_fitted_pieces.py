@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opcost.comparing.pieces import MOST_PIECES, PieceKind, pieces_of
+from opcost.comparing.sweep_changes import MOST_PIECES, PieceKind, pieces_of
 
 DOUBLING = [2**power for power in range(3, 13)]
 
