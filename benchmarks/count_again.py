@@ -27,7 +27,7 @@ from opcost.storage.database import Database
 from opcost.storage.files import replace_file
 from opcost.torch_backend.differences import replay
 from opcost.torch_backend.flops import OperationCost, is_free, operations_of, tensor_bytes, tensors_of, total
-from opcost.torch_backend.touched import ASKED_FOR_FORM, INDEXING
+from opcost.torch_backend.formulas import ASKED_FOR_FORM, INDEXING
 from opcost.torch_backend.workload import REFUSED, one_line
 
 TOUCHED = INDEXING | ASKED_FOR_FORM.keys()

@@ -49,11 +49,11 @@ from opcost.stages import measure_operators
 from opcost.stages.cache_chains import ChainBench
 from opcost.stages.kernels import compare_kernels
 from opcost.storage.database import Database
-from opcost.torch_backend.background_load import BackgroundLoad
 from opcost.torch_backend.capture import capture
 from opcost.torch_backend.cuda_graph import PLACEMENTS, capture_calls
 from opcost.torch_backend.differences import difference, replay_device
 from opcost.torch_backend.flops import CostCounter, OperationCost
+from opcost.torch_backend.interludes import BackgroundLoad
 from opcost.torch_backend.operators import module_tuple
 from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.switches import precision, torch_state

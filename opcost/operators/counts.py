@@ -10,9 +10,8 @@ from typing import TypeAlias
 
 from opcost.operators.input_roles import shown_inputs, shows_spread
 from opcost.operators.modules import CalledModule
-from opcost.operators.patterns import Pattern
 from opcost.operators.tuples import META, OperatorTuple, PlainValue
-from opcost.operators.values import NORMAL, InputData, InputStatistics, kind_of
+from opcost.operators.values import NORMAL, InputData, InputStatistics, Pattern, kind_of
 
 COMPOSITES = ("MultiheadAttention", "TransformerEncoderLayer")
 """Classes of modules with children that are one operator each, because their own ``forward`` uses the children's

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from opcost.operators.model_inputs import BOUNDARIES, LENGTHS, POSITIVE_DEFINITE, UNIFORM
 from opcost.operators.model_inputs import INTEGERS as RANGE
-from opcost.operators.patterns import Role
 from opcost.operators.tuples import ELLIPSIS, Constant, OperatorTuple, PlainValue, TensorSpec, tensor_specs
+from opcost.operators.values import Role
 
 INDEX_FUNCTIONS = frozenset({"__getitem__", "__setitem__"})
 """Functions whose second argument is an index. In an index, a tuple and a list have different meanings."""

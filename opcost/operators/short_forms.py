@@ -1,15 +1,28 @@
-"""Short forms of operator tuples for tables: ``Conv2d 3→96, kernel 4, stride 4`` on ``32x3x224x224``.
+"""Operator tuples in tables: short forms, and columns for each parameter, argument, and size of an input or output.
 
-Different tuples may have the same short form, for example with other inputs that are no tensors.
+A short form is ``Conv2d 3→96, kernel 4, stride 4`` on ``32x3x224x224``. Different tuples may have the same short form,
+for example with other inputs that are no tensors. Each kind of operator has columns of its own. A placeholder in
+capital letters declares those of one sort: ``input_N_size_M`` stands for ``input_0_size_1``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
+from typing import TypeAlias
 
-from opcost.operators.layouts import channels_last_strides
-from opcost.operators.tuples import OperatorTuple, PlainValue, TensorSpec, tensor_specs
+from opcost.columns import COUNT, SHARE, Column, Field
+from opcost.operators.input_roles import patterned_inputs
+from opcost.operators.tuples import (
+    OperatorTuple,
+    PlainValue,
+    TensorSpec,
+    channels_last_strides,
+    tensor_specs,
+    value_text,
+)
+from opcost.operators.values import USUAL, InputData
 
 PAIRS = (("in_channels", "out_channels"), ("in_features", "out_features"))
 """Parameters that are shown as one: ``3→96``."""
@@ -36,7 +49,7 @@ MOST_REPEATED = 4
 def short_form(operator: OperatorTuple) -> str:
     """Return the operator's name and the parameters that decide its cost."""
     parameters = dict(operator.parameters)
-    texts = ", ".join(_parameters(parameters))
+    texts = ", ".join(_shown_parameters(parameters))
     return f"{operator.short_name} {texts}".rstrip()
 
 
@@ -62,7 +75,7 @@ def joined_sizes(specs: Sequence[TensorSpec]) -> str:
     )
 
 
-def _parameters(parameters: Mapping[str, PlainValue]) -> Iterator[str]:
+def _shown_parameters(parameters: Mapping[str, PlainValue]) -> Iterator[str]:
     for first, second in PAIRS:
         if first in parameters and second in parameters:
             yield f"{parameters[first]}→{parameters[second]}"
@@ -81,3 +94,90 @@ def _size(spec: TensorSpec) -> str:
     if layout and spec.strides == channels_last_strides(spec.shape):
         layout = "channels_last"
     return " ".join(filter(None, ("" if spec.dtype == USUAL_DTYPE else spec.dtype, size, layout)))
+
+
+Cell: TypeAlias = bool | int | float | str | None
+Cells: TypeAlias = Mapping[str, Cell]
+
+PARAMETER, ARGUMENT, INPUT, OUTPUT = SORTS = ("parameter", "argument", "input", "output")
+"""The beginnings of the columns' names, in the order of the columns."""
+
+PLACEHOLDERS = (
+    Field("parameter_NAME", str, True, Column("a parameter of the constructor; empty at its default")),
+    Field(
+        "argument_NAME",
+        str,
+        True,
+        Column("an argument of a function that is more than tensors, by its place from 0 up or by its name"),
+    ),
+    Field("input_N_dtype", str, True, Column("dtype of a distinct tensor among the inputs, numbered from 0 up")),
+    Field("input_N_strides", str, True, Column("its strides, in elements; empty if it is contiguous")),
+    Field("input_N_zeros_ratio", float, True, Column("share of zeros in its floating-point values", SHARE)),
+    Field("input_N_role", str, True, Column("meaning of its integers or booleans: `index`, `mask` or `loads`")),
+    Field("input_N_pattern", str, True, Column("the pattern of its integers or booleans, such as `random` or `zipf`")),
+    Field("input_N_size_M", int, True, Column("its size in a dimension, numbered from 0 up", COUNT)),
+    Field("output_N_dtype", str, True, Column("dtype of a distinct tensor among the outputs, numbered from 0 up")),
+    Field("output_N_strides", str, True, Column("its strides, in elements; empty if it is contiguous")),
+    Field("output_N_size_M", int, True, Column("its size in a dimension, numbered from 0 up", COUNT)),
+)
+
+
+def cells_of(operator: OperatorTuple, data: InputData, outputs: PlainValue) -> Cells:
+    """Return the cells of an operator tuple on input data by the names of their columns.
+
+    Args:
+        operator: a module or function.
+        data: the values of its inputs.
+        outputs: description of what a call returns, None if it is unknown.
+    """
+    return dict(_cells(operator, data, outputs))
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Return the names of columns without repetitions: sort by sort, inputs and outputs by their numbers."""
+    return sorted(dict.fromkeys(names), key=_place)
+
+
+def _place(name: str) -> tuple[int, list[int]]:
+    sort = name.partition("_")[0]
+    is_tensor = sort in (INPUT, OUTPUT)
+    return SORTS.index(sort), [int(number) for number in re.findall(r"_(\d+)", name)] if is_tensor else []
+
+
+def _cells(operator: OperatorTuple, data: InputData, outputs: PlainValue) -> Iterator[tuple[str, Cell]]:
+    arguments = (*enumerate(operator.inputs), *operator.keyword_inputs)
+    specs = _distinct([value for _, value in arguments])
+    yield from ((f"{PARAMETER}_{name}", _cell(value)) for name, value in operator.parameters)
+    yield from ((f"{ARGUMENT}_{name}", _cell(value)) for name, value in arguments if not _is_tensors(value))
+    yield from _tensor_cells(INPUT, specs)
+    yield from _value_cells(operator, data, {spec.identity: number for number, spec in enumerate(specs)})
+    yield from _tensor_cells(OUTPUT, _distinct([outputs]))
+
+
+def _distinct(values: Iterable[PlainValue]) -> Sequence[TensorSpec]:
+    return tuple({spec.identity: spec for spec in tensor_specs(values)}.values())
+
+
+def _is_tensors(value: PlainValue) -> bool:
+    return isinstance(value, TensorSpec) or (isinstance(value, tuple) and bool(value) and all(map(_is_tensors, value)))
+
+
+def _cell(value: PlainValue) -> Cell:
+    return value if isinstance(value, (bool, int, float, str)) else value_text(value)
+
+
+def _tensor_cells(sort: str, specs: Iterable[TensorSpec]) -> Iterator[tuple[str, Cell]]:
+    for number, spec in enumerate(specs):
+        yield f"{sort}_{number}_dtype", spec.dtype
+        if spec.strides is not None:
+            yield f"{sort}_{number}_strides", value_text(spec.strides)
+        yield from ((f"{sort}_{number}_size_{place}", size) for place, size in enumerate(spec.shape))
+
+
+def _value_cells(operator: OperatorTuple, data: InputData, numbers: Mapping[int, int]) -> Iterator[tuple[str, Cell]]:
+    for place, spec in enumerate(operator.floating_inputs):
+        yield f"{INPUT}_{numbers[spec.identity]}_zeros_ratio", data.kind(place).zeros_ratio
+    for place, one in enumerate(patterned_inputs(operator)):
+        pattern = data.patterns[place] if place < len(data.patterns) else USUAL[one.role]
+        yield f"{INPUT}_{numbers[one.spec.identity]}_role", one.role.value
+        yield f"{INPUT}_{numbers[one.spec.identity]}_pattern", pattern.value

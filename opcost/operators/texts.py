@@ -12,8 +12,15 @@ import re
 from functools import lru_cache
 
 from opcost.errors import shortened
-from opcost.operators.layouts import channels_last_strides
-from opcost.operators.tuples import ELLIPSIS, Constant, OperatorTuple, PlainValue, Structure, TensorSpec
+from opcost.operators.tuples import (
+    ELLIPSIS,
+    Constant,
+    OperatorTuple,
+    PlainValue,
+    Structure,
+    TensorSpec,
+    channels_last_strides,
+)
 
 DEEPEST = 40
 """The deepest nesting of values that is read; models of torchvision need 10."""

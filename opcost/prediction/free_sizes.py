@@ -13,8 +13,14 @@ from fractions import Fraction
 from itertools import combinations
 from typing import TypeAlias
 
-from opcost.operators.layouts import contiguous_strides
-from opcost.operators.tuples import OperatorTuple, PlainValue, TensorSpec, tensor_specs, with_tensors
+from opcost.operators.tuples import (
+    OperatorTuple,
+    PlainValue,
+    TensorSpec,
+    contiguous_strides,
+    tensor_specs,
+    with_tensors,
+)
 
 Place: TypeAlias = tuple[int | str, int | None]
 """A side of a tensor, by the tensor's identity; or a parameter by its name, or an item of one that is a tuple."""

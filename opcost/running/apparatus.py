@@ -51,7 +51,7 @@ from opcost.running.device_lock import device_lock
 from opcost.running.devices import choose_device, facts_of
 from opcost.running.workloads import NO_MODELS, MakeWorkload, ReadyModels, Workloads, execution_on
 from opcost.storage.database import Database
-from opcost.torch_backend.background_load import BackgroundLoad, additions
+from opcost.torch_backend.interludes import BackgroundLoad, additions
 from opcost.torch_backend.passes import INFERENCE
 from opcost.torch_backend.switches import check_overrides, precision, torch_state
 

@@ -19,9 +19,7 @@ from opcost.measuring.sweep_record import KernelUse, MemoryUse, Repetition
 from opcost.meters.host_power import HostPowerWatch
 from opcost.operators.cases import Case
 from opcost.running.apparatus import Apparatus, numbered
-from opcost.torch_backend.memory_use import MemoryWatch
-from opcost.torch_backend.profiler import Kernel, Mark, profiled
-from opcost.torch_backend.single_iterations import single_iteration_times_s
+from opcost.torch_backend.probes import Kernel, Mark, MemoryWatch, profiled, single_iteration_times_s
 
 PROFILED_RUNS = 2
 """Runs before the profiled one: the first loads libraries and chooses algorithms."""

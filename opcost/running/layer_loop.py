@@ -9,9 +9,8 @@ from typing import Any
 from torch import nn
 
 from opcost.metering.layer_times import LayerTimes
-from opcost.torch_backend.layer_marks import LayerMarks, MarkedIteration, in_backward
-from opcost.torch_backend.layer_stopwatch import Moment, Stopwatch
-from opcost.torch_backend.observed_forward import Forward, ObservedForward
+from opcost.torch_backend.layer_marks import LayerMarks, MarkedIteration, Moment, Stopwatch, in_backward
+from opcost.torch_backend.observation import Forward, ObservedForward
 
 
 class LayerLoop:

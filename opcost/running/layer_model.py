@@ -13,8 +13,7 @@ from opcost.measuring.conditions import AUTOCAST_DTYPES, TORCH_DEFAULT, device_t
 from opcost.running.devices import product_of
 from opcost.running.layer_loop import LayerLoop
 from opcost.running.layer_powers import LoopState
-from opcost.torch_backend.layer_marks import refuse_unobservable
-from opcost.torch_backend.layer_stopwatch import stopwatch_of
+from opcost.torch_backend.layer_marks import refuse_unobservable, stopwatch_of
 from opcost.torch_backend.switches import DEFAULT_TF32_SWITCHES, TF32_SWITCHES, tf32_switches
 
 

@@ -18,11 +18,10 @@ from opcost.operators.tuples import OperatorTuple
 from opcost.operators.user_code import UserCode
 from opcost.sources.models import resolve
 from opcost.sources.python_file import register_operations
-from opcost.torch_backend.background_load import BackgroundLoad
 from opcost.torch_backend.capture import check_steady
 from opcost.torch_backend.differences import Difference, difference, replay_device
+from opcost.torch_backend.interludes import BackgroundLoad, with_pauses
 from opcost.torch_backend.passes import Context
-from opcost.torch_backend.pauses import with_pauses
 from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.switches import autocast, precision
 from opcost.torch_backend.workload import EagerWorkload, as_graph, operator_workload

@@ -12,9 +12,9 @@ from opcost.sources.ports import ListedModel, ModelSource
 from opcost.sources.python_file import CORRECT_MODEL, own_frames
 from opcost.sources.registry import source_of
 from opcost.torch_backend.capture import run_first
-from opcost.torch_backend.kept_switches import kept_switches, reported_switches
 from opcost.torch_backend.passes import Context
 from opcost.torch_backend.ready_model import ReadyModel
+from opcost.torch_backend.switches import kept_switches, reported_switches
 from opcost.torch_backend.weight_form import check_form
 from opcost.torch_backend.workload import REFUSALS, one_line
 

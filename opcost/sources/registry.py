@@ -119,7 +119,7 @@ def check_config(config: ConfiguredModel) -> list[str]:
         return []
     operator = model_operator(config.model_name, config.weights_name, config.input_size)
     # It imports torch, which a plan for a product does without.
-    from opcost.torch_backend.kept_switches import reported_switches
+    from opcost.torch_backend.switches import reported_switches
 
     try:
         _refuse_dots(config.model_name)

@@ -20,13 +20,13 @@ import transformers
 from transformers.models.auto import modeling_auto
 
 from opcost.errors import CannotBuildError, CannotMeasureError
-from opcost.operators.layouts import channels_last_strides
 from opcost.operators.model_inputs import INTEGERS
 from opcost.operators.tuples import (
     OperatorTuple,
     PlainValue,
     Structure,
     TensorSpec,
+    channels_last_strides,
     storage_form,
     tensor_specs,
 )

@@ -33,8 +33,7 @@ from opcost.storage.configs import INPUTS_HELP, ModelConfig
 from opcost.storage.counts_file import write_counts
 from opcost.torch_backend.capture import capture
 from opcost.torch_backend.grid_counts import count_grid
-from opcost.torch_backend.kept_switches import reported_switches
-from opcost.torch_backend.switches import autocast
+from opcost.torch_backend.switches import autocast, reported_switches
 from opcost.torch_backend.workload import REFUSALS, one_line
 from opcost.units import some_of
 

@@ -23,7 +23,7 @@ from opcost.sources.models import resolve
 from opcost.storage.configs import ModelConfig
 from opcost.torch_backend.capture import watch
 from opcost.torch_backend.passes import INFERENCE, Context
-from opcost.torch_backend.profiler import Kernel, Mark, profiled
+from opcost.torch_backend.probes import Kernel, Mark, profiled
 from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.switches import autocast, precision
 from opcost.torch_backend.workload import operator_workload

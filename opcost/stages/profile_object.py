@@ -34,11 +34,9 @@ from opcost.storage.config_trees import tree_text
 from opcost.storage.configs import SUMMARY_NAME, ModelConfig, write_config
 from opcost.storage.counts_file import write_counts
 from opcost.storage.grid_files import LONGEST_NAME
-from opcost.torch_backend.borrowed import borrowed, device_of
 from opcost.torch_backend.capture import capture, run_first
-from opcost.torch_backend.kept_switches import reported_switches
-from opcost.torch_backend.ready_model import ReadyModel
-from opcost.torch_backend.switches import autocast
+from opcost.torch_backend.ready_model import ReadyModel, borrowed, device_of
+from opcost.torch_backend.switches import autocast, reported_switches
 from opcost.torch_backend.values import plain_value
 
 

@@ -19,9 +19,8 @@ from opcost.errors import UserError
 from opcost.operators.counts import OperationWithoutFormula, OperatorCount, OperatorCounts
 from opcost.operators.input_roles import patterned_inputs, shown_inputs
 from opcost.operators.modules import CalledModule, at_level, levels_of
-from opcost.operators.patterns import Pattern
 from opcost.operators.tuples import Constant, OperatorTuple, Structure, TensorSpec
-from opcost.operators.values import InputStatistics
+from opcost.operators.values import InputStatistics, Pattern
 from opcost.printable import printable
 from opcost.storage.files import replace_file
 from opcost.storage.pickle_reader import load

@@ -41,17 +41,22 @@ from opcost.torch_backend.flops import (
     total,
     unfused,
 )
-from opcost.torch_backend.inputs import input_statistics
+from opcost.torch_backend.inputs import input_statistics, patterns_of
 from opcost.torch_backend.meta_device import like_a_device, results_of_a_device
-from opcost.torch_backend.model_state import ModelState
-from opcost.torch_backend.module_paths import CallSizes, called_modules, number_of_weights, paths_of
-from opcost.torch_backend.observed_forward import Around, Forward, ObservedForward
+from opcost.torch_backend.observation import (
+    Around,
+    CallSizes,
+    Forward,
+    ObservedForward,
+    called_modules,
+    inside_of,
+    number_of_weights,
+    paths_of,
+)
 from opcost.torch_backend.operators import can_be_rebuilt, function_of, function_tuple, is_property, module_tuple
 from opcost.torch_backend.passes import INFERENCE, Context
-from opcost.torch_backend.patterns import patterns_of
-from opcost.torch_backend.ready_model import FirstRun, ReadyModel
+from opcost.torch_backend.ready_model import FirstRun, ModelState, ReadyModel
 from opcost.torch_backend.switches import autocast_dtypes
-from opcost.torch_backend.threads import inside_of
 from opcost.torch_backend.values import plain_value, tensors_within
 from opcost.units import gigaflop, percent, some_of
 

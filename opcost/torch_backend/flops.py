@@ -2,7 +2,7 @@
 
 FLOPs are those of matrix products, convolutions and attention, a multiply-add counted as two, by torch's formulas
 (``torch.utils.flop_counter``) and those of ``formulas``. Bytes are each distinct input tensor once and each output
-once, of every operation that is neither a view nor an allocation. Of some inputs only a part is read (``touched``).
+once, of every operation that is neither a view nor an allocation. Of some only a part is read (``INDEXING``).
 """
 
 from __future__ import annotations
@@ -24,12 +24,19 @@ from torch.utils.flop_counter import flop_registry
 
 from opcost.operators.counts import OperationWithoutFormula
 from opcost.operators.tuples import META
-from opcost.torch_backend.formulas import COMPLEX_FACTOR, FORMULAS, RESULT, flops
-from opcost.torch_backend.meta_device import fused_attention, is_fused_attention
-from opcost.torch_backend.recurrent import is_recurrent_on_shapes, recurrent
-from opcost.torch_backend.touched import ASKED_FOR_FORM, INDEXING, table_of
+from opcost.torch_backend.formulas import (
+    ASKED_FOR_FORM,
+    COMPLEX_FACTOR,
+    FOR_EACH,
+    FORMULAS,
+    INDEXING,
+    RESULT,
+    WITHOUT_PRODUCTS,
+    flops,
+    table_of,
+)
+from opcost.torch_backend.meta_device import fused_attention, is_fused_attention, is_recurrent_on_shapes, recurrent
 from opcost.torch_backend.values import is_dense, packed_tensors, stored_parts
-from opcost.torch_backend.without_products import FOR_EACH, WITHOUT_PRODUCTS
 
 ALLOCATIONS = frozenset(
     {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided", "resize_", "set_"}

@@ -1,23 +1,32 @@
-"""FLOPs of ATen operations that multiply matrices, or do as much work as such products, besides torch's own formulas.
+"""FLOPs and touched elements of ATen operations, by their names.
 
-A multiply-add counts as two. Operations on complex numbers count as those on real numbers; ``flops`` multiplies by
-``COMPLEX_FACTOR``. Fourier transforms and factorisations have the usual operation counts, whatever the algorithm of a
-library does: a figure to compare, not the number of instructions. Sources:
+FLOPs are those of operations that multiply matrices, or do as much work as such products, besides torch's own formulas;
+of operations in ``WITHOUT_PRODUCTS`` they are 0. A multiply-add counts as two. Operations on complex numbers count as
+those on real numbers; ``flops`` multiplies by ``COMPLEX_FACTOR``. Fourier transforms and factorisations have the usual
+operation counts, whatever the algorithm of a library does: a figure to compare, not the number of instructions.
+Sources:
 
 * Fourier transforms: 5 N log2 N for N complex numbers, half for real ones, as in benchFFT (https://fftw.org/speed).
 * Factorisations, solutions and inverses: LAPACK Working Note 41, appendix C (Blackford and Dongarra 1999).
 * Eigenvalues and singular values: Golub and Van Loan, Matrix Computations, 4th edition, sections 7.5, 8.3 and 8.6.
   These algorithms iterate, so the counts are typical ones.
+
+Bytes are those of whole tensors, except for operations in ``INDEXING`` and ``ASKED_FOR_FORM``: of a table they read and
+write the elements that indices name, and nothing if only the form of a tensor is needed.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeAlias
 
+import torch
 from torch.utils._python_dispatch import _disable_current_modes
+
+from opcost.operators.input_roles import WRITE_ONLY
 
 Given: TypeAlias = Mapping[str, Any]
 """The arguments of an operation by their names in its schema, defaults included, and its ``RESULT``. Packed weights
@@ -469,3 +478,193 @@ def flops(name: str, given: Given, is_complex: bool) -> int | None:
     if math.isnan(flop):
         return None
     return round(flop * (COMPLEX_FACTOR if is_complex and name not in ON_COMPLEX_NUMBERS else 1))
+
+
+Touched: TypeAlias = Callable[[Given, Any], int]
+"""Returns the number of elements of a table that an operation touches, from its arguments and its result."""
+
+
+def _of_result(_: Given, result: Any) -> int:
+    return int(result.numel())
+
+
+def _of_bags(given: Given, _: Any) -> int:
+    return int(given["indices"].numel() * _table(given, "weight").shape[-1])
+
+
+def _table(given: Given, argument: str) -> torch.Tensor:
+    """Return a table; of packed weights it is the first tensor."""
+    table: torch.Tensor = given[argument][0] if isinstance(given[argument], list) else given[argument]
+    return table
+
+
+def _of_source(name: str) -> Touched:
+    return lambda given, _: int(given[name].numel())
+
+
+def _of_rows(given: Given, _: Any) -> int:
+    table = given["self"]
+    rows = max(1, table.shape[given["dim"]]) if table.dim() else 1
+    return int(given["index"].numel() * (table.numel() // rows))
+
+
+def _of_places(given: Given, _: Any) -> int:
+    """Return the elements at the places of ``index_put_``: indices are broadcast, other dimensions are whole.
+
+    A mask may choose any number of places, so it counts as all.
+    """
+    table, indices = given["self"], given["indices"]
+    if any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in indices):
+        return int(table.numel())
+    places = torch.broadcast_shapes(*(index.shape for index in indices if index is not None))
+    whole = [size for place, size in enumerate(table.shape) if place >= len(indices) or indices[place] is None]
+    return math.prod((*places, *whole))
+
+
+READ: Mapping[str, tuple[str, Touched]] = {
+    **dict.fromkeys(("index_select", "gather", "take", "index", "_unsafe_index"), ("self", _of_result)),
+    **dict.fromkeys(("embedding", "quantized::embedding_byte"), ("weight", _of_result)),
+    **dict.fromkeys(
+        ("_embedding_bag", "_embedding_bag_forward_only", "quantized::embedding_bag_byte"), ("weight", _of_bags)
+    ),
+}
+"""Operations that read a part of a table, with the argument's name."""
+
+WRITTEN: Mapping[str, Touched] = {
+    **dict.fromkeys(("index_copy_", "index_add_", "index_reduce_", "index_fill_"), _of_rows),
+    **dict.fromkeys(("scatter_", "scatter_add_", "scatter_reduce_"), _of_source("index")),
+    "put_": _of_source("index"),
+    **dict.fromkeys(("index_put_", "_index_put_impl_"), _of_places),
+}
+"""Operations that write a part of their first argument, in place."""
+
+COMBINING = frozenset({"index_add_", "index_reduce_", "scatter_add_", "scatter_reduce_"})
+"""Those that read what they write, too. ``index_put_`` and ``put_`` do if they accumulate, ``scatter_`` does if it
+reduces."""
+
+
+_BACKWARD = (
+    "_adaptive_avg_pool{}d adaptive_max_pool{}d avg_pool{}d max_pool{}d_with_indices fractional_max_pool{}d "
+    "reflection_pad{}d replication_pad{}d nll_loss nll_loss2d".split()
+)
+
+ASKED_FOR_FORM: Mapping[str, int] = {
+    **dict.fromkeys((*WRITE_ONLY, "fill", "bernoulli.p", "new_zeros", "new_ones", "new_full"), 0),
+    **dict.fromkeys((f"{name}_like" for name in "zeros ones full rand randn randint".split()), 0),
+    **dict.fromkeys((f"{name.format(sides)}_backward" for name in _BACKWARD for sides in (1, 2, 3)), 1),
+}
+"""Operations that need only the form (shape, dtype, layout) of one tensor, and its place among their tensors: other
+values in it change no result."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A tensor of which an operation touches a part, with the bytes read and written; None if it writes elsewhere."""
+
+    tensor: torch.Tensor
+    read_bytes: int
+    written_bytes: int | None = None
+
+
+INDEXING = READ.keys() | WRITTEN.keys()
+"""Operations that touch a part of a table; others read and write whole tensors."""
+
+
+def table_of(name: str, given: Given, result: Any, size: Callable[[torch.Tensor], int]) -> Table:
+    """Return the table that an operation of ``INDEXING`` touches in part.
+
+    Args:
+        name: of the operation, as in ``INDEXING``.
+        given: its arguments by name, defaults included.
+        result: its result.
+        size: returns the bytes of a whole tensor.
+    """
+    argument, touched = READ[name] if name in READ else ("self", WRITTEN[name])
+    table = _table(given, argument)
+    part = min(size(table), touched(given, result) * table.element_size())
+    if name in READ:
+        return Table(table, part)
+    is_combining = name in COMBINING or given.get("accumulate") or given.get("reduce") is not None
+    return Table(table, part if is_combining else 0, part)
+
+
+QUANTISED_WITHOUT_PRODUCTS = (
+    "add add_out add_relu add_relu_out add_scalar add_scalar_out add_scalar_relu add_scalar_relu_out mul mul_out "
+    "mul_relu mul_relu_out mul_scalar mul_scalar_out mul_scalar_relu mul_scalar_relu_out cat cat_out cat_relu "
+    "cat_relu_out batch_norm batch_norm_relu batch_norm1d batch_norm1d_relu batch_norm2d batch_norm2d_relu "
+    "batch_norm3d batch_norm3d_relu layer_norm group_norm instance_norm softmax sigmoid celu elu clamp dropout "
+    "hardswish leaky_relu prelu relu6 threshold max_pool1d max_pool2d embedding_byte embedding_4bit embedding_bag_byte "
+    "embedding_bag_4bit"
+).split()
+"""Those of the namespace ``quantized``, without it."""
+
+WITHOUT_PRODUCTS = frozenset(
+    # elementwise, but not tagged as pointwise in every version
+    "hardswish hardswish_ hardsigmoid hardsigmoid_ hardtanh hardtanh_ leaky_relu leaky_relu_ elu elu_ celu celu_ "
+    "threshold threshold_ glu log_sigmoid_forward _prelu_kernel floor_divide floor_divide_ masked_fill masked_fill_ "
+    "bernoulli complex polar rsub linalg_cross addr rrelu_with_noise rrelu_with_noise_ _softmax_backward_data "
+    "_log_softmax_backward_data _thnn_fused_lstm_cell _thnn_fused_gru_cell "
+    # normalisation, softmax
+    "native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_no_training cudnn_batch_norm "
+    "miopen_batch_norm _batch_norm_with_update native_group_norm native_layer_norm _fused_rms_norm "
+    "linalg_vector_norm norm "
+    "_weight_norm_interface _softmax _log_softmax _safe_softmax logsumexp _logcumsumexp "
+    # pooling, interpolation
+    "avg_pool2d avg_pool3d _adaptive_avg_pool2d _adaptive_avg_pool3d max_pool2d_with_indices max_pool3d_with_indices "
+    "adaptive_max_pool2d adaptive_max_pool3d fractional_max_pool2d fractional_max_pool3d max_unpool2d max_unpool3d "
+    "grid_sampler_2d grid_sampler_3d cudnn_grid_sampler upsample_nearest1d upsample_nearest2d "
+    "upsample_nearest3d _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d "
+    "upsample_linear1d upsample_bilinear2d upsample_bicubic2d upsample_trilinear3d "
+    "_upsample_bilinear2d_aa _upsample_bicubic2d_aa roi_align roi_pool ps_roi_align ps_roi_pool "
+    # reductions, searches
+    "sum mean amax amin aminmax max min any all prod argmax argmin cumsum cumprod cummax cummin _cummax_helper "
+    "_cummin_helper var std var_mean std_mean median nanmedian kthvalue mode topk sort nonzero bincount histc "
+    "bucketize searchsorted isin _unique _unique2 unique_consecutive unique_dim unique_dim_consecutive multinomial "
+    "equal nms _linalg_check_errors _assert_async mse_loss smooth_l1_loss huber_loss nll_loss_forward "
+    "nll_loss2d_forward binary_cross_entropy binary_cross_entropy_with_logits soft_margin_loss multi_margin_loss "
+    "multilabel_margin_loss_forward _ctc_loss dist allclose count_nonzero nansum nanmean trace histogram "
+    "_histogramdd_bin_edges _histogramdd_from_bin_cts _histogramdd_from_bin_tensors segment_reduce hash_tensor renorm "
+    "_pdist_forward logcumsumexp nonzero_static "
+    # moving
+    "block_diag clone copy copy_ _to_copy cat stack repeat repeat_interleave roll flip rot90 constant_pad_nd "
+    "reflection_pad1d "
+    "reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d im2col col2im "
+    "pixel_shuffle pixel_unshuffle channel_shuffle native_channel_shuffle index index_select index_put index_put_ "
+    "_unsafe_index _index_put_impl_ index_add index_add_ index_copy index_copy_ index_reduce index_reduce_ gather "
+    "scatter scatter_ scatter_add scatter_add_ scatter_reduce scatter_reduce_ take put put_ masked_select "
+    "masked_scatter masked_scatter_ embedding embedding_renorm_ _embedding_bag _embedding_bag_forward_only tril tril_ "
+    "triu triu_ "
+    "slice_backward select_backward embedding_dense_backward index_backward reflection_pad1d_backward "
+    "reflection_pad2d_backward reflection_pad3d_backward replication_pad1d_backward replication_pad2d_backward "
+    "replication_pad3d_backward upsample_nearest1d_backward upsample_nearest2d_backward upsample_nearest3d_backward "
+    "upsample_bilinear2d_backward avg_pool2d_backward native_layer_norm_backward "
+    "native_group_norm_backward native_batch_norm_backward "
+    "diag_embed slice_scatter select_scatter diagonal_scatter as_strided_scatter _unsafe_masked_index "
+    "_unsafe_masked_index_put_accumulate _chunk_cat unfold_backward max_pool2d_with_indices_backward lu_unpack "
+    "expand_copy diagonal_copy alias_copy as_strided_copy narrow_copy view_copy permute_copy split_copy "
+    "split_with_sizes_copy unbind_copy unfold_copy squeeze_copy unsqueeze_copy transpose_copy t_copy detach_copy "
+    "slice_copy select_copy _pack_padded_sequence _to_sparse _to_sparse_csr _to_sparse_csc "
+    "_to_sparse_bsr _to_sparse_bsc _to_dense _jagged_to_padded_dense_forward convert_element_type "
+    "_padded_dense_to_jagged_forward _nested_tensor_from_mask _nested_tensor_from_mask_left_aligned "
+    "_nested_tensor_from_tensor_list to_padded_tensor "
+    # filling
+    "fill fill_ index_fill index_fill_ zero_ zeros ones full eye zeros_like ones_like full_like new_zeros new_ones "
+    "_new_zeros_with_same_feature_meta "
+    "new_full scalar_tensor arange linspace logspace tril_indices triu_indices hann_window hamming_window one_hot "
+    # quantisation in training
+    "_fused_moving_avg_obs_fq_helper fake_quantize_per_tensor_affine_cachemask "
+    "fake_quantize_per_channel_affine_cachemask _fake_quantize_per_tensor_affine_cachemask_tensor_qparams "
+    # quantised tensors
+    "quantize_per_tensor quantize_per_tensor_dynamic quantize_per_channel dequantize int_repr quantized_max_pool1d "
+    "quantized_max_pool2d quantized_max_pool3d quantized_batch_norm "
+    # random numbers
+    "normal_ uniform_ bernoulli_ random_ exponential_ rand randn randint randperm rand_like randn_like randint_like "
+    "native_dropout normal cauchy_ geometric_ log_normal_".split()
+    + [f"quantized::{name}" for name in QUANTISED_WITHOUT_PRODUCTS]
+)
+"""Names of operations that move or combine elements. Outer products (``outer``, ``kron``, ``addr``) are elementwise.
+
+The FLOPs of an operation that is neither listed here nor has a formula are unknown, not 0."""
+
+FOR_EACH = "_foreach_"
+"""The beginning of the names of operations that run an elementwise one on each tensor of a list."""

@@ -20,7 +20,7 @@ from opcost.operators.values import NORMAL, InputData, InputStatistics, InputVal
 from opcost.torch_backend.capture import capture
 from opcost.torch_backend.operators import UNKNOWN, find_operator
 from opcost.torch_backend.ready_model import ReadyModel
-from opcost.torch_backend.relocation import WEIGHTS_OF_FUNCTIONS
+from opcost.torch_backend.repetition import WEIGHTS_OF_FUNCTIONS
 from opcost.torch_backend.workload import REFUSED, one_line, operator_call
 from opcost.units import number_of, some_of
 

@@ -1,7 +1,8 @@
 """Marks at the ends of each layer's forward and backward in one iteration of a user's loop.
 
-Each mark ends a span of one owner and begins that of the next: a module's forward, its backward, or none. A module
-owns what it does itself, without the modules inside it. So the spans of an iteration add up to its length.
+A mark is a moment by the clock of the device that runs the loop: made without waiting, read when it is over. Each mark
+ends a span of one owner and begins that of the next: a module's forward, its backward, or none. A module owns what it
+does itself, without the modules inside it. So the spans of an iteration add up to its length.
 
 A node of autograd belongs to the module in whose forward it was made, by its sequence number: the numbers at each
 change of owner are noted. So it does not matter which outputs a module shows, or which of them a loss uses. As a
@@ -16,11 +17,11 @@ from __future__ import annotations
 import threading
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import groupby, pairwise
 from operator import itemgetter
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -29,13 +30,90 @@ from torch._C import _ImperativeEngine as ImperativeEngine
 from torch.autograd import Variable
 
 from opcost.errors import UserError
+from opcost.measuring.conditions import is_gpu
 from opcost.metering.layer_times import NO_LAYER, UNKNOWN_LAYER, MarkedSpans, backward_slot, forward_slot, slots_of
 from opcost.operators.tuples import OperatorTuple
 from opcost.torch_backend.capture import operator_modules
-from opcost.torch_backend.layer_stopwatch import Moment, Stopwatch
-from opcost.torch_backend.observed_forward import Forward, ObservedForward
+from opcost.torch_backend.cuda_graph import elapsed_s
+from opcost.torch_backend.observation import Forward, ObservedForward
 from opcost.torch_backend.operators import module_tuple
 from opcost.torch_backend.switches import autocast_dtypes
+
+Moment: TypeAlias = Any
+"""A moment that a stopwatch has marked."""
+
+
+class Stopwatch(Protocol):
+    """Marks moments in the order of a device's work."""
+
+    def mark(self) -> Moment:
+        """Mark the moment at which the device has done all work up to now."""
+
+    def is_over(self, moment: Moment) -> bool:
+        """Return whether the device has come to a moment."""
+
+    def elapsed_s(self, begin: Moment, end: Moment) -> float:
+        """Return the time between two moments that are over, in s."""
+
+    def release(self, moments: Iterable[Moment]) -> None:
+        """Take back moments that are not read any more."""
+
+    @property
+    def can_mark(self) -> bool:
+        """Whether moments can be marked now."""
+
+
+class HostStopwatch:
+    """A CPU: work is done when its call returns."""
+
+    can_mark = True
+
+    def mark(self) -> Moment:
+        return time.perf_counter()
+
+    def is_over(self, moment: Moment) -> bool:
+        return True
+
+    def elapsed_s(self, begin: Moment, end: Moment) -> float:
+        """Return the difference in s."""
+        return float(end - begin)
+
+    def release(self, moments: Iterable[Moment]) -> None:
+        """Do nothing."""
+
+
+class EventStopwatch:
+    """A GPU: CUDA events in the current stream. Used events are used again, because making one takes longer."""
+
+    def __init__(self, device: str) -> None:
+        self._device = torch.device(device)
+        self._free: list[torch.cuda.Event] = []
+
+    @property
+    def can_mark(self) -> bool:
+        """Whether no CUDA graph is being captured, in which events have no time."""
+        return not torch.cuda.is_current_stream_capturing()
+
+    def mark(self) -> Moment:
+        event = self._free.pop() if self._free else torch.cuda.Event(enable_timing=True)
+        event.record(torch.cuda.current_stream(self._device))
+        return event
+
+    def is_over(self, moment: Moment) -> bool:
+        return bool(moment.query())
+
+    def elapsed_s(self, begin: Moment, end: Moment) -> float:
+        """Return the time between two events in s, 0 where streams ran out of order."""
+        return max(0.0, elapsed_s(begin, end))
+
+    def release(self, moments: Iterable[Moment]) -> None:
+        self._free.extend(moments)
+
+
+def stopwatch_of(device: str) -> Stopwatch:
+    """Return the stopwatch of a torch device."""
+    return EventStopwatch(device) if is_gpu(device) else HostStopwatch()
+
 
 # torch has no public names for them; its profiler and its checkpoints use these.
 _current_backward: Callable[[], int] = torch._C._current_graph_task_id

@@ -23,7 +23,6 @@ from opcost.comparing.cache_chains import WHOLE_CHAINS
 from opcost.errors import CannotMeasureError
 from opcost.measuring.conditions import CHANNELS_LAST
 from opcost.operators.input_roles import INDEX_FUNCTIONS
-from opcost.operators.layouts import channels_last_strides
 from opcost.operators.tuples import (
     DTYPE,
     FLOAT32,
@@ -33,6 +32,7 @@ from opcost.operators.tuples import (
     OperatorTuple,
     PlainValue,
     TensorSpec,
+    channels_last_strides,
     short_hash,
     tensor_specs,
 )

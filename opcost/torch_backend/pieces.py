@@ -17,8 +17,8 @@ from torch.utils._pytree import tree_leaves
 
 from opcost.measuring.calls import Call
 from opcost.torch_backend.flops import tensors_of
-from opcost.torch_backend.in_place import Operation, storage_of
 from opcost.torch_backend.passes import INFERENCE
+from opcost.torch_backend.repetition import Operation, storage_of
 
 
 class CaptureRefusal(Exception):  # noqa: N818 (nothing is wrong: the call is made in a loop instead)

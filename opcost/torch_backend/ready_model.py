@@ -1,20 +1,176 @@
-"""A model with the arguments of its runs."""
+"""A model with the arguments of its runs, its state, and models of a user's program that are borrowed.
+
+The state are modes, weights, gradients, buffers and attributes of modules.
+"""
 
 from __future__ import annotations
 
+import copy
+import logging
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_map
 
 from opcost.torch_backend.flops import Work, tensors_of
-from opcost.torch_backend.model_state import ModelState
 from opcost.torch_backend.passes import gradients_allowed
+from opcost.units import some_of
+
+CONTAINERS = (dict, list, set, deque)
+"""The mutable containers among attributes whose contents are kept."""
+
+MOST_KEPT_BYTES = 2**26
+"""The largest tensors among attributes whose values are kept: larger ones are weights of some kind."""
+
+OWN_OF_TORCH = frozenset(vars(nn.Module()))
+"""The attributes that every module has: torch's own containers of weights, buffers, modules and hooks."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A part of the state: its name, and what puts it back."""
+
+    name: str
+    put_back: Callable[[], object]
+
+
+@dataclass(frozen=True)
+class ModelState:
+    """The state of a model, part by part.
+
+    Weights keep their values: a ``forward`` that changes them in place changes them.
+    """
+
+    parts: tuple[Kept, ...]
+
+    @staticmethod
+    def of(model: nn.Module) -> ModelState:
+        return ModelState((*_modules(model), *_weights(model), *_buffers(model)))
+
+    def put_back(self) -> tuple[str, ...]:
+        """Put all parts back, and return the names of those that cannot be."""
+        return tuple(part.name for part in self.parts if not _succeeds(part.put_back))
+
+
+def _succeeds(call: Callable[[], object]) -> bool:
+    """Call something; whatever a part raises, the others are put back."""
+    try:
+        call()
+    except Exception:
+        return False
+    return True
+
+
+def _modules(model: nn.Module) -> Iterator[Kept]:
+    for name, module in model.named_modules():
+        yield Kept(f"the mode of {name or 'the model'}", _setter(module, "training", module.training))
+        # Those of a scripted module are views of C++ objects, which no forward replaces.
+        if isinstance(module, torch.jit.ScriptModule):
+            continue
+        for kind in ("_parameters", "_buffers", "_modules"):
+            yield Kept(f"{name}.{kind}", _contents(getattr(module, kind)))
+        yield Kept(f"attributes of {name or 'the model'}", _attributes(module))
+
+
+def _setter(owner: object, name: str, value: object) -> Callable[[], None]:
+    return lambda: setattr(owner, name, value)
+
+
+def _contents(container: Any) -> Callable[[], None]:
+    """Return what gives a container its present contents."""
+    kept = copy.copy(container)
+
+    def put_back() -> None:
+        container.clear()
+        (container.extend if isinstance(container, (list, deque)) else container.update)(kept)
+
+    return put_back
+
+
+def _attributes(module: nn.Module) -> Callable[[], None]:
+    """Return what gives a module its present attributes, with the contents of containers and tensors among them."""
+    held = {name: value for name, value in vars(module).items() if name not in OWN_OF_TORCH}
+    contents = [_contents(value) for value in held.values() if isinstance(value, CONTAINERS)]
+    tensors = (value for value in held.values() if isinstance(value, Tensor))
+    contents += [_values(tensor) for tensor in tensors if tensor.nbytes <= MOST_KEPT_BYTES]
+
+    def put_back() -> None:
+        attributes = vars(module)
+        for name in [name for name in attributes if name not in OWN_OF_TORCH and name not in held]:
+            del attributes[name]
+        attributes.update(held)
+        for one in contents:
+            one()
+
+    return put_back
+
+
+def _weights(model: nn.Module) -> Iterator[Kept]:
+    for name, weight in model.named_parameters():
+        if not is_lazy(weight):
+            yield Kept(name, _weight(weight))
+
+
+def _weight(weight: nn.Parameter) -> Callable[[], None]:
+    data, requires_grad, grad = weight.data, weight.requires_grad, weight.grad
+    grad_data = None if grad is None else grad.data
+
+    def put_back() -> None:
+        # Those that were made in inference mode take nothing; to another device, others take their place.
+        if not weight.is_inference():
+            weight.data = data
+        if weight.requires_grad != requires_grad:
+            weight.requires_grad_(requires_grad)
+        if weight.grad is not grad:
+            weight.grad = grad
+        if grad is not None and grad_data is not None:
+            grad.data = grad_data
+
+    return put_back
+
+
+def _buffers(model: nn.Module) -> Iterator[Kept]:
+    for name, buffer in model.named_buffers():
+        if not is_lazy(buffer):
+            yield Kept(name, _values(buffer))
+
+
+def _values(tensor: Tensor) -> Callable[[], None]:
+    """Return what gives a tensor its present memory with the present values."""
+    data = tensor.data
+    try:
+        # A tensor may show a part of its memory several times, which cannot be copied to.
+        memory = data.untyped_storage()
+        values = memory.clone() if data.device.type != "meta" else None
+    except (NotImplementedError, RuntimeError):
+        return _opaque_values(tensor)
+
+    def put_back() -> None:
+        tensor.data = data
+        if values is not None:
+            memory.copy_(values)
+
+    return put_back
+
+
+def _opaque_values(tensor: Tensor) -> Callable[[], None]:
+    """Return the same for a tensor without a memory of its own, such as a sparse one."""
+    data, values = tensor.data, tensor.detach().clone()
+
+    def put_back() -> None:
+        tensor.data = data
+        tensor.detach().copy_(values)
+
+    return put_back
+
 
 WITHOUT_STATE = (Tensor, int, float, complex, str, bytes, type(None))
 """Arguments that no call can change, but for a tensor's values."""
@@ -115,3 +271,50 @@ def held_tensors(value: Any) -> Iterator[Tensor]:
             pending.extend(one)
         elif not isinstance(one, type):
             pending.extend(getattr(one, "__dict__", {}).values())
+
+
+@contextmanager
+def borrowed(model: nn.Module, inputs: Any, device: str | None = None) -> Iterator[ReadyModel]:
+    """Yield a user's model in eval mode on a device; afterwards all is as before, also after an exception.
+
+    This holds for the modes of all modules, the device, parameters and gradients, and buffers with their contents. A
+    ``forward`` that changes its weights in place changes them. The inputs are copied.
+
+    Args:
+        model: the user's.
+        inputs: examples, as ``ReadyModel.of`` reads them.
+        device: None for the model's own, or that of its inputs if it has no weights.
+
+    Raises:
+        ValueError: there is no tensor among the inputs.
+    """
+    given = ReadyModel.of(model, inputs)
+    if not given.tensors:
+        raise ValueError("inputs has no tensor; pass a tensor, a tuple of arguments, or a dict of keyword arguments")
+    own = device_of(given)
+    place = device or own
+    with _restored(model):
+        if own != place:
+            model.to(place)
+        model.eval()
+        yield given.with_tensors(lambda tensor: tensor.detach().to(place, copy=True))
+
+
+def device_of(ready: ReadyModel) -> str:
+    """Return the device of a model's first weight or buffer, of its inputs if it has none: ``cpu`` or ``cuda:N``."""
+    held = (tensor for source in (ready.model.parameters(), ready.model.buffers()) for tensor in source)
+    device = next(held, *ready.tensors[:1]).device
+    return f"{device.type}:{device.index or 0}" if device.type == "cuda" else device.type
+
+
+@contextmanager
+def _restored(model: nn.Module) -> Iterator[None]:
+    """Put back the state of all modules afterwards, and warn of what cannot be."""
+    state = ModelState.of(model)
+    try:
+        yield
+    finally:
+        left = state.put_back()
+        if left:
+            text = "%s: not as before, because torch does not let it be put back: %s"
+            logging.getLogger(__name__).warning(text, type(model).__name__, some_of(left))

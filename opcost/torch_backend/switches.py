@@ -1,18 +1,248 @@
-"""torch's versions and switches that are part of the conditions."""
+"""torch's switches that change what runs: how each is read, written and named, and those that are conditions.
+
+A model is a program of its user's: importing, building or running it may set any of them, so a context puts all back.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial, reduce
 from typing import Any, cast
 
 import torch
 
 from opcost.errors import UserError
 from opcost.measuring.conditions import AUTOCAST_DTYPES, device_type_of, is_gpu
-from opcost.torch_backend.kept_switches import FP32_PRECISIONS, kept_switches, other_switches
+
+UNREADABLE = object()
+"""The value of the older switches of TF32 after newer ones were set to something else."""
+
+
+@dataclass(frozen=True)
+class Switch:
+    """A switch of torch.
+
+    ``statement`` sets it in a program, with ``{}`` for the value. ``defaults`` are values that need no record: torch's
+    own. They are empty if another column has the value, or if torch's default depends on its version or the device.
+    """
+
+    statement: str
+    read: Callable[[], Any]
+    write: Callable[[Any], object]
+    defaults: tuple[Any, ...] = ()
+
+    def set_to(self, value: object) -> str:
+        """Return the statement that sets a value: ``torch.backends.cudnn.benchmark = True``."""
+        return self.statement.format(value if isinstance(value, torch.dtype) else repr(value))
+
+    @property
+    def value(self) -> Any:
+        """The present value; ``UNREADABLE`` if torch refuses to read it."""
+        try:
+            return self.read()
+        except RuntimeError:
+            return UNREADABLE
+
+    @property
+    def is_known(self) -> bool:
+        try:
+            self.read()
+        except AttributeError:
+            return False
+        except RuntimeError:
+            pass
+        return True
+
+
+def _attribute(path: str, *defaults: object) -> Switch:
+    """Return the switch that is an attribute below ``torch``."""
+    *parents, name = path.split(".")
+
+    def owner() -> Any:
+        return reduce(getattr, parents, torch)
+
+    return Switch(
+        f"torch.{path} = {{}}", lambda: getattr(owner(), name), lambda value: setattr(owner(), name, value), defaults
+    )
+
+
+def _function(path: str, read: str, *defaults: object) -> Switch:
+    """Return the switch that the function ``path`` sets and the function ``read`` reads, both below ``torch``."""
+
+    def call(name: str, *values: object) -> Any:
+        return reduce(getattr, name.split("."), torch)(*values)  # type: ignore[operator]
+
+    return Switch(f"torch.{path}({{}})", partial(call, read), partial(call, path), defaults)
+
+
+def _fp32_precision(path: str, backend: str, operation: str) -> Switch:
+    """Return a switch of fp32 products. ``torch.backends.mkldnn.fp32_precision`` itself sets another one (2.14)."""
+    return Switch(
+        f"torch.backends.{path}fp32_precision = {{}}",
+        lambda: torch._C._get_fp32_precision_getter(backend, operation),
+        lambda value: torch._C._set_fp32_precision_setter(backend, operation, value),
+    )
+
+
+def _reduction(dtype: str) -> Switch:
+    """Return the switch of reductions in a dtype; its value is that of the reduction, and of split-k if there is one.
+
+    Both are written at once, because torch refuses some pairs.
+    """
+    name = f"allow_{dtype}_reduced_precision_reduction"
+
+    def read() -> object:
+        matmul = torch.backends.cuda.matmul
+        allowed, has_split_k = getattr(matmul, name), hasattr(matmul, f"{name}_split_k")
+        return (allowed, getattr(matmul, f"{name}_split_k")) if has_split_k else allowed
+
+    path = f"backends.cuda.matmul.{name}"
+    # A value without split-k has a column of its own.
+    return Switch(f"torch.{path} = {{}}", read, _attribute(path).write, (True, False, (True, True), (False, True)))
+
+
+def _autocast(device_type: str) -> Switch:
+    return Switch(
+        f"torch.set_autocast_enabled({device_type!r}, {{}})",
+        partial(torch.is_autocast_enabled, device_type),
+        partial(torch.set_autocast_enabled, device_type),
+        (False,),
+    )
+
+
+def _default_device() -> Switch:
+    # The CPU is torch's own choice; naming it would push a function mode.
+    return Switch(
+        "torch.set_default_device({})",
+        lambda: str(torch.get_default_device()),
+        lambda value: torch.set_default_device(None if value == "cpu" else value),
+        ("cpu",),
+    )
+
+
+def _library(path: str, *defaults: str) -> Switch:
+    """Return the switch of a preferred library, by its name; the function ``path`` reads and sets it."""
+    switch = _function(path, path, *defaults)
+
+    def read() -> str:
+        return str(switch.read().name).lower()
+
+    return replace(switch, read=read)
+
+
+def _known(*switches: Switch) -> tuple[Switch, ...]:
+    return tuple(switch for switch in switches if switch.is_known)
+
+
+FP32_PRECISIONS = _known(
+    _fp32_precision("", "generic", "all"),
+    _fp32_precision("cudnn.", "cuda", "all"),
+    _fp32_precision("mkldnn.", "mkldnn", "all"),
+    _fp32_precision("cuda.matmul.", "cuda", "matmul"),
+    _fp32_precision("cudnn.conv.", "cuda", "conv"),
+    _fp32_precision("cudnn.rnn.", "cuda", "rnn"),
+    _fp32_precision("mkldnn.matmul.", "mkldnn", "matmul"),
+    _fp32_precision("mkldnn.conv.", "mkldnn", "conv"),
+    _fp32_precision("mkldnn.rnn.", "mkldnn", "rnn"),
+)
+"""The newer switches of TF32 (torch 2.9). One at ``none`` follows that of its library, and this the first."""
+
+SWITCHES = _known(
+    # Those of TF32 come first, because setting one changes later ones.
+    *FP32_PRECISIONS[:3],
+    _function("set_float32_matmul_precision", "get_float32_matmul_precision"),
+    _attribute("backends.cuda.matmul.allow_tf32"),
+    _attribute("backends.cudnn.allow_tf32"),
+    *FP32_PRECISIONS[3:],
+    _attribute("backends.cudnn.enabled", True),
+    _attribute("backends.cudnn.benchmark"),
+    _attribute("backends.cudnn.benchmark_limit", 10, None),
+    _attribute("backends.cudnn.deterministic"),
+    _attribute("backends.cudnn.depthwise_kernel", "auto"),
+    _function("set_deterministic_debug_mode", "get_deterministic_debug_mode"),
+    _attribute("utils.deterministic.fill_uninitialized_memory", True),
+    _function("backends.cuda.enable_flash_sdp", "backends.cuda.flash_sdp_enabled"),
+    _function("backends.cuda.enable_mem_efficient_sdp", "backends.cuda.mem_efficient_sdp_enabled"),
+    _function("backends.cuda.enable_cudnn_sdp", "backends.cuda.cudnn_sdp_enabled"),
+    _function("backends.cuda.enable_math_sdp", "backends.cuda.math_sdp_enabled"),
+    _function(
+        "backends.cuda.allow_fp16_bf16_reduction_math_sdp",
+        "backends.cuda.fp16_bf16_reduction_math_sdp_allowed",
+        False,
+    ),
+    _reduction("bf16"),
+    _reduction("fp16"),
+    _attribute("backends.cuda.matmul.allow_fp16_accumulation"),
+    _attribute("backends.cuda.matmul.prefer_cublaslt_grouped_gemm", False),
+    # Without a preference, recent versions name cuBLAS.
+    _library("backends.cuda.preferred_blas_library", "default", "cublas"),
+    _library("backends.cuda.preferred_linalg_library", "default"),
+    _function("backends.mha.set_fastpath_enabled", "backends.mha.get_fastpath_enabled", True),
+    _attribute("backends.mkldnn.enabled", True),
+    _attribute("backends.mkldnn.deterministic", False),
+    _attribute("backends.opt_einsum.enabled"),
+    _attribute("backends.opt_einsum.strategy"),
+    _autocast("cpu"),
+    _autocast("cuda"),
+    _function("set_default_dtype", "get_default_dtype", torch.float32),
+    _default_device(),
+    _function("set_num_threads", "get_num_threads"),
+)
+"""All switches that this version of torch has, in the order in which they are put back."""
+
+VARIABLES = ("CUBLAS_WORKSPACE_CONFIG", "CUBLASLT_WORKSPACE_SIZE", "TORCH_CUDNN_USE_HEURISTIC_MODE_B")
+"""Environment variables by which libraries choose other kernels."""
+
+
+@contextmanager
+def kept_switches() -> Iterator[list[str]]:
+    """Put all switches back at the end of the context.
+
+    Yields:
+        A list that is empty in the context; behind it, it has the statement of each switch that was changed.
+    """
+    before = [(switch, value) for switch in SWITCHES if (value := switch.value) is not UNREADABLE]
+    changes: list[str] = []
+    try:
+        yield changes
+    finally:
+        after = [(switch, switch.value) for switch, _ in before]
+        changed = (one for one, (_, value) in zip(after, before, strict=True) if one[1] not in (value, UNREADABLE))
+        changes += [switch.set_to(value) for switch, value in changed]
+        for switch, value in before:
+            if switch.value != value:
+                switch.write(value)
+
+
+@contextmanager
+def reported_switches(user: str) -> Iterator[None]:
+    """Put all switches back at the end of the context, and warn of those that ``user`` has changed."""
+    changes: list[str] = []
+    try:
+        with kept_switches() as changes:
+            yield
+    finally:
+        if changes:
+            text = "%s sets switches of torch, which are put back: %s"
+            logging.getLogger(__name__).warning(text, user, "; ".join(changes))
+
+
+def other_switches(environment: Mapping[str, str] | None = None) -> str | None:
+    """Return the switches without a column of their own that are not at torch's default, None if all are.
+
+    They are statements that set them, and environment variables. Those of TF32 are not among them: a precision sets
+    them.
+    """
+    recorded = ((switch, switch.value) for switch in SWITCHES if switch.defaults)
+    statements = [switch.set_to(value) for switch, value in recorded if value not in (*switch.defaults, UNREADABLE)]
+    known = os.environ if environment is None else environment
+    variables = [f"{name}={known[name]}" for name in VARIABLES if name in known]
+    return "; ".join([*statements, *variables]) or None
+
 
 TF32_SWITCHES = {"fp32": (False, False), "tf32": (True, True)}
 """The switches of a precision: whether TF32 is used in matrix products, and in cuDNN. Others have torch's defaults."""

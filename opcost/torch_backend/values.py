@@ -15,8 +15,15 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils._python_dispatch import _disable_current_modes
 
 from opcost.errors import CannotMeasureError
-from opcost.operators.layouts import channels_last_strides, contiguous_strides
-from opcost.operators.tuples import ELLIPSIS, Constant, PlainValue, Structure, TensorSpec
+from opcost.operators.tuples import (
+    ELLIPSIS,
+    Constant,
+    PlainValue,
+    Structure,
+    TensorSpec,
+    channels_last_strides,
+    contiguous_strides,
+)
 
 CONSTANTS = (torch.device, torch.dtype, torch.memory_format, torch.layout, type(Ellipsis))
 """Types of values that are stored by name, which is the same in every version of torch."""

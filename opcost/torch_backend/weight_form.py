@@ -9,8 +9,7 @@ from torch import nn
 
 from opcost.errors import CannotBuildError, KeyRemedy
 from opcost.measuring.conditions import DTYPES
-from opcost.operators.layouts import channels_last_strides, contiguous_strides
-from opcost.operators.tuples import FLOAT32, OperatorTuple, storage_form
+from opcost.operators.tuples import FLOAT32, OperatorTuple, channels_last_strides, contiguous_strides, storage_form
 from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.values import is_dense
 

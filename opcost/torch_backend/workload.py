@@ -28,7 +28,7 @@ from opcost.torch_backend.inputs import operator_inputs
 from opcost.torch_backend.operators import build_operator
 from opcost.torch_backend.passes import INFERENCE, Context
 from opcost.torch_backend.pieces import CaptureRefusal
-from opcost.torch_backend.relocation import Layer, device_memory, repeated
+from opcost.torch_backend.repetition import Layer, device_memory, repeated
 
 REFUSALS = (RuntimeError, ValueError, TypeError, IndexError, AssertionError)
 """Exceptions that torch and torchvision raise for unsupported arguments; most are RuntimeError."""

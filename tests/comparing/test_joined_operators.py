@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from simulated_machine import Load, simulated_row
 
 from opcost.comparing.conditions_side_by_side import Calls, Pair, Standing, matched, sides_of
-from opcost.operators.layouts import channels_last_strides
-from opcost.operators.tuples import Constant, OperatorTuple, PlainValue, TensorSpec, tensor_specs
+from opcost.operators.tuples import Constant, OperatorTuple, PlainValue, TensorSpec, channels_last_strides, tensor_specs
 from opcost.summing.energy import EnergyBasis
 
 ROW = simulated_row(OperatorTuple("torch.nn.ReLU", inputs=(TensorSpec((4,), "float32"),)), Load())

@@ -4,11 +4,10 @@ import re
 
 from committed_tables import committed
 
-from opcost.operators.patterns import Pattern
+from opcost.operators.short_forms import PLACEHOLDERS, cells_of, in_order
 from opcost.operators.texts import parse_operator, parse_value
-from opcost.operators.tuple_columns import PLACEHOLDERS, cells_of, in_order
 from opcost.operators.tuples import OperatorTuple
-from opcost.operators.values import NORMAL_DATA, ZEROS_DATA, InputData, parse_input_data
+from opcost.operators.values import NORMAL_DATA, ZEROS_DATA, InputData, Pattern, parse_input_data
 
 
 def test_a_module_has_its_parameters_and_sizes():

@@ -7,8 +7,15 @@ from hypothesis import strategies as st
 
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.input_roles import box_sides
-from opcost.operators.layouts import channels_last_strides, contiguous_strides
-from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator, short_hash, tensor_specs
+from opcost.operators.tuples import (
+    OperatorTuple,
+    TensorSpec,
+    channels_last_strides,
+    contiguous_strides,
+    model_operator,
+    short_hash,
+    tensor_specs,
+)
 
 CONVOLUTION = OperatorTuple(
     "torch.nn.Conv2d",

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opcost.operators.patterns import Pattern
 from opcost.operators.values import (
     CONSTANT,
     NORMAL,
@@ -15,6 +14,7 @@ from opcost.operators.values import (
     InputData,
     InputStatistics,
     InputValues,
+    Pattern,
     kind_of,
     parse_input_data,
 )

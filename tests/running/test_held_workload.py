@@ -22,7 +22,7 @@ from opcost.running import held_workload as held_workload_module
 from opcost.running.apparatus import open_apparatus
 from opcost.running.held_workload import HeldWorkload
 from opcost.storage.database import Database
-from opcost.torch_backend.background_load import BackgroundLoad
+from opcost.torch_backend.interludes import BackgroundLoad
 
 SMALL = Case(model_operator("resnet18", None, (2, 3, 32, 32)))
 LARGER = Case(model_operator("resnet18", None, (64, 3, 224, 224)))

@@ -30,11 +30,9 @@ from opcost.running.layer_powers import LoopState, known_costs, measured_as
 from opcost.storage.database import Database
 from opcost.storage.table import CsvTable
 from opcost.storage.user_folders import user_folders
-from opcost.torch_backend.kept_switches import kept_switches
-from opcost.torch_backend.layer_marks import LayerMarks, ObservedBackward
-from opcost.torch_backend.layer_stopwatch import HostStopwatch
-from opcost.torch_backend.observed_forward import ObservedForward
-from opcost.torch_backend.switches import tf32_switches, torch_state
+from opcost.torch_backend.layer_marks import HostStopwatch, LayerMarks, ObservedBackward
+from opcost.torch_backend.observation import ObservedForward
+from opcost.torch_backend.switches import kept_switches, tf32_switches, torch_state
 
 BACKWARD_FACTOR = 2
 

@@ -17,7 +17,7 @@ from opcost.running.request import Request
 from opcost.stages import kernels
 from opcost.stages.kernels import KernelsReport, compare_kernels
 from opcost.storage.database import Database
-from opcost.torch_backend.profiler import Kernel, Mark
+from opcost.torch_backend.probes import Kernel, Mark
 
 
 def request_for(folder: Path, device: str) -> Request:

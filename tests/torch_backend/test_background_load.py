@@ -10,7 +10,7 @@ import pytest
 
 from opcost.errors import CannotMeasureError
 from opcost.measuring.observers import NOTHING
-from opcost.torch_backend.background_load import BackgroundLoad
+from opcost.torch_backend.interludes import BackgroundLoad
 
 PATIENCE_S = 10.0
 

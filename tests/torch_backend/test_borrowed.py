@@ -10,8 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from opcost.torch_backend.borrowed import borrowed, device_of
-from opcost.torch_backend.ready_model import ReadyModel
+from opcost.torch_backend.ready_model import ReadyModel, borrowed, device_of
 
 
 class Counter(nn.Module):

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from opcost.errors import CannotMeasureError
 from opcost.measuring.calls import Call, Calls
 from opcost.measuring.flags import Flag
-from opcost.torch_backend.background_load import ELEMENTS, additions
 from opcost.torch_backend.cuda_graph import (
     LONGEST_RELOCATED_S,
     MAXIMUM_CALLS,
@@ -26,6 +25,7 @@ from opcost.torch_backend.cuda_graph import (
     GraphRecorder,
     capture_calls,
 )
+from opcost.torch_backend.interludes import ELEMENTS, additions
 from opcost.torch_backend.pieces import CaptureRefusal
 from opcost.torch_backend.workload import DeviceQueue, EagerWorkload, GraphWorkload, as_graph
 

@@ -14,8 +14,8 @@ from opcost.measuring.flags import Flag
 from opcost.operators.tuples import OperatorTuple
 from opcost.torch_backend.differences import replay
 from opcost.torch_backend.flops import CostCounter, OperationCost, total
-from opcost.torch_backend.in_place import AS_IT_IS, ELSEWHERE, IN_TURN, Operation, opposite, repeatable
 from opcost.torch_backend.operators import function_tuple
+from opcost.torch_backend.repetition import AS_IT_IS, ELSEWHERE, IN_TURN, Operation, opposite, repeatable
 from opcost.torch_backend.workload import operator_call, operator_workload
 
 TABLE, PLACES, ROWS = torch.zeros(1000, 8), torch.zeros(5, dtype=torch.int64), torch.ones(5, 8)

@@ -16,9 +16,8 @@ from torch.utils.checkpoint import checkpoint
 
 from opcost import UserError
 from opcost.metering.layer_times import NO_LAYER
-from opcost.torch_backend.layer_marks import LayerMarks, MarkedIteration, refuse_unobservable
-from opcost.torch_backend.layer_stopwatch import HostStopwatch
-from opcost.torch_backend.observed_forward import ObservedForward
+from opcost.torch_backend.layer_marks import HostStopwatch, LayerMarks, MarkedIteration, refuse_unobservable
+from opcost.torch_backend.observation import ObservedForward
 
 
 class Block(nn.Module):

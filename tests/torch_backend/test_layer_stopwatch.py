@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from opcost.running.layer_loop import LayerLoop
-from opcost.torch_backend.layer_stopwatch import EventStopwatch, HostStopwatch, stopwatch_of
+from opcost.torch_backend.layer_marks import EventStopwatch, HostStopwatch, stopwatch_of
 
 
 class FakeGpu:

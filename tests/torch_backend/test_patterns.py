@@ -12,14 +12,12 @@ from torch import nn
 
 from opcost.operators.cases import Case, cases_of
 from opcost.operators.model_rows import counts_of, rows_of
-from opcost.operators.patterns import Pattern
 from opcost.operators.tuples import model_operator
-from opcost.operators.values import InputData
+from opcost.operators.values import InputData, Pattern
 from opcost.storage.counts_file import read_counts, write_counts
 from opcost.torch_backend.capture import capture
-from opcost.torch_backend.inputs import operator_inputs
+from opcost.torch_backend.inputs import operator_inputs, patterns_of
 from opcost.torch_backend.operators import function_tuple, module_tuple
-from opcost.torch_backend.patterns import patterns_of
 from opcost.torch_backend.ready_model import ReadyModel
 
 ROWS, COUNT = 1000, 4096

@@ -15,7 +15,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from opcost.measuring.calls import Call
 from opcost.torch_backend.flops import tensors_of
-from opcost.torch_backend.in_place import Operation
 from opcost.torch_backend.passes import INFERENCE
 from opcost.torch_backend.pieces import (
     CaptureRefusal,
@@ -24,6 +23,7 @@ from opcost.torch_backend.pieces import (
     captured_in_pieces,
     may_launch_on,
 )
+from opcost.torch_backend.repetition import Operation
 
 WAITING = frozenset({"item", "index", "nonzero"})
 """Operations that wait for the simulated device."""

@@ -24,10 +24,10 @@ from opcost.operators.tuples import TORCHVISION_MODELS, OperatorTuple, TensorSpe
 from opcost.running.apparatus import open_apparatus
 from opcost.storage.database import Database
 from opcost.torch_backend.flops import tensors_of
-from opcost.torch_backend.in_place import ELSEWHERE
 from opcost.torch_backend.operators import module_tuple
-from opcost.torch_backend.relocation import (
-    IN_PLACE,
+from opcost.torch_backend.repetition import (
+    ELSEWHERE,
+    IN_PLACE_AS_WARM,
     MAXIMUM_COPIES,
     NO_WEIGHTS,
     DeviceMemory,
@@ -265,7 +265,7 @@ def test_copies_are_capped_in_number_and_memory(
 
 def test_in_place_operators_run_as_warm() -> None:
     in_place = made(nn.ReLU(inplace=True), COLD, X)
-    assert (in_place.period, in_place.notes) == (1, f"{ELSEWHERE}; {IN_PLACE}")
+    assert (in_place.period, in_place.notes) == (1, f"{ELSEWHERE}; {IN_PLACE_AS_WARM}")
     assert torch.equal(run(in_place), X.relu())
     assert (X < 0).any()
 

@@ -20,13 +20,12 @@ from opcost.errors import CannotMeasureError
 from opcost.measuring.calls import Calls
 from opcost.measuring.conditions import Precision
 from opcost.measuring.flags import Flag
-from opcost.operators.layouts import channels_last_strides
-from opcost.operators.tuples import Constant, OperatorTuple, PlainValue, Structure, TensorSpec
+from opcost.operators.tuples import Constant, OperatorTuple, PlainValue, Structure, TensorSpec, channels_last_strides
 from opcost.operators.values import CONSTANT, NORMAL, NORMAL_DATA, ZEROS, ZEROS_DATA, InputData, InputValues, kind_of
 from opcost.torch_backend.flops import CostCounter, OperationCost
-from opcost.torch_backend.in_place import AS_IT_IS, ELSEWHERE, IN_TURN, Operation, elsewhere, repeatable
 from opcost.torch_backend.inputs import DrawnInputs, input_statistics, operator_inputs
 from opcost.torch_backend.operators import function_tuple, module_tuple
+from opcost.torch_backend.repetition import AS_IT_IS, ELSEWHERE, IN_TURN, Operation, elsewhere, repeatable
 from opcost.torch_backend.switches import autocast, precision, torch_state
 from opcost.torch_backend.values import plain_value
 from opcost.torch_backend.workload import EagerWorkload, flags_of_output, operator_call, operator_workload

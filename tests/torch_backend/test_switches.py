@@ -21,15 +21,17 @@ from opcost.operators.cases import Case
 from opcost.operators.tuples import model_operator
 from opcost.running.workloads import Workloads
 from opcost.sources.models import resolve
-from opcost.torch_backend.kept_switches import (
+from opcost.torch_backend.switches import (
     FP32_PRECISIONS,
     SWITCHES,
     Switch,
+    TorchState,
     kept_switches,
     other_switches,
+    precision,
     reported_switches,
+    torch_state,
 )
-from opcost.torch_backend.switches import TorchState, precision, torch_state
 
 OTHER_TEXTS = {
     "none": "tf32",

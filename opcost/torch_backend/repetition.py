@@ -1,25 +1,32 @@
-"""Repeated calls of in-place operators whose values do not drift.
+"""Repeated calls of an operator: values that do not drift, a defined state of the device's cache, other memory.
 
 In a loop on one tensor, Hardswish passes through denormals to zeros in 160 rounds, and ``x += y`` grows to infinity.
+
+Warm: the cache holds everything that the previous call used. Cold: it holds the inputs but not the weights, because in
+a model all other layers ran in between.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+import torch.nn.functional as F  # noqa: N812 (torch's own name for it)
+from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from opcost.errors import CannotMeasureError
 from opcost.measuring.calls import Calls
-from opcost.measuring.flags import Flag
+from opcost.measuring.conditions import WARM
+from opcost.measuring.flags import Flag, joined_notes
 from opcost.operators.input_roles import WRITE_ONLY
 from opcost.torch_backend.flops import arguments_by_name, autocast_as_called, is_composite, is_free, tensors_of
+from opcost.torch_backend.formulas import WRITTEN
 from opcost.torch_backend.passes import INFERENCE
-from opcost.torch_backend.touched import WRITTEN
+from opcost.units import megabytes
 
 SETTLES = WRITE_ONLY | {"fill_diagonal_", "index_copy_", "index_fill_", "masked_fill_", "masked_scatter_"}
 """In-place operations that write the same values each time, or random ones."""
@@ -40,7 +47,7 @@ PRODUCTS = ("prod", "multiply")
 COPIES_FIRST = WRITTEN.keys() | ADDS - {"add_", "sub_"}
 """In-place operations whose other variants copy the whole first argument before they run the kernel."""
 
-IN_PLACE = (Flag.MODIFIES_INPUT,)
+MODIFIES = (Flag.MODIFIES_INPUT,)
 
 AS_IT_IS = "in place, as in its model: its values do not drift"
 IN_TURN = "in place: added and subtracted in turn"
@@ -98,7 +105,7 @@ def repeatable(call: Callable[[], object], inputs: Iterable[torch.Tensor]) -> Ca
     if not writing:
         return Calls(call)
     if all(map(_settles, writing)) and not observer.reads_what_is_written():
-        return Calls(call, flags=IN_PLACE, notes=AS_IT_IS)
+        return Calls(call, flags=MODIFIES, notes=AS_IT_IS)
     if len(observer.operations) == 1:
         (operation,) = observer.operations
         undoing = opposite(operation)
@@ -159,7 +166,7 @@ def in_turn(operation: Operation, undoing: Operation) -> Calls:
         operation.run()
         return undoing.run()
 
-    return Calls(both, period=2, flags=IN_PLACE, notes=IN_TURN)
+    return Calls(both, period=2, flags=MODIFIES, notes=IN_TURN)
 
 
 def elsewhere(operation: Operation) -> Calls:
@@ -178,8 +185,8 @@ def elsewhere(operation: Operation) -> Calls:
     if _takes_buffer(variant):
         given["out"] = torch.empty_like(operation.args[0])
     if operation.name in COPIES_FIRST or torch.Tag.generated in variant.tags:
-        return Calls(lambda: variant(**given), flags=(*IN_PLACE, Flag.NOT_AS_COUNTED), notes=ON_A_COPY)
-    return Calls(lambda: variant(**given), flags=IN_PLACE, notes=ELSEWHERE)
+        return Calls(lambda: variant(**given), flags=(*MODIFIES, Flag.NOT_AS_COUNTED), notes=ON_A_COPY)
+    return Calls(lambda: variant(**given), flags=MODIFIES, notes=ELSEWHERE)
 
 
 def _variants(operation: Operation) -> Iterator[Any]:
@@ -243,3 +250,157 @@ class _Observer(TorchDispatchMode):
 def storage_of(tensor: torch.Tensor) -> int:
     """Return an identifier that is equal for tensors that share memory, also on the meta device."""
     return int(tensor.untyped_storage()._cdata)
+
+
+EVICTING_RATIO = 2
+"""Bytes to read to evict all data, as a multiple of the cache's size; not every cache evicts the oldest data first."""
+
+MAXIMUM_COPIES = 512
+MEMORY_SHARE = 0.25
+"""The most copies of a layer's weights, and the largest share of the device's memory that they may take.
+
+512 copies of 0.5 MB exceed twice a cache of 126 MB. With fewer copies calls come after an eviction, which makes short
+ones too slow: a Linear of 10 us by 2 us to 9 us (``docs/log/cache.md``)."""
+
+IN_PLACE_AS_WARM = "in place: as warm"
+NO_WEIGHTS = "no weights: as warm"
+
+WEIGHTS_OF_FUNCTIONS: Mapping[object, int] = {
+    **dict.fromkeys(
+        (F.linear, F.conv1d, F.conv2d, F.conv3d, F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d), 1
+    ),
+    torch.addmm: 2,
+}
+"""Functions with weights, and the place of these among their arguments."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """An operator with its weights and its inputs."""
+
+    function: Callable[..., object]
+    args: tuple[object, ...]
+    kwargs: Mapping[str, object]
+
+    def call(self) -> object:
+        return self.function(*self.args, **self.kwargs)
+
+    @property
+    def weights(self) -> list[torch.Tensor]:
+        """A module's parameters and buffers, or the weights among a function's inputs."""
+        if isinstance(self.function, nn.Module):
+            return [*self.function.parameters(), *self.function.buffers()]
+        return [value for value in self.args[self._weights_at] if isinstance(value, torch.Tensor)]
+
+    @property
+    def _weights_at(self) -> slice:
+        """The place of the weights among a function's arguments, empty without any."""
+        place = WEIGHTS_OF_FUNCTIONS.get(self.function, len(self.args))
+        return slice(place, place + 1)
+
+    @property
+    def inputs(self) -> list[torch.Tensor]:
+        """All tensors among the arguments except weights."""
+        weights = set(map(id, self.weights))
+        return [tensor for tensor in tensors_of((self.args, dict(self.kwargs))) if id(tensor) not in weights]
+
+    def relocated(self) -> Layer:
+        """Return the same layer in other memory, with equal values, layouts and shared storage."""
+        return Layer(*copy.deepcopy((self.function, self.args, self.kwargs)))
+
+    def copied(self) -> Layer:
+        """Return a layer with the same inputs and a copy of the weights."""
+        if isinstance(self.function, nn.Module):
+            return replace(self, function=copy.deepcopy(self.function))
+        args = list(self.args)
+        args[self._weights_at] = [tensor.clone() for tensor in self.weights]
+        return replace(self, args=tuple(args))
+
+
+@dataclass(frozen=True)
+class DeviceMemory:
+    """The sizes of a device's last-level cache and of its memory, in bytes."""
+
+    cache_bytes: int
+    total_bytes: int
+
+
+def device_memory(device: str) -> DeviceMemory:
+    """Return the sizes of a GPU's L2 cache and of its memory."""
+    properties = torch.cuda.get_device_properties(device)
+    return DeviceMemory(int(properties.L2_cache_size), int(properties.total_memory))
+
+
+def repeated(layer: Layer, cache: str, memory: Callable[[], DeviceMemory]) -> Calls:
+    """Return repeated calls of a layer in a cache mode, one of ``CACHES``.
+
+    They can be relocated, except for calls after an eviction, whose overhead is measured in one placement.
+
+    Raises:
+        CannotMeasureError: the layer cannot be repeated.
+    """
+    calls = _in_one_placement(layer, cache, memory)
+    if calls.overhead is not None:
+        return calls
+    return replace(calls, relocated=lambda: _in_one_placement(layer.relocated(), cache, memory).cycle)
+
+
+def _in_one_placement(layer: Layer, cache: str, memory: Callable[[], DeviceMemory]) -> Calls:
+    again = repeatable(layer.call, tensors_of((layer.args, dict(layer.kwargs))))
+    if cache == WARM:
+        return again
+    if Flag.MODIFIES_INPUT in again.flags:
+        return _as_warm(again, IN_PLACE_AS_WARM)
+    return _cold(layer, memory())
+
+
+def _as_warm(calls: Calls, reason: str) -> Calls:
+    return replace(calls, flags=(*calls.flags, Flag.RAN_WARM), notes=joined_notes(calls.notes, reason))
+
+
+def copies_beyond(memory: DeviceMemory, weights_bytes: int) -> int | None:
+    """Return the number of copies of weights that exceed ``EVICTING_RATIO`` times the cache; None for too many."""
+    copies = max(EVICTING_RATIO * memory.cache_bytes // weights_bytes + 1, 2)
+    fit = copies <= MAXIMUM_COPIES and copies * weights_bytes <= MEMORY_SHARE * memory.total_bytes
+    return copies if fit else None
+
+
+def _cold(layer: Layer, memory: DeviceMemory) -> Calls:
+    """Return calls without weights in the cache: of copies in turn, or after an eviction."""
+    weights_bytes = sum(tensor.nbytes for tensor in layer.weights)
+    if not weights_bytes:
+        return _as_warm(Calls(layer.call), NO_WEIGHTS)
+    copies = copies_beyond(memory, weights_bytes)
+    if copies is None:
+        return _after_eviction(layer, EVICTING_RATIO * memory.cache_bytes)
+    *layers, last = layer, *(layer.copied() for _ in range(copies - 1))
+
+    def in_turn() -> object:
+        # Outputs are not kept, so that the next output reuses the memory, as in a loop of one layer.
+        for each in layers:
+            each.call()
+        return last.call()
+
+    return Calls(in_turn, copies)
+
+
+def _after_eviction(layer: Layer, size_bytes: int) -> Calls:
+    """Return a call after reading a buffer, which evicts the cache, and the inputs, which shall be in it."""
+    evict = _reading([torch.zeros(size_bytes // 4, device=layer.weights[0].device), *layer.inputs])
+
+    def evict_and_call() -> object:
+        evict()
+        return layer.call()
+
+    notes = f"an eviction of {megabytes(size_bytes)} before each call subtracted"
+    return Calls(evict_and_call, notes=notes, overhead=evict)
+
+
+def _reading(tensors: Sequence[torch.Tensor]) -> Callable[[], object]:
+    """Return a call that reads tensors and writes hardly anything, since written data would remain in the cache."""
+
+    def read() -> None:
+        for tensor in tensors:
+            torch.sum(tensor)
+
+    return read

@@ -12,8 +12,7 @@ import torch
 from opcost.measuring.calls import Calls
 from opcost.measuring.single_iterations import FEWEST_LONG, LEAST, LONGEST_S, MOST, iterations_after
 from opcost.measuring.sweep_record import IterationTimes, MemoryUse
-from opcost.torch_backend.memory_use import MemoryWatch
-from opcost.torch_backend.single_iterations import single_iteration_times_s
+from opcost.torch_backend.probes import MemoryWatch, single_iteration_times_s
 from opcost.torch_backend.workload import EagerWorkload
 
 

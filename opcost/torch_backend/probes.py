@@ -1,0 +1,174 @@
+"""Measurements beside the loop of a workload: times of single iterations, memory, and kernel times on a GPU."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from opcost.measuring.conditions import is_gpu
+from opcost.measuring.ports import Workload
+from opcost.measuring.sweep_record import MemoryUse
+from opcost.torch_backend.cuda_graph import elapsed_s
+from opcost.torch_backend.passes import INFERENCE
+from opcost.torch_backend.workload import EagerWorkload, GraphWorkload, refused_calls, synchronize
+
+
+def single_iteration_times_s(workload: Workload, device: str, number: int) -> list[float]:
+    """Return the times of successive iterations in s; none if the workload has no single iterations.
+
+    On a GPU events are recorded between iterations that are launched ahead, so the host does not slow the device.
+    A graph of several iterations is replaced by one of a single iteration.
+
+    Raises:
+        CannotMeasureError: an iteration failed.
+    """
+    if isinstance(workload, GraphWorkload):
+        return _replayed(workload, device, number)
+    if not isinstance(workload, EagerWorkload) or workload.iterations_per_round != 1:
+        return []
+    with refused_calls(device), INFERENCE.context(), workload.context():
+        if is_gpu(device):
+            return _between_events(workload.calls.cycle, torch.cuda.current_stream(device), number)
+        return [_timed(workload.calls.cycle) for _ in range(number)]
+
+
+def _replayed(workload: GraphWorkload, device: str, number: int) -> list[float]:
+    with refused_calls(device):
+        single = workload.single()
+        # The first replay uploads the graph.
+        single.replay(1)
+        synchronize(device)
+        with torch.cuda.stream(single.stream):
+            return _between_events(single.graphs[0].replay, single.stream, number)
+
+
+def _between_events(iteration: Callable[[], object], stream: torch.cuda.Stream, number: int) -> list[float]:
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(number + 1)]
+    events[0].record(stream)
+    for event in events[1:]:
+        iteration()
+        event.record(stream)
+    events[-1].synchronize()
+    return [max(elapsed_s(begin, end), 1e-9) for begin, end in itertools.pairwise(events)]
+
+
+def _timed(iteration: Callable[[], object]) -> float:
+    begin_s = time.perf_counter()
+    iteration()
+    return max(time.perf_counter() - begin_s, 1e-9)
+
+
+PROCESS = Path("/proc/self")
+
+RESET_PEAK = "5"
+"""The text that resets the peak of a process when it is written to ``clear_refs`` (proc(5))."""
+
+
+class MemoryWatch:
+    """Reads the memory of a device: torch's tensors and graphs since the begin on a GPU, the process on a CPU.
+
+    Args:
+        device: the torch device.
+        process: the folder of this process in ``/proc``.
+    """
+
+    def __init__(self, device: str, process: Path = PROCESS) -> None:
+        self._device = device
+        self._process = process
+        self._has_begun = False
+        self._before_bytes = 0
+
+    def begin(self) -> None:
+        """Begin a new peak."""
+        if is_gpu(self._device):
+            # A build that failed may be part of a cycle, and torch keeps what the build before has freed.
+            gc.collect()
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats(self._device)
+            self._before_bytes = torch.cuda.memory_allocated(self._device)
+            self._has_begun = True
+            return
+        self._has_begun = False
+        with suppress(OSError):
+            (self._process / "clear_refs").write_text(RESET_PEAK)
+            self._has_begun = True
+
+    @property
+    def use(self) -> MemoryUse:
+        """The memory in use now, and the peak since the last begin."""
+        if is_gpu(self._device):
+            used = torch.cuda.memory_allocated(self._device) - self._before_bytes
+            peak = torch.cuda.max_memory_allocated(self._device) - self._before_bytes
+            cache = int(torch.cuda.get_device_properties(self._device).L2_cache_size)
+            return MemoryUse(max(used, 0), max(peak, 0), None, cache)
+        used_bytes, peak_bytes = self._status_bytes("VmRSS"), self._status_bytes("VmHWM")
+        if peak_bytes is None:
+            return MemoryUse(used_bytes, None, f"{self._process}/status does not say it")
+        if not self._has_begun:
+            return MemoryUse(used_bytes, None, f"{self._process}/clear_refs cannot be written, so the peak is older")
+        return MemoryUse(used_bytes, peak_bytes, None)
+
+    def _status_bytes(self, name: str) -> int | None:
+        """Return a size in the status of this process, which gives it in kB of 1024 bytes."""
+        with suppress(OSError, ValueError, IndexError):
+            for line in (self._process / "status").read_text().splitlines():
+                if line.startswith(f"{name}:"):
+                    return int(line.split()[1]) * 1024
+        return None
+
+
+MARK = "opcost mark "
+FIRST = "first"
+
+Mark = Callable[[str], AbstractContextManager[Any]]
+"""Returns a context; kernels that are launched inside have this mark."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel or copy that ran on the GPU, and the mark under which it was launched, if any."""
+
+    name: str
+    time_s: float
+    mark: str | None
+
+
+def profiled(run: Callable[[Mark], None]) -> list[Kernel]:
+    """Return the kernels that a run launches, in order of launch.
+
+    Args:
+        run: called with a ``Mark``. Marks must not be nested.
+    """
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
+        # The profiler reports the first kernel twice.
+        with record_function(f"{MARK}{FIRST}"):
+            torch.zeros(1, device="cuda")
+        run(lambda mark: record_function(f"{MARK}{mark}"))
+        torch.cuda.synchronize()
+    return [kernel for kernel in _kernels(profiler.events()) if kernel.mark != FIRST]
+
+
+def _kernels(events: Any) -> Iterator[Kernel]:
+    for event in events:
+        if event.kernels:
+            mark = _mark_of(event)
+            for kernel in event.kernels:
+                yield Kernel(kernel.name, kernel.duration * 1e-6, mark)
+
+
+def _mark_of(event: Any) -> str | None:
+    """Return the mark around an event on the host's time line."""
+    while event is not None:
+        if event.name.startswith(MARK):
+            return str(event.name.removeprefix(MARK))
+        event = event.cpu_parent
+    return None
