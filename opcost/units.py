@@ -12,9 +12,14 @@ UNKNOWN = "-"
 MILLI = 1e-3
 
 
+def scaled(value: float | None, unit: float, digits: int = 4) -> str:
+    """Return a figure as text in a unit, such as 1e9, without the unit."""
+    return UNKNOWN if value is None else significant(value / unit, digits)
+
+
 def milli(value: float | None, digits: int = 4) -> str:
     """Return a number in thousandths as text: a time in s in ms, an energy in J in mJ."""
-    return UNKNOWN if value is None else significant(value / MILLI, digits)
+    return scaled(value, MILLI, digits)
 
 
 def milliseconds(time_s: float | None) -> str:
@@ -30,6 +35,11 @@ def millijoules(energy_j: float | None) -> str:
 def watts(power_w: float | None) -> str:
     """Return a power in W as text."""
     return UNKNOWN if power_w is None else f"{power_w:.1f} W"
+
+
+def whole_watts(power_w: float | None) -> str:
+    """Return a power as text in whole W, without the unit."""
+    return UNKNOWN if power_w is None else f"{power_w:,.0f}"
 
 
 def percent(share_ratio: float | None, digits: int = 1) -> str:

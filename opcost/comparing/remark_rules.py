@@ -47,8 +47,7 @@ def remarks_on(found: Comparison, measurements: Measurements) -> tuple[Remark, .
         *_circumstances(found),
         *_throttled(found),
         *_eager(found),
-        *_builds(found),
-        *_execution_of_the_whole(found.full),
+        *_whole(found),
         *flagged(found.full, found.cost),
         *_not_precise(found),
         *_cache_correction(found),
@@ -191,20 +190,16 @@ def _eager(found: Comparison) -> Iterator[Remark]:
         yield Remark(RemarkKind.ASSUMED_LAUNCHES, {"launch_time_ratio": eager.assumed_ratio})
 
 
-def _builds(found: Comparison) -> Iterator[Remark]:
-    """Remark on builds of the whole model that differ in time."""
+def _whole(found: Comparison) -> Iterator[Remark]:
+    """Remark on builds of the whole that differ in time, and on one that a CUDA graph captures in pieces, or not."""
     whole = found.full.measurement
     if are_different(whole.builds_time_range_ratio):
         figures: dict[str, Figure] = {"builds": whole.builds, "range_ratio": whole.builds_time_range_ratio}
         yield Remark(RemarkKind.BUILDS_DIFFER, figures)
-
-
-def _execution_of_the_whole(full: MeasurementRow) -> Iterator[Remark]:
-    """Remark on a whole model that a CUDA graph cannot capture, or only in pieces."""
-    if not ran_as_requested(full):
+    if not ran_as_requested(found.full):
         yield Remark(RemarkKind.EAGER_WHOLE)
-    if full.measurement.waits is not None:
-        yield Remark(RemarkKind.WAITS, {"waits": full.measurement.waits})
+    if whole.waits is not None:
+        yield Remark(RemarkKind.WAITS, {"waits": whole.waits})
 
 
 def flagged(full: MeasurementRow | None, cost: ModelCost) -> Iterator[Remark]:

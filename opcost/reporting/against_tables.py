@@ -16,7 +16,7 @@ from opcost.reporting.show_tables import LINES_SHOWN
 from opcost.reporting.tables import print_origin, shared_facts
 from opcost.reporting.terminal import Column, print_line, print_table
 from opcost.stages.compare_against import AgainstReport
-from opcost.units import UNKNOWN, milli, percent
+from opcost.units import milli, percent, whole_watts
 
 
 def print_against(reports: Sequence[AgainstReport]) -> None:
@@ -37,7 +37,6 @@ def print_against(reports: Sequence[AgainstReport]) -> None:
 
 
 def _print_more(report: AgainstReport) -> None:
-    """Print the operators that cost more under the model's own conditions."""
     these, others = report.labels
     known = _measured(report.operators)
     more = [one for one in known if one.costs.costs_more]
@@ -49,7 +48,6 @@ def _print_more(report: AgainstReport) -> None:
 
 
 def _print_operators(report: AgainstReport) -> None:
-    """Print the operators that do not cost more."""
     known = _measured(report.operators)
     less = [one for one in known if not one.costs.costs_more]
     if less:
@@ -58,7 +56,6 @@ def _print_operators(report: AgainstReport) -> None:
 
 
 def _print_model(report: AgainstReport) -> None:
-    """Print the whole model and the sum of its operators."""
     summed, calls = (sum(_number(one.costs) for one in of) for of in (_measured(report.operators), report.operators))
     of_calls = "operators" if summed == calls else f"{summed} of {calls} calls"
     costs = (("whole model", report.whole), (f"sum of {of_calls}", report.sum))
@@ -111,14 +108,10 @@ def _print_costs(
 def _cells(sides: Sides) -> tuple[str, ...]:
     return (
         *(milli(sides.time_s), milli(sides.other_time_s), milli(sides.energy_j), milli(sides.other_energy_j)),
-        *(_watts(sides.power_w), _watts(sides.other_power_w)),
+        *(whole_watts(sides.power_w), whole_watts(sides.other_power_w)),
         *(milli(sides.saved_energy_j, 3), percent(sides.saved_energy_ratio)),
         *(milli(sides.saved_energy_per_sample_j, 3), percent(sides.saved_time_ratio)),
     )
-
-
-def _watts(power_w: float | None) -> str:
-    return UNKNOWN if power_w is None else f"{power_w:.0f}"
 
 
 def _number(sides: Sides) -> int:
@@ -154,7 +147,6 @@ def _title(report: AgainstReport) -> str:
 
 
 def _shown(found: Sequence[OperatorSides], all_operators: Sequence[OperatorSides]) -> str:
-    """Return how many operators a table shows."""
     number = len(found)
     if number <= LINES_SHOWN:
         return f"({number} of {len(all_operators)})"
@@ -162,7 +154,6 @@ def _shown(found: Sequence[OperatorSides], all_operators: Sequence[OperatorSides
 
 
 def _notes(reports: Sequence[AgainstReport]) -> list[str]:
-    """Return the notes that hold for all tables."""
     lines = [
         "Saved: the cost under the conditions of --against minus that under the model's own; below 0 where these cost "
         "more.",

@@ -93,7 +93,6 @@ def names_without_sizes(names: Sequence[str]) -> list[str]:
 
 
 def _name_and_size(name: str) -> tuple[str, str]:
-    """Return the name without size and conditions, which follow the size, and the size."""
     found = SIZE_IN_NAME.search(name)
     return (name, "") if found is None else (name[: found.start()], found[0])
 

@@ -36,12 +36,37 @@ UNEXPLAINED_EAGER = (
 
 @dataclass(frozen=True)
 class Noted:
-    """A comparison with its label and its remarks, and the command that measures what is missing (None: the usual)."""
+    """A comparison with its label, its remarks and the text of its conditions.
+
+    ``remedy`` is the command that measures what is missing, None for the usual one.
+    """
 
     label: str
     row: ComparisonRow
     remarks: Sequence[Remark]
     remedy: str | None = None
+    conditions: str = ""
+
+    @property
+    def is_at_limit(self) -> bool:
+        """Whether the model would draw more than the power limit at full clocks."""
+        return bool(self.row.power_limit_time_s)
+
+    def names(self, mark: str) -> tuple[str, str]:
+        """Return the texts of the first column: the name, and below it the conditions with the numbers of footnotes."""
+        return self.row.name, f"  {self.conditions} {mark}".rstrip()
+
+    def is_doubtful(self, quantity: str) -> bool:
+        """Return whether the sum is no result yet."""
+        return bool(doubts(self.row, self.remarks, quantity))
+
+    def ratio(self, estimate: Estimate | None, quantity: str) -> str:
+        """Return a ratio with its standard error, or with a mark if the sum is no result yet."""
+        if estimate is None:
+            return UNKNOWN
+        is_doubtful = self.is_doubtful(quantity)
+        error_ratio = None if is_doubtful else estimate.standard_error
+        return ratio_with_error(estimate.value, error_ratio) + doubt_mark(is_doubtful)
 
 
 @dataclass(frozen=True)
@@ -89,7 +114,6 @@ def all_in_words(row: ComparisonRow, remarks: Sequence[Remark]) -> list[str]:
 
 
 def _held(note: Footnote, labels: Sequence[str]) -> str:
-    """Return the comparisons that a footnote holds for, with their figures."""
     if len(labels) == 1:
         return f": {note.figures[0]}" if note.figures[0] else ""
     if len(note.figures) == len(labels) and not any(note.figures.values()):
@@ -113,14 +137,11 @@ def _notes(one: Noted) -> Iterator[tuple[int, str, str]]:
         if remark.changes_conclusions:
             yield 2 + list(RemarkKind).index(remark.kind), *remark.words
     if row.energy_missing_reason:
-        yield 2 + len(RemarkKind), *_without_energy(row.energy_missing_reason)
-
-
-def _without_energy(text: str) -> tuple[str, str]:
-    """Return the reason of a missing energy, which several models share, and the model's operators without one."""
-    numbers, found, reason = text.partition(WITHOUT_ENERGY)
-    without, _, operators = numbers.partition(" of ")
-    return (f"no energy: {reason}", "" if without == operators else numbers) if found else (f"no energy: {text}", "")
+        # The reason is that of several models, the operators without an energy are this one's.
+        numbers, found, reason = row.energy_missing_reason.partition(WITHOUT_ENERGY)
+        without, _, operators = numbers.partition(" of ")
+        figure = numbers if found and without != operators else ""
+        yield 2 + len(RemarkKind), f"no energy: {reason if found else numbers}", figure
 
 
 def _missing_figure(row: ComparisonRow) -> str:
@@ -183,63 +204,33 @@ def _kernel_cells(
 
 def print_comparisons(reports: Sequence[ComparingReport], dry_run: bool) -> None:
     """Print the comparisons with a line for time and one for energy, the parts of each whole, and the footnotes."""
-    compared = [
-        _Shown(Noted(label, row, remarks, report.remedy), conditions)
-        for report in reports
-        for label, row, remarks, conditions in zip(
-            report.labels, report.comparisons, report.remarks, _conditions(report), strict=True
+    compared = []
+    for report in reports:
+        conditions = [row.conditions for row in report.comparisons]
+        of_report = zip(
+            report.labels, report.comparisons, report.remarks, conditions, differing(conditions), strict=True
         )
-    ]
-    notes = footnotes([one.noted for one in compared])
+        for label, row, remarks, own, others in of_report:
+            # The device, a GPU's execution, and the other conditions that differ.
+            execution = () if own.device_type == "cpu" else (own.execution,)
+            words = ", ".join(dict.fromkeys((own.device_product, *execution, *others)))
+            compared.append(Noted(label, row, remarks, report.remedy, words))
+    notes = footnotes(compared)
     if compared:
         _print_sums(compared, notes, dry_run)
         _print_parts(compared, notes)
-    for line in footnote_lines(notes, [one.noted.label for one in compared]):
+    for line in footnote_lines(notes, [one.label for one in compared]):
         print_line(line, hanging=4)
     for report in reports:
         if report.reason:
             print_line(f"{report.name}: {report.reason}", command=report.remedy or "")
-    rows = [one.noted.row for one in compared]
+    rows = [one.row for one in compared]
     if rows:
         day = max(row.compared_at for row in rows).partition("T")[0]
         print_origin(*shared_facts([row.conditions for row in rows]), day)
 
 
-@dataclass(frozen=True)
-class _Shown:
-    """A comparison, and the text of its conditions."""
-
-    noted: Noted
-    conditions: str
-
-    def names(self, mark: str) -> tuple[str, str]:
-        """Return the texts of the first column: the name, and below it the conditions with the numbers of footnotes."""
-        return self.noted.row.name, f"  {self.conditions} {mark}".rstrip()
-
-    def is_doubtful(self, quantity: str) -> bool:
-        """Return whether the sum is no result yet."""
-        return bool(doubts(self.noted.row, self.noted.remarks, quantity))
-
-    def ratio(self, estimate: Estimate | None, quantity: str) -> str:
-        """Return a ratio with its standard error, or with a mark if the sum is no result yet."""
-        if estimate is None:
-            return UNKNOWN
-        is_doubtful = self.is_doubtful(quantity)
-        error_ratio = None if is_doubtful else estimate.standard_error
-        return ratio_with_error(estimate.value, error_ratio) + doubt_mark(is_doubtful)
-
-
-def _conditions(report: ComparingReport) -> list[str]:
-    """Return the device of each comparison, a GPU's execution, and the other conditions that differ."""
-    conditions = [row.conditions for row in report.comparisons]
-    texts = []
-    for one, others in zip(conditions, differing(conditions), strict=True):
-        execution = () if one.device_type == "cpu" else (one.execution,)
-        texts.append(", ".join(dict.fromkeys((one.device_product, *execution, *others))))
-    return texts
-
-
-def _print_sums(compared: Sequence[_Shown], notes: Sequence[Footnote], dry_run: bool) -> None:
+def _print_sums(compared: Sequence[Noted], notes: Sequence[Footnote], dry_run: bool) -> None:
     columns = (
         Column("model", "left", wraps=32),
         Column("", "left"),
@@ -255,10 +246,10 @@ def _print_sums(compared: Sequence[_Shown], notes: Sequence[Footnote], dry_run: 
     print_line("± is one standard error; another board may differ by more.")
     if any(one.is_doubtful(quantity) for one in compared for quantity, _ in QUANTITIES):
         print_line(f"{DOUBTFUL} No result yet, for the reasons in the footnotes; the standard error does not hold.")
-    for celsius in sorted({one.noted.row.reference_temperature_c or 0 for one in compared} - {0}):
+    for celsius in sorted({one.row.reference_temperature_c or 0 for one in compared} - {0}):
         print_line(f"Energies are normalised to {celsius:g} °C, if all energies of a model can be.")
-    if any(one.noted.row.correction_time_s is not None for one in compared):
-        others = " and the power limit's part" if any(map(_is_at_limit, compared)) else ""
+    if any(one.row.correction_time_s is not None for one in compared):
+        others = " and the power limit's part" if any(one.is_at_limit for one in compared) else ""
         error = " and ".join(f"{percent(error)} in {quantity}" for quantity, error in METHOD_ERROR_RATIOS.items())
         print_line(
             f"Corrected: the sum plus the cache correction{others}, over the whole model; ± with the method's own "
@@ -267,9 +258,9 @@ def _print_sums(compared: Sequence[_Shown], notes: Sequence[Footnote], dry_run: 
     print_line("")
 
 
-def _sum_cells(one: _Shown, mark: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    row = one.noted.row
-    model = compared_model(one.noted.label, row, ())
+def _sum_cells(one: Noted, mark: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    row = one.row
+    model = compared_model(one.label, row, ())
     (name, conditions), ratios = (
         one.names(mark),
         [
@@ -283,16 +274,10 @@ def _sum_cells(one: _Shown, mark: str) -> tuple[tuple[str, ...], tuple[str, ...]
     )
 
 
-def _is_at_limit(one: _Shown) -> bool:
-    """Return whether the model would draw more than the power limit at full clocks."""
-    return bool(one.noted.row.power_limit_time_s)
-
-
-def _print_parts(compared: Sequence[_Shown], notes: Sequence[Footnote]) -> None:
-    """Print the parts of each whole."""
+def _print_parts(compared: Sequence[Noted], notes: Sequence[Footnote]) -> None:
     are_shown = {
-        "power limit": any(map(_is_at_limit, compared)),
-        "not measured": any(one.noted.row.missing_operators for one in compared),
+        "power limit": any(one.is_at_limit for one in compared),
+        "not measured": any(one.row.missing_operators for one in compared),
     }
     columns = (
         Column("model", "left", wraps=32),
@@ -313,11 +298,11 @@ def _print_parts(compared: Sequence[_Shown], notes: Sequence[Footnote]) -> None:
     print_line("")
 
 
-def _part_cells(one: _Shown, mark: str) -> list[list[str]]:
+def _part_cells(one: Noted, mark: str) -> list[list[str]]:
     """Return the parts of the whole's time and energy, as shares of it: sum, functions in it, and the others."""
     cells = []
     for name, (quantity, _) in zip(one.names(mark), QUANTITIES, strict=True):
-        costs = one.noted.row.costs(quantity)
+        costs = one.row.costs(quantity)
         others = (costs.functions, costs.correction, costs.power_limit, costs.dropped, costs.unmeasured)
         *shares, rest = (percent(costs.over_whole(part)) for part in (costs.summed, *others, costs.unexplained))
         cells.append([name, quantity, *shares, rest + doubt_mark(one.is_doubtful(quantity))])

@@ -10,7 +10,7 @@ from opcost.measuring.protocol import USUAL_OPTIONS
 from opcost.operators.counts import FORMULA_REMEDY, flop_missing_reason
 from opcost.operators.whitelist import Share
 from opcost.reporting.tables import doubt_mark, dry_run_note, print_origin, shared_facts
-from opcost.reporting.terminal import Column, print_commands, print_line, print_table
+from opcost.reporting.terminal import Cells, Column, print_commands, print_line, print_records, print_table
 from opcost.stages.filter import FilterReport
 from opcost.units import UNKNOWN, duration, gigaflop, megabytes, number_of, percent
 
@@ -20,53 +20,37 @@ if TYPE_CHECKING:
     # Only for types: these modules import torch, or are not needed.
     from opcost.stages.count import CensusRow, CountPlan, CountReport
     from opcost.stages.replay import RebuildReport
-    from opcost.stages.sample_operators import SampleReport
+    from opcost.stages.sample_operators import DrawnKind, SampleReport
 
 
 def print_count_plans(plans: Sequence[CountPlan]) -> None:
     """Print the plan of block 0."""
-    columns = (
-        Column("model", "left"),
-        Column("input", "left", drop=1, wraps=32),
-        Column("device", "left"),
-        Column("already counted", drop=2),
+    columns: Cells[CountPlan] = (
+        (Column("model", "left"), lambda one: one.name),
+        (Column("input", "left", drop=1, wraps=32), lambda one: one.model),
+        (Column("device", "left"), lambda one: one.device),
+        (Column("already counted", drop=2), lambda one: "yes" if one.counted_before else "no"),
     )
-    rows = [(plan.name, plan.model, plan.device, "yes" if plan.counted_before else "no") for plan in plans]
-    print_table("Models to count (dry run: nothing was run)", columns, rows)
+    print_records("Models to count (dry run: nothing was run)", plans, columns)
     print_line(f"total time needed: about {duration(sum(plan.expected_s for plan in plans))}")
     print_origin()
 
 
 def print_counts(reports: Sequence[CountReport]) -> None:
     """Print the counts of block 0."""
-    columns = (
-        Column("model", "left"),
-        Column("modules", drop=4),
-        Column("functions", drop=4),
-        Column("tuples"),
-        Column("FLOPs"),
-        Column("FLOPs in tuples", drop=3),
-        Column("FLOPs in whitelist", drop=1),
-        Column("bytes"),
-        Column("bytes in tuples", drop=3),
-        Column("bytes in whitelist", drop=2),
+    columns: Cells[CountReport] = (
+        (Column("model", "left"), lambda one: one.name),
+        (Column("modules", drop=4), lambda one: str(one.module_calls)),
+        (Column("functions", drop=4), lambda one: str(one.function_calls)),
+        (Column("tuples"), lambda one: str(one.unique_tuples)),
+        (Column("FLOPs"), _flops),
+        (Column("FLOPs in tuples", drop=3), lambda one: _share(one.counted_flops, one.flops)),
+        (Column("FLOPs in whitelist", drop=1), lambda one: _share(one.whitelisted_flops, one.flops)),
+        (Column("bytes"), lambda one: megabytes(one.bytes)),
+        (Column("bytes in tuples", drop=3), lambda one: _share(one.counted_bytes, one.bytes)),
+        (Column("bytes in whitelist", drop=2), lambda one: _share(one.whitelisted_bytes, one.bytes)),
     )
-    rows = [
-        (
-            report.name,
-            str(report.module_calls),
-            str(report.function_calls),
-            str(report.unique_tuples),
-            _flops(report),
-            _share(report.counted_flops, report.flops),
-            _share(report.whitelisted_flops, report.flops),
-            megabytes(report.bytes),
-            _share(report.counted_bytes, report.bytes),
-            _share(report.whitelisted_bytes, report.bytes),
-        )
-        for report in reports
-    ]
-    print_table("Operator calls and tuples of one run", columns, rows)
+    print_records("Operator calls and tuples of one run", reports, columns)
     for report in reports:
         if report.outside:
             print_line(f"{report.name}: operations in no tuple: {', '.join(report.outside)}")
@@ -120,26 +104,16 @@ def print_rebuilds(reports: Sequence[RebuildReport]) -> None:
 
 def print_sample(report: SampleReport, dry_run: bool) -> None:
     """Print the kinds of a drawn list, the expected time to measure it, and the next commands."""
-    columns = (
-        Column("kind", "left"),
-        Column("known tuples", drop=1),
-        Column("drawn tuples"),
-        Column("largest FLOPs"),
-        Column("largest bytes"),
+    columns: Cells[DrawnKind] = (
+        (Column("kind", "left"), lambda one: one.kind),
+        (Column("known tuples", drop=1), lambda one: str(one.known)),
+        (Column("drawn tuples"), lambda one: str(one.drawn)),
+        (Column("largest FLOPs"), lambda one: gigaflop(one.flop) if one.drawn else UNKNOWN),
+        (Column("largest bytes"), lambda one: megabytes(one.memory_bytes) if one.drawn else UNKNOWN),
     )
-    rows = [
-        (
-            one.kind,
-            str(one.known),
-            str(one.drawn),
-            gigaflop(one.flop) if one.drawn else UNKNOWN,
-            megabytes(one.memory_bytes) if one.drawn else UNKNOWN,
-        )
-        for one in report.kinds
-    ]
     number = len(report.tuples)
     title = f"{number_of(number, 'operator tuple')} drawn"
-    print_table(title + dry_run_note(dry_run, "nothing was written"), columns, rows)
+    print_records(title + dry_run_note(dry_run, "nothing was written"), report.kinds, columns)
     if number < report.wanted:
         print_line(f"Fewer than the {report.wanted} wanted: these kinds have no more valid ones with other sizes.")
     dropped = [one.kind for one in report.kinds if one.drawn and not one.whitelisted]
@@ -235,35 +209,26 @@ def print_advice(advice: Advice, is_written: bool) -> None:
     from opcost.comparing.ranking import FLAGGED_RATIO
     from opcost.comparing.remark_rules import NOTICEABLE_RATIO
 
-    columns = (
-        Column("model", "left"),
-        Column("time"),
-        Column("energy"),
-        Column("measured", drop=1),
-        Column("time of the whole", drop=2),
-        Column("energy of the whole", drop=3),
-        Column("reached", "left", wraps=12),
-        Column("to add", "left", wraps=20),
+    def mark(one: ModelAdvice) -> str:
+        return doubt_mark(one.doubtful_ratio >= FLAGGED_RATIO)
+
+    columns: Cells[ModelAdvice] = (
+        (Column("model", "left"), lambda one: one.name or "mean"),
+        (Column("time"), lambda one: percent(one.time_ratio) + mark(one)),
+        (Column("energy"), lambda one: percent(one.energy_ratio) + mark(one) * (one.energy_ratio is not None)),
+        (Column("measured", drop=1), lambda one: percent(one.measured_ratio, digits=0)),
+        (Column("time of the whole", drop=2), lambda one: percent(one.whole_time_ratio)),
+        (Column("energy of the whole", drop=3), lambda one: percent(one.whole_energy_ratio)),
+        (Column("reached", "left", wraps=12), _reached),
+        (
+            Column("to add", "left", wraps=20),
+            lambda one: ", ".join(addition.operator for addition in one.additions if one.name),
+        ),
     )
     conditions, target = advice.conditions, f"target {100 * advice.target_ratio:g} %"
     under = f"{target} ({conditions.device_product}, {conditions.precision}, {conditions.execution})"
     title = "Coverage by the old whitelist" if is_written else "Coverage by the whitelist"
-    rows = []
-    for model in (*advice.models, advice.all_models):
-        mark = doubt_mark(model.doubtful_ratio >= FLAGGED_RATIO)
-        rows.append(
-            (
-                model.name or "mean",
-                percent(model.time_ratio) + mark,
-                percent(model.energy_ratio) + mark * (model.energy_ratio is not None),
-                percent(model.measured_ratio, digits=0),
-                percent(model.whole_time_ratio),
-                percent(model.whole_energy_ratio),
-                _reached(model),
-                ", ".join(addition.operator for addition in model.additions if model.name),
-            )
-        )
-    print_table(f"{title}, {under}", columns, rows)
+    print_records(f"{title}, {under}", (*advice.models, advice.all_models), columns)
     lower, _, upper = advice.estimated_ratios
     print_line("Operators without a row are estimated from FLOPs and bytes.")
     print_line(f"Estimated over measured time of measured operators: {lower:.2f} to {upper:.2f} (quartiles).")
@@ -289,7 +254,6 @@ def print_advice(advice: Advice, is_written: bool) -> None:
 
 
 def _reached(model: ModelAdvice) -> str:
-    """Return whether a model reaches the target, or whether all models do."""
     if model.name is None:
         return "by all" if model.is_reached else "not by all"
     doubts = (", time only" * (model.energy_ratio is None), ", estimated" * (model.measured_ratio < MOSTLY))

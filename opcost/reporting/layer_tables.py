@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,7 +17,7 @@ from opcost.reporting.layout import Column
 from opcost.reporting.tables import print_origin, shared_facts
 from opcost.reporting.terminal import print_commands, print_line, print_table
 from opcost.stages.model_layers import RunCosts
-from opcost.units import UNKNOWN, milli, number_of, percent, significant
+from opcost.units import UNKNOWN, milli, number_of, percent, scaled
 
 if TYPE_CHECKING:
     # Only for types: these modules import torch, or are not needed.
@@ -144,20 +143,16 @@ def print_layers(report: LayersReport, depth: int | None) -> None:
     rows = rows_of(report, depth)
     has_sizes, has_calls = any(row.input_sizes is not None for row in rows), depth is not None
     columns = (*NAMES, *(SIZES if has_sizes else ()), *((CALLS,) if has_calls else ()), *FIGURES)
-    print_table(_title(report, rows, depth), columns, [_cells(row, has_sizes, has_calls) for row in rows])
+    conditions = report.conditions
+    where = "" if conditions is None else f" on {conditions.device_product} ({conditions.execution})"
+    what = number_of(len(rows), "call" if depth is None else "layer")
+    title = f"{report.name}{where}: {what} in order of execution"
+    print_table(title, columns, [_cells(row, has_sizes, has_calls) for row in rows])
     for note in layer_notes(report):
         print_line(note)
     if report.measuring is not None:
         print_commands([(report.measuring, "measure what has no row")])
-    conditions = report.conditions
     print_origin(*([] if conditions is None else shared_facts([conditions])))
-
-
-def _title(report: LayersReport, rows: Sequence[LayerRow], depth: int | None) -> str:
-    conditions = report.conditions
-    where = "" if conditions is None else f" on {conditions.device_product} ({conditions.execution})"
-    what = number_of(len(rows), "call" if depth is None else "layer")
-    return f"{report.name}{where}: {what} in order of execution"
 
 
 def _cells(row: LayerRow, has_sizes: bool, has_calls: bool) -> tuple[str, ...]:
@@ -167,8 +162,8 @@ def _cells(row: LayerRow, has_sizes: bool, has_calls: bool) -> tuple[str, ...]:
         *((str(row.calls),) if has_calls else ()),
         "" if row.weights is None else str(row.weights),
         *(milli(row.time_s), milli(row.energy_j), percent(row.time_ratio), percent(row.energy_ratio)),
-        UNKNOWN if row.flop is None else significant(row.flop / 1e9),
-        significant(row.memory_bytes / 1e6),
+        scaled(row.flop, 1e9),
+        scaled(row.memory_bytes, 1e6),
     )
 
 

@@ -72,12 +72,9 @@ def shortened(text: str, width: int) -> str:
         return ELLIPSIS[:width]
     end = (width - 1) // 2
     begin = width - 1 - end
+    last = set_cell_size(text[::-1], end).rstrip()[::-1]
     # A character of two columns may leave one column less.
-    return f"{set_cell_size(text, begin).rstrip()}{ELLIPSIS}{_end_of(text, end).lstrip()}"
-
-
-def _end_of(text: str, width: int) -> str:
-    return set_cell_size(text[::-1], width).rstrip()[::-1]
+    return f"{set_cell_size(text, begin).rstrip()}{ELLIPSIS}{last.lstrip()}"
 
 
 def _spaced_words(text: str) -> list[str]:
@@ -95,7 +92,6 @@ def _spaced_words(text: str) -> list[str]:
 
 
 def _broken(word: str, width: int, hanging: int) -> list[str]:
-    """Return a word as lines."""
     if cell_len(word) <= width:
         return [word]
     lines, line = [], ""
@@ -228,7 +224,12 @@ def _table(content: _Content, widths: Sequence[int]) -> Table:
         table.add_column(Text("\n".join(lines)), justify=column.align, no_wrap=True, width=width)
     for row in content.rows:
         cells = zip(content.columns, row, widths, strict=True)
-        table.add_row(*(Text("\n".join(_lines(cell, width)) if one.wraps else cell) for one, cell, width in cells))
+        table.add_row(
+            *(
+                Text("\n".join(wrapped(cell, width, len(cell) - len(cell.lstrip()))) if one.wraps else cell)
+                for one, cell, width in cells
+            )
+        )
     return table
 
 
@@ -263,16 +264,11 @@ def _value(title: str, cell: str, label: int, width: int) -> list[str]:
     return [*_indented(title, GAP, width), *_indented(cell, 2 * GAP, width)]
 
 
-def _lines(cell: str, width: int) -> list[str]:
-    return wrapped(cell, width, hanging=len(cell) - len(cell.lstrip()))
-
-
 def _indented(text: str, indent: int, width: int) -> list[str]:
     return [" " * indent + line for line in wrapped(text, width - indent)]
 
 
 def _total(widths: Sequence[int]) -> int:
-    """Return the width of columns with the gaps between them."""
     return sum(widths) + GAP * (len(widths) - 1)
 
 

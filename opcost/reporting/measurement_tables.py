@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from opcost.measuring.builds import are_different
 from opcost.measuring.meter_quality import MeterQuality, QualificationRow
 from opcost.reporting.tables import dry_run_note, print_origin, titled
-from opcost.reporting.terminal import Column, print_line, print_table
+from opcost.reporting.terminal import Cells, Column, print_line, print_records, print_table
 from opcost.running.plan import Reason
-from opcost.running.planned_bench import AssumedVersions
 from opcost.stages.measure_models import FullModelReport
 from opcost.stages.measure_operators import OperatorsReport
 from opcost.stages.measure_units import UnitReport
@@ -102,32 +101,18 @@ def announced(reports: Sequence[UnitReport]) -> str:
 
 
 def _print_operators(reports: Sequence[OperatorsReport], dry_run: bool) -> None:
-    columns = (
-        Column("model", "left"),
-        Column("tuples", drop=5),
-        Column("measurements", drop=2),
-        Column("reused", drop=4),
-        Column("measured", drop=3),
-        Column("failed", drop=1),
-        Column("remaining"),
-        Column(_time_column(dry_run)),
-        Column("done"),
+    columns: Cells[OperatorsReport] = (
+        (Column("model", "left"), lambda one: one.name),
+        (Column("tuples", drop=5), lambda one: str(one.tuples)),
+        (Column("measurements", drop=2), lambda one: str(one.wanted)),
+        (Column("reused", drop=4), lambda one: str(one.found)),
+        (Column("measured", drop=3), lambda one: str(one.measured)),
+        (Column("failed", drop=1), lambda one: str(one.failed)),
+        (Column("remaining"), lambda one: str(one.remaining)),
+        (Column(_time_column(dry_run)), lambda one: _time_of(one, dry_run)),
+        (Column("done"), lambda one: ("yes, elsewhere" if one.remaining else "yes") if one.done else "no"),
     )
-    rows = [
-        (
-            report.name,
-            str(report.tuples),
-            str(report.wanted),
-            str(report.found),
-            str(report.measured),
-            str(report.failed),
-            str(report.remaining),
-            _time_of(report, dry_run),
-            ("yes, elsewhere" if report.remaining else "yes") if report.done else "no",
-        )
-        for report in reports
-    ]
-    print_table("Operator measurements" + dry_run_note(dry_run, "nothing was measured"), columns, rows)
+    print_records("Operator measurements" + dry_run_note(dry_run, "nothing was measured"), reports, columns)
     for report in reports:
         for reason in report.reasons:
             print_line(f"{report.name}: failed: {reason}")
@@ -161,7 +146,11 @@ def _print_wholes(reports: Sequence[FullModelReport], dry_run: bool) -> None:
     rows = [
         (
             report.name,
-            *(_figures(report) if has_figures else ()),
+            *(
+                (milliseconds(report.time_s), millijoules(report.energy_j), watts(report.power_w))
+                if has_figures
+                else ()
+            ),
             _when(report),
             _time_of(report, dry_run),
         )
@@ -177,7 +166,6 @@ def _print_wholes(reports: Sequence[FullModelReport], dry_run: bool) -> None:
 
 
 def _devices(reports: Sequence[OperatorsReport | FullModelReport], dry_run: bool) -> list[str]:
-    """Return the devices for the last line; none in a dry run, whose plan names them."""
     return [] if dry_run else sorted({report.device_product for report in reports})
 
 
@@ -192,13 +180,19 @@ def _time_of(report: OperatorsReport | FullModelReport, dry_run: bool) -> str:
 
 def _print_plan(reports: Sequence[OperatorsReport | FullModelReport]) -> None:
     """Print the numbers of measurements with their reasons, the device, and the time."""
-    for report in reports:
-        if report.planned:
-            print_line(f"{report.name}: to be measured: {_planned(report)}")
+    for report in (one for one in reports if one.planned):
+        numbers = [(number, _REASONS[Reason(text)]) for text, number in report.planned.items()]
+        of_whole = isinstance(report, FullModelReport)
+        planned = [f"the whole model, {words}" if of_whole else f"{number} {words}" for number, words in numbers]
+        print_line(f"{report.name}: to be measured: {', '.join(planned)}")
     for device, product in sorted({(report.device, report.device_product) for report in reports}):
         print_line(f"device: {device}" + (f" ({product})" if product != device else ""))
     for assumed in {report.assumed for report in reports if report.assumed is not None}:
-        _print_assumed(assumed)
+        driver = f", driver {assumed.driver_version}" if assumed.driver_version else ""
+        corrections_s = assumed.cache_corrections_s
+        more = f", and all cache corrections ({duration(corrections_s)})" if corrections_s else ""
+        versions = f"torch {assumed.torch_version}{driver}"
+        print_line(f"assumed: {versions}; with other versions everything is measured again{more}")
     needed_s = sum(report.expected_s for report in reports)
     parts_s = reports[0].besides_parts_s if reports else {}
     parts = [f"{duration(needed_s)} to measure", *(_part(name, time_s) for name, time_s in parts_s.items())]
@@ -206,23 +200,8 @@ def _print_plan(reports: Sequence[OperatorsReport | FullModelReport]) -> None:
     print_line(f"total time needed: {duration(total_s)}" + (f" ({', '.join(parts)})" if total_s else ""))
 
 
-def _planned(report: OperatorsReport | FullModelReport) -> str:
-    """Return the numbers of measurements with their reasons; the whole is one measurement."""
-    of_whole = isinstance(report, FullModelReport)
-    reasons = [(number, _REASONS[Reason(text)]) for text, number in report.planned.items()]
-    return ", ".join(f"the whole model, {words}" if of_whole else f"{number} {words}" for number, words in reasons)
-
-
 def _part(name: str, time_s: float) -> str:
     return f"{duration(time_s) if time_s else 'no time'} {_PARTS[name]}" + ("" if time_s else ", which have rows")
-
-
-def _print_assumed(assumed: AssumedVersions) -> None:
-    driver = f", driver {assumed.driver_version}" if assumed.driver_version else ""
-    corrections_s = assumed.cache_corrections_s
-    more = f", and all cache corrections ({duration(corrections_s)})" if corrections_s else ""
-    versions = f"torch {assumed.torch_version}{driver}"
-    print_line(f"assumed: {versions}; with other versions everything is measured again{more}")
 
 
 def _print_taken(reports: Sequence[OperatorsReport | FullModelReport]) -> None:
@@ -237,10 +216,6 @@ def _print_taken(reports: Sequence[OperatorsReport | FullModelReport]) -> None:
     parts_s = {**steps_s, **{_PARTS[name]: time_s for name, time_s in besides_parts_s.items()}}
     parts = [f"{duration(time_s)} {what}" for what, time_s in parts_s.items() if round(time_s)]
     print_line(f"total time taken: {duration(taken_s + besides_s)}" + (f" ({', '.join(parts)})" if parts else ""))
-
-
-def _figures(report: FullModelReport) -> tuple[str, str, str]:
-    return milliseconds(report.time_s), millijoules(report.energy_j), watts(report.power_w)
 
 
 def _when(report: FullModelReport) -> str:

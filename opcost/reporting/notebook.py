@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from opcost.running.request import Request
 from opcost.stages.model_layers import RunCosts
 from opcost.storage.database import Database
 from opcost.storage.user_folders import user_folders
-from opcost.units import UNKNOWN, milli, millijoules, milliseconds, percent, ratio, significant
+from opcost.units import UNKNOWN, milli, millijoules, milliseconds, percent, ratio, scaled, significant
 
 if TYPE_CHECKING:
     # Only for types: these modules import torch, or are not needed.
@@ -76,8 +76,9 @@ class ProfileResult:
         """
         import pandas
 
-        rows = [_row(line) for line in self.profile.operators]
-        frame = pandas.DataFrame(rows, columns=list(COLUMNS))
+        fields = {**dict(zip(COLUMNS, COLUMNS, strict=True)), "share": "time_ratio"}
+        rows = [[getattr(line, field) for field in fields.values()] for line in self.profile.operators]
+        frame = pandas.DataFrame(rows, columns=list(fields))
         # A column of None alone has the dtype object, and its sum is 0.
         unknown = ("flop",) if frame["flop"].isna().any() else ()
         typed: DataFrame = frame.astype(dict.fromkeys((*MEASURED, *unknown), float))
@@ -95,12 +96,8 @@ class ProfileResult:
         row = self.comparison
         if row is None:
             return None
-        return WholeCost(
-            row.full_time_s,
-            row.full_time_standard_error_s,
-            row.full_energy_j,
-            row.full_energy_standard_error_j,
-        )
+        energy = row.full_energy_j, row.full_energy_standard_error_j
+        return WholeCost(row.full_time_s, row.full_time_standard_error_s, *energy)
 
     @property
     def known(self) -> tuple[KnownCost, ...]:
@@ -108,11 +105,9 @@ class ProfileResult:
         return self.profile.known
 
     def __str__(self) -> str:
-        """Return the cost of the whole, and a table of the operators that cost most."""
         return "\n".join([*self._lines(), self._table().to_string(index=False)])
 
     def _repr_html_(self) -> str:
-        """Return the same for a notebook."""
         from html import escape
 
         lines = "<br>".join(map(escape, self._lines()))
@@ -128,8 +123,7 @@ class ProfileResult:
             lines.append(f"whole {milliseconds(row.full_time_s)}, {self._ratio(row, 'time')}")
             if row.full_energy_j is not None:
                 lines.append(f"whole {millijoules(row.full_energy_j)}, {self._ratio(row, 'energy')}")
-        shown = min(SHOWN, len(own.operators))
-        return [*lines, f"{shown} of {len(own.operators)} operator tuples, the largest first:"]
+        return [*lines, f"{min(SHOWN, len(own.operators))} of {len(own.operators)} operator tuples, the largest first:"]
 
     def _ratio(self, row: ComparisonRow, quantity: str) -> str:
         """Return sum over whole of ``time`` or ``energy``, with the reasons why it is no result yet."""
@@ -198,13 +192,6 @@ def profile(  # noqa: PLR0913 (a call in a notebook names its options)
     return ProfileResult(found)
 
 
-def _row(line: OperatorLine) -> Sequence[object]:
-    return (
-        *(line.operator, line.parameters, line.inputs, line.calls, line.flop, line.memory_bytes),
-        *(line.time_s, line.energy_j, line.time_ratio),
-    )
-
-
 def _short(line: OperatorLine) -> dict[str, object]:
     operator = parse_operator(line.operator, line.parameters, line.inputs, line.training_mode)
     return {
@@ -214,7 +201,7 @@ def _short(line: OperatorLine) -> dict[str, object]:
         "ms": None if line.time_s is None else milli(line.time_s),
         "mJ": None if line.energy_j is None else milli(line.energy_j),
         "share": None if line.time_ratio is None else percent(line.time_ratio),
-        "GFLOP": None if line.flop is None else significant(line.flop / 1e9),
+        "GFLOP": None if line.flop is None else scaled(line.flop, 1e9),
         "MB": significant(line.memory_bytes / 1e6),
     }
 
@@ -257,11 +244,9 @@ class LayersResult:
         return self.report.costs
 
     def __str__(self) -> str:
-        """Return a table of the layers, and notes."""
         return "\n".join([self._table().to_string(index=False), *self._notes()])
 
     def _repr_html_(self) -> str:
-        """Return the same for a notebook."""
         from html import escape
 
         notes = "<br>".join(map(escape, self._notes()))

@@ -62,7 +62,9 @@ def database_page() -> str:
     for table in Database(Path()).tables:
         files.setdefault(table.row_type, []).append(f"`{table.path.name}`")
     files |= SHOWN
-    shared = _shared_groups(files)
+    # Groups of columns that rows of several kinds have.
+    counts = Counter(field.kind for row_type in files for field in fields_of(row_type) if field.is_group)
+    shared = [kind for kind, number in counts.items() if number > 1]
     rows = [_section(", ".join(names), row_type, shared) for row_type, names in files.items()]
     groups = [_section(kind.__name__, kind, ()) for kind in shared]
     return "\n".join([BEGINNING, *rows, *groups, *_flags(), ""])
@@ -71,12 +73,6 @@ def database_page() -> str:
 def _flags() -> Iterable[str]:
     flags = [f"| `{flag.value}` | {'yes' if flag.casts_doubt else ''} | {flag.meaning} |" for flag in Flag]
     return ("## Flags", "", FLAGS_HEAD, *flags)
-
-
-def _shared_groups(row_types: Iterable[Any]) -> list[Any]:
-    """Return the groups of columns that rows of several kinds have."""
-    counts = Counter(field.kind for row_type in row_types for field in fields_of(row_type) if field.is_group)
-    return [kind for kind, number in counts.items() if number > 1]
 
 
 def _section(title: str, kind: Any, shared: Iterable[Any]) -> str:
@@ -156,13 +152,14 @@ COLUMNS = (
 def coverage_page(report: CoverageReport, command: str) -> str:
     """Return the page in Markdown, with the command that made its report."""
     unchecked = [f"- not checked: {failure.model_name} ({failure.reason})" for failure in report.failures]
+    lines = (*zip(*COLUMNS, strict=True), *map(_cells, report.rows))
     return TEMPLATE.format(
         date=date.today().isoformat(),
         command=command,
         device=report.device_product,
         libraries=", ".join(report.libraries),
         summary="\n".join((summary(report.rows), *unchecked)),
-        table="\n".join(_joined(cells) for cells in (*zip(*COLUMNS, strict=True), *map(_cells, report.rows))),
+        table="\n".join(f"| {' | '.join(cells)} |" for cells in lines),
     )
 
 
@@ -193,10 +190,6 @@ def summary(rows: Sequence[CoverageRow]) -> str:
             f"{len(unequal)} of {len(counted)}{_named(unequal)}",
         )
     )
-
-
-def _joined(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 def _cells(row: CoverageRow) -> tuple[str, ...]:

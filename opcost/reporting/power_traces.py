@@ -214,7 +214,6 @@ def _pairs(lines: Iterable[str]) -> Iterator[tuple[float, float]]:
 
 
 def _own_rows(lines: Iterable[str], columns: Sequence[str]) -> Iterator[PowerRow]:
-    """Yield the rows of the first device in a log."""
     first = None
     for row in csv.DictReader(lines, columns):
         first = row.get("device") if first is None else first

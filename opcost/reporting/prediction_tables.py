@@ -18,7 +18,7 @@ from opcost.prediction.intervals import FEWEST_SCORES
 from opcost.prediction.needed_memory import NeededMemory
 from opcost.reporting.layout import Column
 from opcost.reporting.tables import DOUBTFUL, doubt_mark, print_origin, shared_facts
-from opcost.reporting.terminal import print_commands, print_line, print_table
+from opcost.reporting.terminal import Cells, print_commands, print_line, print_records, print_table
 from opcost.units import UNKNOWN, gigabytes, milli, number_of, percent, some_of
 
 if TYPE_CHECKING:
@@ -34,10 +34,6 @@ LISTED = 20
 """The most operators that the next step lists."""
 
 COSTS = (Column("", "left"), Column("per run"), Column("90 % interval"), Column("per sample"))
-CALLS = (
-    *(Column("operator", "left", wraps=14), Column("on", "left", wraps=14), Column("calls", drop=2)),
-    *(Column("ms/run"), Column("typical error"), Column("share of uncertainty")),
-)
 
 ABOUT_OPERATORS = {
     WidthReason.NEW_KINDS: "of kinds without any row",
@@ -79,8 +75,17 @@ def print_prediction(found: Prediction) -> None:
         print_line(line)
     if run.calls:
         total = sum(one.error_s**2 for one in run.calls)
-        cells = [_cells(one, total) for one in run.calls[:TUPLES_SHOWN]]
-        print_table(f"Least certain operators ({len(cells)} of {len(run.calls)} predicted)", CALLS, cells)
+        shown = run.calls[:TUPLES_SHOWN]
+        columns: Cells[PredictedCalls] = (
+            (Column("operator", "left", wraps=14), lambda one: short_form(one.case.operator)),
+            (Column("on", "left", wraps=14), lambda one: short_inputs(one.case.operator)),
+            (Column("calls", drop=2), lambda one: str(one.occurrences)),
+            (Column("ms/run"), lambda one: milli(one.time_s)),
+            # Of kinds without a row there is no error to be typical of.
+            (Column("typical error"), lambda one: UNKNOWN if one.is_new else percent(one.time_deviation)),
+            (Column("share of uncertainty"), lambda one: percent(one.error_s**2 / total) if total else UNKNOWN),
+        )
+        print_records(f"Least certain operators ({len(shown)} of {len(run.calls)} predicted)", shown, columns)
     print_origin(*shared_facts([conditions]))
     _print_next_steps(found)
 
@@ -93,7 +98,6 @@ def source_of(found: Prediction) -> str:
 
 
 def _lines(found: Prediction) -> Iterator[str]:
-    """Yield what there is to know about the figures, a line each."""
     celsius = found.basis.temperature_c
     basis = "as measured" if celsius is None else f"at {celsius:g} °C"
     if found.whole is None:
@@ -119,19 +123,16 @@ def _flags(whole: MeasurementRow) -> tuple[str, ...]:
 
 
 def _check(found: Prediction) -> str:
-    """Return the predicted cost beside the measured one."""
     pairs = [(found.run.time_s, found.time_s, "ms"), (found.run.energy_j, found.energy_j, "mJ")]
     texts = []
     for run, whole, unit in pairs:
         if run is not None and whole is not None:
             outside = "" if run.has(whole.value) else f"; {DOUBTFUL} the measured one is outside"
             interval = f"{milli(run.lower)} to {milli(run.upper)} {unit}{outside}"
-            texts.append(f"{milli(run.value)} {unit} ({_signed(run.value / whole.value - 1)}; {interval})")
+            more = run.value / whole.value - 1
+            off = f"{'+' if more > 0 else ''}{percent(more)}"
+            texts.append(f"{milli(run.value)} {unit} ({off}; {interval})")
     return f"{'predicted' if found.run.calls else 'the sum of its operators'} {' and '.join(texts)}"
-
-
-def _signed(difference_ratio: float) -> str:
-    return f"{'+' if difference_ratio > 0 else ''}{percent(difference_ratio)}"
 
 
 def _reason(one: Widened) -> str:
@@ -150,7 +151,6 @@ def _memory(memory: NeededMemory) -> str:
 
 
 def _print_next_steps(found: Prediction) -> None:
-    """Print the commands that measure what is least certain."""
     if found.written is not None:
         print_line(f"written: {found.written}")
         name = Path(found.written).parent.name
@@ -186,19 +186,6 @@ def _sources(found: Prediction) -> str:
         return f"None of its operators was measured: all are {predicted}."
     return (
         f"Operators that were measured take {percent(run.measured_time_ratio)} of the time; the others are {predicted}."
-    )
-
-
-def _cells(calls: PredictedCalls, total: float) -> tuple[str, ...]:
-    form = short_form(calls.case.operator)
-    return (
-        form,
-        short_inputs(calls.case.operator),
-        str(calls.occurrences),
-        milli(calls.time_s),
-        # Of kinds without a row there is no error to be typical of.
-        UNKNOWN if calls.is_new else percent(calls.time_deviation),
-        percent(calls.error_s**2 / total) if total else UNKNOWN,
     )
 
 

@@ -15,9 +15,9 @@ from opcost.reporting.comparison_tables import print_comparisons
 from opcost.reporting.layout import Column
 from opcost.reporting.measurement_tables import print_units
 from opcost.reporting.tables import print_origin, work_in_words
-from opcost.reporting.terminal import print_commands, print_line, print_table
+from opcost.reporting.terminal import Cells, print_commands, print_line, print_records, print_table
 from opcost.stages.profile import KnownCost, ModelProfile, OperatorLine, Profile
-from opcost.units import UNKNOWN, milli, number_of, percent, significant, some_of
+from opcost.units import milli, number_of, percent, scaled, significant, some_of
 
 if TYPE_CHECKING:
     # Only for types: these modules import torch, or are not needed.
@@ -106,7 +106,7 @@ def _cost_cells(line: OperatorLine) -> tuple[str, ...]:
 
 
 def _work(flop: float | None, memory_bytes: int) -> tuple[str, str]:
-    return UNKNOWN if flop is None else significant(flop / 1e9), significant(memory_bytes / 1e6)
+    return scaled(flop, 1e9), scaled(memory_bytes, 1e6)
 
 
 def _work_cells(flop: float | None, memory_bytes: int, model: ModelProfile) -> tuple[str, ...]:
@@ -150,33 +150,27 @@ def _print_known(model: ModelProfile) -> None:
         print_line(f"{model.name}: the database has no row of it, of any device.")
         print_line("")
         return
-    columns = (
-        *(Column("device", "left"), Column("conditions", "left", drop=3)),
-        *(Column("calls with rows"), Column("sum ms"), Column("sum mJ")),
-        *(Column("estimated rest ms", drop=1), Column("estimated rest mJ", drop=1)),
-        *(Column("whole ms", drop=2), Column("whole mJ", drop=2)),
+    columns: Cells[KnownCost] = (
+        (Column("device", "left"), lambda one: one.conditions.device_product),
+        (Column("conditions", "left", drop=3), lambda one: f"{one.conditions.execution}, {one.conditions.precision}"),
+        (Column("calls with rows"), lambda one: percent(one.calls_ratio, 0)),
+        (Column("sum ms"), lambda one: milli(one.sum_time_s)),
+        (Column("sum mJ"), lambda one: milli(one.sum_energy_j)),
+        (Column("estimated rest ms", drop=1), lambda one: "0" if one.calls_ratio == 1 else milli(one.predicted_time_s)),
+        (
+            Column("estimated rest mJ", drop=1),
+            lambda one: "0" if one.calls_ratio == 1 else milli(one.predicted_energy_j),
+        ),
+        (Column("whole ms", drop=2), lambda one: milli(one.whole_time_s)),
+        (Column("whole mJ", drop=2), lambda one: milli(one.whole_energy_j)),
     )
-    print_table(f"{model.name}: costs in the database, of one run", columns, list(map(_known_cells, model.known)))
+    print_records(f"{model.name}: costs in the database, of one run", model.known, columns)
     if any(one.predicted_time_s is not None for one in model.known):
         print_line("Estimated rest: calls without a row, predicted from FLOPs and bytes.")
         print_line("")
 
 
-def _known_cells(known: KnownCost) -> tuple[str, ...]:
-    conditions = known.conditions
-    rest = (known.predicted_time_s, known.predicted_energy_j)
-    return (
-        conditions.device_product,
-        f"{conditions.execution}, {conditions.precision}",
-        percent(known.calls_ratio, 0),
-        *(milli(known.sum_time_s), milli(known.sum_energy_j)),
-        *(("0", "0") if known.calls_ratio == 1 else map(milli, rest)),
-        *(milli(known.whole_time_s), milli(known.whole_energy_j)),
-    )
-
-
 def _print_steps(profile: Profile, words: Sequence[str]) -> None:
-    """Print the commands that measure, and that show the operators on devices with rows."""
     print_line("Nothing was measured.")
     steps = [
         (command("profile", *words, "--device", "cpu", "--seconds", "0.5"), "measure on this CPU, with short loops"),

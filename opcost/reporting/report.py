@@ -69,13 +69,17 @@ def write_report(
     """
     database = request.database
     found = compared(models, reports)
-    tuples = tuple_costs([one.comparison for one in found])
+    comparisons = [one.comparison for one in found]
+    tuples = tuple_costs(comparisons)
     roofline = roofline_of_tuples(tuples)
     plots = _plots(roofline, tuples)
-    boards = {board for one in found for board in _boards(one)}
+    measured = (
+        row for one in found for row in (one.comparison.full, *(part.row for part in one.comparison.cost.parts))
+    )
+    boards = {row.circumstances.device_uuid for row in measured}
     proposals = Proposals.of(model.config for model in models)
     parts = {
-        "about": _about(),
+        "about": f"opcost {__version__}, {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC",
         "summary": report_sections.summary(found, tuples, reports),
         "ranking": report_sections.ranking(rankings),
         "sweeps": report_details.sweeps(_sweeps(request, models), database.sweep_kernels.rows()),
@@ -109,17 +113,7 @@ def _sweeps(request: Request, models: Sequence[ModelComparisons]) -> list[SweepS
     return [row for row in sizes if row.place.model.partition(" ")[0] in names]
 
 
-def _about() -> str:
-    return f"opcost {__version__}, {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC"
-
-
-def _boards(one: Compared) -> set[str | None]:
-    rows = [one.comparison.full, *(part.row for part in one.comparison.cost.parts)]
-    return {row.circumstances.device_uuid for row in rows}
-
-
 def _plots(roofline: Roofline | None, tuples: Sequence[TupleCost]) -> list[RooflinePlot]:
-    """Return the rooflines of time and energy that are known."""
     if roofline is None:
         return []
     time = [_point(roofline, one, in_energy=False) for one in tuples]
@@ -160,12 +154,19 @@ def _data(
 ) -> dict[str, Any]:
     """Return the data of the page's script: tuples, and the shared values that they refer to by index."""
     conditions, circumstances, axes, lines = (Shared([]) for _ in range(4))
-    named = cache(_named)
+
+    @cache
+    def named(value: Conditions | Circumstances) -> list[list[Any]]:
+        pairs = [(field.name, getattr(value, field.name)) for field in fields(value)]
+        return [[name, board_of(known) if name == "device_uuid" else _plain(known)] for name, known in pairs]
+
     counted = report_sections.counted_once(found)
     entries = []
     for index, one in enumerate(tuples):
         entry = _entry(one, roofline)
-        entry["positions"] = [_rounded(plot.positions[index]) for plot in plots]
+        entry["positions"] = [
+            at and [round(value, 1) for value in at] for at in (plot.positions[index] for plot in plots)
+        ]
         if one.row is not None:
             entry["conditions"] = conditions.index(named(one.row.conditions))
             entry["circumstances"] = circumstances.index(named(one.row.circumstances))
@@ -190,7 +191,6 @@ def _data(
 
 
 def _entry(one: TupleCost, roofline: Roofline | None) -> dict[str, Any]:
-    """Return a tuple's entry of the table, with the database's names, in SI units."""
     operator, work = one.case.operator, one.work
     roof = None if roofline is None else roofline.time
     return {
@@ -236,18 +236,7 @@ def _plain(value: Any) -> Any:
     return without_identities(value) if isinstance(value, str) else value
 
 
-def _named(value: Conditions | Circumstances) -> list[list[Any]]:
-    """Return the fields of a dataclass with their values, boards by their short names."""
-    pairs = [[field.name, getattr(value, field.name)] for field in fields(value)]
-    return [[name, board_of(known) if name == "device_uuid" else _plain(known)] for name, known in pairs]
-
-
-def _rounded(position: tuple[float, float] | None) -> list[float] | None:
-    return None if position is None else [round(value, 1) for value in position]
-
-
 def _trace(row: MeasurementRow, logs: Path) -> Trace | None:
-    """Return the power trace of a measurement, None if its log is missing."""
     measured = row.measurement
     # opcost writes no names with folders.
     if measured.power_log is None or Path(measured.power_log).name != measured.power_log:

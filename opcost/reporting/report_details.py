@@ -28,7 +28,7 @@ from opcost.reporting.sweep_files import size_curves
 from opcost.reporting.tables import titled
 from opcost.stages.proposals import NO_PROPOSALS, Proposals
 from opcost.summing.energy import common_basis
-from opcost.units import UNKNOWN, milli, number_of, percent, significant, some_of
+from opcost.units import UNKNOWN, milli, number_of, percent, scaled, some_of, whole_watts
 
 SWEEPS_HEAD = "<h3>Sweeps over the size of the input</h3>"
 
@@ -174,7 +174,7 @@ def _size_cells(row: SweepSizeRow) -> tuple[str, ...]:
         str(figures.repetitions),
         *(milli(figures.time_s), percent(figures.time_spread_ratio, 2)),
         *(milli(figures.energy_j), percent(figures.energy_spread_ratio, 2)),
-        UNKNOWN if figures.power_w is None else f"{figures.power_w:.0f}",
+        whole_watts(figures.power_w),
         *(milli(prediction.predicted_time_s), milli(prediction.predicted_energy_j)),
     )
 
@@ -223,8 +223,8 @@ def _cells(node: LayerNode) -> Iterator[str]:
 def _figures(row: LayerRow) -> tuple[str, ...]:
     return (
         *(milli(row.time_s), percent(row.time_ratio), milli(row.energy_j), percent(row.energy_ratio)),
-        UNKNOWN if row.flop is None else significant(row.flop / 1e9),
-        *(significant(row.memory_bytes / 1e6), "" if row.weights is None else str(row.weights)),
+        scaled(row.flop, 1e9),
+        *(scaled(row.memory_bytes, 1e6), "" if row.weights is None else str(row.weights)),
     )
 
 

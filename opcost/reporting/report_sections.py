@@ -75,12 +75,10 @@ class Compared:
 
     @property
     def label(self) -> str:
-        """The name of the comparison in the report."""
         return self.model.name
 
     @property
     def name(self) -> str:
-        """The name of the model's config."""
         return self.row.name
 
     @property
@@ -94,7 +92,6 @@ class Compared:
         return self.row.time_s is not None and not self.row.missing_operators
 
     def doubts(self, quantity: str) -> tuple[Doubt, ...]:
-        """Return why the sum of ``time`` or ``energy`` is no result yet."""
         return doubts(self.row, self.remarks, quantity)
 
 
@@ -170,7 +167,10 @@ def _verdict(found: Sequence[Compared], quantity: str) -> str:
     off = [abs(ratio.value - 1) for one in sound if (ratio := one.model.ratio(quantity)) is not None]
     if not off:
         return f"No complete sum of {quantity} can be compared with a whole model.{doubtful}"
-    rests = [abs(rest) for one in sound if (rest := _unexplained_ratio(one, quantity)) is not None]
+    costs = [one.row.costs(quantity) for one in sound]
+    # Without a cache correction the rest is not that of a corrected sum.
+    unexplained = [one.over_whole(one.unexplained) for one in costs if one.correction is not None]
+    rests = [abs(rest) for rest in unexplained if rest is not None]
     alone = f"{percent(median(off))} (median) and {percent(max(off))} (worst)"
     if not rests:
         return f"The sum differs from the whole model by {alone} in {quantity}.{doubtful}"
@@ -180,12 +180,6 @@ def _verdict(found: Sequence[Compared], quantity: str) -> str:
         f"{percent(max(rests))} (worst) in {quantity}{those}; the sum of whitelisted operators alone by {alone}."
         f"{doubtful}"
     )
-
-
-def _unexplained_ratio(one: Compared, quantity: str) -> float | None:
-    """Return the share of a whole that all operators and corrections leave; None without a cache correction."""
-    costs = one.row.costs(quantity)
-    return None if costs.correction is None else costs.over_whole(costs.unexplained)
 
 
 def _left_out_on_purpose(found: Sequence[Compared]) -> str:
@@ -302,7 +296,11 @@ def gaps(found: Sequence[Compared]) -> str:
     """Return the parts of each whole model."""
     drawings, rows = [], []
     for quantity, _ in QUANTITIES:
-        bars = [StackedBar(one.label, _unexplained(one, quantity), _parts(one, quantity)) for one in found]
+        bars = []
+        for one in found:
+            shares = _parts(one, quantity)
+            rest = "unknown" if shares[-1] is None else f"{round(100 * shares[-1], 1) + 0.0:+.1f} % unexplained"
+            bars.append(StackedBar(one.label, rest + doubt_mark(one.doubts(quantity)), shares))
         known = [bar for bar in bars if any(share is not None for share in bar.shares)]
         drawings.append(stacked_bars(known, f"{quantity}, share of the measured whole model (%)", range(len(PARTS))))
         for one, bar in zip(found, bars, strict=True):
@@ -328,12 +326,6 @@ def _parts(one: Compared, quantity: str) -> tuple[float | None, ...]:
     )
     others = (costs.correction, costs.power_limit, costs.dropped, costs.unmeasured, costs.unexplained)
     return tuple(map(costs.over_whole, (modules, functions, *others)))
-
-
-def _unexplained(one: Compared, quantity: str) -> str:
-    share = _parts(one, quantity)[-1]
-    shown = "unknown" if share is None else f"{round(100 * share, 1) + 0.0:+.1f} % unexplained"
-    return shown + doubt_mark(one.doubts(quantity))
 
 
 def kernel_kinds(found: Sequence[Compared]) -> str:

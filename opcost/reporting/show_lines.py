@@ -13,7 +13,7 @@ from opcost.comparing.operator_costs import KindCosts, OperatorCost
 from opcost.comparing.ranking_row import RankingRow
 from opcost.measuring.conditions import DEVICE_PRODUCT, Conditions
 from opcost.operators.columns import MODEL
-from opcost.stages.show import DeviceRanking, ShownModel, ShowReport
+from opcost.stages.show import DeviceRanking, ShowReport
 
 KIND = Column("kind of operator with the largest share of the sum; `kind_2` and `kind_3` have the next ones")
 KIND_RATIO = Column(
@@ -137,7 +137,11 @@ def csv_lines(report: ShowReport, by: str) -> list[dict[str, Any]]:
     Those of models without figures have their name, the reason and the conditions only.
     """
     if report.has_operators:
-        return [by_column(line) for model in report.models for line in _operator_lines(model)]
+        return [
+            by_column(OperatorLine(model.row.name, model.row.conditions.device_product, one))
+            for model in report.models
+            for one in model.operators
+        ]
     models = [by_column(ModelLine(model.row, _largest_kinds(model.kinds, by))) for model in report.models]
     others = (
         {"name": name, "energy_missing_reason": NOT_MEASURED, **({} if conditions is None else by_column(conditions))}
@@ -157,11 +161,6 @@ def print_csv(report: ShowReport, by: str) -> None:
     writer = csv.DictWriter(sys.stdout, csv_columns(report), lineterminator="\n")
     writer.writeheader()
     writer.writerows(csv_lines(report, by))
-
-
-def _operator_lines(model: ShownModel) -> list[OperatorLine]:
-    row = model.row
-    return [OperatorLine(row.name, row.conditions.device_product, one) for one in model.operators]
 
 
 def _largest_kinds(kinds: Sequence[KindCosts], by: str) -> LargestKinds:

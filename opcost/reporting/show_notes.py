@@ -56,7 +56,6 @@ def condition_words(field: Field, conditions: Conditions) -> str:
 
 
 def _formats(conditions: Conditions) -> tuple[str, str]:
-    """Return the formats of convolutions and of matrix products."""
     dtype = {**DTYPES, **AUTOCAST_DTYPES}.get(conditions.precision)
     if dtype is not None:
         return dtype, dtype
@@ -125,7 +124,8 @@ def model_notes(model: ShownModel, boards: BoardDifferences, names: Collection[s
         names: those of the operators and kinds that are shown.
     """
     row = model.row
-    error = "" if row.source == SUM else f" ± is one standard error{_board(row)}."
+    board = f" on this board, {row.device_uuid[:8]}" if row.device_uuid else ""
+    error = "" if row.source == SUM else f" ± is one standard error{board}."
     lines = [energies_line([row]) + error, *_boards_line(boards)]
     if row.memory_bytes_ratio is not None and row.sum_time_s is not None:
         lines.append(f"Shares are those of the sum of all measured operators, with {measured_share(row, MODEL)}.")
@@ -173,7 +173,6 @@ def _sum_is_as_measured(row: RankingRow) -> bool:
 
 
 def _errors_line(rows: Sequence[RankingRow]) -> list[str]:
-    """Return a line with the medians of the standard errors, none if they are unknown."""
     errors = {
         "time": [row.time_standard_error_s / row.time_s for row in rows if row.time_s and row.time_standard_error_s],
         "energy": [
@@ -184,12 +183,7 @@ def _errors_line(rows: Sequence[RankingRow]) -> list[str]:
     return [f"Standard errors are {' and '.join(texts)} (medians of these models)."] if texts else []
 
 
-def _board(row: RankingRow) -> str:
-    return f" on this board, {row.device_uuid[:8]}" if row.device_uuid else ""
-
-
 def _boards_line(boards: BoardDifferences) -> list[str]:
-    """Return a line with the differences between boards, none if they are unknown."""
     found = {"time": boards.time, "energy": boards.energy}
     known = {name: one for name, one in found.items() if one is not None}
     if not known:
@@ -265,7 +259,6 @@ def measured_share(row: RankingRow, owner: str = "its") -> str:
 
 
 def _unknown_flop_lines(rows: Sequence[RankingRow]) -> list[str]:
-    """Return a line for the models whose FLOPs are unknown, none if there are none."""
     names = [f"{row.name} ({row.flop_missing_reason})" for row in rows if row.flop_missing_reason is not None]
     return [f"No roof, because FLOPs are unknown: {some_of(names, NAMES_SHOWN)}; {FORMULA_REMEDY}."] if names else []
 

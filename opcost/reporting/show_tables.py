@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from opcost.columns import Field, fields_of
+from opcost.columns import fields_of
 from opcost.comparing.comparison import differing as differing_values
-from opcost.comparing.operator_costs import CostShare, KindCosts, OperatorCost, rank_of
+from opcost.comparing.operator_costs import CostShare, OperatorCost, rank_of
 from opcost.comparing.ranking import ENERGY, NAME, POWER, SAVING, TIME
 from opcost.comparing.ranking_row import SUM, RankingRow, ranked
 from opcost.invocation import command
@@ -37,7 +37,7 @@ from opcost.reporting.tables import doubt_mark, print_origin
 from opcost.reporting.terminal import Column, print_commands, print_line, print_table
 from opcost.stages.compare import ComparingReport
 from opcost.stages.show import DeviceRanking, ShownModel, ShowReport
-from opcost.units import UNKNOWN, milli, percent, ratio, significant, some_of
+from opcost.units import UNKNOWN, milli, percent, ratio, scaled, some_of, whole_watts
 
 TITLES = {
     ENERGY: "Energy per sample",
@@ -97,8 +97,9 @@ def table_of(ranking: DeviceRanking, by: str) -> RankingTable | None:
     shared = _shared_size(rows)
     kept = [index for index, column in enumerate(COLUMNS) if column.title not in shared]
     columns = keeping(COLUMNS, SORTED_BY.get(by))
+    on, sizes = _conditions_title(rows, ranking.differing), ", ".join(shared.values())
     return RankingTable(
-        title=_title(rows, by, shared.values(), ranking.differing),
+        title=f"{TITLES.get(by, TITLES[ENERGY])} on {on}" + (f"; {sizes}" if sizes else ""),
         by=by,
         columns=tuple(columns[index] for index in kept),
         rows=tuple(tuple(row[index] for index in kept) for row in cells),
@@ -179,7 +180,6 @@ def sides_of(report: ShowReport, by: str = ENERGY) -> RankingTable | None:
 
 
 def _cells_of_sides(rows: Sequence[RankingRow]) -> tuple[str, ...]:
-    """Return the cells of one model, given its row on each device."""
     (label,), first = _labels(rows[:1]), rows[0]
     cells = [label, UNKNOWN if first.batch_size is None else str(first.batch_size), _sample_size(first) or UNKNOWN]
     for costs in ([row.time_per_sample_s for row in rows], [row.energy_per_sample_j for row in rows]):
@@ -203,7 +203,10 @@ def _print_models(ranking: DeviceRanking, by: str, top: int | None) -> None:
     """Print each model with its operators, and notes that hold for several models below the first of them."""
     printed: set[str] = set()
     for model in ranking.models:
-        names = print_model(_title_of_model(model.row, ranking.differing), model, by, top)
+        row, size = model.row, ", ".join(_shared_size([model.row]).values())
+        name = _name_without_size(row) + doubt_mark(is_cost_doubtful(row)) + (f" ({size})" if size else "")
+        title = f"{name} on {_conditions_title([row], ranking.differing)}"
+        names = print_model(title, model, by, top)
         for line in model_notes(model, ranking.boards, names):
             if line not in printed:
                 print_line(line)
@@ -258,26 +261,14 @@ def _shared_size(rows: Sequence[RankingRow]) -> dict[str, str]:
     return {title: one for title, (one, *others) in words.items() if one and not others}
 
 
-def _title_of_model(row: RankingRow, differing: Sequence[str]) -> str:
-    size = ", ".join(_shared_size([row]).values())
-    name = _name_without_size(row) + doubt_mark(is_cost_doubtful(row))
-    return f"{name}{f' ({size})' if size else ''} on {_conditions_title([row], differing)}"
-
-
-def _title(rows: Sequence[RankingRow], by: str, sizes: Iterable[str], differing: Sequence[str]) -> str:
-    """Return the title of a table, with the sizes that all models share."""
-    shared = ", ".join(sizes)
-    on = _conditions_title(rows, differing)
-    return f"{TITLES.get(by, TITLES[ENERGY])} on {on}" + (f"; {shared}" if shared else "")
-
-
 def _conditions_title(rows: Sequence[RankingRow], differing: Sequence[str]) -> str:
     """Return the device, the conditions and the dates of rows, also conditions in which another table differs."""
     days = sorted({row.measured_at[:10] for row in rows})
     measured = f"measured {days[0]}" + (f" to {days[-1]}" if len(days) > 1 else "")
     conditions = rows[0].conditions
-    others = [_condition(field, conditions) for field in fields_of(Conditions) if field.name in differing]
-    facts = [*_conditions_shown([row.conditions for row in rows]), *filter(None, others), measured]
+    names = set(differing) - IN_EVERY_TITLE
+    others = [condition_words(field, conditions) for field in fields_of(Conditions) if field.name in names]
+    facts = [*_conditions_shown([row.conditions for row in rows]), *others, measured]
     return f"{conditions.device_product}: {', '.join(facts)}"
 
 
@@ -293,13 +284,6 @@ def _conditions_shown(conditions: Iterable[Conditions]) -> list[str]:
     return [" or ".join(sorted(set(texts))) for texts in values if texts]
 
 
-def _condition(field: Field, conditions: Conditions) -> str:
-    """Return a condition in words, empty if titles name it in any case: ``power limit 400 W``."""
-    if field.name in IN_EVERY_TITLE:
-        return ""
-    return condition_words(field, conditions)
-
-
 def _cells(label: str, model: ShownModel, by: str) -> tuple[str, ...]:
     row = model.row
     mark = ESTIMATED if row.source == SUM else ""
@@ -311,7 +295,7 @@ def _cells(label: str, model: ShownModel, by: str) -> tuple[str, ...]:
     doubt = doubt_mark(is_sum_doubtful(row))
     figures = (
         *(milli(row.time_s), milli(row.energy_j), milli(row.time_per_sample_s), milli(row.energy_per_sample_j)),
-        *(_watts(row.power_w), _rate(row.samples_per_joule), _rate(row.samples_per_second)),
+        *(whole_watts(row.power_w), scaled(row.samples_per_joule, 1), scaled(row.samples_per_second, 1)),
     )
     return (
         label + doubt_mark(is_cost_doubtful(row)),
@@ -320,14 +304,6 @@ def _cells(label: str, model: ShownModel, by: str) -> tuple[str, ...]:
         *(figure if figure == UNKNOWN else mark + figure for figure in figures),
         *(figure if figure == UNKNOWN else figure + doubt for figure in of_sum),
     )
-
-
-def _rate(value: float | None) -> str:
-    return UNKNOWN if value is None else significant(value)
-
-
-def _watts(power_w: float | None) -> str:
-    return UNKNOWN if power_w is None else f"{power_w:,.0f}"
 
 
 LINES_SHOWN = 15
@@ -388,7 +364,8 @@ def print_model(label: str, model: ShownModel, by: str, top: int | None = None) 
     kinds = sorted(model.kinds, key=lambda kind: rank_of(kind, by))[:most]
     if kinds:
         title = f"Kinds of operators {order} ({len(kinds)} of {len(model.kinds)})"
-        print_table(title, keeping(KIND_COLUMNS, SHARES_SORTED_BY.get(by)), list(map(_kind_cells, kinds)))
+        cells = [(kind.operator, str(kind.costs.calls), *_share_cells(kind.costs)) for kind in kinds]
+        print_table(title, keeping(KIND_COLUMNS, SHARES_SORTED_BY.get(by)), cells)
     return {kind.operator for kind in kinds} | {one.operator.rpartition(".")[2] for one in operators}
 
 
@@ -428,7 +405,12 @@ def _print_cost(label: str, model: ShownModel) -> None:
     doubt = doubt_mark(is_sum_doubtful(row))
     columns = _cost_columns(model)
     kept = [index for index, column in enumerate(columns) if column is not None]
-    rows = [[_marked(cells, doubt)[index] for index in kept] for cells in (time, energy, power)]
+    # Behind those figures that rest on the sum: all after the cost.
+    marked = [
+        (*cells[:3], *(cell if cell in ("", UNKNOWN) else cell + doubt for cell in cells[3:]))
+        for cells in (time, energy, power)
+    ]
+    rows = [[cells[index] for index in kept] for cells in marked]
     print_table(label, [column for column in columns if column is not None], rows)
 
 
@@ -446,11 +428,6 @@ def _cost_columns(model: ShownModel) -> tuple[Column | None, ...]:
     )
 
 
-def _marked(cells: Sequence[str], doubt: str) -> tuple[str, ...]:
-    """Return the cells with a mark behind those figures that rest on the sum: all after the cost."""
-    return (*cells[:3], *(cell if cell in ("", UNKNOWN) else cell + doubt for cell in cells[3:]))
-
-
 def _operator_cells(one: OperatorCost) -> tuple[str, ...]:
     operator = parse_operator(one.operator, one.parameters, one.inputs, one.training_mode)
     return (
@@ -461,13 +438,9 @@ def _operator_cells(one: OperatorCost) -> tuple[str, ...]:
     )
 
 
-def _kind_cells(kind: KindCosts) -> tuple[str, ...]:
-    return (kind.operator, str(kind.costs.calls), *_share_cells(kind.costs))
-
-
 def _share_cells(costs: CostShare) -> tuple[str, ...]:
     return (
-        *(milli(costs.time_s), milli(costs.energy_j), UNKNOWN if costs.power_w is None else f"{costs.power_w:.0f}"),
+        *(milli(costs.time_s), milli(costs.energy_j), whole_watts(costs.power_w)),
         *(percent(costs.time_ratio), percent(costs.energy_ratio)),
         *(percent(costs.roof_time_ratio, 0), percent(costs.roof_energy_ratio, 0)),
         *(milli(costs.saving_time_s, 3), milli(costs.saving_energy_j, 3)),

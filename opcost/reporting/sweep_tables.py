@@ -13,8 +13,8 @@ from opcost.measuring.flags import CASTING_DOUBT
 from opcost.measuring.record import IMPOSSIBLE_POWER_MEANING, has_impossible_power, is_doubtful
 from opcost.reporting.layout import Column
 from opcost.reporting.tables import print_origin, shared_facts
-from opcost.reporting.terminal import print_line, print_table
-from opcost.units import MILLI, UNKNOWN, duration, milli, number_of, percent, significant, some_of
+from opcost.reporting.terminal import Cells, print_line, print_records, print_table
+from opcost.units import MILLI, UNKNOWN, duration, milli, number_of, percent, scaled, some_of, whole_watts
 
 if TYPE_CHECKING:
     # Only for types: the stage imports torch.
@@ -40,11 +40,13 @@ def print_plan(result: SweepResult) -> None:
 
 def print_sweep(result: SweepResult) -> None:
     """Print a line for each size, then the sizes that failed or cannot be predicted, with the reason."""
-    shown = [row for row in result.sizes if _has_figures(row)]
+    shown = [
+        row for row in result.sizes if row.figures.time_s is not None or row.prediction.predicted_time_s is not None
+    ]
     if shown:
         conditions = shown[0].conditions
         title = f"{result.name} on {conditions.device_product} ({conditions.execution}): {result.axis}"
-        print_table(title, _columns(result), [_cells(row) for row in shown])
+        print_records(title, shown, _columns(result))
         if result.repetitions:
             print_line("± is the spread over repetitions; predicted figures differ from measured ones by this much.")
             print_line(_largest_spreads(shown))
@@ -60,7 +62,6 @@ def print_sweep(result: SweepResult) -> None:
 
 
 def _print_pieces(result: SweepResult) -> None:
-    """Print the pieces of each measured curve, with what changes where one begins."""
     cells = [
         (
             line.quantity,
@@ -88,44 +89,35 @@ def sweep_object(result: SweepResult) -> dict[str, Any]:
     }
 
 
-def _has_figures(row: SweepSizeRow) -> bool:
-    return row.figures.time_s is not None or row.prediction.predicted_time_s is not None
-
-
-def _columns(result: SweepResult) -> tuple[Column, ...]:
+def _columns(result: SweepResult) -> Cells[SweepSizeRow]:
     return (
-        *(Column(result.axis), Column("runs", drop=5), Column("ms/run"), Column("± time", drop=4)),
-        *(Column("mJ/run"), Column("± energy", drop=4), Column("W", drop=1)),
-        *(Column(f"ns/{result.unit}", drop=2), Column(f"nJ/{result.unit}", drop=2)),
-        *(
-            Column("predicted ms"),
+        (Column(result.axis), lambda one: str(one.place.size)),
+        (Column("runs", drop=5), lambda one: str(one.figures.repetitions) if one.figures.repetitions else UNKNOWN),
+        (Column("ms/run"), lambda one: milli(one.figures.time_s)),
+        (Column("± time", drop=4), lambda one: percent(one.figures.time_spread_ratio, 2)),
+        (Column("mJ/run"), lambda one: milli(one.figures.energy_j)),
+        (Column("± energy", drop=4), lambda one: percent(one.figures.energy_spread_ratio, 2)),
+        (Column("W", drop=1), lambda one: whole_watts(one.figures.power_w)),
+        (Column(f"ns/{result.unit}", drop=2), lambda one: scaled(one.figures.time_per_unit_s, NANO)),
+        (Column(f"nJ/{result.unit}", drop=2), lambda one: scaled(one.figures.energy_per_unit_j, NANO)),
+        (Column("predicted ms"), lambda one: milli(one.prediction.predicted_time_s)),
+        (
             Column("90 % interval", drop=6),
-            Column("time differs", drop=3),
-            Column("predicted mJ"),
-            Column("90 % interval", drop=6),
-            Column("energy differs", drop=3),
+            lambda one: _interval(one.prediction.predicted_time_lower_s, one.prediction.predicted_time_upper_s),
         ),
-    )
-
-
-def _cells(row: SweepSizeRow) -> tuple[str, ...]:
-    figures, prediction = row.figures, row.prediction
-    return (
-        str(row.place.size),
-        str(figures.repetitions) if figures.repetitions else UNKNOWN,
-        milli(figures.time_s),
-        percent(figures.time_spread_ratio, 2),
-        milli(figures.energy_j),
-        percent(figures.energy_spread_ratio, 2),
-        UNKNOWN if figures.power_w is None else f"{figures.power_w:.0f}",
-        _nano(figures.time_per_unit_s),
-        _nano(figures.energy_per_unit_j),
-        milli(prediction.predicted_time_s),
-        _interval(prediction.predicted_time_lower_s, prediction.predicted_time_upper_s),
-        _difference(prediction.predicted_time_s, figures.time_s),
-        milli(prediction.predicted_energy_j),
-        _interval(prediction.predicted_energy_lower_j, prediction.predicted_energy_upper_j),
-        _difference(prediction.predicted_energy_j, figures.energy_j),
+        (
+            Column("time differs", drop=3),
+            lambda one: _difference(one.prediction.predicted_time_s, one.figures.time_s),
+        ),
+        (Column("predicted mJ"), lambda one: milli(one.prediction.predicted_energy_j)),
+        (
+            Column("90 % interval", drop=6),
+            lambda one: _interval(one.prediction.predicted_energy_lower_j, one.prediction.predicted_energy_upper_j),
+        ),
+        (
+            Column("energy differs", drop=3),
+            lambda one: _difference(one.prediction.predicted_energy_j, one.figures.energy_j),
+        ),
     )
 
 
@@ -151,10 +143,6 @@ def _print_doubts(result: SweepResult) -> None:
         print_line(f"With {counting}, because these sizes have no others ({why}).")
 
 
-def _nano(value: float | None) -> str:
-    return UNKNOWN if value is None else significant(value / NANO)
-
-
 def _interval(lower: float | None, upper: float | None) -> str:
     return UNKNOWN if lower is None else f"{milli(lower)} to {milli(upper)}"
 
@@ -164,7 +152,6 @@ def _difference(predicted: float | None, measured: float | None) -> str:
 
 
 def _print_reasons(title: str, reasons: Sequence[tuple[SweepSizeRow, str | None]]) -> None:
-    """Print each reason once, with the sizes that it is of."""
     sizes: dict[str, list[str]] = {}
     for row, reason in reasons:
         if reason is not None:

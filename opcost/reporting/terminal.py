@@ -11,7 +11,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import TextIO
+from typing import TextIO, TypeAlias, TypeVar
 
 from rich import progress as rich_progress
 from rich.cells import cell_len
@@ -25,14 +25,20 @@ from opcost.units import duration
 
 __all__ = [
     "BarProgress",
+    "Cells",
     "Column",
     "PlainProgress",
     "TimeLeft",
     "print_commands",
     "print_line",
+    "print_records",
     "print_table",
     "progress_on_stderr",
 ]
+
+T = TypeVar("T")
+Cells: TypeAlias = Sequence[tuple[Column, Callable[[T], str]]]
+"""The columns of a table of records, each with the text of its cell."""
 
 PLAIN_INTERVAL_S = 0.3
 """Shortest time between two lines in a log file: all results of usual protocols are shown, few of very fast ones."""
@@ -94,6 +100,11 @@ def print_table(title: str, columns: Sequence[str | Column], rows: Sequence[Sequ
     for note in notes:
         console.print(Text("\n".join(wrapped(note, width)), "dim"))
     return {*table.left_out, *table.unknown}
+
+
+def print_records(title: str, records: Sequence[T], cells: Cells[T]) -> set[str]:
+    """Print a table with a row for each record, as ``print_table``."""
+    return print_table(title, [column for column, _ in cells], [[of(one) for _, of in cells] for one in records])
 
 
 def print_line(text: str, hanging: int = 0, command: str = "") -> None:
@@ -175,27 +186,22 @@ class LoggedProgress:
         self._name = ""
 
     def start(self, items: int, expected_s: Sequence[float] = ()) -> None:
-        """Pass on the number of items."""
         self.shown.start(items, expected_s)
 
     def begin(self, name: str) -> None:
-        """Log the item."""
         self._name = name
         self._log.info("next: %s", name)
         self.shown.begin(name)
 
     def finish(self, result: str) -> None:
-        """Log the result."""
         self._log.info("%s: %s", self._name, result, extra={SHOWN: True})
         self.shown.finish(result)
 
     def fail(self, reason: str) -> None:
-        """Log the reason."""
         self._log.info("%s: failed: %s", self._name, reason, extra={SHOWN: True})
         self.shown.fail(reason)
 
     def end(self) -> None:
-        """Pass on the end."""
         self.shown.end()
 
 
@@ -210,22 +216,18 @@ class PlainProgress:
         self._last_line_s: float | None = None
 
     def start(self, items: int, expected_s: Sequence[float] = ()) -> None:
-        """Begin with a number of items."""
         self._time_left = TimeLeft(items, expected_s, self._now)
         self._last_line_s = None
 
     def begin(self, name: str) -> None:
-        """Remember the item's name for its line."""
         self._name = name
 
     def finish(self, result: str) -> None:
-        """Print a line, unless the last one was less than ``PLAIN_INTERVAL_S`` ago."""
         is_last = self._time_left.finished + 1 == self._time_left.items
         is_due = self._last_line_s is None or self._now() - self._last_line_s >= PLAIN_INTERVAL_S
         self._count(result, is_shown=is_last or is_due)
 
     def fail(self, reason: str) -> None:
-        """Print a line."""
         self._count(f"failed: {reason}", is_shown=True)
 
     def _count(self, result: str, is_shown: bool) -> None:
@@ -268,7 +270,6 @@ class BarProgress:
         self._name = ""
 
     def start(self, items: int, expected_s: Sequence[float] = ()) -> None:
-        """Show the bar, without those of earlier pieces of work."""
         self._time_left = TimeLeft(items, expected_s, self._now)
         if self._task is not None:
             self._bar.remove_task(self._task)
@@ -278,12 +279,10 @@ class BarProgress:
             self._bar.start()
 
     def begin(self, name: str) -> None:
-        """Show the name of the running item."""
         self._name = name
         self._redraw()
 
     def finish(self, result: str) -> None:
-        """Print the result above the bar and move the bar."""
         self._time_left.finished += 1
         width = self._bar.console.width
         shown = _result_line("", self._name, result, width).split(NEW_LINE)
@@ -300,11 +299,9 @@ class BarProgress:
             self._bar.update(self._task, completed=self._time_left.finished, description=name, left=left, refresh=True)
 
     def fail(self, reason: str) -> None:
-        """Print the reason above the bar and move the bar."""
         self.finish(f"failed: {reason}")
 
     def end(self) -> None:
-        """Remove the bar."""
         self._bar.stop()
 
 
@@ -322,12 +319,7 @@ def _stdout() -> Console:
 
 
 def _has_width() -> bool:
-    """Return whether stdout is a terminal, or the user says how wide it is."""
-    return sys.stdout.isatty() or _has_columns()
-
-
-def _has_columns() -> bool:
-    return os.environ.get("COLUMNS", "").isdigit()
+    return sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
 
 
 def _width() -> int:

@@ -12,15 +12,21 @@ from simulated_machine import SIMULATED_CONDITIONS
 from opcost.comparing.remarks import Remark, RemarkKind
 from opcost.comparing.row import ComparisonRow
 from opcost.operators.whitelist import Share
-from opcost.reporting.comparison_tables import print_comparisons, print_kernels
-from opcost.reporting.count_tables import print_census, print_counts, print_rebuilds, print_selections
+from opcost.reporting.comparison_tables import (
+    Noted,
+    all_in_words,
+    footnote_lines,
+    footnotes,
+    numbers_of,
+    print_comparisons,
+)
+from opcost.reporting.count_tables import print_rebuilds
 from opcost.reporting.measurement_tables import print_full_models, print_operator_measurements
 from opcost.reporting.tables import print_configs, print_json
 from opcost.running.planned_bench import AssumedVersions
 from opcost.stages.compare import ComparingReport
-from opcost.stages.count import CensusRow, CountReport, FormulaGap
+from opcost.stages.count import CountReport
 from opcost.stages.filter import FilterReport, OperatorShare
-from opcost.stages.kernels import KernelsReport, KindOfOperator
 from opcost.stages.make_configs import ConfigReport
 from opcost.stages.measure_models import FullModelReport
 from opcost.stages.measure_operators import OperatorsReport
@@ -129,51 +135,12 @@ def row_of(output: str, first_cell: str) -> list[str]:
     return re.split(r"  +", line.strip())
 
 
-def test_counts_are_shown_with_their_shares(capsys: pytest.CaptureFixture[str]) -> None:
-    print_counts([COUNTED])
-    output = capsys.readouterr().out
-    counts = ["resnet50", "158", "16", "54"]
-    flops, size = ["8.178 GFLOP", "100.0 %", "50.0 %"], ["350.0 MB", "50.0 %"]
-    assert row_of(output, "resnet50") == counts + flops + size
-    assert "Without a known value: " in output
-    assert "\nresnet50: operations in no tuple: fill_, mm\n" in output
-    assert "dry run" not in output
-
-
-def test_counts_of_unknown_flops_have_a_footnote_with_the_remedy(capsys: pytest.CaptureFixture[str]) -> None:
-    gaps = (FormulaGap("aten::lstm", 2, 10, 0.125, 0.5), FormulaGap("mine::scale", 1, 10, 0.25, 0.001))
-    reason = "no formula for the FLOPs of aten::lstm, mine::scale"
-    unknown = {"flops": None, "counted_flops": None, "whitelisted_flops": None, "flops_missing_reason": reason}
-    print_counts([replace(COUNTED, **unknown, without_formula=gaps)])
-    output = capsys.readouterr().out
-    assert row_of(output, "resnet50") == ["resnet50", "158", "16", "54", "≥ 8.178 GFLOP", "350.0 MB", "50.0 %"]
-    words = " ".join(output.split())
-    assert "resnet50: no formula for the FLOPs of aten::lstm (12.5 % of calls, 50.0 % of bytes), mine::scale" in words
-    assert "register one with torch.utils.flop_counter.register_flop_formula" in words
-
-
-def test_a_census_ends_with_all_models_together(capsys: pytest.CaptureFixture[str]) -> None:
-    print_census([CensusRow("resnet50", 174, 54, 50, 4), CensusRow(None, 348, 58, 50, 8)])
-    output = capsys.readouterr().out
-    assert row_of(output, "resnet50") == ["resnet50", "174", "54", "50", "4"]
-    assert row_of(output, "total") == ["total", "348", "58", "50", "8"]
-
-
 def test_rebuilt_tuples_are_shown_with_those_that_are_not(capsys: pytest.CaptureFixture[str]) -> None:
     print_rebuilds([RebuildReport("a", 10, 8, ("nms: other",), ("relu: why",)), RebuildReport("b", 5, 5, (), ())])
     output = capsys.readouterr().out
     assert row_of(output, "a ") == ["a", "10", "8", "1", "1"]
     assert row_of(output, "total") == ["total", "15", "13", "1", "1"]
     assert "\na: value-dependent: nms: other\na: failed: relu: why\n" in output
-
-
-def test_kernels_are_shown_alone_beside_the_model(capsys: pytest.CaptureFixture[str]) -> None:
-    kinds = (KindOfOperator("Conv2d", 3, 0.004, 0.005, 0.003), KindOfOperator("nms", 1, 0.001, None, 0.0))
-    print_kernels([KernelsReport("a", 9, 0.005, 0.99, 0.6, kinds, (), ("1 ms: torch.nms: why",))])
-    output = capsys.readouterr().out
-    assert row_of(output, "a ") == ["a", "4", "5.000 ms", "-", "-", "60.0 %"]
-    assert row_of(output, "Conv2d") == ["Conv2d", "3", "4.000 ms", "5.000 ms", "1.250", "75.0 %"]
-    assert "a: 99.0 % of kernel time is inside counted calls\na: 1 ms: torch.nms: why\n" in output
 
 
 @pytest.mark.parametrize(("dry_run", "word"), [(True, "would be written"), (False, "written")])
@@ -183,17 +150,6 @@ def test_configs_that_were_made_are_shown(dry_run: bool, word: str, capsys: pyte
     assert files == [f"{word}: m/a/summary.yml", *(["exists: m/b/summary.yml"] if dry_run else [])]
     assert total.startswith("1 configs written, 1 existed already")
     assert ("dry run" in total) == dry_run
-
-
-def test_selections_show_kept_dropped_and_what_is_in_no_operator(capsys: pytest.CaptureFixture[str]) -> None:
-    print_selections([FILTERED], dry_run=True)
-    output = capsys.readouterr().out
-    assert row_of(output, "resnet50: kept") == ["resnet50: kept", "48", "150", "94.9 %", "100.0 %", "75.0 %"]
-    assert row_of(output, "dropped") == ["dropped", "2", "8", "5.1 %", "0.0 %", "5.0 %"]
-    assert row_of(output, "Flatten") == ["Flatten", "2", "8", "5.1 %", "0.0 %", "5.0 %"]
-    assert row_of(output, "in no operator") == ["in no operator", "-", "-", "-", "0.0 %", "20.0 %"]
-    assert row_of(output, "Conv2d") == ["Conv2d", "20", "53", "30.0 %", "90.0 %", "50.0 %"]
-    assert "dry run: nothing was written" in output
 
 
 def test_operator_measurements_show_what_failed_and_why(capsys: pytest.CaptureFixture[str]) -> None:
@@ -415,6 +371,54 @@ def test_of_many_missing_operators_a_few_are_named(capsys: pytest.CaptureFixture
 def test_a_model_that_cannot_be_compared_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     print_comparisons([ComparingReport("resnet50", (), "the whole model is not measured")], dry_run=False)
     assert capsys.readouterr().out == "resnet50: the whole model is not measured\n"
+
+
+IMPRECISE = Remark(RemarkKind.NOT_PRECISE, {"time_ratio": 0.1})
+
+
+def on_other_values(time_ratio: float) -> Remark:
+    return Remark(RemarkKind.OTHER_VALUES, {"time_ratio": time_ratio})
+
+
+def noted(*remarks_of_each: tuple[Remark, ...]) -> list[Noted]:
+    return [Noted(f"model {number}", WHOLE_SUM, remarks) for number, remarks in enumerate(remarks_of_each)]
+
+
+def lines(compared: list[Noted]) -> list[str]:
+    return footnote_lines(footnotes(compared), [one.label for one in compared])
+
+
+def test_a_remark_on_several_comparisons_is_one_footnote_with_their_figures() -> None:
+    compared = noted((on_other_values(0.5), REMARK), (REMARK,), (on_other_values(0.2), REMARK))
+    values, leaves = lines(compared)
+    assert values.endswith("other values than the model's: model 0 50.0 %; model 2 20.0 %")
+    assert leaves == "[2] The sum is of leaf modules only (all)"
+    found = footnotes(compared)
+    assert [numbers_of(found, number) for number in range(3)] == ["[1,2]", "[2]", "[1,2]"]
+
+
+def test_of_many_comparisons_a_few_are_named() -> None:
+    (line,) = lines(noted(*[(on_other_values(0.5),)] * 9))
+    assert line.count("50.0 %") == 6
+    assert line.endswith("; 3 more")
+
+
+def test_one_comparison_is_not_named() -> None:
+    assert lines(noted((on_other_values(0.5),)))[0].endswith("than the model's: 50.0 %")
+
+
+def test_a_remark_that_changes_no_conclusion_has_no_footnote() -> None:
+    assert lines(noted((IMPRECISE,))) == []
+
+
+def test_all_remarks_of_one_comparison_in_words() -> None:
+    assert all_in_words(COMPARED, [REMARK, IMPRECISE]) == [
+        "missing: torch.nn.SiLU() on (float32[2]) eval",
+        "missing: torch.nn.GELU() on (float32[2]) eval",
+        str(REMARK),
+        str(IMPRECISE),
+        "no energy: no meter",
+    ]
 
 
 @pytest.mark.parametrize(
