@@ -15,7 +15,7 @@ from opcost.operators.short_forms import short_form
 from opcost.operators.texts import parse_operator
 from opcost.reporting.layout import Column
 from opcost.reporting.tables import print_origin, shared_facts
-from opcost.reporting.terminal import print_commands, print_line, print_table
+from opcost.reporting.terminal import Cells, print_commands, print_line, print_records
 from opcost.stages.model_layers import RunCosts
 from opcost.units import UNKNOWN, milli, number_of, percent, scaled
 
@@ -121,14 +121,6 @@ def _pair(time_s: float | None, energy_j: float | None) -> str:
     return f"{milli(time_s)} ms, {energy}"
 
 
-NAMES = (Column("path", "left", wraps=12), Column("layer", "left", wraps=14))
-SIZES = (Column("input", "left", drop=4, wraps=12), Column("output", "left", drop=6, wraps=12))
-CALLS = Column("calls", drop=5)
-FIGURES = (
-    *(Column("parameters", drop=7), Column("ms"), Column("mJ")),
-    *(Column("time share", drop=2), Column("energy share", drop=1)),
-    *(Column("GFLOP", drop=3), Column("MB", drop=3)),
-)
 WHOLE = "(model)"
 """The path of the model itself."""
 
@@ -141,30 +133,34 @@ def print_layers(report: LayersReport, depth: int | None) -> None:
         depth: that of the rows, None for a row for each call.
     """
     rows = rows_of(report, depth)
-    has_sizes, has_calls = any(row.input_sizes is not None for row in rows), depth is not None
-    columns = (*NAMES, *(SIZES if has_sizes else ()), *((CALLS,) if has_calls else ()), *FIGURES)
+    sizes: Cells[LayerRow] = (
+        (Column("input", "left", drop=4, wraps=12), lambda one: one.input_sizes or ""),
+        (Column("output", "left", drop=6, wraps=12), lambda one: one.output_sizes or ""),
+    )
+    calls: Cells[LayerRow] = ((Column("calls", drop=5), lambda one: str(one.calls)),)
+    columns: Cells[LayerRow] = (
+        (Column("path", "left", wraps=12), lambda one: one.path or WHOLE),
+        (Column("layer", "left", wraps=14), layer_in_words),
+        *(sizes if any(row.input_sizes is not None for row in rows) else ()),
+        *(() if depth is None else calls),
+        (Column("parameters", drop=7), lambda one: "" if one.weights is None else str(one.weights)),
+        (Column("ms"), lambda one: milli(one.time_s)),
+        (Column("mJ"), lambda one: milli(one.energy_j)),
+        (Column("time share", drop=2), lambda one: percent(one.time_ratio)),
+        (Column("energy share", drop=1), lambda one: percent(one.energy_ratio)),
+        (Column("GFLOP", drop=3), lambda one: scaled(one.flop, 1e9)),
+        (Column("MB", drop=3), lambda one: scaled(one.memory_bytes, 1e6)),
+    )
     conditions = report.conditions
     where = "" if conditions is None else f" on {conditions.device_product} ({conditions.execution})"
     what = number_of(len(rows), "call" if depth is None else "layer")
     title = f"{report.name}{where}: {what} in order of execution"
-    print_table(title, columns, [_cells(row, has_sizes, has_calls) for row in rows])
+    print_records(title, rows, columns)
     for note in layer_notes(report):
         print_line(note)
     if report.measuring is not None:
         print_commands([(report.measuring, "measure what has no row")])
     print_origin(*([] if conditions is None else shared_facts([conditions])))
-
-
-def _cells(row: LayerRow, has_sizes: bool, has_calls: bool) -> tuple[str, ...]:
-    return (
-        *(row.path or WHOLE, layer_in_words(row)),
-        *((row.input_sizes or "", row.output_sizes or "") if has_sizes else ()),
-        *((str(row.calls),) if has_calls else ()),
-        "" if row.weights is None else str(row.weights),
-        *(milli(row.time_s), milli(row.energy_j), percent(row.time_ratio), percent(row.energy_ratio)),
-        scaled(row.flop, 1e9),
-        scaled(row.memory_bytes, 1e6),
-    )
 
 
 def layer_in_words(row: LayerRow) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from opcost.estimates import total_if_known
 from opcost.invocation import command
@@ -19,18 +19,11 @@ from opcost.reporting.terminal import Cells, print_commands, print_line, print_r
 from opcost.stages.profile import KnownCost, ModelProfile, OperatorLine, Profile
 from opcost.units import milli, number_of, percent, scaled, significant, some_of
 
-if TYPE_CHECKING:
-    # Only for types: these modules import torch, or are not needed.
-    from opcost.stages.profile import ModelProfile
-
 LINES_SHOWN = 15
 """The operators that are shown unless another number is asked for."""
 
 OPERATOR = (Column("operator", "left", wraps=20), Column("on", "left", wraps=14), Column("calls", drop=2))
-COSTS = (
-    *(Column("ms/run"), Column("mJ/run")),
-    *(Column("time share", drop=1), Column("energy share", drop=1)),
-)
+COSTS = (Column("ms/run"), Column("mJ/run"), Column("time share", drop=1), Column("energy share", drop=1))
 WORK = (Column("GFLOP", drop=3), Column("MB", drop=3))
 SHARES_OF_WORK = (Column("share of FLOPs", drop=1), Column("share of bytes", drop=1))
 
@@ -47,11 +40,17 @@ def print_profile(profile: Profile, words: Sequence[str], top: int | None = None
         print_units(profile.units, dry_run=True)
         return
     if profile.units:
-        _print_measured(profile, top)
+        if profile.failed:
+            print_units(profile.units, dry_run=False)
+        print_comparisons([model.comparison for model in profile.models if model.comparison is not None], dry_run=False)
+        for model in profile.models:
+            _print_costs(model, top)
         return
     for model in profile.models:
         _print_kinds(model)
-        _print_work(model, top)
+        lines = model.operators[: LINES_SHOWN if top is None else top]
+        rows = [(*_named(line), *_work_cells(line.flop, line.memory_bytes, model)) for line in lines]
+        print_table(f"Operators by FLOPs or bytes ({_shown(lines, model)})", (*OPERATOR, *WORK, *SHARES_OF_WORK), rows)
         _print_known(model)
     _print_steps(profile, words)
     print_origin()
@@ -66,20 +65,19 @@ def profile_object(profile: Profile, report: Path | None) -> dict[str, Any]:
     }
 
 
-def _print_measured(profile: Profile, top: int | None) -> None:
-    if profile.failed:
-        print_units(profile.units, dry_run=False)
-    print_comparisons([model.comparison for model in profile.models if model.comparison is not None], dry_run=False)
-    for model in profile.models:
-        _print_costs(model, top)
-
-
 def _print_costs(model: ModelProfile, top: int | None) -> None:
     lines = model.operators[: LINES_SHOWN if top is None else top]
     product = "" if model.conditions is None else f" on {model.conditions.device_product}"
     title = f"{model.name}{product}: operators by time ({_shown(lines, model)})"
     print_line("")
-    print_table(title, (*OPERATOR, *COSTS, *WORK), [_cost_cells(line) for line in lines])
+    rows = [
+        (
+            *(*_named(line), milli(line.time_s), milli(line.energy_j)),
+            *(percent(line.time_ratio), percent(line.energy_ratio), *_work(line.flop, line.memory_bytes)),
+        )
+        for line in lines
+    ]
+    print_table(title, (*OPERATOR, *COSTS, *WORK), rows)
     unmeasured = sum(line.time_s is None for line in model.operators)
     if unmeasured:
         print_line(f"{number_of(unmeasured, 'operator tuple')} without a row: the shares are those of the others.")
@@ -94,15 +92,6 @@ def _shown(lines: Sequence[OperatorLine], model: ModelProfile) -> str:
 def _named(line: OperatorLine) -> tuple[str, str, str]:
     operator = parse_operator(line.operator, line.parameters, line.inputs, line.training_mode)
     return short_form(operator), short_inputs(operator), str(line.calls)
-
-
-def _cost_cells(line: OperatorLine) -> tuple[str, ...]:
-    return (
-        *_named(line),
-        *(milli(line.time_s), milli(line.energy_j)),
-        *(percent(line.time_ratio), percent(line.energy_ratio)),
-        *_work(line.flop, line.memory_bytes),
-    )
 
 
 def _work(flop: float | None, memory_bytes: int) -> tuple[str, str]:
@@ -137,12 +126,6 @@ def _print_kinds(model: ModelProfile) -> None:
     if model.missing_ratio is not None:
         names = some_of(model.missing_operations)
         print_line(f"{percent(model.missing_ratio)} of FLOPs or bytes are in no tuple: {names}.")
-
-
-def _print_work(model: ModelProfile, top: int | None) -> None:
-    lines = model.operators[: LINES_SHOWN if top is None else top]
-    rows = [(*_named(line), *_work_cells(line.flop, line.memory_bytes, model)) for line in lines]
-    print_table(f"Operators by FLOPs or bytes ({_shown(lines, model)})", (*OPERATOR, *WORK, *SHARES_OF_WORK), rows)
 
 
 def _print_known(model: ModelProfile) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
+from opcost.boards import with_named_boards
 from opcost.comparing.comparison import Comparison
 from opcost.comparing.kernel_times import KernelErrors
 from opcost.comparing.ranking import ENERGY, Doubt, doubts
@@ -49,18 +50,17 @@ PICO = 1e-12
 KERNEL_KINDS_SHOWN = 10
 """Kinds of operators with the largest errors of kernels."""
 
-_UUID = re.compile(r"\b(GPU|MIG)-([0-9a-f]{4})[0-9a-f]{4}(?:-[0-9a-f]{4,12})*", re.IGNORECASE)
 _PATH = re.compile(r"(?<![\w/.])~?(?:/[\w.+~@-]+)+/([\w.+~@-]+)")
 
 
 def without_identities(text: str) -> str:
     """Return a text that can be published: boards by four digits of their UUID, files without their folders."""
-    return _PATH.sub(r"…/\1", _UUID.sub(r"\1 \2", text))
+    return _PATH.sub(r"…/\1", with_named_boards(text))
 
 
 def board_of(uuid: str | None) -> str:
     """Return a board's short name."""
-    return "unknown" if uuid is None else _UUID.sub(r"\2", uuid)
+    return "unknown" if uuid is None else with_named_boards(uuid).rpartition(" ")[2]
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from simulated_apparatus import RecordedProgress
 from simulated_machine import SIMULATED_CONDITIONS
+from test_tables import COMPARED
 
 from opcost.comparing.coverage import Addition, CostShare
 from opcost.comparing.predicted_run import PredictedCalls, PredictedRun, Range, Widened, WidthReason
@@ -91,60 +92,50 @@ CPU = replace(
 TUPLE = "torch.nn.Conv2d(64, 64, kernel_size=(3, 3), padding=(1, 1), bias=False) on (float32[32, 64, 56, 56]) eval"
 
 
+EFFICIENTNET = {
+    "operator": "torchvision.models.efficientnet_b0",
+    "conditions": GPU,
+    "reference_temperature_c": 50.0,
+    "time_s": 0.003442,
+    "time_standard_error_s": 7e-6,
+    "energy_j": 1.566,
+    "energy_standard_error_j": 0.008,
+    "full_time_s": 0.003561,
+    "full_time_standard_error_s": 1e-6,
+    "full_energy_j": 1.616,
+    "full_energy_standard_error_j": 0.001,
+    "time_ratio": 0.9666,
+    "time_standard_error_ratio": 0.002,
+    "energy_ratio": 0.9691,
+    "energy_standard_error_ratio": 0.005,
+    "function_time_s": 0.000246,
+    "function_energy_j": 0.118,
+    "correction_time_s": 7.1e-5,
+    "correction_time_standard_error_s": 1e-6,
+    "correction_energy_j": 0.019,
+    "correction_energy_standard_error_j": 0.001,
+    "power_limit_time_s": 0.0,
+    "power_limit_time_standard_error_s": 0.0,
+    "power_limit_energy_j": 0.0,
+    "power_limit_energy_standard_error_j": 0.0,
+    "dropped_time_s": 2.5e-5,
+    "dropped_energy_j": 0.003,
+    "unmeasured_time_s": 0.0,
+    "unmeasured_energy_j": 0.0,
+    "unexplained_time_s": 2.3e-5,
+    "unexplained_energy_j": 0.028,
+    "energy_missing_reason": None,
+    "flop_ratio": 1.0,
+    "memory_bytes_ratio": 1.0,
+    "summed_operators": 111,
+    "missing_operators": 0,
+    "missing": "",
+}
+
+
 def compared(name: str, **changes: object) -> ComparisonRow:
     """A comparison with values of EfficientNet-B0's size."""
-    row = ComparisonRow(
-        key="k",
-        operator="torchvision.models.efficientnet_b0",
-        time_s=0.003442,
-        energy_j=1.566,
-        name=name,
-        input_data="captured",
-        counted="all",
-        time_standard_error_s=7e-6,
-        energy_standard_error_j=0.008,
-        full_time_s=0.003561,
-        full_time_standard_error_s=1e-6,
-        full_energy_j=1.616,
-        full_energy_standard_error_j=0.001,
-        reference_temperature_c=50.0,
-        time_ratio=0.9666,
-        time_standard_error_ratio=0.002,
-        energy_ratio=0.9691,
-        energy_standard_error_ratio=0.005,
-        function_time_s=0.000246,
-        function_energy_j=0.118,
-        correction_time_s=7.1e-5,
-        correction_time_standard_error_s=1e-6,
-        correction_energy_j=0.019,
-        correction_energy_standard_error_j=0.001,
-        power_limit_time_s=0.0,
-        power_limit_time_standard_error_s=0.0,
-        power_limit_energy_j=0.0,
-        power_limit_energy_standard_error_j=0.0,
-        dropped_time_s=2.5e-5,
-        dropped_energy_j=0.003,
-        unmeasured_time_s=0.0,
-        unmeasured_energy_j=0.0,
-        unexplained_time_s=2.3e-5,
-        unexplained_energy_j=0.028,
-        eager_device_time_s=None,
-        eager_launch_time_s=None,
-        eager_energy_j=None,
-        kernel_error_ratio=None,
-        absolute_kernel_error_ratio=None,
-        energy_missing_reason=None,
-        flop_ratio=1.0,
-        memory_bytes_ratio=1.0,
-        flop_missing_reason=None,
-        summed_operators=111,
-        missing_operators=0,
-        missing="",
-        remarks="",
-        compared_at="2026-11-01T00:00:00+00:00",
-        conditions=GPU,
-    )
-    return replace(row, **changes)  # type: ignore[arg-type]
+    return replace(COMPARED, name=name, **{**EFFICIENTNET, **changes})
 
 
 ENERGIES = """

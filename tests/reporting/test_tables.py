@@ -74,56 +74,43 @@ MEASURED = OperatorsReport(
     *H200,
 )
 WHOLE = FullModelReport("resnet50", 0.012345, 5.4321, 440.0, True, False, 0.0, 6.0, {}, 9.0, None, {}, *H200)
+UNKNOWN_COSTS = """
+    full_energy_j full_energy_standard_error_j reference_temperature_c energy_ratio energy_standard_error_ratio
+    function_energy_j correction_energy_j correction_energy_standard_error_j power_limit_time_s
+    power_limit_time_standard_error_s power_limit_energy_j power_limit_energy_standard_error_j dropped_energy_j
+    unmeasured_energy_j unexplained_energy_j eager_device_time_s eager_launch_time_s eager_energy_j kernel_error_ratio
+    absolute_kernel_error_ratio flop_missing_reason
+"""
 COMPARED = ComparisonRow(
     key="k",
     operator="torchvision.models.resnet50",
-    time_s=0.0125,
-    energy_j=5.5,
     name="resnet50",
     input_data="captured",
     counted="all",
+    conditions=SIMULATED_CONDITIONS,
+    time_s=0.0125,
     time_standard_error_s=1e-5,
+    energy_j=5.5,
     energy_standard_error_j=0.01,
     full_time_s=0.012,
     full_time_standard_error_s=1e-5,
-    full_energy_j=None,
-    full_energy_standard_error_j=None,
-    reference_temperature_c=None,
     time_ratio=1.042,
     time_standard_error_ratio=0.0012,
-    energy_ratio=None,
-    energy_standard_error_ratio=None,
     function_time_s=0.0005,
-    function_energy_j=None,
     correction_time_s=0.00012,
     correction_time_standard_error_s=0.000024,
-    correction_energy_j=None,
-    correction_energy_standard_error_j=None,
-    power_limit_time_s=None,
-    power_limit_time_standard_error_s=None,
-    power_limit_energy_j=None,
-    power_limit_energy_standard_error_j=None,
     dropped_time_s=0.0006,
-    dropped_energy_j=None,
     unmeasured_time_s=0.0,
-    unmeasured_energy_j=None,
     unexplained_time_s=-0.0011,
-    unexplained_energy_j=None,
-    eager_device_time_s=None,
-    eager_launch_time_s=None,
-    eager_energy_j=None,
-    kernel_error_ratio=None,
-    absolute_kernel_error_ratio=None,
     energy_missing_reason="no meter",
     flop_ratio=0.98,
     memory_bytes_ratio=0.75,
-    flop_missing_reason=None,
     summed_operators=48,
     missing_operators=2,
     missing="torch.nn.SiLU() on (float32[2]) eval | torch.nn.GELU() on (float32[2]) eval",
     remarks="the sum is of leaf modules only, as hooks on modules see them",
     compared_at="2026-11-01T00:00:00+00:00",
-    conditions=SIMULATED_CONDITIONS,
+    **dict.fromkeys(UNKNOWN_COSTS.split()),
 )
 
 REMARK = Remark(RemarkKind.LEAF_MODULES)
