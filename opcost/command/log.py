@@ -12,7 +12,6 @@ import platform
 import re
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,7 +64,7 @@ class _OnStderr(logging.Handler):
             self.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print a message. A reader that has gone is no error here: the script's own output reports it."""
+        # A reader that has gone is no error here: the script's own output reports it.
         if not getattr(record, SHOWN, False):
             with suppress(OSError):
                 print(printable(self.format(record), kept=NEW_LINE), file=sys.stderr, flush=True)
@@ -79,7 +78,7 @@ class _File(logging.FileHandler):
         self.setFormatter(_Formatter())
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (logging's name for it)
-        """Drop the message if the disk is full: a lost row ends a run, a lost line of the log does not."""
+        # If the disk is full, a lost row ends a run, a lost line of the log does not.
         if not isinstance(sys.exc_info()[1], OSError):
             super().handleError(record)
 
@@ -128,23 +127,15 @@ def _run_log(folder: Path, script: str) -> logging.Handler:
     """Make a log for a run of a script, and remove the script's oldest logs."""
     folder.mkdir(parents=True, exist_ok=True)
     begin = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-    log = _new_file(folder / f"{name}.log" for name in _names(f"{begin}-{script}"))
+    log: logging.Handler | None = None
+    # Several runs may begin within one second.
+    endings = itertools.chain([""], (f"-{number}" for number in itertools.count(2)))
+    while log is None:
+        with suppress(FileExistsError):
+            log = _File(folder / f"{begin}-{script}{next(endings)}.log")
     pattern = re.compile(rf"\d{{8}}T\d{{6}}Z-{re.escape(script)}(-\d+)?\.log")
     logs = sorted(path for path in folder.iterdir() if pattern.fullmatch(path.name))
     for path in logs[:-KEPT]:
         # Another run of the script may have removed it.
         path.unlink(missing_ok=True)
     return log
-
-
-def _names(name: str) -> Iterator[str]:
-    """Yield names, as several runs may begin within one second."""
-    yield name
-    yield from (f"{name}-{number}" for number in itertools.count(2))
-
-
-def _new_file(paths: Iterator[Path]) -> logging.Handler:
-    for path in paths:
-        with suppress(FileExistsError):
-            return _File(path)
-    raise AssertionError("names never end")

@@ -212,16 +212,12 @@ def _message_for_module(name: str | None) -> str | None:
         return None
     # pip takes an extra from the installed opcost, from wherever that came.
     requirement = f"opcost[{EXTRAS[name]}]" if name in EXTRAS else "opcost"
-    remedy = f"run {pip_install(requirement)}" if _is_installed() else "run 'make install' and use .venv/bin/python"
-    return f"{name} is not installed for {sys.executable}; {remedy}"
-
-
-def _is_installed() -> bool:
-    """Return whether opcost is installed for this Python, not only present as a folder."""
     from importlib.metadata import distributions
 
     # A build leaves metadata without this list of files in the repository, where Python may look first.
-    return any(found.read_text("RECORD") is not None for found in distributions(name="opcost"))
+    is_installed = any(found.read_text("RECORD") is not None for found in distributions(name="opcost"))
+    remedy = f"run {pip_install(requirement)}" if is_installed else "run 'make install' and use .venv/bin/python"
+    return f"{name} is not installed for {sys.executable}; {remedy}"
 
 
 def _complain(error: Exception, *lines: str) -> int:
@@ -300,12 +296,8 @@ def _interrupt(signal_number: int, frame: FrameType | None) -> NoReturn:
     Imports drop and replace exceptions (callbacks, ``__set_name__``, pydantic), or abort the program (torch).
     """
     interrupt = KeyboardInterrupt() if signal_number == signal.SIGINT else Terminated(signal_number)
-    if _is_importing(frame):
-        os._exit(_interrupted(interrupt))
-    raise interrupt
-
-
-def _is_importing(frame: FrameType | None) -> bool:
-    while frame is not None and frame.f_globals is not vars(_frozen_importlib):
+    while frame is not None:
+        if frame.f_globals is vars(_frozen_importlib):
+            os._exit(_interrupted(interrupt))
         frame = frame.f_back
-    return frame is not None
+    raise interrupt
