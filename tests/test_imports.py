@@ -146,11 +146,6 @@ def test_groups_of_commands_need_torch_only_where_they_run_or_count(group):
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
 
 
-def test_groups_of_commands_are_independent():
-    groups = {f"opcost.command.{name}" for name in ("read", "measure", "meters", "verify")}
-    assert not [name for group in groups for name in imported(ast.walk(parsed(MODULES[group]))) if name in groups]
-
-
 def test_one_module_knows_how_a_pass_is_run():
     names = {
         name
