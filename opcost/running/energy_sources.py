@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -22,6 +24,11 @@ __all__ = ["CPU", "NoEnergy", "open_sources", "result_of", "synchronise"]
 
 LARGEST_CLOCK_STEP_S = 0.01
 """Beyond that the wall clock was set during a window, so readings cannot be placed in it."""
+
+
+NONE_THERE = "none; leave devices out to get times alone"
+
+_NAME = re.compile(rf"{CPU}|{MEMORY}|cuda:(0|[1-9][0-9]*)", re.ASCII)
 
 
 class NoEnergy:
@@ -67,15 +74,20 @@ def names_of(devices: str | int | Sequence[str | int]) -> tuple[str, ...]:
     """Return each device once by its name; the number of a GPU is one.
 
     Raises:
-        UserError: no device is named.
+        UserError: no device is named, or one that no machine has.
     """
+    if inspect.isroutine(devices) or inspect.isclass(devices):
+        name = getattr(devices, "__name__", devices)
+        raise UserError(f"EnergyMeter: devices is the function or class {name}; write @EnergyMeter() above it")
     each = devices if isinstance(devices, Iterable) and not isinstance(devices, str) else (devices,)
     texts = [str(device).strip() for device in each]
     if not texts:
         raise UserError("EnergyMeter: devices names none; leave it out to meter all")
-    return tuple(
-        dict.fromkeys(f"cuda:{text}" if text.isdecimal() else "cuda:0" if text == "cuda" else text for text in texts)
-    )
+    names = [f"cuda:{text}" if text.isdecimal() else "cuda:0" if text == "cuda" else text for text in texts]
+    for name in names:
+        if not _NAME.fullmatch(name):
+            raise UserError(f"EnergyMeter: no device {name!r}; use cuda:0, {CPU} or {MEMORY}, or leave devices out")
+    return tuple(dict.fromkeys(names))
 
 
 def open_sources(names: Sequence[str] | None) -> list[EnergySource]:
@@ -114,9 +126,8 @@ def _chosen(
     if unknown is not None:
         is_cpu = unknown in (CPU, MEMORY)
         reason = (no_cpu or f"this CPU has no counter of {unknown}") if is_cpu else no_gpu or "unknown name"
-        raise UserError(
-            f"EnergyMeter: no device {unknown}: {reason}; devices with a meter: {', '.join([*gpus, *there]) or 'none'}"
-        )
+        metered = ", ".join([*gpus, *there]) or NONE_THERE
+        raise UserError(f"EnergyMeter: no device {unknown}: {reason}; devices with a meter: {metered}")
     return [there[name] if name in there else GpuEnergy.open(name, gpus[name]) for name in names]
 
 

@@ -245,12 +245,12 @@ class LayerWindow:
         self._device = device
         self._result: WindowResult | None = None
         self._missing_reason: str | None = None
-        self._meter = EnergyMeter([device])
         try:
+            self._meter = EnergyMeter([device])
             self._meter.start()
         except UserError as error:
             # Without a meter of the device, times are known all the same.
-            self._missing_reason = str(error)
+            self._missing_reason = str(error).partition("; devices with a meter")[0]
             synchronise([device])
         self._begin = SystemClock().read()
 

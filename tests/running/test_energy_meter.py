@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from simulated_energy import SimulatedSource
@@ -477,14 +478,23 @@ def test_devices_are_names_or_numbers(given: str | int | Sequence[str | int], na
 
 
 @pytest.mark.usefixtures("no_meter")
-@pytest.mark.parametrize(
-    ("given", "line"), [([0], "no device cuda:0"), ("cuda:0", "no device cuda:0"), ("", "no device ")]
-)
-def test_a_device_of_a_number_or_a_text_that_is_not_there_is_one_line(given: str | list[int], line: str) -> None:
-    with pytest.raises(UserError, match=line):
+@pytest.mark.parametrize("given", [[0], "cuda:0", "cuda"])
+def test_a_device_of_a_number_or_a_text_that_is_not_there_is_one_line(given: str | list[int]) -> None:
+    with pytest.raises(UserError, match=r"no device cuda:0.*; devices with a meter: none; leave devices out to get"):
         EnergyMeter(given).start()
-    with pytest.raises(UserError, match="devices names none"):
-        EnergyMeter([])
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ([], "devices names none"),
+        *((given, "no device '.*'; use cuda:0, cpu or dram, or leave") for given in ("", "gpu0", -1, ["cuda:x"], 1.5)),
+        *((given, "devices is the function or class .*; write @EnergyMeter()") for given in (sum, names_of, Path)),
+    ],
+)
+def test_what_no_device_can_be_is_refused_at_construction(given: Any, line: str) -> None:
+    with pytest.raises(UserError, match=line):
+        EnergyMeter(given)
 
 
 @pytest.mark.usefixtures("no_meter")
