@@ -115,6 +115,9 @@ def _lines(found: Prediction) -> Iterator[str]:
     if found.run.widened:
         interval = "interval" if found.whole is None else "predicted interval"
         yield f"The {interval} is wide: {'; '.join(map(_reason, found.run.widened))}."
+    quantised = {short_form(one.case.operator) for one in found.run.calls if "quantized" in one.case.operator.operator}
+    if quantised and found.conditions.device_type != "cpu":
+        yield f"Quantised operations have no rows, and may not exist on a GPU: {some_of(sorted(quantised))}."
     yield _memory(found.memory)
 
 

@@ -544,3 +544,11 @@ def test_the_bar_has_its_layout(pytestconfig: pytest.Config) -> None:
         return "\n".join(line for line in drawn.splitlines() if line.strip())
 
     compare_to_golden("bar", at_all_widths(show), pytestconfig)
+
+
+@pytest.mark.parametrize(("name", "is_said"), [("torch.ops.quantized.linear_dynamic", True), ("torch.sin", False)])
+def test_a_prediction_says_that_quantised_operations_may_not_exist_on_a_gpu(
+    name: str, is_said: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    print_prediction(prediction_of(predicted_calls(f"{name} on (float32[8, 64])", 0.1, 0.1), needed=1))
+    assert ("may not exist on a GPU: linear_dynamic." in capsys.readouterr().out) == is_said
