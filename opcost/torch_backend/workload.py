@@ -320,15 +320,17 @@ LONGEST_TEXT = 1000
 def one_line(error: BaseException) -> str:
     """Return an error's type and the first line of its message, with the second if the first ends with a colon.
 
-    It is cut after ``LONGEST_TEXT`` characters: a message may quote a whole tensor. The conversion of a user's error to
-    a text may raise anything.
+    It ends in dots if there are more. It is cut after ``LONGEST_TEXT`` characters: a message may quote a whole tensor.
+    The conversion of a user's error to a text may raise anything.
     """
     message = ""
     with suppress(Exception, SystemExit):
         message = str(error)
     lines = message.strip().splitlines() or ["no message"]
-    text = " ".join(line.strip() for line in lines[:2]) if lines[0].endswith(":") else lines[0]
-    return f"{shortened(printable(type(error).__name__))}: {shortened(text, LONGEST_TEXT)}"
+    shown = lines[: 2 if lines[0].endswith(":") else 1]
+    text = shortened(" ".join(map(str.strip, shown)), LONGEST_TEXT)
+    more = " ..." if len(lines) > len(shown) and not text.endswith("...") else ""
+    return f"{shortened(printable(type(error).__name__))}: {text}{more}"
 
 
 def flags_of_output(output: object, arguments: object) -> Flags:

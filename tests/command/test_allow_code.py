@@ -237,7 +237,7 @@ def test_what_a_function_raises_is_a_line_with_frames_below_it(
     (failure,) = json.loads(printed.out)
     first, frame = failure["reason"].splitlines()
     where = f"{tmp_path}/measurements/net/summary.yml:1: model_name"
-    assert first == f"{where}: ../../net.py:raises raised ValueError: no good; fix the function"
+    assert first == f"{where}: ../../net.py:raises raised ValueError: no good ...; fix the function"
     assert frame.startswith(f"  {tmp_path}/net.py:9 in raises: raise ValueError(")
     assert f"{first}\n{frame}\n" in printed.err
     assert "Traceback" not in printed.err

@@ -362,7 +362,7 @@ def double(): return nn.Linear(4, 4).double(), torch.randn(2, 4).double()
 
 def test_what_a_function_raises_is_shown_with_its_own_innermost_frames(folder: Path) -> None:
     first, *frames = error_of(config_of(folder, "raises"))
-    assert first == "../../net.py:raises raised LookupError: no such layer"
+    assert first == "../../net.py:raises raised LookupError: no such layer ..."
     assert len(frames) == 5
     assert all(re.match(rf"  {folder}/layers\.py:\d+ in deep: ", frame) for frame in frames)
     assert frames[-1].endswith('if n > 20: raise LookupError("no such layer\\nmore of it")')
@@ -386,7 +386,7 @@ def test_a_missing_argument_is_one_line(folder: Path) -> None:
 
 def test_a_file_that_exits_does_not_end_opcost(folder: Path) -> None:
     first, frame = error_of(config_of(folder, "exits"))
-    assert first == "../../net.py:exits raised SystemExit: no"
+    assert first == "../../net.py:exits raised SystemExit: no ..."
     assert "in exits" in frame
 
 
