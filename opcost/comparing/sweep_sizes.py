@@ -1,13 +1,25 @@
-"""The sizes of a sweep: medians and spread over repetitions, beside the predicted cost."""
+"""The sizes of a sweep: medians and spread over repetitions, beside the predicted cost, and their curves as pieces.
+
+Each piece of a curve is fitted by least squares of relative residuals. The number of pieces, their kinds and the breaks
+minimise the Bayesian information criterion, n ln(s²) + k ln(n), with s² the mean squared relative residual and k the
+number of coefficients and breaks (Schwarz, Annals of Statistics 6 (1978), 461-464; Yao, Statistics & Probability
+Letters 6 (1988), 181-189, for the number of breaks). Pieces need not meet: a curve may jump.
+"""
 
 from __future__ import annotations
 
+import itertools
+import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Annotated
 
+import numpy as np
+
 from opcost.columns import ABOVE_0, COUNT, FROM_0, SHARE, SIGNED, Column, Columns
+from opcost.estimates import FloatArray
 from opcost.measuring.conditions import DEVICE_UUID, Conditions
 from opcost.measuring.record import is_doubtful
 from opcost.measuring.sweep_record import SweepPlace, SweepRepetitionRow
@@ -124,6 +136,8 @@ def figures_of(rows: Sequence[SweepRepetitionRow]) -> SweepFigures:
     energies = normalised if None not in normalised else [one.energy_j for one in measurements]
     times_s, energies_j = [one.time_s for one in measurements], [one for one in energies if one is not None]
     time_s, energy_j = statistics.median(times_s), _median(energies)
+    used_bytes = _median(row.memory.memory_used_bytes for row in counting)
+    peak_bytes = _median(row.memory.memory_peak_bytes for row in counting)
     units = counting[0].place.units_of_a_run
     return SweepFigures(
         repetitions=len(counting),
@@ -145,8 +159,8 @@ def figures_of(rows: Sequence[SweepRepetitionRow]) -> SweepFigures:
         sm_clock_hz=_median(one.sm_clock_hz for one in measurements),
         busy_ratio=_median(one.busy_ratio for one in measurements),
         power_capped_ratio=_median(one.power_capped_ratio for one in measurements),
-        memory_used_bytes=_whole(_median(row.memory.memory_used_bytes for row in counting)),
-        memory_peak_bytes=_whole(_median(row.memory.memory_peak_bytes for row in counting)),
+        memory_used_bytes=None if used_bytes is None else round(used_bytes),
+        memory_peak_bytes=None if peak_bytes is None else round(peak_bytes),
         cache_bytes=counting[0].memory.cache_bytes,
         time_per_unit_s=time_s / units if units else None,
         energy_per_unit_j=energy_j / units if units and energy_j is not None else None,
@@ -170,10 +184,6 @@ def _median(values: Iterable[float | None]) -> float | None:
     return statistics.median(known) if known and 2 * len(known) >= len(everything) else None
 
 
-def _whole(value: float | None) -> int | None:
-    return None if value is None else round(value)
-
-
 def spread_ratio(values: Sequence[float]) -> float | None:
     """Return 1.4826 median absolute deviations over the median; ``None`` for a single value."""
     if len(values) < 2:
@@ -184,3 +194,199 @@ def spread_ratio(values: Sequence[float]) -> float | None:
 
 def _range(values: Sequence[float]) -> float | None:
     return (max(values) - min(values)) / statistics.median(values) if len(values) > 1 else None
+
+
+LEAST_RESIDUAL = 0.01
+"""The relative residual (root mean square) that no fit is credited to be below: a smaller one is noise of builds, up to
+1.8 % (``docs/log/repeatability.md``), and breaks would follow it."""
+
+MOST_PIECES = 4
+
+
+class PieceKind(Enum):
+    """The form of a piece. The value is the word that people read."""
+
+    CONSTANT = "constant"
+    LINEAR = "linear"
+    QUADRATIC = "quadratic"
+
+    @property
+    def degree(self) -> int:
+        return (PieceKind.CONSTANT, PieceKind.LINEAR, PieceKind.QUADRATIC).index(self)
+
+    @property
+    def fewest(self) -> int:
+        """The fewest points: one more than the coefficients, so that a piece says something of its points."""
+        return self.degree + 2
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A piece of a curve from its first to its last point, both included, by their place.
+
+    ``coefficients`` are those of x^0, x^1, x^2. ``residual_ratio`` is the root mean square of relative residuals.
+    """
+
+    kind: PieceKind
+    first: int
+    last: int
+    coefficients: tuple[float, ...]
+    residual_ratio: float
+
+    @property
+    def points(self) -> int:
+        return self.last - self.first + 1
+
+    def at(self, x: float) -> float:
+        return math.fsum(coefficient * x**power for power, coefficient in enumerate(self.coefficients))
+
+
+def pieces_of(x: Sequence[float], y: Sequence[float]) -> tuple[Piece, ...]:
+    """Return the pieces of a curve in order; none for fewer than three points.
+
+    A constant piece can only be the first one: later, costs grow with the input.
+
+    Args:
+        x: in ascending order, shape (n,).
+        y: above 0, shape (n,).
+    """
+    xs, ys = np.array(x, dtype=float), np.array(y, dtype=float)
+    count = len(xs)
+    if count < PieceKind.LINEAR.fewest:
+        return ()
+    # The best chain of pieces up to each point, for each number of pieces and of coefficients: squares add up.
+    chains: list[dict[tuple[int, int], _Chain]] = [{(0, 0): _Chain(0.0, ())}, *({} for _ in range(count))]
+    for first, last in _spans(count):
+        for piece in _fits(xs, ys, first, last):
+            for chain in list(chains[first].values()):
+                _extend(chains[last + 1], chain, piece)
+    found = chains[count].values()
+    return min(found, key=lambda chain: _criterion(chain, count)).pieces if found else ()
+
+
+@dataclass(frozen=True)
+class _Chain:
+    """Pieces one after the other, and the sum of their squared relative residuals."""
+
+    squares: float
+    pieces: tuple[Piece, ...]
+
+    @property
+    def coefficients(self) -> int:
+        return sum(piece.kind.degree + 1 for piece in self.pieces)
+
+
+def _extend(chains: dict[tuple[int, int], _Chain], chain: _Chain, piece: Piece) -> None:
+    """Add the chain with a further piece, unless one of as many pieces and coefficients is better."""
+    if len(chain.pieces) == MOST_PIECES or (chain.pieces and piece.kind is PieceKind.CONSTANT):
+        return
+    longer = _Chain(chain.squares + piece.points * piece.residual_ratio**2, (*chain.pieces, piece))
+    key = len(longer.pieces), longer.coefficients
+    if key not in chains or longer.squares < chains[key].squares:
+        chains[key] = longer
+
+
+def _spans(count: int) -> Iterator[tuple[int, int]]:
+    least = PieceKind.CONSTANT.fewest
+    return ((first, last) for first in range(count) for last in range(first + least - 1, count))
+
+
+def _fits(xs: FloatArray, ys: FloatArray, first: int, last: int) -> Iterator[Piece]:
+    """Yield the piece of each kind that has enough points, and does not fall."""
+    x, y = xs[first : last + 1], ys[first : last + 1]
+    for kind in PieceKind:
+        if len(x) < kind.fewest:
+            continue
+        # Scaled, because powers of pixels differ by many orders of magnitude.
+        scale = float(x[-1])
+        powers = np.vander(x / scale, kind.degree + 1, increasing=True)
+        scaled, *_ = np.linalg.lstsq(powers / y[:, None], np.ones(len(y)), rcond=None)
+        residuals = powers @ scaled / y - 1
+        coefficients = tuple(float(one) / scale**power for power, one in enumerate(scaled))
+        if kind is not PieceKind.CONSTANT and coefficients[-1] <= 0:
+            continue
+        yield Piece(kind, first, last, coefficients, float(np.sqrt(np.mean(residuals**2))))
+
+
+def _criterion(chain: _Chain, count: int) -> float:
+    parameters = chain.coefficients + len(chain.pieces) - 1
+    return count * math.log(max(chain.squares / count, LEAST_RESIDUAL**2)) + parameters * math.log(count)
+
+
+@dataclass(frozen=True)
+class Break:
+    """Two neighbouring sizes between which a curve has a break.
+
+    ``jump_ratio`` is the value above over the one that the former piece would have there, None if that is below 0.
+    """
+
+    before: int
+    after: int
+    jump_ratio: float | None
+
+
+@dataclass(frozen=True)
+class BreakLine:
+    """A piece of a curve as a line of a table; the break is the one that precedes it."""
+
+    quantity: str
+    kind: str
+    first_size: int
+    last_size: int
+    residual_ratio: float
+    jump_ratio: float | None
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A cost over the sizes, in pieces, with the breaks between them."""
+
+    quantity: str
+    sizes: tuple[int, ...]
+    pieces: tuple[Piece, ...]
+    breaks: tuple[Break, ...]
+
+    @property
+    def lines(self) -> list[BreakLine]:
+        """The pieces as lines of a table."""
+        jumps = (None, *(one.jump_ratio for one in self.breaks))
+        return [
+            BreakLine(
+                self.quantity,
+                piece.kind.value,
+                self.sizes[piece.first],
+                self.sizes[piece.last],
+                piece.residual_ratio,
+                jump_ratio,
+            )
+            for piece, jump_ratio in zip(self.pieces, jumps, strict=True)
+        ]
+
+
+def curves_of(rows: Sequence[SweepSizeRow]) -> tuple[Curve, ...]:
+    """Return the measured curves of time and energy; those with too few sizes have no pieces and are left out.
+
+    Args:
+        rows: the sizes in ascending order.
+    """
+    found = []
+    for quantity, costs in (
+        ("time", [row.figures.time_s for row in rows]),
+        ("energy", [row.figures.energy_j for row in rows]),
+    ):
+        known = [(row.place.size, cost) for row, cost in zip(rows, costs, strict=True) if cost is not None]
+        sizes, values = [size for size, _ in known], [value for _, value in known]
+        pieces = pieces_of(sizes, values)
+        breaks = []
+        for former, later in itertools.pairwise(pieces):
+            # The former piece may fit some points of the later one as well.
+            differing = (
+                abs(former.at(size) / value - 1) > LEAST_RESIDUAL for size, value in known[later.first : later.last]
+            )
+            first = next((later.first + at for at, differs in enumerate(differing) if differs), later.last)
+            expected = former.at(sizes[first])
+            jump_ratio = values[first] / expected if expected > 0 else None
+            breaks.append(Break(sizes[first - 1], sizes[first], jump_ratio))
+        if pieces:
+            found.append(Curve(quantity, tuple(sizes), pieces, tuple(breaks)))
+    return tuple(found)

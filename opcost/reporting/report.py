@@ -82,7 +82,7 @@ def write_report(
         "about": f"opcost {__version__}, {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC",
         "summary": report_sections.summary(found, tuples, reports),
         "ranking": report_sections.ranking(rankings),
-        "sweeps": report_details.sweeps(_sweeps(request, models), database.sweep_kernels.rows()),
+        "sweeps": report_details.sweeps(_sweeps(request, models)),
         "parity": report_sections.parity(found),
         "errors": report_sections.errors(found),
         "meters": report_details.meters(database.meter_qualifications.rows(), boards),

@@ -10,13 +10,11 @@ from statistics import median
 from typing import Any
 
 from opcost.comparing.layers import LayerNode, LayerRow, layers_of
-from opcost.comparing.sweep_changes import curves_of, lines_of
-from opcost.comparing.sweep_sizes import SweepSizeRow, replaced
+from opcost.comparing.sweep_sizes import SweepSizeRow, curves_of, replaced
 from opcost.estimates import value_of
 from opcost.invocation import command
 from opcost.measuring.meter_quality import REFERENCE, QualificationRow
 from opcost.measuring.record import MeasurementRow
-from opcost.measuring.sweep_record import SweepKernelRow
 from opcost.operators.sweep_axes import AxisKind
 from opcost.reporting.charts import Chart, courses
 from opcost.reporting.compared_models import QUANTITIES
@@ -34,7 +32,7 @@ SWEEPS_HEAD = "<h3>Sweeps over the size of the input</h3>"
 
 SIZES = ("repetitions", "ms", "± time", "mJ", "± energy", "W", "predicted ms", "predicted mJ")
 
-PIECES = ("curve", "piece", "sizes", "jump", "what changes where it begins")
+PIECES = ("curve", "piece", "sizes", "jump")
 
 MOST_TREES = 20
 """The most models with a tree: a tree has some hundred layers."""
@@ -120,51 +118,43 @@ def _course(rows: Sequence[MeasurementRow], quantity: str, look: int) -> Series:
     return Series(name, points, look, titles=titles)
 
 
-def sweeps(rows: Sequence[SweepSizeRow], kernels: Sequence[SweepKernelRow]) -> str:
+def sweeps(rows: Sequence[SweepSizeRow]) -> str:
     """Return the sweeps, each folded; empty without any.
 
     Args:
         rows: sizes of any sweeps; of two rows of one size, board and loop the last one counts.
-        kernels: of any sizes.
     """
     groups: dict[tuple[Any, ...], list[SweepSizeRow]] = {}
     for row in replaced((), rows):
         sweep = row.place.model, row.place.axis, row.conditions, row.device_uuid, row.loop_s
         groups.setdefault(sweep, []).append(row)
-    return SWEEPS_HEAD + "".join(_sweep(group, kernels) for group in groups.values()) if groups else ""
+    return SWEEPS_HEAD + "".join(_sweep(group) for group in groups.values()) if groups else ""
 
 
-def _sweep(rows: Sequence[SweepSizeRow], kernels: Sequence[SweepKernelRow]) -> str:
+def _sweep(rows: Sequence[SweepSizeRow]) -> str:
     rows = sorted(rows, key=lambda row: row.place.size)
     first = rows[0]
     unit = AxisKind(first.place.axis).unit
-    keys = {row.place.key for row in rows}
-    own = [kernel for kernel in kernels if kernel.place.key in keys]
     panels, _ = size_curves(rows, (first.place.axis, unit), log_axis)
-    caption = "Marks are medians over repetitions; the line is the predicted curve. Both axes are logarithmic."
-    parts = [
-        figure(Chart(panels), caption) if panels else "",
-        table((first.place.axis, *SIZES), [_size_cells(row) for row in rows]),
-        _pieces(rows, own),
-        *(paragraph(f"{row.place.axis} {row.place.size}: {row.failure}") for row in rows if row.failure),
-    ]
-    place = f"{first.conditions.device_product}, {first.conditions.execution}"
-    return folded(f"{first.place.model} ({place})", "".join(parts))
-
-
-def _pieces(rows: Sequence[SweepSizeRow], kernels: Sequence[SweepKernelRow]) -> str:
-    lines = lines_of(curves_of(rows, kernels))
-    cells = [
+    pieces = [
         (
             line.quantity,
             line.kind,
             f"{line.first_size} to {line.last_size}",
             UNKNOWN if line.jump_ratio is None else percent(line.jump_ratio - 1),
-            line.changes,
         )
-        for line in lines
+        for curve in curves_of(rows)
+        for line in curve.lines
     ]
-    return table(PIECES, cells, "Fit by pieces") if cells else ""
+    caption = "Marks are medians over repetitions; the line is the predicted curve. Both axes are logarithmic."
+    parts = [
+        figure(Chart(panels), caption) if panels else "",
+        table((first.place.axis, *SIZES), [_size_cells(row) for row in rows]),
+        table(PIECES, pieces, "Fit by pieces") if pieces else "",
+        *(paragraph(f"{row.place.axis} {row.place.size}: {row.failure}") for row in rows if row.failure),
+    ]
+    place = f"{first.conditions.device_product}, {first.conditions.execution}"
+    return folded(f"{first.place.model} ({place})", "".join(parts))
 
 
 def _size_cells(row: SweepSizeRow) -> tuple[str, ...]:

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from opcost.columns import by_column, columns_of
-from opcost.comparing.sweep_changes import BreakLine, Curve, lines_of
-from opcost.comparing.sweep_sizes import SweepSizeRow
+from opcost.comparing.sweep_sizes import BreakLine, Curve, SweepSizeRow
 from opcost.measuring.sweep_record import SweepKernelRow, SweepRepetitionRow
 from opcost.reporting.charts import matrix, over_sizes
 from opcost.reporting.svg import Axis, Drawing, Series, linear_axis, log_axis, svg_file
@@ -44,7 +43,10 @@ def write_tables(result: SweepResult, folder: Path) -> list[Path]:
         for number, names in enumerate(same_information(found), start=1)
         for name in names
     ]
-    pieces = [field.name for field in fields(BreakLine)], [asdict(line) for line in lines_of(result.curves)]
+    pieces = (
+        [field.name for field in fields(BreakLine)],
+        [asdict(line) for line in result.pieces],
+    )
     contents = {
         "sizes": _rows_text(SweepSizeRow, result.sizes),
         "repetitions": _rows_text(SweepRepetitionRow, result.repetitions),

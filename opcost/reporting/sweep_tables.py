@@ -7,7 +7,6 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from opcost.columns import by_column
-from opcost.comparing.sweep_changes import lines_of
 from opcost.comparing.sweep_sizes import UNPREDICTED, SweepSizeRow
 from opcost.measuring.flags import CASTING_DOUBT
 from opcost.measuring.record import IMPOSSIBLE_POWER_MEANING, has_impossible_power, is_doubtful
@@ -24,7 +23,7 @@ NANO = 1e-9
 
 PIECES = (
     *(Column("curve", "left"), Column("piece", "left"), Column("sizes"), Column("residual", drop=1)),
-    *(Column("jump", drop=2), Column("what changes where it begins", "left", wraps=24)),
+    Column("jump", drop=2),
 )
 LONGEST_REASON = 160
 
@@ -69,9 +68,8 @@ def _print_pieces(result: SweepResult) -> None:
             f"{line.first_size} to {line.last_size}",
             percent(line.residual_ratio),
             UNKNOWN if line.jump_ratio is None else percent(line.jump_ratio - 1),
-            line.changes + (f" (unknown: {line.missing})" if line.missing else ""),
         )
-        for line in lines_of(result.curves)
+        for line in result.pieces
     ]
     if cells:
         print_table(f"{result.name}: fit by pieces", PIECES, cells)
@@ -85,7 +83,7 @@ def sweep_object(result: SweepResult) -> dict[str, Any]:
         "planned": result.planned,
         "expected_s": result.expected_s,
         "sizes": [by_column(row) for row in result.sizes],
-        "pieces": [asdict(line) for line in lines_of(result.curves)],
+        "pieces": [asdict(line) for line in result.pieces],
     }
 
 

@@ -11,13 +11,15 @@ from functools import cached_property
 from pathlib import Path
 
 from opcost.comparing.predicted_run import PredictedRun
-from opcost.comparing.sweep_changes import Curve, curves_of
 from opcost.comparing.sweep_sizes import (
     UNKNOWN_WORK,
     UNPREDICTED,
+    BreakLine,
+    Curve,
     SweepPrediction,
     SweepSizeRow,
     SweepWork,
+    curves_of,
     figures_of,
     replaced,
 )
@@ -177,7 +179,11 @@ class SweepResult:
     @cached_property
     def curves(self) -> tuple[Curve, ...]:
         """The measured curves of time and energy in pieces. The fit to 200 sizes takes seconds."""
-        return curves_of(self.sizes, self.kernels)
+        return curves_of(self.sizes)
+
+    @property
+    def pieces(self) -> list[BreakLine]:
+        return [line for curve in self.curves for line in curve.lines]
 
     @property
     def conditions(self) -> Conditions | None:

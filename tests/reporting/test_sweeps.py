@@ -91,12 +91,12 @@ def test_figures_are_drawn_with_their_predicted_curve(tmp_path: Path, result: Sw
 
 
 def test_the_section_escapes_texts_and_is_left_out_without_sweeps(result: SweepResult) -> None:
-    section = sweeps(result.sizes, result.kernels)
+    section = sweeps(result.sizes)
     assert "resnet18 2x3xNxN" in section
     assert "out of &lt;memory&gt;" in section
     assert section.count("<svg") == 4
-    assert sweeps((*(replace(row, failure="older") for row in result.sizes), *result.sizes), result.kernels) == section
-    assert sweeps((), ()) == ""
+    assert sweeps((*(replace(row, failure="older") for row in result.sizes), *result.sizes)) == section
+    assert sweeps(()) == ""
 
 
 def test_the_terminal_shows_sizes_reasons_and_pieces(result: SweepResult, capsys: pytest.CaptureFixture[str]) -> None:

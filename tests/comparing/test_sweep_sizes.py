@@ -1,14 +1,27 @@
-"""Curves in pieces: declared pieces and breaks are found again."""
+"""Sizes of a sweep: declared pieces and breaks of curves are found again, and newer rows replace older ones."""
 
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from simulated_machine import SIMULATED_CONDITIONS
 
-from opcost.comparing.sweep_changes import MOST_PIECES, PieceKind, pieces_of
+from opcost.comparing.sweep_sizes import (
+    MOST_PIECES,
+    PieceKind,
+    SweepFigures,
+    SweepPrediction,
+    SweepSizeRow,
+    SweepWork,
+    curves_of,
+    pieces_of,
+    replaced,
+)
+from opcost.measuring.sweep_record import SweepPlace
 
 DOUBLING = [2**power for power in range(3, 13)]
 
@@ -57,3 +70,42 @@ def test_pieces_cover_all_points_in_order(y: list[float]) -> None:
     assert covered in ([], list(range(len(y))))
     assert len(pieces) <= MOST_PIECES
     assert all(piece.kind is not PieceKind.CONSTANT for piece in pieces[1:])
+
+
+# Rows
+
+BELOW = 128
+"""The last size of the constant piece."""
+
+
+def row(size: int, *, has_energy: bool = True) -> SweepSizeRow:
+    time_s = 1e-3 if size <= BELOW else 1e-3 * (size / BELOW) ** 2
+    return SweepSizeRow(
+        place=SweepPlace(f"key-{size}", "net", "size", size, size**2),
+        figures=SweepFigures(10, 0, time_s=time_s, energy_j=200 * time_s if has_energy else None),
+        prediction=SweepPrediction(),
+        work=SweepWork(),
+        failure=None,
+        device_uuid=None,
+        loop_s=1.0,
+        conditions=SIMULATED_CONDITIONS,
+    )
+
+
+def test_curves_have_their_breaks_and_a_line_for_each_piece() -> None:
+    time, energy = curves_of(list(map(row, DOUBLING)))
+    assert (time.quantity, energy.quantity) == ("time", "energy")
+    (found,) = time.breaks
+    assert (found.before, found.after, found.jump_ratio) == (BELOW, 2 * BELOW, pytest.approx(4.0))
+    lines = [(one.kind, one.first_size, one.last_size, one.jump_ratio) for one in time.lines]
+    assert lines == [("constant", 8, 64, None), ("quadratic", 128, 4096, found.jump_ratio)]
+
+
+def test_sizes_without_an_energy_have_no_curve_of_it() -> None:
+    assert [curve.quantity for curve in curves_of([row(size, has_energy=False) for size in DOUBLING])] == ["time"]
+
+
+def test_a_new_row_replaces_that_of_its_size_board_and_loop() -> None:
+    first, other = row(8), replace(row(8), device_uuid="GPU-1")
+    newer = replace(first, failure="out of memory")
+    assert replaced([first, other], [newer]) == [other, newer]
