@@ -102,17 +102,14 @@ def share_of(costs: Costs, names: Collection[str]) -> CostShare:
 
 def measured_ratio(costs: Costs) -> float:
     """Return the share of a model's time that was measured."""
-    return _ratio(costs, sum(cost.measured_time_s for cost in costs.values()))
+    time_s = sum(cost.time_s for cost in costs.values())
+    return sum(cost.measured_time_s for cost in costs.values()) / time_s if time_s else 0.0
 
 
 def doubtful_ratio(costs: Costs) -> float:
     """Return the share of a model's time that is from flagged measurements."""
-    return _ratio(costs, sum(cost.doubtful_time_s for cost in costs.values()))
-
-
-def _ratio(costs: Costs, part_s: float) -> float:
     time_s = sum(cost.time_s for cost in costs.values())
-    return part_s / time_s if time_s else 0.0
+    return sum(cost.doubtful_time_s for cost in costs.values()) / time_s if time_s else 0.0
 
 
 def missing_operators(costs: Costs, whitelist: Collection[str]) -> list[Addition]:
@@ -133,13 +130,20 @@ def to_add(costs: Costs, whitelist: Collection[str], target_ratio: float) -> lis
 
 
 def over_all(models: Sequence[Costs], whitelist: Collection[str]) -> list[Addition]:
-    """Return the operators that are missing from a whitelist, in descending order of mean shares over models."""
+    """Return the operators that are missing from a whitelist, in descending order of mean shares over models.
+
+    Models without the operator count as 0. Shares of energy are means over the models with energies.
+    """
     additions: dict[str, list[CostShare]] = {}
     for costs in models:
         for addition in missing_operators(costs, whitelist):
             additions.setdefault(addition.operator, []).append(addition.share)
     with_energy = sum(share_of(costs, costs).energy_ratio is not None for costs in models)
-    means = [Addition(name, _mean(shares, len(models), with_energy)) for name, shares in additions.items()]
+    means = []
+    for name, shares in additions.items():
+        energies = [share.energy_ratio for share in shares if share.energy_ratio is not None]
+        time_ratio = sum(share.time_ratio for share in shares) / len(models)
+        means.append(Addition(name, CostShare(time_ratio, sum(energies) / with_energy if with_energy else None)))
     return sorted(means, key=lambda addition: (-addition.share.larger, addition.operator))
 
 
@@ -152,11 +156,3 @@ def smallest_whitelist(models: Sequence[Costs], target_ratio: float, cover: Cove
     chosen = cover(np.array([*times, *energies]), target_ratio)
     mean_ratios = np.mean(times, axis=0)
     return tuple(names[index] for index in sorted(chosen, key=lambda index: (-mean_ratios[index], names[index])))
-
-
-def _mean(shares: Sequence[CostShare], models: int, with_energy: int) -> CostShare:
-    """Return mean shares over all models, and over those with energies; models without the operator count as 0."""
-    energies = [share.energy_ratio for share in shares if share.energy_ratio is not None]
-    return CostShare(
-        sum(share.time_ratio for share in shares) / models, sum(energies) / with_energy if with_energy else None
-    )

@@ -8,7 +8,7 @@ graphs, which need no launches.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
@@ -90,13 +90,23 @@ def eager_cost(cost: ModelCost, measurements: Measurements) -> EagerCost | None:
     waiting = [one for one in twins if one.eager_s > LAUNCH_BOUND_RATIO * (one.graph_s + gap_s)]
     if not waiting:
         return None
-    launches_s = {kind: _launch_s(kind, twins, waiting) for kind in {one.kind for one in twins}}
-    device_s = math.fsum(one.calls * _on_device_s(one, launches_s[one.kind], gap_s) for one in twins)
+
+    def launch_s(kind: str) -> float:
+        known_s = [one.eager_s for one in waiting if one.kind == kind]
+        shortest_s = min(one.eager_s for one in twins if one.kind == kind)
+        return median(known_s) if known_s else min(median(one.eager_s for one in waiting), shortest_s)
+
+    def on_device_s(one: Twins) -> float:
+        is_longer = one.eager_s > LAUNCH_BOUND_RATIO * launches_s[one.kind]
+        return one.eager_s if is_longer else min(one.eager_s, one.graph_s + gap_s)
+
+    launches_s = {kind: launch_s(kind) for kind in {one.kind for one in twins}}
+    device_s = math.fsum(one.calls * on_device_s(one) for one in twins)
     known = {one.kind for one in waiting}
-    launch_s = math.fsum(one.calls * launches_s[one.kind] for one in twins)
+    all_launches_s = math.fsum(one.calls * launches_s[one.kind] for one in twins)
     assumed_s = math.fsum(one.calls * launches_s[one.kind] for one in twins if one.kind not in known)
-    energy_j = _energy_j(twins, waiting, max(device_s, launch_s))
-    return EagerCost(device_s, launch_s, energy_j, assumed_s / launch_s)
+    energy_j = _energy_j(twins, waiting, max(device_s, all_launches_s))
+    return EagerCost(device_s, all_launches_s, energy_j, assumed_s / all_launches_s)
 
 
 def _twins(cost: ModelCost, measurements: Measurements) -> list[Twins]:
@@ -111,38 +121,20 @@ def _twins(cost: ModelCost, measurements: Measurements) -> list[Twins]:
     return found
 
 
-def _launch_s(kind: str, twins: Iterable[Twins], waiting: Sequence[Twins]) -> float:
-    known_s = [one.eager_s for one in waiting if one.kind == kind]
-    if known_s:
-        return median(known_s)
-    return min(median(one.eager_s for one in waiting), *(one.eager_s for one in twins if one.kind == kind))
-
-
-def _on_device_s(one: Twins, launch_s: float, gap_s: float) -> float:
-    is_longer = one.eager_s > LAUNCH_BOUND_RATIO * launch_s
-    return one.eager_s if is_longer else min(one.eager_s, one.graph_s + gap_s)
-
-
 def _energy_j(twins: Sequence[Twins], waiting: Sequence[Twins], time_s: float) -> float | None:
     """Return the energy in graphs plus the energy of a waiting device for the rest of the time.
 
     The power of a waiting device is the additional energy of launch-bound loops over their additional time.
     """
     is_alike = all(one.graph.input_data == one.part.row.input_data for one in twins)
-    graphs_j = total_if_known(_calls_j(one) for one in twins)
-    powers_w = [_waiting_w(one) for one in waiting]
-    known_w = [power_w for power_w in powers_w if power_w is not None]
-    if graphs_j is None or len(known_w) < len(powers_w) or not is_alike:
+    graphs = [(one.calls, value_of(one.part.basis.energy_of(one.graph))) for one in twins]
+    graphs_j = total_if_known(None if energy_j is None else calls * energy_j for calls, energy_j in graphs)
+    known_w = []
+    for one in waiting:
+        eager_j, graph_j = (value_of(one.part.basis.energy_of(row)) for row in (one.part.row, one.graph))
+        if eager_j is not None and graph_j is not None:
+            known_w.append((eager_j - graph_j) / (one.eager_s - one.graph_s))
+    if graphs_j is None or len(known_w) < len(waiting) or not is_alike:
         return None
     graphs_s = math.fsum(one.calls * one.graph_s for one in twins)
     return graphs_j + max(time_s - graphs_s, 0.0) * max(median(known_w), 0.0)
-
-
-def _calls_j(one: Twins) -> float | None:
-    energy_j = value_of(one.part.basis.energy_of(one.graph))
-    return None if energy_j is None else one.calls * energy_j
-
-
-def _waiting_w(one: Twins) -> float | None:
-    eager_j, graph_j = (value_of(one.part.basis.energy_of(row)) for row in (one.part.row, one.graph))
-    return None if eager_j is None or graph_j is None else (eager_j - graph_j) / (one.eager_s - one.graph_s)

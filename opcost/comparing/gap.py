@@ -91,10 +91,13 @@ def gap(cost: ModelCost, dropped: ModelCost, full: MeasurementRow, constants: Co
     )
     left_out = _measured(dropped.parts).plus(predicted_piece(dropped.missing, constants.predictor))
     unmeasured = predicted_piece(cost.missing, constants.predictor)
-    corrections = constants.corrections
+    corrections, full_j = constants.corrections, value_of(cost.basis.energy_of(full))
     correction = None if corrections is None else corrections.of(cost.summed)
     besides = left_out.plus(unmeasured).plus(_piece(correction))
-    power_limit = _power_limit(cost, besides, full)
+    power_limit = None
+    if besides.time_s is not None and besides.energy_j is not None:
+        load = Load(besides.time_s, besides.energy_j, OTHERS)
+        power_limit = added_by_limit(cost, load, limit_of(full.conditions))
     known = modules.plus(functions).plus(besides).plus(_piece(power_limit))
     return Gap(
         modules=modules,
@@ -104,18 +107,12 @@ def gap(cost: ModelCost, dropped: ModelCost, full: MeasurementRow, constants: Co
         dropped=left_out,
         unmeasured=unmeasured,
         unexplained=Piece(
-            _difference(full.measurement.time_s, known.time_s),
-            _difference(value_of(cost.basis.energy_of(full)), known.energy_j),
+            None if known.time_s is None else full.measurement.time_s - known.time_s,
+            None if full_j is None or known.energy_j is None else full_j - known.energy_j,
         ),
         correction_dtype=None if corrections is None else corrections.dtype,
         missing_kinds=() if corrections is None else corrections.missing_kinds(cost.summed),
     )
-
-
-def _power_limit(cost: ModelCost, besides: Piece, full: MeasurementRow) -> Excess | None:
-    if besides.time_s is None or besides.energy_j is None:
-        return None
-    return added_by_limit(cost, Load(besides.time_s, besides.energy_j, OTHERS), limit_of(full.conditions))
 
 
 def _piece(correction: Excess | None) -> Piece:
@@ -140,7 +137,3 @@ def predicted_piece(counts: Sequence[OperatorCount], predictor: Predictor | None
         return Piece(None, None)
     costs = [predictor.cost(count, count.occurrences) for count in counts]
     return Piece(total_if_known(time_s for time_s, _ in costs), total_if_known(energy_j for _, energy_j in costs))
-
-
-def _difference(whole: float | None, known: float | None) -> float | None:
-    return None if whole is None or known is None else whole - known

@@ -240,7 +240,10 @@ class Layers:
         module = self._module_of[path]
         is_leaf = all(_place(call) == place for call in calls)
         operators = {call.count.operator.key: call.count for call in calls}.values() if is_leaf else ()
-        time_s, energy_j = _time_of(calls), _energy_of(calls)
+        known = [call.cost for call in calls if call.cost is not None]
+        time_s = math.fsum(cost.time_s for cost in known) if known else None
+        energy_j = total_if_known(cost.energy_j for cost in known) if known else None
+        flops = [call.count.flop for call in calls if call.count.flop is not None]
         return LayerRow(
             position=calls[0].position,
             path=path,
@@ -254,14 +257,14 @@ class Layers:
             weights=None if function is not None else module.weights,
             calls=len(calls),
             calls_without_row=sum(call.lacks_row for call in calls),
-            flop=_flop_of(calls),
+            flop=sum(flops) if len(flops) == len(calls) else None,
             memory_bytes=sum(call.count.memory_bytes for call in calls),
             time_s=time_s,
             energy_j=energy_j,
             time_ratio=_ratio(time_s, self._time_s),
             energy_ratio=_ratio(energy_j, self._energy_j),
             missing_reason=_missing_reason(calls),
-            energy_missing_reason=next(filter(None, map(_energy_missing_reason, calls)), None),
+            energy_missing_reason=next(filter(None, (cost.energy_missing_reason for cost in known)), None),
         )
 
 
@@ -289,30 +292,11 @@ def _grouped(calls: Iterable[LayerCall], place: Callable[[LayerCall], Place]) ->
     return list(groups.items())
 
 
-def _time_of(calls: Calls) -> float | None:
-    known = [call.cost.time_s for call in calls if call.cost is not None]
-    return math.fsum(known) if known else None
-
-
-def _energy_of(calls: Calls) -> float | None:
-    known = [call.cost for call in calls if call.cost is not None]
-    return total_if_known(cost.energy_j for cost in known) if known else None
-
-
-def _flop_of(calls: Calls) -> int | None:
-    known = [call.count.flop for call in calls if call.count.flop is not None]
-    return sum(known) if len(known) == len(calls) else None
-
-
 def _missing_reason(calls: Calls) -> str | None:
     missing = sum(call.lacks_row for call in calls)
     if not missing:
         return None if any(call.count.computes for call in calls) else COMPUTES_NOTHING
     return NO_ROW if len(calls) == 1 else f"{missing} of {number_of(len(calls), 'call')} {NO_ROW}"
-
-
-def _energy_missing_reason(call: LayerCall) -> str | None:
-    return None if call.cost is None else call.cost.energy_missing_reason
 
 
 def _ratio(part: float | None, whole: float | None) -> float | None:

@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from opcost.columns import ABOVE_0, COUNT, COUNT_FROM_1, FROM_0, Column, Columns, one_of
-from opcost.comparing.potential import Works, at_roof
 from opcost.comparing.ranking import NAME, POWER, SAVING, TIME, ModelFigures
 from opcost.comparing.roofline import COMPUTE, MEMORY, Roof, Roofline, Work
-from opcost.comparing.tuple_costs import TupleFlag, flags_of_part
+from opcost.comparing.tuple_costs import TupleFlag, Works, at_roof, flags_of_part
 from opcost.estimates import total_if_known
 from opcost.operators.columns import INPUTS, OPERATOR, PARAMETERS, TRAINING_MODE
-from opcost.operators.tuples import OperatorTuple
 from opcost.summing.summation import Part
 
 
@@ -75,10 +73,28 @@ def operator_costs(model: ModelFigures, roofline: Roofline | None, by: str) -> t
         roofline: the device's under these conditions, None if unknown.
         by: one of ``SORTS``.
     """
-    calls = model.works
-    shares = _Shares(calls, roofline)
+    shares = _Shares(model.works, roofline)
     board = None if model.whole is None else model.whole.circumstances.device_uuid
-    found = [_operator_cost(operator, own, shares, board) for operator, own in _grouped(calls, _tuple_of).items()]
+    found = []
+    for operator, calls in _grouped(model.works, lambda part: part.case.operator).items():
+        costs, first = shares.of(calls), calls[0][1]
+        flags = {flag for part, work in calls for flag in flags_of_part(part, work, board)}
+        found.append(
+            OperatorCost(
+                key=operator.key,
+                operator=operator.operator,
+                parameters=operator.parameters_text,
+                inputs=operator.inputs_text,
+                training_mode=operator.mode,
+                flop=first.flop,
+                memory_bytes=first.memory_bytes,
+                bound=None if roofline is None else roofline.time.side(first),
+                call_time_s=costs.time_s / costs.calls,
+                call_energy_j=None if costs.energy_j is None else costs.energy_j / costs.calls,
+                flags="|".join(flag.value for flag in TupleFlag if flag in flags),
+                costs=costs,
+            )
+        )
     return tuple(sorted(found, key=lambda one: rank_of(one, by)))
 
 
@@ -89,7 +105,10 @@ def kind_costs(model: ModelFigures, roofline: Roofline | None, by: str) -> tuple
     """
     calls = model.works if model.is_representative else ()
     shares = _Shares(calls, roofline)
-    found = [KindCosts(name, shares.of(own)) for name, own in _grouped(calls, _kind_of).items()]
+    found = [
+        KindCosts(name, shares.of(own))
+        for name, own in _grouped(calls, lambda part: part.case.operator.short_name).items()
+    ]
     return tuple(sorted(found, key=lambda one: (-one.costs.ratio(by), one.operator)))
 
 
@@ -109,14 +128,6 @@ def rank_of(one: OperatorCost | KindCosts, by: str) -> tuple[float, str]:
     return -(largest or 0.0), one.operator
 
 
-def _tuple_of(part: Part) -> OperatorTuple:
-    return part.case.operator
-
-
-def _kind_of(part: Part) -> str:
-    return part.case.operator.short_name
-
-
 def _grouped(calls: Works, key: Callable[[Part], Any]) -> Mapping[Any, list[tuple[Part, Work]]]:
     groups: dict[Any, list[tuple[Part, Work]]] = {}
     for part, work in calls:
@@ -131,9 +142,6 @@ class _Shares:
         self._roofline = roofline
         self._time_s = math.fsum(part.time_s for part, _ in calls)
         self._energy_j = total_if_known(part.energy_j for part, _ in calls)
-
-    def bound(self, work: Work) -> str | None:
-        return None if self._roofline is None else self._roofline.time.side(work)
 
     def of(self, calls: Works) -> CostShare:
         time_s = math.fsum(part.time_s for part, _ in calls)
@@ -156,30 +164,10 @@ class _Shares:
 
 
 def _saving(roof: Roof | None, calls: Iterable[tuple[Part, Work, float | None]]) -> float | None:
+    """Return what calls would save at their roof; None if the roof, a cost or a call's work is unknown."""
     if roof is None:
         return None
-    return total_if_known(_saving_of(roof, *call) for call in calls)
-
-
-def _saving_of(roof: Roof, part: Part, work: Work, cost: float | None) -> float | None:
-    least = None if cost is None else at_roof(roof, work, cost)
-    return None if cost is None or least is None else part.occurrences * (cost - least)
-
-
-def _operator_cost(operator: OperatorTuple, calls: Works, shares: _Shares, board: str | None) -> OperatorCost:
-    costs, first = shares.of(calls), calls[0][1]
-    flags = {flag for part, work in calls for flag in flags_of_part(part, work, board)}
-    return OperatorCost(
-        key=operator.key,
-        operator=operator.operator,
-        parameters=operator.parameters_text,
-        inputs=operator.inputs_text,
-        training_mode=operator.mode,
-        flop=first.flop,
-        memory_bytes=first.memory_bytes,
-        bound=shares.bound(first),
-        call_time_s=costs.time_s / costs.calls,
-        call_energy_j=None if costs.energy_j is None else costs.energy_j / costs.calls,
-        flags="|".join(flag.value for flag in TupleFlag if flag in flags),
-        costs=costs,
+    leasts = ((part, cost, None if cost is None else at_roof(roof, work, cost)) for part, work, cost in calls)
+    return total_if_known(
+        None if cost is None or least is None else part.occurrences * (cost - least) for part, cost, least in leasts
     )

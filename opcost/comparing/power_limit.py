@@ -104,34 +104,26 @@ def at_limit(loads: Sequence[Load], limit_w: float) -> Excess | None:
     The power of all falls by one ratio, so that they draw the limit on average. It is 0 if they draw less at full
     clocks, and None if the ratio is larger than any that was measured.
     """
-    if _power_w(loads, 1.0) <= limit_w:
+
+    def cost(power_ratio: float) -> tuple[float, float]:
+        costs = [load.at(power_ratio) for load in loads]
+        return math.fsum(time_s for time_s, _ in costs), math.fsum(energy_j for _, energy_j in costs)
+
+    def power_w(power_ratio: float) -> float:
+        time_s, energy_j = cost(power_ratio)
+        return energy_j / time_s if time_s else 0.0
+
+    low, high = 1.0, LARGEST_POWER_RATIO
+    if power_w(low) <= limit_w:
         return UNCHANGED
-    if _power_w(loads, LARGEST_POWER_RATIO) > limit_w:
+    if power_w(high) > limit_w:
         return None
-    power_ratio = _power_ratio(loads, limit_w)
-    (time_s, _), (full_time_s, full_energy_j) = _cost(loads, power_ratio), _cost(loads, 1.0)
-    products_s = math.fsum(load.at(power_ratio)[0] for load in loads if load.exponent)
-    error_s = EXPONENT_ERROR * math.log(power_ratio) * products_s
+    while high - low > POWER_RATIO_STEP:
+        middle = (low + high) / 2
+        low, high = (middle, high) if power_w(middle) > limit_w else (low, middle)
+    (time_s, _), (full_time_s, full_energy_j) = cost(high), cost(1.0)
+    products_s = math.fsum(load.at(high)[0] for load in loads if load.exponent)
+    error_s = EXPONENT_ERROR * math.log(high) * products_s
     return Excess(
         Estimate(time_s - full_time_s, error_s), Estimate(limit_w * time_s - full_energy_j, limit_w * error_s)
     )
-
-
-def _power_ratio(loads: Sequence[Load], limit_w: float) -> float:
-    """Return the ratio by which the power of all loads falls so that they draw the limit, by bisection."""
-    low, high = 1.0, LARGEST_POWER_RATIO
-    while high - low > POWER_RATIO_STEP:
-        middle = (low + high) / 2
-        low, high = (middle, high) if _power_w(loads, middle) > limit_w else (low, middle)
-    return high
-
-
-def _power_w(loads: Sequence[Load], power_ratio: float) -> float:
-    time_s, energy_j = _cost(loads, power_ratio)
-    return energy_j / time_s if time_s else 0.0
-
-
-def _cost(loads: Sequence[Load], power_ratio: float) -> tuple[float, float]:
-    """Return time in s and energy in J of all loads with a power that is lower by a ratio."""
-    costs = [load.at(power_ratio) for load in loads]
-    return math.fsum(time_s for time_s, _ in costs), math.fsum(energy_j for _, energy_j in costs)

@@ -18,10 +18,10 @@ import numpy as np
 
 from opcost.comparing.cache_chain_rows import Excess
 from opcost.comparing.gap import Piece, predicted_piece, with_method_error
-from opcost.comparing.potential import Works, works_of
 from opcost.comparing.remark_rules import NOTICEABLE_RATIO
 from opcost.comparing.remarks import Remark, RemarkKind
 from opcost.comparing.row import ComparisonRow
+from opcost.comparing.tuple_costs import Works, works_of
 from opcost.estimates import NORMAL_QUANTILE, Estimate, sum_of_independent
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import MeasurementRow, is_doubtful, ran_as_requested, time_of

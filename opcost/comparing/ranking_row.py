@@ -9,9 +9,9 @@ from functools import cached_property
 from typing import Annotated, Any, TypeVar
 
 from opcost.columns import COUNT_FROM_1, Column, Columns, one_of
-from opcost.comparing.potential import RoofShare, roof_share
 from opcost.comparing.ranking import ENERGY, POWER, SAVING, TIME, Deviations, Doubt, ModelFigures, SumErrors
 from opcost.comparing.roofline import Roofline
+from opcost.comparing.tuple_costs import RoofShare, roof_share
 from opcost.estimates import Estimate, standard_error_of, value_of
 from opcost.measuring.conditions import DEVICE_UUID, Conditions
 from opcost.operators.columns import MODEL

@@ -1,22 +1,29 @@
-"""Costs of the operator tuples that compared models use, with the flags of their figures."""
+"""Costs of the operator tuples that compared models use, with their flags, and what calls would save at their roof.
+
+The roof of a call is the highest rate that any measured operator reached (see ``roofline``). Data in caches may exceed
+the memory's rate; such calls save nothing.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import TypeAlias
 
 from opcost.comparing.comparison import Comparison
-from opcost.comparing.roofline import FP32, TF32, Roofline, Work, is_beyond_sheet, memory_rate, roofline_of
+from opcost.comparing.roofline import FP32, TF32, Roof, Roofline, Work, is_beyond_sheet, memory_rate, roofline_of
 from opcost.estimates import Estimate, value_of
 from opcost.measuring.conditions import AUTOCAST_DTYPES, EAGER, Conditions
 from opcost.measuring.flags import Flag
 from opcost.measuring.record import MeasurementRow, does_other_work, has_impossible_power, is_doubtful, time_of
 from opcost.operators.cases import Case, cases_of_count
 from opcost.operators.counts import OperatorCount
+from opcost.operators.keys import tuple_key
 from opcost.operators.tuples import FLOAT32, OperatorTuple
-from opcost.summing.energy import EnergyBasis
+from opcost.operators.values import has_zeros_in_weights
+from opcost.summing.energy import EnergyBasis, common_basis
 from opcost.summing.summation import ModelCost, Part
 
 
@@ -127,41 +134,23 @@ def tuple_costs(comparisons: Sequence[Comparison]) -> list[TupleCost]:
     found: dict[tuple[str, ...], TupleCost] = {}
     for index, comparison in enumerate(comparisons):
         for cost, is_summed in ((comparison.cost, True), (comparison.left_out, False)):
-            _add(found, comparison, cost, Origin(index, is_summed))
-    return sorted(found.values(), key=_total_time_s, reverse=True)
+            dropped = set() if is_summed else {TupleFlag.DROPPED}
+            counts = {count.operator: count for count in (*cost.summed, *cost.missing)}
+            for part in cost.parts:
+                key = (part.case.key, part.row.key, part.row.measurement.started_at)
+                known = found.setdefault(key, TupleCost(part.case, part.row, counts[part.case.operator]))
+                known.uses.append(Use(index, part.occurrences, is_summed))
+                known.flags.update(flags_of_part(part, known.work, comparison.full.circumstances.device_uuid), dropped)
+            for count in cost.missing:
+                for case, calls in cases_of_count(count, comparison.runs.input_data) if count.computes else ():
+                    known = found.setdefault((case.key, comparison.conditions.key), TupleCost(case, None, count))
+                    known.uses.append(Use(index, calls, is_summed))
+                    known.flags.update({TupleFlag.NOT_MEASURED}, dropped)
 
+    def total_time_s(cost: TupleCost) -> float:
+        return 0.0 if cost.row is None else cost.row.measurement.time_s * sum(use.calls for use in cost.uses)
 
-@dataclass(frozen=True)
-class Origin:
-    """The index of a comparison, and whether a cost is its sum."""
-
-    comparison: int
-    is_summed: bool
-
-
-def _add(found: dict[tuple[str, ...], TupleCost], comparison: Comparison, cost: ModelCost, origin: Origin) -> None:
-    counts = {count.operator: count for count in (*cost.summed, *cost.missing)}
-    for part in cost.parts:
-        key = (part.case.key, part.row.key, part.row.measurement.started_at)
-        known = found.setdefault(key, _entry(part.case, part.row, counts[part.case.operator]))
-        known.uses.append(Use(origin.comparison, part.occurrences, origin.is_summed))
-        known.flags.update(flags_of_part(part, known.work, comparison.full.circumstances.device_uuid))
-        known.flags.update([] if origin.is_summed else [TupleFlag.DROPPED])
-    for case, calls, count in _missing(cost, comparison.runs.input_data):
-        known = found.setdefault((case.key, comparison.conditions.key), _entry(case, None, count))
-        known.uses.append(Use(origin.comparison, calls, origin.is_summed))
-        known.flags.update({TupleFlag.NOT_MEASURED, *([] if origin.is_summed else [TupleFlag.DROPPED])})
-
-
-def _entry(case: Case, row: MeasurementRow | None, count: OperatorCount) -> TupleCost:
-    return TupleCost(case, row, count)
-
-
-def _missing(cost: ModelCost, input_data: str) -> Iterator[tuple[Case, int, OperatorCount]]:
-    for count in cost.missing:
-        if count.computes:
-            for case, calls in cases_of_count(count, input_data):
-                yield case, calls, count
+    return sorted(found.values(), key=total_time_s, reverse=True)
 
 
 def flags_of_part(part: Part, work: Work | None, board: str | None) -> Iterator[TupleFlag]:
@@ -188,10 +177,6 @@ def flags_of_part(part: Part, work: Work | None, board: str | None) -> Iterator[
     return (flag for flag, is_held in held.items() if is_held)
 
 
-def _total_time_s(cost: TupleCost) -> float:
-    return 0.0 if cost.row is None else cost.row.measurement.time_s * sum(use.calls for use in cost.uses)
-
-
 def roofline_of_tuples(costs: Iterable[TupleCost]) -> Roofline | None:
     """Return the roofline of measured tuples that are sound and possible, and do the counted work."""
     left_out = {TupleFlag.FLAGGED, TupleFlag.IMPOSSIBLE, TupleFlag.OTHER_WORK}
@@ -199,3 +184,76 @@ def roofline_of_tuples(costs: Iterable[TupleCost]) -> Roofline | None:
     # Tuples of several cards have one roofline, that of the fastest.
     rates = [memory_rate(cost.row.conditions.device_product) for cost in sound if cost.row is not None]
     return roofline_of((cost.work for cost in sound if cost.work is not None), max(rates, default=math.inf))
+
+
+# Potential
+
+
+@dataclass(frozen=True)
+class RoofShare:
+    """The share of the roof that calls reach in time and energy, up to 1; None if it is unknown, as with unknown FLOPs.
+
+    The share of several calls is their cost at the roof over their cost.
+    """
+
+    time_ratio: float | None
+    energy_ratio: float | None
+
+
+UNKNOWN_SHARE = RoofShare(None, None)
+
+Works: TypeAlias = Sequence[tuple[Part, Work]]
+"""Parts of a sum, each with the work of one call."""
+
+
+def works_of(cost: ModelCost) -> Works:
+    """Return the parts of a sum, each with the work of one call."""
+    counts = {count.operator: count for count in cost.summed}
+    return [(part, work_of(counts[part.case.operator], part.row, part.basis)) for part in cost.parts]
+
+
+def roofline_of_rows(rows: Iterable[MeasurementRow], counts: Mapping[str, OperatorCount]) -> Roofline | None:
+    """Return the roofline of rows under the same conditions that are sound and do the counted work.
+
+    Rows with zeros in weights are left out: they draw less power than any model does. So is what the card cannot do.
+    Energies are at the reference temperature where that is known.
+
+    Args:
+        rows: of operators.
+        counts: FLOPs and bytes of each operator, by its key; rows of other operators are left out.
+    """
+    # All boards and repeats: the roof is the best rate of any, so neither order nor length of loops matters.
+    usual = (row for row in rows if not has_zeros_in_weights(row.input_data))
+    sound = (row for row in usual if not (is_doubtful(row) or does_other_work(row.measurement)))
+    works: list[Work] = []
+    product = ""
+    for row in sound:
+        count, product = counts.get(tuple_key(row.key)), row.conditions.device_product
+        if count is not None:
+            works.append(work_of(count, row, common_basis([row])))
+    return roofline_of(works, memory_rate(product))
+
+
+def roof_share(works: Works, roofline: Roofline | None) -> RoofShare:
+    """Return the share of the roof that a sum reaches."""
+    if roofline is None or not works:
+        return UNKNOWN_SHARE
+    times = [(part.occurrences, work, work.time_s) for part, work in works]
+    energies = [(part.occurrences, work, work.energy_j) for part, work in works if work.energy_j is not None]
+    has_energy = roofline.energy is not None and len(energies) == len(works)
+    return RoofShare(
+        _share(roofline.time, times), _share(roofline.energy, energies) if roofline.energy and has_energy else None
+    )
+
+
+def at_roof(roof: Roof, work: Work, cost: float) -> float | None:
+    """Return the cost of a call at its roof, at most its own cost; None if its work is unknown."""
+    reached = roof.reached(work, cost)
+    return None if reached is None else cost * min(1.0, reached)
+
+
+def _share(roof: Roof, calls: list[tuple[int, Work, float]]) -> float | None:
+    total = math.fsum(number * cost for number, _, cost in calls)
+    costs = [(number, at_roof(roof, work, cost)) for number, work, cost in calls]
+    known = [number * cost for number, cost in costs if cost is not None]
+    return math.fsum(known) / total if len(known) == len(costs) else None

@@ -10,10 +10,10 @@ from types import MappingProxyType
 from opcost.comparing.cache_chain_rows import ChainRow
 from opcost.comparing.cache_corrections import Corrections, corrections_under
 from opcost.comparing.compare import corrections_of
-from opcost.comparing.potential import roofline_of_rows
 from opcost.comparing.power_limit import correction_of
 from opcost.comparing.ranking import ModelFigures
 from opcost.comparing.roofline import Roofline
+from opcost.comparing.tuple_costs import roofline_of_rows
 from opcost.errors import UserError
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.named_device import is_meant

@@ -136,7 +136,7 @@ def _without_config(request: Request, wanted: WantedModel) -> WantedModel:
     Raises:
         UserError: it is the name of a config that has keys of its own.
     """
-    if wanted.input_size or _is_file(wanted):
+    if wanted.input_size or ModelName.of(wanted.model_name).is_file:
         return wanted
     config = config_of(request, wanted)
     same = WantedModel.of(config)
@@ -144,10 +144,6 @@ def _without_config(request: Request, wanted: WantedModel) -> WantedModel:
         remedy = "write the sizes as a list there (input_size or batch)"
         raise UserError(f"{config.path}: it has keys that no option of a sweep gives; {remedy}")
     return same
-
-
-def _is_file(wanted: WantedModel) -> bool:
-    return ModelName.of(wanted.model_name).is_file
 
 
 def _of_size(wanted: WantedModel, kind: AxisKind, size: int) -> WantedModel:
@@ -163,7 +159,7 @@ def _of_size(wanted: WantedModel, kind: AxisKind, size: int) -> WantedModel:
 
 def _name(wanted: WantedModel, kind: AxisKind) -> str:
     """Return the name of a sweep: ``resnet50 32x3xNxN``, with what is not usual: ``bf16``."""
-    parts = [wanted.base_name if _is_file(wanted) else wanted.model_name]
+    parts = [wanted.base_name if ModelName.of(wanted.model_name).is_file else wanted.model_name]
     if wanted.input_size:
         parts.append("x".join(_pattern(wanted.input_size, kind)))
     parts += [value for value in (wanted.precision, wanted.memory_format) if value not in (TORCH_DEFAULT, CONTIGUOUS)]
@@ -297,7 +293,9 @@ class _Run:
                 self._fail(point, block.key, str(error))
                 progress.fail(str(error))
                 continue
-            progress.finish(_result(found))
+            energy_j = found.measurement.energy_j
+            energy = "no energy" if energy_j is None else millijoules(energy_j)
+            progress.finish(f"{milliseconds(found.measurement.time_s)}  {energy}")
 
     def _repeated(self, block: Block, number: int, is_first: bool) -> Repetition:
         point, protocol = self._points[block.key], self._protocol.of(self._bench.is_gpu, is_first)
@@ -405,9 +403,3 @@ class _Run:
         boards = {row.device_uuid for row in self._database.meter_qualifications.rows()}
         is_qualified = not self._bench.is_gpu or self._circumstances.device_uuid in boards
         return starting_s(self._bench.is_gpu) + (0.0 if is_qualified else QUALIFICATION_S)
-
-
-def _result(found: Repetition) -> str:
-    measurement = found.measurement
-    energy = "no energy" if measurement.energy_j is None else millijoules(measurement.energy_j)
-    return f"{milliseconds(measurement.time_s)}  {energy}"

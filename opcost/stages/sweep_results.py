@@ -102,7 +102,11 @@ def predict_sweep(
         if isinstance(counted, str):
             found[point] = PredictedSize(SweepPrediction(prediction_missing_reason=counted))
             continue
-        work = _work(counted)
+        work = SweepWork(
+            flop=None if counted.without_formula else counted.total_flop,
+            memory_bytes=counted.total_memory_bytes,
+            largest_call_bytes=largest_activations_bytes(counted),
+        )
         if isinstance(learned, str):
             found[point] = PredictedSize(SweepPrediction(prediction_missing_reason=learned), work)
             continue
@@ -110,14 +114,6 @@ def predict_sweep(
         run = run_under(counted, rows, learned.conditions, learned.trained)
         found[point] = PredictedSize(_prediction(run), work, learned.conditions)
     return found
-
-
-def _work(counts: OperatorCounts) -> SweepWork:
-    return SweepWork(
-        flop=None if counts.without_formula else counts.total_flop,
-        memory_bytes=counts.total_memory_bytes,
-        largest_call_bytes=largest_activations_bytes(counts),
-    )
 
 
 def _learned(request: Request, point: SweepPoint, wish: CurveWish, cache: Path, progress: Progress) -> _Learned:
@@ -242,7 +238,9 @@ def result_of(
         UserError: nothing is measured or predicted.
     """
     known = _conditions(sweep, measured, predicted)
-    kernels = _by_key(database.sweep_kernels.rows())
+    kernels: dict[str, list[SweepKernelRow]] = {}
+    for row in database.sweep_kernels.rows():
+        kernels.setdefault(row.place.key, []).append(row)
     failures = {row.place.key: row.reason for row in database.sweep_failures.rows()}
     rows: list[SweepSizeRow] = []
     repetitions: list[SweepRepetitionRow] = []
@@ -251,6 +249,11 @@ def result_of(
         expected = predicted.get(point, UNKNOWN_PREDICTION)
         conditions = known[point]
         key = point.key(conditions)
+        launched = kernels.get(key, ())
+        work = expected.work
+        if launched:
+            time_s = sum(one.kernel_time_s for one in launched)
+            work = replace(work, kernels=sum(one.calls for one in launched), kernels_time_s=time_s)
         own = sorted(measured.repetitions.get(key, ()) if measured else (), key=lambda row: row.repetition)
         failure = None if own or measured is None else measured.failures.get(key) or failures.get(key)
         rows.append(
@@ -258,7 +261,7 @@ def result_of(
                 place=sweep.place(point, conditions),
                 figures=figures_of(own),
                 prediction=expected.prediction,
-                work=_with_kernels(expected.work, kernels.get(key, ())),
+                work=work,
                 failure=failure,
                 device_uuid=None if measured is None else measured.wanted.device_uuid,
                 loop_s=None if measured is None else measured.wanted.loop_s,
@@ -266,7 +269,7 @@ def result_of(
             )
         )
         repetitions += own
-        used += kernels.get(key, ())
+        used += launched
     found = replace(nothing_of(sweep), sizes=tuple(rows), repetitions=tuple(repetitions), kernels=tuple(used))
     if measured is None:
         return found
@@ -300,29 +303,14 @@ def keep_sizes(database: Database, result: SweepResult) -> None:
     shipped = {row.identity: row for row in database.sweep_sizes.rows()}
 
     def update(known: list[SweepSizeRow]) -> list[SweepSizeRow]:
-        before = shipped | {row.identity: row for row in known}
-        return replaced(known, (_with_former(row, before.get(row.identity)) for row in result.sizes))
+        former = shipped | {row.identity: row for row in known}
+        found = list(result.sizes)
+        for place, row in enumerate(result.sizes):
+            before = former.get(row.identity)
+            if before is not None and row.prediction == UNPREDICTED:
+                work = before.work if row.work == UNKNOWN_WORK else row.work
+                found[place] = replace(row, prediction=before.prediction, work=work)
+        return replaced(known, found)
 
     if result.sizes:
         database.sweep_sizes.replace_rows(update)
-
-
-def _with_former(row: SweepSizeRow, before: SweepSizeRow | None) -> SweepSizeRow:
-    """Return a row with a former prediction and its work if it has neither."""
-    if before is None or row.prediction != UNPREDICTED:
-        return row
-    work = before.work if row.work == UNKNOWN_WORK else row.work
-    return replace(row, prediction=before.prediction, work=work)
-
-
-def _with_kernels(work: SweepWork, rows: Sequence[SweepKernelRow]) -> SweepWork:
-    if not rows:
-        return work
-    return replace(work, kernels=sum(row.calls for row in rows), kernels_time_s=sum(row.kernel_time_s for row in rows))
-
-
-def _by_key(rows: Sequence[SweepKernelRow]) -> dict[str, list[SweepKernelRow]]:
-    found: dict[str, list[SweepKernelRow]] = {}
-    for row in rows:
-        found.setdefault(row.place.key, []).append(row)
-    return found

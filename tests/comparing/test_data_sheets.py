@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 from committed_tables import committed
 
-from opcost.comparing.potential import roofline_of_rows
 from opcost.comparing.roofline import FP32, SHEETS, Roofline, Work, is_beyond_sheet, memory_rate
-from opcost.comparing.tuple_costs import work_of
+from opcost.comparing.tuple_costs import roofline_of_rows, work_of
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.counts import OperatorCount

@@ -12,7 +12,6 @@ from simulated_machine import SIMULATED_CONDITIONS, simulated_row
 
 from opcost.comparing.cache_chain_rows import Excess
 from opcost.comparing.operator_costs import kind_costs, operator_costs, rank_of
-from opcost.comparing.potential import roof_share, roofline_of_rows, works_of
 from opcost.comparing.ranking import (
     ASSUMED_SUM_ERRORS,
     ENERGY,
@@ -30,6 +29,7 @@ from opcost.comparing.ranking import (
 )
 from opcost.comparing.ranking_row import RankingRow, RankingSource, ranked, ranking_row
 from opcost.comparing.roofline import Roofline
+from opcost.comparing.tuple_costs import roof_share, roofline_of_rows, works_of
 from opcost.estimates import Estimate
 from opcost.measuring.conditions import GRAPH, measurement_key
 from opcost.measuring.flags import Flag

@@ -8,9 +8,8 @@ import pytest
 from simulated_machine import SIMULATED_CONDITIONS
 
 from opcost.comparing.cache_chains import STREAM_BYTES
-from opcost.comparing.potential import at_roof
 from opcost.comparing.roofline import COMPUTE, FP32, MEMORY, TF32, Roof, Work, roofline_of
-from opcost.comparing.tuple_costs import arithmetic_of
+from opcost.comparing.tuple_costs import arithmetic_of, at_roof
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 
 BIG = 2 * STREAM_BYTES
