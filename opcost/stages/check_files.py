@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 
 from opcost.errors import UserError
 from opcost.running.request import COUNTS, FILTERED_COUNTS
-from opcost.storage.configs import ModelConfig, load_whitelist
+from opcost.storage.configs import load_whitelist
 from opcost.storage.database import Database
 from opcost.storage.model_folders import ModelFolders
 
@@ -63,8 +63,15 @@ def check_files(folders: ModelFolders, database: Database, repair: bool = False)
     ]
     configs, mistakes = folders.read(models)
     problems += mistakes
-    problems += [problem for config in configs for problem in _problems_of_counts(config)]
-    problems += _problems_of_whitelist(folders.whitelist)
+    reads: list[Callable[[], object]] = [
+        partial(kind.read, config) for config in configs for kind in kinds if kind.path(config).exists()
+    ]
+    reads.append(partial(load_whitelist, folders.whitelist))
+    for read in reads:
+        try:
+            read()
+        except UserError as error:
+            problems += error.lines
     return CheckReport(len(tables) + len(models) + len(pickles), tuple(problems), tuple(repaired))
 
 
@@ -80,20 +87,3 @@ def merge(into: Database, others: Sequence[Database]) -> list[MergeReport]:
         MergeReport(table.path.name, sum(table.append_missing(one.rows()) for one in more))
         for table, *more in zip(into.evidence, *(database.evidence for database in others), strict=True)
     ]
-
-
-def _problems_of_counts(config: ModelConfig) -> Iterator[str]:
-    for kind in (COUNTS, FILTERED_COUNTS):
-        if kind.path(config).exists():
-            try:
-                kind.read(config)
-            except UserError as error:
-                yield from error.lines
-
-
-def _problems_of_whitelist(path: Path) -> Sequence[str]:
-    try:
-        load_whitelist(path)
-    except UserError as error:
-        return error.lines
-    return ()

@@ -10,7 +10,7 @@ import torch
 from opcost.errors import CannotMeasureError
 from opcost.measuring.conditions import device_type_of
 from opcost.operators.counts import OperatorCount, OperatorCounts
-from opcost.operators.tuples import META, OperatorTuple, model_operator, tensor_specs
+from opcost.operators.tuples import META, model_operator, tensor_specs
 from opcost.progress import Progress
 from opcost.running.devices import choose_device, product_of
 from opcost.sources.models import ResolvedModel, resolve
@@ -51,12 +51,17 @@ class Proposals:
         names = [count.operator.short_name for count in counts.counts]
         if REGION_POOLING not in names or published.multiply_adds is None or counts.without_formula:
             return None
+
+        def flop(of: Iterable[OperatorCount]) -> int:
+            return sum(count.occurrences * count.flop for count in of if count.flop is not None)
+
         heads = counts.counts[names.index(REGION_POOLING) :]
         linear = next(count.operator for count in heads if count.operator.short_name == "Linear")
         number = tensor_specs(linear.inputs)[0].shape[0]
-        head_flop = _flop(heads)
-        box_head = [count for count in heads if _first_size(count.operator) == number]
-        per_proposal = _flop(box_head) / number
+        head_flop = flop(heads)
+        sizes = [(count, tensor_specs(count.operator.inputs)[:1]) for count in heads]
+        box_head = [count for count, specs in sizes if specs and specs[0].shape[:1] == (number,)]
+        per_proposal = flop(box_head) / number
         published_head_flop = 2 * published.multiply_adds - (counts.total_flop - head_flop)
         return Proposals(number, published_head_flop / per_proposal)
 
@@ -188,6 +193,7 @@ def _check(resolved: ResolvedModel, device: str) -> CoverageRow:
     whole = total(unobserved)
     has_meta = device != META and not listed.is_data_dependent
     on_meta = capture(resolved.ready_to_count(META), operator) if has_meta else None
+    calls = [{(one.operator, one.occurrences) for one in run.counts} for run in (counts, on_meta) if run is not None]
     return CoverageRow(
         model_name=listed.name,
         task=listed.task,
@@ -205,22 +211,8 @@ def _check(resolved: ResolvedModel, device: str) -> CoverageRow:
         multiply_adds=None if whole.flop is None else whole.flop / 2 / BATCH_SIZE,
         published=listed.published,
         parameters=counts.parameters,
-        meta_other_tuples=None if on_meta is None else len(_calls(on_meta) ^ _calls(counts)),
+        meta_other_tuples=None if on_meta is None else len(calls[0] ^ calls[1]),
         meta_memory_bytes_ratio=None if on_meta is None else on_meta.total_memory_bytes / counts.total_memory_bytes,
         proposals=Proposals.of(counts, listed.published),
         flop_missing_reason=counts.flop_missing_reason,
     )
-
-
-def _flop(counts: Iterable[OperatorCount]) -> int:
-    return sum(count.occurrences * count.flop for count in counts if count.flop is not None)
-
-
-def _first_size(operator: OperatorTuple) -> int | None:
-    """Return the first dimension of an operator's first tensor, None if it has none."""
-    specs = tensor_specs(operator.inputs)
-    return specs[0].shape[0] if specs and specs[0].shape else None
-
-
-def _calls(counts: OperatorCounts) -> set[tuple[OperatorTuple, int]]:
-    return {(count.operator, count.occurrences) for count in counts.counts}

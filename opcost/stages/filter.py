@@ -11,7 +11,6 @@ from opcost.operators.cases import CAPTURED, cases_of
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.whitelist import Selection, Share, by_operator, outside, select, share
 from opcost.running.request import COUNTS, FILTERED_COUNTS, Request, counted
-from opcost.storage.configs import ModelConfig
 from opcost.storage.counts_file import write_counts
 
 SIMILAR_RATIO = 0.85
@@ -52,16 +51,15 @@ def filter_operators(request: Request) -> list[FilterReport]:
     present = {name for _, counts in models for name in by_operator(counts)}
     _check_spelling(request, whitelist, present)
     _warn_of_unknown_names(whitelist, present)
-    return [_filter(request, config, counts, whitelist) for config, counts in models]
-
-
-def _filter(request: Request, config: ModelConfig, counts: OperatorCounts, whitelist: tuple[str, ...]) -> FilterReport:
-    selection = select(counts, whitelist)
-    if not selection.kept.counts:
-        logging.getLogger(__name__).warning("%s: the whitelist keeps no operator", config.name)
-    if not request.dry_run:
-        write_counts(FILTERED_COUNTS.path(config), selection.kept)
-    return _filter_report(config.name, counts, selection)
+    reports = []
+    for config, counts in models:
+        selection = select(counts, whitelist)
+        if not selection.kept.counts:
+            logging.getLogger(__name__).warning("%s: the whitelist keeps no operator", config.name)
+        if not request.dry_run:
+            write_counts(FILTERED_COUNTS.path(config), selection.kept)
+        reports.append(_filter_report(config.name, counts, selection))
+    return reports
 
 
 def _check_spelling(request: Request, whitelist: tuple[str, ...], present: set[str]) -> None:
@@ -69,11 +67,15 @@ def _check_spelling(request: Request, whitelist: tuple[str, ...], present: set[s
 
     A difference in the first letter is allowed: a class and a function may differ in it (``ReLU``, ``relu``).
     """
-    similar = {_spelling(name): name for name in sorted(present)}
+
+    def spelling(name: str) -> str:
+        return name[:1] + name[1:].casefold()
+
+    similar = {spelling(name): name for name in sorted(present)}
     mistakes = [
-        f"{request.folders.whitelist}: {name} matches no operator; did you mean {similar[_spelling(name)]}?"
+        f"{request.folders.whitelist}: {name} matches no operator; did you mean {similar[spelling(name)]}?"
         for name in whitelist
-        if name not in present and similar.get(_spelling(name), name) not in whitelist
+        if name not in present and similar.get(spelling(name), name) not in whitelist
     ]
     if mistakes:
         raise UserError(*mistakes)
@@ -85,10 +87,6 @@ def _warn_of_unknown_names(whitelist: tuple[str, ...], present: set[str]) -> Non
         for similar in get_close_matches(name, present - set(whitelist), n=1, cutoff=SIMILAR_RATIO):
             text = "%s in the whitelist matches no operator; did you mean %s?"
             logging.getLogger(__name__).warning(text, name, similar)
-
-
-def _spelling(name: str) -> str:
-    return name[:1] + name[1:].casefold()
 
 
 def _filter_report(name: str, counts: OperatorCounts, selection: Selection) -> FilterReport:

@@ -177,7 +177,7 @@ def _in_model(
 
 def _alone(operators: list[OperatorTuple], device: str, context: Context) -> dict[OperatorTuple, Launched | str]:
     """Return the kernels of one call of each tuple alone, or why it does not run."""
-    refused: dict[OperatorTuple, Launched | str] = {}
+    alone: dict[OperatorTuple, Launched | str] = {}
     calls: dict[OperatorTuple, int] = {}
 
     def run(mark: Mark) -> None:
@@ -189,16 +189,14 @@ def _alone(operators: list[OperatorTuple], device: str, context: Context) -> dic
                     workload.run(REPETITIONS)
                 calls[operator] = REPETITIONS * workload.iterations_per_round
             except CannotMeasureError as error:
-                refused[operator] = str(error)
+                alone[operator] = str(error)
 
     launched = {operators[index]: Launched.of(kernels) for index, kernels in _by_mark(profiled(run)).items()}
-    nothing = Launched(Counter(), 0.0)
-    return {operator: _once(launched.get(operator, nothing), number) for operator, number in calls.items()} | refused
-
-
-def _once(launched: Launched, calls: int) -> Launched:
-    names = Counter({name: round(number / calls) for name, number in launched.names.items()})
-    return Launched(names, launched.time_s / calls)
+    for operator, number in calls.items():
+        own = launched.get(operator, Launched(Counter(), 0.0))
+        names = Counter({name: round(found / number) for name, found in own.names.items()})
+        alone[operator] = Launched(names, own.time_s / number)
+    return alone
 
 
 def _by_mark(kernels: Iterable[Kernel]) -> dict[int, list[Kernel]]:
@@ -235,16 +233,16 @@ def _kinds(
 
 def _differences(calls: dict[OperatorTuple, list[Launched]], alone: dict[OperatorTuple, Launched | str]) -> list[str]:
     """Return a line for each tuple that launches other kernels alone, in descending order of their time."""
+
+    def names(launched: Launched) -> str:
+        return " + ".join(f"{number} x {name}" for name, number in sorted(launched.names.items())) or "no kernel"
+
     lines = []
     for operator, launched in calls.items():
         own = alone[operator]
         other = [call for call in launched if isinstance(own, str) or call.names != own.names]
         if other:
             time_s = sum(call.time_s for call in other)
-            text = own if isinstance(own, str) else f"alone {_names(own)}; in the model {_names(other[0])}"
+            text = own if isinstance(own, str) else f"alone {names(own)}; in the model {names(other[0])}"
             lines.append((time_s, f"{milliseconds(time_s)}: {operator}: {text}"))
     return [line for _, line in sorted(lines, reverse=True)]
-
-
-def _names(launched: Launched) -> str:
-    return " + ".join(f"{number} x {name}" for name, number in sorted(launched.names.items())) or "no kernel"

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 
 from opcost.measuring.protocol import ProtocolFor
 from opcost.operators.cases import Case
-from opcost.prediction.durations import Size
 from opcost.progress import Progress
 from opcost.running.bench import OpenBench
 from opcost.running.campaign import Campaign, Outcome
@@ -17,7 +16,6 @@ from opcost.running.plan import Work
 from opcost.running.planned_bench import AssumedVersions, assumed_versions
 from opcost.running.request import Request, model_tuple
 from opcost.stages.model_sizes import size_of
-from opcost.storage.configs import ModelConfig
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,11 @@ def measure_full_models(
     """Measure each chosen model as a whole, unless the database has it."""
     configs = request.models(request.check)
     shipped = sizes_in(request.database.model_operators)
-    works = [_work(request, config, shipped) for config in configs]
+    works = []
+    for config in configs:
+        model, size = model_tuple(config), size_of(config, shipped)
+        sizes = {} if size is None else {model.key: size}
+        works.append(Work(config.name, request.setting_of(config), (Case(model),), sizes))
     begin_s = time.monotonic()
     with open_bench(request.device, request.database, not request.dry_run) as bench:
         protocol = protocol_for(bench.is_gpu)
@@ -72,11 +74,6 @@ def measure_full_models(
     besides_s = sum(parts_s.values())
     reports = [replace(one, besides_s=besides_s, besides_parts_s=parts_s, assumed=assumed) for one in reports]
     return sorted(reports, key=lambda report: report.name)
-
-
-def _work(request: Request, config: ModelConfig, shipped: Mapping[str, Size]) -> Work:
-    model, size = model_tuple(config), size_of(config, shipped)
-    return Work(config.name, request.setting_of(config), (Case(model),), {} if size is None else {model.key: size})
 
 
 def _full_model_report(outcome: Outcome, device: str, device_product: str) -> FullModelReport:

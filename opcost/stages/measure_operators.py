@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -91,10 +91,21 @@ def measure_operators(
         progress: reports each operator.
         input_data: the values of inputs, one of ``INPUT_DATA``.
     """
-    models = _shipped(request) if request.is_product else selected(request, request.open_configs())
+    configs = request.open_configs()
+    if request.is_product:
+        # A plan needs no block 0 here.
+        whitelist = request.whitelist()
+        models = [(one, select(counts, whitelist).kept) for one, counts in counted_or_shipped(request, configs)]
+    else:
+        models = selected(request, configs)
     _warn_of_unknown_values(models, input_data)
     works = [
-        Work(config.name, request.setting_of(config), as_counted(cases_of(kept.counts, input_data), kept), _sizes(kept))
+        Work(
+            config.name,
+            request.setting_of(config),
+            as_counted(cases_of(kept.counts, input_data), kept),
+            {count.operator.key: Size(count.flop, count.memory_bytes) for count in kept.counts},
+        )
         for config, kept in models
     ]
     by_name = {config.name: (config, kept) for config, kept in models}
@@ -113,7 +124,9 @@ def measure_operators(
             reports = [_operators_report(outcome, bench, request, by_name) for outcome in campaign.outlook()]
             times = chain_times(bench, request.database, for_chains, Before(campaign.expected_s))
             corrections = None if times is None else replace(times, now_s=times.now_s + from_memory.expected_s())
-            return _sorted(_with_besides(reports, bench, campaign, request.setting, corrections))
+            return sorted(
+                _with_besides(reports, bench, campaign, request.setting, corrections), key=lambda one: one.name
+            )
         completion = Completion(request, by_name, protocol, bench.is_gpu, input_data)
         reports = []
         for outcome in campaign.run(progress):
@@ -130,7 +143,8 @@ def measure_operators(
         corrections_s = time.monotonic() - corrections_begin_s
     besides_s = time.monotonic() - begin_s - sum(report.taken_s for report in reports)
     parts_s = campaign.besides_taken_s(besides_s, corrections_s)
-    return _sorted([replace(report, besides_s=besides_s, besides_parts_s=parts_s) for report in reports])
+    reports = [replace(report, besides_s=besides_s, besides_parts_s=parts_s) for report in reports]
+    return sorted(reports, key=lambda one: one.name)
 
 
 @dataclass(frozen=True)
@@ -149,10 +163,6 @@ class Completion:
         is_full = self.protocol.loop_s >= FULL_LOOP_S and self.protocol.relative_error is None and self.is_gpu
         is_due = is_full and not report.remaining and self.input_data == CAPTURED and kept.has_values
         return replace(report, done=(is_due and _set_done(self.request, config)) or config.done)
-
-
-def _sorted(reports: Iterable[OperatorsReport]) -> list[OperatorsReport]:
-    return sorted(reports, key=lambda report: report.name)
 
 
 def _with_besides(
@@ -178,17 +188,6 @@ def _before(campaign: Campaign, reports: Sequence[OperatorsReport], protocol: Me
     measured = sum(report.measured for report in reports)
     is_known = protocol.relative_error is not None and measured >= KNOWN_FROM
     return Before(campaign.expected_s, sum(report.taken_s for report in reports) / measured if is_known else None)
-
-
-def _shipped(request: Request) -> list[tuple[ModelConfig, OperatorCounts]]:
-    """Return the configs with the kept counts of block 0, or of the database: a plan needs no block 0 here."""
-    whitelist = request.whitelist()
-    models = counted_or_shipped(request, request.open_configs())
-    return [(config, select(counts, whitelist).kept) for config, counts in models]
-
-
-def _sizes(counts: OperatorCounts) -> dict[str, Size]:
-    return {count.operator.key: Size(count.flop, count.memory_bytes) for count in counts.counts}
 
 
 def _warn_of_unknown_values(models: Sequence[tuple[ModelConfig, OperatorCounts]], input_data: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -90,7 +90,7 @@ class CapSweep:
 
     @property
     def points(self) -> list[CapPoint]:
-        return _points(self.rows)
+        return [row.point for row in self.rows if row.point is not None]
 
     @property
     def drift_ratio(self) -> float:
@@ -167,30 +167,32 @@ class CapCourse:
             self._measure_all(progress)
         finally:
             progress.end()
-        fit, proposal = best_cap(_points(self._rows), self._plan.wish)
+        fit, proposal = best_cap(self._points, self._plan.wish)
         return CapSweep(self._work.name, self._limit.old_w, self._plan.wish, tuple(self._rows), fit, proposal)
+
+    @property
+    def _points(self) -> list[CapPoint]:
+        return [row.point for row in self._rows if row.point is not None]
 
     def _measure_all(self, progress: Progress) -> None:
         found_w = self._limit.old_w
         self._measure(found_w, progress)
-        caps = caps_below(self._lowest_w(), found_w, self._rows[0].power_w if self._work.is_steady else None)
+        try:
+            lowest_w = self._limit.range_w.lowest_w
+        except PowerLimitError as error:
+            raise UserError(f"{self._facts.device}: its lowest power limit is unknown: {error}") from error
+        caps = caps_below(lowest_w, found_w, self._rows[0].power_w if self._work.is_steady else None)
         chance = random.Random(self._plan.order_seed)
         for _ in range(self._plan.repetitions):
             for cap_w in chance.sample(caps, len(caps)):
                 self._measure(cap_w, progress)
         for _ in range(FURTHER_CAPS):
-            further_w = further_cap(_points(self._rows), self._plan.wish)
+            further_w = further_cap(self._points, self._plan.wish)
             if further_w is None:
                 break
             for _ in range(self._plan.repetitions):
                 self._measure(further_w, progress)
         self._measure(found_w, progress)
-
-    def _lowest_w(self) -> float:
-        try:
-            return self._limit.range_w.lowest_w
-        except PowerLimitError as error:
-            raise UserError(f"{self._facts.device}: its lowest power limit is unknown: {error}") from error
 
     def _measure(self, cap_w: float, progress: Progress) -> None:
         progress.begin(f"{cap_w:g} W")
@@ -215,7 +217,3 @@ def caps_below(lowest_w: float, found_w: float, power_w: float | None) -> Sequen
     lowest_w = min(lowest_w, found_w)
     highest_w = found_w if power_w is None else min(found_w, ABOVE_POWER_RATIO * power_w)
     return spread_caps(lowest_w, max(highest_w, lowest_w))
-
-
-def _points(rows: Iterable[PowerCapRow]) -> list[CapPoint]:
-    return [row.point for row in rows if row.point is not None]

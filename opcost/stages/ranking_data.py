@@ -62,14 +62,12 @@ def board_differences(wholes: Iterable[Sequence[MeasurementRow]]) -> BoardDiffer
         wholes: for each model and set of conditions its rows, one of each board.
     """
     groups = [[row for row in rows if not is_doubtful(row)] for rows in wholes]
-    boards = {row.circumstances.device_uuid for rows in groups for row in rows}
-    time = _differences([row.measurement.time_s for row in rows] for rows in groups)
-    return BoardDifferences(len(boards), time, _differences(map(_energies_j, groups)))
-
-
-def _energies_j(rows: Sequence[MeasurementRow]) -> list[float]:
-    basis = common_basis(rows)
-    return [energy_j.value for row in rows if (energy_j := basis.energy_of(row)) is not None]
+    energies = [map(common_basis(rows).energy_of, rows) for rows in groups]
+    return BoardDifferences(
+        boards=len({row.circumstances.device_uuid for rows in groups for row in rows}),
+        time=_differences([row.measurement.time_s for row in rows] for rows in groups),
+        energy=_differences([energy_j.value for energy_j in own if energy_j is not None] for own in energies),
+    )
 
 
 def _differences(costs: Iterable[Sequence[float]]) -> Differences | None:

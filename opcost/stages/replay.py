@@ -7,12 +7,10 @@ from functools import partial
 
 from opcost.measuring.conditions import AUTOCAST_DTYPES
 from opcost.measuring.flags import Flag
-from opcost.operators.counts import OperatorCount
 from opcost.operators.tuples import OperatorTuple
 from opcost.progress import Progress
 from opcost.running.devices import choose_device
 from opcost.running.request import COUNTS, Request, counted
-from opcost.storage.configs import ModelConfig
 from opcost.torch_backend.differences import difference, replay_device
 from opcost.torch_backend.switches import autocast
 
@@ -48,24 +46,22 @@ def rebuild_operators(request: Request, progress: Progress) -> list[RebuildRepor
             dtype = AUTOCAST_DTYPES.get(config.precision)
             new = [count for count in counts.counts if (dtype, count.operator) not in seen]
             seen.update((dtype, count.operator) for count in new)
-            reports.append(_report(config, new, replay_device(counts.device_type, device) or device))
+            kind = replay_device(counts.device_type, device) or device
+            context = partial(autocast, config.precision, kind)
+            lines: dict[Flag, list[str]] = {Flag.VALUE_DEPENDENT: [], Flag.NOT_AS_COUNTED: []}
+            for count in new:
+                if (found := difference(count, kind, context)) is not None:
+                    lines[found.flag].append(f"{count.operator}: {found.text}")
+            reports.append(
+                RebuildReport(
+                    name=config.name,
+                    operators=len(new),
+                    rebuilt=len(new) - sum(map(len, lines.values())),
+                    value_dependent=tuple(lines[Flag.VALUE_DEPENDENT]),
+                    failures=tuple(lines[Flag.NOT_AS_COUNTED]),
+                )
+            )
             progress.finish(f"{reports[-1].rebuilt} of {len(new)} new tuples rebuilt")
     finally:
         progress.end()
     return reports
-
-
-def _report(config: ModelConfig, counts: list[OperatorCount], device: str) -> RebuildReport:
-    context = partial(autocast, config.precision, device)
-    differences = [(count.operator, difference(count, device, context)) for count in counts]
-    lines: dict[Flag, list[str]] = {Flag.VALUE_DEPENDENT: [], Flag.NOT_AS_COUNTED: []}
-    for operator, found in differences:
-        if found is not None:
-            lines[found.flag].append(f"{operator}: {found.text}")
-    return RebuildReport(
-        name=config.name,
-        operators=len(counts),
-        rebuilt=len(counts) - sum(map(len, lines.values())),
-        value_dependent=tuple(lines[Flag.VALUE_DEPENDENT]),
-        failures=tuple(lines[Flag.NOT_AS_COUNTED]),
-    )
