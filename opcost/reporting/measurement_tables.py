@@ -195,13 +195,11 @@ def _print_plan(reports: Sequence[OperatorsReport | FullModelReport]) -> None:
         print_line(f"assumed: {versions}; with other versions everything is measured again{more}")
     needed_s = sum(report.expected_s for report in reports)
     parts_s = reports[0].besides_parts_s if reports else {}
-    parts = [f"{duration(needed_s)} to measure", *(_part(name, time_s) for name, time_s in parts_s.items())]
+    parts = [f"{duration(needed_s)} to measure"]
+    for name, time_s in parts_s.items():
+        parts.append(f"{duration(time_s)} {_PARTS[name]}" if time_s else f"no time {_PARTS[name]}, which have rows")
     total_s = needed_s + sum(parts_s.values())
     print_line(f"total time needed: {duration(total_s)}" + (f" ({', '.join(parts)})" if total_s else ""))
-
-
-def _part(name: str, time_s: float) -> str:
-    return f"{duration(time_s) if time_s else 'no time'} {_PARTS[name]}" + ("" if time_s else ", which have rows")
 
 
 def _print_taken(reports: Sequence[OperatorsReport | FullModelReport]) -> None:

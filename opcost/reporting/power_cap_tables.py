@@ -129,13 +129,7 @@ def plan_object(plan: CapPlan) -> dict[str, Any]:
     """Return a plan for JSON."""
     known = plan.known
     return {
-        "work": plan.work,
-        "device": plan.device,
-        "found_limit_w": plan.found_limit_w,
-        "caps_w": None if plan.caps_w is None else list(plan.caps_w),
-        "repetitions": plan.repetitions,
-        "measurements": plan.measurements,
-        "expected_s": plan.expected_s,
+        **{name: value for name, value in vars(plan).items() if name != "known"},
         "power_at_full_clocks_w": None if known is None else known.power_w,
         "full_clocks_limit_w": None if known is None else known.conditions.device_power_limit_w,
     }
