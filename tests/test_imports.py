@@ -140,7 +140,7 @@ def test_packages_that_others_use_alone_need_no_torch(package):
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
 
 
-@pytest.mark.parametrize("group", ["read", "measure", "meters", "verify"])
+@pytest.mark.parametrize("group", ["read", "measure", "meters", "power_cap", "verify"])
 def test_groups_of_commands_need_torch_only_where_they_run_or_count(group):
     program = f"import sys, opcost.command.{group}\nassert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)

@@ -202,7 +202,7 @@ METERS = (
         "power-cap",
         "measure a model or a command under power caps, and propose the cap with the least energy, EDP or ED2P",
         "resnet50 --objective ed2p --dry-run --device H200",
-        "meters.power_cap",
+        "power_cap.power_cap",
         (
             *(o.WORK, o.CAP_WISH, o.CONSENT, o.INPUT_SIZE, *o.MODEL_KEYS, o.CAP_REPETITIONS, o.CAP_SECONDS),
             *(o.EXECUTION, o.METER, o.MEASURING_DEVICE, o.ALLOW_CODE, o.CAP_FIGURE, o.CAP_ROWS),

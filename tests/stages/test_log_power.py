@@ -211,5 +211,5 @@ def test_a_gpu_and_another_device_together_are_refused(tmp_path: Path, device: s
 def test_help_shows_an_example_with_nothing_installed(tmp_path: Path) -> None:
     command = [sys.executable, "-S", str(SCRIPT), "--help"]
     shown = subprocess.run(command, capture_output=True, text=True, check=True, env={"PATH": os.defpath}).stdout
-    assert "power_logger.py --device cuda:0 --output power.csv --seconds 60" in shown
+    assert "opcost power --device cuda:0 --output power.csv --seconds 60" in shown
     assert "--gpu" not in shown

@@ -1,0 +1,157 @@
+"""``opcost power-cap``: time and energy of a model or a command under power caps, and the cap to choose."""
+
+from __future__ import annotations
+
+import random
+import sys
+from argparse import Namespace
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from opcost.errors import UserError
+from opcost.measuring.setting import Setting
+from opcost.metering.cap_objectives import Objective, Wish
+from opcost.metering.cap_rows import PowerCapRow
+from opcost.meters.power_limit_setting import NvmlPowerLimit
+from opcost.power.ports import PowerLimitError
+from opcost.reporting.json_object import print_object
+from opcost.reporting.power_cap_tables import CapPlan, cap_sweep_object, plan_object, print_cap_plan, print_cap_sweep
+from opcost.reporting.tables import print_files
+from opcost.reporting.terminal import progress_on_stderr
+from opcost.running.energy_sources import gpu_named
+from opcost.running.guarded_limit import check_consent
+from opcost.running.request import Request
+from opcost.stages.power_cap import CapBoard, CapSweep, CapSweepPlan, CapWork, caps_below, sweep_caps
+from opcost.stages.wanted_model import WantedModel
+from opcost.storage.table import CsvTable
+
+if TYPE_CHECKING:
+    from opcost.storage.configs import ModelConfig
+
+
+def power_cap(arguments: Namespace) -> int:
+    """Sweep the caps and print the proposal; return 0."""
+    # argparse drops the dashes before a command.
+    is_command = "--" in sys.argv
+    if not arguments.work or (not is_command and len(arguments.work) > 1):
+        raise UserError("power-cap: name one model, or a command after --, as in: power-cap -- python train.py")
+    request = Request.from_arguments(arguments, Setting(execution=arguments.execution, meter=arguments.meter))
+    if request.is_product and (is_command or not arguments.dry_run):
+        raise UserError(f"--device {request.device}: not a GPU here; use cuda or cuda:N, or --dry-run with a model")
+    if arguments.dry_run:
+        plan = _cap_plan(request, arguments, None if is_command else _config(request, arguments))
+        print_object(plan_object(plan)) if arguments.json else print_cap_plan(plan)
+        return 0
+    # First, since a model's source may import torch.
+    device, uuid = gpu_named(request.device)
+    check_consent(arguments.allow_power_limit)
+    board = CapBoard(device, uuid, partial(NvmlPowerLimit.open, uuid))
+    _check_cap_files(arguments)
+    sweep = _swept(request, arguments, board, None if is_command else _config(request, arguments))
+    print_object(cap_sweep_object(sweep)) if arguments.json else print_cap_sweep(sweep)
+    if arguments.figure is not None:
+        from opcost.reporting.figures import draw_cap_sweep
+
+        print_files("figure", [draw_cap_sweep(sweep, arguments.figure)])
+    return 0
+
+
+def _config(request: Request, arguments: Namespace) -> ModelConfig:
+    from opcost.stages.model_layers import config_of
+
+    wanted = WantedModel.from_arguments(Namespace(**{**vars(arguments), "model": arguments.work[0]}))
+    return config_of(request, wanted)
+
+
+def _check_cap_files(arguments: Namespace) -> None:
+    """Refuse files that could not be written at the end, before anything runs."""
+    if arguments.figure is not None:
+        from opcost.reporting.power_traces import check_figure
+
+        check_figure(arguments.figure)
+    if arguments.output is not None:
+        if not arguments.output.parent.is_dir():
+            raise UserError(f"--output {arguments.output}: there is no folder {arguments.output.parent}; make it")
+        CsvTable(arguments.output, PowerCapRow).prepare()
+
+
+def _sweep_plan(arguments: Namespace, is_command: bool) -> CapSweepPlan:
+    seed = random.SystemRandom().getrandbits(32)
+    wish = Wish(Objective(arguments.objective), arguments.max_slowdown)
+    return CapSweepPlan(wish, arguments.repetitions or (1 if is_command else 2), seed)
+
+
+def _swept(request: Request, arguments: Namespace, board: CapBoard, config: ModelConfig | None) -> CapSweep:
+    """Set caps and measure.
+
+    Raises:
+        UserError: there is no right to set caps, or the work fails.
+    """
+    from opcost.running.device_lock import device_lock
+    from opcost.stages.cap_models import CommandWork
+
+    open_work: Callable[[], AbstractContextManager[CapWork]]
+    if config is None:
+        # A campaign that measures on this board would be disturbed; the command itself may be one.
+        with device_lock(board.uuid):
+            pass
+        open_work = partial(_opened, CommandWork(tuple(arguments.work), board.device))
+    else:
+        from opcost.running.sweep_bench import open_sweep_bench
+        from opcost.stages.cap_models import open_model
+
+        request = replace(request, device=board.device)
+        open_work = partial(open_model, request, config, board.uuid, arguments.seconds, open_sweep_bench)
+    tables = [request.database.power_caps]
+    tables += [] if arguments.output is None else [CsvTable(arguments.output, PowerCapRow)]
+    for table in tables:
+        table.prepare()
+
+    def keep(row: PowerCapRow) -> None:
+        for table in tables:
+            table.append(row)
+
+    return sweep_caps(board, open_work, _sweep_plan(arguments, config is None), keep, progress_on_stderr())
+
+
+def _opened(work: CapWork) -> AbstractContextManager[CapWork]:
+    """Return a work that needs no opening."""
+    return nullcontext(work)
+
+
+def _cap_plan(request: Request, arguments: Namespace, config: ModelConfig | None) -> CapPlan:
+    plan = _sweep_plan(arguments, config is None)
+    known = takes_s = None
+    if config is not None:
+        from opcost.stages.cap_models import at_full_clocks, expected_s
+
+        known = at_full_clocks(request.database, config, request.device)
+        takes_s = expected_s(plan.most_measurements, arguments.seconds)
+    found_w = caps = None
+    device = str(request.device) if request.is_product else "cuda:0"
+    if not request.is_product:
+        try:
+            device, uuid = gpu_named(request.device)
+            limit = NvmlPowerLimit.open(uuid)
+            found_w, lowest_w = limit.read_w(), limit.range_w().lowest_w
+            caps = caps_below(lowest_w, found_w, None if known is None else known.power_w)
+            limit.close()
+        except PowerLimitError as error:
+            raise UserError(f"{device}: its power limits cannot be read: {error}") from error
+        except UserError:
+            # Without a GPU the rows of a model say what is known.
+            if config is None:
+                raise
+    return CapPlan(
+        work=" ".join(arguments.work) if config is None else config.name,
+        device=device if known is None or found_w is not None else known.conditions.device_product,
+        found_limit_w=found_w,
+        caps_w=caps,
+        repetitions=plan.repetitions,
+        measurements=plan.most_measurements,
+        expected_s=takes_s,
+        known=known,
+    )
