@@ -270,15 +270,12 @@ def _corrections(rows: Sequence[ChainRow], dtype: str) -> Corrections | None:
     sizes = {kind: [chain.memory_bytes for chain in tried if chain.kind == kind] for kind in KINDS}
     if not all(_is_whole(found[kind], sizes[kind]) for kind in KINDS):
         return None
-    curves = {**{kind: _curve(found[kind]) for kind in KINDS}, **_curves_on_tokens(rows, dtype)}
+    curves = {kind: _curve(found[kind]) for kind in KINDS}
+    on_tokens = layer_chains(dtype)
+    for kind, known in _excesses(rows, on_tokens).items():
+        if _is_whole(known, [chain.memory_bytes for chain in on_tokens if chain.kind == kind]):
+            curves[kind] = _curve(known)
     return Corrections(curves, _behind_shorter_streams(rows, curves, dtype), dtype)
-
-
-def _curves_on_tokens(rows: Sequence[ChainRow], dtype: str) -> Curves:
-    chains = layer_chains(dtype)
-    found = _excesses(rows, chains)
-    sizes = {kind: [chain.memory_bytes for chain in chains if chain.kind == kind] for kind in found}
-    return {kind: _curve(found[kind]) for kind in sizes if _is_whole(found[kind], sizes[kind])}
 
 
 def _excesses(rows: Iterable[ChainRow], chains: Sequence[Chain]) -> dict[str, dict[int, list[Excess]]]:

@@ -301,6 +301,10 @@ def _predicted_calls(missing: Sequence[OperatorCount], learned: LearnedCosts) ->
     if not cases:
         return []
     costs = learned.costs([(count, case.input_data) for count, case, _ in cases])
+
+    def known(value: float) -> float | None:
+        return float(value) if math.isfinite(value) else None
+
     # Those of unknown FLOPs are no better known than those of kinds without samples.
     deviations = {cost: one.unknown for cost, one in learned.deviations.items()}
     return [
@@ -310,19 +314,15 @@ def _predicted_calls(missing: Sequence[OperatorCount], learned: LearnedCosts) ->
             group=costs.groups[place],
             occurrences=calls,
             time_s=calls * float(costs.times_s[place]),
-            energy_j=_known(calls * float(costs.energies_j[place])),
+            energy_j=known(calls * float(costs.energies_j[place])),
             time_deviation=deviations[TIME] if count.flop is None else float(costs.time_deviations[place]),
-            energy_deviation=deviations.get(ENERGY) if count.flop is None else _known(costs.energy_deviations[place]),
+            energy_deviation=deviations.get(ENERGY) if count.flop is None else known(costs.energy_deviations[place]),
             is_outside=bool(costs.is_outside[place]) or count.flop is None,
             is_new=bool(costs.is_new[place]),
             is_small=bool(costs.is_small[place]),
         )
         for place, (count, case, calls) in enumerate(cases)
     ]
-
-
-def _known(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
 
 
 def _added_by_limit(

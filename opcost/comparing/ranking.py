@@ -8,7 +8,7 @@ measured whole, and from predictions of operators that were held out.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
@@ -93,35 +93,6 @@ def doubts(row: ComparisonRow, remarks: Sequence[Remark], quantity: str) -> tupl
         unexplained_ratio=costs.over_whole(costs.unexplained),
     )
     return doubts_of(facts)
-
-
-class Completion:
-    """Completes sums without a measured whole.
-
-    Args:
-        counts: FLOPs and bytes of the operators that have rows.
-        measurements: their rows.
-    """
-
-    def __init__(self, counts: Collection[OperatorCount], measurements: Measurements) -> None:
-        self._counts, self._measurements = counts, measurements
-        self._predictors: dict[tuple[str, EnergyBasis], Predictor | None] = {}
-
-    def completed(self, model: ModelFigures) -> ModelFigures:
-        """Return the figures with the predicted cost of missing operators, unchanged if it is not needed or unknown.
-
-        It is unknown if less than ``MOSTLY_KNOWN_RATIO`` of the model's bytes or FLOPs is measured.
-        """
-        missing_ratio = model.missing_ratio
-        is_mostly_known = missing_ratio is not None and missing_ratio <= 1 - MOSTLY_KNOWN_RATIO
-        if model.whole is not None or model.cost is None or model.is_complete or not is_mostly_known:
-            return model
-        place = model.conditions.key, model.cost.basis
-        if place not in self._predictors:
-            self._predictors[place] = predictor_of(self._counts, self._measurements, model.conditions, model.cost.basis)
-        predictor = self._predictors[place]
-        predicted = None if predictor is None else predicted_piece(model.cost.missing, predictor)
-        return replace(model, predicted=predicted)
 
 
 TIME, ENERGY, POWER, SAVING, NAME = "time", "energy", "power", "saving", "name"
@@ -367,3 +338,29 @@ def _deviations(ratios: Iterable[float | None]) -> Deviations | None:
     # Of few values the next larger one, so that the error is not too small.
     median, high = np.quantile(found, [0.5, EXPECTED_QUANTILE], method="higher")
     return Deviations(len(found), float(median), float(high))
+
+
+def completed(
+    models: Iterable[ModelFigures], counts: Collection[OperatorCount], measurements: Measurements
+) -> Iterator[ModelFigures]:
+    """Yield the figures with the predicted cost of missing operators, unchanged if it is not needed or unknown.
+
+    It is unknown if less than ``MOSTLY_KNOWN_RATIO`` of the model's bytes or FLOPs is measured.
+
+    Args:
+        models: under any conditions.
+        counts: FLOPs and bytes of the operators that have rows.
+        measurements: their rows.
+    """
+    predictors: dict[tuple[str, EnergyBasis], Predictor | None] = {}
+    for model in models:
+        missing_ratio = model.missing_ratio
+        is_mostly_known = missing_ratio is not None and missing_ratio <= 1 - MOSTLY_KNOWN_RATIO
+        if model.whole is not None or model.cost is None or model.is_complete or not is_mostly_known:
+            yield model
+            continue
+        place = model.conditions.key, model.cost.basis
+        if place not in predictors:
+            predictors[place] = predictor_of(counts, measurements, model.conditions, model.cost.basis)
+        predictor = predictors[place]
+        yield replace(model, predicted=None if predictor is None else predicted_piece(model.cost.missing, predictor))

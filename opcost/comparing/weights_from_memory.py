@@ -8,7 +8,7 @@ matrix (``docs/log/cache.md``). So each such operator is measured both ways, and
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from opcost.comparing.cache_chain_rows import Excess, is_corrected
@@ -84,8 +84,15 @@ def excesses_from_memory(
     for count in counts:
         if matrix_bytes(count.operator) is None:
             continue
-        warm_rows = measurements.all_under(count.operator, conditions)
-        pairs = _pairs(warm_rows, measurements.all_under(count.operator, cold))
+        pairs = [
+            (warm, from_memory)
+            for from_memory in filter(_is_full_speed, measurements.all_under(count.operator, cold))
+            for warm in filter(_is_full_speed, measurements.all_under(count.operator, conditions))
+            if warm.input_data == from_memory.input_data
+            and warm.circumstances.device_uuid == from_memory.circumstances.device_uuid
+            # Without its energy a pair would take that of the whole correction.
+            and (warm.measurement.energy_j is None or from_memory.measurement.energy_j is not None)
+        ]
         if pairs:
             calls = Counter({str(data): number for data, number in count.captured_data.items()})
             # Of equals the last: that of the preferred board.
@@ -95,22 +102,6 @@ def excesses_from_memory(
             energy_j = None if warm_j is None or cold_j is None else cold_j.less(warm_j)
             found[count.operator] = Excess(time_of(from_memory).less(time_of(warm)), energy_j)
     return found
-
-
-def _pairs(
-    warm_rows: Sequence[MeasurementRow], cold_rows: Sequence[MeasurementRow]
-) -> list[tuple[MeasurementRow, MeasurementRow]]:
-    """Return pairs of rows with weights in the cache and from memory that differ in nothing else."""
-    return [
-        (warm, cold)
-        for cold in cold_rows
-        for warm in warm_rows
-        if (warm.input_data, warm.circumstances.device_uuid) == (cold.input_data, cold.circumstances.device_uuid)
-        and _is_full_speed(warm)
-        and _is_full_speed(cold)
-        # Without its energy a pair would take that of the whole correction.
-        and (warm.measurement.energy_j is None or cold.measurement.energy_j is not None)
-    ]
 
 
 def _is_full_speed(row: MeasurementRow) -> bool:

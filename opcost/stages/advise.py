@@ -142,7 +142,10 @@ def _known(request: Request, models: Sequence[tuple[ModelConfig, OperatorCounts]
     rows = _rows_of(request)
     precisions = {config.precision for config, _ in models}
     fitting = [row for row in rows if row.conditions.precision in precisions] or rows
-    conditions = _most_common(fitting, {count.operator.key for _, counts in models for count in counts.counts})
+    own = {count.operator.key for _, counts in models for count in counts.counts}
+    # The conditions of most of the models' operators, or of most rows if none of them is measured.
+    common = [row.conditions for row in fitting if tuple_key(row.key) in own] or [row.conditions for row in fitting]
+    ((conditions, _),) = Counter(common).most_common(1)
     measurements = Measurements(rows)
     everything = _all_counted(request) if request.names else models
     known = known_costs((count for _, counts in everything for count in counts.counts), measurements, conditions)
@@ -153,7 +156,9 @@ def _known(request: Request, models: Sequence[tuple[ModelConfig, OperatorCounts]
             "with block 2, or count a measured model with block 0"
         )
     predictor = fitted(known)
-    wholes = _wholes(request, models, conditions)
+    rows_of_wholes = request.database.full_model_measurements.rows(of_operators(counts.model for _, counts in models))
+    under = (row for row in best_of_each_board(rows_of_wholes) if row.conditions.key == conditions.key)
+    wholes = tuple(filter(ran_as_requested, under))
     return _Known(conditions, measurements, wholes, predictor, quartiles(predictor, known))
 
 
@@ -214,13 +219,6 @@ def _rows_of(request: Request) -> list[MeasurementRow]:
     return found
 
 
-def _most_common(rows: Sequence[MeasurementRow], operator_keys: set[str]) -> Conditions:
-    """Return the conditions under which most of some operators are measured, or most rows if none of them is."""
-    wanted = [row.conditions for row in rows if tuple_key(row.key) in operator_keys]
-    ((conditions, _),) = Counter(wanted or [row.conditions for row in rows]).most_common(1)
-    return conditions
-
-
 def _all_counted(request: Request) -> list[tuple[ModelConfig, OperatorCounts]]:
     """Return all counted models, named or not, without those that have mistakes."""
     read, _ = request.folders.read(request.folders.names())
@@ -230,15 +228,6 @@ def _all_counted(request: Request) -> list[tuple[ModelConfig, OperatorCounts]]:
         with suppress(UserError):
             found.append((config, counts_of(config, COUNTS, shipped)))
     return found
-
-
-def _wholes(
-    request: Request, models: Sequence[tuple[ModelConfig, OperatorCounts]], conditions: Conditions
-) -> tuple[MeasurementRow, ...]:
-    operators = of_operators(counts.model for _, counts in models)
-    rows = request.database.full_model_measurements.rows(operators)
-    own = (row for row in best_of_each_board(rows) if row.conditions.key == conditions.key)
-    return tuple(filter(ran_as_requested, own))
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from torch import nn
 
 from opcost.errors import CannotBuildError, CannotMeasureError, UserError
 from opcost.measuring.conditions import AUTOCAST_DTYPES, CONTIGUOUS, DTYPES, device_type_of
-from opcost.operators.counts import FORMULA_REMEDY, OperationWithoutFormula, OperatorCounts
+from opcost.operators.counts import FORMULA_REMEDY, OperatorCounts
 from opcost.operators.grids import AnyGrid
 from opcost.operators.tuples import META, TORCHVISION_MODELS, OperatorTuple
 from opcost.operators.whitelist import select, share
@@ -136,39 +136,24 @@ class _Task:
     """A model or a grid to count, the device to count it on, and the expected time."""
 
     config: ModelConfig
+    target: ResolvedModel | AnyGrid
     device: str
     expected_s: float
 
-    def plan(self) -> CountPlan:
-        is_counted = COUNTS.path(self.config).exists()
-        return CountPlan(self.config.name, self._text, is_counted, self.device, self.expected_s)
-
     @property
-    def _text(self) -> str:
-        raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class _ModelTask(_Task):
-    model: ResolvedModel
-
-    @property
-    def _text(self) -> str:
-        return str(self.model.operator)
-
-
-@dataclass(frozen=True)
-class _GridTask(_Task):
-    grid: AnyGrid
-
-    @property
-    def _text(self) -> str:
-        return str(self.grid)
+    def model(self) -> ResolvedModel:
+        assert isinstance(self.target, ResolvedModel)
+        return self.target
 
 
 def plan_counting(request: Request, on_meta: bool = False) -> list[CountPlan]:
     """Return the models that block 0 would run, without running any."""
-    return [task.plan() for task in _tasks(request, on_meta, request.open_configs(request.check))]
+    plans = []
+    for task in _tasks(request, on_meta, request.open_configs(request.check)):
+        text = str(task.target.operator if isinstance(task.target, ResolvedModel) else task.target)
+        is_counted = COUNTS.path(task.config).exists()
+        plans.append(CountPlan(task.config.name, text, is_counted, task.device, task.expected_s))
+    return plans
 
 
 def count_operators(
@@ -237,17 +222,16 @@ def census(request: Request) -> list[CensusRow]:
 
 def take_census(models: Mapping[str, OperatorCounts]) -> list[CensusRow]:
     """Return a row for each model, and one for all together, in which each tuple counts once."""
-    occurrences = {name: _computing(counts) for name, counts in models.items()}
+    occurrences = {
+        name: {count.operator: count.occurrences for count in counts.counts if count.computes}
+        for name, counts in models.items()
+    }
     users = Counter(operator for operators in occurrences.values() for operator in operators)
     rows = [_census_row(name, operators, users) for name, operators in occurrences.items()]
     together: Counter[OperatorTuple] = Counter()
     for operators in occurrences.values():
         together.update(operators)
     return [*rows, _census_row(None, together, users)]
-
-
-def _computing(counts: OperatorCounts) -> dict[OperatorTuple, int]:
-    return {count.operator: count.occurrences for count in counts.counts if count.computes}
 
 
 def _census_row(
@@ -266,12 +250,12 @@ def _tasks(request: Request, on_meta: bool, configs: Sequence[ModelConfig]) -> l
     for config, code in zip(configs, codes, strict=True):
         if config.grid is not None:
             expected_s = SECONDS_PER_POINT * config.grid.number
-            tasks.append(_GridTask(config, META if on_meta else device, expected_s, config.grid))
+            tasks.append(_Task(config, config.grid, META if on_meta else device, expected_s))
         else:
             model = resolve(model_tuple(config), code)
             counted_on = model.counting_device(device, on_meta)
             expected_s = counting_s(size_of(config, shipped), counted_on)
-            tasks.append(_ModelTask(config, counted_on, expected_s, model))
+            tasks.append(_Task(config, model, counted_on, expected_s))
     return tasks
 
 
@@ -336,17 +320,16 @@ def _count(task: _Task) -> tuple[OperatorCounts, tuple[str, ...]]:
     Raises:
         UserError: it cannot be counted.
     """
-    if isinstance(task, _GridTask):
-        counts, refusals = count_grid(task.grid, task.device)
-        if not counts.counts:
-            remedy = "correct its parameters, inputs or dtypes"
-            raise UserError(f"{task.config.where(task.grid.key)}: no tuple is left; {refusals[0]}; {remedy}")
-        return counts, tuple(map(str, refusals))
-    assert isinstance(task, _ModelTask)
-    return _count_model(task), ()
+    if isinstance(task.target, ResolvedModel):
+        return _count_model(task), ()
+    counts, refusals = count_grid(task.target, task.device)
+    if not counts.counts:
+        remedy = "correct its parameters, inputs or dtypes"
+        raise UserError(f"{task.config.where(task.target.key)}: no tuple is left; {refusals[0]}; {remedy}")
+    return counts, tuple(map(str, refusals))
 
 
-def _count_model(task: _ModelTask) -> OperatorCounts:
+def _count_model(task: _Task) -> OperatorCounts:
     config = task.config
     try:
         context = partial(autocast, config.precision, task.device)
@@ -371,18 +354,18 @@ def _count_model(task: _ModelTask) -> OperatorCounts:
         raise UserError(_does_not_run(task, one_line(error))) from error
 
 
-def _key_of_build(task: _ModelTask) -> str:
+def _key_of_build(task: _Task) -> str:
     """Return the key of a config that explains why a model cannot be built."""
     is_of_user = task.config.code is not None or _is_registered(task)
     keys = [] if is_of_user else [key for key in ("arguments", "inputs", "input_size") if key in task.config.lines]
     return next(iter(keys), "model_name")
 
 
-def _is_registered(task: _ModelTask) -> bool:
+def _is_registered(task: _Task) -> bool:
     return task.model.operator.operator.startswith(TORCHVISION_MODELS) and task.model.listed.is_foreign
 
 
-def _remedy(task: _ModelTask) -> str:
+def _remedy(task: _Task) -> str:
     """Return what to do about a model that cannot be built."""
     if task.config.code:
         return "correct its arguments or the function" if task.config.arguments else "fix the function"
@@ -405,24 +388,21 @@ def warn_of_compiled(model_name: str, model: nn.Module) -> None:
         logging.getLogger(__name__).warning(text, model_name, some_of(compiled))
 
 
-def _does_not_run(task: _ModelTask, reason: str) -> str:
+def _does_not_run(task: _Task, reason: str) -> str:
     config = task.config
     size = list(config.input_size) if config.input_size else f"its inputs ({task.model.operator.inputs_text})"
     asked = _asked_for(config)
     # A user's function may return the inputs.
     key = next((key for key in (*asked, "inputs", "input_size") if key in config.lines), "model_name")
-    form = f" with {', '.join(_given(config, *item) for item in asked.items())}" if asked else ""
-    other = f"leave out {' or '.join(config.option(name) or name for name in asked)}, or " if asked else ""
+    options = [(config.option(name), name, value) for name, value in asked.items()]
+    given = [f"{option} {value}" if option else f"{name}: {value}" for option, name, value in options]
+    form = f" with {', '.join(given)}" if asked else ""
+    other = f"leave out {' or '.join(option or name for option, name, _ in options)}, or " if asked else ""
     chosen = "a size that it accepts and that fits into memory" if config.input_size else "inputs that it accepts"
     return (
         f"{config.where(key)}: {config.model_name} does not run{form} on {size} on {task.device} ({reason}); "
         f"{other}choose {chosen}"
     )
-
-
-def _given(config: ModelConfig, key: str, value: str) -> str:
-    option = config.option(key)
-    return f"{option} {value}" if option else f"{key}: {value}"
 
 
 def _asked_for(config: ModelConfig) -> dict[str, str]:
@@ -437,6 +417,12 @@ def _asked_for(config: ModelConfig) -> dict[str, str]:
 
 def _count_report(name: str, counts: OperatorCounts, whitelist: tuple[str, ...] | None) -> CountReport:
     kept = None if whitelist is None else select(counts, whitelist).kept
+    gaps = []
+    for one in counts.without_formula:
+        of_model = share([count for count in counts.counts if one.operation in count.without_formula], counts)
+        whole_bytes = counts.total_memory_bytes
+        memory_bytes_ratio = one.memory_bytes / whole_bytes if whole_bytes else None
+        gaps.append(FormulaGap(one.operation, one.calls, one.memory_bytes, of_model.calls_ratio, memory_bytes_ratio))
     return CountReport(
         name=name,
         operator_calls=counts.operator_calls,
@@ -454,13 +440,5 @@ def _count_report(name: str, counts: OperatorCounts, whitelist: tuple[str, ...] 
         counted_on=counts.device_type,
         least_flops=counts.total_flop,
         flops_missing_reason=counts.flop_missing_reason,
-        without_formula=tuple(_formula_gap(one, counts) for one in counts.without_formula),
+        without_formula=tuple(gaps),
     )
-
-
-def _formula_gap(one: OperationWithoutFormula, counts: OperatorCounts) -> FormulaGap:
-    operation = one.operation
-    of_model = share([count for count in counts.counts if operation in count.without_formula], counts)
-    whole_bytes = counts.total_memory_bytes
-    memory_bytes_ratio = one.memory_bytes / whole_bytes if whole_bytes else None
-    return FormulaGap(operation, one.calls, one.memory_bytes, of_model.calls_ratio, memory_bytes_ratio)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import get_args
 
 from opcost.comparing.operator_costs import KindCosts, OperatorCost, kind_costs, operator_costs
-from opcost.comparing.ranking import ENERGY, SORTS, Completion, ModelFigures, sum_errors_by_correction
+from opcost.comparing.ranking import ENERGY, SORTS, ModelFigures, completed, sum_errors_by_correction
 from opcost.comparing.ranking_row import SUM, RankingRow, RankingSource, ranked, ranking_row
 from opcost.comparing.roofline import Roofline
 from opcost.errors import UserError
@@ -457,8 +457,8 @@ class _Set:
         """Return each model to show with the errors of sums, which rest on all models, and the roofline."""
         roofline = data.roofline(self.conditions)
         errors = sum_errors_by_correction(self.figures)
-        completion = Completion(data.all_counts, data.measurements)
-        shown = (completion.completed(one) for one in self.figures if one.name in self.names)
+        named = (one for one in self.figures if one.name in self.names)
+        shown = completed(named, data.all_counts, data.measurements)
         return [RankingSource(one, errors[one.correction is not None], roofline) for one in shown]
 
 
