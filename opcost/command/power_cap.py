@@ -91,7 +91,7 @@ def _swept(request: Request, arguments: Namespace, board: CapBoard, config: Mode
         UserError: there is no right to set caps, or the work fails.
     """
     from opcost.running.device_lock import device_lock
-    from opcost.stages.cap_models import CommandWork
+    from opcost.stages.power_cap import CommandWork
 
     open_work: Callable[[], AbstractContextManager[CapWork]]
     if config is None:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from opcost.columns import Columns, by_column, columns_of
-from opcost.comparing.layers import LayerRow
+from opcost.comparing.layers import LayerRow, RunCosts
 from opcost.measuring.conditions import DEVICE_PRODUCT
 from opcost.operators.columns import MODEL
 from opcost.operators.short_forms import short_form
@@ -16,7 +16,6 @@ from opcost.operators.texts import parse_operator
 from opcost.reporting.layout import Column
 from opcost.reporting.tables import print_origin, shared_facts
 from opcost.reporting.terminal import Cells, print_commands, print_line, print_records
-from opcost.stages.model_layers import RunCosts
 from opcost.units import UNKNOWN, milli, number_of, percent, scaled
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opcost.columns import by_column, columns_of
-from opcost.comparing.layers import LayerNode, LayerRow
+from opcost.comparing.layers import LayerNode, LayerRow, RunCosts
 from opcost.comparing.ranking import doubts
 from opcost.comparing.row import ComparisonRow
 from opcost.operators.short_forms import short_form, short_inputs
@@ -17,7 +17,6 @@ from opcost.reporting.layer_tables import WHOLE, layer_in_words, layer_notes, ro
 from opcost.reporting.tables import doubt_mark, work_in_words
 from opcost.reporting.terminal import progress_on_stderr
 from opcost.running.request import Request
-from opcost.stages.model_layers import RunCosts
 from opcost.storage.database import Database
 from opcost.storage.user_folders import user_folders
 from opcost.units import UNKNOWN, milli, millijoules, milliseconds, percent, ratio, scaled, significant

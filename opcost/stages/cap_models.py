@@ -1,4 +1,4 @@
-"""A model or a command as the work of a power-cap sweep, and what rows say of a model's power."""
+"""A model as the work of a power-cap sweep, measured by the usual procedure, and what rows say of its power."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from opcost.boards import short_uuid
 from opcost.errors import CannotMeasureError, UserError
@@ -23,36 +21,9 @@ from opcost.prediction.durations import MODEL_BUILDING_S
 from opcost.running.expected_times import starting_s
 from opcost.running.request import Request, model_tuple
 from opcost.running.sweep_bench import OpenSweepBench, SweepBench
-from opcost.stages.follow_power import Target, follow
 from opcost.stages.sweep import BETWEEN_S
 from opcost.storage.configs import ModelConfig
 from opcost.storage.database import Database
-
-
-@dataclass(frozen=True)
-class CommandWork:
-    """Implements ``CapWork`` for a command: it runs once, followed as by ``opcost power``."""
-
-    command: tuple[str, ...]
-    device: str
-    is_steady: bool = False
-
-    @property
-    def name(self) -> str:
-        return " ".join(self.command)
-
-    def measure(self) -> CapCost:
-        """Run the command to its end."""
-        with TemporaryDirectory(prefix="opcost-power-cap-") as folder:
-            report = follow(Target(self.command), [self.device], Path(folder) / "run.csv", None, lambda _: None)
-        if report.is_interrupted:
-            raise KeyboardInterrupt
-        if report.exit_status:
-            raise UserError(f"{self.name}: ended with status {report.exit_status}; the sweep ends")
-        (found,) = report.run.devices
-        return CapCost(
-            report.run.duration_s, found.energy_j, found.energy_standard_error_j, found.missing_reason or None
-        )
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from opcost.comparing.layers import Layers, layers_of
+from opcost.comparing.layers import UNKNOWN_COSTS, Layers, RunCosts, layers_of
 from opcost.comparing.ranking import ModelFigures
-from opcost.estimates import value_of
 from opcost.invocation import command
 from opcost.measuring.conditions import WARM, Conditions, is_device_name, usual_execution
 from opcost.measuring.named_device import is_meant, refuse_unknown
-from opcost.measuring.record import time_of
 from opcost.operators.counts import OperatorCounts
 from opcost.progress import Progress
 from opcost.running.request import Request
@@ -22,41 +20,6 @@ from opcost.stages.profile_object import ObjectModel, counted_object
 from opcost.stages.ranking_data import RankingData, read_ranking_data
 from opcost.stages.wanted_model import WantedModel
 from opcost.storage.configs import ModelConfig
-
-
-@dataclass(frozen=True)
-class RunCosts:
-    """Times and energies of one run; None if unknown. Energies are at the same temperature, None for as measured.
-
-    A corrected sum is None if no correction is known.
-    """
-
-    sum_time_s: float | None = None
-    sum_energy_j: float | None = None
-    corrected_time_s: float | None = None
-    corrected_energy_j: float | None = None
-    whole_time_s: float | None = None
-    whole_energy_j: float | None = None
-    reference_temperature_c: float | None = None
-
-    @staticmethod
-    def of(figures: ModelFigures) -> RunCosts:
-        """Return the costs of a model under one set of conditions."""
-        cost, whole = figures.cost, figures.whole
-        basis = figures.basis if cost is None else cost.basis
-        is_corrected = figures.correction is not None
-        return RunCosts(
-            sum_time_s=None if cost is None else value_of(cost.time_s),
-            sum_energy_j=None if cost is None else value_of(cost.energy_j),
-            corrected_time_s=value_of(figures.corrected_time_s) if is_corrected else None,
-            corrected_energy_j=value_of(figures.corrected_energy_j) if is_corrected else None,
-            whole_time_s=None if whole is None else time_of(whole).value,
-            whole_energy_j=None if whole is None else value_of(basis.energy_of(whole)),
-            reference_temperature_c=basis.temperature_c,
-        )
-
-
-UNKNOWN_COSTS = RunCosts()
 
 
 @dataclass(frozen=True)

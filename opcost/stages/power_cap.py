@@ -1,4 +1,7 @@
-"""Sweep a board's power limit: time and energy of a model or a command at some caps, and the cap to propose."""
+"""Sweep a board's power limit: time and energy of a model or a command at some caps, and the cap to propose.
+
+It imports no torch, so that a command needs none.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Protocol, TypeAlias
 
 from opcost.boards import short_uuid
@@ -28,6 +33,7 @@ from opcost.power.ports import LimitRange, PowerLimitError
 from opcost.progress import Progress
 from opcost.running.guarded_limit import guarded_limit
 from opcost.running.limit_guardian import OpenPowerLimit
+from opcost.stages.follow_power import Target, follow
 from opcost.units import significant, watts
 
 
@@ -49,6 +55,32 @@ class CapWork(Protocol):
             UserError: it fails.
             KeyboardInterrupt: it was interrupted.
         """
+
+
+@dataclass(frozen=True)
+class CommandWork:
+    """Implements ``CapWork`` for a command: it runs once, followed as by ``opcost power``."""
+
+    command: tuple[str, ...]
+    device: str
+    is_steady: bool = False
+
+    @property
+    def name(self) -> str:
+        return " ".join(self.command)
+
+    def measure(self) -> CapCost:
+        """Run the command to its end."""
+        with TemporaryDirectory(prefix="opcost-power-cap-") as folder:
+            report = follow(Target(self.command), [self.device], Path(folder) / "run.csv", None, lambda _: None)
+        if report.is_interrupted:
+            raise KeyboardInterrupt
+        if report.exit_status:
+            raise UserError(f"{self.name}: ended with status {report.exit_status}; the sweep ends")
+        (found,) = report.run.devices
+        return CapCost(
+            report.run.duration_s, found.energy_j, found.energy_standard_error_j, found.missing_reason or None
+        )
 
 
 OpenWork: TypeAlias = Callable[[], AbstractContextManager[CapWork]]
