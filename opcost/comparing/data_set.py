@@ -15,7 +15,8 @@ from opcost.operators.counts import OperatorCount
 from opcost.operators.keys import tuple_key
 from opcost.operators.model_rows import operations_text
 from opcost.operators.short_forms import PLACEHOLDERS, Cell, Cells, cells_of, in_order
-from opcost.operators.texts import parse_operator, value_text
+from opcost.operators.texts import parse_operator
+from opcost.operators.tuples import value_text
 from opcost.operators.values import parse_input_data
 
 LONGEST_NAME = 200

@@ -68,7 +68,13 @@ def cases_of(counts: Iterable[OperatorCount], input_data: str) -> Counter[Case]:
 
 def cases_of_count(count: OperatorCount, input_data: str) -> list[tuple[Case, int]]:
     """Return the cases of one operator tuple with the number of calls of each, see ``cases_of``."""
-    return [(Case(count.operator, data), number) for data, number in _data_of(count, input_data).items()]
+    data: Mapping[InputData, int]
+    if input_data == CAPTURED and count.statistics:
+        data = count.captured_data
+    else:
+        is_zeros = input_data == "zeros" and any(shown_inputs(count.operator))
+        data = {ZEROS_DATA if is_zeros else NORMAL_DATA: count.occurrences}
+    return [(Case(count.operator, one), number) for one, number in data.items()]
 
 
 def as_counted(cases: Iterable[Case], counts: OperatorCounts) -> tuple[Case, ...]:
@@ -80,10 +86,3 @@ def as_counted(cases: Iterable[Case], counts: OperatorCounts) -> tuple[Case, ...
         for count in counts.counts
     }
     return tuple(replace(case, counted=found[case.operator]) for case in cases)
-
-
-def _data_of(count: OperatorCount, input_data: str) -> Mapping[InputData, int]:
-    if input_data == CAPTURED and count.statistics:
-        return count.captured_data
-    is_zeros = input_data == "zeros" and any(shown_inputs(count.operator))
-    return {ZEROS_DATA if is_zeros else NORMAL_DATA: count.occurrences}

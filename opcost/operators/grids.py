@@ -171,11 +171,6 @@ def _substituted(value: PlainValue, sizes: Mapping[str, PlainValue]) -> PlainVal
 
 
 def _inputs(tensors: tuple[GridTensor, ...], known: Mapping[str, PlainValue], dtype: str) -> tuple[TensorSpec, ...]:
-    """Return the tensors of one point, each of its own.
-
-    Raises:
-        ValueError: a name stands for no whole number above 0.
-    """
     specs = []
     for identity, tensor in enumerate(tensors):
         sides = [known.get(side) if isinstance(side, str) else side for side in tensor.shape]

@@ -66,16 +66,13 @@ def shown_inputs(operator: OperatorTuple) -> tuple[bool, ...]:
     Values of small inputs and of inputs that are only written do not. Boxes are always drawn as boxes.
     """
     specs = operator.floating_inputs
-    hidden = {identity for identity, _ in box_sides(operator)} | _written(operator)
-    smallest = SMALL_RATIO * max((spec.elements for spec in specs), default=0)
-    return tuple(spec.elements > smallest and spec.identity not in hidden for spec in specs)
-
-
-def _written(operator: OperatorTuple) -> set[int]:
-    """Return the identities of tensors whose values the operator does not read."""
+    # Tensors that the operator does not read.
     first = operator.inputs[:1] if operator.short_name in WRITE_ONLY else ()
     outs = [value for name, value in operator.keyword_inputs if name == "out"]
-    return {spec.identity for spec in tensor_specs([*first, *outs])}
+    written = {spec.identity for spec in tensor_specs([*first, *outs])}
+    hidden = {identity for identity, _ in box_sides(operator)} | written
+    smallest = SMALL_RATIO * max((spec.elements for spec in specs), default=0)
+    return tuple(spec.elements > smallest and spec.identity not in hidden for spec in specs)
 
 
 def box_sides(operator: OperatorTuple) -> Iterator[tuple[int, float]]:
@@ -164,28 +161,24 @@ class Indexing:
     index: str = "index"
 
 
-def _indexing(arguments: str, dimension: str | int | None = "dim", **names: str) -> Indexing:
-    return Indexing(tuple(arguments.split()), dimension, **names)
-
-
-_IN_ALL = _indexing("input index source accumulate", None)
-_LABELS = _indexing("input target", 1, index="target")
+_IN_ALL = Indexing(("input", "index", "source", "accumulate"), None)
+_LABELS = Indexing(("input", "target"), 1, index="target")
 
 INDEXING = {
-    **dict.fromkeys(("index_select", "gather"), _indexing("input dim index")),
+    **dict.fromkeys(("index_select", "gather"), Indexing(("input", "dim", "index"))),
     **dict.fromkeys(
         "index_add index_add_ index_copy index_copy_ index_reduce index_reduce_ index_fill index_fill_ scatter "
         "scatter_ scatter_add scatter_add_ scatter_reduce scatter_reduce_".split(),
-        _indexing("input dim index src"),
+        Indexing(("input", "dim", "index", "src")),
     ),
-    "take_along_dim": _indexing("input ids dim", index="ids"),
+    "take_along_dim": Indexing(("input", "ids", "dim"), index="ids"),
     **dict.fromkeys(("take", "put", "put_"), _IN_ALL),
-    "embedding": _indexing("ids table", 0, table="table", index="ids"),
+    "embedding": Indexing(("ids", "table"), 0, table="table", index="ids"),
     **dict.fromkeys(("cross_entropy", "nll_loss", "multi_margin_loss", "multilabel_margin_loss"), _LABELS),
 }
 """Functions that index a tensor, by their short names."""
 
-_TABLE_FIRST = _indexing("table ids", 0, table="table", index="ids")
+_TABLE_FIRST = Indexing(("table", "ids"), 0, table="table", index="ids")
 TABLE_FIRST = dict.fromkeys(("torch.embedding", "torch.ops.aten.embedding"), _TABLE_FIRST)
 """Those with another order of arguments than the function of the same short name."""
 
@@ -255,28 +248,20 @@ def patterned_inputs(operator: OperatorTuple) -> tuple[PatternedInput, ...]:
     Labels of a loss do not (``docs/log/values.md``), nor do indices into a few rows.
     """
     bounds, ends = dict(integer_bounds(operator)), dict(group_ends(operator))
-    is_loss, selects = operator.short_name in LAST_IF_FLAT, _selects(operator)
+    # With a condition alone, ``where`` returns places of any number.
+    selects = operator.short_name in SELECTING and len(operator.inputs) + len(operator.keyword_inputs) > 1
+    is_loss = operator.short_name in LAST_IF_FLAT
     specs = tensor_specs([*operator.inputs, *(value for _, value in operator.keyword_inputs)])
     found = {}
     for spec in specs:
-        bound = bounds.get(spec.identity, 0)
+        bound, stored = bounds.get(spec.identity, 0), math.prod(stored_sizes(spec))
         if spec.identity in ends:
             found[spec.identity] = PatternedInput(spec, Role.LOADS, ends[spec.identity])
-        elif spec.dtype in INTEGERS and min(bound, _stored(spec)) >= FEWEST_WITH_PATTERN and not is_loss:
+        elif spec.dtype in INTEGERS and min(bound, stored) >= FEWEST_WITH_PATTERN and not is_loss:
             found[spec.identity] = PatternedInput(spec, Role.INDEX, bound)
-        elif spec.dtype == "bool" and selects and _stored(spec) >= FEWEST_WITH_PATTERN:
+        elif spec.dtype == "bool" and selects and stored >= FEWEST_WITH_PATTERN:
             found[spec.identity] = PatternedInput(spec, Role.MASK)
     return tuple(found.values())
-
-
-def _selects(operator: OperatorTuple) -> bool:
-    """Return whether a mask selects values. With a condition alone, ``where`` returns places of any number."""
-    arguments = len(operator.inputs) + len(operator.keyword_inputs)
-    return operator.short_name in SELECTING and arguments > 1
-
-
-def _stored(spec: TensorSpec) -> int:
-    return math.prod(stored_sizes(spec))
 
 
 def stored_sizes(spec: TensorSpec) -> tuple[int, ...]:
@@ -319,7 +304,12 @@ def described_values(operator: OperatorTuple) -> Iterator[tuple[int, PlainValue]
         if isinstance(matrix, TensorSpec) and isinstance(pivots, TensorSpec):
             yield pivots.identity, (RANGE, 1, matrix.shape[-2] + 1)
     if operator.short_name == "segment_reduce":
-        yield from _segments(operator)
+        given = _given(operator, ("data",))
+        data = given.get("data")
+        for name, kind in SEGMENTING.items():
+            segments = given.get(name)
+            if isinstance(data, TensorSpec) and isinstance(segments, TensorSpec):
+                yield segments.identity, (kind, 0, data.shape[len(segments.shape) - 1])
     if operator.operator.startswith(QUANTISED):
         scales = (spec for spec in operator.floating_inputs if not spec.shape)
         yield from ((spec.identity, UNIT_INTERVAL) for spec in scales)
@@ -330,16 +320,6 @@ QUANTISED = "torch.ops.quantized."
 
 SEGMENTING: Mapping[str, str] = {"lengths": LENGTHS, "offsets": BOUNDARIES}
 """The arguments of ``segment_reduce`` that say where segments are, with their kinds of values."""
-
-
-def _segments(operator: OperatorTuple) -> Iterator[tuple[int, PlainValue]]:
-    """Yield the identity and the values of each tensor that says where the segments of a reduction are."""
-    given = _given(operator, ("data",))
-    data = given.get("data")
-    for name, kind in SEGMENTING.items():
-        segments = given.get(name)
-        if isinstance(data, TensorSpec) and isinstance(segments, TensorSpec):
-            yield segments.identity, (kind, 0, data.shape[len(segments.shape) - 1])
 
 
 def _tuple(value: PlainValue) -> tuple[PlainValue, ...]:

@@ -18,9 +18,9 @@ from opcost.operators.columns import INPUT_DATA, INPUTS, MODEL, OPERATOR, PARAME
 from opcost.operators.counts import OperationWithoutFormula, OperatorCount, OperatorCounts
 from opcost.operators.input_roles import shown_inputs
 from opcost.operators.keys import tuple_key
-from opcost.operators.texts import parse_operator, parse_value, value_text
-from opcost.operators.tuples import META, OperatorTuple
-from opcost.operators.values import InputStatistics, parse_input_data
+from opcost.operators.texts import parse_operator, parse_value
+from opcost.operators.tuples import META, OperatorTuple, value_text
+from opcost.operators.values import InputData, InputStatistics, parse_input_data
 
 SEPARATOR = " | "
 
@@ -114,7 +114,10 @@ def rows_of(name: str, counts: OperatorCounts, counted_at: str) -> list[ModelOpe
         weights=counts.parameters,
         outside=SEPARATOR.join(counts.outside) or None,
         composites=SEPARATOR.join(counts.composites) or None,
-        without_formula=SEPARATOR.join(map(_formula_text, counts.without_formula)) or None,
+        without_formula=SEPARATOR.join(
+            f"{one.operation} {one.calls} {one.memory_bytes}" for one in counts.without_formula
+        )
+        or None,
         torch_version=counts.torch_version,
         counted_on=counts.device_type,
         counted_at=counted_at,
@@ -200,7 +203,10 @@ def _counts_of_run(rows: Sequence[ModelOperatorRow]) -> OperatorCounts:
         device_type=whole.counted_on,
         outside=_names(whole.outside),
         composites=_names(whole.composites),
-        without_formula=tuple(map(_operation, _names(whole.without_formula))),
+        without_formula=tuple(
+            OperationWithoutFormula(name, int(calls), int(memory_bytes))
+            for name, calls, memory_bytes in (text.split(" ") for text in _names(whole.without_formula))
+        ),
     )
 
 
@@ -230,57 +236,35 @@ def _counts(rows: Iterable[ModelOperatorRow]) -> Iterator[OperatorCount]:
         of_operator.setdefault(tuple_key(row.key), []).append(row)
     for kinds in of_operator.values():
         first, operator = kinds[0], _operator(kinds[0])
+        names = _names(first.without_formula)
+        if (first.flop is None) != bool(names):
+            raise ValueError(f"{first.operator!r}: its FLOPs do not match its operations without a formula")
+        data: list[InputData] = []
+        statistics: list[tuple[InputStatistics, ...]] = []
+        for row in kinds:
+            one = parse_input_data(row.input_data)
+            data += [one] * row.calls
+            if first.counted_on != META:
+                inputs = range(len(shown_inputs(operator)))
+                statistics += [tuple(one.kind(index).statistics() for index in inputs)] * row.calls
         yield OperatorCount(
             operator=operator,
             occurrences=sum(row.calls for row in kinds),
             flop=first.flop,
             memory_bytes=first.memory_bytes,
             outputs=None if first.outputs is None else parse_value(first.outputs),
-            statistics=() if first.counted_on == META else tuple(_statistics(operator, kinds)),
-            without_formula=_formula_names(first),
-            operations=tuple(map(_with_number, _names(first.operations))),
-            weight_zeros=_weight_zeros(kinds),
-            patterns=_patterns(kinds),
+            statistics=tuple(statistics),
+            without_formula=names,
+            operations=tuple(
+                (name, int(number)) for name, number in (text.split(" ") for text in _names(first.operations))
+            ),
+            weight_zeros=tuple(one.weight_zeros_ratio for one in data)
+            if any(one.weight_zeros_ratio for one in data)
+            else (),
+            patterns=tuple(tuple(pattern.value for pattern in one.patterns) for one in data)
+            if any(one.patterns for one in data)
+            else (),
         )
-
-
-def _weight_zeros(kinds: Iterable[ModelOperatorRow]) -> tuple[float, ...]:
-    zeros = [parse_input_data(row.input_data).weight_zeros_ratio for row in kinds for _ in range(row.calls)]
-    return tuple(zeros) if any(zeros) else ()
-
-
-def _patterns(kinds: Iterable[ModelOperatorRow]) -> tuple[tuple[str, ...], ...]:
-    data = [parse_input_data(row.input_data) for row in kinds for _ in range(row.calls)]
-    names = tuple(tuple(pattern.value for pattern in one.patterns) for one in data)
-    return names if any(names) else ()
-
-
-def _statistics(operator: OperatorTuple, kinds: Iterable[ModelOperatorRow]) -> Iterator[tuple[InputStatistics, ...]]:
-    inputs = len(shown_inputs(operator))
-    for row in kinds:
-        data = parse_input_data(row.input_data)
-        yield from [tuple(data.kind(index).statistics() for index in range(inputs))] * row.calls
-
-
-def _formula_names(row: ModelOperatorRow) -> tuple[str, ...]:
-    names = _names(row.without_formula)
-    if (row.flop is None) != bool(names):
-        raise ValueError(f"{row.operator!r}: its FLOPs do not match its operations without a formula")
-    return names
-
-
-def _formula_text(one: OperationWithoutFormula) -> str:
-    return f"{one.operation} {one.calls} {one.memory_bytes}"
-
-
-def _with_number(text: str) -> tuple[str, int]:
-    name, number = text.split(" ")
-    return name, int(number)
-
-
-def _operation(text: str) -> OperationWithoutFormula:
-    name, calls, memory_bytes = text.split(" ")
-    return OperationWithoutFormula(name, int(calls), int(memory_bytes))
 
 
 def _names(joined: str | None) -> tuple[str, ...]:

@@ -49,22 +49,19 @@ MOST_REPEATED = 4
 def short_form(operator: OperatorTuple) -> str:
     """Return the operator's name and the parameters that decide its cost."""
     parameters = dict(operator.parameters)
-    texts = ", ".join(_shown_parameters(parameters))
-    return f"{operator.short_name} {texts}".rstrip()
+    pairs = (f"{parameters[one]}→{parameters[two]}" for one, two in PAIRS if {one, two} <= parameters.keys())
+    others = (f"{text}{_joined(parameters[name])}" for name, text in SHOWN.items() if name in parameters)
+    return f"{operator.short_name} {', '.join([*pairs, *others])}".rstrip()
 
 
 def short_inputs(operator: OperatorTuple) -> str:
     """Return the sizes of the operator's distinct tensors, with dtypes and memory layouts other than the usual."""
-    return _sizes([*operator.inputs, *(value for _, value in operator.keyword_inputs)])
+    return joined_sizes(_distinct([*operator.inputs, *(value for _, value in operator.keyword_inputs)]))
 
 
 def short_outputs(outputs: PlainValue) -> str:
     """Return the sizes of the distinct tensors that a call returns, as ``short_inputs``; empty if there are none."""
-    return _sizes([outputs])
-
-
-def _sizes(values: Sequence[PlainValue]) -> str:
-    return joined_sizes(list({spec.identity: spec for spec in tensor_specs(values)}.values()))
+    return joined_sizes(_distinct([outputs]))
 
 
 def joined_sizes(specs: Sequence[TensorSpec]) -> str:
@@ -73,15 +70,6 @@ def joined_sizes(specs: Sequence[TensorSpec]) -> str:
     return ", ".join(
         f"{count} times {size}" if count > MOST_REPEATED else ", ".join([size] * count) for size, count in rows
     )
-
-
-def _shown_parameters(parameters: Mapping[str, PlainValue]) -> Iterator[str]:
-    for first, second in PAIRS:
-        if first in parameters and second in parameters:
-            yield f"{parameters[first]}→{parameters[second]}"
-    for name, text in SHOWN.items():
-        if name in parameters:
-            yield f"{text}{_joined(parameters[name])}"
 
 
 def _joined(value: PlainValue) -> str:
@@ -130,28 +118,27 @@ def cells_of(operator: OperatorTuple, data: InputData, outputs: PlainValue) -> C
         data: the values of its inputs.
         outputs: description of what a call returns, None if it is unknown.
     """
-    return dict(_cells(operator, data, outputs))
+    arguments = (*enumerate(operator.inputs), *operator.keyword_inputs)
+    specs = _distinct([value for _, value in arguments])
+    numbers = {spec.identity: number for number, spec in enumerate(specs)}
+    return {
+        **{f"{PARAMETER}_{name}": _cell(value) for name, value in operator.parameters},
+        **{f"{ARGUMENT}_{name}": _cell(value) for name, value in arguments if not _is_tensors(value)},
+        **dict(_tensor_cells(INPUT, specs)),
+        **dict(_value_cells(operator, data, numbers)),
+        **dict(_tensor_cells(OUTPUT, _distinct([outputs]))),
+    }
 
 
 def in_order(names: Iterable[str]) -> list[str]:
     """Return the names of columns without repetitions: sort by sort, inputs and outputs by their numbers."""
-    return sorted(dict.fromkeys(names), key=_place)
 
+    def place(name: str) -> tuple[int, list[int]]:
+        sort = name.partition("_")[0]
+        is_tensor = sort in (INPUT, OUTPUT)
+        return SORTS.index(sort), [int(number) for number in re.findall(r"_(\d+)", name)] if is_tensor else []
 
-def _place(name: str) -> tuple[int, list[int]]:
-    sort = name.partition("_")[0]
-    is_tensor = sort in (INPUT, OUTPUT)
-    return SORTS.index(sort), [int(number) for number in re.findall(r"_(\d+)", name)] if is_tensor else []
-
-
-def _cells(operator: OperatorTuple, data: InputData, outputs: PlainValue) -> Iterator[tuple[str, Cell]]:
-    arguments = (*enumerate(operator.inputs), *operator.keyword_inputs)
-    specs = _distinct([value for _, value in arguments])
-    yield from ((f"{PARAMETER}_{name}", _cell(value)) for name, value in operator.parameters)
-    yield from ((f"{ARGUMENT}_{name}", _cell(value)) for name, value in arguments if not _is_tensors(value))
-    yield from _tensor_cells(INPUT, specs)
-    yield from _value_cells(operator, data, {spec.identity: number for number, spec in enumerate(specs)})
-    yield from _tensor_cells(OUTPUT, _distinct([outputs]))
+    return sorted(dict.fromkeys(names), key=place)
 
 
 def _distinct(values: Iterable[PlainValue]) -> Sequence[TensorSpec]:

@@ -20,6 +20,7 @@ from opcost.operators.tuples import (
     Structure,
     TensorSpec,
     channels_last_strides,
+    value_text,
 )
 
 DEEPEST = 40
@@ -90,11 +91,6 @@ def _read(operator: str, parameters: str, inputs: str, mode: str | None) -> Oper
     return OperatorTuple(operator, named_parameters, positional, named_inputs, mode)
 
 
-def value_text(value: PlainValue) -> str:
-    """Return one value on one line, as in ``inputs_text``."""
-    return OperatorTuple("", inputs=(value,)).inputs_text
-
-
 @lru_cache(TEXTS_KEPT)
 def parse_value(text: str) -> PlainValue:
     """Return the value that a text describes.
@@ -121,7 +117,6 @@ class _Reader:
         self._tensors: set[int] = set()
 
     def arguments(self) -> tuple[tuple[PlainValue, ...], tuple[tuple[str, PlainValue], ...]]:
-        """Return the positional and the named values of the whole text."""
         arguments = self._arguments()
         if self._position < len(self._text):
             raise self._unexpected()

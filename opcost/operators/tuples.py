@@ -106,7 +106,12 @@ class TensorSpec:
     identity: int = 0
 
     def __str__(self) -> str:
-        return f"{self.dtype}[{', '.join(map(str, self.shape))}]{self._layout()}"
+        text = f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+        if self.strides is None:
+            return text
+        if self.strides == channels_last_strides(self.shape):
+            return f"{text}:channels_last"
+        return f"{text}:strides({', '.join(map(str, self.strides))})"
 
     @property
     def is_floating(self) -> bool:
@@ -121,13 +126,6 @@ class TensorSpec:
         """The bytes of all values, 0 if the dtype is not floating-point."""
         bits = FLOATING_BITS.match(self.dtype)
         return 0 if bits is None else self.elements * int(bits[1]) // 8
-
-    def _layout(self) -> str:
-        if self.strides is None:
-            return ""
-        if self.strides == channels_last_strides(self.shape):
-            return ":channels_last"
-        return f":strides({', '.join(map(str, self.strides))})"
 
 
 @dataclass(frozen=True)
@@ -195,7 +193,6 @@ class OperatorTuple:
 
     @property
     def is_function(self) -> bool:
-        """Whether the operator is a function and not a module."""
         return self.mode is None
 
     @property

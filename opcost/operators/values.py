@@ -142,11 +142,8 @@ class InputValues:
 
         Constants have the position of 90 % zeros: their cost is between those of normal values and zeros.
         """
-        ours, theirs = self._position(), other._position()
+        ours, theirs = ((one.zeros_ratio, math.log2(one.spread)) if one.spread else (0.9, 0.0) for one in (self, other))
         return abs(ours[0] - theirs[0]) + abs(ours[1] - theirs[1]) / 40
-
-    def _position(self) -> tuple[float, float]:
-        return (self.zeros_ratio, math.log2(self.spread)) if self.spread else (0.9, 0.0)
 
 
 NORMAL = InputValues()
@@ -226,17 +223,13 @@ def parse_input_data(text: str) -> InputData:
     of_inputs, has_patterns, of_patterns = rest.partition(PATTERNS_PREFIX)
     kinds = tuple(map(_parse_kind, of_inputs.removeprefix(CAPTURED_PREFIX).split(", ")))
     patterns = tuple(map(Pattern, of_patterns.split(", "))) if has_patterns else ()
-    data = InputData(kinds, _parse_weights(of_weights) if has_weights else 0.0, patterns)
+    weights = _parse_kind(of_weights) if has_weights else NORMAL
+    if has_weights and (weights == NORMAL or weights != InputValues(weights.zeros_ratio)):
+        raise ValueError(f"{of_weights!r} is no share of zeros in weights")
+    data = InputData(kinds, weights.zeros_ratio, patterns)
     if (has_weights or has_patterns) and str(data) != text:
         raise ValueError(f"{text!r} is no input data")
     return data
-
-
-def _parse_weights(text: str) -> float:
-    kind = _parse_kind(text)
-    if kind == NORMAL or kind != InputValues(kind.zeros_ratio):
-        raise ValueError(f"{text!r} is no share of zeros in weights")
-    return kind.zeros_ratio
 
 
 def _parse_kind(text: str) -> InputValues:
@@ -261,25 +254,13 @@ def kind_of(seen: InputStatistics) -> InputValues:
     zeros_ratio = min(round(seen.zeros_ratio, 1), 0.9)
     if seen.mean is None or seen.spread is None:
         return InputValues(zeros_ratio=zeros_ratio)
-    spread = _spread_of_nonzero(seen.zeros_ratio, seen.mean, seen.spread)
+    # The formula in ``InputValues.statistics`` is solved for the spread of the values that are not zero.
+    nonzero_ratio = 1.0 - seen.zeros_ratio
+    all_values = seen.spread / math.sqrt(nonzero_ratio)
+    from_zeros = abs(seen.mean) * math.sqrt(seen.zeros_ratio) / nonzero_ratio
+    # A product of roots, since squares overflow.
+    spread = math.sqrt(max(all_values - from_zeros, 0.0)) * math.sqrt(all_values + from_zeros)
     if spread <= CONSTANT_BELOW * abs(seen.mean):
         return CONSTANT
-    return InputValues(zeros_ratio=zeros_ratio, spread=_drawn_spread(spread))
-
-
-def _spread_of_nonzero(zeros_ratio: float, mean: float, spread: float) -> float:
-    """Return the standard deviation of the values that are not zero, from the statistics of all values.
-
-    It solves the formula in ``InputValues.statistics`` for the spread.
-    """
-    nonzero_ratio = 1.0 - zeros_ratio
-    all_values = spread / math.sqrt(nonzero_ratio)
-    from_zeros = abs(mean) * math.sqrt(zeros_ratio) / nonzero_ratio
-    # A product of roots, since squares overflow.
-    return math.sqrt(max(all_values - from_zeros, 0.0)) * math.sqrt(all_values + from_zeros)
-
-
-def _drawn_spread(spread: float) -> float:
-    if spread < WIDE_FROM:
-        return NORMAL.spread
-    return WIDE_SPREAD if spread < VERY_WIDE_FROM else VERY_WIDE_SPREAD
+    wide = WIDE_SPREAD if spread < VERY_WIDE_FROM else VERY_WIDE_SPREAD
+    return InputValues(zeros_ratio=zeros_ratio, spread=NORMAL.spread if spread < WIDE_FROM else wide)

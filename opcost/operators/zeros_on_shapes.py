@@ -124,7 +124,6 @@ class _Latest:
         return found
 
     def add(self, count: OperatorCount, inputs: Sequence[_Made]) -> None:
-        """Add what a call returns."""
         name = count.operator.short_name
         for spec in tensor_specs([count.outputs]):
             made = _Made(_returned(count, spec.elements, inputs), name)
@@ -135,7 +134,9 @@ class _Latest:
 
 def _returned(count: OperatorCount, elements: int, inputs: Sequence[_Made]) -> float:
     """Return the share of zeros in what a call returns."""
-    rule = next((rule for rule in RULES if _fits(rule, count, inputs)), None)
+    maker, area = inputs[0].operator if inputs else None, _kernel_area(count)
+    fitting = (rule for rule in RULES if count.operator.short_name in rule.operators and area >= rule.smallest_area)
+    rule = next((rule for rule in fitting if not rule.after or maker in rule.after), None)
     sizes = [spec.elements for spec in count.operator.floating_inputs]
     if rule is None or not inputs or (count.operator.short_name in KEEPS_SIZE and elements != sizes[0]):
         return 0.0
@@ -147,11 +148,6 @@ def _returned(count: OperatorCount, elements: int, inputs: Sequence[_Made]) -> f
         zeros = math.fsum(size * one.zeros_ratio for size, one in zip(sizes, inputs, strict=True))
         return zeros / sum(sizes) if sum(sizes) else 0.0
     return 1.0 - math.prod(1.0 - one.zeros_ratio for one in inputs)
-
-
-def _fits(rule: ZerosRule, count: OperatorCount, inputs: Sequence[_Made]) -> bool:
-    is_after = not rule.after or (bool(inputs) and inputs[0].operator in rule.after)
-    return count.operator.short_name in rule.operators and is_after and _kernel_area(count) >= rule.smallest_area
 
 
 def _kernel_area(count: OperatorCount) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from opcost.metering.layer_times import LayerTimes
-from opcost.torch_backend.layer_marks import LayerMarks, MarkedIteration, Moment, Stopwatch, in_backward
+from opcost.torch_backend.layer_marks import HostStopwatch, LayerMarks, MarkedIteration, Moment, in_backward
 from opcost.torch_backend.observation import Forward, ObservedForward
 
 
@@ -20,7 +20,7 @@ class LayerLoop:
     after the device has come to them, so that the loop never waits.
     """
 
-    def __init__(self, model: nn.Module, stopwatch: Stopwatch) -> None:
+    def __init__(self, model: nn.Module, stopwatch: HostStopwatch) -> None:
         self.marks = LayerMarks(model, stopwatch)
         self.times = LayerTimes(len(self.marks.paths))
         self.iterations = 0

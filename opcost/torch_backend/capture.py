@@ -45,15 +45,14 @@ from opcost.torch_backend.inputs import input_statistics, patterns_of
 from opcost.torch_backend.meta_device import like_a_device, results_of_a_device
 from opcost.torch_backend.observation import (
     Around,
-    CallSizes,
     Forward,
     ObservedForward,
     called_modules,
     inside_of,
     number_of_weights,
-    paths_of,
+    sizes_of,
 )
-from opcost.torch_backend.operators import can_be_rebuilt, function_of, function_tuple, is_property, module_tuple
+from opcost.torch_backend.operators import can_be_rebuilt, function_of, function_tuple, module_tuple
 from opcost.torch_backend.passes import INFERENCE, Context
 from opcost.torch_backend.ready_model import FirstRun, ModelState, ReadyModel
 from opcost.torch_backend.switches import autocast_dtypes
@@ -140,10 +139,14 @@ def capture(
 
 
 def _recorded(ready: ReadyModel, composites: Collection[str]) -> _Recorder:
-    """Return the record of a run."""
     recorder = _Recorder(device=ready.device_type)
     in_threads = inside_of(recorder.of_another_thread)
-    with like_a_device(ready.device_type), _Operations(recorder.run_outside), CostCounter(recorder.add), in_threads:
+    with (
+        like_a_device(ready.device_type),
+        _Operations(recorder.run_outside),
+        CostCounter(recorder.costs.append),
+        in_threads,
+    ):
         recorder.run(ready, composites)
     return recorder
 
@@ -190,7 +193,6 @@ def run_first(ready: ReadyModel, context: Context = nullcontext) -> ReadyModel:
 
 
 def _work_of_run(ready: ReadyModel, context: Context = nullcontext) -> Work:
-    """Run a model, and return its work."""
     costs: list[OperationCost] = []
 
     @contextmanager
@@ -222,11 +224,7 @@ def _no_lost_tangents() -> Iterator[None]:
 
 
 def _run_completely(ready: ReadyModel) -> None:
-    """Run a model.
-
-    Raises:
-        CannotMeasureError: a part has not run, because its ``forward`` returns a generator, a coroutine or a function.
-    """
+    """Run a model, and refuse it if a part has not run, because its ``forward`` returns what computes when asked."""
     for result in tree_leaves(ready.run()):
         if isinstance(result, NOT_RUN):
             if isinstance(result, Coroutine):
@@ -316,7 +314,7 @@ class _Recorder(TorchFunctionMode):
         super().__init__()
         self.costs: list[OperationCost] = []
         self.outside: set[str] = set()
-        self.sizes: dict[str, CallSizes] = {}
+        self.sizes: dict[str, tuple[str, str]] = {}
         self.in_other_autocast: list[OperatorTuple] = []
         self._elsewhere: list[OperationCost] = []
         self._before: list[OperationCost] = []
@@ -338,10 +336,8 @@ class _Recorder(TorchFunctionMode):
         self, function, types, args=(), kwargs=None
     ) -> Any:
         kwargs = kwargs or {}
-        if is_property(function):
-            return function(*args, **kwargs)
-        if isinstance(function, HigherOrderOperator):
-            # The operations of its functions are the operators.
+        # Getters, such as of ``shape``, are none; of higher-order operators the operations of their functions are.
+        if getattr(function, "__name__", "") == "__get__" or isinstance(function, HigherOrderOperator):
             return function(*args, **kwargs)
         return self._run(self._description(function), function, args, kwargs)
 
@@ -349,16 +345,11 @@ class _Recorder(TorchFunctionMode):
         return partial(function_tuple, function, fingerprint=self._fingerprint)
 
     def run(self, ready: ReadyModel, composites: Collection[str]) -> None:
-        """Run a model once in inference mode, its operators observed.
-
-        Raises:
-            DescriptionError: a call could not be described.
-        """
         self._fingerprint = ready.fingerprint
         with ExitStack() as stack:
             stack.enter_context(INFERENCE.context())
             stack.enter_context(unfused())
-            paths = paths_of(ready.model)
+            paths = {id(module): path for path, module in ready.model.named_modules()}
             # A part that is observed already would look changed.
             for module, is_operator in list(_observed_modules(ready.model, composites)):
                 observing = self._observing if is_operator else self._following
@@ -370,9 +361,6 @@ class _Recorder(TorchFunctionMode):
             finally:
                 if self._bugs:
                     raise DescriptionError("a call could not be described") from self._bugs[0]
-
-    def add(self, cost: OperationCost) -> None:
-        self.costs.append(cost)
 
     @contextmanager
     def of_another_thread(self, began_before: bool = False) -> Iterator[None]:
@@ -400,12 +388,7 @@ class _Recorder(TorchFunctionMode):
         return result
 
     @property
-    def _has_values(self) -> bool:
-        return self._device != META
-
-    @property
     def all_costs(self) -> list[OperationCost]:
-        """The costs of all operations of the run, those of other threads last."""
         return [*self.costs, *self._elsewhere, *self._before]
 
     @property
@@ -436,7 +419,7 @@ class _Recorder(TorchFunctionMode):
                 result = forward(*args, **kwargs)
             if path not in self.sizes:
                 with self._off():
-                    self.sizes[path] = CallSizes.of((args, kwargs), result)
+                    self.sizes[path] = sizes_of((args, kwargs)), sizes_of(result)
             return result
 
         return self._installed(module, path, followed)
@@ -485,11 +468,7 @@ class _Recorder(TorchFunctionMode):
             self._path = before
 
     def counts(self, modules: Sequence[str]) -> Iterator[OperatorCount]:
-        """Yield the counts in order of first call. Costs per call are means over all calls.
-
-        Args:
-            modules: the paths of the modules in the result, to which calls refer by index.
-        """
+        """Yield the counts in order of first call, with indices of modules; costs are means over all calls."""
         indices = {path: index for index, path in enumerate(modules)}
         for operator, calls in self._calls.items():
             cost = total([call.cost for call in calls])
@@ -499,7 +478,7 @@ class _Recorder(TorchFunctionMode):
                 flop=None if cost.flop is None else round(cost.flop / len(calls)),
                 memory_bytes=round(cost.memory_bytes / len(calls)),
                 outputs=self._outputs.get(operator),
-                statistics=tuple(call.statistics for call in calls) if self._has_values else (),
+                statistics=tuple(call.statistics for call in calls) if self._device != META else (),
                 without_formula=cost.without_formula,
                 operations=calls[0].operations,
                 patterns=tuple(call.patterns for call in calls) if any(call.patterns for call in calls) else (),
@@ -538,15 +517,16 @@ class _Recorder(TorchFunctionMode):
 
         Autograd runs the operations of a GPU in a thread of its own, which takes over the mode.
         """
+
+        def run(operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            return self._run(self._description(function_of(operation)), operation, args, kwargs)
+
         self._is_split = True
         try:
-            with _Operations(self._run_operation):
+            with _Operations(run):
                 yield
         finally:
             self._is_split = False
-
-    def _run_operation(self, operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return self._run(self._description(function_of(operation)), operation, args, kwargs)
 
     def _described(self, description: Description, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call | None:
         """Return the description of a call. Errors are stored, because the model might catch an exception."""
@@ -562,7 +542,7 @@ class _Recorder(TorchFunctionMode):
 
     def _call(self, description: Description, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call:
         operator = description(args, kwargs)
-        if not self._has_values:
+        if self._device == META:
             return _Call(operator)
         with _disable_current_modes():
             return _Call(operator, input_statistics(args, kwargs), patterns_of(operator, args, kwargs))

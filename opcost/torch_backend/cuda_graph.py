@@ -135,15 +135,15 @@ def capture_once(calls: Calls, stream: torch.cuda.Stream) -> CapturedCalls:
 
 def _in_placements(calls: Calls, stream: torch.cuda.Stream) -> CapturedCalls:
     device = str(stream.device)
-    free = _free_bytes(device)
+    free = torch.cuda.mem_get_info(device)[0]
     cycles, placements = _division(calls, stream)
     kept = [calls.cycle]
     graphs = [_captured_in_cleared_memory(calls.cycle, cycles, stream)]
-    taken = free - _free_bytes(device)
+    taken = free - torch.cuda.mem_get_info(device)[0]
     missing_reason = ""
     try:
         while calls.relocated is not None and len(graphs) < placements:
-            if _free_bytes(device) < FREE_PLACEMENTS * taken:
+            if torch.cuda.mem_get_info(device)[0] < FREE_PLACEMENTS * taken:
                 missing_reason = "not enough free memory"
                 break
             call = calls.relocated()
@@ -157,12 +157,14 @@ def _in_placements(calls: Calls, stream: torch.cuda.Stream) -> CapturedCalls:
 
 
 def _in_pieces(call: Call, stream: torch.cuda.Stream, refusal: SynchronisationRefusal) -> CapturedCalls:
-    """Return one call, captured in pieces.
+    """Return one call, captured in pieces; refuse one with too many or only operations that wait."""
 
-    Raises:
-        CaptureRefusal: it cannot be captured, or has too many or only operations that wait.
-    """
-    pieces = _in_cleared_memory(partial(_pieces, call, stream), stream)
+    def captured() -> Pieces:
+        recorder = GraphRecorder(stream)
+        with recorder.refusing():
+            return captured_in_pieces(call, recorder)
+
+    pieces = _in_cleared_memory(captured, stream)
     if pieces.waits * SHORTEST_BETWEEN_WAITS_S > device_time_s(pieces.replay, stream) or not pieces.graphs:
         raise refusal
     return CapturedCalls((pieces,), 1, stream, (call,), pieces.waits)
@@ -179,11 +181,6 @@ def make_room(device: str) -> None:
     if free < FREE_SHARE * total and unused > UNUSED_SHARE * total:
         torch.cuda.synchronize(device)
         torch.cuda.empty_cache()
-
-
-def _free_bytes(device: str) -> int:
-    free, _ = torch.cuda.mem_get_info(device)
-    return free
 
 
 def _shortages(device: str) -> int:
@@ -230,7 +227,15 @@ def _replayed_s(call: Call, calls: int, stream: torch.cuda.Stream) -> float:
 
 
 def _captured_in_cleared_memory(call: Call, calls: int, stream: torch.cuda.Stream) -> torch.cuda.CUDAGraph:
-    return _in_cleared_memory(partial(_captured, call, calls, stream), stream)
+    def captured() -> torch.cuda.CUDAGraph:
+        recorder = GraphRecorder(stream)
+        with recorder.refusing():
+            recorder.begin()
+            for _ in range(calls):
+                call()
+            return recorder.end()
+
+    return _in_cleared_memory(captured, stream)
 
 
 def _in_cleared_memory(capture: Callable[[], T], stream: torch.cuda.Stream) -> T:
@@ -244,21 +249,6 @@ def _in_cleared_memory(capture: Callable[[], T], stream: torch.cuda.Stream) -> T
         torch.cuda.synchronize(stream.device)
         torch.cuda.empty_cache()
         return capture()
-
-
-def _captured(call: Call, calls: int, stream: torch.cuda.Stream) -> torch.cuda.CUDAGraph:
-    recorder = GraphRecorder(stream)
-    with recorder.refusing():
-        recorder.begin()
-        for _ in range(calls):
-            call()
-        return recorder.end()
-
-
-def _pieces(call: Call, stream: torch.cuda.Stream) -> Pieces:
-    recorder = GraphRecorder(stream)
-    with recorder.refusing():
-        return captured_in_pieces(call, recorder)
 
 
 def device_time_s(start: Callable[[], object], stream: torch.cuda.Stream) -> float:
@@ -296,11 +286,6 @@ class GraphRecorder:
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def run_without_waiting(self, call: Call) -> object:
-        """Make a call outside a capture and return its result.
-
-        Raises:
-            SynchronisationRefusal: it synchronises with the GPU; it has not run to its end.
-        """
         try:
             with _synchronisation_mode(RAISE_ON_SYNCHRONISATION):
                 return call()
@@ -310,7 +295,6 @@ class GraphRecorder:
             raise SynchronisationRefusal("it synchronises with the GPU") from error
 
     def run_waiting(self, call: Call) -> object:
-        """Make a call that may synchronise, within ``run_without_waiting``, and return its result."""
         with _synchronisation_mode(ALLOW_SYNCHRONISATION):
             return call()
 
@@ -320,7 +304,6 @@ class GraphRecorder:
         self._graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
 
     def end(self) -> torch.cuda.CUDAGraph:
-        """End a capture and return its graph."""
         graph = self._graph
         assert graph is not None
         graph.capture_end()

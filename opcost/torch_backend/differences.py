@@ -73,19 +73,12 @@ def difference(count: OperatorCount, device: str, context: Context = nullcontext
         return Difference(str(error), flag)
     except REFUSED as error:
         return Difference(one_line(error), flag)
-    if _is_lost_copy(count, outputs, costs):
+    # Where it copied its input in the model, and alone returns it as it is, the copy changed nothing but the device, as
+    # one from the host does. A tuple does not have the device of its input: alone it is where the operator runs.
+    if count.operations == COPY and not costs and outputs == count.outputs:
         flag = Flag.VALUE_DEPENDENT
     text = _text_of_difference(count, outputs, costs)
     return None if text is None else Difference(text, flag)
-
-
-def _is_lost_copy(count: OperatorCount, outputs: PlainValue, costs: list[OperationCost]) -> bool:
-    """Return whether an operator copied its input in the model, and alone returns it as it is.
-
-    Then the copy changed nothing but the device, as one from the host does. A tuple does not have the device of its
-    input: alone it is where the operator runs.
-    """
-    return count.operations == COPY and not costs and outputs == count.outputs
 
 
 def _text_of_difference(count: OperatorCount, outputs: PlainValue, costs: list[OperationCost]) -> str | None:
@@ -95,7 +88,8 @@ def _text_of_difference(count: OperatorCount, outputs: PlainValue, costs: list[O
     if count.operations and operations != count.operations:
         return f"operations {_names(operations)}, not {_names(count.operations)}"
     if cost.flop != count.flop:
-        return f"{_shown(cost.flop)} FLOPs, not {_shown(count.flop)}"
+        shown, counted = ("unknown" if flop is None else flop for flop in (cost.flop, count.flop))
+        return f"{shown} FLOPs, not {counted}"
     # Older counts, which do not know their operations, have bytes by another rule.
     is_same = not count.operations or cost.memory_bytes == count.memory_bytes
     return None if is_same else f"{cost.memory_bytes} bytes, not {count.memory_bytes}"
@@ -114,7 +108,3 @@ def _form(outputs: PlainValue) -> PlainValue:
     if isinstance(outputs, Structure):
         return replace(outputs, parts=tuple((name, _form(part)) for name, part in outputs.parts))
     return outputs
-
-
-def _shown(flop: int | None) -> str:
-    return "unknown" if flop is None else str(flop)

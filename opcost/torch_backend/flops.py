@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -35,7 +36,7 @@ from opcost.torch_backend.formulas import (
     flops,
     table_of,
 )
-from opcost.torch_backend.meta_device import fused_attention, is_fused_attention, is_recurrent_on_shapes, recurrent
+from opcost.torch_backend.meta_device import RECURRENT, fused_attention, is_fused_attention, recurrent
 from opcost.torch_backend.values import is_dense, packed_tensors, stored_parts
 
 ALLOCATIONS = frozenset(
@@ -107,7 +108,7 @@ class CostCounter(TorchDispatchMode):
         if is_fused_attention(func, args, kwargs):
             with self:
                 return fused_attention(args, kwargs)
-        if is_recurrent_on_shapes(func, args):
+        if func.name() in RECURRENT and args[0].is_meta:
             with autocast_as_called(), self:
                 return recurrent(func, args)
         # In inference mode composite operations (linear, batch_norm, reshape) arrive undecomposed.
@@ -139,7 +140,7 @@ def run_parts(operator: HigherOrderOperator, args: tuple[Any, ...], kwargs: dict
 
 def operation_cost(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> OperationCost:
     """Return the FLOPs and bytes of one operation, given its arguments and its result."""
-    args, kwargs = tree_map_only(torch.ScriptObject, _tensors_or_itself, (args, kwargs))
+    args, kwargs = tree_map_only(torch.ScriptObject, lambda one: packed_tensors(one) or one, (args, kwargs))
     name = func._overloadpacket.__name__
     memory_bytes = _moved_bytes(name, func, args, kwargs, result)
     # The products of a sparse matrix depend on its values, and some packed weights cannot be read.
@@ -157,20 +158,15 @@ def _samples(values: Any) -> Iterator[Any]:
     if nested is None:
         yield values
         return
+
+    def sample_of(value: Any, place: int) -> Any:
+        if not isinstance(value, torch.Tensor) or not value.is_nested:
+            return value
+        return torch.empty(1, *value._nested_tensor_size()[place].tolist(), dtype=value.dtype, device=META)
+
     with _disable_current_modes():
-        number = nested.size(0)
-        for sample in range(number):
-            yield tree_map(lambda value, place=sample: _sample_of(value, place), values)
-
-
-def _sample_of(value: Any, place: int) -> Any:
-    if not isinstance(value, torch.Tensor) or not value.is_nested:
-        return value
-    return torch.empty(1, *value._nested_tensor_size()[place].tolist(), dtype=value.dtype, device=META)
-
-
-def _tensors_or_itself(weights: torch.ScriptObject) -> Any:
-    return packed_tensors(weights) or weights
+        for place in range(nested.size(0)):
+            yield tree_map(partial(sample_of, place=place), values)
 
 
 def _is_readable(value: Any) -> bool:

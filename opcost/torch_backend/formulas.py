@@ -25,6 +25,7 @@ from typing import Any, TypeAlias
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._pytree import tree_leaves
 
 from opcost.operators.input_roles import WRITE_ONLY
 
@@ -57,7 +58,7 @@ def _shape(tensor: Any) -> tuple[int, ...]:
 
 
 def _numel(tensor: Any) -> int:
-    return math.prod(tensor.shape)
+    return math.prod(_shape(tensor))
 
 
 # Products
@@ -84,10 +85,7 @@ def _attention_by_position(query_ends: str, key_ends: str) -> Formula:
     """FLOPs of attention of tensors (batch, length, heads, width), or of samples one behind the other.
 
     torch's formula for one of these operations takes the heads for positions (``torch.utils.flop_counter`` 2.14).
-
-    Args:
-        query_ends: names the argument with the ends of samples among the queries, None without such.
-        key_ends: that with those among the keys.
+    The arguments are the names of those with the ends of samples among queries and keys, which are None without such.
     """
 
     def flop(given: Given) -> float:
@@ -129,11 +127,6 @@ def _grouped(given: Given) -> float:
     if left.dim() > right.dim():
         return 2 * _shape(left)[-2] * _numel(right)
     return 2 * _numel(left) * _shape(right)[-1]
-
-
-def _native_attention(given: Given) -> float:
-    """FLOPs of ``_native_multi_head_attention`` on (batch, length, width) inputs, which all have one shape."""
-    return _self_attention(given["query"], int(given["embed_dim"]))
 
 
 def _self_attention(query: Any, width: int) -> float:
@@ -180,12 +173,6 @@ def _euclidean(given: Given) -> float:
     return 2 * batch * rows * columns * (width + EUCLIDEAN_COLUMNS)
 
 
-def _deformable(given: Given) -> float:
-    """FLOPs of a convolution with offsets, which has the size of its output: (batch, offsets, height, width)."""
-    batch, _, height, width = _shape(given["offset"])
-    return 2 * batch * height * width * _numel(given["weight"])
-
-
 def _recurrent(given: Given) -> float:
     steps = math.prod(_shape(given["input"])[:-1])
     weights = given["weight"] if "weight" in given else [given["weight0"], given["weight1"]]
@@ -201,14 +188,10 @@ def _packed_product(rows: str, *weights: str) -> Formula:
     def flop(given: Given) -> float:
         # Packed sequences have another name.
         places = math.prod(_shape(given["data" if "data" in given else rows])[:-1])
-        matrices = (one for name in weights for one in _flat(given[name]) if one.dim() > 1)
+        matrices = (one for one in tree_leaves([given[name] for name in weights]) if one.dim() > 1)
         return 2 * places * sum(map(_numel, matrices))
 
     return flop
-
-
-def _flat(weights: Any) -> list[Any]:
-    return [one for item in weights for one in _flat(item)] if isinstance(weights, list) else [weights]
 
 
 def _packed_convolution(places: str) -> Formula:
@@ -221,42 +204,34 @@ def _packed_convolution(places: str) -> Formula:
 # Fourier transforms
 
 
-def _transform(elements: int, sizes: Sequence[int]) -> float:
-    """FLOPs of a complex Fourier transform over dimensions of these sizes, of so many numbers in all."""
-    return 5 * elements * math.log2(max(1, math.prod(sizes)))
-
-
 def _complex_transform(given: Given) -> float:
     values = given["self"]
-    return _transform(_numel(values), [_shape(values)[place] for place in given["dim"]])
-
-
-def _from_real(given: Given) -> float:
-    return _complex_transform(given) / 2
+    return 5 * _numel(values) * math.log2(max(1, math.prod(_shape(values)[place] for place in given["dim"])))
 
 
 def _to_real(given: Given) -> float:
     values, dims = given["self"], given["dim"]
-    last = given["last_dim_size"]
-    elements = _numel(values) // max(1, _shape(values)[dims[-1]]) * last
-    return _transform(elements, [*(_shape(values)[place] for place in dims[:-1]), last]) / 2
+    last = int(given["last_dim_size"])
+    elements = _numel(values) // max(1, _shape(values)[int(dims[-1])]) * last
+    size = last * math.prod(_shape(values)[place] for place in dims[:-1])
+    return 5 * elements * math.log2(max(1, size)) / 2
 
 
-# Factorisations: sizes of a batch of matrices (rows, columns)
+# Factorisations: of each matrix of a batch, by its rows, its columns, and the arguments of the operation
 
 
-def _batch(matrix: Any) -> int:
-    return math.prod(_shape(matrix)[:-2])
+def _each(matrix: str, formula: Callable[[int, int, Given], float]) -> Formula:
+    def flop(given: Given) -> float:
+        *batch, rows, columns = _shape(given[matrix])
+        return math.prod(batch) * formula(rows, columns, given)
+
+    return flop
 
 
-def _lu(rows: int, columns: int) -> float:
+def _lu(rows: int, columns: int, _: object = None) -> float:
+    """FLOPs of an LU factorisation; a QR factorisation has twice as many."""
     small, large = sorted((rows, columns))
     return small**2 * (large - small / 3)
-
-
-def _qr(rows: int, columns: int) -> float:
-    small, large = sorted((rows, columns))
-    return 2 * small**2 * (large - small / 3)
 
 
 def _orthogonal(rows: int, columns: int, reflections: int) -> float:
@@ -273,12 +248,8 @@ def _singular(rows: int, columns: int, vectors: str) -> float:
     return 14 * large * small**2 + 8 * small**3
 
 
-def _factorised(matrix: str, formula: Callable[[int, int], float]) -> Formula:
-    return lambda given: _batch(given[matrix]) * formula(*_shape(given[matrix])[-2:])
-
-
 def _square(matrix: str, cubes: float) -> Formula:
-    return _factorised(matrix, lambda rows, _: cubes * rows**3)
+    return _each(matrix, lambda rows, *_: cubes * rows**3)
 
 
 def _solved(matrix: str, right_sides: str, squares: float, cubes: float = 0.0, may_be_vectors: bool = False) -> Formula:
@@ -288,81 +259,37 @@ def _solved(matrix: str, right_sides: str, squares: float, cubes: float = 0.0, m
     """
 
     def flop(given: Given) -> float:
-        size = _shape(given[matrix])[-1]
+        *batch, _, size = _shape(given[matrix])
         sides = given[right_sides]
         is_vector = (may_be_vectors and _shape(sides) == _shape(given[matrix])[:-1]) or sides.dim() == 1
-        numbers = math.prod(_broadcast(_shape(given[matrix])[:-2], _shape(sides)[: -1 if is_vector else -2]))
+        numbers = math.prod(_broadcast(batch, _shape(sides)[: -1 if is_vector else -2]))
         numbers *= _shape(sides)[-1] if is_vector else math.prod(_shape(sides)[-2:])
-        return squares * size * numbers + cubes * _batch(given[matrix]) * size**3
+        return squares * size * numbers + cubes * math.prod(batch) * size**3
 
     return flop
 
 
-def _qr_with_columns(given: Given) -> float:
-    matrix, mode = given["A"], given["mode"]
-    rows, columns = _shape(matrix)[-2:]
-    made = {"r": 0, "complete": rows, "reduced": min(rows, columns)}[mode]
-    orthogonal = _orthogonal(rows, made, min(rows, columns)) if made else 0.0
-    return _batch(matrix) * (_qr(rows, columns) + orthogonal)
+def _qr_with_columns(rows: int, columns: int, given: Given) -> float:
+    made = {"r": 0, "complete": rows, "reduced": min(rows, columns)}[given["mode"]]
+    return 2 * _lu(rows, columns) + (_orthogonal(rows, made, min(rows, columns)) if made else 0.0)
 
 
-def _singular_values(given: Given) -> float:
-    matrix = given["A"]
-    vectors = "none" if not given["compute_uv"] else "all" if given["full_matrices"] else "thin"
-    rows, columns = _shape(matrix)[-2:]
-    return _batch(matrix) * _singular(rows, columns, vectors)
+def _singular_values(rows: int, columns: int, given: Given) -> float:
+    return _singular(rows, columns, "none" if not given["compute_uv"] else "all" if given["full_matrices"] else "thin")
 
 
-def _pseudoinverse(given: Given) -> float:
-    """FLOPs of singular values and vectors, and of the product of both matrices of vectors.
-
-    A Hermitian matrix has eigenvalues and eigenvectors instead.
-    """
-    rows, columns = _shape(given["self"])[-2:]
-    if given["hermitian"]:
-        return _batch(given["self"]) * (9 + 2) * rows**3
-    product = 2 * rows * columns * min(rows, columns)
-    return _batch(given["self"]) * (_singular(rows, columns, "thin") + product)
-
-
-def _values_of_any_shape(given: Given) -> float:
-    rows, columns = _shape(given["A"])[-2:]
-    return _batch(given["A"]) * _singular(rows, columns, "none")
-
-
-def _symmetric(given: Given) -> float:
-    size = _shape(given["A"])[-1]
-    return _batch(given["A"]) * (9 if given["compute_v"] else 4 / 3) * size**3
-
-
-def _least_squares(given: Given) -> float:
+def _least_squares(rows: int, columns: int, given: Given) -> float:
     """FLOPs of a solution by QR: the factorisation, the reflections of the right sides, and a triangular solution."""
-    matrix, sides = given["self"], given["b"]
-    rows, columns = _shape(matrix)[-2:]
-    small, count = min(rows, columns), 1 if sides.dim() < matrix.dim() else _shape(sides)[-1]
-    one = _qr(rows, columns) + count * (4 * max(rows, columns) * small - 2 * small**2) + count * small**2
-    return _batch(matrix) * one
+    sides = given["b"]
+    small, count = min(rows, columns), 1 if sides.dim() < given["self"].dim() else _shape(sides)[-1]
+    return 2 * _lu(rows, columns) + count * (4 * max(rows, columns) * small - 2 * small**2) + count * small**2
 
 
-def _reflected(given: Given) -> float:
+def _reflected(rows: int, columns: int, given: Given) -> float:
     """FLOPs of a product with a matrix that is stored as reflections (``ormqr``)."""
-    other, reflections = given["input3"], _shape(given["input2"])[-1]
-    rows, columns = _shape(other)[-2:]
+    reflections = _shape(given["input2"])[-1]
     size, count = (rows, columns) if given["left"] else (columns, rows)
-    return _batch(other) * count * (4 * size * reflections - 2 * reflections**2)
-
-
-def _householder(given: Given) -> float:
-    matrix = given["input"]
-    rows, columns = _shape(matrix)[-2:]
-    return _batch(matrix) * _orthogonal(rows, columns, _shape(given["tau"])[-1])
-
-
-def _polar(given: Given) -> float:
-    """FLOPs of singular values and vectors, and of two products with them."""
-    rows, columns = _shape(given["A"])[-2:]
-    products = 2 * rows * columns * min(rows, columns) + 2 * columns * columns * min(rows, columns)
-    return _batch(given["A"]) * (_singular(rows, columns, "thin") + products)
+    return count * (4 * size * reflections - 2 * reflections**2)
 
 
 def _broadcast(one: Sequence[int], other: Sequence[int]) -> list[int]:
@@ -400,7 +327,8 @@ FORMULAS: Mapping[str, Formula] = {
     **dict.fromkeys(("quantized_lstm", "quantized_gru"), _packed_product("input", "params")),
     **dict.fromkeys(ATTENTION, _attention),
     "_scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
-    "_native_multi_head_attention": _native_attention,
+    # All inputs (batch, length, width) have one shape.
+    "_native_multi_head_attention": lambda given: _self_attention(given["query"], int(given["embed_dim"])),
     "_transformer_encoder_layer_fwd": _encoder_layer,
     "_flash_attention_forward": _attention_by_position("cum_seq_q", "cum_seq_k"),
     "_efficient_attention_forward": _attention_by_position("cu_seqlens_q", "cu_seqlens_k"),
@@ -422,20 +350,25 @@ FORMULAS: Mapping[str, Formula] = {
     "_trilinear": _trilinear,
     "_cdist_forward": _distances,
     "_euclidean_dist": _euclidean,
-    "deform_conv2d": _deformable,
+    # Offsets (batch, offsets, height, width) have the size of the output.
+    "deform_conv2d": lambda given: (
+        2 * given["offset"].shape[0] * math.prod(given["offset"].shape[2:]) * _numel(given["weight"])
+    ),
     "mkldnn_rnn_layer": _recurrent,
     "_cudnn_rnn": _recurrent,
     "_fft_c2c": _complex_transform,
-    "_fft_r2c": _from_real,
+    "_fft_r2c": lambda given: _complex_transform(given) / 2,
     "_fft_c2r": _to_real,
-    "linalg_lu_factor_ex": _factorised("A", _lu),
-    "linalg_lu": _factorised("A", _lu),
-    "_linalg_det": _factorised("A", _lu),
-    "_linalg_slogdet": _factorised("A", _lu),
-    "geqrf": _factorised("self", _qr),
-    "linalg_qr": _qr_with_columns,
-    "linalg_householder_product": _householder,
-    "ormqr": _reflected,
+    "linalg_lu_factor_ex": _each("A", _lu),
+    "linalg_lu": _each("A", _lu),
+    "_linalg_det": _each("A", _lu),
+    "_linalg_slogdet": _each("A", _lu),
+    "geqrf": _each("self", lambda *sizes: 2 * _lu(*sizes)),
+    "linalg_qr": _each("A", _qr_with_columns),
+    "linalg_householder_product": _each(
+        "input", lambda rows, columns, given: _orthogonal(rows, columns, given["tau"].shape[-1])
+    ),
+    "ormqr": _each("input3", _reflected),
     "linalg_cholesky_ex": _square("self", 1 / 3),
     "cholesky_inverse": _square("self", 2 / 3),
     "linalg_ldl_factor_ex": _square("self", 1 / 3),
@@ -443,16 +376,33 @@ FORMULAS: Mapping[str, Formula] = {
     "linalg_matrix_exp": _square("self", 2.0 * MATRIX_EXPONENTIAL_PRODUCTS),
     "linalg_eig": _square("self", 25.0),
     "_linalg_eigvals": _square("self", 10.0),
-    "_linalg_eigh": _symmetric,
+    "_linalg_eigh": lambda given: (
+        math.prod(given["A"].shape[:-2]) * (9 if given["compute_v"] else 4 / 3) * given["A"].shape[-1] ** 3
+    ),
     "linalg_matrix_sqrth": _square("self", 9.0 + 2.0),
     # Composites of the operations with vectors, which they would compute while a dispatch mode looks on.
     "linalg_eigvals": _square("self", 10.0),
     "linalg_eigvalsh": _square("self", 4 / 3),
-    "linalg_svdvals": _values_of_any_shape,
-    "_linalg_svd": _singular_values,
-    "linalg_pinv": _pseudoinverse,
-    "linalg_polar": _polar,
-    "linalg_lstsq": _least_squares,
+    "linalg_svdvals": _each("A", lambda rows, columns, _: _singular(rows, columns, "none")),
+    "_linalg_svd": _each("A", _singular_values),
+    # Singular values and vectors, and the product of both matrices of vectors; a Hermitian matrix has eigenvalues.
+    "linalg_pinv": _each(
+        "self",
+        lambda rows, columns, given: (
+            (9 + 2) * rows**3
+            if given["hermitian"]
+            else _singular(rows, columns, "thin") + 2 * rows * columns * min(rows, columns)
+        ),
+    ),
+    # Singular values and vectors, and two products with them.
+    "linalg_polar": _each(
+        "A",
+        lambda rows, columns, _: (
+            _singular(rows, columns, "thin")
+            + (2 * rows * columns * min(rows, columns) + 2 * columns * columns * min(rows, columns))
+        ),
+    ),
+    "linalg_lstsq": _each("self", _least_squares),
     "_linalg_solve_ex": _solved("A", "B", 2.0, 2 / 3, may_be_vectors=True),
     "linalg_lu_solve": _solved("LU", "B", 2.0),
     "linalg_ldl_solve": _solved("LD", "B", 2.0),
@@ -484,22 +434,10 @@ Touched: TypeAlias = Callable[[Given, Any], int]
 """Returns the number of elements of a table that an operation touches, from its arguments and its result."""
 
 
-def _of_result(_: Given, result: Any) -> int:
-    return int(result.numel())
-
-
-def _of_bags(given: Given, _: Any) -> int:
-    return int(given["indices"].numel() * _table(given, "weight").shape[-1])
-
-
 def _table(given: Given, argument: str) -> torch.Tensor:
     """Return a table; of packed weights it is the first tensor."""
     table: torch.Tensor = given[argument][0] if isinstance(given[argument], list) else given[argument]
     return table
-
-
-def _of_source(name: str) -> Touched:
-    return lambda given, _: int(given[name].numel())
 
 
 def _of_rows(given: Given, _: Any) -> int:
@@ -522,18 +460,25 @@ def _of_places(given: Given, _: Any) -> int:
 
 
 READ: Mapping[str, tuple[str, Touched]] = {
-    **dict.fromkeys(("index_select", "gather", "take", "index", "_unsafe_index"), ("self", _of_result)),
-    **dict.fromkeys(("embedding", "quantized::embedding_byte"), ("weight", _of_result)),
     **dict.fromkeys(
-        ("_embedding_bag", "_embedding_bag_forward_only", "quantized::embedding_bag_byte"), ("weight", _of_bags)
+        ("index_select", "gather", "take", "index", "_unsafe_index"), ("self", lambda _, result: int(result.numel()))
+    ),
+    **dict.fromkeys(("embedding", "quantized::embedding_byte"), ("weight", lambda _, result: int(result.numel()))),
+    **dict.fromkeys(
+        ("_embedding_bag", "_embedding_bag_forward_only", "quantized::embedding_bag_byte"),
+        (
+            "weight",
+            lambda given, _: int(given["indices"].numel() * _table(given, "weight").shape[-1]),
+        ),
     ),
 }
 """Operations that read a part of a table, with the argument's name."""
 
 WRITTEN: Mapping[str, Touched] = {
     **dict.fromkeys(("index_copy_", "index_add_", "index_reduce_", "index_fill_"), _of_rows),
-    **dict.fromkeys(("scatter_", "scatter_add_", "scatter_reduce_"), _of_source("index")),
-    "put_": _of_source("index"),
+    **dict.fromkeys(
+        ("scatter_", "scatter_add_", "scatter_reduce_", "put_"), lambda given, _: int(given["index"].numel())
+    ),
     **dict.fromkeys(("index_put_", "_index_put_impl_"), _of_places),
 }
 """Operations that write a part of their first argument, in place."""

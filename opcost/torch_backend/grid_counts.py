@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -76,7 +76,8 @@ def count_point(point: GridPoint, device: str) -> OperatorCounts:
         raise CannotMeasureError(one_line(error)) from error
     count = _only(counts.counts)
     kinds = tuple(_kinds(function, count.operator, point))
-    if point.input_zeros and not any(map(_has_zeros, _shown(count.operator, kinds))):
+    shown = zip(kinds, shown_inputs(count.operator), strict=True)
+    if point.input_zeros and not any(is_shown and kind.zeros_ratio > 0 for kind, is_shown in shown):
         raise CannotMeasureError("the operator has no floating-point input whose values affect its cost")
     statistics = tuple(kind.statistics() for kind in kinds)
     weights = (point.weight_zeros,) if point.weight_zeros else ()
@@ -114,20 +115,7 @@ def _kinds(function: Callable[..., Any], operator: OperatorTuple, point: GridPoi
         yield NORMAL if is_weights else InputValues(point.input_zeros)
 
 
-def _shown(operator: OperatorTuple, kinds: Iterable[InputValues]) -> Iterator[InputValues]:
-    return (kind for kind, is_shown in zip(kinds, shown_inputs(operator), strict=True) if is_shown)
-
-
-def _has_zeros(kind: InputValues) -> bool:
-    return kind.zeros_ratio > 0
-
-
 def _only(counts: Sequence[OperatorCount]) -> OperatorCount:
-    """Return the count of a point's only operator.
-
-    Raises:
-        CannotMeasureError: there is none or more than one, or it cannot be rebuilt from its tuple.
-    """
     if not counts:
         raise CannotMeasureError("it runs no operation")
     if len(counts) > 1 or counts[0].occurrences > 1:
@@ -141,8 +129,13 @@ def _only(counts: Sequence[OperatorCount]) -> OperatorCount:
 def _together(grid: AnyGrid, points: Sequence[OperatorCounts], device: str) -> OperatorCounts:
     """Return the counts of all points as those of a model that calls each once."""
     groups: dict[OperatorTuple, list[OperatorCount]] = {}
-    for one in points:
-        groups.setdefault(one.counts[0].operator, []).append(one.counts[0])
+    calls: Counter[str] = Counter()
+    memory_bytes: Counter[str] = Counter()
+    for point in points:
+        groups.setdefault(point.counts[0].operator, []).append(point.counts[0])
+        for one in point.without_formula:
+            calls[one.operation] += one.calls
+            memory_bytes[one.operation] += one.memory_bytes
     return OperatorCounts(
         model=grid.model,
         counts=tuple(map(_calls, groups.values())),
@@ -151,7 +144,7 @@ def _together(grid: AnyGrid, points: Sequence[OperatorCounts], device: str) -> O
         parameters=0,
         torch_version=str(torch.__version__),
         device_type=META if device == META else torch.device(device).type,
-        without_formula=_without_formula(points),
+        without_formula=tuple(OperationWithoutFormula(name, calls[name], memory_bytes[name]) for name in sorted(calls)),
     )
 
 
@@ -160,12 +153,3 @@ def _calls(counts: Sequence[OperatorCount]) -> OperatorCount:
     zeros = [next(iter(count.weight_zeros), 0.0) for count in counts]
     weight_zeros = tuple(zeros) if any(zeros) else ()
     return replace(counts[0], occurrences=len(counts), statistics=statistics, weight_zeros=weight_zeros)
-
-
-def _without_formula(points: Iterable[OperatorCounts]) -> tuple[OperationWithoutFormula, ...]:
-    calls: Counter[str] = Counter()
-    memory_bytes: Counter[str] = Counter()
-    for one in (one for point in points for one in point.without_formula):
-        calls[one.operation] += one.calls
-        memory_bytes[one.operation] += one.memory_bytes
-    return tuple(OperationWithoutFormula(name, calls[name], memory_bytes[name]) for name in sorted(calls))

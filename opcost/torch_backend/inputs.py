@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, cast
@@ -251,10 +251,10 @@ class DrawnInputs:
             return self._laid_out(spec, drawn)
         if spec.identity in self._kinds.box_sides:
             return self._boxes(spec, self._kinds.box_sides[spec.identity])
-        if spec.identity in self._kinds.group_ends:
-            return self._ends(spec, self._kinds.group_ends[spec.identity])
-        if spec.identity in self._kinds.group_starts:
-            return self._ends(spec, self._kinds.group_starts[spec.identity], first=0)
+        for first, ends in enumerate((self._kinds.group_starts, self._kinds.group_ends)):
+            if spec.identity in ends:
+                groups = torch.arange(first, first + spec.elements, device=self._device) * ends[spec.identity]
+                return (groups // spec.elements).to(getattr(torch, spec.dtype)).reshape(spec.shape)
         described = self._kinds.described.get(spec.identity, NORMALLY_DISTRIBUTED)
         if described != NORMALLY_DISTRIBUTED:
             return self._described(spec, described)
@@ -294,7 +294,6 @@ class DrawnInputs:
         return self._laid_out(spec, drawn)
 
     def _laid_out(self, spec: TensorSpec, drawn: torch.Tensor) -> torch.Tensor:
-        """Return values in the layout of a spec."""
         _, strides = stored_elements(spec)
         # Expanded dimensions are stored once.
         sizes = stored_sizes(spec)
@@ -322,10 +321,6 @@ class DrawnInputs:
         ones = torch.ones(spec.shape, device=self._drawn_on)
         return ones.tril() if values == CAUSAL else ones
 
-    def _ends(self, spec: TensorSpec, last: int, first: int = 1) -> torch.Tensor:
-        groups = torch.arange(first, first + spec.elements, device=self._device)
-        return (groups * last // spec.elements).to(getattr(torch, spec.dtype)).reshape(spec.shape)
-
     def _boxes(self, spec: TensorSpec, side: float) -> torch.Tensor:
         """Draw boxes (left, top, right, bottom; with five columns, the first is the image's number, zero).
 
@@ -350,6 +345,7 @@ def operator_inputs(
         CannotMeasureError: an argument cannot be recreated.
     """
     floating = {spec.identity: data.kind(index) for index, spec in enumerate(operator.floating_inputs)}
+    patterned = zip(patterned_inputs(operator), data.patterns, strict=False)
     kinds = Kinds(
         floating,
         dict(integer_bounds(operator)),
@@ -357,7 +353,7 @@ def operator_inputs(
         dict(group_ends(operator)),
         dict(group_starts(operator)),
         dict(described_values(operator)),
-        dict(_patterns(operator, data)),
+        {one.spec.identity: (one, pattern) for one, pattern in patterned if pattern is not USUAL[one.role]},
     )
     inputs = DrawnInputs(device, kinds=kinds)
     args = inputs.values(operator.inputs)
@@ -367,13 +363,6 @@ def operator_inputs(
     if isinstance(place, int):
         cast(torch.Tensor, args[place]).requires_grad_()
     return args, {name: inputs.value(value) for name, value in operator.keyword_inputs}
-
-
-def _patterns(operator: OperatorTuple, data: InputData) -> Iterator[tuple[int, tuple[PatternedInput, Pattern]]]:
-    """Yield the inputs whose patterns are not usual, by their identities."""
-    for given, pattern in zip(patterned_inputs(operator), data.patterns, strict=False):
-        if pattern is not USUAL[given.role]:
-            yield given.spec.identity, (given, pattern)
 
 
 def model_inputs(
@@ -403,7 +392,8 @@ def _statistics(tensor: torch.Tensor) -> InputStatistics:
         values = _sample(tensor).to(torch.float64)
         if not values.numel():
             return UNKNOWN_STATISTICS
-        spread, mean = (_finite(value.item()) for value in torch.std_mean(values, correction=0))
+        found = [value.item() for value in torch.std_mean(values, correction=0)]
+        spread, mean = (value if math.isfinite(value) else None for value in found)
         zeros = values.numel() - int(torch.count_nonzero(values))
         return InputStatistics(zeros / values.numel(), mean, spread)
     except (RuntimeError, ValueError):
@@ -421,7 +411,3 @@ def _sample(tensor: torch.Tensor) -> torch.Tensor:
     )
     # torch cannot index one-byte floats.
     return tensor.view(torch.uint8)[index].view(tensor.dtype) if tensor.itemsize == 1 else tensor[index]
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

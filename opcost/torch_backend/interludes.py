@@ -53,7 +53,11 @@ def with_pauses_of(calls: Calls, device: str, cycles: int, pause_s: float) -> Ca
     pause = partial(_pause, max(round(pause_s * clock_hz), 1), device)
 
     def paused(cycle: Call) -> Call:
-        return partial(_run_and_pause, cycle, cycles, pause)
+        def run_and_pause() -> None:
+            _repeat(cycle, cycles)
+            pause()
+
+        return run_and_pause
 
     relocated = calls.relocated
     return Calls(
@@ -65,11 +69,6 @@ def with_pauses_of(calls: Calls, device: str, cycles: int, pause_s: float) -> Ca
         overhead_only_waits=calls.overhead is None,
         relocated=None if relocated is None else lambda: paused(relocated()),
     )
-
-
-def _run_and_pause(cycle: Call, cycles: int, pause: Call) -> None:
-    _repeat(cycle, cycles)
-    pause()
 
 
 def _repeat(call: Call, times: int) -> None:
@@ -156,7 +155,6 @@ class BackgroundLoad(Observer):
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Pause until the end of the context."""
         try:
             self.pause()
             yield
@@ -164,7 +162,6 @@ class BackgroundLoad(Observer):
             self.resume()
 
     def close(self) -> None:
-        """End the thread."""
         self._is_closing = True
         self._wanted.set()
         if self._thread.is_alive():

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import groupby, pairwise
 from operator import itemgetter
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -43,46 +43,31 @@ Moment: TypeAlias = Any
 """A moment that a stopwatch has marked."""
 
 
-class Stopwatch(Protocol):
-    """Marks moments in the order of a device's work."""
-
-    def mark(self) -> Moment:
-        """Mark the moment at which the device has done all work up to now."""
-
-    def is_over(self, moment: Moment) -> bool:
-        """Return whether the device has come to a moment."""
-
-    def elapsed_s(self, begin: Moment, end: Moment) -> float:
-        """Return the time between two moments that are over, in s."""
-
-    def release(self, moments: Iterable[Moment]) -> None:
-        """Take back moments that are not read any more."""
+class HostStopwatch:
+    """Marks moments in the order of a device's work: on a CPU work is done when its call returns."""
 
     @property
     def can_mark(self) -> bool:
         """Whether moments can be marked now."""
-
-
-class HostStopwatch:
-    """A CPU: work is done when its call returns."""
-
-    can_mark = True
+        return True
 
     def mark(self) -> Moment:
+        """Mark the moment at which the device has done all work up to now."""
         return time.perf_counter()
 
     def is_over(self, moment: Moment) -> bool:
+        """Return whether the device has come to a moment."""
         return True
 
     def elapsed_s(self, begin: Moment, end: Moment) -> float:
-        """Return the difference in s."""
+        """Return the time between two moments that are over, in s."""
         return float(end - begin)
 
     def release(self, moments: Iterable[Moment]) -> None:
-        """Do nothing."""
+        """Take back moments that are not read any more."""
 
 
-class EventStopwatch:
+class EventStopwatch(HostStopwatch):
     """A GPU: CUDA events in the current stream. Used events are used again, because making one takes longer."""
 
     def __init__(self, device: str) -> None:
@@ -110,7 +95,7 @@ class EventStopwatch:
         self._free.extend(moments)
 
 
-def stopwatch_of(device: str) -> Stopwatch:
+def stopwatch_of(device: str) -> HostStopwatch:
     """Return the stopwatch of a torch device."""
     return EventStopwatch(device) if is_gpu(device) else HostStopwatch()
 
@@ -154,7 +139,7 @@ class LayerMarks:
         stopwatch: marks moments.
     """
 
-    def __init__(self, model: nn.Module, stopwatch: Stopwatch) -> None:
+    def __init__(self, model: nn.Module, stopwatch: HostStopwatch) -> None:
         named = dict(model.named_modules())
         self.paths = tuple(named)
         self.classes = tuple(type(module).__name__ for module in named.values())
@@ -211,7 +196,6 @@ class LayerMarks:
             observed.install()
 
     def close(self, end: Moment) -> MarkedIteration:
-        """End the iteration, and return it."""
         iteration = self._iteration
         assert iteration is not None
         self.remove()
@@ -228,15 +212,15 @@ class LayerMarks:
             observed.remove()
 
     def around_model(self, forward: Forward, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call the forward of the model itself."""
         try:
             return self._around(0, forward, args, kwargs)
         finally:
             self._called.until = _next_sequence_number()
 
     def _around_backward(self, run: Backward, roots: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
-        iteration = self._iteration
-        return run(roots, *args, **kwargs) if iteration is None else iteration.run_backward(run, roots, *args, **kwargs)
+        if self._iteration is None:
+            return run(roots, *args, **kwargs)
+        return self._iteration.run_backward(run, roots, *args, **kwargs)
 
     def _around(self, index: int, forward: Forward, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         iteration = self._iteration
@@ -279,7 +263,7 @@ class MarkedIteration:
         since: the sequence number from which on no layer has made nodes in this thread.
     """
 
-    def __init__(self, stopwatch: Stopwatch, begin: Moment, layers: int, is_described: bool, since: int) -> None:
+    def __init__(self, stopwatch: HostStopwatch, begin: Moment, layers: int, is_described: bool, since: int) -> None:
         self.moments: list[Moment] = [begin]
         self.slots: list[int] = [NO_LAYER]
         self.calls = np.zeros(layers)
@@ -301,7 +285,6 @@ class MarkedIteration:
         self._ended = True
 
     def spans(self) -> MarkedSpans:
-        """Return the spans; all moments are over."""
         elapsed_s, moments = self._stopwatch.elapsed_s, self.moments
         times_s = [elapsed_s(begin, end) for begin, end in pairwise(moments)]
         return MarkedSpans(self.slots, times_s, self.own_s, self.calls)
@@ -440,7 +423,6 @@ class ObservedBackward:
         self._engine: _ObservedEngine | None = None
 
     def install(self) -> None:
-        """Begin to observe."""
         engine = Variable._execution_engine
         if not isinstance(engine, _ObservedEngine):
             engine = Variable._execution_engine = _ObservedEngine(engine)

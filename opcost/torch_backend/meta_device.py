@@ -57,7 +57,7 @@ def like_a_device(device: str = META) -> Iterator[None]:
 
 def results_of_a_device(device: str) -> AbstractContextManager[object]:
     """Return the part of ``like_a_device`` that belongs to a thread: layouts and results of operations."""
-    return _DeviceResults() if device == META else nullcontext()
+    return _DeviceResults() if device == META else nullcontext()  # type: ignore[no-untyped-call]
 
 
 def is_channels_last(tensor: torch.Tensor) -> bool:
@@ -123,9 +123,6 @@ def fused_attention(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> torch.T
 class _DeviceResults(TorchDispatchMode):
     """Replaces results of operations on the meta device if their form differs from that on a real device."""
 
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-
     def __torch_dispatch__(  # type: ignore[no-untyped-def]
         self, func, types, args=(), kwargs=None
     ) -> Any:
@@ -136,7 +133,10 @@ class _DeviceResults(TorchDispatchMode):
             return torch.empty_like(args[0])
         result = func(*args, **kwargs)
         if func is torch.ops.aten.convolution.default and result.is_meta:
-            return _convolution_layout(result, args[:2])
+            # Like oneDNN and cuDNN. From about torch 2.12 on the meta result is contiguous, because ``meta_conv`` in
+            # ``torch/_meta_registrations.py`` does not know the device. All later operators would get another layout.
+            is_last = any(map(is_channels_last, args[:2]))
+            return result.contiguous(memory_format=CHANNELS_LAST[result.dim()]) if is_last else result
         if func is torch.ops.aten.native_batch_norm.default and result[0].is_meta and not args[BATCH_NORM_TRAINING]:
             return result[0], result[0].new_empty(0), result[0].new_empty(0)
         if func is torch.ops.aten._weight_norm_interface.default and result[0].is_meta:
@@ -172,17 +172,6 @@ def _native_attention(query: Any, key: Any, _: Any, __: int, heads: int, *rest: 
     return torch.empty_like(query), weights if wants.get("need_weights", True) else None
 
 
-def _convolution_layout(result: torch.Tensor, tensors: tuple[torch.Tensor, ...]) -> torch.Tensor:
-    """Return a convolution's result in channels-last layout if its input or weight is, like oneDNN and cuDNN.
-
-    From about torch 2.12 on the meta result is contiguous, because ``meta_conv`` in ``torch/_meta_registrations.py``
-    does not know the device. All following operators would get another layout.
-    """
-    if not any(map(is_channels_last, tensors)):
-        return result
-    return result.contiguous(memory_format=CHANNELS_LAST[result.dim()])
-
-
 State: TypeAlias = tuple[Tensor, ...]
 """The hidden state of a layer, (batch, hidden), and that of an LSTM's cells."""
 
@@ -191,11 +180,6 @@ RECURRENT = {f"{name}.input": name for name in ("aten::lstm", "aten::gru", "aten
 
 LSTM_MODE = 2
 """oneDNN's number of LSTM (``ideep::rnn_kind``)."""
-
-
-def is_recurrent_on_shapes(func: Any, args: tuple[Any, ...]) -> bool:
-    """Return whether an operation is a recurrent layer on the meta device."""
-    return func.name() in RECURRENT and bool(args[0].is_meta)
 
 
 def recurrent(func: Any, args: tuple[Any, ...]) -> tuple[Tensor, ...]:
@@ -211,7 +195,10 @@ def recurrent(func: Any, args: tuple[Any, ...]) -> tuple[Tensor, ...]:
     directions = 2 if is_bidirectional else 1
     size = len(weights) // (layers * directions)
     values = inputs.transpose(0, 1) if batch_first else inputs
-    is_fused = kind == "aten::lstm" and states[0].shape == states[1].shape and _has_kernel(inputs)
+    takes_bfloat16 = inputs.dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    has_kernel = torch.backends.mkldnn.is_available() and torch._C._get_mkldnn_enabled()
+    has_kernel = has_kernel and (inputs.dtype == torch.float32 or takes_bfloat16)
+    is_fused = kind == "aten::lstm" and states[0].shape == states[1].shape and has_kernel
     values = values.contiguous() if is_fused else values
     last: list[State] = []
     for number in range(layers):
@@ -230,13 +217,6 @@ def recurrent(func: Any, args: tuple[Any, ...]) -> tuple[Tensor, ...]:
     return values.transpose(0, 1) if batch_first else values, *finals
 
 
-def _has_kernel(inputs: Tensor) -> bool:
-    is_admitted = inputs.dtype == torch.float32 or (
-        inputs.dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    )
-    return bool(torch.backends.mkldnn.is_available() and torch._C._get_mkldnn_enabled() and is_admitted)
-
-
 @dataclass(frozen=True)
 class _Layer:
     """One direction of a layer, with its weights: of the input, of the hidden state, biases, and a projection."""
@@ -247,7 +227,6 @@ class _Layer:
     is_reverse: bool
 
     def fused(self, values: Tensor, state: State) -> tuple[Tensor, State]:
-        """Return the output and the last state of a layer in one kernel."""
         weights = [*self.weights]
         if not self.has_biases:
             weights += [torch.zeros(one.shape, dtype=one.dtype, device=one.device) for one in weights]
@@ -257,7 +236,6 @@ class _Layer:
         return output, tuple(one.squeeze(0) for one in final)
 
     def stepwise(self, values: Tensor, state: State) -> tuple[Tensor, State]:
-        """Return the output and the last state of a layer that runs step by step."""
         of_input, of_hidden, *more = self.weights
         biases = more[:2] if self.has_biases else (None, None)
         projection = next(iter(more[2:] if self.has_biases else more), None)

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import wraps
 from multiprocessing.pool import ThreadPool
 from typing import Any, TypeAlias
@@ -50,7 +49,6 @@ class ObservedForward:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Observe meanwhile."""
         self.install()
         try:
             yield
@@ -122,11 +120,6 @@ MOST_SIZES = 4
 """The most sizes of a module's tensors; a model may hand on a list of many."""
 
 
-def paths_of(model: nn.Module) -> dict[int, str]:
-    """Return the path of each module by the module's ``id``; one that is there twice has its first path."""
-    return {id(module): path for path, module in model.named_modules()}
-
-
 def number_of_weights(module: nn.Module) -> int:
     """Return the number of a module's parameters and packed weights, those of its children included."""
     attributes = (value for part in module.modules() for value in vars(part).values())
@@ -135,19 +128,8 @@ def number_of_weights(module: nn.Module) -> int:
     return sum(weight.numel() for weight in (*module.parameters(), *packed))
 
 
-@dataclass(frozen=True)
-class CallSizes:
-    """The sizes of the tensors that a module gets and returns in a call."""
-
-    inputs: str
-    outputs: str
-
-    @staticmethod
-    def of(arguments: Any, result: Any) -> CallSizes:
-        return CallSizes(_sizes(arguments), _sizes(result))
-
-
-def _sizes(values: Any) -> str:
+def sizes_of(values: Any) -> str:
+    """Return the sizes of the first tensors among nested values, each tensor once, as ``short_forms`` has them."""
     tensors = list({id(tensor): tensor for tensor in tensors_of(values)}.values())
     sized = (one for one in tensors[:MOST_SIZES] if not one.is_nested)
     specs = [TensorSpec(tuple(one.shape), str(one.dtype).removeprefix("torch.")) for one in sized]
@@ -156,14 +138,14 @@ def _sizes(values: Any) -> str:
 
 
 def called_modules(
-    model: nn.Module, callers: Collection[str], sizes: Mapping[str, CallSizes]
+    model: nn.Module, callers: Collection[str], sizes: Mapping[str, tuple[str, str]]
 ) -> Mapping[str, CalledModule]:
     """Return the modules with these paths, and the modules around them, by path in the order of ``named_modules``.
 
     Args:
         model: the model.
         callers: the paths of modules that are or call operators.
-        sizes: those of the first call of each module that is no operator, by path.
+        sizes: those of inputs and outputs of the first call of each module that is no operator, by path.
     """
     wanted = {"", *callers}
     for path in callers:
@@ -171,20 +153,16 @@ def called_modules(
     modules = dict(model.named_modules())
     # A name that has a dot stands for modules that are not there.
     order = [*(path for path in modules if path in wanted), *sorted(wanted - modules.keys())]
-    return {path: _called(path, modules.get(path, NO_MODULE), sizes.get(path)) for path in order}
+    called = {}
+    for path in order:
+        module = modules.get(path, NO_MODULE)
+        class_name = _shown(type(module).__name__)
+        own_sizes = sizes.get(path, (None, None))
+        called[path] = CalledModule(_shown(path), class_name, number_of_weights(module), *own_sizes)
+    return called
 
 
 NO_MODULE = nn.Module()
-
-
-def _called(path: str, module: nn.Module, sizes: CallSizes | None) -> CalledModule:
-    return CalledModule(
-        path=_shown(path),
-        class_name=_shown(type(module).__name__),
-        weights=number_of_weights(module),
-        input_sizes=None if sizes is None else sizes.inputs,
-        output_sizes=None if sizes is None else sizes.outputs,
-    )
 
 
 def _shown(name: str) -> str:

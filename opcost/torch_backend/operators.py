@@ -140,9 +140,14 @@ def module_tuple(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, 
     """Return the operator tuple of a module that is called with these arguments."""
     identities: dict[int, int] = {}
     inputs = tuple(plain_value(value, identities) for value in args)
+    parameters = list(module_parameters(module))
+    is_shown = has_channels_last(module) or any(map(is_channels_last, tensor_specs(inputs)))
+    # Neither the weights' own order in memory nor that of an input shows their memory format.
+    if has_strides_of_channels_last(module) and not is_shown:
+        parameters.append((MEMORY_FORMAT, CHANNELS_LAST))
     return OperatorTuple(
         operator=public_name(operator_class(module)),
-        parameters=(*module_parameters(module), *_strides_of_weights(module, inputs)),
+        parameters=tuple(parameters),
         inputs=inputs,
         keyword_inputs=tuple((name, plain_value(value, identities)) for name, value in sorted(kwargs.items())),
         mode="train" if module.training else "eval",
@@ -236,11 +241,7 @@ def _on_shapes(operator: OperatorTuple) -> nn.Module:
 
 
 def _has_parts_of(module: nn.Module, alone: nn.Module) -> bool:
-    """Return whether a module has all parts of another, of the same classes, shapes and dtypes.
-
-    Raises:
-        AttributeError: it lacks one.
-    """
+    """Return whether a module has the parts of another, of the same classes, shapes and dtypes; raise if one lacks."""
     pairs = ((module.get_submodule(name), one) for name, one in alone.named_modules())
     if not all(operator_class(own) is operator_class(one) for own, one in pairs):
         return False
@@ -311,14 +312,13 @@ def _with_index(function: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
 
     ``x[[0, 2]]`` and ``x[[0, 2],]`` are the same rows, ``x[0, 2]`` is one place.
     """
-    is_index = function.rpartition(".")[2] in INDEX_FUNCTIONS and len(args) > 1 and isinstance(args[1], list)
-    return (args[0], (args[1],), *args[2:]) if is_index and not _is_taken_as_tuple(args[1]) else args
-
-
-def _is_taken_as_tuple(index: list[Any]) -> bool:
-    """Return whether torch takes a list as the tuple of its elements, because it holds more than numbers."""
+    if function.rpartition(".")[2] not in INDEX_FUNCTIONS or len(args) <= 1 or not isinstance(args[1], list):
+        return args
+    first, index, *others = args
     is_of_numbers = all(isinstance(item, (bool, int, numpy.generic)) for item in index)
-    return len(index) <= LONGEST_LIST_AS_TUPLE and not is_of_numbers
+    # torch takes a short list that holds more than numbers as the tuple of its elements.
+    is_tuple = len(index) <= LONGEST_LIST_AS_TUPLE and not is_of_numbers
+    return args if is_tuple else (first, (index,), *others)
 
 
 def with_numbers(
@@ -420,23 +420,21 @@ def takes_tensor(function: Any) -> bool:
     Others may read and write files (``torch.ops.image.write_file``, ``torch.ops.aten.from_file``), as may a user's
     operation that takes a text.
     """
-    overloads = _overloads(function)
+    overloads, harmless = _overloads(function), []
+    for one in overloads:
+        types = [str(argument.type) for argument in one._schema.arguments]
+        is_admitted = one.namespace in OPERATION_NAMESPACES or (is_custom(one) and not {*types} & {*TEXT_TYPES})
+        # Packed weights may come first, in a namespace where nothing takes a text.
+        takes = bool(types) and (types[0] in TENSOR_TYPES or one.namespace == QUANTIZED)
+        harmless.append(is_admitted and takes)
     # Arguments choose the overload, so each of a user's must be harmless.
-    admit = all if any(map(is_custom, overloads)) else any
-    return admit(map(_is_harmless, overloads))
+    return all(harmless) if any(map(is_custom, overloads)) else any(harmless)
 
 
 def _overloads(function: Any) -> list[Any]:
     if isinstance(function, torch._ops.OpOverloadPacket):
         return [getattr(function, overload) for overload in function.overloads()]
     return [function] if isinstance(function, torch._ops.OpOverload) else []
-
-
-def _is_harmless(overload: Any) -> bool:
-    types = [str(argument.type) for argument in overload._schema.arguments]
-    is_admitted = overload.namespace in OPERATION_NAMESPACES or (is_custom(overload) and not {*types} & {*TEXT_TYPES})
-    # Packed weights may come first, in a namespace where nothing takes a text.
-    return is_admitted and bool(types) and (types[0] in TENSOR_TYPES or overload.namespace == QUANTIZED)
 
 
 def is_custom(operation: Any) -> bool:
@@ -465,20 +463,17 @@ def build_module(operator: OperatorTuple, device: str, draws: bool = True) -> nn
     if not isinstance(dtype, torch.dtype):
         raise CannotMeasureError(f"this version of torch has no dtype {dtype_name}")
     is_channels_last = arguments.pop(MEMORY_FORMAT, None) == CHANNELS_LAST
+    module: nn.Module | None = None
     try:
-        module: nn.Module = store_weights(_constructed(cls, arguments, device, draws), dtype, is_channels_last)
+        if device == META:
+            # On shapes weights are not drawn first: those of a large one take seconds. A constructor may need values,
+            # or refuse the arguments: then the usual way says so.
+            with suppress(RuntimeError, TypeError, ValueError) if draws else nullcontext(), torch.device(META):
+                module = cls(**arguments)
+        module = store_weights(cls(**arguments).to(device) if module is None else module, dtype, is_channels_last)
     except (TypeError, ValueError) as error:
         raise CannotMeasureError(f"{operator.operator}({operator.parameters_text}) cannot be built: {error}") from error
     return module.train(operator.mode == "train")
-
-
-def _constructed(cls: Any, arguments: Mapping[str, PlainValue], device: str, draws: bool) -> nn.Module:
-    """Return a new module on a device. On shapes weights are not drawn first: those of a large one take seconds."""
-    if device == META:
-        # A constructor may need values, or refuse the arguments: then the usual way says so.
-        with suppress(RuntimeError, TypeError, ValueError) if draws else nullcontext(), torch.device(META):
-            return cast(nn.Module, cls(**arguments))
-    return cast(nn.Module, cls(**arguments).to(device))
 
 
 def module_parameters(module: nn.Module) -> Iterable[tuple[str, PlainValue]]:
@@ -505,21 +500,16 @@ def module_parameters(module: nn.Module) -> Iterable[tuple[str, PlainValue]]:
     if not all(map(is_dense, (*module.parameters(), *module.buffers()))):
         unknown.append("dense weights")
     if unknown:
-        yield UNKNOWN, f"{', '.join(unknown)}; contents {short_hash(_contents(module))}"
+        shapes = [(name, tuple(weight.shape)) for name, weight in module.named_parameters()]
+        children = [
+            (name, public_name(type(child)), tuple(module_parameters(child))) for name, child in module.named_children()
+        ]
+        yield UNKNOWN, f"{', '.join(unknown)}; contents {short_hash(f'{shapes} {children}')}"
     dtype = weight_dtype(module)
     if dtype != torch.float32:
         yield DTYPE, plain_parameter(DTYPE, dtype)
     if has_channels_last(module):
         yield MEMORY_FORMAT, CHANNELS_LAST
-
-
-def _contents(module: nn.Module) -> str:
-    """Return a text of the shapes of a module's weights, and of its children with their parameters."""
-    weights = [(name, tuple(weight.shape)) for name, weight in module.named_parameters()]
-    children = [
-        (name, public_name(type(child)), tuple(module_parameters(child))) for name, child in module.named_children()
-    ]
-    return f"{weights} {children}"
 
 
 @functools.lru_cache(maxsize=1024)
@@ -556,19 +546,15 @@ def function_name(function: Callable[..., Any]) -> str:
         return f"torch.ops.{function}".removesuffix(".default")
     if is_operation(function):
         return f"torch.ops.{function}"
-    name = ALIASES.get(resolve_name(function), resolve_name(function))
-    operation = unlisted_operation(function) if name is None else None
-    if operation is not None:
-        return f"torch.ops.{operation}"
-    return name or f"{getattr(function, '__module__', None)}.{getattr(function, '__name__', repr(function))}"
-
-
-def unlisted_operation(function: Callable[..., Any]) -> Any:
-    """Return the operation on tensors that a function of torch is which torch does not list, None for any other."""
+    listed: str | None = ALIASES.get(resolve_name(function), resolve_name(function))
+    if listed is not None:
+        return listed
     name = getattr(function, "__name__", "")
     is_own = any(getattr(namespace, name, None) is function for namespace in (torch, torch._C._nn))
     operation = getattr(torch.ops.aten, name, None) if is_own and inspect.isbuiltin(function) else None
-    return operation if takes_tensor(operation) else None
+    if takes_tensor(operation):
+        return f"torch.ops.{operation}"
+    return f"{getattr(function, '__module__', None)}.{name or repr(function)}"
 
 
 @functools.lru_cache(maxsize=1024)
@@ -580,11 +566,6 @@ def function_defaults(function: Callable[..., Any]) -> Mapping[str, Any]:
         # Some Python functions wrap one without a signature: ``x ** 2``.
         return {}
     return {name: parameter.default for name, parameter in parameters if parameter.default is not parameter.empty}
-
-
-def is_property(function: Callable[..., Any]) -> bool:
-    """Return whether a function is the getter of a property, such as ``shape``."""
-    return getattr(function, "__name__", "") == "__get__"
 
 
 def _is_without_effect(module: nn.Module, name: str) -> bool:
@@ -605,13 +586,6 @@ def _argument(module: nn.Module, name: str) -> PlainValue:
         return False
     kept = next((attribute for attribute in (name, f"_{name}") if hasattr(module, attribute)), None)
     return UNKNOWN if kept is None else plain_parameter(name, getattr(module, kept))
-
-
-def _strides_of_weights(module: nn.Module, inputs: Iterable[PlainValue]) -> Iterator[tuple[str, PlainValue]]:
-    """Yield the memory format of weights if neither their own order in memory nor that of an input shows it."""
-    is_shown = has_channels_last(module) or any(map(is_channels_last, tensor_specs(inputs)))
-    if has_strides_of_channels_last(module) and not is_shown:
-        yield MEMORY_FORMAT, CHANNELS_LAST
 
 
 def is_channels_last(spec: TensorSpec) -> bool:

@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from opcost.measuring.calls import Call
 from opcost.torch_backend.flops import tensors_of
 from opcost.torch_backend.passes import INFERENCE
-from opcost.torch_backend.repetition import Operation, storage_of
+from opcost.torch_backend.repetition import ObservingMode, Operation, storage_of
 
 
 class CaptureRefusal(Exception):  # noqa: N818 (nothing is wrong: the call is made in a loop instead)
@@ -109,16 +108,11 @@ class _Wait:
                 kept.copy_(value)
 
 
-class _DeviceMode(TorchDispatchMode):
+class _DeviceMode(ObservingMode):
     """Observes the operations that may launch work on a device."""
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Keep torch from importing its compiler, which takes seconds and is not needed here."""
-        return False
-
     def __init__(self, recorder: Recorder) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.recorder = recorder
 
     def __torch_dispatch__(  # type: ignore[no-untyped-def]
@@ -165,7 +159,11 @@ class _Capture(_DeviceMode):
         for wait in self._waits:
             wait.is_modified |= not written.isdisjoint(map(storage_of, tensors_of(wait.output)))
         if waits:
-            return self._run_between(operation)
+            self._end()
+            wait = _Wait(operation, operation.run())
+            self._waits.append(wait)
+            self._steps.append(wait.repeat)
+            return wait.output
         if not self._is_capturing:
             self.recorder.begin()
             self._is_capturing = True
@@ -175,13 +173,6 @@ class _Capture(_DeviceMode):
         self._end()
         waits = len(self._waits)
         return Pieces(tuple(self._steps), len(self._steps) - waits, waits)
-
-    def _run_between(self, operation: Operation) -> Any:
-        self._end()
-        wait = _Wait(operation, operation.run())
-        self._waits.append(wait)
-        self._steps.append(wait.repeat)
-        return wait.output
 
     def _end(self) -> None:
         """End the capture, if any, and run what it captured, whose values the next operation may need."""

@@ -32,23 +32,24 @@ def single_iteration_times_s(workload: Workload, device: str, number: int) -> li
         CannotMeasureError: an iteration failed.
     """
     if isinstance(workload, GraphWorkload):
-        return _replayed(workload, device, number)
+        with refused_calls(device):
+            single = workload.single()
+            # The first replay uploads the graph.
+            single.replay(1)
+            synchronize(device)
+            with torch.cuda.stream(single.stream):
+                return _between_events(single.graphs[0].replay, single.stream, number)
     if not isinstance(workload, EagerWorkload) or workload.iterations_per_round != 1:
         return []
     with refused_calls(device), INFERENCE.context(), workload.context():
         if is_gpu(device):
             return _between_events(workload.calls.cycle, torch.cuda.current_stream(device), number)
-        return [_timed(workload.calls.cycle) for _ in range(number)]
-
-
-def _replayed(workload: GraphWorkload, device: str, number: int) -> list[float]:
-    with refused_calls(device):
-        single = workload.single()
-        # The first replay uploads the graph.
-        single.replay(1)
-        synchronize(device)
-        with torch.cuda.stream(single.stream):
-            return _between_events(single.graphs[0].replay, single.stream, number)
+        times_s = []
+        for _ in range(number):
+            begin_s = time.perf_counter()
+            workload.calls.cycle()
+            times_s.append(max(time.perf_counter() - begin_s, 1e-9))
+        return times_s
 
 
 def _between_events(iteration: Callable[[], object], stream: torch.cuda.Stream, number: int) -> list[float]:
@@ -59,12 +60,6 @@ def _between_events(iteration: Callable[[], object], stream: torch.cuda.Stream, 
         event.record(stream)
     events[-1].synchronize()
     return [max(elapsed_s(begin, end), 1e-9) for begin, end in itertools.pairwise(events)]
-
-
-def _timed(iteration: Callable[[], object]) -> float:
-    begin_s = time.perf_counter()
-    iteration()
-    return max(time.perf_counter() - begin_s, 1e-9)
 
 
 PROCESS = Path("/proc/self")
@@ -88,7 +83,6 @@ class MemoryWatch:
         self._before_bytes = 0
 
     def begin(self) -> None:
-        """Begin a new peak."""
         if is_gpu(self._device):
             # A build that failed may be part of a cycle, and torch keeps what the build before has freed.
             gc.collect()
@@ -159,16 +153,9 @@ def profiled(run: Callable[[Mark], None]) -> list[Kernel]:
 
 def _kernels(events: Any) -> Iterator[Kernel]:
     for event in events:
-        if event.kernels:
-            mark = _mark_of(event)
-            for kernel in event.kernels:
-                yield Kernel(kernel.name, kernel.duration * 1e-6, mark)
-
-
-def _mark_of(event: Any) -> str | None:
-    """Return the mark around an event on the host's time line."""
-    while event is not None:
-        if event.name.startswith(MARK):
-            return str(event.name.removeprefix(MARK))
-        event = event.cpu_parent
-    return None
+        # The mark is around the event on the host's time line.
+        around = event
+        while event.kernels and around is not None and not around.name.startswith(MARK):
+            around = around.cpu_parent
+        mark = None if around is None else str(around.name.removeprefix(MARK))
+        yield from (Kernel(kernel.name, kernel.duration * 1e-6, mark) for kernel in event.kernels)

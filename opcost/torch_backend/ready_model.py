@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -53,25 +54,24 @@ class ModelState:
 
     @staticmethod
     def of(model: nn.Module) -> ModelState:
-        return ModelState((*_modules(model), *_weights(model), *_buffers(model)))
+        weights = (Kept(name, _weight(weight)) for name, weight in model.named_parameters() if not is_lazy(weight))
+        buffers = (Kept(name, _values(buffer)) for name, buffer in model.named_buffers() if not is_lazy(buffer))
+        return ModelState((*_modules(model), *weights, *buffers))
 
     def put_back(self) -> tuple[str, ...]:
         """Put all parts back, and return the names of those that cannot be."""
-        return tuple(part.name for part in self.parts if not _succeeds(part.put_back))
-
-
-def _succeeds(call: Callable[[], object]) -> bool:
-    """Call something; whatever a part raises, the others are put back."""
-    try:
-        call()
-    except Exception:
-        return False
-    return True
+        failed = []
+        for part in self.parts:
+            try:
+                part.put_back()
+            except Exception:
+                failed.append(part.name)
+        return tuple(failed)
 
 
 def _modules(model: nn.Module) -> Iterator[Kept]:
     for name, module in model.named_modules():
-        yield Kept(f"the mode of {name or 'the model'}", _setter(module, "training", module.training))
+        yield Kept(f"the mode of {name or 'the model'}", partial(setattr, module, "training", module.training))
         # Those of a scripted module are views of C++ objects, which no forward replaces.
         if isinstance(module, torch.jit.ScriptModule):
             continue
@@ -80,12 +80,7 @@ def _modules(model: nn.Module) -> Iterator[Kept]:
         yield Kept(f"attributes of {name or 'the model'}", _attributes(module))
 
 
-def _setter(owner: object, name: str, value: object) -> Callable[[], None]:
-    return lambda: setattr(owner, name, value)
-
-
 def _contents(container: Any) -> Callable[[], None]:
-    """Return what gives a container its present contents."""
     kept = copy.copy(container)
 
     def put_back() -> None:
@@ -113,12 +108,6 @@ def _attributes(module: nn.Module) -> Callable[[], None]:
     return put_back
 
 
-def _weights(model: nn.Module) -> Iterator[Kept]:
-    for name, weight in model.named_parameters():
-        if not is_lazy(weight):
-            yield Kept(name, _weight(weight))
-
-
 def _weight(weight: nn.Parameter) -> Callable[[], None]:
     data, requires_grad, grad = weight.data, weight.requires_grad, weight.grad
     grad_data = None if grad is None else grad.data
@@ -137,37 +126,23 @@ def _weight(weight: nn.Parameter) -> Callable[[], None]:
     return put_back
 
 
-def _buffers(model: nn.Module) -> Iterator[Kept]:
-    for name, buffer in model.named_buffers():
-        if not is_lazy(buffer):
-            yield Kept(name, _values(buffer))
-
-
 def _values(tensor: Tensor) -> Callable[[], None]:
     """Return what gives a tensor its present memory with the present values."""
     data = tensor.data
+    memory: Any
+    values: Any
     try:
         # A tensor may show a part of its memory several times, which cannot be copied to.
         memory = data.untyped_storage()
         values = memory.clone() if data.device.type != "meta" else None
     except (NotImplementedError, RuntimeError):
-        return _opaque_values(tensor)
+        # One without a memory of its own, such as a sparse one.
+        memory, values = None, tensor.detach().clone()
 
     def put_back() -> None:
         tensor.data = data
         if values is not None:
-            memory.copy_(values)
-
-    return put_back
-
-
-def _opaque_values(tensor: Tensor) -> Callable[[], None]:
-    """Return the same for a tensor without a memory of its own, such as a sparse one."""
-    data, values = tensor.data, tensor.detach().clone()
-
-    def put_back() -> None:
-        tensor.data = data
-        tensor.detach().copy_(values)
+            (tensor.detach() if memory is None else memory).copy_(values)
 
     return put_back
 
@@ -236,16 +211,13 @@ class ReadyModel:
 
     def run(self) -> Any:
         """Run the model once and return its result. An argument with a state, such as a cache, is new in each run."""
-        inputs, keyword_inputs = self._arguments()
+        found = self.inputs, dict(self.keyword_inputs)
+        # The same tensors, in new copies of objects that a run may change.
+        if not all(isinstance(value, WITHOUT_STATE) for value in (*found[0], *found[1].values())):
+            found = deepcopy(found, {id(tensor): tensor for tensor in held_tensors(found)})
+        inputs, keyword_inputs = found
         with gradients_allowed() if self.computes_gradients else nullcontext():
             return self.model(*inputs, **keyword_inputs)
-
-    def _arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the arguments of a run: the same tensors, in new copies of objects that a run may change."""
-        found = self.inputs, dict(self.keyword_inputs)
-        if all(isinstance(value, WITHOUT_STATE) for value in (*found[0], *found[1].values())):
-            return found
-        return deepcopy(found, {id(tensor): tensor for tensor in held_tensors(found)})
 
     @property
     def device_type(self) -> str:
@@ -293,11 +265,17 @@ def borrowed(model: nn.Module, inputs: Any, device: str | None = None) -> Iterat
         raise ValueError("inputs has no tensor; pass a tensor, a tuple of arguments, or a dict of keyword arguments")
     own = device_of(given)
     place = device or own
-    with _restored(model):
+    state = ModelState.of(model)
+    try:
         if own != place:
             model.to(place)
         model.eval()
         yield given.with_tensors(lambda tensor: tensor.detach().to(place, copy=True))
+    finally:
+        left = state.put_back()
+        if left:
+            text = "%s: not as before, because torch does not let it be put back: %s"
+            logging.getLogger(__name__).warning(text, type(model).__name__, some_of(left))
 
 
 def device_of(ready: ReadyModel) -> str:
@@ -305,16 +283,3 @@ def device_of(ready: ReadyModel) -> str:
     held = (tensor for source in (ready.model.parameters(), ready.model.buffers()) for tensor in source)
     device = next(held, *ready.tensors[:1]).device
     return f"{device.type}:{device.index or 0}" if device.type == "cuda" else device.type
-
-
-@contextmanager
-def _restored(model: nn.Module) -> Iterator[None]:
-    """Put back the state of all modules afterwards, and warn of what cannot be."""
-    state = ModelState.of(model)
-    try:
-        yield
-    finally:
-        left = state.put_back()
-        if left:
-            text = "%s: not as before, because torch does not let it be put back: %s"
-            logging.getLogger(__name__).warning(text, type(model).__name__, some_of(left))

@@ -9,7 +9,7 @@ a model all other layers ran in between.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -150,7 +150,6 @@ def opposite(operation: Operation) -> Operation | None:
 
 
 def _negative(value: Any) -> Any:
-    """Return the negative of a number, or of a tensor in the same layout."""
     if not isinstance(value, torch.Tensor):
         return -value
     negative = copy.deepcopy(value)
@@ -208,16 +207,22 @@ def _takes_buffer(overload: Any) -> bool:
     return any(one.name == "out" for one in overload._schema.arguments)
 
 
-class _Observer(TorchDispatchMode):
-    """Records the operations that compute, and skips those that write into an input."""
+class ObservingMode(TorchDispatchMode):
+    """A mode that sees operations, for which torch need not import its compiler: that takes seconds."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Keep torch from importing its compiler, which takes seconds and is not needed here."""
         return False
 
+
+class _Observer(ObservingMode):
+    """Records the operations that compute, and skips those that write into an input."""
+
     def __init__(self, inputs: Iterable[torch.Tensor]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.operations: list[Operation] = []
         self._storages = {storage_of(tensor) for tensor in inputs}
 
@@ -386,7 +391,12 @@ def _cold(layer: Layer, memory: DeviceMemory) -> Calls:
 
 def _after_eviction(layer: Layer, size_bytes: int) -> Calls:
     """Return a call after reading a buffer, which evicts the cache, and the inputs, which shall be in it."""
-    evict = _reading([torch.zeros(size_bytes // 4, device=layer.weights[0].device), *layer.inputs])
+    tensors = [torch.zeros(size_bytes // 4, device=layer.weights[0].device), *layer.inputs]
+
+    def evict() -> None:
+        # A sum writes hardly anything, since written data would remain in the cache.
+        for tensor in tensors:
+            torch.sum(tensor)
 
     def evict_and_call() -> object:
         evict()
@@ -394,13 +404,3 @@ def _after_eviction(layer: Layer, size_bytes: int) -> Calls:
 
     notes = f"an eviction of {megabytes(size_bytes)} before each call subtracted"
     return Calls(evict_and_call, notes=notes, overhead=evict)
-
-
-def _reading(tensors: Sequence[torch.Tensor]) -> Callable[[], object]:
-    """Return a call that reads tensors and writes hardly anything, since written data would remain in the cache."""
-
-    def read() -> None:
-        for tensor in tensors:
-            torch.sum(tensor)
-
-    return read

@@ -61,12 +61,11 @@ class Switch:
 def _attribute(path: str, *defaults: object) -> Switch:
     """Return the switch that is an attribute below ``torch``."""
     *parents, name = path.split(".")
-
-    def owner() -> Any:
-        return reduce(getattr, parents, torch)
-
     return Switch(
-        f"torch.{path} = {{}}", lambda: getattr(owner(), name), lambda value: setattr(owner(), name, value), defaults
+        f"torch.{path} = {{}}",
+        lambda: getattr(reduce(getattr, parents, torch), name),
+        lambda value: setattr(reduce(getattr, parents, torch), name, value),
+        defaults,
     )
 
 
@@ -105,33 +104,10 @@ def _reduction(dtype: str) -> Switch:
     return Switch(f"torch.{path} = {{}}", read, _attribute(path).write, (True, False, (True, True), (False, True)))
 
 
-def _autocast(device_type: str) -> Switch:
-    return Switch(
-        f"torch.set_autocast_enabled({device_type!r}, {{}})",
-        partial(torch.is_autocast_enabled, device_type),
-        partial(torch.set_autocast_enabled, device_type),
-        (False,),
-    )
-
-
-def _default_device() -> Switch:
-    # The CPU is torch's own choice; naming it would push a function mode.
-    return Switch(
-        "torch.set_default_device({})",
-        lambda: str(torch.get_default_device()),
-        lambda value: torch.set_default_device(None if value == "cpu" else value),
-        ("cpu",),
-    )
-
-
 def _library(path: str, *defaults: str) -> Switch:
     """Return the switch of a preferred library, by its name; the function ``path`` reads and sets it."""
     switch = _function(path, path, *defaults)
-
-    def read() -> str:
-        return str(switch.read().name).lower()
-
-    return replace(switch, read=read)
+    return replace(switch, read=lambda: str(switch.read().name).lower())
 
 
 def _known(*switches: Switch) -> tuple[Switch, ...]:
@@ -186,10 +162,23 @@ SWITCHES = _known(
     _attribute("backends.mkldnn.deterministic", False),
     _attribute("backends.opt_einsum.enabled"),
     _attribute("backends.opt_einsum.strategy"),
-    _autocast("cpu"),
-    _autocast("cuda"),
+    *(
+        Switch(
+            f"torch.set_autocast_enabled({kind!r}, {{}})",
+            partial(torch.is_autocast_enabled, kind),
+            partial(torch.set_autocast_enabled, kind),
+            (False,),
+        )
+        for kind in ("cpu", "cuda")
+    ),
     _function("set_default_dtype", "get_default_dtype", torch.float32),
-    _default_device(),
+    # The CPU is torch's own choice; naming it would push a function mode.
+    Switch(
+        "torch.set_default_device({})",
+        lambda: str(torch.get_default_device()),
+        lambda value: torch.set_default_device(None if value == "cpu" else value),
+        ("cpu",),
+    ),
     _function("set_num_threads", "get_num_threads"),
 )
 """All switches that this version of torch has, in the order in which they are put back."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
@@ -75,22 +75,15 @@ PACKED_CLASSES = ("quantized.", "rnn.")
 
 def unpacked(value: Any) -> Any:
     """Return an argument of a call with its packed weights, nested ones included, as plain objects."""
-    if isinstance(value, torch.ScriptObject):
-        return _unpacked(value) or value
-    is_changed = _is_sequence(value) and any(isinstance(item, torch.ScriptObject) for item in value)
-    return [unpacked(item) for item in value] if is_changed else value
-
-
-def _unpacked(weights: Any) -> Packed | None:
-    """Return packed weights as a plain object, None for an object of another kind."""
+    if not isinstance(value, torch.ScriptObject):
+        is_changed = _is_sequence(value) and any(isinstance(item, torch.ScriptObject) for item in value)
+        return [unpacked(item) for item in value] if is_changed else value
+    weights: Any = value
     name = weights._type().qualified_name().removeprefix(CLASSES)
-    try:
-        # A run that is being counted may look on.
-        with _disable_current_modes():
-            return Packed(name, _state(weights.__getstate__()[0])) if name.startswith(PACKED_CLASSES) else None
-    except RuntimeError:
-        # QNNPACK does not unpack three-dimensional filters.
-        return None
+    # QNNPACK does not unpack three-dimensional filters. A run that is being counted may look on.
+    with suppress(RuntimeError), _disable_current_modes():
+        return Packed(name, _state(weights.__getstate__()[0])) if name.startswith(PACKED_CLASSES) else value
+    return value
 
 
 def _state(value: Any) -> Any:
@@ -124,7 +117,8 @@ def plain_value(value: Any, identities: dict[int, int]) -> PlainValue:
             # Subclasses (NumPy's scalars, enumerations) have other texts and pickles.
             return scalar(value)
     if isinstance(value, CONSTANTS):
-        return Constant(_constant_name(value))
+        name = ELLIPSIS if value is Ellipsis else str(value)
+        return Constant(DEVICE if isinstance(value, torch.device) else name)
     parts = _parts(value)
     if value is None or parts is None:
         return None if value is None else _opaque(value)
@@ -188,7 +182,12 @@ def real_value(plain: PlainValue, device: str, tensor: Callable[[TensorSpec], to
     if isinstance(plain, tuple):
         return [real_value(item, device, tensor) for item in plain]
     if isinstance(plain, Constant):
-        return _constant(plain.name, device)
+        if plain.name in (DEVICE, ELLIPSIS):
+            return torch.device(device) if plain.name == DEVICE else ...
+        value = getattr(torch, plain.name.removeprefix("torch."), None)
+        if not isinstance(value, CONSTANTS):
+            raise CannotMeasureError(f"this version of torch has no constant {plain.name}")
+        return value
     if isinstance(plain, Structure):
         parts = {name: real_value(part, device, tensor) for name, part in plain.parts}
         return parts if plain.kind == "dict" else _structure(plain.kind, parts)
@@ -227,14 +226,9 @@ def tensor_spec(tensor: torch.Tensor, identity: int) -> TensorSpec:
     strides: tuple[int, ...] | None = tuple(tensor.stride())
     if tensor.is_contiguous():
         strides = None
-    elif _is_dense_channels_last(tensor):
-        strides = channels_last_strides(shape)
+    elif tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last):
+        strides = channels_last_strides(shape) if suggest_memory_format(tensor) == torch.channels_last else strides
     return TensorSpec(shape, str(tensor.dtype).removeprefix("torch."), strides, identity)
-
-
-def _is_dense_channels_last(tensor: torch.Tensor) -> bool:
-    is_dense = tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
-    return is_dense and suggest_memory_format(tensor) == torch.channels_last
 
 
 def stored_elements(spec: TensorSpec) -> tuple[int, tuple[int, ...]]:
@@ -254,21 +248,6 @@ def public_name(cls: type) -> str:
         if getattr(sys.modules.get(package), cls.__qualname__, None) is cls:
             return f"{package}.{cls.__qualname__}"
     return f"{cls.__module__}.{cls.__qualname__}"
-
-
-def _constant_name(value: Any) -> str:
-    if isinstance(value, torch.device):
-        return DEVICE
-    return ELLIPSIS if value is Ellipsis else str(value)
-
-
-def _constant(name: str, device: str) -> Any:
-    if name in (DEVICE, ELLIPSIS):
-        return torch.device(device) if name == DEVICE else ...
-    value = getattr(torch, name.removeprefix("torch."), None)
-    if not isinstance(value, CONSTANTS):
-        raise CannotMeasureError(f"this version of torch has no constant {name}")
-    return value
 
 
 def _structure(kind: str, parts: Mapping[str, Any]) -> Any:

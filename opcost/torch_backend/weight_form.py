@@ -75,23 +75,18 @@ def check_form(ready: ReadyModel, operator: OperatorTuple, name: str) -> None:
             weight or input can be stored so.
     """
     dtype, is_channels_last = storage_form(operator)
-    if dtype == FLOAT32:
-        _refuse_16_bits(ready.model, name)
+    precisions = {dtype: precision for precision, dtype in DTYPES.items()}
+    weights = (weight for weight in ready.model.parameters() if weight.is_floating_point())
+    found = sorted({str(weight.dtype).removeprefix("torch.") for weight in weights})
+    # A model that has float32, too, is meant to be a mixture.
+    if dtype == FLOAT32 and found and precisions.keys() >= {*found}:
+        text = f"{name} has weights in {' and '.join(found)} and none in {FLOAT32}"
+        known = tuple(precisions[dtype] for dtype in found)
+        raise CannotBuildError(text, KeyRemedy("precision", known, f"return a model in {FLOAT32}"))
     tensors = [*_weights(ready.model), *ready.tensors]
     if is_channels_last and not any(tensor.dim() in CHANNELS_LAST_FORMATS for tensor in tensors):
         text = f"{name} has no weights and no inputs of 4 or 5 dimensions, which channels_last is for"
         raise CannotBuildError(text, KeyRemedy("memory_format"))
-
-
-def _refuse_16_bits(module: nn.Module, name: str) -> None:
-    """Refuse a model in 16 bits alone; one that has float32, too, is meant to be a mixture."""
-    precisions = {dtype: precision for precision, dtype in DTYPES.items()}
-    weights = (weight for weight in module.parameters() if weight.is_floating_point())
-    found = sorted({str(weight.dtype).removeprefix("torch.") for weight in weights})
-    if found and precisions.keys() >= {*found}:
-        text = f"{name} has weights in {' and '.join(found)} and none in {FLOAT32}"
-        known = tuple(precisions[dtype] for dtype in found)
-        raise CannotBuildError(text, KeyRemedy("precision", known, f"return a model in {FLOAT32}"))
 
 
 def _channels_last(module: nn.Module) -> Iterator[torch.Tensor]:

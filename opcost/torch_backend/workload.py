@@ -68,7 +68,7 @@ class DeviceQueue:
 
     def __init__(self, device: str) -> None:
         self.ended_s: float | None = None
-        self._device = device
+        self.device = device
         self._ahead: list[Batch] = []
         self._last: torch.cuda.Event | None = None
 
@@ -77,22 +77,17 @@ class DeviceQueue:
 
         The span ``uncounted`` is not part of their time. On a CPU the rounds have ended, and their number is returned.
         """
-        if not is_gpu(self._device):
+        if not is_gpu(self.device):
             return rounds
-        end = _now(stream or torch.cuda.current_stream(self._device))
+        end = _now(stream or torch.cuda.current_stream(self.device))
         self._ahead.append(Batch(rounds, self._last, end, uncounted))
         self._last = end
         return self._wait_for(len(self._ahead) - 1)
 
     def finish(self) -> None:
-        """Wait until the device is idle.
-
-        Raises:
-            CannotMeasureError: a round failed on the device.
-        """
-        with refused_calls(self._device):
+        with refused_calls(self.device):
             self._wait_for(len(self._ahead))
-            synchronize(self._device)
+            synchronize(self.device)
         self._last = None
 
     def _wait_for(self, batches: int) -> int:
@@ -110,7 +105,7 @@ def _now(stream: torch.cuda.Stream) -> torch.cuda.Event:
     return event
 
 
-class EagerWorkload:
+class EagerWorkload(DeviceQueue):
     """Calls in a Python loop, in inference mode, as in a user's program.
 
     Args:
@@ -125,9 +120,9 @@ class EagerWorkload:
     waits = None
 
     def __init__(self, calls: Calls, device: str, only_waits: bool = False, context: Context = nullcontext) -> None:
+        super().__init__(device)
         self.calls = calls
         self.context = context
-        self.device = device
         self.flags = calls.flags
         self.notes = calls.notes
         self.iterations_per_round = calls.period
@@ -136,7 +131,6 @@ class EagerWorkload:
         if calls.overhead is not None:
             overhead = Calls(calls.overhead, calls.period)
             self.overhead = EagerWorkload(overhead, device, calls.overhead_only_waits, context)
-        self._queue = DeviceQueue(device)
 
     def annotated(self, note: str = "", flags: Flags = ()) -> EagerWorkload:
         return self.of(replace(self.calls, flags=(*self.flags, *flags), notes=joined_notes(self.notes, note)))
@@ -144,33 +138,15 @@ class EagerWorkload:
     def of(self, calls: Calls) -> EagerWorkload:
         return EagerWorkload(calls, self.device, context=self.context)
 
-    @property
-    def ended_s(self) -> float | None:
-        """The time of the calls that ended last by the GPU's clock, None on a CPU."""
-        return self._queue.ended_s
-
     def run(self, rounds: int) -> int:
-        """Run a number of cycles; return how many have ended since the last call.
-
-        Raises:
-            CannotMeasureError: torch raised an error (out of memory, unsupported).
-        """
         with refused_calls(self.device):
             with INFERENCE.context(), self.context():
                 for _ in range(rounds):
                     self.calls.cycle()
-            return self._queue.started(rounds)
-
-    def finish(self) -> None:
-        """Wait until the device is idle.
-
-        Raises:
-            CannotMeasureError: a call failed on the device.
-        """
-        self._queue.finish()
+            return self.started(rounds)
 
 
-class GraphWorkload:
+class GraphWorkload(DeviceQueue):
     """CUDA graphs of calls, one for each memory placement; successive runs replay them in turn.
 
     The first replay in a placement is not counted, because the GPU fetches the graph and its data then (on an H200 up
@@ -180,6 +156,7 @@ class GraphWorkload:
     execution = GRAPH
 
     def __init__(self, captured: CapturedCalls, eager: EagerWorkload, overhead: GraphWorkload | None) -> None:
+        super().__init__(eager.device)
         self.flags = (*eager.flags, *captured.flags)
         self.notes = joined_notes(eager.notes, captured.notes)
         self.placements = len(captured.graphs)
@@ -190,42 +167,19 @@ class GraphWorkload:
         self._captured = captured
         self._eager = eager
         self._placement = itertools.count()
-        self._queue = DeviceQueue(eager.device)
-
-    @property
-    def ended_s(self) -> float | None:
-        """The time of the replays that ended last by the GPU's clock."""
-        return self._queue.ended_s
 
     def run(self, rounds: int) -> int:
-        """Replay one graph a number of times; return how many replays have ended since the last call.
-
-        Raises:
-            CannotMeasureError: a replay failed.
-        """
         captured, placement, first = self._captured, next(self._placement), None
-        with refused_calls(self._eager.device):
+        with refused_calls(self.device):
             if self.placements > 1:
                 begin = _now(captured.stream)
                 captured.replay(1, placement)
                 first = begin, _now(captured.stream)
             captured.replay(rounds, placement)
-            return self._queue.started(rounds, captured.stream, first)
-
-    def finish(self) -> None:
-        """Wait until the device is idle.
-
-        Raises:
-            CannotMeasureError: a replay failed on the device.
-        """
-        self._queue.finish()
+            return self.started(rounds, captured.stream, first)
 
     def single(self) -> CapturedCalls:
-        """Return one iteration in a graph of its own; the graph itself if it has no more.
-
-        Raises:
-            torch.OutOfMemoryError: there is not enough memory.
-        """
+        """Return one iteration in a graph of its own; the graph itself if it has no more."""
         if self.iterations_per_round == 1:
             return self._captured
         with self._eager.context():
@@ -282,16 +236,14 @@ def operator_workload(
         layer = Layer(*operator_call(operator, device, data))
         with context():
             calls = repeated(layer, cache, partial(device_memory, device))
+            flags: Flags = ()
             # Operators that only allocate return whatever the memory held.
-            flags = () if operator.short_name in ALLOCATIONS else _flags_of_a_cycle(layer, calls)
+            if operator.short_name not in ALLOCATIONS:
+                read = {name: value for name, value in layer.kwargs.items() if name != "out"}
+                with INFERENCE.context():
+                    flags = flags_of_output(calls.cycle(), (layer.args, read))
         workload = EagerWorkload(calls, device, context=context)
         return workload.annotated(flags=flags) if flags else workload
-
-
-def _flags_of_a_cycle(layer: Layer, calls: Calls) -> Flags:
-    read = {name: value for name, value in layer.kwargs.items() if name != "out"}
-    with INFERENCE.context():
-        return flags_of_output(calls.cycle(), (layer.args, read))
 
 
 def operator_call(

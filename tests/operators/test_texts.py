@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opcost.operators.texts import parse_operator, parse_tuple, parse_value, value_text
-from opcost.operators.tuples import Constant, OperatorTuple, Structure, TensorSpec, channels_last_strides
+from opcost.operators.texts import parse_operator, parse_tuple, parse_value
+from opcost.operators.tuples import Constant, OperatorTuple, Structure, TensorSpec, channels_last_strides, value_text
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "operator_texts.txt"
 
