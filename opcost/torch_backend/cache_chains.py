@@ -65,16 +65,10 @@ def _modules(kind: str) -> list[nn.Module]:
     modules = [getattr(nn, name)(**parameters) for name, parameters in block(kind)]
     for module in modules:
         if isinstance(module, (nn.Conv2d, nn.Linear)):
-            _keep_spread(module.weight)
+            # Values keep their spread within a factor of five, on which power does not depend. With torch's
+            # initialisation each product makes values three times smaller (``operators.values``).
+            weight = nn.init.normal_(module.weight)
+            with torch.no_grad():
+                norms = weight.flatten(1).norm(dim=1)
+                weight *= GAIN / norms.reshape(-1, *(1 for _ in weight.shape[1:]))
     return modules
-
-
-def _keep_spread(weight: torch.Tensor) -> None:
-    """Draw weights that keep the spread of values within a factor of five, on which power does not depend.
-
-    With torch's initialisation each product makes values three times smaller (``operators.values``).
-    """
-    with torch.no_grad():
-        nn.init.normal_(weight)
-        norms = weight.flatten(1).norm(dim=1)
-        weight *= GAIN / norms.reshape(-1, *(1 for _ in weight.shape[1:]))

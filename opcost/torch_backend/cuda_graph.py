@@ -321,24 +321,20 @@ class GraphRecorder:
             with unnoticed_capture():
                 yield
         except BaseException as error:
-            self._abandon()
+            if self._graph is not None:
+                with suppress(RuntimeError):
+                    self._graph.capture_end()
+                self._graph = None
+                # A failed end does not reset torch's allocator. Some versions lack this function; in others the failed
+                # end has reset the allocator, and it raises.
+                end_allocating = getattr(torch._C, "_cuda_endAllocateToPool", None)
+                if end_allocating is not None:
+                    with suppress(RuntimeError):
+                        end_allocating(self._stream.device_index, self._pool)
             if isinstance(error, RuntimeError) and not isinstance(error, torch.OutOfMemoryError):
                 reason = str(error).partition("\n")[0]
                 raise CaptureRefusal(f"a CUDA graph cannot capture it: {reason}") from error
             raise
-
-    def _abandon(self) -> None:
-        """End a failed capture, also in torch's allocator, which a failed end does not reset."""
-        if self._graph is None:
-            return
-        with suppress(RuntimeError):
-            self._graph.capture_end()
-        self._graph = None
-        # Some versions lack this function; in others the failed end has reset the allocator, and it raises.
-        end_allocating = getattr(torch._C, "_cuda_endAllocateToPool", None)
-        if end_allocating is not None:
-            with suppress(RuntimeError):
-                end_allocating(self._stream.device_index, self._pool)
 
 
 @contextmanager

@@ -77,22 +77,18 @@ def difference(count: OperatorCount, device: str, context: Context = nullcontext
     # one from the host does. A tuple does not have the device of its input: alone it is where the operator runs.
     if count.operations == COPY and not costs and outputs == count.outputs:
         flag = Flag.VALUE_DEPENDENT
-    text = _text_of_difference(count, outputs, costs)
-    return None if text is None else Difference(text, flag)
-
-
-def _text_of_difference(count: OperatorCount, outputs: PlainValue, costs: list[OperationCost]) -> str | None:
+    cost, operations, text = total(costs), operations_of(costs), None
     if _form(outputs) != _form(count.outputs):
-        return f"outputs {value_text(outputs)}, not {value_text(count.outputs)}"
-    cost, operations = total(costs), operations_of(costs)
-    if count.operations and operations != count.operations:
-        return f"operations {_names(operations)}, not {_names(count.operations)}"
-    if cost.flop != count.flop:
+        text = f"outputs {value_text(outputs)}, not {value_text(count.outputs)}"
+    elif count.operations and operations != count.operations:
+        text = f"operations {_names(operations)}, not {_names(count.operations)}"
+    elif cost.flop != count.flop:
         shown, counted = ("unknown" if flop is None else flop for flop in (cost.flop, count.flop))
-        return f"{shown} FLOPs, not {counted}"
+        text = f"{shown} FLOPs, not {counted}"
     # Older counts, which do not know their operations, have bytes by another rule.
-    is_same = not count.operations or cost.memory_bytes == count.memory_bytes
-    return None if is_same else f"{cost.memory_bytes} bytes, not {count.memory_bytes}"
+    elif count.operations and cost.memory_bytes != count.memory_bytes:
+        text = f"{cost.memory_bytes} bytes, not {count.memory_bytes}"
+    return None if text is None else Difference(text, flag)
 
 
 def _names(operations: Iterable[tuple[str, int]]) -> str:

@@ -144,7 +144,11 @@ def operation_cost(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], res
     name = func._overloadpacket.__name__
     memory_bytes = _moved_bytes(name, func, args, kwargs, result)
     # The products of a sparse matrix depend on its values, and some packed weights cannot be read.
-    is_counted = is_known(func) and (not has_formula(func) or all(map(_is_readable, tree_leaves((args, kwargs)))))
+    are_readable = (
+        one.is_nested or is_dense(one) if isinstance(one, torch.Tensor) else not isinstance(one, torch.ScriptObject)
+        for one in tree_leaves((args, kwargs))
+    )
+    is_counted = is_known(func) and (not has_formula(func) or all(are_readable))
     flops = [_flop(func, *sample) for sample in _samples((args, kwargs, result))] if is_counted else [None]
     known = [flop for flop in flops if flop is not None]
     if len(known) < len(flops):
@@ -169,12 +173,6 @@ def _samples(values: Any) -> Iterator[Any]:
             yield tree_map(partial(sample_of, place=place), values)
 
 
-def _is_readable(value: Any) -> bool:
-    if isinstance(value, torch.Tensor):
-        return value.is_nested or is_dense(value)
-    return not isinstance(value, torch.ScriptObject)
-
-
 def _moved_bytes(name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int:
     """Return the bytes of distinct inputs whose values are asked for, and of outputs; of a table those touched."""
     inputs = tensors_of((args, {key: value for key, value in kwargs.items() if key != "out"}))
@@ -182,7 +180,13 @@ def _moved_bytes(name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, 
     if place is not None:
         del inputs[place]
     distinct = {id(tensor): tensor for tensor in inputs}
-    outputs = [*tensors_of(result), *_written(func, args, kwargs)]
+    outputs = tensors_of(result)
+    if func.namespace not in NAMESPACES:
+        # An operation of a user may write in place what it does not return; ATen's return what they write.
+        declared = func._schema.arguments
+        named = [(one, kwargs[one.name]) for one in declared if one.name in kwargs]
+        given = (*zip(declared, args, strict=False), *named)
+        outputs += tensors_of([value for one, value in given if one.is_write])
     name = _name_in_lists(func)
     if name not in INDEXING:
         return sum(map(tensor_bytes, distinct.values())) + sum(map(tensor_bytes, outputs))
@@ -190,15 +194,6 @@ def _moved_bytes(name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, 
     others = (tensor for key, tensor in distinct.items() if key != id(table.tensor))
     made = sum(map(tensor_bytes, outputs)) if table.written_bytes is None else table.written_bytes
     return sum(map(tensor_bytes, others)) + table.read_bytes + made
-
-
-def _written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
-    """Return the tensors that an operation of a user writes in place. ATen's return those that they write."""
-    if func.namespace in NAMESPACES:
-        return []
-    given = zip(func._schema.arguments, args, strict=False)
-    named = [(argument, kwargs[argument.name]) for argument in func._schema.arguments if argument.name in kwargs]
-    return tensors_of([value for argument, value in (*given, *named) if argument.is_write])
 
 
 def is_composite(func: Any, args: tuple[Any, ...]) -> bool:

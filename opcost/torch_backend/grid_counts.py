@@ -66,7 +66,12 @@ def count_point(point: GridPoint, device: str) -> OperatorCounts:
         CannotMeasureError: torch refuses it, it is no single operator, or it has nothing to set to zero.
     """
     function = find_operator(point.operator.operator)
-    asked = _asked(point, is_module=isinstance(function, type))
+    # As an operator tuple that can be built; the captured one has its parameters in another form.
+    operator, dtype = point.operator, () if point.dtype == FLOAT32 else ((DTYPE, point.dtype),)
+    if isinstance(function, type) or operator.is_function:
+        asked = replace(operator, parameters=(*operator.parameters, *dtype))
+    else:
+        asked = OperatorTuple(operator.operator, (), operator.inputs, operator.parameters, None)
     data = InputData.of(list(_kinds(function, asked, point)), point.weight_zeros)
     try:
         call, args, kwargs = operator_call(asked, device, data)
@@ -95,15 +100,6 @@ class _Calling(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self._function(*args, **kwargs)
-
-
-def _asked(point: GridPoint, is_module: bool) -> OperatorTuple:
-    """Return a point as an operator tuple that can be built; the captured one has its parameters in another form."""
-    operator = point.operator
-    if not is_module and not operator.is_function:
-        return OperatorTuple(operator.operator, (), operator.inputs, operator.parameters, None)
-    dtype = () if point.dtype == FLOAT32 else ((DTYPE, point.dtype),)
-    return replace(operator, parameters=(*operator.parameters, *dtype))
 
 
 def _kinds(function: Callable[..., Any], operator: OperatorTuple, point: GridPoint) -> Iterator[InputValues]:

@@ -238,12 +238,13 @@ class DrawnInputs:
         Raises:
             CannotMeasureError: the value cannot be recreated.
         """
-        return real_value(value, self._device, self._tensor)
 
-    def _tensor(self, spec: TensorSpec) -> torch.Tensor:
-        if spec.identity not in self._drawn:
-            self._drawn[spec.identity] = self._draw(spec)
-        return self._drawn[spec.identity]
+        def tensor(spec: TensorSpec) -> torch.Tensor:
+            if spec.identity not in self._drawn:
+                self._drawn[spec.identity] = self._draw(spec)
+            return self._drawn[spec.identity]
+
+        return real_value(value, self._device, tensor)
 
     def _draw(self, spec: TensorSpec) -> torch.Tensor:
         if spec.identity in self._kinds.patterns:

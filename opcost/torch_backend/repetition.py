@@ -9,7 +9,7 @@ a model all other layers ran in between.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -177,7 +177,11 @@ def elsewhere(operation: Operation) -> Calls:
     Raises:
         CannotMeasureError: the operation has no such variants.
     """
-    variant = next(_variants(operation), None)
+    packet = getattr(torch.ops.aten, operation.name.removesuffix("_"), None)
+    overloads = [] if packet is None else [getattr(packet, name) for name in packet.overloads()]
+    same = [one for one in overloads if _arguments(one) == _arguments(operation.function)]
+    # Generated ones (``relu.out``) come last, because they copy; of others, those into a buffer come first.
+    variant = min(same, key=lambda one: (torch.Tag.generated in one.tags, not _takes_buffer(one)), default=None)
     if variant is None:
         raise CannotMeasureError(f"{operation.name} modifies its input and has no variant that does not")
     given = operation.given
@@ -186,17 +190,6 @@ def elsewhere(operation: Operation) -> Calls:
     if operation.name in COPIES_FIRST or torch.Tag.generated in variant.tags:
         return Calls(lambda: variant(**given), flags=(*MODIFIES, Flag.NOT_AS_COUNTED), notes=ON_A_COPY)
     return Calls(lambda: variant(**given), flags=MODIFIES, notes=ELSEWHERE)
-
-
-def _variants(operation: Operation) -> Iterator[Any]:
-    """Yield the overloads that take the arguments of an in-place operation and write elsewhere.
-
-    Generated ones (``relu.out``) come last, because they copy; of others, those into a buffer come first.
-    """
-    packet = getattr(torch.ops.aten, operation.name.removesuffix("_"), None)
-    overloads = [] if packet is None else [getattr(packet, name) for name in packet.overloads()]
-    same = [one for one in overloads if _arguments(one) == _arguments(operation.function)]
-    yield from sorted(same, key=lambda one: (torch.Tag.generated in one.tags, not _takes_buffer(one)))
 
 
 def _arguments(overload: Any) -> set[tuple[str, str]]:

@@ -1,13 +1,25 @@
-"""Inputs of whole models are drawn as a config describes them, equally on every device."""
+"""Inputs are drawn as a config describes them, equally on every device, with the patterns that calls had."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
+from torch import nn
 
+from opcost.operators.cases import Case, cases_of
 from opcost.operators.model_inputs import DescribedInputs
+from opcost.operators.model_rows import counts_of, rows_of
 from opcost.operators.tuples import OperatorTuple, PlainValue, Structure, TensorSpec, model_operator
-from opcost.torch_backend.inputs import model_inputs
+from opcost.operators.values import InputData, Pattern
+from opcost.storage.counts_file import read_counts, write_counts
+from opcost.torch_backend.capture import capture
+from opcost.torch_backend.inputs import model_inputs, operator_inputs, patterns_of
+from opcost.torch_backend.operators import function_tuple, module_tuple
+from opcost.torch_backend.ready_model import ReadyModel
 
 
 def drawn(values: PlainValue, dtype: str = "float32", shape: tuple[int, ...] = (40, 50), seed: int = 0) -> torch.Tensor:
@@ -83,3 +95,169 @@ def test_on_shapes_alone_nothing_is_drawn() -> None:
     described = DescribedInputs((TensorSpec((2**20, 2**10, 2**10), "int64"),), (), (("integers", 0, 5),))
     ((tensor,), _) = model_inputs(described.given_to(OperatorTuple("file.build")), "meta", {})
     assert tensor.is_meta  # type: ignore[attr-defined]
+
+
+ROWS, COUNT = 1000, 4096
+GENERATOR = torch.Generator().manual_seed(0)
+INDICES = {
+    Pattern.SORTED: torch.randint(ROWS, (COUNT,), generator=GENERATOR).sort().values,
+    Pattern.IN_ORDER: torch.arange(512).repeat(8, 1),
+    Pattern.ZIPF: (ROWS ** torch.rand(COUNT, generator=GENERATOR)).long().clamp(max=ROWS - 1),
+    Pattern.SORTED_ZIPF: (ROWS ** torch.rand(COUNT, generator=GENERATOR)).long().clamp(max=ROWS - 1).sort().values,
+    Pattern.ONE_ROW: torch.full((COUNT,), 7),
+}
+MASKS = {
+    Pattern.ALL_TRUE: torch.ones(2, 32, 32, dtype=torch.bool),
+    Pattern.ALL_FALSE: torch.zeros(2, 32, 32, dtype=torch.bool),
+    Pattern.CAUSAL: torch.ones(2, 32, 32, dtype=torch.bool).tril(),
+    Pattern.NOT_CAUSAL: torch.ones(2, 32, 32, dtype=torch.bool).triu(1),
+    Pattern.NOT_PADDING: (torch.arange(32) >= torch.arange(9, 25).unsqueeze(1)).unsqueeze(1).expand(16, 32, 32),
+    Pattern.PADDING: (torch.arange(32) < torch.arange(9, 25).unsqueeze(1)).unsqueeze(1).expand(16, 32, 32),
+}
+
+
+@pytest.mark.parametrize(("pattern", "indices"), INDICES.items())
+def test_indices_keep_their_pattern(pattern: Pattern, indices: torch.Tensor) -> None:
+    table = nn.Embedding(ROWS, 4)
+    operator = module_tuple(table, (indices,), {})
+    assert patterns_of(operator, (indices,), {}) == (pattern.value,)
+    (drawn,), _ = operator_inputs(operator, "cpu", InputData(patterns=(pattern,)))
+    assert isinstance(drawn, torch.Tensor)
+    assert drawn.shape == indices.shape
+    assert patterns_of(operator, (drawn,), {}) == (pattern.value,)
+    table(drawn)
+
+
+def test_drawn_indices_repeat_as_often_as_those_of_words() -> None:
+    words = INDICES[Pattern.ZIPF]
+    operator = module_tuple(nn.Embedding(ROWS, 4), (words,), {})
+    (drawn,), _ = operator_inputs(operator, "cpu", InputData(patterns=(Pattern.ZIPF,)))
+    assert isinstance(drawn, torch.Tensor)
+    most_often = drawn.bincount().max().item() / COUNT
+    assert most_often == pytest.approx(1 / (torch.arange(1, ROWS + 1, dtype=torch.float64) ** -1).sum().item(), rel=0.2)
+
+
+def test_random_indices_are_usual() -> None:
+    indices = torch.randint(ROWS, (COUNT,), generator=GENERATOR)
+    operator = module_tuple(nn.Embedding(ROWS, 4), (indices,), {})
+    assert patterns_of(operator, (indices,), {}) == ()
+    (drawn,), _ = operator_inputs(operator, "cpu")
+    assert patterns_of(operator, (drawn,), {}) == ()
+
+
+@pytest.mark.parametrize("function", ["gather", "scatter_add"])
+def test_indices_that_are_expanded_over_features_are_those_of_one_feature(function: str) -> None:
+    table, rows = torch.zeros(ROWS, 8), INDICES[Pattern.ONE_ROW].unsqueeze(1).expand(COUNT, 8)
+    args = (table, 0, rows) if function == "gather" else (table, 0, rows, torch.zeros(COUNT, 8))
+    operator = function_tuple(getattr(torch, function), args, {})
+    assert patterns_of(operator, args, {}) == ("one row",)
+    drawn, kwargs = operator_inputs(operator, "cpu", InputData(patterns=(Pattern.SORTED,)))
+    index = drawn[2]
+    assert isinstance(index, torch.Tensor)
+    assert index.stride() == rows.stride()
+    assert patterns_of(operator, drawn, kwargs) == ("sorted",)
+
+
+@pytest.mark.parametrize(("pattern", "mask"), MASKS.items())
+def test_masks_keep_their_pattern(pattern: Pattern, mask: torch.Tensor) -> None:
+    args = (torch.zeros(mask.shape), mask, 0.0)
+    operator = function_tuple(torch.Tensor.masked_fill, args, {})
+    assert patterns_of(operator, args, {}) == (pattern.value,)
+    drawn, _ = operator_inputs(operator, "cpu", InputData(patterns=(pattern,)))
+    assert patterns_of(operator, drawn, {}) == (pattern.value,)
+
+
+def test_a_mask_by_keyword_is_seen() -> None:
+    heads, mask = torch.zeros(2, 1, 32, 8), MASKS[Pattern.CAUSAL][:, None]
+    attention = nn.functional.scaled_dot_product_attention
+    operator = function_tuple(attention, (heads, heads, heads), {"attn_mask": mask})
+    assert patterns_of(operator, (heads, heads, heads), {"attn_mask": mask}) == ("causal",)
+    _, kwargs = operator_inputs(operator, "cpu", InputData(patterns=(Pattern.CAUSAL,)))
+    assert torch.equal(kwargs["attn_mask"], mask)  # type: ignore[arg-type]
+
+
+def test_labels_of_a_loss_and_small_tables_have_no_pattern() -> None:
+    scores, labels = torch.zeros(COUNT, ROWS), INDICES[Pattern.ONE_ROW]
+    loss = function_tuple(nn.functional.cross_entropy, (scores, labels), {})
+    assert patterns_of(loss, (scores, labels), {}) == ()
+    types = torch.zeros(8, 128, dtype=torch.int64)
+    assert patterns_of(module_tuple(nn.Embedding(2, 4), (types,), {}), (types,), {}) == ()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"), [([256] * 8, ()), ([1024, 512, 256, 96, 80, 40, 20, 20], ("unequal loads",))]
+)
+def test_loads_of_experts(sizes: list[int], expected: tuple[str, ...]) -> None:
+    grouped = getattr(nn.functional, "grouped_mm", None)
+    if grouped is None:
+        pytest.skip("this version of torch has no grouped_mm")
+    ends = torch.tensor(sizes).cumsum(0).to(torch.int32)
+    tokens, experts = torch.zeros(2048, 16, dtype=torch.bfloat16), torch.zeros(8, 16, 32, dtype=torch.bfloat16)
+    operator = function_tuple(torch._grouped_mm, (tokens, experts, ends), {})
+    assert patterns_of(operator, (tokens, experts, ends), {}) == expected
+    drawn, _ = operator_inputs(operator, "cpu", InputData(patterns=tuple(map(Pattern, expected))))
+    assert patterns_of(operator, drawn, {}) == expected
+    assert drawn[2][-1] == 2048  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("function", "args"),
+    [
+        (torch.Tensor.__getitem__, (torch.zeros(ROWS), torch.arange(500).view(250, 2)[torch.randperm(250)])),
+        (torch.Tensor.__getitem__, (torch.zeros(ROWS), (True, torch.randint(ROWS, (300,), generator=GENERATOR)))),
+        (torch.Tensor.__getitem__, (torch.eye(4).to_sparse(), 0)),
+        (torch.gather, (torch.zeros(ROWS, 512), 0, torch.tensor([[3]]).expand(1, 512))),
+        (torch.where, (torch.zeros(1000, dtype=torch.bool),)),
+    ],
+)
+def test_other_calls_have_no_pattern(function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    assert patterns_of(function_tuple(function, args, {}), args, {}) == ()
+
+
+def test_sorted_indices_that_are_expanded_over_rows_reach_the_whole_table() -> None:
+    args = (torch.zeros(64, ROWS), 1, torch.randint(ROWS, (512,), generator=GENERATOR).sort().values.expand(64, 512))
+    operator = function_tuple(torch.gather, args, {})
+    assert patterns_of(operator, args, {}) == ("sorted",)
+    (_, _, index), _ = operator_inputs(operator, "cpu", InputData(patterns=(Pattern.SORTED,)))
+    assert isinstance(index, torch.Tensor)
+    assert index.unique().numel() > 300
+
+
+def test_groups_by_keyword_are_found() -> None:
+    ends = torch.arange(256, 2049, 256, dtype=torch.int32)
+    tokens, experts = torch.zeros(2048, 16, dtype=torch.bfloat16), torch.zeros(8, 16, 32, dtype=torch.bfloat16)
+    kwargs = {"mat2": experts, "offs": ends}
+    assert patterns_of(function_tuple(torch._grouped_mm, (tokens,), kwargs), (tokens,), kwargs) == ()
+
+
+def test_large_tables_take_no_time() -> None:
+    args = (torch.empty(10**8, device="meta"), torch.zeros(300, dtype=torch.int64))
+    assert patterns_of(function_tuple(torch.take, args, {}), args, {}) == ()
+
+
+class TwoTexts(nn.Module):
+    """A model that reads one table by random tokens and by one token."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(ROWS, 4)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        read: torch.Tensor = self.table(tokens) + self.table(torch.full_like(tokens, 3))
+        return read
+
+
+def test_calls_of_one_tuple_with_other_patterns_are_other_cases(tmp_path: Path) -> None:
+    tokens = torch.randint(ROWS, (COUNT,), generator=GENERATOR)
+    counts = capture(ReadyModel(TwoTexts().eval(), (tokens,)), model_operator("two_texts", None, (COUNT,)))
+
+    def of_table(cases: dict[Case, int]) -> dict[str, int]:
+        return {str(case.input_data): calls for case, calls in cases.items() if "Embedding" in case.operator.operator}
+
+    seen = {"normal": 1, "captured: normal; patterns one row": 1}
+    assert of_table(cases_of(counts.counts, "captured")) == seen
+    assert of_table(cases_of(counts.counts, "normal")) == {"normal": 2}
+    write_counts(tmp_path / "operators.pkl", counts)
+    assert of_table(cases_of(read_counts(tmp_path / "operators.pkl", "count").counts, "captured")) == seen
+    (shipped,) = counts_of(rows_of("two_texts", counts, "2026-11-25T00:00:00+00:00"))
+    assert of_table(cases_of(shipped.counts.counts, "captured")) == seen

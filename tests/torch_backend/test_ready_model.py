@@ -1,17 +1,18 @@
-"""Example inputs as users give them become the arguments of a run, by one rule."""
+"""Example inputs become the arguments of a run by one rule, and a user's model is given back as it was."""
 
 from __future__ import annotations
 
 from collections import OrderedDict, UserDict, namedtuple
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from opcost.operators.tuples import OperatorTuple
 from opcost.torch_backend.capture import capture, run_first
-from opcost.torch_backend.ready_model import ReadyModel
+from opcost.torch_backend.ready_model import ReadyModel, borrowed, device_of
 
 X, Y = torch.ones(2, 3), torch.zeros(4)
 Pair = namedtuple("Pair", "x y")
@@ -97,3 +98,207 @@ def test_an_error_in_both_ways_of_running_is_that_in_inference_mode() -> None:
 
     with pytest.raises(RuntimeError, match="inference"):
         run_first(ReadyModel(Failing(), (X,)))
+
+
+class Counter(nn.Module):
+    """Changes a buffer in place, replaces another, and takes a keyword."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+        self.tied = self.layer
+        self.normal = nn.BatchNorm1d(3)
+        self.register_buffer("calls", torch.zeros(()))
+        self.register_buffer("last", torch.zeros(3))
+
+    def forward(self, x: Tensor, *, scale: float = 1.0) -> Tensor:
+        self.calls += 1
+        self.last = x.sum(0)
+        found: Tensor = self.normal(self.layer(x)) * scale
+        return found
+
+
+def prepared() -> Counter:
+    model = Counter().train()
+    model.normal.eval()
+    model.layer.bias.requires_grad_(False)
+    model(torch.ones(2, 3)).sum().backward()
+    model.layer.register_forward_hook(lambda *_: None)
+    return model
+
+
+def state(model: nn.Module) -> dict[str, Any]:
+    tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    return {
+        "modes": [module.training for module in model.modules()],
+        "hooks": [len(module._forward_hooks) for module in model.modules()],
+        "forwards": ["forward" in vars(module) for module in model.modules()],
+        "ids": {name: (id(tensor), tensor.data_ptr()) for name, tensor in tensors.items()},
+        "values": {name: tensor.detach().clone().tolist() for name, tensor in tensors.items()},
+        "gradients": {
+            name: (weight.requires_grad, None if weight.grad is None else (id(weight.grad), weight.grad.tolist()))
+            for name, weight in model.named_parameters()
+        },
+        "devices": {name: str(tensor.device) for name, tensor in tensors.items()},
+    }
+
+
+def run(ready: ReadyModel) -> None:
+    with torch.inference_mode():
+        ready.run()
+
+
+def run_and_fail(ready: ReadyModel) -> None:
+    run(ready)
+    raise KeyboardInterrupt
+
+
+def freeze(ready: ReadyModel) -> None:
+    ready.model.requires_grad_(False)
+    ready.model.zero_grad()
+    ready.model.train()
+
+
+@pytest.mark.parametrize("act", [run, run_and_fail, freeze], ids=lambda act: act.__name__)
+@pytest.mark.parametrize("device", [None, "cpu", pytest.param("cuda:0", marks=pytest.mark.gpu)])
+def test_all_is_as_before(act: Callable[[ReadyModel], None], device: str | None) -> None:
+    model = prepared()
+    before = state(model)
+    try:
+        with borrowed(model, (torch.ones(2, 3),), device) as ready:
+            assert not any(module.training for module in model.modules())
+            act(ready)
+    except KeyboardInterrupt:
+        pass
+    assert state(model) == before
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [torch.ones(2, 3), (torch.ones(2, 3),), [torch.ones(2, 3)], UserDict(x=torch.ones(2, 3), scale=2.0)],
+    ids=["one", "tuple", "list", "mapping"],
+)
+def test_arguments_are_passed_as_the_user_gave_them(inputs: Any) -> None:
+    model = prepared().eval()
+    scale = 2.0 if isinstance(inputs, UserDict) else 1.0
+    with torch.inference_mode():
+        wanted = model(torch.ones(2, 3), scale=scale)
+    with borrowed(model, inputs) as ready, torch.inference_mode():
+        assert torch.equal(ready.run(), wanted)
+
+
+def test_a_model_comes_back_from_another_device() -> None:
+    model = prepared()
+    before = state(model)
+    with borrowed(model, torch.ones(2, 3), "meta") as ready:
+        assert {parameter.device.type for parameter in ready.model.parameters()} == {"meta"}
+        assert ready.inputs[0].device.type == "meta"
+    assert state(model) == before
+
+
+def test_inputs_are_copies_and_the_same_tensor_stays_the_same() -> None:
+    x = torch.ones(2, 3)
+
+    class Two(nn.Module):
+        def forward(self, a: Tensor, b: Tensor) -> bool:
+            a += 1
+            return a is b
+
+    with borrowed(Two(), (x, x)) as ready:
+        assert ready.run()
+    assert x.tolist() == torch.ones(2, 3).tolist()
+
+
+def test_without_weights_the_device_is_that_of_the_inputs() -> None:
+    assert device_of(ReadyModel.of(nn.ReLU(), torch.ones(2))) == "cpu"
+    assert device_of(ReadyModel.of(nn.Linear(2, 2, device="meta"), torch.ones(2))) == "meta"
+
+
+def test_inputs_without_a_tensor_are_refused() -> None:
+    with pytest.raises(ValueError, match="no tensor"), borrowed(nn.ReLU(), (1, 2)):
+        pass
+
+
+class Holding(nn.Module):
+    """Changes what is no tensor of torch's own: a counter, a list, a tensor that is an attribute; adds a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+        self.calls, self.seen, self.cache = 0, [1], torch.zeros(2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        self.seen.append(2)
+        self.cache += 1
+        self.register_buffer("added", torch.ones(1))
+        self.extra = nn.ReLU()
+        return self.layer(x)
+
+
+def test_attributes_containers_and_what_a_forward_adds_are_put_back() -> None:
+    model = Holding()
+    cache, seen = model.cache, model.seen
+    with borrowed(model, torch.ones(2, 3)) as ready:
+        run(ready)
+        assert (model.calls, hasattr(model, "added"), hasattr(model, "extra")) == (1, True, True)
+    assert (model.calls, model.seen, model.cache.tolist()) == (0, [1], [0.0, 0.0])
+    assert model.seen is seen
+    assert model.cache is cache
+    assert not hasattr(model, "added")
+    assert not hasattr(model, "extra")
+
+
+class Part(nn.Module):
+    """Has a part that torch lets no one change, before another that it does."""
+
+    def __init__(self, part: nn.Module) -> None:
+        super().__init__()
+        self.part, self.layer = part, nn.Linear(8, 8)
+        self.register_buffer("calls", torch.zeros(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        found: Tensor = self.layer(self.part(x))
+        return found
+
+
+def overlapping() -> nn.Module:
+    part = nn.BatchNorm1d(8)
+    part.running_mean = torch.zeros(1).expand(8)
+    return part
+
+
+def made_in_inference_mode() -> nn.Module:
+    with torch.inference_mode():
+        return nn.Linear(8, 8)
+
+
+class Unused(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.UninitializedParameter()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.jit.trace(nn.Linear(8, 8), torch.ones(2, 8)),
+        lambda: torch.jit.script(nn.Linear(8, 8)),
+        overlapping,
+        made_in_inference_mode,
+        Unused,
+    ],
+)
+def test_what_cannot_be_changed_does_not_keep_the_rest_from_being_put_back(
+    make: Callable[[], nn.Module], caplog: pytest.LogCaptureFixture
+) -> None:
+    model = Part(make()).train()
+    with borrowed(model, torch.ones(2, 8)) as ready:
+        run(ready)
+        assert not model.layer.training
+    assert (model.training, model.layer.training, model.calls.item()) == (True, True, 0)
+    assert caplog.text == ""
