@@ -11,8 +11,7 @@ from claim_tables import committed, usual_conditions
 from opcost.comparing.ranking import ModelFigures
 from opcost.measuring.conditions import EAGER, GRAPH
 from opcost.operators.counts import OperatorCount, memory_bytes_of
-from opcost.prediction.port import KnownCost, known_costs
-from opcost.prediction.rates import MOSTLY_KNOWN_RATIO, rates_of
+from opcost.prediction.rates import MOSTLY_KNOWN_RATIO, KnownCost, known_costs, rates_of
 from opcost.running.request import Request
 from opcost.stages.ranking_data import RankingData, read_ranking_data
 from opcost.summing.energy import EnergyBasis

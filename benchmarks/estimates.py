@@ -18,8 +18,7 @@ from tables import markdown
 from opcost.command.options import DATABASE, MEASUREMENTS, Parser, add_options
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.counts import OperatorCounts
-from opcost.prediction.port import known_costs
-from opcost.prediction.rates import fitted
+from opcost.prediction.rates import fitted, known_costs
 from opcost.running.request import Request
 from opcost.running.shipped_counts import counted_or_shipped
 from opcost.storage.database import Database

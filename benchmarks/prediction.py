@@ -22,12 +22,10 @@ from prediction_baselines import BASELINES
 
 from opcost.comparing.predicted_run import NORMAL_FACTOR
 from opcost.estimates import FloatArray
-from opcost.learners.training import learned_from
+from opcost.learners import Fold, folds_of, learned_from
 from opcost.prediction.fitted import IntArray
-from opcost.prediction.groups import Fold, shape_folds
-from opcost.prediction.learned import TIME
-from opcost.prediction.learned_costs import ENERGY, CallCosts, LearnedCosts
-from opcost.prediction.sum_errors import ModelCalls
+from opcost.prediction.intervals import ModelCalls
+from opcost.prediction.learned_costs import ENERGY, TIME, CallCosts, LearnedCosts
 from opcost.stages.trained import TrainingData, Whole
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -44,7 +42,12 @@ OTHERS, ALL = "others", "all"
 TIMED_CALLS = 10_000
 
 
-def methods_of_all(known: TrainingData) -> LearnedCosts:
+def shape_folds(data: TrainingData) -> list[Fold]:
+    """Return folds in which no shape is learned from that is predicted."""
+    return folds_of([[shape] for shape in data.samples.shapes], TUPLE_FOLDS)
+
+
+def learned_costs(known: TrainingData) -> LearnedCosts:
     """Return what is learned from samples, and from the wholes among them."""
     return learned_from(known.samples, [whole.calls for whole in known.wholes], MULTIPROCESSORS)
 
@@ -82,7 +85,7 @@ class Errors:
 def tuple_errors(data: TrainingData, fold: Fold) -> dict[str, Errors]:
     """Return the errors of each method in the samples of a fold."""
     known, others = (part_of(data, places) for places in fold)
-    learned = methods_of_all(known)
+    learned = learned_costs(known)
     costs = learned.costs(others.calls)
     halves = {TIME: learned.deviations[TIME].factor * costs.time_deviations}
     halves[ENERGY] = learned.deviations[ENERGY].factor * costs.energy_deviations
@@ -145,7 +148,7 @@ def family_rows(data: TrainingData, family: str) -> list[dict[str, object]]:
     """Return a row for each whole of a family and each method, learned from all samples that no model of it has."""
     is_known = np.array([family not in families for families in data.samples.families])
     known = part_of(data, np.flatnonzero(is_known))
-    learned = methods_of_all(known)
+    learned = learned_costs(known)
     wholes = [whole for whole in data.wholes if whole.calls.family == family]
     rows = []
     for whole in wholes:
@@ -200,10 +203,10 @@ def sum_halves(learned: LearnedCosts, costs: CallCosts, whole: Whole) -> dict[st
 
 def curve_row(data: TrainingData, size: int, draw: int) -> dict[str, float]:
     """Return the errors in a tenth of the shapes after learning from some of the other samples, drawn at random."""
-    learned_from, predicted = shape_folds(data.samples, TUPLE_FOLDS)[draw]
+    learned_from, predicted = shape_folds(data)[draw]
     chosen = np.random.default_rng(draw).permutation(learned_from)[:size]
     known, others = part_of(data, np.sort(chosen)), part_of(data, predicted)
-    learned = methods_of_all(known)
+    learned = learned_costs(known)
     costs = learned.costs(others.calls)
     errors = errors_of(others, costs.times_s, costs.energies_j)
     halves = {
@@ -219,7 +222,7 @@ def curve_row(data: TrainingData, size: int, draw: int) -> dict[str, float]:
 def times_table(data: TrainingData) -> pd.DataFrame:
     """Return how long learning from all samples takes, and predicting many calls."""
     started = time.perf_counter()
-    learned = methods_of_all(data)
+    learned = learned_costs(data)
     training_s = time.perf_counter() - started
     calls = [data.calls[place % len(data.calls)] for place in range(TIMED_CALLS)]
     started = time.perf_counter()
@@ -237,7 +240,7 @@ class Tables:
 
     def tuples(self) -> pd.DataFrame:
         """Return the errors of tuples whose shape was not learned from."""
-        folds = shape_folds(self.data.samples, TUPLE_FOLDS)
+        folds = shape_folds(self.data)
         return tuples_table(self.data, folds, list(self._run(tuple_errors, [self.data] * len(folds), folds)))
 
     def families(self) -> pd.DataFrame:
@@ -248,7 +251,7 @@ class Tables:
 
     def curve(self) -> pd.DataFrame:
         """Return the errors after learning from some of the samples."""
-        most = min(len(learned) for learned, _ in shape_folds(self.data.samples, TUPLE_FOLDS))
+        most = min(len(learned) for learned, _ in shape_folds(self.data))
         points = [(size, draw) for size in (*CURVE_SIZES, most) for draw in range(CURVE_DRAWS)]
         sizes, draws = zip(*points, strict=True)
         return pd.DataFrame(self._run(curve_row, [self.data] * len(points), sizes, draws))

@@ -23,7 +23,7 @@ from opcost.estimates import FloatArray
 from opcost.operators.counts import OperatorCount
 from opcost.operators.tuples import PlainValue, tensor_specs
 from opcost.prediction.features import CONVOLUTION, RAW
-from opcost.prediction.groups import places_of
+from opcost.prediction.fitted import places_of
 from opcost.prediction.samples import card_of
 from opcost.stages.trained import TrainingData
 

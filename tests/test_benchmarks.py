@@ -732,7 +732,7 @@ def test_nearly_all_operators_of_torch_are_counted_and_rebuilt(benchmark):
 def synthetic(benchmark):
     """Return samples of Linears of two families and one of both, with a whole of each family."""
     data, features, samples = (
-        benchmark(f"opcost.{name}") for name in ("stages.training_data", "prediction.features", "prediction.samples")
+        benchmark(f"opcost.{name}") for name in ("stages.trained", "prediction.features", "prediction.samples")
     )
     calls = []
     for rows in range(1, 31):
@@ -754,7 +754,7 @@ def synthetic(benchmark):
     wholes = []
     for family in "ab":
         places = tuple(place for place, own in enumerate(families) if family in own)
-        model = benchmark("opcost.prediction.learned_costs").ModelCalls(family, places, (2,) * len(places))
+        model = benchmark("opcost.prediction.intervals").ModelCalls(family, places, (2,) * len(places))
         costs = (2 * held.times_s[list(places)].sum(), 2 * held.energies_j[list(places)].sum())
         wholes.append(data.Whole(f"{family}_32x3", model, *costs, 0.0, 0.0))
     return data.TrainingData(held, calls, wholes)
@@ -779,9 +779,9 @@ def test_no_tuple_of_a_held_out_family_is_learned_from(benchmark, synthetic, mon
 
     def learned(known):
         seen.append(known)
-        return benchmark("opcost.learners.training").learned_from(known.samples, [], 132)
+        return benchmark("opcost.learners").learned_from(known.samples, [], 132)
 
-    monkeypatch.setattr(script, "methods_of_all", learned)
+    monkeypatch.setattr(script, "learned_costs", learned)
     rows = script.family_rows(synthetic, "a")
     (known,) = seen
     assert set(known.samples.families) == {frozenset("b")}

@@ -29,15 +29,13 @@ from mutations import BYTE_MUTATIONS, TOKENS, VALUES, mutated, mutated_text
 
 from opcost.comparing.ranking import ASSUMED_SUM_ERRORS
 from opcost.errors import UserError
-from opcost.learners.neighbours import NeighbourLearner
-from opcost.learners.trees import TreeLearner
+from opcost.learners import learned_from
 from opcost.operators.counts import OperatorCount
 from opcost.operators.model_names import ModelName
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.operators.values import NORMAL_DATA
 from opcost.prediction.archive import STRUCTURE, signed, to_bytes
 from opcost.prediction.features import kind_of, raw_features
-from opcost.prediction.learned_costs import learned_costs
 from opcost.prediction.samples import Boards, Samples, shape_of
 from opcost.running.marks import Marks
 from opcost.stages.follow_power import Parts
@@ -499,7 +497,7 @@ def kept_archives() -> tuple[bytes, ...]:
         times_s * 300,
         Boards({}, 0.02),
     )
-    learned = learned_costs(samples, [], (TreeLearner(trees=3), NeighbourLearner()), multiprocessors=100)
+    learned = learned_from(samples, [], multiprocessors=100, trees=3)
     errors = astuple(ASSUMED_SUM_ERRORS[True])
     return (to_bytes((learned, {False: errors, True: errors})),)
 

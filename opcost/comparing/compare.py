@@ -17,8 +17,7 @@ from opcost.measuring.record import MeasurementRow
 from opcost.operators.cases import LEAF
 from opcost.operators.counts import OperatorCounts, is_leaf, memory_bytes_of
 from opcost.operators.whitelist import Selection
-from opcost.prediction.port import Predictor
-from opcost.prediction.rates import MOSTLY_KNOWN_RATIO, predictor_of
+from opcost.prediction.rates import MOSTLY_KNOWN_RATIO, CostModel, predictor_of
 from opcost.summing.index import Measurements
 from opcost.summing.summation import ModelCost, sum_beside, sum_operators
 
@@ -75,7 +74,7 @@ def summed(selection: Selection, full: MeasurementRow, evidence: Evidence, runs:
 
 def _predictor(
     selection: Selection, sums: Sequence[ModelCost], measurements: Measurements, conditions: Conditions
-) -> Predictor | None:
+) -> CostModel | None:
     """Return a predictor for the missing operators of these sums; None if none is missing or too few are measured.
 
     Operators that run nothing cost nothing and need no prediction.

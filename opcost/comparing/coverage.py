@@ -10,7 +10,7 @@ import numpy as np
 
 from opcost.estimates import FloatArray, total_if_known
 from opcost.measuring.record import is_doubtful
-from opcost.prediction.port import Predictor
+from opcost.prediction.rates import CostModel
 from opcost.summing.summation import ModelCost
 
 Cover: TypeAlias = Callable[[FloatArray, float], Sequence[int]]
@@ -70,7 +70,7 @@ class Addition:
     share: CostShare
 
 
-def costs_of(cost: ModelCost, predictor: Predictor) -> Costs | None:
+def costs_of(cost: ModelCost, predictor: CostModel) -> Costs | None:
     """Return the cost of each operator in a model, measured or else predicted; None if the time of one is unknown."""
     by_operator = {count.operator: count for count in cost.summed}
     found: dict[str, OperatorCost] = {}

@@ -13,7 +13,7 @@ from opcost.comparing.power_limit import OTHERS, Load, added_by_limit, limit_of
 from opcost.estimates import Estimate, total_if_known, value_of
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.counts import OperatorCount
-from opcost.prediction.port import Predictor
+from opcost.prediction.rates import CostModel
 from opcost.summing.summation import ModelCost, Part
 
 METHOD_ERROR_RATIOS: Mapping[str, float] = MappingProxyType({"time": 0.006, "energy": 0.010})
@@ -49,7 +49,7 @@ class Constants:
     Both are derived from operators alone, not from whole models.
     """
 
-    predictor: Predictor | None = None
+    predictor: CostModel | None = None
     corrections: Corrections | None = None
 
 
@@ -125,7 +125,7 @@ def _measured(parts: Sequence[Part]) -> Piece:
     return Piece(math.fsum(part.time_s for part in parts), total_if_known(part.energy_j for part in parts))
 
 
-def predicted_piece(counts: Sequence[OperatorCount], predictor: Predictor | None) -> Piece:
+def predicted_piece(counts: Sequence[OperatorCount], predictor: CostModel | None) -> Piece:
     """Return the predicted cost of all calls of operators, 0 of those that compute nothing.
 
     It is unknown without a predictor (None), and if the predictor cannot predict one of them.

@@ -17,8 +17,7 @@ from opcost.estimates import Estimate, value_of
 from opcost.measuring.throttling import is_above_limit
 from opcost.operators.cases import CAPTURED, Case, cases_of_count
 from opcost.operators.counts import OperatorCount, OperatorCounts
-from opcost.prediction.learned import TIME
-from opcost.prediction.learned_costs import ENERGY, LearnedCosts
+from opcost.prediction.learned_costs import ENERGY, TIME, LearnedCosts
 from opcost.summing.energy import EnergyBasis
 from opcost.summing.summation import ModelCost
 

@@ -27,8 +27,7 @@ from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import MeasurementRow, is_doubtful, ran_as_requested, time_of
 from opcost.measuring.throttling import is_above_limit
 from opcost.operators.counts import OperatorCount
-from opcost.prediction.port import Predictor
-from opcost.prediction.rates import MOSTLY_KNOWN_RATIO, PREDICTED_ERROR_RATIOS, predictor_of
+from opcost.prediction.rates import MOSTLY_KNOWN_RATIO, PREDICTED_ERROR_RATIOS, CostModel, predictor_of
 from opcost.summing.energy import EnergyBasis, common_basis
 from opcost.summing.index import Measurements
 from opcost.summing.summation import ModelCost
@@ -352,7 +351,7 @@ def completed(
         counts: FLOPs and bytes of the operators that have rows.
         measurements: their rows.
     """
-    predictors: dict[tuple[str, EnergyBasis], Predictor | None] = {}
+    predictors: dict[tuple[str, EnergyBasis], CostModel | None] = {}
     for model in models:
         missing_ratio = model.missing_ratio
         is_mostly_known = missing_ratio is not None and missing_ratio <= 1 - MOSTLY_KNOWN_RATIO

@@ -13,12 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from opcost.estimates import Estimate
 from opcost.prediction.features import Card
-from opcost.prediction.fitted import Constant, Forest, GaussianProcess, Mean, Neighbours, Polynomial, Scaling
+from opcost.prediction.fitted import Forest, Scaling, Smooth
 from opcost.prediction.intervals import Deviations, Surroundings
-from opcost.prediction.learned import KindFunctions
-from opcost.prediction.learned_costs import LearnedCosts
+from opcost.prediction.learned_costs import Function, LearnedCosts
 from opcost.prediction.samples import Boards
 
 STRUCTURE = "structure"
@@ -27,10 +25,7 @@ STRUCTURE = "structure"
 CLASSES: Mapping[str, type[Any]] = MappingProxyType(
     {
         one.__name__: one
-        for one in (
-            *(LearnedCosts, KindFunctions, Card, Boards, Surroundings, Deviations, Estimate),
-            *(Constant, Mean, Forest, Scaling, GaussianProcess, Neighbours, Polynomial),
-        )
+        for one in (LearnedCosts, Function, Forest, Smooth, Scaling, Card, Boards, Surroundings, Deviations)
     }
 )
 """The classes that an archive may have."""
@@ -76,11 +71,8 @@ def from_bytes(content: bytes) -> Any:
 
 def _packed(value: object, arrays: list[np.ndarray[Any, Any]]) -> object:
     if isinstance(value, np.ndarray):
-        # Kinds share the arrays of the common function.
-        place = next((place for place, one in enumerate(arrays) if one is value), len(arrays))
-        if place == len(arrays):
-            arrays.append(value)
-        return {"array": place}
+        arrays.append(value)
+        return {"array": len(arrays) - 1}
     if isinstance(value, Mapping):
         return {"items": [[_packed(key, arrays), _packed(one, arrays)] for key, one in value.items()]}
     if isinstance(value, tuple):

@@ -1,10 +1,10 @@
-"""Fitted functions of features: plain arrays, so that predicting needs no library, and a file of them runs no code."""
+"""Functions of features: plain arrays, so that predicting needs no library, and a file of them runs no code."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,9 @@ import numpy.typing as npt
 from opcost.estimates import FloatArray
 
 IntArray: TypeAlias = npt.NDArray[np.int64]
+
+LENGTH, NOISE = 6.0, 1e-2
+"""The length of the kernel in deviations of features, and the variance of the noise over that of the function."""
 
 ROWS_AT_ONCE = 4096
 """The rows that go down the trees together, so that the memory for it stays below 10 MB."""
@@ -22,55 +25,6 @@ ROWS_IN_CACHE = 256
 PRODUCTS_ON_ONE_THREAD = 2**18
 """The largest matrix product, in multiplications, that OpenBLAS runs on the calling thread (``interface/gemm.c``). On
 busy cores its threads wait for each other longer than such products take."""
-
-
-class Fitted(Protocol):
-    """A function of features that was fitted to samples."""
-
-    def predict(self, features: FloatArray) -> FloatArray:
-        """Return the value for each row of features."""
-
-
-class Learner(Protocol):
-    """A method that fits functions of features."""
-
-    @property
-    def name(self) -> str:
-        """The name that is shown to users."""
-
-    @property
-    def is_common(self) -> bool:
-        """Whether one function is fitted to all kinds of operators together, with the level of each as a feature."""
-
-    def tuned(self, features: FloatArray, targets: FloatArray) -> Learner:
-        """Return the method with the parameters that suit these samples; it is used for any part of them."""
-
-    def for_errors(self) -> Learner:
-        """Return the method to learn how far off it is, not to predict: it may be faster and less exact, never more."""
-
-    def fit(self, features: FloatArray, targets: FloatArray) -> Fitted:
-        """Return the function that fits the targets, one for each row of features."""
-
-
-@dataclass(frozen=True)
-class Constant:
-    """The same value everywhere."""
-
-    value: float
-
-    def predict(self, features: FloatArray) -> FloatArray:
-        return np.full(len(features), self.value)
-
-
-@dataclass(frozen=True)
-class Mean:
-    """The mean of some functions."""
-
-    parts: tuple[Fitted, ...]
-
-    def predict(self, features: FloatArray) -> FloatArray:
-        mean: FloatArray = np.mean([part.predict(features) for part in self.parts], axis=0)
-        return mean
 
 
 @dataclass(frozen=True)
@@ -150,76 +104,42 @@ class Scaling:
 
 
 @dataclass(frozen=True)
-class GaussianProcess:
-    """The mean of a Gaussian process with a Matérn kernel of order 3/2 (Rasmussen and Williams, 2006, 4.2).
+class Smooth:
+    """A smooth function: kernel ridge regression with a Matérn kernel of order 3/2, the same as the mean of a Gaussian
+    process (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, 2.3 and 4.2).
 
-    ``lengths`` has the length of each scaled feature, ``points`` the samples over these lengths, and ``weights`` the
-    samples' weights in the mean.
+    ``points`` are the scaled samples over ``LENGTH``, and ``weights`` their weights. Far from all it is ``middle``.
     """
 
     scaling: Scaling
-    lengths: FloatArray
     points: FloatArray
     weights: FloatArray
-    mean: float
+    middle: float
+
+    @staticmethod
+    def of(features: FloatArray, targets: FloatArray) -> Smooth:
+        """Return the function that fits the targets, one for each row of features."""
+        scaling, middle = Scaling.of(features), float(np.median(targets))
+        points = scaling.scaled(features) / LENGTH
+        covariances = _covariances(squared_distances(points, points))
+        covariances[np.diag_indices_from(covariances)] += NOISE
+        weights: FloatArray = np.linalg.solve(covariances, targets - middle).astype(np.float64)
+        return Smooth(scaling, points, weights, middle)
 
     def predict(self, features: FloatArray) -> FloatArray:
-        scaled = self.scaling.scaled(features) / self.lengths
-        parts = [self._sums(scaled[start : start + ROWS_IN_CACHE]) for start in range(0, len(scaled), ROWS_IN_CACHE)]
-        return self.mean + np.concatenate(parts) if parts else np.zeros(0)
-
-    def _sums(self, scaled: FloatArray) -> FloatArray:
-        """Return the weighted sum of each row's covariances with the samples."""
-        distances = squared_distances(scaled, self.points)
-        np.sqrt(distances, out=distances)
-        distances *= math.sqrt(3.0)
-        covariances = np.exp(-distances)
-        distances += 1.0
-        covariances *= distances
-        sums: FloatArray = np.einsum("rs,s->r", covariances, self.weights)
-        return sums
+        """Return the value for each row of features, shape (rows,)."""
+        found = np.full(len(features), self.middle)
+        for start in range(0, len(features), ROWS_IN_CACHE):
+            part = slice(start, start + ROWS_IN_CACHE)
+            distances = squared_distances(self.scaling.scaled(features[part]) / LENGTH, self.points)
+            found[part] += np.einsum("rs,s->r", _covariances(distances), self.weights)
+        return found
 
 
-@dataclass(frozen=True)
-class Neighbours:
-    """The mean of the nearest samples, weighted by the inverse of their squared distance (Shepard, 1968)."""
-
-    scaling: Scaling
-    points: FloatArray
-    values: FloatArray
-    number: int
-
-    def predict(self, features: FloatArray) -> FloatArray:
-        """Return the weighted mean for each row of features."""
-        squares = squared_distances(self.scaling.scaled(features), self.points)
-        number = min(self.number, len(self.values))
-        nearest = np.argpartition(squares, number - 1, axis=1)[:, :number]
-        weights = 1.0 / (np.take_along_axis(squares, nearest, axis=1) + 1e-6)
-        return np.asarray(np.sum(weights * self.values[nearest], axis=1) / np.sum(weights, axis=1))
-
-
-@dataclass(frozen=True)
-class Polynomial:
-    """A sum of products of scaled features; ``factors`` has the features of each term, -1 for none."""
-
-    scaling: Scaling
-    factors: IntArray
-    coefficients: FloatArray
-    constant: float
-    lowest: float
-    highest: float
-
-    def predict(self, features: FloatArray) -> FloatArray:
-        """Return the sum for each row of features, within the range of the samples."""
-        total = self.constant + terms(self.scaling.scaled(features), self.factors) @ self.coefficients
-        return np.clip(total, self.lowest, self.highest)
-
-
-def terms(scaled: FloatArray, factors: IntArray) -> FloatArray:
-    """Return the products of features, one column for each row of factors."""
-    padded = np.column_stack([scaled, np.ones(len(scaled))])
-    products: FloatArray = np.prod(padded[:, factors], axis=2)
-    return products
+def _covariances(squares: FloatArray) -> FloatArray:
+    distances = np.sqrt(3.0 * squares)
+    found: FloatArray = (1.0 + distances) * np.exp(-distances)
+    return found
 
 
 def squared_distances(points: FloatArray, others: FloatArray) -> FloatArray:
@@ -229,3 +149,11 @@ def squared_distances(points: FloatArray, others: FloatArray) -> FloatArray:
     for start in range(0, len(points), rows):
         squares[start : start + rows] -= 2 * points[start : start + rows] @ others.T
     return np.maximum(0.0, squares, out=squares)
+
+
+def places_of(kinds: Sequence[str]) -> dict[str, IntArray]:
+    """Return the places of each kind."""
+    found: dict[str, list[int]] = {}
+    for place, kind in enumerate(kinds):
+        found.setdefault(kind, []).append(place)
+    return {kind: np.array(places) for kind, places in found.items()}

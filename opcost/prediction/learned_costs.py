@@ -1,9 +1,9 @@
-"""Learned costs of operators, with the deviations that are expected of them, and their training."""
+"""Learned costs of operators, with the deviations that are expected of them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -12,33 +12,48 @@ import numpy.typing as npt
 
 from opcost.estimates import FloatArray
 from opcost.operators.counts import OperatorCount
-from opcost.operators.values import NORMAL_DATA, InputData
+from opcost.operators.values import InputData
 from opcost.prediction.features import RAW, Card, features, is_small, kind_of, raw_features
-from opcost.prediction.fitted import Learner, Scaling
-from opcost.prediction.groups import Fold, family_folds, kind_folds, places_of, shape_folds
-from opcost.prediction.intervals import TOO_FEW, Deviations, HeldOut, Surroundings, class_of
-from opcost.prediction.learned import (
-    ENOUGH_OF_A_KIND,
-    POWER,
-    TARGETS,
-    TIME,
-    Choices,
-    KindFunctions,
-    Table,
-    Training,
-    chosen_methods,
-    chosen_predictions,
+from opcost.prediction.fitted import Forest, Smooth, places_of
+from opcost.prediction.intervals import (
+    SMALL_CALLS_ERROR,
+    TOO_FEW,
+    Deviations,
+    Surroundings,
+    class_of,
+    groups_of,
+    sum_deviation,
 )
-from opcost.prediction.samples import Boards, Samples, card_of
-from opcost.prediction.sum_errors import SMALL_CALLS_ERROR, HeldOutSums, ModelCalls, groups_of, sum_deviation
+from opcost.prediction.samples import Boards
 
-FAMILY_FOLDS, SHAPE_FOLDS, KIND_FOLDS = 6, 4, 4
-"""Folds over families of models choose the methods. Folds over shapes are added for the deviations, since some
-predictions are of sizes between those of samples, and folds over kinds, since some are of kinds without samples."""
+ENOUGH_OF_A_KIND = 8
+"""The fewest samples of a kind for a function of its own."""
 
-ENERGY = "energy"
+TIME, POWER, ENERGY = "time", "power", "energy"
+TARGETS = (TIME, POWER)
 
 Flags: TypeAlias = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function of calls: the mean of a forest of all kinds and, where a kind has enough samples, a smooth function.
+
+    ``levels`` has the median target of each kind, which is the forest's last feature.
+    """
+
+    forest: Forest
+    smooth: Mapping[str, Smooth]
+    levels: Mapping[str, float]
+
+    def predict(self, table_features: FloatArray, kinds: Sequence[str]) -> FloatArray:
+        """Return the value for each call, shape (calls,)."""
+        usual = float(np.median(list(self.levels.values())))
+        found = self.forest.predict(np.column_stack([table_features, [self.levels.get(kind, usual) for kind in kinds]]))
+        for kind, places in places_of(kinds).items():
+            if kind in self.smooth:
+                found[places] = (found[places] + self.smooth[kind].predict(table_features[places])) / 2
+        return found
 
 
 @dataclass(frozen=True)
@@ -62,22 +77,22 @@ class CallCosts:
 
 @dataclass(frozen=True)
 class LearnedCosts:
-    """Learned costs of operators under one set of conditions. They implement the port ``Predictor``.
+    """Learned costs of operators under one set of conditions.
+
+    ``functions`` predict the logarithm of time over the time that the card's rates give, and the logarithm of power.
 
     ``few`` are the surroundings of kinds with too few samples for a function of their own. ``deviations`` are those of
     time and of energy. ``sum_factors`` are the numbers of deviations within which nine tenths of the sums of held-out
-    models are, none for a cost with too few families. ``methods`` names what was chosen for each target and
-    kind.
+    models are, none for a cost with too few families.
     """
 
     card: Card
-    functions: Mapping[str, KindFunctions]
+    functions: Mapping[str, Function]
     surroundings: Mapping[str, Surroundings]
     few: Mapping[str, Surroundings]
     deviations: Mapping[str, Deviations]
     sum_factors: Mapping[str, float]
     boards: Boards
-    methods: Choices
     samples: int
 
     def costs(self, calls: Sequence[tuple[OperatorCount, InputData]]) -> CallCosts:
@@ -91,7 +106,7 @@ class LearnedCosts:
         Raises:
             ArithmeticError, AttributeError, LookupError, TypeError, ValueError: an array or value is not of its form.
         """
-        kinds = (*self.surroundings, *self.few, *(kind for one in self.functions.values() for kind in one.of_kind), "")
+        kinds = (*self.surroundings, *self.few, *(kind for one in self.functions.values() for kind in one.smooth), "")
         with np.errstate(all="ignore"):
             self._costs(np.ones((len(kinds), len(RAW))), kinds)
 
@@ -124,104 +139,6 @@ class LearnedCosts:
         own = factor * sum_deviation(groups, costs, deviations)
         return math.hypot(own, SMALL_CALLS_ERROR * float(np.sum(costs[is_small])))
 
-    def cost(self, count: OperatorCount, calls: int) -> tuple[float | None, float | None]:
-        """Return time in s and energy in J of a number of calls; both None if the operator's FLOPs are unknown."""
-        if count.flop is None:
-            return None, None
-        found = self.costs([(count, NORMAL_DATA)])
-        energy_j = float(found.energies_j[0])
-        return calls * float(found.times_s[0]), None if math.isnan(energy_j) else calls * energy_j
-
-
-def learned_costs(
-    samples: Samples, models: Sequence[ModelCalls], methods: Sequence[Learner], multiprocessors: int
-) -> LearnedCosts:
-    """Return the costs that samples teach.
-
-    Args:
-        samples: of one set of conditions.
-        models: whole models of these samples, for the errors of sums.
-        methods: to choose from; one fits all kinds together.
-        multiprocessors: of the card.
-    """
-    card = card_of(samples, multiprocessors)
-    table = Table.of(samples, card)
-    targets = [target for target in TARGETS if np.isfinite(table.targets[target]).any()]
-    training = Training.of(table, methods)
-    families, shapes = family_folds(samples, FAMILY_FOLDS), shape_folds(samples, SHAPE_FOLDS)
-    by_family = {target: training.predictions(target, families) for target in targets}
-    choices = chosen_methods(training, by_family)
-    errors = _Errors(training, choices, targets)
-    classes = list(map(class_of, table.kinds, is_small(samples.raw, card)))
-    nearness, of_families = nearness_in(table, families), errors.of(by_family)
-    held_out = [(nearness, of_families)]
-    for folds in (shapes, kind_folds(samples, KIND_FOLDS)):
-        found = errors.of({target: training.predictions(target, folds, choices) for target in targets})
-        held_out.append((nearness_in(table, folds), found))
-    deviations = {
-        cost: Deviations.of(HeldOut.joined([HeldOut(classes, *near, found[cost]) for near, found in held_out]))
-        for cost in of_families
-    }
-    distances, is_outside = nearness
-    groups = groups_of(table.kinds, is_outside & ~np.isnan(distances))
-    factors = {
-        cost: HeldOutSums(
-            groups,
-            samples.times_s if cost == TIME else samples.energies_j,
-            of_families[cost],
-            one.deviations(classes, *nearness),
-        ).factor(models)
-        for cost, one in deviations.items()
-    }
-    surroundings, few = surroundings_of(table.features, table.kinds)
-    return LearnedCosts(
-        card=card,
-        functions={target: training.functions(target, choices) for target in targets},
-        surroundings=surroundings,
-        few=few,
-        deviations=deviations,
-        sum_factors={cost: factor for cost, factor in factors.items() if factor is not None},
-        boards=samples.boards,
-        methods=choices,
-        samples=len(samples),
-    )
-
-
-@dataclass(frozen=True)
-class _Errors:
-    """The errors of held-out samples by the chosen methods."""
-
-    training: Training
-    choices: Choices
-    targets: Sequence[str]
-
-    def of(self, predictions: Mapping[str, Mapping[str, FloatArray]]) -> dict[str, FloatArray]:
-        """Return predicted less measured logarithms of time and, if they are known, of energy."""
-        of_target = {
-            target: chosen_predictions(self.training, target, predictions[target], self.choices)
-            - self.training.table.targets[target]
-            for target in self.targets
-        }
-        time = of_target[TIME]
-        return {TIME: time, ENERGY: time + of_target[POWER]} if POWER in of_target else {TIME: time}
-
-
-def surroundings_of(
-    table_features: FloatArray, kinds: Sequence[str]
-) -> tuple[dict[str, Surroundings], dict[str, Surroundings]]:
-    """Return the surroundings of kinds with enough samples for a function of their own, and of the others."""
-    places_by_kind = places_of(kinds)
-    is_enough = {kind: len(places) >= ENOUGH_OF_A_KIND for kind, places in places_by_kind.items()}
-    scaling = Scaling.of(table_features)
-    return (
-        {kind: Surroundings.of(table_features[own]) for kind, own in places_by_kind.items() if is_enough[kind]},
-        {
-            kind: Surroundings.of_few(table_features[own], scaling)
-            for kind, own in places_by_kind.items()
-            if not is_enough[kind]
-        },
-    )
-
 
 def distances_to(
     surroundings: Mapping[str, Surroundings],
@@ -240,14 +157,4 @@ def distances_to(
             own = around.distances(table_features[places])
             distances[places] = own if kind in surroundings else TOO_FEW
             is_outside[places] = own > around.outside_from
-    return distances, is_outside
-
-
-def nearness_in(table: Table, folds: Iterable[Fold]) -> tuple[FloatArray, Flags]:
-    """Return what ``distances_to`` returns for each sample, to those of the other folds."""
-    distances, is_outside = np.full(len(table.kinds), np.nan), np.ones(len(table.kinds), dtype=bool)
-    for learned, predicted in folds:
-        known = surroundings_of(table.features[learned], [table.kinds[place] for place in learned])
-        kinds = [table.kinds[place] for place in predicted]
-        distances[predicted], is_outside[predicted] = distances_to(*known, table.features[predicted], kinds)
     return distances, is_outside

@@ -14,11 +14,11 @@ from types import MappingProxyType
 
 import numpy as np
 
-from opcost.estimates import FloatArray
+from opcost.estimates import FloatArray, value_of
 from opcost.measuring.conditions import EAGER, GRAPH, Conditions
+from opcost.measuring.record import does_other_work
 from opcost.operators.counts import OperatorCount
 from opcost.operators.tuples import OperatorTuple
-from opcost.prediction.port import KnownCost, Predictor, known_costs
 from opcost.summing.energy import EnergyBasis
 from opcost.summing.index import Measurements
 
@@ -48,6 +48,15 @@ ITERATIONS = 10
 
 NEGLIGIBLE_RATIO = 1e-3
 """The smallest expected cost of an operator, as a share of its measured cost. It limits the operator's weight."""
+
+
+@dataclass(frozen=True)
+class KnownCost:
+    """The cost of one call of a measured operator, in s and J; the energy is None if unknown."""
+
+    count: OperatorCount
+    time_s: float
+    energy_j: float | None
 
 
 @dataclass(frozen=True)
@@ -100,7 +109,7 @@ def kind_of(operator: OperatorTuple) -> str:
 
 def predictor_of(
     counts: Iterable[OperatorCount], measurements: Measurements, conditions: Conditions, basis: EnergyBasis
-) -> Predictor | None:
+) -> CostModel | None:
     """Return rates fitted to those of these operators that are measured, None if these are too few.
 
     Args:
@@ -178,3 +187,29 @@ def _not_negative_least_squares(factors: FloatArray, wanted: FloatArray) -> Floa
 
 def _choices(columns: int) -> list[list[int]]:
     return [list(chosen) for number in range(1, columns + 1) for chosen in combinations(range(columns), number)][::-1]
+
+
+def known_costs(
+    counts: Iterable[OperatorCount],
+    measurements: Measurements,
+    conditions: Conditions,
+    basis: EnergyBasis = EnergyBasis.MEASURED,
+) -> list[KnownCost]:
+    """Return the costs of operators of known FLOPs that compute something and were measured under these conditions.
+
+    Every input data that an operator was measured on gives one cost. Rows of other work than was counted give none.
+    """
+    return [
+        KnownCost(count, row.measurement.time_s, value_of(basis.energy_of(row)))
+        for count in {count.operator: count for count in counts}.values()
+        for row in measurements.under(count.operator, conditions)
+        if count.computes and count.flop is not None and not does_other_work(row.measurement)
+    ]
+
+
+def quartiles(predictor: CostModel, known: Sequence[KnownCost]) -> tuple[float, float, float]:
+    """Return the quartiles of predicted over measured time."""
+    predicted = [(predictor.cost(one.count, 1)[0], one.time_s) for one in known]
+    ratios = [predicted_s / time_s for predicted_s, time_s in predicted if predicted_s is not None]
+    lower, middle, upper = map(float, np.quantile(ratios, (0.25, 0.5, 0.75)))
+    return lower, middle, upper

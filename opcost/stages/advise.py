@@ -32,8 +32,7 @@ from opcost.operators.cases import of_operators
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.keys import tuple_key
 from opcost.operators.whitelist import names_kept
-from opcost.prediction.port import Predictor, known_costs, quartiles
-from opcost.prediction.rates import MINIMUM_KNOWN, fitted
+from opcost.prediction.rates import MINIMUM_KNOWN, CostModel, fitted, known_costs, quartiles
 from opcost.running.request import (
     COUNTS,
     Request,
@@ -134,7 +133,7 @@ class _Known:
     conditions: Conditions
     measurements: Measurements
     wholes: tuple[MeasurementRow, ...]
-    predictor: Predictor
+    predictor: CostModel
     estimated_ratios: tuple[float, float, float]
 
 

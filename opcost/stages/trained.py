@@ -20,9 +20,9 @@ from opcost.operators.keys import case_key, tuple_key
 from opcost.operators.values import InputData, parse_input_data
 from opcost.prediction.archive import from_bytes, to_bytes
 from opcost.prediction.features import feature_names
+from opcost.prediction.intervals import ModelCalls
 from opcost.prediction.learned_costs import LearnedCosts
 from opcost.prediction.samples import Samples, cases_of, family_of, samples_of
-from opcost.prediction.sum_errors import ModelCalls
 from opcost.progress import Progress
 from opcost.running.request import Request, model_tuple
 from opcost.stages.extras import PREDICT, require
@@ -37,8 +37,8 @@ FEWEST_SAMPLES = 3
 """The fewest measured operators that a prediction is learned from: the rates of products, of the memory and of calls
 are three. Intervals hold with so few, too (``docs/log/prediction.md``)."""
 
-TRAINING_S = 20.0
-"""The expected time of training on 4,000 samples with two cores."""
+TRAINING_S = 30.0
+"""The expected time of training on 7,000 samples with one core."""
 
 READING_S = 10.0
 """The expected time before it, in which rows and counts are read."""
@@ -111,7 +111,7 @@ def _train(request: Request, conditions: Conditions, progress: Progress) -> Trai
             "measure models there, or name another --device or --precision"
         )
     # Only training needs scikit-learn.
-    from opcost.learners.training import learned_from
+    from opcost.learners import learned_from
 
     progress.start(1, [TRAINING_S])
     progress.begin("training")
@@ -129,7 +129,7 @@ def _name(request: Request, conditions: Conditions) -> str:
     return f"learned-{conditions.key}-{training_fingerprint(request.database, conditions, models)}.npz"
 
 
-LEARNING_VERSION = 6
+LEARNING_VERSION = 7
 """The version of what is learned from the same rows. It grows with each change of methods or intervals."""
 
 

@@ -15,12 +15,10 @@ from opcost.estimates import Estimate
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import META, OperatorTuple, TensorSpec
 from opcost.prediction.features import Card
-from opcost.prediction.fitted import Constant, Scaling
-from opcost.prediction.intervals import Deviations, Surroundings
-from opcost.prediction.learned import POWER, TIME, KindFunctions
-from opcost.prediction.learned_costs import ENERGY, LearnedCosts
+from opcost.prediction.fitted import Forest, Scaling
+from opcost.prediction.intervals import SMALL_CALLS_ERROR, Deviations, Surroundings
+from opcost.prediction.learned_costs import ENERGY, POWER, TIME, Function, LearnedCosts
 from opcost.prediction.samples import Boards
-from opcost.prediction.sum_errors import SMALL_CALLS_ERROR
 from opcost.summing.energy import EnergyBasis
 from opcost.summing.summation import ModelCost
 
@@ -39,7 +37,8 @@ def learned(board_deviation: float = 0.0, unknown: float = 0.5) -> LearnedCosts:
     around = Surroundings(scaling, np.zeros((1, 0)), 0.5)
     # At a distance of 0 the exponent 0 leaves the deviation of the kind.
     deviations = Deviations({"relu": 0.1}, {}, unknown, 1.0, 0.0, 2.0)
-    function = KindFunctions({}, Constant(5.0), {"relu": 0.0})
+    root = np.zeros(1, dtype=np.int64)
+    function = Function(Forest(root, np.zeros(1), root, root, np.array([5.0]), root, 0), {}, {"relu": 0.0})
     return LearnedCosts(
         card=Card(1, 1e13, 1e13, 1e12, 1e-6),
         functions={TIME: function, POWER: function},
@@ -48,7 +47,6 @@ def learned(board_deviation: float = 0.0, unknown: float = 0.5) -> LearnedCosts:
         deviations={TIME: deviations, ENERGY: deviations},
         sum_factors={TIME: 2.0, ENERGY: 2.0},
         boards=Boards({}, board_deviation),
-        methods={},
         samples=1,
     )
 

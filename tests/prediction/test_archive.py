@@ -5,44 +5,27 @@ from __future__ import annotations
 import hashlib
 import io
 import zipfile
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from opcost.learners.gaussian_process import GaussianProcessLearner
-from opcost.learners.neighbours import NeighbourLearner
-from opcost.learners.polynomials import PolynomialLearner
-from opcost.learners.trees import TreeLearner
+from opcost.learners import grown
 from opcost.prediction.archive import from_bytes, signed, to_bytes
-from opcost.prediction.fitted import Fitted, Learner, Mean
+from opcost.prediction.fitted import Smooth
+from opcost.prediction.learned_costs import Function
 
-LEARNERS = (TreeLearner(trees=5), GaussianProcessLearner(), NeighbourLearner(), PolynomialLearner())
 
-
-def fitted(learner: Learner) -> tuple[Fitted, np.ndarray]:
-    random = np.random.default_rng(0)
-    features = random.uniform(0, 3, (60, 4))
+def test_a_function_predicts_the_same_after_reading() -> None:
+    features = np.random.default_rng(0).uniform(0, 3, (60, 4))
     targets = features[:, 0] * features[:, 1] + features[:, 2]
-    return learner.tuned(features, targets).fit(features, targets), features
-
-
-@pytest.mark.parametrize("learner", LEARNERS, ids=lambda one: one.name)
-def test_a_function_predicts_the_same_after_reading(learner: Learner) -> None:
-    function, features = fitted(learner)
+    forest = grown(np.column_stack([features, targets]), targets, trees=5)
+    function, kinds = Function(forest, {"a": Smooth.of(features, targets)}, {"a": 1.0}), ["a", "b"] * 30
     read = from_bytes(to_bytes(function))
-    np.testing.assert_array_equal(read.predict(features), function.predict(features))
-
-
-def test_a_function_that_several_share_is_stored_once() -> None:
-    forest, features = fitted(TreeLearner(trees=5))
-    once, shared = to_bytes(forest), to_bytes(tuple(Mean((forest, replace(forest))) for _ in range(20)))
-    assert len(shared) < 3 * len(once)
-    np.testing.assert_array_equal(from_bytes(shared)[19].predict(features), forest.predict(features))
+    np.testing.assert_array_equal(read.predict(features, kinds), function.predict(features, kinds))
 
 
 def test_texts_numbers_and_unknown_values_stay_what_they_are() -> None:
-    value = ({("time", "conv"): ("trees",), None: 1.5}, True, None, float("inf"), "text")
+    value = ({("time", "conv"): ("a",), None: 1.5}, True, None, float("inf"), "text")
     assert from_bytes(to_bytes(value)) == value
 
 
@@ -104,11 +87,11 @@ def of_an_impossible_size() -> bytes:
         edited(),
         of_any_size(),
         of_an_impossible_size(),
-        with_structure('{"class": "Constant", "fields": []}'),
+        with_structure('{"class": "Scaling", "fields": []}'),
         with_structure("{"),
         with_structure('{"array": 3}'),
         with_structure('{"class": "Popen", "fields": {}}'),
-        with_structure('{"class": "Constant", "fields": {"number": 1}}'),
+        with_structure('{"class": "Scaling", "fields": {"number": 1}}'),
         with_structure('{"items": [1]}'),
         with_structure("[" * 100_000),
     ],

@@ -6,29 +6,31 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
-from opcost.learners.gaussian_process import GaussianProcessLearner
-from opcost.learners.neighbours import NeighbourLearner
-from opcost.learners.trees import TreeLearner
+from opcost import learners
+from opcost.learners import folds_of, learned_from
 from opcost.operators.counts import OperatorCount
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.operators.values import NORMAL_DATA
-from opcost.prediction.features import kind_of, raw_features
-from opcost.prediction.groups import family_folds, folds_of, kind_folds, shape_folds
+from opcost.prediction.archive import to_bytes
+from opcost.prediction.features import feature_names, kind_of, raw_features
+from opcost.prediction.fitted import Forest
 from opcost.prediction.intervals import (
     COVERAGE,
+    FAR,
+    SMALL_CALLS_ERROR,
     UNKNOWN_HALF_WIDTH,
     Deviations,
     HeldOut,
+    ModelCalls,
     Surroundings,
     conformal_quantile,
 )
-from opcost.prediction.learned import TIME, Table, Training, chosen_methods
-from opcost.prediction.learned_costs import ENERGY, LearnedCosts, learned_costs
-from opcost.prediction.samples import Boards, Samples, card_of, family_of, shape_of
-from opcost.prediction.sum_errors import FAR, SMALL_CALLS_ERROR, ModelCalls
+from opcost.prediction.learned_costs import ENERGY, TIME, LearnedCosts
+from opcost.prediction.samples import Boards, Samples, family_of, shape_of
 
-METHODS = (TreeLearner(trees=20), GaussianProcessLearner(), NeighbourLearner())
+TREES = 20
 FAMILIES = [f"family {number}" for number in range(12)]
 
 
@@ -94,7 +96,7 @@ def learned() -> LearnedCosts:
         for family in FAMILIES
         if (places := tuple(place for place, own in enumerate(samples.families) if family in own))
     ]
-    return learned_costs(samples, models, METHODS, multiprocessors=100)
+    return learned_from(samples, models, 100, TREES)
 
 
 def test_costs_that_were_never_measured_are_predicted(learned: LearnedCosts) -> None:
@@ -103,7 +105,6 @@ def test_costs_that_were_never_measured_are_predicted(learned: LearnedCosts) -> 
     times_s, powers_w = np.array([truth(count) for count in others]).T
     assert np.median(np.abs(found.times_s / times_s - 1)) < 0.03
     assert np.median(np.abs(found.energies_j / (times_s * powers_w) - 1)) < 0.04
-    assert learned.cost(others[0], 5)[0] == pytest.approx(5 * found.times_s[0])
 
 
 @pytest.mark.parametrize("wrong", [np.zeros(0), np.zeros((2, 2)), np.array(["x"]), None])
@@ -167,37 +168,55 @@ def test_the_factor_of_a_sum_is_at_least_that_of_calls(learned: LearnedCosts) ->
 def test_without_energies_times_are_still_predicted() -> None:
     samples = samples_of(COUNTS)
     blind = replace(samples, energies_j=np.full(len(samples), np.nan))
-    found = learned_costs(blind, [], METHODS, 100)
+    found = learned_from(blind, [], 100, TREES)
     assert ENERGY not in found.deviations
-    time_s, energy_j = found.cost(COUNTS[0], 1)
-    assert time_s == pytest.approx(truth(COUNTS[0])[0], rel=0.1)
-    assert energy_j is None
+    costs = found.costs([(COUNTS[0], NORMAL_DATA)])
+    assert costs.times_s[0] == pytest.approx(truth(COUNTS[0])[0], rel=0.1)
+    assert np.isnan(costs.energies_j[0])
 
 
-def test_unknown_flops_are_no_cost(learned: LearnedCosts) -> None:
-    assert learned.cost(replace(COUNTS[0], flop=None), 1) == (None, None)
+def test_one_known_energy_is_enough() -> None:
+    samples = samples_of(COUNTS[:20])
+    energies_j = np.where(np.arange(len(samples)) == 3, samples.energies_j, np.nan)
+    found = learned_from(replace(samples, energies_j=energies_j), [], 100, TREES)
+    (call,) = found.costs([(COUNTS[3], NORMAL_DATA)]).energies_j
+    assert call > 0
 
 
-def test_no_family_and_no_shape_is_on_both_sides_of_a_fold() -> None:
-    samples = samples_of(COUNTS)
-    for folds, groups in (
-        (family_folds(samples, 5), samples.families),
-        (shape_folds(samples, 5), [frozenset([shape]) for shape in samples.shapes]),
-        (kind_folds(samples, 5), [frozenset([kind]) for kind in samples.kinds]),
-    ):
-        predicted = [place for _, places in folds for place in places]
-        assert sorted(predicted) == list(range(len(samples)))
-        for learned_from, places in folds:
-            sides = [frozenset().union(*(groups[place] for place in side)) for side in (learned_from, places)]
-            assert not sides[0] & sides[1]
+def test_learning_is_deterministic_on_one_thread_with_fewer_trees_for_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    grow, trees, threads = learners.grown, [], set()
+
+    def probed(features: np.ndarray, targets: np.ndarray, number: int) -> Forest:
+        trees.append(number)
+        threads.update(one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas")
+        return grow(features, targets, number)
+
+    monkeypatch.setattr(learners, "grown", probed)
+    monkeypatch.setattr(learners, "TREES_FOR_ERRORS", 2)
+    with threadpool_limits(2):
+        first, second = (to_bytes(learned_from(samples_of(COUNTS[:40]), [], 100, 3)) for _ in range(2))
+    assert first == second
+    assert set(trees) == {2, 3}
+    assert threads == {1}
+
+
+@pytest.mark.parametrize("name", ["families", "shapes", "kinds"])
+def test_no_group_is_on_both_sides_of_a_fold(name: str) -> None:
+    own = getattr(samples_of(COUNTS), name)
+    groups = [frozenset([one]) if isinstance(one, str) else one for one in own]
+    folds = folds_of([sorted(one) for one in groups], 5)
+    assert sorted(place for _, places in folds for place in places) == list(range(len(own)))
+    for sides in folds:
+        known, predicted = (frozenset().union(*(groups[place] for place in side)) for side in sides)
+        assert not known & predicted
 
 
 def test_a_sample_of_two_families_is_learned_from_with_neither() -> None:
     folds = folds_of([["a"], ["b"], ["a", "b"], ["c"]], 3)
     assert len(folds) == 3
-    for learned_from, predicted in folds:
+    for known, predicted in folds:
         if {0, 1} & set(predicted):
-            assert 2 not in learned_from
+            assert 2 not in known
 
 
 def test_the_quantile_counts_the_call_to_come() -> None:
@@ -208,28 +227,10 @@ def test_the_quantile_counts_the_call_to_come() -> None:
     assert conformal_quantile(np.array([2.0])) == 2
 
 
-@pytest.fixture(scope="module")
-def training() -> Training:
-    samples = samples_of(COUNTS)
-    return Training.of(Table.of(samples, card_of(samples, 100)), METHODS)
-
-
-def test_a_method_that_predicts_only_some_samples_is_not_compared_on_these(training: Training) -> None:
-    truth_of_all = training.table.targets[TIME]
-    partly = np.where(np.arange(len(truth_of_all)) % 4 < 2, truth_of_all, np.nan)
-    choices = chosen_methods(training, {TIME: {"partly": partly, "roughly": truth_of_all + 0.1}})
-    assert set(choices.values()) == {("roughly",)}
-
-
-def test_a_pair_of_methods_predicts_the_mean_of_both(training: Training) -> None:
-    (common,) = [method.name for method in METHODS if method.is_common]
-    own = next(method.name for method in METHODS if not method.is_common)
-
-    def predicted(*names: str) -> np.ndarray:
-        functions = training.functions(TIME, {(TIME, kind): names for kind in training.table.kinds})
-        return functions.predict(training.table.features, training.table.kinds)
-
-    assert predicted(own, common) == pytest.approx((predicted(own) + predicted(common)) / 2)
+def test_a_kind_of_its_own_has_the_mean_of_both_functions(learned: LearnedCosts) -> None:
+    function, table = learned.functions[TIME], np.random.default_rng(0).uniform(0, 3, (4, len(feature_names())))
+    of_trees, of_both = (one.predict(table, ["relu"] * 4) for one in (replace(function, smooth={}), function))
+    assert of_both == pytest.approx((of_trees + function.smooth["relu"].predict(table)) / 2)
 
 
 def test_deviations_grow_with_the_distance_and_cover_the_errors() -> None:

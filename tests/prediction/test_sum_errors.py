@@ -7,8 +7,14 @@ import math
 import numpy as np
 import pytest
 
-from opcost.prediction.intervals import FEWEST_SCORES, weighted_quantile
-from opcost.prediction.sum_errors import HeldOutSums, ModelCalls, groups_of, sum_deviation
+from opcost.prediction.intervals import (
+    FEWEST_SCORES,
+    HeldOutSums,
+    ModelCalls,
+    groups_of,
+    sum_deviation,
+    weighted_quantile,
+)
 
 
 def held_out(errors: list[float]) -> HeldOutSums:

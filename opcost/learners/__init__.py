@@ -1,1 +1,0 @@
-"""Learners: methods of scikit-learn behind the port ``prediction.fitted.Learner``."""
