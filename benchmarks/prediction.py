@@ -291,7 +291,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="where the tables are written")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="the tables (default: all)")
-    parser.add_argument("--figure", type=Path, help="also draw the learning curves (SVG; needs matplotlib)")
     parser.add_argument("--processes", type=int, default=2, help="at once (default 2)")
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
@@ -302,28 +301,7 @@ def main() -> int:
             table = getattr(tables, name)()
             table.to_csv(arguments.folder / f"{FILES[name]}.csv", index=False, float_format="%.5g")
             print(f"{name}, {time.perf_counter() - started:.0f} s\n{shown(name, table)}\n", flush=True)
-    if arguments.figure is not None:
-        draw(pd.read_csv(arguments.folder / f"{FILES['curve']}.csv"), arguments.figure)
     return 0
-
-
-def draw(curve: pd.DataFrame, target: Path) -> None:
-    """Draw the median error over the number of samples, with each draw as a point."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(5.5, 3.6), layout="constrained")
-    for place, cost in enumerate((TIME, ENERGY)):
-        means = curve.groupby("samples")[f"{cost}_median"].mean()
-        axes.plot(means.index, 100 * means, color=f"C{place}", label=cost)
-        axes.plot(curve["samples"], 100 * curve[f"{cost}_median"], ".", color=f"C{place}")
-    axes.set(xscale="log", yscale="log", xlabel="samples learned from", ylabel="median error of unseen tuples (%)")
-    axes.grid(alpha=0.3, which="both")
-    axes.legend()
-    figure.savefig(target, metadata={"Date": None})
-    pyplot.close(figure)
 
 
 if __name__ == "__main__":
