@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from inspect import getdoc
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from opcost.columns import COLUMN_HEAD, Field, columns_of, described, fields_of
 from opcost.comparing.conditions_side_by_side import KindSides, OperatorSides
@@ -17,10 +17,13 @@ from opcost.metering.layer_rows import MeteredKindRow, MeteredLayerRow
 from opcost.metering.rows import MeteredWindowRow
 from opcost.reporting.layer_tables import LayerLine
 from opcost.reporting.show_lines import ModelLine, OperatorLine
-from opcost.stages.coverage import CoverageReport, CoverageRow
 from opcost.storage.database import Database
 from opcost.storage.rows import CHECKSUM
 from opcost.units import UNKNOWN, percent
+
+if TYPE_CHECKING:
+    # Only for types: the stage imports torch.
+    from opcost.stages.coverage import CoverageReport, CoverageRow
 
 BEGINNING = f"""\
 # The columns of the database
