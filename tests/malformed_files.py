@@ -85,9 +85,6 @@ WAITING_S = 30
 """For a process that does nothing at all."""
 
 MEMORY_MB = 300
-LONGEST_LINE = 1200
-"""Characters of a mistake's line beyond the file's name: it may quote 1,000 of an error."""
-
 MOST_LINES = 100
 """Of mistakes in a file."""
 
@@ -351,7 +348,7 @@ def outcome(kind: Kind, path: Path) -> str:
 
 
 def complaint(error: UserError, begin: str) -> str | None:
-    """Return what is not clear in the lines of a mistake, which begin with the file's name where there is one."""
+    """Return what is not clear in the printed lines of a mistake, which begin with the file if there is one."""
     for line in map(quotable, error.lines):
         if not line.isprintable():
             return f"not one line: {line!r}"
@@ -359,8 +356,6 @@ def complaint(error: UserError, begin: str) -> str | None:
             return f"it does not begin with the file: {line}"
         if ";" not in line:
             return f"it has no remedy: {line}"
-        if len(line) > len(begin) + LONGEST_LINE:
-            return f"a line of {len(line)} characters: {line[:LONGEST_LINE]}"
     return None if 0 < len(error.lines) <= MOST_LINES else f"{len(error.lines)} lines"
 
 

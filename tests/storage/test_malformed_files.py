@@ -103,8 +103,8 @@ def test_what_goes_wrong_is_seen_and_the_next_input_is_read(
         ("{path}:1: wrong; fix it", None),
         ("{path}:1: wrong", "it has no remedy"),
         ("wrong; fix it", "it does not begin with the file"),
-        ("{path}: wrong\n; fix it", "not one line"),
-        ("{path}: " + "x" * 2000 + "; fix it", "a line of 20"),
+        ("{path}: wrong\n  in a frame; fix it", "not one line"),
+        ("{path}: \x1b" + "x" * 2000 + "\n; fix it", None),
     ],
 )
 def test_lines_that_are_not_clear_are_reported(tmp_path: Path, line: str, expected: str | None) -> None:
