@@ -292,6 +292,9 @@ class PythonFile:
             CannotBuildError: the function raises an error or returns no module, or there are no inputs.
         """
         with seeded(operator), own_frames(self.code):
+            # Only the first build imports the file, which may draw numbers, too.
+            self._function()
+        with seeded(operator), own_frames(self.code):
             result = self._called(arguments_of(operator, device))
             model, examples = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
             if not isinstance(model, nn.Module):

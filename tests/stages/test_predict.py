@@ -240,7 +240,7 @@ def test_what_was_learned_is_kept_until_the_rows_change(
     assert "learning once" not in caplog.text
     kept.write_bytes(b"damaged")
     again = predicted(request_of, cache, "resnet50", batch=8)
-    assert "learning once from the measured operators, until rows change: about 30 s" in caplog.text
+    assert "learning once from the measured operators" in caplog.text
     assert kept.stat().st_size > 1000
     assert again.samples > 100
 
