@@ -42,10 +42,8 @@ BY_TEMPERATURE = "10 K of temperature are 2 % of energy"
 BY_ANY_FACTOR = "a flagged row can be off by any factor"
 BY_A_TENTH = "the sum may be off by 10 %"
 BOARDS_DIFFER = "an operator's energy differs by up to 19 % between boards"
-NEXT_ADDS_IT = "measured for this card and its software; the next measurement on this card adds it"
 LAUNCHES = "launches {launch_time_s}, device {device_time_s}"
 OF_WHOLE = "; the longer time is {of_whole_ratio} of the whole model's"
-PART = "a part of the summed time"
 
 
 class RemarkKind(str, Enum):
@@ -98,7 +96,7 @@ class RemarkKind(str, Enum):
     SHAPES_ONLY = ("shapes-only", "counted on shapes only, so operators on normal values are summed", "", ON_VALUES)
     OTHER_VALUES = (
         "other-values",
-        f"{PART} is of operators measured on other values than the model's",
+        "a part of the summed time is of operators measured on other values than the model's",
         "{time_ratio}",
         ON_VALUES,
         ("time_ratio", SHARE_RATIO),
@@ -129,7 +127,7 @@ class RemarkKind(str, Enum):
     )
     OTHER_CIRCUMSTANCE = (
         "other-circumstance",
-        f"{PART} was measured {{circumstance}}",
+        "a part of the summed time was measured {circumstance}",
         "{time_ratio}",
         "the whole model was not measured so",
         ("time_ratio", SHARE_RATIO),
@@ -192,14 +190,14 @@ class RemarkKind(str, Enum):
     FLAGGED_WHOLE = ("flagged-whole", "the whole model's measurement is flagged", "{flags}", BY_ANY_FACTOR)
     FLAGGED_OPERATORS = (
         "flagged-operators",
-        f"{PART} is of flagged measurements; the next measurement of the model repeats them",
+        "a part of the summed time is of flagged measurements; the next measurement of the model repeats them",
         "{time_ratio} ({operator}: {flags})",
         BY_ANY_FACTOR,
         ("time_ratio", FLAGGED_RATIO),
     )
     OTHER_WORK = (
         "other-work",
-        f"{PART} is of operators that do other work alone than in the model",
+        "a part of the summed time is of operators that do other work alone than in the model",
         "{time_ratio} ({operator}: {flags})",
         "their cost can be off by any factor",
         ("time_ratio", FLAGGED_RATIO),
@@ -207,16 +205,22 @@ class RemarkKind(str, Enum):
     # Not shown by itself: the standard error has it.
     NOT_PRECISE = (
         "not-precise",
-        f"{PART} is of measurements that did not reach their target precision",
+        "a part of the summed time is of measurements that did not reach their target precision",
         "{time_ratio}",
     )
     UNCORRECTED_SMALL = (
         "uncorrected-small",
-        f"no cache correction: that of models that move less than {{stream_bytes}} is not {NEXT_ADDS_IT}",
+        "no cache correction: that of models that move less than {stream_bytes} is not measured "
+        "for this card and its software; the next measurement on this card adds it",
         "{moved_bytes}",
         BY_A_TENTH,
     )
-    UNCORRECTED_UNKNOWN = ("uncorrected-unknown", f"no cache correction: not {NEXT_ADDS_IT}", "", BY_A_TENTH)
+    UNCORRECTED_UNKNOWN = (
+        "uncorrected-unknown",
+        "no cache correction: not measured for this card and its software; the next measurement on this card adds it",
+        "",
+        BY_A_TENTH,
+    )
     CORRECTED_BY_OTHER_DTYPE = (
         "corrected-by-other-dtype",
         "the cache correction is that of operators in {dtype}, not of {precision}",
@@ -225,7 +229,8 @@ class RemarkKind(str, Enum):
     )
     CORRECTED_BY_OTHER_KINDS = (
         "corrected-by-other-kinds",
-        f"{{kinds}} have the cache correction of other operators: their own is not {NEXT_ADDS_IT}",
+        "{kinds} have the cache correction of other operators: their own is not measured for this "
+        "card and its software; the next measurement on this card adds it",
         "",
         "the sum may be off by 2 %",
     )
