@@ -801,12 +801,6 @@ def test_kinds_of_few_samples_have_one_row_together(benchmark, synthetic):
     assert rows.loc[0, ["time_median", "time_within_10", "time_covered"]].tolist() == pytest.approx([0.05, 1, 0.6])
 
 
-def test_learning_curves_are_drawn(benchmark, tmp_path):
-    table = BENCHMARKS.parent / "docs" / "data" / "prediction" / "learning_curve.csv"
-    benchmark("prediction").draw(pd.read_csv(table), tmp_path / "figure.svg")
-    assert (tmp_path / "figure.svg").stat().st_size > 5_000
-
-
 def test_the_table_of_metered_windows_has_sums_errors_and_unknown_ones(benchmark, tmp_path):
     metered_windows = benchmark("metered_windows")
     window = metered_windows.Window("opcost", 0.2, 0.1, 0.1, 100.0, 101.0, 1.0, "", 0.001, 0.002)

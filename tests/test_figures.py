@@ -1,4 +1,4 @@
-"""The figures that commands give of the shipped database, value by value, as they were when the code began to shrink.
+"""The figures that commands give of the shipped database, value by value: the code shrinks and grows, they stay.
 
 ``pytest --renew-golden`` writes them again. Texts are left out: other tests have them.
 """
@@ -67,7 +67,9 @@ def cells_of(page: str) -> Iterator[tuple[str, str | float | None]]:
     yield from numbers_of(json.loads(data), "data")
     cells = re.findall(r"<td[^>]*>(.*?)</td>", page, re.DOTALL)
     texts = [re.sub(r"<[^>]*>|\s+", " ", cell).strip() for cell in cells]
-    yield from ((f"cell {number}", text) for number, text in enumerate(texts) if re.search(r"\d", text))
+    # Commands begin with the place of the program.
+    figures = [text for text in texts if re.search(r"\d", text) and "/opcost " not in text]
+    yield from ((f"cell {number}", text) for number, text in enumerate(figures))
 
 
 def are_same(expected: Any, found: Any) -> bool:
