@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 
@@ -88,6 +88,13 @@ def guardian_of(process: int) -> int | None:
             if parent == process and b"limit_guardian" in words:
                 return int(entry.name)
     return None
+
+
+def wait_for_end(process: int) -> None:
+    """Wait until a killed process holds no files: it does, until it is run once more."""
+    with suppress(OSError):
+        while (Path("/proc") / str(process) / "stat").read_text().rpartition(")")[2].split()[0] not in "ZX":
+            time.sleep(0.002)
 
 
 def wait_for_set(folder: Path, process: subprocess.Popen[bytes], cap_below_w: float = FOUND_W) -> bool:

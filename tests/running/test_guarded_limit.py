@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from file_limit import FileLimit
-from killed_caps import FOUND_W, ROOT, guardian_of, is_restored, kill_once, started, wait_for_set
+from killed_caps import FOUND_W, ROOT, guardian_of, is_restored, kill_once, started, wait_for_end, wait_for_set
 
 from opcost.errors import UserError
 from opcost.meters.power_limit_setting import NvmlPowerLimit
@@ -83,6 +83,8 @@ def test_a_cap_left_by_a_killed_sweep_and_its_guardian_is_not_taken_for_the_foun
         process.send_signal(signal.SIGSTOP)
         os.kill(guardian, signal.SIGKILL)
         process.kill()
+    # It inherited the lock.
+    wait_for_end(guardian)
     left_w = limit().read_w()
     assert left_w < FOUND_W
     for _ in range(2):
