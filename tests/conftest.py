@@ -30,17 +30,18 @@ SECOND_TIER = (
     "test_figures.py test_pages.py test_without_torch.py test_clean_clone.py test_coverage.py test_replay.py "
     "test_pipeline_figures.py test_committed_sums.py test_malformed_files.py test_library_models.py "
     "test_report_page.py test_killed_campaigns.py test_other_work.py test_strange_models.py test_claims.py "
-    "test_wheel.py test_benchmarks.py test_committed_durations.py test_independent_sums.py test_show.py test_allow_code.py "
-    "test_own_models.py test_profile.py test_holdings.py test_frames.py test_predict.py test_sample_operators.py "
-    "test_sweep_command.py"
+    "test_wheel.py test_benchmarks.py test_committed_durations.py test_independent_sums.py test_show.py "
+    "test_allow_code.py test_own_models.py test_profile.py test_holdings.py test_frames.py test_predict.py "
+    "test_sample_operators.py test_sweep_command.py"
 ).split()
-"""Pages, clean clone, wheel, browser, kills, models of libraries, own models, all committed rows: ``--quick`` leaves them
-out."""
+"""Pages, clean clone, wheel, browser, kills, models of libraries and of one's own, all committed rows: ``--quick`` leaves
+them out."""
 
 LONG_FILES = [
     *SECOND_TIER,
     *(
-        "test_pipeline.py test_measured_project.py test_procedure.py test_count.py test_python_file.py test_worker_bench.py"
+        "test_pipeline.py test_measured_project.py test_procedure.py test_count.py test_python_file.py "
+        "test_worker_bench.py"
     ).split(),
 ]
 """Those that take more than ten seconds: they are run first, so that no process waits for another at the end."""
