@@ -34,7 +34,7 @@ SECOND_TIER = (
     "test_allow_code.py test_own_models.py test_profile.py test_holdings.py test_frames.py test_predict.py "
     "test_sample_operators.py test_sweep_command.py"
 ).split()
-"""Pages, clean clone, browser, kills, models of libraries and one's own, all shipped rows: ``--quick`` leaves them out."""
+"""Pages, clean clone, browser, kills, models of libraries and users, all shipped rows: ``--quick`` leaves them out."""
 
 LONG_FILES = [
     *SECOND_TIER,
