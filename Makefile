@@ -72,10 +72,10 @@ zoo: .venv/installed  ## run every operator tuple of every model alone, and comp
 	@$(venv_python) general_pipeline_block0.py '*' --meta --measurements build/zoo/measurements
 	@$(venv_python) -m opcost verify operators '*' --measurements build/zoo/measurements
 
-test: .venv/installed-test  ## set up .venv with the test tools; check style, types and imports; run the tests but the long files, before each commit
+test: .venv/installed-test  ## set up .venv with the test tools; check style, types and imports; run the first tier of tests (7 minutes on 2 cores)
 	$(call checks, --quick)
 
-check: .venv/installed-test  ## the same with all tests: pages, clean clone, wheel, browser, kills, models of libraries (continuous integration)
+check: .venv/installed-test  ## the same with all tests, as continuous integration does (21 minutes on 2 cores)
 	$(call checks,)
 
 test-newest: .venv/made  ## the same with the newest packages of the day; the next `make check` puts those of the lock back
