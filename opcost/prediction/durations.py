@@ -128,11 +128,13 @@ class ExpectedTimes:
             for key in (row.key, f"{tuple_key(row.key)} {row.conditions.execution}"):
                 self._times_s.setdefault(key, []).append(row.measurement.time_s)
         # Actual and calculated durations, by execution and whether the loop has a target precision.
-        self._durations: dict[tuple[str, bool], list[tuple[float, float]]] = {}
+        sums_s: dict[tuple[str, bool], tuple[float, float]] = {}
         for actual_s, row, protocol in measured_durations(rows, are_models):
-            execution = row.conditions.execution
-            both = actual_s, self.attempt_s(row.measurement.time_s, self._size(row), execution, protocol)
-            self._durations.setdefault((execution, protocol.relative_error is not None), []).append(both)
+            kind = row.conditions.execution, protocol.relative_error is not None
+            calculated_s = self.attempt_s(row.measurement.time_s, self._size(row), kind[0], protocol)
+            before = sums_s.get(kind, (0.0, 0.0))
+            sums_s[kind] = before[0] + actual_s, before[1] + calculated_s
+        self._ratios = {kind: actual_s / calculated_s for kind, (actual_s, calculated_s) in sums_s.items()}
 
     def item_s(self, case: Case, conditions: Conditions, protocol: MeasurementProtocol) -> float:
         """Return the expected time of a measurement with its retries in s."""
@@ -149,9 +151,8 @@ class ExpectedTimes:
             rates = self._rates.get(execution) or next(iter(self._rates.values()), self._default)
             # Unknown FLOPs are left out: the time of a measurement hardly depends on that of a call.
             time_s = max(rates.cost(size.flop or 0, size.memory_bytes), SHORTEST_S)
-        known = self._durations.get((execution, protocol.relative_error is not None), ())
-        actual_s, calculated_s = map(sum, zip(*known, strict=True)) if known else (0.0, 0.0)
-        ratio = actual_s / calculated_s if calculated_s else ATTEMPTS.get(self._device_type, 1.0)
+        default = ATTEMPTS.get(self._device_type, 1.0)
+        ratio = self._ratios.get((execution, protocol.relative_error is not None), default)
         return ratio * self.attempt_s(time_s, size, execution, protocol)
 
     def attempt_s(self, time_s: float, size: Size, execution: str, protocol: MeasurementProtocol) -> float:
