@@ -31,6 +31,14 @@ NONE_THERE = "none; leave devices out to get times alone"
 _NAME = re.compile(rf"{CPU}|{MEMORY}|cuda:(0|[1-9][0-9]*)", re.ASCII)
 
 
+class NoDeviceError(UserError):
+    """A named device has no meter. ``reason`` is the mistake without its remedy."""
+
+    def __init__(self, reason: str, remedy: str) -> None:
+        super().__init__(f"{reason}; {remedy}")
+        self.reason = reason
+
+
 class NoEnergy:
     """Implements ``EnergySource`` for a machine without a meter: its readings have the reason."""
 
@@ -116,7 +124,7 @@ def _chosen(
     """Open the named devices, and close the others.
 
     Raises:
-        UserError: there is no such device.
+        NoDeviceError: there is no such device.
     """
     there = {cpu.device: cpu for cpu in cpus}
     unknown = next((name for name in names if name not in gpus and name not in there), None)
@@ -127,7 +135,7 @@ def _chosen(
         is_cpu = unknown in (CPU, MEMORY)
         reason = (no_cpu or f"this CPU has no counter of {unknown}") if is_cpu else no_gpu or "unknown name"
         metered = ", ".join([*gpus, *there]) or NONE_THERE
-        raise UserError(f"EnergyMeter: no device {unknown}: {reason}; devices with a meter: {metered}")
+        raise NoDeviceError(f"EnergyMeter: no device {unknown}: {reason}", f"devices with a meter: {metered}")
     return [there[name] if name in there else GpuEnergy.open(name, gpus[name]) for name in names]
 
 

@@ -34,7 +34,7 @@ from opcost.metering.result import WindowResult
 from opcost.meters.clock import SystemClock
 from opcost.printable import printable
 from opcost.running.energy_meter import EnergyMeter
-from opcost.running.energy_sources import NoEnergy, result_of, synchronise
+from opcost.running.energy_sources import NoDeviceError, NoEnergy, result_of, synchronise
 from opcost.running.layer_powers import NO_COSTS, LoopState, known_costs
 from opcost.storage.database import Database
 from opcost.storage.metered_files import write_layers
@@ -250,7 +250,7 @@ class LayerWindow:
             self._meter.start()
         except UserError as error:
             # Without a meter of the device, times are known all the same.
-            self._missing_reason = str(error).partition("; devices with a meter")[0]
+            self._missing_reason = error.reason if isinstance(error, NoDeviceError) else str(error)
             synchronise([device])
         self._begin = SystemClock().read()
 
