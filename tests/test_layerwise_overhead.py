@@ -1,18 +1,16 @@
-"""The benchmark of LayerwiseEnergy, on this CPU with a tiny model and an energy counter that a thread drives."""
+"""The benchmark of LayerwiseEnergy, on this CPU with a tiny model and a simulated energy counter."""
 
 from __future__ import annotations
 
 import csv
 import importlib
 import sys
-import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from powercap import add_domain
+from powercap import RANGE_UJ, add_domain
 
 from opcost.meters import rapl_energy
 
@@ -26,25 +24,14 @@ def benchmark(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.fixture
-def counter(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """Simulate a CPU with constant power."""
-    file = add_domain(tmp_path / "powercap", "intel-rapl:0", "package-0")
+def counter(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Simulate a CPU with constant power; its counter is right however busy this machine is."""
+    add_domain(tmp_path / "powercap", "intel-rapl:0", "package-0")
     opened = rapl_energy.open_rapl
     monkeypatch.setattr("opcost.running.energy_sources.open_rapl", lambda: opened(tmp_path / "powercap"))
-    ended, begin_s = threading.Event(), time.perf_counter()
-
-    def drive() -> None:
-        while not ended.wait(0.001):
-            energy_uj = f"{1_000_000 + int(1e6 * POWER_W * (time.perf_counter() - begin_s))}\n"
-            beside = file.with_name("next")
-            beside.write_text(energy_uj)
-            beside.replace(file)
-
-    thread = threading.Thread(target=drive)
-    thread.start()
-    yield
-    ended.set()
-    thread.join()
+    monkeypatch.setattr(
+        "opcost.meters.rapl.RaplDomain.read_uj", lambda _: int(1e6 * POWER_W * time.monotonic()) % RANGE_UJ
+    )
 
 
 @pytest.mark.usefixtures("counter")
