@@ -23,7 +23,7 @@ def boards(root: Path) -> dict[str, str]:
 
     The classes are parted where neighbouring boards differ most.
     """
-    table = of_card(root, "sentinel_measurements.csv").groupby("device_uuid")
+    table = of_card(root, "drift_checks.csv").groupby("device_uuid")
     energy_j, time_s = table["energy_at_reference_j"].median().sort_values(), table["time_s"].median()
     first_high = int((energy_j / energy_j.shift()).argmax())
     wholes = of_card(root, WHOLES).query("execution == 'graph'")

@@ -64,7 +64,7 @@ def runs(database: Database) -> list[tuple[str, dict[str, tuple[int, float]]]]:
     tables = {
         "operators": frame(database.operator_measurements.rows()),
         "whole models": frame(database.full_model_measurements.rows()),
-        "drift checks": frame(database.sentinel_measurements.rows()),
+        "drift checks": frame(database.drift_checks.rows()),
     }
     chains_s = np.array([_seconds(row.measured_at) for row in database.calls_in_chains.rows()])
     found = []

@@ -612,7 +612,7 @@ def test_the_time_of_a_campaign_is_accounted_for(benchmark, tmp_path):
     ]
     without = replace(timed_row("ReLU", 13, short), step_times=StepTimes())
     database.operator_measurements.append_missing([*operators, without, timed_row("ReLU", 900, short)])
-    database.sentinel_measurements.append_missing([timed_row("add", 8, (1.5, 0.2, 0.2, 1.0, 0.1))])
+    database.drift_checks.append_missing([timed_row("add", 8, (1.5, 0.2, 0.2, 1.0, 0.1))])
     refused = refused_row(chains_of(8)[0], "refused", SIMULATED_CONDITIONS, "2026-11-23T00:00:18.000+00:00")
     database.calls_in_chains.append_missing([refused])
     (tmp_path / "run_logs").mkdir()

@@ -66,8 +66,8 @@ class Frames:
 
     @property
     def drift_checks(self) -> DataFrame:
-        """Measurements of the drift check: ``sentinel_measurements.csv``."""
-        return _frame_of(self.database.sentinel_measurements)
+        """Measurements of the drift check: ``drift_checks.csv``."""
+        return _frame_of(self.database.drift_checks)
 
     @property
     def failures(self) -> DataFrame:

@@ -86,7 +86,7 @@ def write_report(
         "parity": report_sections.parity(found),
         "errors": report_sections.errors(found),
         "meters": report_details.meters(database.meter_qualifications.rows(), boards),
-        "drift": report_details.drift(database.sentinel_measurements.rows(), boards),
+        "drift": report_details.drift(database.drift_checks.rows(), boards),
         "flags": report_sections.flags(found, tuples),
         "kinds": report_sections.kinds(found),
         "layers": report_details.layers(found, proposals),

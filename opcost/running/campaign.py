@@ -89,7 +89,7 @@ class Campaign:
         self.plan = make_plan(works, self._known, protocol, conditions, failed_keys)
         self._explained: set[Flag] = set()
         self._checking = SpentTime(bench)
-        self._drift_check = DriftCheck(bench, protocol, request.database.sentinel_measurements)
+        self._drift_check = DriftCheck(bench, protocol, request.database.drift_checks)
         boards_qualified = {row.device_uuid for row in request.database.meter_qualifications.rows()}
         self._is_qualified = self._circumstances.device_uuid in boards_qualified or not bench.has_meter
         self._expected_s: dict[str, float] = {}

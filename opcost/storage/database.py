@@ -22,6 +22,9 @@ from opcost.operators.model_rows import ModelOperatorRow
 from opcost.storage.table import TORN, CsvTable, ReadTable, Row
 from opcost.storage.user_folders import UserFolders
 
+FORMER_NAMES = {"drift_checks": "sentinel_measurements"}
+"""Names up to 0.2, by table. A database that has such a file goes on with it, so that older versions read it, too."""
+
 
 class Table(Generic[Row]):
     """The declaration of a table: its name is that of the file. One that ``is_derived`` can be written again."""
@@ -56,7 +59,7 @@ class Database:
     """Measurements of operators."""
     full_model_measurements = Table(MeasurementRow)
     """Measurements of whole models."""
-    sentinel_measurements = Table(MeasurementRow)
+    drift_checks = Table(MeasurementRow)
     """Measurements of the drift check, the addition that campaigns repeat."""
     meter_qualifications = Table(QualificationRow)
     """Qualifications of boards' meters."""
@@ -109,8 +112,8 @@ class Database:
 
     def table(self, name: str, row_type: type[Row]) -> CsvTable[Row]:
         """Return the table of a file's name."""
-        shipped = None if self.shipped is None else self.shipped / f"{name}.csv"
-        return CsvTable(self.folder / f"{name}.csv", row_type, shipped)
+        shipped = None if self.shipped is None else _file(self.shipped, name)
+        return CsvTable(_file(self.folder, name), row_type, shipped)
 
     def must_exist(self) -> None:
         """Check that the folder exists, or that there is a shipped one.
@@ -133,6 +136,11 @@ class ReadDatabase(Database):
 
     def table(self, name: str, row_type: type[Row]) -> CsvTable[Row]:
         if name not in self._read:
-            shipped = None if self.shipped is None else self.shipped / f"{name}.csv"
-            self._read[name] = ReadTable(self.folder / f"{name}.csv", row_type, shipped)
+            shipped = None if self.shipped is None else _file(self.shipped, name)
+            self._read[name] = ReadTable(_file(self.folder, name), row_type, shipped)
         return self._read[name]
+
+
+def _file(folder: Path, name: str) -> Path:
+    path, former = folder / f"{name}.csv", folder / f"{FORMER_NAMES.get(name, name)}.csv"
+    return former if former.is_file() and not path.exists() else path

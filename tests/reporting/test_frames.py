@@ -27,7 +27,7 @@ TABLES = {
     "comparisons": "sum_vs_full.csv",
     "cache_corrections": "calls_in_chains.csv",
     "qualifications": "meter_qualifications.csv",
-    "drift_checks": "sentinel_measurements.csv",
+    "drift_checks": "drift_checks.csv",
 }
 
 

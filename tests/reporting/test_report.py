@@ -255,7 +255,7 @@ def test_a_log_s_name_leads_to_no_other_folder(campaign: SimulatedCampaign) -> N
 
 
 def test_sentinels_of_the_boards_are_drawn(campaign: SimulatedCampaign) -> None:
-    table = campaign.database.sentinel_measurements
+    table = campaign.database.drift_checks
     row = campaign.database.operator_measurements.rows()[0]
     assert row.circumstances.device_uuid == SIMULATED_CIRCUMSTANCES.device_uuid
     for time_s in (1.0, 1.01, 0.99):
@@ -264,7 +264,7 @@ def test_sentinels_of_the_boards_are_drawn(campaign: SimulatedCampaign) -> None:
 
 
 def test_a_sentinel_s_energies_are_all_normalised_or_all_as_measured(campaign: SimulatedCampaign) -> None:
-    table = campaign.database.sentinel_measurements
+    table = campaign.database.drift_checks
     row = campaign.database.operator_measurements.rows()[0]
     assert row.measurement.energy_j is not None
     for at_reference_j in (None, 1.2 * row.measurement.energy_j):

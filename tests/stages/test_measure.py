@@ -543,7 +543,7 @@ def test_a_sentinel_is_measured_first_and_last_and_now_and_then(
         "SiLU",
         "Linear",
     ]
-    assert [row.operator for row in campaign.database.sentinel_measurements.rows()] == [LINEAR.operator] * 3
+    assert [row.operator for row in campaign.database.drift_checks.rows()] == [LINEAR.operator] * 3
     assert len(rows(campaign)) == 3
     assert min(report.besides_parts_s["start"], report.besides_parts_s["drift_checks"]) > 0
     assert sum(report.besides_parts_s.values()) == pytest.approx(report.besides_s)
@@ -585,7 +585,7 @@ def test_a_wrong_meter_is_seen_by_the_sentinel_where_loops_are_too_short_for_it(
     run(campaign, protocol=AT_ONCE)
     assert [row.measurement.loop_time_s < 0.3 for row in rows(campaign)] == [True, True]
     assert [is_flagged(row.measurement) for row in rows(campaign)] == [is_reported, is_reported]
-    sentinel = campaign.database.sentinel_measurements.rows()
+    sentinel = campaign.database.drift_checks.rows()
     assert [Flag.METERS_DISAGREE in row.measurement.flags for row in sentinel] == [is_reported, is_reported]
 
 
@@ -893,7 +893,7 @@ def test_a_database_of_another_version_is_reported_before_anything_is_measured(c
 
 
 @pytest.mark.parametrize("wholly_read_bytes", [0, expected_times.WHOLLY_READ_BYTES])
-@pytest.mark.parametrize("name", ["operator_measurements", "sentinel_measurements"])
+@pytest.mark.parametrize("name", ["operator_measurements", "drift_checks"])
 def test_a_table_that_takes_no_row_is_reported_before_anything_is_measured(
     tmp_path: Path, name: str, wholly_read_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

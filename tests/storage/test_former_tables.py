@@ -98,3 +98,14 @@ def test_a_kept_table_is_read_as_the_one_that_was_upgraded(path, tmp_path):
     copy.prepare()
     assert copy.rows() == rows
     assert (tmp_path / f"{path.name}.old").read_bytes() == path.read_bytes()
+
+
+def test_a_table_with_a_former_name_is_read_and_goes_on(tmp_path):
+    table = Database(tmp_path).drift_checks
+    assert table.path.name == "drift_checks.csv"
+    table.append(ROW)
+    table.path.rename(tmp_path / "sentinel_measurements.csv")
+    again = Database(tmp_path).read_once().drift_checks
+    assert again.rows() == [ROW]
+    Database(tmp_path).drift_checks.append(ROW)
+    assert [path.name for path in tmp_path.iterdir()] == ["sentinel_measurements.csv"]
