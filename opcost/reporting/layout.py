@@ -8,15 +8,12 @@ columns, and at last has a block for each row. A word is a text between spaces, 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from itertools import zip_longest
+from typing import Literal, TypeAlias
 
-from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len, set_cell_size
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
 
 from opcost.units import UNKNOWN
 
@@ -130,66 +127,25 @@ def keeping(columns: Sequence[Column], title: str | None) -> list[Column]:
     return [replace(column, drop=0) if column.title == title else column for column in columns]
 
 
-@dataclass(frozen=True)
-class _Content:
-    """Columns, and rows with a text for each column."""
+_Filled: TypeAlias = tuple[Column, list[str]]
+"""A column with the text of each row."""
 
-    columns: tuple[Column, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-    def cells(self, index: int) -> list[str]:
-        return [row[index] for row in self.rows]
-
-    def without_unknown(self) -> tuple[_Content, list[str]]:
-        """Return the content without columns that have no known value, and their titles."""
-        unknown = [index for index in range(1, len(self.columns)) if set(self.cells(index)) == {UNKNOWN}]
-        left = self
-        for index in reversed(unknown):
-            left = left.without(index)
-        return left, [self.columns[index].title for index in unknown]
-
-    def without(self, index: int) -> _Content:
-        rows = tuple(row[:index] + row[index + 1 :] for row in self.rows)
-        return _Content(self.columns[:index] + self.columns[index + 1 :], rows)
-
-    def least_widths(self) -> list[int]:
-        return [self._least_width(index) for index in range(len(self.columns))]
-
-    def widths(self, width: int) -> list[int] | None:
-        """Return a width of each column with which the table fits, None if it does not."""
-        widths = self.least_widths()
-        left = width - _total(widths)
-        if left < 0:
-            return None
-        # Texts get the room first, then headings.
-        for index in sorted(range(len(widths)), key=lambda index: self.columns[index].wraps == 0):
-            natural = _longest([self.columns[index].title, *self.cells(index)])
-            more = min(left, natural - widths[index])
-            widths[index] += more
-            left -= more
-        return widths
-
-    def _least_width(self, index: int) -> int:
-        column, cells = self.columns[index], self.cells(index)
-        if column.wraps:
-            width = max([min(_longest(cells), column.wraps), *map(longest_word, cells)])
-        else:
-            width = _longest(cells)
-        return max(width, longest_word(column.title))
+Line: TypeAlias = tuple[str, bool]
+"""A line of a table, and whether it is a heading."""
 
 
 @dataclass(frozen=True)
 class Drawn:
     """A table that fits, and the titles of the columns that it leaves out: for their width, or without known values."""
 
-    table: RenderableType
+    lines: tuple[Line, ...]
     left_out: tuple[str, ...]
     unknown: tuple[str, ...]
 
 
 def least_width(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> int:
     """Return the least width of a table with all of its columns."""
-    return _total(_Content(tuple(columns), tuple(map(tuple, rows))).least_widths())
+    return _total([_least_width(one) for one in _filled(columns, rows)])
 
 
 def drawn(content: tuple[Sequence[Column], Sequence[Sequence[str]]], width: int, block: int) -> Drawn:
@@ -200,57 +156,87 @@ def drawn(content: tuple[Sequence[Column], Sequence[Sequence[str]]], width: int,
         width: in characters.
         block: the number of successive rows that belong together.
     """
-    columns, rows = content
-    left, unknown = _Content(tuple(columns), tuple(map(tuple, rows))).without_unknown()
-    known, kept = left.columns, list(range(len(left.columns)))
-    while (widths := left.widths(width)) is None:
-        index = max(range(len(left.columns)), key=lambda index: (left.columns[index].drop, index))
-        if not left.columns[index].drop:
+    first, *others = _filled(*content)
+    known = [first, *(one for one in others if set(one[1]) != {UNKNOWN})]
+    unknown = tuple(column.title for column, cells in others if set(cells) == {UNKNOWN})
+    kept = list(known)
+    while (widths := _widths(kept, width)) is None:
+        index = max(range(len(kept)), key=lambda index: (kept[index][0].drop, index))
+        if not kept[index][0].drop:
             break
-        left = left.without(index)
         del kept[index]
-    table = _blocks(left, width, block) if widths is None else _table(left, widths)
-    left_out = tuple(column.title for index, column in enumerate(known) if index not in kept)
-    return Drawn(table, left_out, tuple(unknown))
+    left_out = tuple(one[0].title for one in known if not any(one is shown for shown in kept))
+    return Drawn(tuple(_blocks(kept, width, block) if widths is None else _table(kept, widths)), left_out, unknown)
 
 
-def _table(content: _Content, widths: Sequence[int]) -> Table:
-    # The box has a space between columns.
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, GAP - 1, 0, 0))
-    titles = [wrapped(column.title, width) for column, width in zip(content.columns, widths, strict=True)]
-    height = max(map(len, titles), default=0)
-    for column, width, title in zip(content.columns, widths, titles, strict=True):
-        lines = [""] * (height - len(title)) + title
-        table.add_column(Text("\n".join(lines)), justify=column.align, no_wrap=True, width=width)
-    for row in content.rows:
-        cells = zip(content.columns, row, widths, strict=True)
-        table.add_row(
-            *(
-                Text("\n".join(wrapped(cell, width, len(cell) - len(cell.lstrip()))) if one.wraps else cell)
-                for one, cell, width in cells
-            )
-        )
-    return table
+def _filled(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[_Filled]:
+    return [(column, [row[index] for row in rows]) for index, column in enumerate(columns)]
 
 
-def _blocks(content: _Content, width: int, block: int) -> Group:
-    """Return a block for each row, or for several that belong together: the names, and a line for each other column."""
-    titles = [column.title for column in content.columns[1:]]
-    rows = content.rows
-    slots = [_longest(cell for row in rows[number::block] for cell in row[1:]) for number in range(block)]
+def _least_width(one: _Filled) -> int:
+    column, cells = one
+    width = _longest(cells)
+    if column.wraps:
+        width = max([min(width, column.wraps), *map(longest_word, cells)])
+    return max(width, longest_word(column.title))
+
+
+def _widths(columns: Sequence[_Filled], width: int) -> list[int] | None:
+    """Return a width of each column with which the table fits, None if it does not."""
+    widths = list(map(_least_width, columns))
+    left = width - _total(widths)
+    if left < 0:
+        return None
+    # Texts get the room first, then headings.
+    for index, (column, cells) in sorted(enumerate(columns), key=lambda numbered: numbered[1][0].wraps == 0):
+        more = min(left, _longest([column.title, *cells]) - widths[index])
+        widths[index] += more
+        left -= more
+    return widths
+
+
+def _table(columns: Sequence[_Filled], widths: Sequence[int]) -> Iterator[Line]:
+    """Yield the headings, which end in one line, a rule, and the rows."""
+    aligns = [column.align for column, _ in columns]
+    titles = [wrapped(column.title, width) for (column, _), width in zip(columns, widths, strict=True)]
+    height = max(map(len, titles))
+    for line in zip(*([""] * (height - len(title)) + title for title in titles), strict=True):
+        yield _joined(line, widths, aligns), True
+    yield "─" * _total(widths), False
+    for row in zip(*(cells for _, cells in columns), strict=True):
+        broken = [
+            wrapped(cell, width, len(cell) - len(cell.lstrip())) if column.wraps else [cell]
+            for (column, _), cell, width in zip(columns, row, widths, strict=True)
+        ]
+        for parts in zip_longest(*broken, fillvalue=""):
+            yield _joined(parts, widths, aligns), False
+
+
+def _joined(cells: Iterable[str], widths: Sequence[int], aligns: Sequence[str]) -> str:
+    padded = []
+    for cell, width, align in zip(cells, widths, aligns, strict=True):
+        spaces = " " * (width - cell_len(cell))
+        padded.append(cell + spaces if align == "left" else spaces + cell)
+    return (" " * GAP).join(padded).rstrip()
+
+
+def _blocks(columns: Sequence[_Filled], width: int, block: int) -> Iterator[Line]:
+    """Yield a block for each row, or for several that belong together: the names, and a line for each other column."""
+    (_, names), *others = columns
+    titles = [column.title for column, _ in others]
+    rows = list(zip(*(cells for _, cells in others), strict=True)) if others else [()] * len(names)
+    slots = [_longest(cell for row in rows[number::block] for cell in row) for number in range(block)]
     label = _longest(titles)
     are_beside = block > 1 and label + sum(slots) + GAP * (block + 1) <= width
-    lines: list[Text] = []
     for begin in range(0, len(rows), block):
-        own = rows[begin : begin + block]
-        names = [line for row in own if row[0] for line in wrapped(row[0], width, GAP)]
-        lines += [Text(name, "bold") for name in names]
-        values = [list(zip(titles, row[1:], strict=True)) for row in own]
+        for name in filter(None, names[begin : begin + block]):
+            yield from ((line, True) for line in wrapped(name, width, GAP))
+        own: list[tuple[str, ...]] = rows[begin : begin + block]
         if are_beside:
-            cells = (tuple(map(set_cell_size, row, slots)) for row in zip(*(row[1:] for row in own), strict=True))
-            values = [[(title, (" " * GAP).join(row)) for title, row in zip(titles, cells, strict=True)]]
-        lines += [Text(line) for row in values for title, cell in row for line in _value(title, cell, label, width)]
-    return Group(*lines)
+            own = [tuple((" " * GAP).join(map(set_cell_size, cells, slots)) for cells in zip(*own, strict=True))]
+        for row in own:
+            for title, cell in zip(titles, row, strict=True):
+                yield from ((line.rstrip(), False) for line in _value(title, cell, label, width))
 
 
 def _value(title: str, cell: str, label: int, width: int) -> list[str]:
@@ -261,11 +247,8 @@ def _value(title: str, cell: str, label: int, width: int) -> list[str]:
     if longest_word(cell) <= room:
         begin, *others = wrapped(cell, room)
         return [f"{'':{GAP}}{title:{label}}{'':{GAP}}{begin}", *(" " * (label + 2 * GAP) + line for line in others)]
-    return [*_indented(title, GAP, width), *_indented(cell, 2 * GAP, width)]
-
-
-def _indented(text: str, indent: int, width: int) -> list[str]:
-    return [" " * indent + line for line in wrapped(text, width - indent)]
+    indented = ((title, GAP), (cell, 2 * GAP))
+    return [" " * indent + line for text, indent in indented for line in wrapped(text, width - indent)]
 
 
 def _total(widths: Sequence[int]) -> int:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -87,10 +86,8 @@ def print_table(title: str, columns: Sequence[str | Column], rows: Sequence[Sequ
     table = drawn((shown, rows), width, block)
     for line in wrapped(title, width):
         console.print(Text(line, "bold"))
-    with console.capture() as captured:
-        console.print(table.table, crop=False)
-    for line in captured.get().splitlines():
-        print(_TRAILING_SPACES.sub("", line))
+    for text, is_heading in table.lines:
+        console.print(Text(text, "bold" if is_heading else ""), soft_wrap=True)
     print()
     notes = []
     if table.left_out:
@@ -139,10 +136,6 @@ def print_origin_line(command: str, facts: str) -> None:
     line = f"{command} ({facts})" if facts else command
     lines = [line] if len(line) <= width else [*wrapped(command, width, hanging=2), *wrapped(facts, width)]
     _stdout().print(Text("\n".join(lines), "dim"), soft_wrap=True)
-
-
-_TRAILING_SPACES = re.compile(r" +(?=(?:\x1b\[[\d;]*m)*$)")
-"""Spaces at the end of a line, possibly before codes that end a style."""
 
 
 class TimeLeft:
