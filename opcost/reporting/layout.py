@@ -224,14 +224,16 @@ def _blocks(columns: Sequence[_Filled], width: int, block: int) -> Iterator[Line
     """Yield a block for each row, or for several that belong together: the names, and a line for each other column."""
     (_, names), *others = columns
     titles = [column.title for column, _ in others]
-    rows = list(zip(*(cells for _, cells in others), strict=True)) if others else [()] * len(names)
+    rows: list[tuple[str, ...]] = [()] * len(names)
+    if others:
+        rows = list(zip(*(cells for _, cells in others), strict=True))
     slots = [_longest(cell for row in rows[number::block] for cell in row) for number in range(block)]
     label = _longest(titles)
     are_beside = block > 1 and label + sum(slots) + GAP * (block + 1) <= width
     for begin in range(0, len(rows), block):
         for name in filter(None, names[begin : begin + block]):
             yield from ((line, True) for line in wrapped(name, width, GAP))
-        own: list[tuple[str, ...]] = rows[begin : begin + block]
+        own = rows[begin : begin + block]
         if are_beside:
             own = [tuple((" " * GAP).join(map(set_cell_size, cells, slots)) for cells in zip(*own, strict=True))]
         for row in own:

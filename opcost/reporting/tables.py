@@ -14,7 +14,7 @@ from opcost.columns import columns_of, values_of
 from opcost.invocation import command_line, is_program
 from opcost.printable import printable
 from opcost.reporting.terminal import print_commands, print_line, print_origin_line
-from opcost.units import UNKNOWN, gigaflop, megabytes, millijoules, milliseconds, percent, ratio, watts
+from opcost.units import UNKNOWN, gigaflop, megabytes, millijoules, milliseconds, percent, watts
 
 if TYPE_CHECKING:
     # Only for types: the stages import torch.
@@ -59,11 +59,6 @@ def print_files(label: str, paths: Sequence[Path]) -> None:
 def doubt_mark(is_doubtful: object) -> str:
     """Return the mark behind a name or a figure that is doubtful, empty if it is not."""
     return f" {DOUBTFUL}" if is_doubtful else ""
-
-
-def ratio_with_error(value_ratio: float | None, error_ratio: float | None) -> str:
-    """Return a ratio with its standard error, if that is known."""
-    return ratio(value_ratio) if error_ratio is None else f"{ratio(value_ratio)} ± {ratio(error_ratio)}"
 
 
 def print_origin(*facts: str) -> None:

@@ -99,9 +99,10 @@ def print_table(title: str, columns: Sequence[str | Column], rows: Sequence[Sequ
     return {*table.left_out, *table.unknown}
 
 
-def print_records(title: str, records: Sequence[T], cells: Cells[T]) -> set[str]:
+def print_records(title: str, records: Sequence[T], cells: Cells[T], block: int = 1) -> set[str]:
     """Print a table with a row for each record, as ``print_table``."""
-    return print_table(title, [column for column, _ in cells], [[of(one) for _, of in cells] for one in records])
+    rows = [[of(one) for _, of in cells] for one in records]
+    return print_table(title, [column for column, _ in cells], rows, block)
 
 
 def print_line(text: str, hanging: int = 0, command: str = "") -> None:

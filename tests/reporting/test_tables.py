@@ -12,14 +12,7 @@ from simulated_machine import SIMULATED_CONDITIONS
 from opcost.comparing.remarks import Remark, RemarkKind
 from opcost.comparing.row import ComparisonRow
 from opcost.operators.whitelist import Share
-from opcost.reporting.comparison_tables import (
-    Noted,
-    all_in_words,
-    footnote_lines,
-    footnotes,
-    numbers_of,
-    print_comparisons,
-)
+from opcost.reporting.comparison_tables import Noted, all_in_words, footnotes, print_comparisons
 from opcost.reporting.count_tables import print_rebuilds
 from opcost.reporting.measurement_tables import print_full_models, print_operator_measurements
 from opcost.reporting.tables import print_configs, print_json
@@ -371,31 +364,26 @@ def noted(*remarks_of_each: tuple[Remark, ...]) -> list[Noted]:
     return [Noted(f"model {number}", WHOLE_SUM, remarks) for number, remarks in enumerate(remarks_of_each)]
 
 
-def lines(compared: list[Noted]) -> list[str]:
-    return footnote_lines(footnotes(compared), [one.label for one in compared])
-
-
 def test_a_remark_on_several_comparisons_is_one_footnote_with_their_figures() -> None:
     compared = noted((on_other_values(0.5), REMARK), (REMARK,), (on_other_values(0.2), REMARK))
-    values, leaves = lines(compared)
+    (values, leaves), marks = footnotes(compared)
     assert values.endswith("other values than the model's: model 0 50.0 %; model 2 20.0 %")
     assert leaves == "[2] The sum is of leaf modules only (all)"
-    found = footnotes(compared)
-    assert [numbers_of(found, number) for number in range(3)] == ["[1,2]", "[2]", "[1,2]"]
+    assert marks == ["[1,2]", "[2]", "[1,2]"]
 
 
 def test_of_many_comparisons_a_few_are_named() -> None:
-    (line,) = lines(noted(*[(on_other_values(0.5),)] * 9))
+    (line,), _ = footnotes(noted(*[(on_other_values(0.5),)] * 9))
     assert line.count("50.0 %") == 6
     assert line.endswith("; 3 more")
 
 
 def test_one_comparison_is_not_named() -> None:
-    assert lines(noted((on_other_values(0.5),)))[0].endswith("than the model's: 50.0 %")
+    assert footnotes(noted((on_other_values(0.5),)))[0][0].endswith("than the model's: 50.0 %")
 
 
 def test_a_remark_that_changes_no_conclusion_has_no_footnote() -> None:
-    assert lines(noted((IMPRECISE,))) == []
+    assert footnotes(noted((IMPRECISE,))) == ([], [""])
 
 
 def test_all_remarks_of_one_comparison_in_words() -> None:
