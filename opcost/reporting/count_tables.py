@@ -15,9 +15,9 @@ from opcost.stages.filter import FilterReport
 from opcost.units import UNKNOWN, duration, gigaflop, megabytes, number_of, percent
 
 if TYPE_CHECKING:
-    from opcost.stages.advise import Advice, ModelAdvice
-
     # Only for types: these modules import torch, or are not needed.
+    from opcost.comparing.coverage import Addition
+    from opcost.stages.advise import Advice, ModelAdvice
     from opcost.stages.count import CensusRow, CountPlan, CountReport
     from opcost.stages.replay import RebuildReport
     from opcost.stages.sample_operators import DrawnKind, SampleReport
@@ -56,18 +56,6 @@ def print_counts(reports: Sequence[CountReport]) -> None:
             print_line(f"{report.name}: operations in no tuple: {', '.join(report.outside)}")
         for line in report.left_out:
             print_line(f"{report.name}: {line}")
-    _print_formula_gaps(reports)
-    print_origin()
-
-
-def _flops(report: CountReport) -> str:
-    if report.flops is None:
-        return f"≥ {gigaflop(report.least_flops)}" if report.least_flops else UNKNOWN
-    return gigaflop(report.flops)
-
-
-def _print_formula_gaps(reports: Sequence[CountReport]) -> None:
-    """Print the operations without a formula of each model with their shares, and the remedy."""
     incomplete = [report for report in reports if report.without_formula]
     for report in incomplete:
         gaps = ", ".join(
@@ -77,23 +65,27 @@ def _print_formula_gaps(reports: Sequence[CountReport]) -> None:
         print_line(f"{report.name}: {flop_missing_reason([gaps])}")
     if incomplete:
         print_line(f"Their FLOPs are unknown, and in no total. To add a formula, {FORMULA_REMEDY}.")
+    print_origin()
+
+
+def _flops(report: CountReport) -> str:
+    if report.flops is None:
+        return f"≥ {gigaflop(report.least_flops)}" if report.least_flops else UNKNOWN
+    return gigaflop(report.flops)
+
+
+def _share(part: int | None, whole: int | None) -> str:
+    return percent(part / whole if whole and part is not None else None)
 
 
 def print_rebuilds(reports: Sequence[RebuildReport]) -> None:
     """Print the number of rebuilt tuples of each model, and the others with the reason."""
+    numbers = [(one.operators, one.rebuilt, len(one.value_dependent), len(one.failures)) for one in reports]
+    names = [*(report.name for report in reports), "total"]
+    rows = [*numbers, [sum(column) for column in zip(*numbers, strict=True)] or [0] * 4]
     columns = ("model", "new tuples", "same as counted", "value-dependent", "failed")
-    rows = [
-        (
-            report.name,
-            str(report.operators),
-            str(report.rebuilt),
-            str(len(report.value_dependent)),
-            str(len(report.failures)),
-        )
-        for report in reports
-    ]
-    together = [str(sum(int(row[column]) for row in rows)) for column in range(1, len(columns))]
-    print_table("Operator tuples rebuilt and run alone", columns, [*rows, ("total", *together)])
+    cells = [[name, *map(str, row)] for name, row in zip(names, rows, strict=True)]
+    print_table("Operator tuples rebuilt and run alone", columns, cells)
     for report in reports:
         for line in report.value_dependent:
             print_line(f"{report.name}: value-dependent: {line}")
@@ -136,64 +128,43 @@ def print_sample(report: SampleReport, dry_run: bool) -> None:
 
 def print_census(rows: Sequence[CensusRow]) -> None:
     """Print the numbers of calls and tuples of each model, and of all together."""
-    columns = ("model", "calls", "tuples", "shared tuples", "unshared tuples")
-    cells = [
-        (row.name or "total", str(row.calls), str(row.tuples), str(row.shared_tuples), str(row.unshared_tuples))
-        for row in rows
-    ]
-    print_table("Calls and tuples of operators that compute something", columns, cells)
+    columns: Cells[CensusRow] = (
+        (Column("model", "left"), lambda row: row.name or "total"),
+        (Column("calls"), lambda row: str(row.calls)),
+        (Column("tuples"), lambda row: str(row.tuples)),
+        (Column("shared tuples"), lambda row: str(row.shared_tuples)),
+        (Column("unshared tuples"), lambda row: str(row.unshared_tuples)),
+    )
+    print_records("Calls and tuples of operators that compute something", rows, columns)
     print_origin()
 
 
 def print_selections(reports: Sequence[FilterReport], dry_run: bool) -> None:
     """Print the operators that block 1 kept and dropped, with their shares of the model."""
-    columns = (
-        Column("model", "left"),
-        Column("tuples"),
-        Column("calls"),
-        Column("share of calls", drop=1),
-        Column("share of FLOPs"),
-        Column("share of bytes"),
-    )
-    rows = []
+    # Name, number of tuples, and share of the model.
+    rows: list[tuple[str, int, Share]] = []
     for report in reports:
-        rows.append(_share_row(f"{report.name}: kept", report.kept_tuples, report.kept))
-        rows.extend(_operator_rows(report, kept=True))
-        rows.append(_share_row("  dropped", report.unique_tuples - report.kept_tuples, report.dropped))
-        rows.extend(_operator_rows(report, kept=False))
-        rows.append(_share_row("  in no operator", 0, report.outside))
-    print_table(
-        "Operators kept and dropped by the whitelist" + dry_run_note(dry_run, "nothing was written"), columns, rows
-    )
-    for report in reports:
-        tuples, measurements = report.kept_tuples, report.measurements
-        print_line(
-            f"{report.name}: {tuples} kept tuples, {measurements} measurements (one for each kind of input data)"
+        kept, dropped = (
+            [(f"    {one.operator}", one.unique_tuples, one.share) for one in report.operators if one.kept == is_kept]
+            for is_kept in (True, False)
         )
-    print_origin()
-
-
-def _operator_rows(report: FilterReport, kept: bool) -> list[tuple[str, ...]]:
-    return [
-        _share_row(f"    {operator.operator}", operator.unique_tuples, operator.share)
-        for operator in report.operators
-        if operator.kept == kept
-    ]
-
-
-def _share_row(name: str, tuples: int, share: Share) -> tuple[str, ...]:
-    return (
-        name,
-        str(tuples) if tuples else UNKNOWN,
-        str(share.calls) if share.calls else UNKNOWN,
-        percent(share.calls_ratio),
-        percent(share.flop_ratio),
-        percent(share.memory_bytes_ratio),
+        rows += [(f"{report.name}: kept", report.kept_tuples, report.kept), *kept]
+        rows += [("  dropped", report.unique_tuples - report.kept_tuples, report.dropped), *dropped]
+        rows.append(("  in no operator", 0, report.outside))
+    columns: Cells[tuple[str, int, Share]] = (
+        (Column("model", "left"), lambda row: row[0]),
+        (Column("tuples"), lambda row: str(row[1] or UNKNOWN)),
+        (Column("calls"), lambda row: str(row[2].calls or UNKNOWN)),
+        (Column("share of calls", drop=1), lambda row: percent(row[2].calls_ratio)),
+        (Column("share of FLOPs"), lambda row: percent(row[2].flop_ratio)),
+        (Column("share of bytes"), lambda row: percent(row[2].memory_bytes_ratio)),
     )
-
-
-def _share(part: int | None, whole: int | None) -> str:
-    return percent(part / whole if whole and part is not None else None)
+    title = "Operators kept and dropped by the whitelist" + dry_run_note(dry_run, "nothing was written")
+    print_records(title, rows, columns)
+    for report in reports:
+        numbers = f"{report.kept_tuples} kept tuples, {report.measurements} measurements"
+        print_line(f"{report.name}: {numbers} (one for each kind of input data)")
+    print_origin()
 
 
 MOSTLY = 0.5
@@ -234,18 +205,19 @@ def print_advice(advice: Advice, is_written: bool) -> None:
     print_line(f"Estimated over measured time of measured operators: {lower:.2f} to {upper:.2f} (quartiles).")
     flagged = [one for one in advice.models if one.doubtful_ratio >= NOTICEABLE_RATIO]
     if flagged:
-        shares = "; ".join(f"{one.name} {percent(one.doubtful_ratio)}" for one in flagged)
-        print_line(f"A part of the time is from flagged measurements, which can be off by any factor: {shares}")
-    outside = [
-        (one.operator, percent(one.share.time_ratio), percent(one.share.energy_ratio))
-        for one in advice.all_models.additions
-    ]
+        named = "; ".join(f"{one.name} {percent(one.doubtful_ratio)}" for one in flagged)
+        print_line(f"A part of the time is from flagged measurements, which can be off by any factor: {named}")
+    outside = advice.all_models.additions
     if outside:
-        shown = outside[:OPERATORS_SHOWN]
+        shares: Cells[Addition] = (
+            (Column("mean share of a model", "left"), lambda one: one.operator),
+            (Column("time"), lambda one: percent(one.share.time_ratio)),
+            (Column("energy"), lambda one: percent(one.share.energy_ratio)),
+        )
         print_line("")
-        print_table("Operators outside the whitelist", ("mean share of a model", "time", "energy"), shown)
-        if len(outside) > len(shown):
-            print_line(f"and {len(outside) - len(shown)} more; --json names them")
+        print_records("Operators outside the whitelist", outside[:OPERATORS_SHOWN], shares)
+        if len(outside) > OPERATORS_SHOWN:
+            print_line(f"and {len(outside) - OPERATORS_SHOWN} more; --json names them")
     label = "written" if is_written else "smallest whitelist that reaches the target"
     print_line(f"{label}: {', '.join(advice.smallest)}")
     if advice.no_longer:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from opcost.measuring.builds import are_different
 from opcost.measuring.meter_quality import MeterQuality, QualificationRow
@@ -34,23 +35,29 @@ _PARTS = {
 """The parts of a run's time besides its measurements."""
 
 
+Report: TypeAlias = OperatorsReport | FullModelReport
+
+
 def print_qualification(rows: Sequence[QualificationRow]) -> None:
     """Print the qualities of a board's meters, its power temperature coefficient and its idle power."""
+    first = rows[0]
     cells = [titled(row) | {"averaging time": _averaging(row.quality)} for row in rows]
-    title = f"Meters of {rows[0].device_product} ({rows[0].device_uuid})"
-    meter, *others = cells[0]
-    columns = [Column(meter, "left"), *(Column(title, drop=DROPPED_FIRST.get(title, 0)) for title in others)]
-    print_table(title, columns, [list(each.values()) for each in cells])
-    slope, error = rows[0].power_per_kelvin_ratio, rows[0].power_per_kelvin_standard_error_ratio
+    columns = [
+        Column(title, "right" if number else "left", DROPPED_FIRST.get(title, 0))
+        for number, title in enumerate(cells[0])
+    ]
+    print_table(
+        f"Meters of {first.device_product} ({first.device_uuid})", columns, [list(one.values()) for one in cells]
+    )
+    slope, error = first.power_per_kelvin_ratio, first.power_per_kelvin_standard_error_ratio
     shown = "not measurable" if slope is None else f"{percent(slope, digits=2)} ± {percent(error, digits=2)} per kelvin"
     print_line(f"power temperature coefficient: {shown}")
     for row in rows:
         if row.polling_deviation_ratio is not None:
             more = percent(row.polling_deviation_ratio, digits=2)
             print_line(f"{row.quality.meter}: {more} more if read at every tick than if read once a second")
-    before, after = watts(rows[0].idle_power_w), watts(rows[0].idle_power_after_load_w)
+    before, after = watts(first.idle_power_w), watts(first.idle_power_after_load_w)
     print_line(f"idle power: {before} before the first load, {after} right after the load")
-    first = rows[0]
     driver = f"driver {first.driver_version}" if first.driver_version else ""
     print_origin(first.device_product, driver, f"torch {first.torch_version}", first.qualified_at.partition("T")[0])
 
@@ -67,14 +74,9 @@ def _averaging(quality: MeterQuality) -> str:
 def print_operator_measurements(reports: Sequence[OperatorsReport], dry_run: bool) -> None:
     """Print the results of block 2 for each model; in a dry run also the plan and the device."""
     _print_operators(reports, dry_run)
-    if dry_run:
-        _print_plan(reports)
-        if any(report.planned and report.has_whole for report in reports):
-            print_line("not in this time: whole models, which the same command with --whole measures, too")
-        _print_later(reports)
-    else:
-        _print_taken(reports)
-    print_origin(*_devices(reports, dry_run))
+    has_wholes = any(report.planned and report.has_whole for report in reports)
+    wholes = ["not in this time: whole models, which the same command with --whole measures, too"] * has_wholes
+    _print_time(reports, dry_run, [*wholes, *_later(reports)])
 
 
 def print_units(reports: Sequence[UnitReport], dry_run: bool) -> None:
@@ -82,12 +84,13 @@ def print_units(reports: Sequence[UnitReport], dry_run: bool) -> None:
     operators, wholes = [report.operators for report in reports], [report.whole for report in reports]
     _print_operators(operators, dry_run)
     _print_wholes(wholes, dry_run)
-    if dry_run:
-        _print_plan([*operators, *wholes])
-        _print_later(operators)
-    else:
-        _print_taken([*operators, *wholes])
-    print_origin(*_devices(operators, dry_run))
+    _print_time([*operators, *wholes], dry_run, _later(operators))
+
+
+def print_full_models(reports: Sequence[FullModelReport], dry_run: bool) -> None:
+    """Print time and energy of each whole model; in a dry run also the plan and the device."""
+    _print_wholes(reports, dry_run)
+    _print_time(reports, dry_run, ())
 
 
 def announced(reports: Sequence[UnitReport]) -> str:
@@ -109,7 +112,7 @@ def _print_operators(reports: Sequence[OperatorsReport], dry_run: bool) -> None:
         (Column("measured", drop=3), lambda one: str(one.measured)),
         (Column("failed", drop=1), lambda one: str(one.failed)),
         (Column("remaining"), lambda one: str(one.remaining)),
-        (Column(_time_column(dry_run)), lambda one: _time_of(one, dry_run)),
+        _time_column(dry_run),
         (Column("done"), lambda one: ("yes, elsewhere" if one.remaining else "yes") if one.done else "no"),
     )
     print_records("Operator measurements" + dry_run_note(dry_run, "nothing was measured"), reports, columns)
@@ -125,38 +128,20 @@ def _print_operators(reports: Sequence[OperatorsReport], dry_run: bool) -> None:
         print_line("A tuple on several kinds of input data needs a measurement for each.")
 
 
-def _print_later(reports: Sequence[OperatorsReport]) -> None:
-    if reports and reports[0].later_s:
-        later = duration(reports[0].later_s)
-        print_line(f"not in this time: cache corrections of this card ({later}), which the same command measures next")
-
-
-def print_full_models(reports: Sequence[FullModelReport], dry_run: bool) -> None:
-    """Print time and energy of each whole model; in a dry run also the plan and the device."""
-    _print_wholes(reports, dry_run)
-    _print_plan(reports) if dry_run else _print_taken(reports)
-    print_origin(*_devices(reports, dry_run))
-
-
 def _print_wholes(reports: Sequence[FullModelReport], dry_run: bool) -> None:
-    # A plan of models without any row has no figures.
-    has_figures = not dry_run or any(report.time_s is not None for report in reports)
-    figures = (Column("time"), Column("energy"), Column("power", drop=2)) if has_figures else ()
-    columns = (Column("model", "left"), *figures, Column("measured", drop=1), Column(_time_column(dry_run)))
-    rows = [
-        (
-            report.name,
-            *(
-                (milliseconds(report.time_s), millijoules(report.energy_j), watts(report.power_w))
-                if has_figures
-                else ()
-            ),
-            _when(report),
-            _time_of(report, dry_run),
-        )
-        for report in reports
-    ]
-    print_table("Whole models, per run" + dry_run_note(dry_run, "nothing was measured"), columns, rows)
+    figures: Cells[FullModelReport] = (
+        (Column("time"), lambda one: milliseconds(one.time_s)),
+        (Column("energy"), lambda one: millijoules(one.energy_j)),
+        (Column("power", drop=2), lambda one: watts(one.power_w)),
+    )
+    columns: Cells[FullModelReport] = (
+        (Column("model", "left"), lambda one: one.name),
+        # A plan of models without any row has no figures.
+        *(figures if not dry_run or any(report.time_s is not None for report in reports) else ()),
+        (Column("measured", drop=1), _when),
+        _time_column(dry_run),
+    )
+    print_records("Whole models, per run" + dry_run_note(dry_run, "nothing was measured"), reports, columns)
     for report in reports:
         if report.reason:
             print_line(f"{report.name}: {report.reason}")
@@ -165,20 +150,42 @@ def _print_wholes(reports: Sequence[FullModelReport], dry_run: bool) -> None:
             print_line(f"{report.name}: {report.builds} builds differ by {difference} in time; the median counts")
 
 
-def _devices(reports: Sequence[OperatorsReport | FullModelReport], dry_run: bool) -> list[str]:
-    return [] if dry_run else sorted({report.device_product for report in reports})
+def _when(report: FullModelReport) -> str:
+    if report.newly_measured:
+        return "now"
+    if report.failed:
+        return "failed"
+    return "earlier" if report.time_s is not None else "not yet"
 
 
-def _time_column(dry_run: bool) -> str:
-    return "time needed" if dry_run else "time taken"
+def _time_column(dry_run: bool) -> tuple[Column, Callable[[Report], str]]:
+    def text(report: Report) -> str:
+        time_s = report.expected_s if dry_run else report.taken_s
+        return duration(time_s) if time_s else UNKNOWN
+
+    return Column("time needed" if dry_run else "time taken"), text
 
 
-def _time_of(report: OperatorsReport | FullModelReport, dry_run: bool) -> str:
-    time_s = report.expected_s if dry_run else report.taken_s
-    return duration(time_s) if time_s else UNKNOWN
+def _later(reports: Sequence[OperatorsReport]) -> list[str]:
+    if not reports or not reports[0].later_s:
+        return []
+    time = duration(reports[0].later_s)
+    return [f"not in this time: cache corrections of this card ({time}), which the same command measures next"]
 
 
-def _print_plan(reports: Sequence[OperatorsReport | FullModelReport]) -> None:
+def _print_time(reports: Sequence[Report], dry_run: bool, later: Sequence[str]) -> None:
+    """Print the time of all models together, in a dry run with its plan and what is not in it."""
+    if dry_run:
+        _print_plan(reports)
+        for line in later:
+            print_line(line)
+        print_origin()
+    else:
+        _print_taken(reports)
+        print_origin(*sorted({report.device_product for report in reports}))
+
+
+def _print_plan(reports: Sequence[Report]) -> None:
     """Print the numbers of measurements with their reasons, the device, and the time."""
     for report in (one for one in reports if one.planned):
         numbers = [(number, _REASONS[Reason(text)]) for text, number in report.planned.items()]
@@ -202,7 +209,7 @@ def _print_plan(reports: Sequence[OperatorsReport | FullModelReport]) -> None:
     print_line(f"total time needed: {duration(total_s)}" + (f" ({', '.join(parts)})" if total_s else ""))
 
 
-def _print_taken(reports: Sequence[OperatorsReport | FullModelReport]) -> None:
+def _print_taken(reports: Sequence[Report]) -> None:
     """Print the time of all models together, of each step of their measurements, and besides them."""
     taken_s = sum(report.taken_s for report in reports)
     besides_s = reports[0].besides_s if reports else 0.0
@@ -214,11 +221,3 @@ def _print_taken(reports: Sequence[OperatorsReport | FullModelReport]) -> None:
     parts_s = {**steps_s, **{_PARTS[name]: time_s for name, time_s in besides_parts_s.items()}}
     parts = [f"{duration(time_s)} {what}" for what, time_s in parts_s.items() if round(time_s)]
     print_line(f"total time taken: {duration(taken_s + besides_s)}" + (f" ({', '.join(parts)})" if parts else ""))
-
-
-def _when(report: FullModelReport) -> str:
-    if report.newly_measured:
-        return "now"
-    if report.failed:
-        return "failed"
-    return "earlier" if report.time_s is not None else "not yet"

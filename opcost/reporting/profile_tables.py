@@ -31,10 +31,7 @@ SHARES_OF_WORK = (Column("share of FLOPs", drop=1), Column("share of bytes", dro
 def print_profile(profile: Profile, words: Sequence[str], top: int | None = None) -> None:
     """Print a profile: the plan in a dry run, else the comparison and the operators, or counts and what is known.
 
-    Args:
-        profile: of one or more models.
-        words: the arguments that name the model in a further command.
-        top: the most operators to show, None for the usual number.
+    ``words`` are the arguments that name the model in a further command; of ``top`` None is the usual number.
     """
     if profile.units and profile.request.dry_run:
         print_units(profile.units, dry_run=True)
@@ -48,9 +45,9 @@ def print_profile(profile: Profile, words: Sequence[str], top: int | None = None
         return
     for model in profile.models:
         _print_kinds(model)
-        lines = model.operators[: LINES_SHOWN if top is None else top]
+        lines, shown = _largest(model, top)
         rows = [(*_named(line), *_work_cells(line.flop, line.memory_bytes, model)) for line in lines]
-        print_table(f"Operators by FLOPs or bytes ({_shown(lines, model)})", (*OPERATOR, *WORK, *SHARES_OF_WORK), rows)
+        print_table(f"Operators by FLOPs or bytes ({shown})", (*OPERATOR, *WORK, *SHARES_OF_WORK), rows)
         _print_known(model)
     _print_steps(profile, words)
     print_origin()
@@ -66,27 +63,27 @@ def profile_object(profile: Profile, report: Path | None) -> dict[str, Any]:
 
 
 def _print_costs(model: ModelProfile, top: int | None) -> None:
-    lines = model.operators[: LINES_SHOWN if top is None else top]
+    lines, shown = _largest(model, top)
     product = "" if model.conditions is None else f" on {model.conditions.device_product}"
-    title = f"{model.name}{product}: operators by time ({_shown(lines, model)})"
     print_line("")
     rows = [
         (
             *(*_named(line), milli(line.time_s), milli(line.energy_j)),
-            *(percent(line.time_ratio), percent(line.energy_ratio), *_work(line.flop, line.memory_bytes)),
+            *(percent(line.time_ratio), percent(line.energy_ratio)),
+            *(scaled(line.flop, 1e9), scaled(line.memory_bytes, 1e6)),
         )
         for line in lines
     ]
-    print_table(title, (*OPERATOR, *COSTS, *WORK), rows)
+    print_table(f"{model.name}{product}: operators by time ({shown})", (*OPERATOR, *COSTS, *WORK), rows)
     unmeasured = sum(line.time_s is None for line in model.operators)
     if unmeasured:
         print_line(f"{number_of(unmeasured, 'operator tuple')} without a row: the shares are those of the others.")
 
 
-def _shown(lines: Sequence[OperatorLine], model: ModelProfile) -> str:
-    all_of = len(model.operators)
-    more = f"; --top {all_of} shows all" if len(lines) < all_of else ""
-    return f"{len(lines)} of {all_of}{more}"
+def _largest(model: ModelProfile, top: int | None) -> tuple[Sequence[OperatorLine], str]:
+    """Return the operators that are shown, and how many of them that is in words."""
+    lines, number = model.operators[: LINES_SHOWN if top is None else top], len(model.operators)
+    return lines, f"{len(lines)} of {number}" + (f"; --top {number} shows all" if len(lines) < number else "")
 
 
 def _named(line: OperatorLine) -> tuple[str, str, str]:
@@ -94,14 +91,13 @@ def _named(line: OperatorLine) -> tuple[str, str, str]:
     return short_form(operator), short_inputs(operator), str(line.calls)
 
 
-def _work(flop: float | None, memory_bytes: int) -> tuple[str, str]:
-    return scaled(flop, 1e9), scaled(memory_bytes, 1e6)
-
-
 def _work_cells(flop: float | None, memory_bytes: int, model: ModelProfile) -> tuple[str, ...]:
     is_known = flop is not None and model.flop and model.flop_missing_reason is None
     share = flop / model.flop if is_known else None  # type: ignore[operator]
-    return (*_work(flop, memory_bytes), *map(percent, (share, memory_bytes / model.memory_bytes)))
+    return (
+        *(scaled(flop, 1e9), scaled(memory_bytes, 1e6)),
+        *(percent(share), percent(memory_bytes / model.memory_bytes)),
+    )
 
 
 def _print_kinds(model: ModelProfile) -> None:
@@ -133,17 +129,18 @@ def _print_known(model: ModelProfile) -> None:
         print_line(f"{model.name}: the database has no row of it, of any device.")
         print_line("")
         return
+
+    def rest(one: KnownCost, value: float | None) -> str:
+        return "0" if one.calls_ratio == 1 else milli(value)
+
     columns: Cells[KnownCost] = (
         (Column("device", "left"), lambda one: one.conditions.device_product),
         (Column("conditions", "left", drop=3), lambda one: f"{one.conditions.execution}, {one.conditions.precision}"),
         (Column("calls with rows"), lambda one: percent(one.calls_ratio, 0)),
         (Column("sum ms"), lambda one: milli(one.sum_time_s)),
         (Column("sum mJ"), lambda one: milli(one.sum_energy_j)),
-        (Column("estimated rest ms", drop=1), lambda one: "0" if one.calls_ratio == 1 else milli(one.predicted_time_s)),
-        (
-            Column("estimated rest mJ", drop=1),
-            lambda one: "0" if one.calls_ratio == 1 else milli(one.predicted_energy_j),
-        ),
+        (Column("estimated rest ms", drop=1), lambda one: rest(one, one.predicted_time_s)),
+        (Column("estimated rest mJ", drop=1), lambda one: rest(one, one.predicted_energy_j)),
         (Column("whole ms", drop=2), lambda one: milli(one.whole_time_s)),
         (Column("whole mJ", drop=2), lambda one: milli(one.whole_energy_j)),
     )
