@@ -53,7 +53,7 @@ def power_cap(arguments: Namespace) -> int:
     sweep = _swept(request, arguments, board, None if is_command else _config(request, arguments))
     print_object(cap_sweep_object(sweep)) if arguments.json else print_cap_sweep(sweep)
     if arguments.figure is not None:
-        from opcost.reporting.figures import draw_cap_sweep
+        from opcost.reporting.charts import draw_cap_sweep
 
         print_files("figure", [draw_cap_sweep(sweep, arguments.figure)])
     return 0

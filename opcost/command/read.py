@@ -122,7 +122,7 @@ def compare(arguments: Namespace) -> int:
         return status
     print_files("rows in", [request.database.sum_vs_full.path])
     if arguments.figures is not None:
-        from opcost.reporting.figures import draw_comparisons
+        from opcost.reporting.charts import draw_comparisons
 
         print_files("written", draw_comparisons(reports, arguments.figures))
     if arguments.report is not None:

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from opcost.comparing.roofline import COMPUTE, Roof
 from opcost.estimates import NORMAL_QUANTILE, Estimate
-from opcost.reporting.compared_models import OTHERS, QUANTITIES, ComparedModel, largest_kinds
+from opcost.metering.power_caps import is_efficient, medians_of
+from opcost.reporting.compared_models import (
+    OTHERS,
+    QUANTITIES,
+    ComparedModel,
+    compared_model,
+    largest_kinds,
+    without_sizes,
+)
 from opcost.reporting.svg import (
     MARKS,
     WIDTH,
@@ -25,9 +38,16 @@ from opcost.reporting.svg import (
     linear_axis,
     log_axis,
     nothing,
+    svg_file,
     text,
 )
+from opcost.storage.files import replace_file
 from opcost.units import MILLI, millijoules, milliseconds, percent, ratio
+
+if TYPE_CHECKING:
+    # Only for types: the stages import torch.
+    from opcost.stages.compare import ComparingReport
+    from opcost.stages.power_cap import CapSweep
 
 BAND_RATIO = 0.05
 NAMED = 4
@@ -80,17 +100,18 @@ def error_chart(models: Sequence[ComparedModel]) -> Chart:
     """Return the error of each sum, plain and corrected, in order, in time and in energy."""
     drawings = []
     for quantity, _ in QUANTITIES:
-        rows = [(model.name, list(_errors_of(model, quantity))) for model in models]
+        rows = []
+        for model in models:
+            sums = ((0, model.ratio(quantity), ""), (1, model.corrected_ratio(quantity), " corrected"))
+            marks = []
+            for look, of_sum, word in sums:
+                if of_sum is not None:
+                    off = Estimate(of_sum.value - 1, of_sum.standard_error)
+                    marks.append(Deviation(off, look, f"{quantity} {percent(off.value)}{word}"))
+            rows.append((model.name, marks))
         rows.sort(key=lambda row: row[1][0].value.value if row[1] else 0.0)
         drawings.append(deviations(rows, f"{quantity}: sum minus whole (% of the whole)"))
     return Chart(drawings, [Entry.of_mark(0, "sum"), Entry.of_mark(1, "corrected sum, if known")])
-
-
-def _errors_of(model: ComparedModel, quantity: str) -> Iterator[Deviation]:
-    for look, of_sum, word in ((0, model.ratio(quantity), ""), (1, model.corrected_ratio(quantity), " corrected")):
-        if of_sum is not None:
-            off = Estimate(of_sum.value - 1, of_sum.standard_error)
-            yield Deviation(off, look, f"{quantity} {percent(off.value)}{word}")
 
 
 def kind_chart(models: Sequence[ComparedModel]) -> Chart:
@@ -114,13 +135,7 @@ def kind_chart(models: Sequence[ComparedModel]) -> Chart:
 
 
 def parity(models: Sequence[ComparedModel], quantity: str, unit: str) -> Drawing:
-    """Draw each model's sum over its whole with 95 % intervals. On the line, the sum equals the whole.
-
-    Args:
-        models: compared ones.
-        quantity: ``time`` or ``energy``.
-        unit: a thousandth of a second or joule.
-    """
+    """Draw each model's sum over its whole (ms or mJ) with 95 % intervals. On the line, the sum equals the whole."""
     label = f"{quantity}: sum of operators over whole model"
     points = [(model, *pair) for model in models if (pair := model.pair(quantity))]
     if not points:
@@ -172,12 +187,9 @@ def _names(panel: Panel, places: Sequence[tuple[str, float, float]]) -> list[str
 
 
 def stacked_bars(rows: Sequence[StackedBar], label: str, looks: Sequence[int]) -> Drawing:
-    """Draw bars, each with a line at the measured whole; parts below 0 are left of it.
+    """Draw bars over an axis in %, each with a line at the measured whole; parts below 0 are left of it.
 
-    Args:
-        rows: the bars.
-        label: of the axis, which is in %.
-        looks: the number of each part's fill.
+    ``looks`` is the number of each part's fill.
     """
     if not rows:
         return nothing(label, "no data")
@@ -187,31 +199,25 @@ def stacked_bars(rows: Sequence[StackedBar], label: str, looks: Sequence[int]) -
     axis = linear_axis([100 * value for value in (*sums, 1.0)], label, marks=6, has_zero=True)
     bottom = 8 + ROW * len(rows)
     panel = Panel(axis, Axis(0, 1, ""), 14.0, 4.0, WIDTH - 14, bottom)
-    bars = [_bar(panel, row, 6 + ROW * number, looks) for number, row in enumerate(rows)]
-    return drawing(label, bottom + 42, panel.horizontal_axis(), *bars)
-
-
-def _bar(panel: Panel, row: StackedBar, top: float, looks: Sequence[int]) -> str:
-    ends = {True: 0.0, False: 0.0}
     drawn = []
-    for share, look in zip(row.shares, looks, strict=True):
-        if share:
-            begin, ends[share > 0] = ends[share > 0], ends[share > 0] + share
-            left, right = sorted(panel.across(100 * end) for end in (begin, ends[share > 0]))
-            field = {"x": left, "y": top + 15, "width": right - left, "height": BAR, "fill": f"url(#hatch{look})"}
-            drawn.append(element("rect", {"class": "bar", **field}))
-    whole = f"M{panel.across(100.0):.1f} {top + 12:.1f}v{BAR + 6:g}"
-    name = text(row.name, panel.left, top + 11, "small") + text(row.note, panel.right, top + 11, "small", "end")
-    return "".join(drawn) + element("path", {"class": "whole", "d": whole}) + name
+    for number, row in enumerate(rows):
+        top = 6 + ROW * number
+        ends = {True: 0.0, False: 0.0}
+        for share, look in zip(row.shares, looks, strict=True):
+            if share:
+                begin, ends[share > 0] = ends[share > 0], ends[share > 0] + share
+                left, right = sorted(panel.across(100 * end) for end in (begin, ends[share > 0]))
+                field = {"x": left, "y": top + 15, "width": right - left, "height": BAR, "fill": f"url(#hatch{look})"}
+                drawn.append(element("rect", {"class": "bar", **field}))
+        whole = f"M{panel.across(100.0):.1f} {top + 12:.1f}v{BAR + 6:g}"
+        drawn.append(element("path", {"class": "whole", "d": whole}))
+        drawn.append(text(row.name, panel.left, top + 11, "small"))
+        drawn.append(text(row.note, panel.right, top + 11, "small", "end"))
+    return drawing(label, bottom + 42, panel.horizontal_axis(), *drawn)
 
 
 def deviations(rows: Sequence[tuple[str, Sequence[Deviation]]], label: str) -> Drawing:
-    """Draw deviations with 95 % intervals, a row for each name.
-
-    Args:
-        rows: names, each with its deviations.
-        label: of the axis, which is in %.
-    """
+    """Draw deviations with 95 % intervals over an axis in %, a row for each name that has any."""
     rows = [(name, marks) for name, marks in rows if marks]
     if not rows:
         return nothing(label, "no data")
@@ -254,13 +260,9 @@ class RooflinePlot:
 
 
 def roofline(points: Sequence[tuple[float, float, str] | None], roof: Roof, label: str, scale: float) -> RooflinePlot:
-    """Draw rates over arithmetic intensities, below the roof.
+    """Draw rates over arithmetic intensities, below the roof; the vertical axis is in ``scale`` times their units.
 
-    Args:
-        points: FLOPs per byte, FLOPs per second or joule, and side of each tuple; None for tuples without FLOPs.
-        roof: in the same units.
-        label: of the vertical axis, in ``scale`` times these units.
-        scale: such as 1e12.
+    A point is the FLOPs per byte, the FLOPs per second or joule, and the side of a tuple; None without FLOPs.
     """
     known = [point for point in points if point is not None]
     ridges = {arithmetic: roof.ridge_flop_per_byte(arithmetic) for arithmetic in roof.flop_rates}
@@ -290,14 +292,9 @@ def roofline(points: Sequence[tuple[float, float, str] | None], roof: Roof, labe
 def over_sizes(
     label: str, names: tuple[str, str], series: Sequence[Series], axis: Callable[..., Axis], at: Sequence[float] = ()
 ) -> Drawing:
-    """Draw costs over a size, with a dotted line at each size of ``at``.
+    """Draw costs over a size, both named with their units, with a dotted line at each size of ``at``.
 
-    Args:
-        label: for screen readers.
-        names: of the size and of the cost, with its unit.
-        series: what is drawn.
-        axis: ``log_axis`` or ``linear_axis``.
-        at: sizes.
+    ``axis`` is ``log_axis`` or ``linear_axis``.
     """
     points = [point for one in series for point in one.points]
     if not points:
@@ -315,8 +312,11 @@ def matrix(names: Sequence[str], values: Sequence[Sequence[float]], label: str) 
         y, small = 8 + size * row, f"font-size:{min(11.0, 0.9 * size):.1f}px"
         for column, value in enumerate(line):
             place = {"x": CELL_LABELS + size * column, "y": y, "width": size, "height": size}
-            title = f"{name}, {names[column]}: {'unknown' if math.isnan(value) else f'{value:.2f}'}"
-            parts.append(element("rect", {**place, "fill": _blue_or_red(value)}, element("title", None, escape(title))))
+            faded = 0 if math.isnan(value) else round(255 * (1 - abs(value)))
+            fill = f"rgb({faded},{faded},255)" if value > 0 else f"rgb(255,{faded},{faded})"
+            fill, words = ("#cccccc", "unknown") if math.isnan(value) else (fill, f"{value:.2f}")
+            title = element("title", None, escape(f"{name}, {names[column]}: {words}"))
+            parts.append(element("rect", {**place, "fill": fill}, title))
         beside = {"x": CELL_LABELS - 4, "y": y + 0.7 * size, "text-anchor": "end", "style": small}
         x, end = CELL_LABELS + size * (row + 0.7), 12 + size * len(names)
         below = {"transform": f"translate({x:.1f} {end:.1f}) rotate(-90)", "text-anchor": "end", "style": small}
@@ -324,8 +324,71 @@ def matrix(names: Sequence[str], values: Sequence[Sequence[float]], label: str) 
     return drawing(label, 16 + size * len(names) + CELL_LABELS, *parts)
 
 
-def _blue_or_red(value: float) -> str:
-    if math.isnan(value):
-        return "#cccccc"
-    faded = round(255 * (1 - abs(value)))
-    return f"rgb({faded},{faded},255)" if value > 0 else f"rgb(255,{faded},{faded})"
+CURVE_POINTS = 200
+
+
+def draw_comparisons(reports: Sequence[ComparingReport], folder: Path) -> list[Path]:
+    """Draw figures of comparisons; return the files, none if there is nothing to draw."""
+    models = [
+        compared_model(label, row, kinds)
+        for report in reports
+        for label, row, kinds in zip(report.labels, report.comparisons, report.kinds, strict=True)
+        if not row.missing_operators
+    ]
+    incomplete = sum(len(report.comparisons) for report in reports) - len(models)
+    if incomplete:
+        message = "figures: %d comparisons are left out, since operators are missing"
+        logging.getLogger(__name__).warning(message, incomplete)
+    return write_figures(models, folder) if models else []
+
+
+def write_figures(models: Sequence[ComparedModel], folder: Path) -> list[Path]:
+    """Draw the report's charts of models into a folder, those of operators and of errors included; return the files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    models = without_sizes(models)
+    figures = {
+        "parity": ("Sum of operators over whole model", parity_chart(models)),
+        "operators": ("Kinds of operators", kind_chart(models)),
+        "errors": ("Sum of operators minus whole model, with 95 % intervals", error_chart(models)),
+    }
+    paths = [folder / f"{name}.svg" for name in figures]
+    for path, (title, chart) in zip(paths, figures.values(), strict=True):
+        replace_file(path, svg_file(title, chart.drawings, chart.legend))
+    return paths
+
+
+def draw_cap_sweep(sweep: CapSweep, target: Path) -> Path:
+    """Draw energy over time with the Pareto front, and both over the cap with the fit; return the file."""
+    points, fit, best_w = medians_of(sweep.points), sweep.fit, sweep.proposal.cap_w
+    front = sorted((point for point in points if is_efficient(point, points)), key=lambda point: point.time_s)
+    costs = [
+        Series(name, [(one.time_s, one.energy_j) for one in own], look, line, [f"{one.cap_w:g} W" for one in own])
+        for name, own, look, line in (("measured cap", points, 7, ""), ("Pareto front", front, 0, "line0"))
+    ]
+    costs.append(Series(f"least {sweep.wish}", [(fit.time_s(best_w), fit.energy_j(best_w))], 3))
+    places = [place for one in costs for place in one.points]
+    times, energies = linear_axis([x for x, _ in places], "time (s)"), linear_axis([y for _, y in places], "energy (J)")
+    found_w = sweep.found_limit_w
+    caps = np.linspace(fit.lowest_w, fit.highest_w, CURVE_POINTS)
+    ratios = []
+    for look, (name, of_fit, of_point) in enumerate(
+        (("time", fit.time_s, "time_s"), ("energy", fit.energy_j, "energy_j"))
+    ):
+        measured = [(one.cap_w, getattr(one, of_point) / of_fit(found_w)) for one in sweep.points]
+        ratios.append(Series(name, measured, look))
+        ratios.append(
+            Series(f"{name}, fit", [(cap, of_fit(cap) / of_fit(found_w)) for cap in caps], line=f"line{look}")
+        )
+    all_ratios = [place for one in ratios for place in one.points]
+    watts = linear_axis([x for x, _ in all_ratios], "power cap (W)")
+    over = linear_axis([y for _, y in all_ratios], f"ratio to {found_w:g} W")
+    pareto = Panel(times, energies)
+    names = [
+        text(f"{one.cap_w:g} W", pareto.across(one.time_s) + 6, pareto.up(one.energy_j) - 4, "small") for one in front
+    ]
+    drawings = [
+        curves("energy over time", pareto, costs, (), *names),
+        curves("time and energy over the cap", Panel(watts, over), ratios, [(best_w, f"{best_w:g} W")]),
+    ]
+    replace_file(target, svg_file(sweep.work, drawings, [one.entry for one in (*costs, *ratios)]))
+    return target

@@ -160,7 +160,7 @@ def draw_followed(log: Path, target: Path) -> Path:
 
 def _time_axis(duration_s: float) -> Axis:
     rounded = linear_axis([0.0, duration_s or 1.0], "time (s)")
-    ticks = tuple(tick for tick in rounded.ticks if tick.value <= duration_s or not duration_s)
+    ticks = tuple(tick for tick in rounded.ticks if tick[0] <= duration_s or not duration_s)
     return Axis(0.0, duration_s or 1.0, rounded.label, ticks)
 
 

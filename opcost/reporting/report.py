@@ -261,7 +261,7 @@ def _compact(trace: Trace, axes: Shared, lines: Shared) -> dict[str, Any]:
     time, power = trace.time, trace.power
     return {
         "axes": [
-            axes.index([axis.label, [[on_grid(axis, tick.value), tick.text] for tick in axis.ticks]])
+            axes.index([axis.label, [[on_grid(axis, value), text] for value, text in axis.ticks]])
             for axis in (time, power)
         ],
         "lines": [

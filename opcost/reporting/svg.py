@@ -45,21 +45,16 @@ Points = Sequence[tuple[float, float]]
 
 
 @dataclass(frozen=True)
-class Tick:
-    """A marked value, and its text."""
-
-    value: float
-    text: str
-
-
-@dataclass(frozen=True)
 class Axis:
-    """An axis from ``low`` to ``high``, linear or logarithmic; ``label`` names the quantity with its unit."""
+    """An axis from ``low`` to ``high``, linear or logarithmic; ``label`` names the quantity with its unit.
+
+    ``ticks`` are the marked values, each with its text.
+    """
 
     low: float
     high: float
     label: str
-    ticks: tuple[Tick, ...] = ()
+    ticks: tuple[tuple[float, str], ...] = ()
     is_log: bool = False
 
     def position(self, value: float) -> float:
@@ -70,14 +65,7 @@ class Axis:
 
 
 def linear_axis(values: Iterable[float], label: str, marks: int = 5, has_zero: bool = False) -> Axis:
-    """Return an axis over values that ends at round ones.
-
-    Args:
-        values: the values that are drawn; without any, the axis goes from 0 to 1.
-        label: of the axis.
-        marks: the approximate number of marks.
-        has_zero: whether the axis includes 0.
-    """
+    """Return an axis that ends at round values, from 0 to 1 without any values; ``marks`` is about their number."""
     known = [*values, *([0.0] if has_zero else [])]
     low, high = (min(known), max(known)) if known else (0.0, 1.0)
     if max(abs(low), abs(high)) < SMALLEST:
@@ -90,7 +78,7 @@ def linear_axis(values: Iterable[float], label: str, marks: int = 5, has_zero: b
     digits = max(0, 1 - math.floor(math.log10(step)))
     first, last = math.floor(low / step + ROUNDING), math.ceil(high / step - ROUNDING)
     # Rounded, and 0 instead of -0.
-    ticks = [Tick(number * step, f"{round(number * step, digits) + 0.0:g}") for number in range(first, last + 1)]
+    ticks = [(number * step, f"{round(number * step, digits) + 0.0:g}") for number in range(first, last + 1)]
     return Axis(first * step, last * step, label, tuple(ticks))
 
 
@@ -103,12 +91,15 @@ def log_axis(values: Iterable[float], label: str) -> Axis:
     if len(inside) > MOST_LOG_MARKS:
         tens = [10.0**exponent for exponent in exponents if low <= 10.0**exponent <= high]
         inside = tens[:: math.ceil(len(tens) / MOST_LOG_MARKS)]
-    return Axis(low, high, label, tuple(Tick(mark, f"{mark:g}") for mark in inside), is_log=True)
+    return Axis(low, high, label, tuple((mark, f"{mark:g}") for mark in inside), is_log=True)
 
 
 def element(name: str, attributes: Mapping[str, object] | None = None, *children: str) -> str:
     """Return an element; children are markup, attributes are escaped."""
-    settings = "".join(f' {key}="{escape(_text(value))}"' for key, value in (attributes or {}).items())
+    settings = ""
+    for key, value in (attributes or {}).items():
+        words = f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+        settings += f' {key}="{escape(words)}"'
     return f"<{name}{settings}>{''.join(children)}</{name}>" if children else f"<{name}{settings}/>"
 
 
@@ -147,20 +138,12 @@ class Entry:
 
     @classmethod
     def of_mark(cls, look: int, label: str) -> Entry:
-        """Return that of a mark."""
-        return cls(
-            element("path", {"class": f"mark ink{look}", "d": MARKS[look], "transform": "translate(12 6)"}), label
-        )
+        settings = {"class": f"mark ink{look}", "d": MARKS[look], "transform": "translate(12 6)"}
+        return cls(element("path", settings), label)
 
     @classmethod
     def of_fill(cls, number: int, label: str) -> Entry:
-        """Return that of a hatched fill."""
         return cls(element("rect", {"width": 24, "height": 12, "class": "bar", "fill": f"url(#hatch{number})"}), label)
-
-    @classmethod
-    def of_line(cls, kind: str, label: str) -> Entry:
-        """Return that of a line of a class."""
-        return cls(element("path", {"class": kind, "d": "M0 6h24"}), label)
 
     def __str__(self) -> str:
         """Return the markup of icon and label, for a page."""
@@ -230,19 +213,17 @@ class Panel:
     bottom: float = 220.0
 
     def across(self, value: float) -> float:
-        """Return the horizontal coordinate of a value."""
         return self.left + self.x.position(value) * (self.right - self.left)
 
     def up(self, value: float) -> float:
-        """Return the vertical coordinate of a value."""
         return self.bottom - self.y.position(value) * (self.bottom - self.top)
 
     def axes(self) -> str:
         """Return grid, marks, and the names of both axes."""
         marks = [
-            element("path", {"class": "grid", "d": f"M{self.left:g} {self.up(tick.value):.1f}H{self.right:g}"})
-            + text(tick.text, self.left - 5, self.up(tick.value) + 4, anchor="end")
-            for tick in self.y.ticks
+            element("path", {"class": "grid", "d": f"M{self.left:g} {self.up(value):.1f}H{self.right:g}"})
+            + text(words, self.left - 5, self.up(value) + 4, anchor="end")
+            for value, words in self.y.ticks
         ]
         edge = element("path", {"class": "axis", "d": f"M{self.left:g} {self.top:g}V{self.bottom:g}"})
         return self.horizontal_axis() + "".join(marks) + edge + text(self.y.label, 2, self.top - 10, "name")
@@ -250,9 +231,8 @@ class Panel:
     def horizontal_axis(self) -> str:
         """Return the lower axis with its marks."""
         marks = [
-            self.vertical(tick.value, "grid")
-            + text(tick.text, self.across(tick.value), self.bottom + 15, anchor="middle")
-            for tick in self.x.ticks
+            self.vertical(value, "grid") + text(words, self.across(value), self.bottom + 15, anchor="middle")
+            for value, words in self.x.ticks
         ]
         # Near the middle of the figure, a long name has room on both sides.
         middle = WIDTH / 2 if self.left > WIDTH / 4 else (self.left + self.right) / 2
@@ -295,8 +275,9 @@ class Series:
 
     @property
     def entry(self) -> Entry:
-        """Its entry of a legend."""
-        return Entry.of_line(self.line, self.name) if self.look is None else Entry.of_mark(self.look, self.name)
+        if self.look is not None:
+            return Entry.of_mark(self.look, self.name)
+        return Entry(element("path", {"class": self.line, "d": "M0 6h24"}), self.name)
 
     def drawn(self, panel: Panel) -> str:
         """Return the markup in a panel."""
@@ -317,15 +298,7 @@ class Series:
 def curves(
     label: str, panel: Panel, series: Sequence[Series], at: Sequence[tuple[float, str]] = (), *more: str
 ) -> Drawing:
-    """Draw series over one axis.
-
-    Args:
-        label: for screen readers.
-        panel: with the axes.
-        series: what is drawn.
-        at: values of the horizontal axis that a dotted line marks, with texts.
-        more: markup below all of it.
-    """
+    """Draw series in a panel, with a dotted line and a text at each value of ``at``; ``more`` is below all of it."""
     places = [
         panel.vertical(value, "band") + text(name, panel.across(value), panel.top - 2, "small", "middle")
         for value, name in at
@@ -339,7 +312,3 @@ def dots(positions: Points, kind: str) -> str:
     Each line is very short, but not of length 0, for which PDFs draw no square.
     """
     return element("path", {"class": kind, "d": "".join(f"M{x:.1f} {y:.1f}h.01" for x, y in positions) or "M0 0"})
-
-
-def _text(value: object) -> str:
-    return f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)

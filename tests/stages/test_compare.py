@@ -24,7 +24,7 @@ from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.keys import tuple_key
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.whitelist import select
-from opcost.reporting.figures import draw_comparisons
+from opcost.reporting.charts import draw_comparisons
 from opcost.running.request import (
     COUNTS,
     FILTERED_COUNTS,
