@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from opcost.columns import Columns, by_column, columns_of
-from opcost.comparing.layers import LayerRow, RunCosts
+from opcost.comparing.layers import LayerRow
 from opcost.measuring.conditions import DEVICE_PRODUCT
 from opcost.operators.columns import MODEL
 from opcost.operators.short_forms import short_form
@@ -38,22 +38,12 @@ def rows_of(report: LayersReport, depth: int | None) -> tuple[LayerRow, ...]:
     return report.layers.rows if depth is None else report.layers.rows_to(depth)
 
 
-def csv_columns() -> list[str]:
-    """Return the columns of ``csv_lines``."""
-    return [field.name for field in columns_of(LayerLine)]
-
-
-def csv_lines(report: LayersReport, depth: int | None) -> list[dict[str, object]]:
-    """Return a line for each layer, by column."""
-    product = None if report.conditions is None else report.conditions.device_product
-    return [by_column(LayerLine(report.name, product, row)) for row in rows_of(report, depth)]
-
-
 def print_csv(report: LayersReport, depth: int | None) -> None:
-    """Print ``csv_lines`` on stdout."""
-    writer = csv.DictWriter(sys.stdout, csv_columns(), lineterminator="\n")
+    """Print a line of CSV for each layer on stdout."""
+    product = None if report.conditions is None else report.conditions.device_product
+    writer = csv.DictWriter(sys.stdout, [field.name for field in columns_of(LayerLine)], lineterminator="\n")
     writer.writeheader()
-    writer.writerows(csv_lines(report, depth))
+    writer.writerows(by_column(LayerLine(report.name, product, row)) for row in rows_of(report, depth))
 
 
 def layers_object(report: LayersReport, depth: int | None) -> dict[str, Any]:
@@ -73,7 +63,20 @@ def layers_object(report: LayersReport, depth: int | None) -> dict[str, Any]:
 
 def layer_notes(report: LayersReport) -> list[str]:
     """Return the notes on a model's layers, each a line without a command."""
-    notes = [*sum_notes(report.costs), *missing_notes(report.layers)]
+    costs = report.costs
+    notes = []
+    if costs.sum_time_s is not None:
+        at = "" if costs.reference_temperature_c is None else f"; energies are at {costs.reference_temperature_c:g} °C"
+        notes.append(f"Sum of operators: {_pair(costs.sum_time_s, costs.sum_energy_j)}. The layers add up to it{at}.")
+        others = []
+        if costs.corrected_time_s is not None:
+            others.append(f"Corrected sum: {_pair(costs.corrected_time_s, costs.corrected_energy_j)}.")
+        if costs.whole_time_s is not None:
+            others.append(f"Whole model: {_pair(costs.whole_time_s, costs.whole_energy_j)}.")
+        if costs.corrected_time_s is not None:
+            others.append("Layers are not corrected.")
+        notes += [" ".join(others)] if others else []
+    notes += missing_notes(report.layers)
     if report.layers.are_means:
         notes.append(
             "The model was counted on shapes, and some operators are measured on several kinds of input data: their "
@@ -86,22 +89,6 @@ def layer_notes(report: LayersReport) -> list[str]:
     if report.others:
         notes.append(f"There are rows of {', '.join(report.others)}, too: use --device.")
     return notes
-
-
-def sum_notes(costs: RunCosts) -> list[str]:
-    """Return the sum, the corrected sum and the whole; none without a sum."""
-    if costs.sum_time_s is None:
-        return []
-    at = "" if costs.reference_temperature_c is None else f"; energies are at {costs.reference_temperature_c:g} °C"
-    notes = [f"Sum of operators: {_pair(costs.sum_time_s, costs.sum_energy_j)}. The layers add up to it{at}."]
-    others = []
-    if costs.corrected_time_s is not None:
-        others.append(f"Corrected sum: {_pair(costs.corrected_time_s, costs.corrected_energy_j)}.")
-    if costs.whole_time_s is not None:
-        others.append(f"Whole model: {_pair(costs.whole_time_s, costs.whole_energy_j)}.")
-    if costs.corrected_time_s is not None:
-        others.append("Layers are not corrected.")
-    return [*notes, " ".join(others)] if others else notes
 
 
 def missing_notes(layers: Layers) -> list[str]:
@@ -125,12 +112,7 @@ WHOLE = "(model)"
 
 
 def print_layers(report: LayersReport, depth: int | None) -> None:
-    """Print a model's layers in the order of execution, the sum that they add up to, and what is missing.
-
-    Args:
-        report: of the model.
-        depth: that of the rows, None for a row for each call.
-    """
+    """Print a model's layers in the order of execution, the sum that they add up to, and what is missing."""
     rows = rows_of(report, depth)
     sizes: Cells[LayerRow] = (
         (Column("input", "left", drop=4, wraps=12), lambda one: one.input_sizes or ""),

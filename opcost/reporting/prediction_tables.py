@@ -15,7 +15,6 @@ from opcost.measuring.protocol import USUAL_OPTIONS
 from opcost.measuring.record import MeasurementRow, is_doubtful, names_of, quality_flags
 from opcost.operators.short_forms import short_form, short_inputs
 from opcost.prediction.intervals import FEWEST_SCORES
-from opcost.prediction.needed_memory import NeededMemory
 from opcost.reporting.layout import Column
 from opcost.reporting.tables import DOUBTFUL, doubt_mark, print_origin, shared_facts
 from opcost.reporting.terminal import Cells, print_commands, print_line, print_records, print_table
@@ -64,13 +63,15 @@ def print_prediction(found: Prediction) -> None:
         PREDICTED: "predicted, not measured",
     }[source_of(found)]
     title = f"{found.name} on {conditions.device_product}{batch} ({how}): {source}"
-    rows = [
-        ("time", *_costs(found.time_s, found.per_sample(found.time_s), "ms")),
-        ("energy", *_costs(found.energy_j, found.per_sample(found.energy_j), "mJ")),
-        ("power", UNKNOWN if found.power_w is None else f"{found.power_w:.0f} W", "", ""),
-    ]
     doubt = doubt_mark(run.is_above_limit if found.whole is None else is_doubtful(found.whole))
-    print_table(title, COSTS, [(name, f"{cost}{doubt}", *others) for name, cost, *others in rows])
+    rows = []
+    for name, cost, unit in (("time", found.time_s, "ms"), ("energy", found.energy_j, "mJ")):
+        sample = found.per_sample(cost)
+        per_sample = "" if sample is None else f"{milli(sample.value)} {unit}"
+        interval = "" if cost is None else f"{milli(cost.lower)} to {milli(cost.upper)} {unit}"
+        rows.append((name, (UNKNOWN if cost is None else f"{milli(cost.value)} {unit}") + doubt, interval, per_sample))
+    rows.append(("power", (UNKNOWN if found.power_w is None else f"{found.power_w:.0f} W") + doubt, "", ""))
+    print_table(title, COSTS, rows)
     for line in _lines(found):
         print_line(line)
     if run.calls:
@@ -118,7 +119,13 @@ def _lines(found: Prediction) -> Iterator[str]:
     quantised = {short_form(one.case.operator) for one in found.run.calls if "quantized" in one.case.operator.operator}
     if quantised and found.conditions.device_type != "cpu":
         yield f"Quantised operations have no rows, and may not exist on a GPU: {some_of(sorted(quantised))}."
-    yield _memory(found.memory)
+    memory = found.memory
+    least, device = gigabytes(memory.least_bytes), gigabytes(memory.device_bytes)
+    parts = "for weights and the largest operator"
+    if memory.is_too_much:
+        yield f"{DOUBTFUL} Out of memory: a run needs at least {least} {parts}, and the device has {device}."
+    else:
+        yield f"A run needs at least {least} of {device} of memory, {parts}."
 
 
 def _flags(whole: MeasurementRow) -> tuple[str, ...]:
@@ -145,14 +152,6 @@ def _reason(one: Widened) -> str:
     return f"{percent(one.time_ratio)} of the time is in {operators}"
 
 
-def _memory(memory: NeededMemory) -> str:
-    least, device = gigabytes(memory.least_bytes), gigabytes(memory.device_bytes)
-    parts = "for weights and the largest operator"
-    if memory.is_too_much:
-        return f"{DOUBTFUL} Out of memory: a run needs at least {least} {parts}, and the device has {device}."
-    return f"A run needs at least {least} of {device} of memory, {parts}."
-
-
 def _print_next_steps(found: Prediction) -> None:
     if found.written is not None:
         print_line(f"written: {found.written}")
@@ -172,13 +171,6 @@ def _print_next_steps(found: Prediction) -> None:
     print_commands(steps)
 
 
-def _costs(run: Range | None, sample: Range | None, unit: str) -> tuple[str, str, str]:
-    if run is None:
-        return UNKNOWN, "", ""
-    per_sample = "" if sample is None else f"{milli(sample.value)} {unit}"
-    return f"{milli(run.value)} {unit}", f"{milli(run.lower)} to {milli(run.upper)} {unit}", per_sample
-
-
 def _sources(found: Prediction) -> str:
     run = found.run
     if not run.calls:
@@ -194,7 +186,8 @@ def _sources(found: Prediction) -> str:
 
 def prediction_object(found: Prediction) -> dict[str, Any]:
     """Return the cost of a model for JSON, in SI units; ``predicted_run`` is the check of a measured whole."""
-    run, whole = found.run, found.whole
+    run, whole, memory = found.run, found.whole, found.memory
+    costs = ("time_s", "energy_j", "time_deviation", "energy_deviation", "is_outside", "is_new", "is_small")
     return {
         "name": found.name,
         "batch": found.batch,
@@ -218,13 +211,7 @@ def prediction_object(found: Prediction) -> dict[str, Any]:
             for one in run.widened
         ],
         "samples": found.samples,
-        "memory": {
-            "least_bytes": found.memory.least_bytes,
-            "weights_bytes": found.memory.weights_bytes,
-            "activations_bytes": found.memory.activations_bytes,
-            "device_bytes": found.memory.device_bytes,
-            "is_too_much": found.memory.is_too_much,
-        },
+        "memory": {"least_bytes": memory.least_bytes, **asdict(memory), "is_too_much": memory.is_too_much},
         "measured_whole": None
         if whole is None
         else {
@@ -239,13 +226,7 @@ def prediction_object(found: Prediction) -> dict[str, Any]:
             {
                 "operator": str(one.case.operator),
                 "calls": one.occurrences,
-                "time_s": one.time_s,
-                "energy_j": one.energy_j,
-                "time_deviation": one.time_deviation,
-                "energy_deviation": one.energy_deviation,
-                "is_outside": one.is_outside,
-                "is_new": one.is_new,
-                "is_small": one.is_small,
+                **{name: getattr(one, name) for name in costs},
             }
             for one in run.calls
         ],
