@@ -33,11 +33,7 @@ class OtherProcesses:
         self._has_alias = self._has_warned = False
 
     def refuse_if_busy(self, pause: Callable[[float], None] = time.sleep) -> None:
-        """Refuse a GPU that another process is using now.
-
-        Raises:
-            UserError: the GPU is in use.
-        """
+        """Refuse a GPU that another process is using now. Raises UserError: the GPU is in use."""
         for _ in range(round(CALM_DEADLINE_S / POLL_INTERVAL_S)):
             busy_ratio = self._busy_ratio()
             if busy_ratio <= BUSY_RATIO:

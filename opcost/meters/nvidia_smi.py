@@ -84,8 +84,7 @@ def gpu_facts(uuid_or_index: str, deadline_s: float = COMMAND_DEADLINE_S) -> Gpu
 
     An index is nvidia-smi's own (order of the PCI bus), not CUDA's.
 
-    Raises:
-        NvidiaSmiError: nvidia-smi is missing, did not answer in time, or knows no such GPU.
+    Raises NvidiaSmiError: nvidia-smi is missing, did not answer in time, or knows no such GPU.
     """
     fields, output = _query_known(uuid_or_index, FACT_FIELDS, deadline_s)
     lines = [line for line in output.splitlines() if line.strip()]
@@ -100,8 +99,7 @@ def gpu_facts(uuid_or_index: str, deadline_s: float = COMMAND_DEADLINE_S) -> Gpu
 def supported_fields(uuid_or_index: str, deadline_s: float = COMMAND_DEADLINE_S) -> tuple[str, ...]:
     """Return the fields of ``LOG_FIELDS`` that this driver knows, some by their older names.
 
-    Raises:
-        NvidiaSmiError: nvidia-smi is missing, did not answer in time, or knows no such GPU.
+    Raises NvidiaSmiError: nvidia-smi is missing, did not answer in time, or knows no such GPU.
     """
     fields, output = _query_known(uuid_or_index, LOG_FIELDS, deadline_s)
     if not any(line.startswith("timestamp") for line in output.splitlines()):
@@ -115,8 +113,7 @@ def start_process(arguments: Sequence[str], output: IO[bytes]) -> subprocess.Pop
     Its timestamps are in UTC. On Linux its parent is the calling thread, which must live as long as the process is
     needed.
 
-    Raises:
-        NvidiaSmiError: nvidia-smi is not on the PATH.
+    Raises NvidiaSmiError: nvidia-smi is not on the PATH.
     """
     executable = shutil.which("nvidia-smi")
     if executable is None:

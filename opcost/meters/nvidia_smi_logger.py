@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Generator
 from pathlib import Path
-from types import TracebackType
 from typing import IO
 
 from opcost.meters.nvidia_smi import (
@@ -69,16 +68,13 @@ class NvidiaSmiLogger:
     def __enter__(self) -> NvidiaSmiLogger:
         """Start logging and return when the first row has arrived.
 
-        Raises:
-            NvidiaSmiError: nvidia-smi is missing, reports an error, or prints no row in time.
+        Raises NvidiaSmiError: nvidia-smi is missing, reports an error, or prints no row in time.
         """
         self.logs_directory.mkdir(parents=True, exist_ok=True)
         self._start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.end()
 
     @property
@@ -91,11 +87,7 @@ class NvidiaSmiLogger:
         return self._process is not None and self._process.poll() is None
 
     def ensure_running(self) -> None:
-        """Start nvidia-smi again if it has ended.
-
-        Raises:
-            NvidiaSmiError: it does not start.
-        """
+        """Start nvidia-smi again if it has ended. Raises NvidiaSmiError: it does not start."""
         if not self.is_running():
             self.end()
             self._start()
@@ -222,8 +214,7 @@ def log_batches(
 ) -> Generator[tuple[PowerRow, ...], None, None]:
     """Log a GPU until ``stopping`` is set; yield its rows as they arrive, and those that arrive after the stop.
 
-    Raises:
-        NvidiaSmiError: nvidia-smi does not start, or has ended before the stop.
+    Raises NvidiaSmiError: nvidia-smi does not start, or has ended before the stop.
     """
     with NvidiaSmiLogger(gpu, folder, interval_s) as logger:
         follower = logger.follow_from_begin()

@@ -58,11 +58,7 @@ class NvmlGpu:
 
     @classmethod
     def open(cls, uuid: str) -> NvmlGpu:
-        """Return the GPU of this UUID.
-
-        Raises:
-            NvmlError: there is no NVML, or it knows no such GPU.
-        """
+        """Return the GPU of this UUID. Raises NvmlError: there is no NVML, or it knows no such GPU."""
         library = _entered()
         try:
             return cls(library, _asked(library, lambda: library.nvmlDeviceGetHandleByUUID(uuid)))
@@ -76,16 +72,14 @@ class NvmlGpu:
     def ask(self, function: str, *arguments: int) -> Any:
         """Return the answer of a function of the library about this GPU.
 
-        Raises:
-            NvmlError: this GPU or driver does not have it.
+        Raises NvmlError: this GPU or driver does not have it.
         """
         return _asked(self._library, lambda: getattr(self._library, function)(self._handle, *arguments))
 
     def energy_j(self) -> float:
         """Return the value of the energy counter, which is updated every 0.1 s on an H200.
 
-        Raises:
-            NvmlError: this GPU or driver has no counter.
+        Raises NvmlError: this GPU or driver has no counter.
         """
         counted_mj = _asked(self._library, lambda: self._library.nvmlDeviceGetTotalEnergyConsumption(self._handle))
         return float(counted_mj) * 1e-3
@@ -101,8 +95,7 @@ class NvmlGpu:
     def process_ids(self) -> list[int]:
         """Return the ids of the processes that compute on the GPU.
 
-        Raises:
-            NvmlError: this GPU or driver does not report them.
+        Raises NvmlError: this GPU or driver does not report them.
         """
         library = self._library
         return [
@@ -113,8 +106,7 @@ class NvmlGpu:
     def busy_ratio(self) -> float:
         """Return the share of the last moments in which a kernel ran.
 
-        Raises:
-            NvmlError: this GPU or driver does not report it.
+        Raises NvmlError: this GPU or driver does not report it.
         """
         rates = _asked(self._library, lambda: self._library.nvmlDeviceGetUtilizationRates(self._handle))
         if rates.gpu > 100:
@@ -122,11 +114,7 @@ class NvmlGpu:
         return float(rates.gpu) / 100
 
     def temperature_c(self) -> float:
-        """Return the temperature of the chip.
-
-        Raises:
-            NvmlError: this GPU or driver does not report it.
-        """
+        """Return the temperature of the chip. Raises NvmlError: this GPU or driver does not report it."""
         library = self._library
         return float(
             _asked(library, lambda: library.nvmlDeviceGetTemperature(self._handle, library.NVML_TEMPERATURE_GPU))
@@ -137,8 +125,7 @@ class NvmlGpu:
 
         Each sample is returned once, in any order. Samples with an impossible power are omitted.
 
-        Raises:
-            NvmlError: this GPU or driver keeps no samples, or all have an impossible power.
+        Raises NvmlError: this GPU or driver keeps no samples, or all have an impossible power.
         """
         nvml = self._library
         after_us = max(round(after_epoch_s * 1e6), 0)
@@ -160,8 +147,7 @@ class NvmlGpu:
 def gpu_products() -> dict[str, str]:
     """Return the product name of each GPU by its UUID, in NVML's order, without those that do not answer.
 
-    Raises:
-        NvmlError: there is no NVML, or no GPU answers.
+    Raises NvmlError: there is no NVML, or no GPU answers.
     """
     library = _entered()
     products, failures = {}, {}
@@ -182,11 +168,7 @@ def gpu_products() -> dict[str, str]:
 
 
 def driver_version() -> str:
-    """Return the version of the NVIDIA driver.
-
-    Raises:
-        NvmlError: there is no NVML.
-    """
+    """Return the version of the NVIDIA driver. Raises NvmlError: there is no NVML."""
     library = _entered()
     try:
         return str(_asked(library, library.nvmlSystemGetDriverVersion))
@@ -205,11 +187,7 @@ def _uuid_and_name(library: Any, index: int) -> tuple[str, str]:
 
 
 def _entered() -> Any:
-    """Return the library, entered once more.
-
-    Raises:
-        NvmlError: there is no NVML, or another package has its name.
-    """
+    """Return the library, entered once more. Raises NvmlError: there is no NVML, or another package has its name."""
     try:
         import pynvml
     except ImportError as error:

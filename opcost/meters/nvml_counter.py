@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 
@@ -112,18 +111,12 @@ class CounterSampler:
         self._seeker = TickFinder(gpu.energy_j, time.monotonic, self._stopping.wait)
 
     def __enter__(self) -> CounterSampler:
-        """Begin to collect.
-
-        Raises:
-            NvmlError: this GPU or driver has no counter.
-        """
+        """Begin to collect. Raises NvmlError: this GPU or driver has no counter."""
         self._gpu.energy_j()
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stopping.set()
         self._thread.join()
 

@@ -47,11 +47,7 @@ class TimedRows:
             return self._epoch_s[-1] if self._epoch_s else 0.0
 
     def since(self, begin_s: float) -> list[tuple[float, float]]:
-        """Return the rows from a moment (epoch) until now.
-
-        Raises:
-            NvmlError: the last attempt to read failed.
-        """
+        """Return the rows from a moment (epoch) until now. Raises NvmlError: the last attempt to read failed."""
         with self._lock:
             if self._failure is not None:
                 raise self._failure

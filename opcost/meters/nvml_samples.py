@@ -10,7 +10,6 @@ import threading
 import time
 from itertools import pairwise
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 
@@ -56,27 +55,20 @@ class PowerSampler:
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> PowerSampler:
-        """Begin to collect.
-
-        Raises:
-            NvmlError: this GPU or driver keeps no samples.
-        """
+        """Begin to collect. Raises NvmlError: this GPU or driver keeps no samples."""
         history = self.since(0.0)
         self.power_before_w = _steady_mean_w([power_w for _, power_w in history[: len(history) // 2]])
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stopping.set()
         self._thread.join()
 
     def between(self, begin_s: float, end_s: float) -> list[tuple[float, float]]:
         """Return the samples between two moments (epoch) and the first one after; wait for it.
 
-        Raises:
-            NvmlError: NVML reports an error, no sample came after the end, or some are missing in between.
+        Raises NvmlError: NVML reports an error, no sample came after the end, or some are missing in between.
         """
         samples = self.through(begin_s, end_s)
         moments = [begin_s, *(epoch_s for epoch_s, _ in samples)]
@@ -87,8 +79,7 @@ class PowerSampler:
     def through(self, begin_s: float, end_s: float) -> list[tuple[float, float]]:
         """Return the samples up to the first one after an end; wait for it and retry after errors.
 
-        Raises:
-            NvmlError: NVML reports an error, or no sample came after the end.
+        Raises NvmlError: NVML reports an error, or no sample came after the end.
         """
         failure = NvmlError(f"NVML kept no power sample in the {LAST_SAMPLE_DEADLINE_S:g} s after the measurement")
         for _ in range(round(LAST_SAMPLE_DEADLINE_S / POLL_INTERVAL_S)):
@@ -104,11 +95,7 @@ class PowerSampler:
         raise failure
 
     def since(self, begin_s: float) -> list[tuple[float, float]]:
-        """Return the samples from a moment (epoch) until now.
-
-        Raises:
-            NvmlError: NVML reports an error.
-        """
+        """Return the samples from a moment (epoch) until now. Raises NvmlError: NVML reports an error."""
         self._drain()
         return self._rows.since(begin_s)
 

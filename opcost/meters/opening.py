@@ -82,8 +82,7 @@ def no_energy_reason(device: str, facts: DeviceFacts) -> str | None:
 def open_meters(device: str, facts: DeviceFacts, logs: Path, stack: ExitStack) -> Meters:
     """Open the meters of a device, which log until the stack is closed.
 
-    Raises:
-        NvidiaSmiError: nvidia-smi does not log.
+    Raises NvidiaSmiError: nvidia-smi does not log.
     """
     logs.mkdir(parents=True, exist_ok=True)
     reason = no_energy_reason(device, facts)

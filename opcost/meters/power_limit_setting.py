@@ -20,8 +20,8 @@ class NvmlPowerLimit:
     def open(cls, uuid: str) -> NvmlPowerLimit:
         """Return the limit of the board with this UUID.
 
-        Raises:
-            PowerLimitError: there is no NVML or no such GPU, or it is divided into MIG instances that share the limit.
+        Raises PowerLimitError: there is no NVML or no such GPU, or it is divided into MIG instances that share the
+        limit.
         """
         with _translated():
             gpu = NvmlGpu.open(uuid)

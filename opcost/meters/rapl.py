@@ -49,19 +49,13 @@ class RaplDomain:
     range_uj: int
 
     def read_uj(self) -> int:
-        """Return the counter's value.
-
-        Raises:
-            OSError: it cannot be read.
-            ValueError: it is not a number.
-        """
+        """Return the counter's value. Raises OSError: it cannot be read; ValueError: it is not a number."""
         return int(self.counter.read_text(encoding="ascii"))
 
     def difference_uj(self, earlier_uj: int, later_uj: int, elapsed_s: float) -> int:
         """Return the energy between two readings, between which the counter may have wrapped once.
 
-        Raises:
-            RaplJumpError: no CPU draws so much in that time, so it is no wrap.
+        Raises RaplJumpError: no CPU draws so much in that time, so it is no wrap.
         """
         energy_uj = later_uj - earlier_uj + (self.range_uj if later_uj < earlier_uj else 0)
         if not 0 <= energy_uj * 1e-6 <= MOST_POWER_W * (elapsed_s + UPDATE_SLACK_S):
@@ -83,10 +77,8 @@ class RaplTotal:
     def read(self, now_s: float) -> None:
         """Add the energy since the last reading; after a jump the next reading goes on from here.
 
-        Raises:
-            OSError: a counter cannot be read.
-            ValueError: it is not a number.
-            RaplJumpError: a counter has moved impossibly far since the last reading.
+        Raises OSError: a counter cannot be read; ValueError: it is not a number; RaplJumpError: a counter has moved
+        impossibly far since the last reading.
         """
         present_uj = [domain.read_uj() for domain in self._domains]
         previous, self._previous = self._previous, (present_uj, now_s)

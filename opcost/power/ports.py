@@ -55,26 +55,13 @@ class PowerLimit(Protocol):
         """The board, for messages and locks: its UUID."""
 
     def range_w(self) -> LimitRange:
-        """Return the limits that can be set.
-
-        Raises:
-            PowerLimitError: the board does not report them.
-        """
+        """Return the limits that can be set. Raises PowerLimitError: the board does not report them."""
 
     def read_w(self) -> float:
-        """Return the present limit in W.
-
-        Raises:
-            PowerLimitError: the board does not report it.
-        """
+        """Return the present limit in W. Raises PowerLimitError: the board does not report it."""
 
     def set_w(self, power_w: float) -> None:
-        """Set the limit in W.
-
-        Raises:
-            NoRightError: this user may not.
-            PowerLimitError: the board refuses it.
-        """
+        """Set the limit in W. Raises NoRightError: this user may not; PowerLimitError: the board refuses it."""
 
     def close(self) -> None:
         """Leave the board."""

@@ -127,8 +127,7 @@ class Apparatus:
     def conditions(self, setting: Setting) -> Conditions:
         """Return the conditions of measurements in a setting.
 
-        Raises:
-            UserError: the device does not support the setting, or has no such meter.
+        Raises UserError: the device does not support the setting, or has no such meter.
         """
         if setting.meter not in (AUTO, *self.meters.names):
             names = ", ".join(self.meters.names) or f"none: {self.meters.meter('none').stop().missing_reason}"
@@ -145,16 +144,14 @@ class Apparatus:
     ) -> Measurement:
         """Measure a workload that is built; the raw power log gets the next name.
 
-        Raises:
-            CannotMeasureError: it cannot be measured here.
+        Raises CannotMeasureError: it cannot be measured here.
         """
         return measure(workload, self.instruments(next(log_names), setting.meter), protocol)
 
     def measure(self, case: Case, setting: Setting, protocol: MeasurementProtocol, log_name: str) -> Measurement:
         """Measure an operator, or a model in several builds; the raw power log gets a name, each further one a number.
 
-        Raises:
-            CannotMeasureError: it cannot be measured here.
+        Raises CannotMeasureError: it cannot be measured here.
         """
         names = numbered(log_name)
 
@@ -201,8 +198,7 @@ def open_apparatus(
         with_meter: False if only conditions are needed.
         ready: models that are objects of this process.
 
-    Raises:
-        UserError: the device is not there or in use, or nvidia-smi does not answer.
+    Raises UserError: the device is not there or in use, or nvidia-smi does not answer.
     """
     device = choose_device(device_name)
     check_overrides()
@@ -254,11 +250,7 @@ def _background_load(device: str, stack: ExitStack) -> BackgroundLoad | None:
 
 
 def _process_watch(facts: DeviceFacts, stack: ExitStack) -> ProcessWatch | None:
-    """Watch for other processes on a device.
-
-    Raises:
-        UserError: another process is using it.
-    """
+    """Watch for other processes on a device. Raises UserError: another process is using it."""
     if facts.uuid is None:
         return ProcessWatch(OtherLoad().disturbance)
     try:
@@ -272,11 +264,7 @@ def _process_watch(facts: DeviceFacts, stack: ExitStack) -> ProcessWatch | None:
 
 
 def _conditions(device: str, facts: DeviceFacts, setting: Setting) -> Conditions:
-    """Return the conditions of measurements in a setting.
-
-    Raises:
-        UserError: the device has no CUDA graphs, or no cache of known size.
-    """
+    """Return the conditions of measurements in a setting."""
     _check_setting(device, setting)
     with precision(setting.precision):
         state = torch_state(device)

@@ -44,8 +44,7 @@ class Bench(Protocol):
     def conditions(self, setting: Setting) -> Conditions:
         """Return the conditions of measurements in a setting.
 
-        Raises:
-            UserError: the device does not support the setting, or has no such meter.
+        Raises UserError: the device does not support the setting, or has no such meter.
         """
 
     def circumstances(self, protocol: MeasurementProtocol) -> Circumstances:
@@ -54,8 +53,7 @@ class Bench(Protocol):
     def measure(self, case: Case, setting: Setting, protocol: MeasurementProtocol, log_name: str) -> Measurement:
         """Measure an operator or a model; its raw power log gets a name.
 
-        Raises:
-            CannotMeasureError: it cannot be measured here.
+        Raises CannotMeasureError: it cannot be measured here.
         """
 
 
@@ -64,8 +62,7 @@ def measured_row(
 ) -> MeasurementRow:
     """Measure an operator or a model on a bench and return its row.
 
-    Raises:
-        CannotMeasureError: it cannot be measured here.
+    Raises CannotMeasureError: it cannot be measured here.
     """
     conditions = bench.conditions(setting)
     key = measurement_key(case, conditions)

@@ -136,8 +136,7 @@ class Campaign:
     def run(self, progress: Progress) -> Iterator[Outcome]:
         """Carry out the plan, and yield each model's outcome as soon as the model is complete.
 
-        Raises:
-            UserError: the table takes no row; then nothing is measured.
+        Raises UserError: the table takes no row; then nothing is measured.
         """
         items = self.plan.items
         if items:

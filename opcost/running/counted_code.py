@@ -24,8 +24,7 @@ def has_changed_code(config: ModelConfig, pickle: Path, table: CsvTable[ModelOpe
         pickle: the model's counts, which need not exist.
         table: counts in the database, which are asked if there is no pickle.
 
-    Raises:
-        UserError: the table is damaged.
+    Raises UserError: the table is damaged.
     """
     if config.code is None:
         return False

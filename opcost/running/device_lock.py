@@ -39,8 +39,7 @@ def device_lock(name: str) -> Iterator[int]:
 
     It yields the descriptor of the lock, which holds until all processes that inherit it have closed it.
 
-    Raises:
-        UserError: another campaign holds it, or its file cannot be made or locked.
+    Raises UserError: another campaign holds it, or its file cannot be made or locked.
     """
     # The file stays. If it were deleted, one process could hold the old file while the next locks a new one.
     descriptor = _locked(lock_path(name), name)
@@ -104,11 +103,7 @@ def _opened(path: Path) -> int:
 
 
 def _check(status: os.stat_result) -> None:
-    """Check that the note would be written into a file of the lock's own.
-
-    Raises:
-        OSError: it is no plain file, or has another name.
-    """
+    """Check that the note would be written into a file of the lock's own."""
     if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
         raise OSError(errno.EINVAL, "no plain file, or one with several names")
 

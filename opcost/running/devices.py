@@ -13,8 +13,7 @@ from opcost.meters.nvidia_smi import GpuFacts, NvidiaSmiError, gpu_facts
 def choose_device(name: str | None) -> str:
     """Return the torch device that a user named: ``cpu`` or ``cuda:N``; for None, a GPU if there is one.
 
-    Raises:
-        UserError: there is no such GPU.
+    Raises UserError: there is no such GPU.
     """
     gpus = torch.cuda.device_count()
     if name is None:
@@ -31,8 +30,7 @@ def choose_device(name: str | None) -> str:
 def device_of_gpu(uuid_or_index: str) -> str:
     """Return the torch device of a GPU by its index or UUID in nvidia-smi.
 
-    Raises:
-        UserError: nvidia-smi or torch does not know it.
+    Raises UserError: nvidia-smi or torch does not know it.
     """
     try:
         uuid = gpu_facts(uuid_or_index).uuid
@@ -50,11 +48,7 @@ def product_of(device: str) -> str:
 
 
 def facts_of(device: str) -> DeviceFacts:
-    """Return the properties of a torch device.
-
-    Raises:
-        NvidiaSmiError: nvidia-smi does not answer.
-    """
+    """Return the properties of a torch device. Raises NvidiaSmiError: nvidia-smi does not answer."""
     if is_gpu(device):
         return _gpu_facts(device)
     return DeviceFacts(None, cpu_product(), host_memory_bytes(), None, None)

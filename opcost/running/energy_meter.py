@@ -20,7 +20,6 @@ from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Seque
 from contextlib import aclosing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, ParamSpec, TypeVar, cast
 
 from opcost.errors import UserError
@@ -63,11 +62,7 @@ class MeteredWindow:
 
     @property
     def result(self) -> WindowResult:
-        """The cost of the window.
-
-        Raises:
-            UserError: it has not ended.
-        """
+        """The cost of the window. Raises UserError: it has not ended."""
         with self._settling:
             if self._result is None:
                 self._result = self._meter._result_of(self)
@@ -104,8 +99,7 @@ class EnergyMeter:
         above_idle: whether results have the energy above idle, too: that without the power before the meter was opened,
             which is known if the GPU was idle then.
 
-    Raises:
-        UserError: there is no such device, or the output cannot be written.
+    Raises UserError: there is no such device, or the output cannot be written.
     """
 
     def __init__(
@@ -138,9 +132,7 @@ class EnergyMeter:
         self._contexts.append(self._begin(""))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         own = [window for window in self._contexts if window.thread == threading.get_ident()]
         self._whole = (own or self._contexts)[-1]
         self._contexts.remove(self._whole)
@@ -222,8 +214,7 @@ class EnergyMeter:
     def result(self) -> WindowResult:
         """The result of the body of the context, or of the last window that has ended.
 
-        Raises:
-            UserError: no window has ended.
+        Raises UserError: no window has ended.
         """
         if self._last is None:
             raise UserError("EnergyMeter: no window has ended")
@@ -242,8 +233,7 @@ class EnergyMeter:
     def stop(self) -> MeteredWindow:
         """End the window that ``start`` has begun last in this thread, and return it.
 
-        Raises:
-            UserError: none is open.
+        Raises UserError: none is open.
         """
         with self._lock:
             self._started = [window for window in self._started if window.end is None]

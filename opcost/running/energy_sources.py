@@ -81,8 +81,7 @@ def result_of(
 def names_of(devices: str | int | Sequence[str | int]) -> tuple[str, ...]:
     """Return each device once by its name; the number of a GPU is one.
 
-    Raises:
-        UserError: no device is named, or one that no machine has.
+    Raises UserError: no device is named, or one that no machine has.
     """
     if inspect.isroutine(devices) or inspect.isclass(devices):
         name = getattr(devices, "__name__", devices)
@@ -101,8 +100,7 @@ def names_of(devices: str | int | Sequence[str | int]) -> tuple[str, ...]:
 def open_sources(names: Sequence[str] | None) -> list[EnergySource]:
     """Open the meters of devices; with None those of all that have any. Where there is none, log why.
 
-    Raises:
-        UserError: there is no such device.
+    Raises UserError: there is no such device.
     """
     gpus, no_gpu = _gpus()
     wants_cpu = names is None or CPU in names or MEMORY in names
@@ -121,11 +119,7 @@ def open_sources(names: Sequence[str] | None) -> list[EnergySource]:
 def _chosen(
     names: Sequence[str], gpus: dict[str, str], cpus: Sequence[RaplEnergy], no_gpu: str | None, no_cpu: str | None
 ) -> list[EnergySource]:
-    """Open the named devices, and close the others.
-
-    Raises:
-        NoDeviceError: there is no such device.
-    """
+    """Open the named devices, and close the others. Raises NoDeviceError: there is no such device."""
     there = {cpu.device: cpu for cpu in cpus}
     unknown = next((name for name in names if name not in gpus and name not in there), None)
     for cpu in cpus:
@@ -157,8 +151,7 @@ def synchronise(devices: Sequence[str]) -> None:
 def gpu_named(device: str | None) -> tuple[str, str]:
     """Return the name ``cuda:N`` and the UUID of an NVIDIA GPU; the first one for ``cuda`` and None.
 
-    Raises:
-        UserError: there is no such GPU.
+    Raises UserError: there is no such GPU.
     """
     gpus, reason = _gpus()
     name = "cuda:0" if device in (None, "cuda") else str(device)

@@ -23,8 +23,7 @@ LONGEST_END_S = 10.0
 def check_consent(is_given: bool) -> None:
     """Refuse to set a limit unless the owner of the card has agreed, by an option or an environment variable.
 
-    Raises:
-        UserError: neither is given.
+    Raises UserError: neither is given.
     """
     if not is_given and os.environ.get(CONSENT_VARIABLE) != "1":
         raise UserError(
@@ -48,8 +47,7 @@ class GuardedLimit:
     def set_w(self, power_w: float) -> None:
         """Set the limit in W, and read it again.
 
-        Raises:
-            UserError: the guardian has ended, this user may not set it, or the board keeps another one.
+        Raises UserError: the guardian has ended, this user may not set it, or the board keeps another one.
         """
         if self._guardian.poll() is not None:
             raise UserError(f"{self._limit.name}: the guardian of its power limit was ended; run the command again")
@@ -59,8 +57,7 @@ class GuardedLimit:
 def set_for_good(open_limit: OpenPowerLimit, power_w: float | None) -> None:
     """Set a board's limit in W, or its default for None; no guardian brings the old one back. Call it with consent.
 
-    Raises:
-        UserError: the limit cannot be set, or a sweep of the board's limit runs.
+    Raises UserError: the limit cannot be set, or a sweep of the board's limit runs.
     """
     try:
         limit = open_limit()
@@ -80,9 +77,8 @@ def guarded_limit(open_limit: OpenPowerLimit) -> Iterator[GuardedLimit]:
 
     The right to set it is tried first, by setting the present limit: call it only with consent.
 
-    Raises:
-        UserError: the limit cannot be read or set, another run holds it, it is that of a sweep that was killed with its
-            guardian, or it is not the old one at the end.
+    Raises UserError: the limit cannot be read or set, another run holds it, it is that of a sweep that was killed with
+    its guardian, or it is not the old one at the end.
     """
     try:
         limit = open_limit()
@@ -134,11 +130,7 @@ def _lock_name(limit: PowerLimit) -> str:
 
 
 def _set(limit: PowerLimit, power_w: float) -> None:
-    """Set a limit in W, and read it again.
-
-    Raises:
-        UserError: this user may not set it, or the board refuses it or keeps another one.
-    """
+    """Set a limit in W, and read it again."""
     try:
         limit.set_w(power_w)
         found_w = limit.read_w()

@@ -53,8 +53,7 @@ class HeldWorkload:
     def hold(self, case: Case, setting: Setting) -> None:
         """Build a model and keep it until the next one, or its release.
 
-        Raises:
-            CannotMeasureError: it cannot be built here.
+        Raises CannotMeasureError: it cannot be built here.
         """
         self.release()
         memory = MemoryWatch(self.apparatus.device)
@@ -67,8 +66,7 @@ class HeldWorkload:
     def repeat(self, protocol: MeasurementProtocol, log_name: str) -> Repetition:
         """Measure the model that is held, then time single iterations.
 
-        Raises:
-            CannotMeasureError: it cannot be measured here.
+        Raises CannotMeasureError: it cannot be measured here.
         """
         held = self._held
         if held is None:
@@ -96,8 +94,7 @@ class HeldWorkload:
 
         A model that is held is released before: both may not fit.
 
-        Raises:
-            CannotMeasureError: it cannot be built here.
+        Raises CannotMeasureError: it cannot be built here.
         """
         self.release()
         if not self.apparatus.is_gpu:

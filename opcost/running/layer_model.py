@@ -18,11 +18,7 @@ from opcost.torch_backend.switches import DEFAULT_TF32_SWITCHES, TF32_SWITCHES, 
 
 
 def check_model(model: nn.Module) -> None:
-    """Check that the layers of a model can be observed.
-
-    Raises:
-        UserError: it is no module, or compiled.
-    """
+    """Check that the layers of a model can be observed. Raises UserError: it is no module, or compiled."""
     if not isinstance(model, nn.Module):
         raise UserError(f"LayerwiseEnergy: a {type(model).__name__}, not a torch.nn.Module; pass a module")
     refuse_unobservable(model)
@@ -31,8 +27,7 @@ def check_model(model: nn.Module) -> None:
 def device_of(model: nn.Module) -> str:
     """Return the torch device of a model's weights and buffers, ``cpu`` without any.
 
-    Raises:
-        UserError: there are several, or it is neither a CPU nor an NVIDIA GPU.
+    Raises UserError: there are several, or it is neither a CPU nor an NVIDIA GPU.
     """
     devices = {tensor.device for tensors in (model.parameters(), model.buffers()) for tensor in tensors}
     if len(devices) > 1:

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from opcost.errors import UserError
@@ -76,11 +75,7 @@ class LayerwiseResult:
         return kind_rows(self.rows)
 
     def to_csv(self, path: str | Path) -> None:
-        """Write the rows to a CSV file in the place of what was there.
-
-        Raises:
-            UserError: the file cannot be written.
-        """
+        """Write the rows to a CSV file in the place of what was there. Raises UserError: the file cannot be written."""
         write_layers(Path(path), self.rows)
 
     def __str__(self) -> str:
@@ -115,8 +110,7 @@ class LayerwiseEnergy:
         model: a module on one device; not compiled, not scripted.
         database: the folder of tables with known powers; None for that of the user's home, with the shipped rows.
 
-    Raises:
-        UserError: the model is compiled, or on several devices.
+    Raises UserError: the model is compiled, or on several devices.
     """
 
     def __init__(self, model: nn.Module, database: str | Path | None = None) -> None:
@@ -132,11 +126,7 @@ class LayerwiseEnergy:
         self._result: LayerwiseResult | None = None
 
     def __enter__(self) -> LayerwiseEnergy:
-        """Begin to meter.
-
-        Raises:
-            UserError: the model is compiled, on several devices, or metered already.
-        """
+        """Begin to meter. Raises UserError: the model is compiled, on several devices, or metered already."""
         from opcost.running.layer_model import check_model, device_of, loop_on
 
         check_model(self._model)
@@ -148,9 +138,7 @@ class LayerwiseEnergy:
         self._loop = loop
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         assert self._loop is not None
         assert self._window is not None
         errors = () if kind is None else (RuntimeError,)
@@ -175,8 +163,7 @@ class LayerwiseEnergy:
     def result(self) -> LayerwiseResult:
         """The layers with their costs, once the context has ended.
 
-        Raises:
-            UserError: it has not ended, or the model was not called in it.
+        Raises UserError: it has not ended, or the model was not called in it.
         """
         if self._result is None:
             self._result = self._evaluated()

@@ -53,8 +53,7 @@ def start_guardian(open_limit: OpenPowerLimit, lock: int) -> subprocess.Popen[by
         open_limit: opens the limit, in the guardian.
         lock: the descriptor of the board's lock, which it inherits. The limit that was found is kept in its file.
 
-    Raises:
-        PowerLimitError: it did not start, or cannot read the limit.
+    Raises PowerLimitError: it did not start, or cannot read the limit.
     """
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, *sys.path],

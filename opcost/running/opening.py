@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 def bench_opener(request: Request) -> OpenBench:
     """Return how a request's device is opened.
 
-    Raises:
-        UserError: the device is a product's name, and this is no dry run.
+    Raises UserError: the device is a product's name, and this is no dry run.
     """
     if not request.is_product:
         return open_local_bench if request.dry_run else open_child_bench

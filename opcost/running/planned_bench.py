@@ -118,8 +118,7 @@ def assumed_versions(bench: Bench, setting: Setting, cache_corrections_s: float 
 def open_planned_bench(device: str | None, database: Database, with_meter: bool) -> Iterator[PlannedBench]:
     """Yield a bench of the product that a name means, or of one without rows, for which the most similar stands in.
 
-    Raises:
-        UserError: the database has no rows, or the name is a part of several products' names.
+    Raises UserError: the database has no rows, or the name is a part of several products' names.
     """
     name = str(device)
     operators, wholes = RowTally(PARSED), RowTally(PARSED)

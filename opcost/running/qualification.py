@@ -119,8 +119,7 @@ def _uuid(apparatus: Apparatus) -> str | None:
 def qualify_meters(apparatus: Apparatus, table: CsvTable[QualificationRow]) -> list[QualificationRow]:
     """Qualify the meters of a device and append the rows to a table.
 
-    Raises:
-        UserError: the device has only one meter, or its meters have no readings.
+    Raises UserError: the device has only one meter, or its meters have no readings.
     """
     if apparatus.meters.every_tick is None:
         raise UserError("--qualify: a CPU has no second meter to compare with; name a GPU")

@@ -106,16 +106,14 @@ class Request:
         Args:
             check: returns a line for each further mistake in a config.
 
-        Raises:
-            UserError: with one line for each mistake in any of them.
+        Raises UserError: with one line for each mistake in any of them.
         """
         return self.folders.configs(self.names, check)
 
     def models(self, check: Check | None = None) -> list[ModelConfig]:
         """Return the named configs of models, see ``configs``; grids are left out with a warning if they are named.
 
-        Raises:
-            UserError: see ``configs``; or all configs are grids.
+        Raises UserError: see ``configs``; or all configs are grids.
         """
         configs = self.configs(check)
         models = [config for config in configs if config.grid is None]
@@ -135,9 +133,8 @@ class Request:
     def open_and_refused(self) -> tuple[list[ModelConfig], list[ModelConfig]]:
         """Return the open configs, and those of them whose code may not run; the latter are left out with a warning.
 
-        Raises:
-            UserError: with one line for each mistake, or for each model whose code may not run, if any is named or no
-                other model is open.
+        Raises UserError: with one line for each mistake, or for each model whose code may not run, if any is named or
+        no other model is open.
         """
         if self.names or self.allow_code or self.dry_run:
             return self.open_configs(self.check), []
@@ -184,8 +181,7 @@ def _warn_of_done(configs: Sequence[ModelConfig], others: str = "") -> None:
 def without_grids(configs: Sequence[ModelConfig], is_strict: bool) -> list[ModelConfig]:
     """Return the configs of models, for a command that runs whole models; a warning names the grids.
 
-    Raises:
-        UserError: all configs are grids, and ``is_strict``.
+    Raises UserError: all configs are grids, and ``is_strict``.
     """
     models = [config for config in configs if config.grid is None]
     names = [config.name for config in configs if config.grid is not None]
@@ -235,8 +231,7 @@ class CountsFile:
     def read(self, config: ModelConfig) -> OperatorCounts:
         """Return a model's counts.
 
-        Raises:
-            UserError: they are missing or damaged, or their model, input size or composites are not the config's.
+        Raises UserError: they are missing or damaged, or their model, input size or composites are not the config's.
         """
         has_code = config.code is not None
         counts = read_counts(self.path(config), self.commands([config.name], is_counted(config), has_code))
@@ -288,8 +283,7 @@ def counts_of(config: ModelConfig, kind: CountsFile, shipped: Mapping[str, Opera
         kind: of pickle.
         shipped: counts that replace pickles, by the config's name; see ``shipped_counts``.
 
-    Raises:
-        UserError: there are none, or they are wrong.
+    Raises UserError: there are none, or they are wrong.
     """
     return shipped[config.name] if config.name in shipped else kind.read(config)
 
@@ -308,8 +302,7 @@ def counted(
     named must have counts; if not ``is_strict``, it is left out without a warning, for the caller to report
     (``no_counts_reason``), unless no model is left.
 
-    Raises:
-        UserError: with one line for each model whose counts are missing or wrong.
+    Raises UserError: with one line for each model whose counts are missing or wrong.
     """
     missing = [
         config
@@ -357,11 +350,7 @@ def no_counts_reason(config: ModelConfig, kind: CountsFile) -> str | None:
 
 
 def leave_out(request: Request, mistakes: Sequence[tuple[ModelConfig, UserError]], is_error: bool) -> None:
-    """Warn of models that are left out for a mistake.
-
-    Raises:
-        UserError: one of them is named, or ``is_error``.
-    """
+    """Warn of models that are left out for a mistake. Raises UserError: one of them is named, or ``is_error``."""
     lines = [line for _, error in mistakes for line in error.lines]
     if lines and (is_error or any(request.is_named(config) for config, _ in mistakes)):
         raise UserError(*lines)
@@ -375,8 +364,7 @@ def selected(request: Request, configs: Sequence[ModelConfig]) -> list[tuple[Mod
     If the request names operators itself, the counts of block 0 are filtered by them. Other models are left out or are
     an error, as those without counts; see ``counted``.
 
-    Raises:
-        UserError: with one line for each mistake, if a model with one is named or no model is left.
+    Raises UserError: with one line for each mistake, if a model with one is named or no model is left.
     """
     if request.operators is not None:
         models = counted(request, configs, COUNTS)

@@ -29,8 +29,7 @@ class RowTally:
 def numbers_of_rows(table: CsvTable[MeasurementRow]) -> Mapping[Conditions, int]:
     """Return the number of rows under each set of conditions: one row of each is parsed.
 
-    Raises:
-        UserError: the header or one of these rows is damaged.
+    Raises UserError: the header or one of these rows is damaged.
     """
     tally = RowTally()
     firsts = {row.conditions: conditions_key(row.key) for row in table.rows(tally)}

@@ -31,8 +31,7 @@ def shipped_counts(request: Request, configs: Collection[ModelConfig]) -> Mappin
     Models with a pickle at least as new as the table's counts are left out, unless the pickle has shapes only and the
     table has values.
 
-    Raises:
-        UserError: the table is damaged.
+    Raises UserError: the table is damaged.
     """
     return without_newer_pickle(_in_table(request.database.model_operators, configs), configs)
 
@@ -86,8 +85,7 @@ def counted_or_shipped(
 
     If not ``is_strict``, models without counts are left out even if they are named.
 
-    Raises:
-        UserError: see ``counted``.
+    Raises UserError: see ``counted``.
     """
     return counted(request, configs, COUNTS, shipped_counts(request, configs), is_strict)
 
@@ -146,8 +144,7 @@ def _in_table(table: CsvTable[ModelOperatorRow], configs: Iterable[ModelConfig])
 def counts_in(table: CsvTable[ModelOperatorRow], wanted: Callable[[str], bool] | None = None) -> TableCounts:
     """Return the best counts of each model whose key is wanted, of all models if ``wanted`` is None.
 
-    Raises:
-        UserError: the table is damaged.
+    Raises UserError: the table is damaged.
     """
     of_model: dict[str, list[ModelOperatorRow]] = {}
     for row in table.rows(wanted):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -28,9 +27,7 @@ class SpentTime:
         self._steps_before_s = dict(self._bench.step_times_s)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.total_s += time.monotonic() - self._begin_s
         for step, time_s in self._bench.step_times_s.items():
             name = step.replace(" ", "_")

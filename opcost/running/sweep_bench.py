@@ -42,8 +42,7 @@ class SweepBench(Protocol):
     def conditions(self, setting: Setting) -> Conditions:
         """Return the conditions of measurements in a setting.
 
-        Raises:
-            UserError: the device does not support the setting, or has no such meter.
+        Raises UserError: the device does not support the setting, or has no such meter.
         """
 
     def circumstances(self, protocol: MeasurementProtocol) -> Circumstances:
@@ -52,22 +51,19 @@ class SweepBench(Protocol):
     def hold(self, case: Case, setting: Setting) -> None:
         """Build a model and keep it until the next one, or its release.
 
-        Raises:
-            CannotMeasureError: it cannot be built here.
+        Raises CannotMeasureError: it cannot be built here.
         """
 
     def repeat(self, protocol: MeasurementProtocol, log_name: str) -> Repetition:
         """Measure the model that is held; its raw power log gets a name.
 
-        Raises:
-            CannotMeasureError: it cannot be measured here.
+        Raises CannotMeasureError: it cannot be measured here.
         """
 
     def kernels(self, case: Case, setting: Setting) -> tuple[KernelUse, ...]:
         """Return the kernels of one eager run of a model; none on a CPU. A model that is held is released before.
 
-        Raises:
-            CannotMeasureError: it cannot be built here.
+        Raises CannotMeasureError: it cannot be built here.
         """
 
 
@@ -100,8 +96,7 @@ class ChildSweepBench(ChildBench):
 def open_sweep_bench(device: str | None, database: Database, with_meter: bool) -> Iterator[ChildSweepBench]:
     """Make a device ready in a child process, see ``open_child_bench``.
 
-    Raises:
-        UserError: the device cannot be made ready.
+    Raises UserError: the device cannot be made ready.
     """
     with started(ChildSweepBench(Opening(device, database, with_meter))) as bench:
         yield bench

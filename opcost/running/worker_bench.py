@@ -104,8 +104,7 @@ def open_child_bench(
 
     A process that is silent for longer than its ``limits`` is ended.
 
-    Raises:
-        UserError: the device cannot be made ready.
+    Raises UserError: the device cannot be made ready.
     """
     with started(ChildBench(Opening(device, database, with_meter), limits)) as bench:
         yield bench
@@ -115,8 +114,7 @@ def open_child_bench(
 def started(bench: AnyChildBench) -> Iterator[AnyChildBench]:
     """Start a bench's child process, and end it afterwards, also if it cannot be made ready.
 
-    Raises:
-        UserError: the device cannot be made ready.
+    Raises UserError: the device cannot be made ready.
     """
     with ExitStack() as stack:
         stack.push(bench.end)
@@ -137,11 +135,7 @@ class ChildBench:
         self._faults = 0
 
     def start(self) -> None:
-        """Start the process.
-
-        Raises:
-            UserError: the device cannot be made ready.
-        """
+        """Start the process. Raises UserError: the device cannot be made ready."""
         try:
             self._child.__enter__()
             self._facts = self._child.ask(Question(FACTS), {OPENING: self._limits.opening_s})
@@ -176,8 +170,7 @@ class ChildBench:
     def conditions(self, setting: Setting) -> Conditions:
         """Return the conditions of measurements in a setting.
 
-        Raises:
-            UserError: the device does not support the setting, or has no such meter.
+        Raises UserError: the device does not support the setting, or has no such meter.
         """
         found: Conditions = self._remembered(Question("conditions", (setting,)))
         return found
@@ -189,9 +182,8 @@ class ChildBench:
     def measure(self, case: Case, setting: Setting, protocol: MeasurementProtocol, log_name: str) -> Measurement:
         """Measure an operator or a model.
 
-        Raises:
-            CannotMeasureError: it cannot be measured here, or it has ended the process.
-            UserError: ``FAULTS_IN_A_ROW`` operators in a row have ended the process.
+        Raises CannotMeasureError: it cannot be measured here, or it has ended the process; UserError:
+        ``FAULTS_IN_A_ROW`` operators in a row have ended the process.
         """
         question = Question("measure", (case, setting, protocol, log_name))
         found: Measurement = self.guarded(question, case.operator.is_model)
@@ -200,9 +192,8 @@ class ChildBench:
     def guarded(self, question: Question, is_model: bool) -> Any:
         """Return the answer to a question of several steps, after which a process that ended is started again.
 
-        Raises:
-            CannotMeasureError: the answer raised this, or the question has ended the process.
-            UserError: ``FAULTS_IN_A_ROW`` questions in a row have ended the process.
+        Raises CannotMeasureError: the answer raised this, or the question has ended the process; UserError:
+        ``FAULTS_IN_A_ROW`` questions in a row have ended the process.
         """
         try:
             found = self._child.ask(question, self._limits.steps_s(is_model, self.is_gpu))

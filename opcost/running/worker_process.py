@@ -16,7 +16,6 @@ from functools import partial
 from multiprocessing import resource_tracker, util
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from types import TracebackType
 from typing import Any, Protocol, TypeAlias, cast
 
 from opcost.errors import CannotMeasureError, UserError
@@ -85,9 +84,7 @@ class ChildProcess:
     def __enter__(self) -> ChildProcess:
         """Start the process, and return when it is ready.
 
-        Raises:
-            UserError, CannotMeasureError: its opening raised this.
-            ChildFaultError: anything else ended it.
+        Raises UserError, CannotMeasureError: its opening raised this; ChildFaultError: anything else ended it.
         """
         # Not forked: torch's threads and CUDA do not survive a fork.
         context = multiprocessing.get_context("spawn")
@@ -103,9 +100,7 @@ class ChildProcess:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._end(at_once=kind is not None)
 
     def ask(self, question: object, limits_s: Mapping[str, float] | None = None) -> Any:
@@ -116,9 +111,8 @@ class ChildProcess:
             limits_s: the longest silence of the child in each step, in s. The child is in the first step until it
                 reports another. A step that is not named may last for any time.
 
-        Raises:
-            UserError, CannotMeasureError: the answer raised this.
-            ChildFaultError: anything else ended the process, or it was silent for too long.
+        Raises UserError, CannotMeasureError: the answer raised this; ChildFaultError: anything else ended the process,
+        or it was silent for too long.
         """
         if self._connection is None:
             raise ChildFaultError("already ended")
@@ -148,11 +142,7 @@ class ChildProcess:
                 raise self._fault(content)
 
     def _message(self, step: str, limit_s: float | None) -> tuple[str, Any]:
-        """Return the next message.
-
-        Raises:
-            ChildFaultError: the process has ended, or it was silent for too long and is ended here.
-        """
+        """Return the next message."""
         assert self._connection is not None
         left_s = limit_s
         try:
