@@ -20,10 +20,9 @@ from process_times import cpu_s, process_stats
 from tables import markdown
 
 from opcost.measuring.ports import Workload
-from opcost.meters.nvidia_smi_logger import NvidiaSmiLogger
+from opcost.meters.nvidia_smi import NvidiaSmiLogger
 from opcost.meters.nvml import NvmlGpu
-from opcost.meters.nvml_counter import CounterSampler
-from opcost.meters.nvml_samples import PowerSampler
+from opcost.meters.nvml_meters import CounterSampler, PowerSampler
 
 SETTLING_S = 0.3
 BLOCK_S = 2.0

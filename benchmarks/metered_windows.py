@@ -27,9 +27,9 @@ from tables import markdown
 
 from opcost.compat import JOULES_PER_KWH
 from opcost.estimates import NORMAL_QUANTILE
-from opcost.meters.gpu_energy import TICK_ERROR_S
+from opcost.meters.energy import TICK_ERROR_S
 from opcost.meters.nvml import NvmlGpu
-from opcost.meters.nvml_counter import TickFinder
+from opcost.meters.nvml_meters import TickFinder
 
 SHORT_S, SHORT_WINDOWS = 0.2, 50
 LONG_S, LONG_WINDOWS = (1.0, 2.0, 5.0, 10.0), 3

@@ -22,8 +22,7 @@ from opcost.metering.cap_objectives import Wish
 from opcost.metering.cap_rows import CapCost, PowerCapRow
 from opcost.metering.layer_rows import BETWEEN
 from opcost.metering.readings import EnergySource
-from opcost.meters.clock import SystemClock
-from opcost.meters.host_state import HostState
+from opcost.meters.host import HostState, SystemClock
 from opcost.meters.nvml import NvmlError, NvmlGpu
 from opcost.meters.power_limit_setting import NvmlPowerLimit
 from opcost.power.log_rows import HostRow

@@ -57,8 +57,8 @@ from users_inputs import (
 )
 
 from opcost.errors import UserError
+from opcost.meters.nvidia_smi import LogFollower, NvidiaSmiLogger
 from opcost.meters.nvidia_smi_log import cut
-from opcost.meters.nvidia_smi_logger import LogFollower, NvidiaSmiLogger
 from opcost.meters.nvidia_smi_meter import power_trace
 from opcost.operators.cases import INPUT_DATA, cases_of
 from opcost.operators.counts import OperationWithoutFormula, OperatorCount, OperatorCounts

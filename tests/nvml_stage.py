@@ -18,11 +18,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from opcost.errors import UserError
-from opcost.meters.gpu_processes import OtherProcesses
 from opcost.meters.nvml import NvmlError, NvmlGpu
-from opcost.meters.nvml_counter import EVERY_TICK_SOURCE, CounterMeter, CounterSampler
-from opcost.meters.nvml_samples import NvmlMeter, PowerSampler
+from opcost.meters.nvml_meters import EVERY_TICK_SOURCE, CounterMeter, CounterSampler, NvmlMeter, PowerSampler
 from opcost.meters.opening import JoinedMeter
+from opcost.meters.other_work import OtherProcesses
 from opcost.power.mean import mean_power
 from opcost.power.ports import Meter
 from opcost.power.trace import PowerTrace, Window

@@ -24,7 +24,7 @@ from opcost.columns import values_of
 from opcost.comparing.cache_chains import BLOCKS, ELEMENTWISE, KINDS, SHORTER_STREAMS, chains_of
 from opcost.errors import CannotMeasureError, UserError
 from opcost.measuring.calls import Call, Calls
-from opcost.measuring.conditions import ADDED_FIELDS, COLD, WARM, Conditions
+from opcost.measuring.conditions import ADDED_FIELDS, COLD, WARM, Conditions, DeviceFacts
 from opcost.measuring.flags import Flag
 from opcost.measuring.observers import ProcessWatch
 from opcost.measuring.ports import Workload
@@ -32,9 +32,8 @@ from opcost.measuring.procedure import measure
 from opcost.measuring.protocol import GPU_WARM_UP_S, MeasurementProtocol, protocol_for
 from opcost.measuring.record import Measurement, does_other_work, may_be_throttled
 from opcost.measuring.setting import USUAL, Setting
-from opcost.meters.nvidia_smi import GpuFacts, gpu_facts
 from opcost.meters.nvml import NvmlGpu
-from opcost.meters.nvml_counter import TickFinder
+from opcost.meters.nvml_meters import TickFinder
 from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
@@ -42,6 +41,7 @@ from opcost.operators.values import ZEROS_DATA
 from opcost.power.meter_names import AVERAGE, COUNTER, INSTANT, SAMPLES
 from opcost.reporting.terminal import progress_on_stderr
 from opcost.running.apparatus import Apparatus, open_apparatus
+from opcost.running.devices import gpu_facts
 from opcost.running.qualification import qualified
 from opcost.running.request import Request
 from opcost.running.worker_bench import open_child_bench
@@ -99,7 +99,7 @@ def matrix_product() -> EagerWorkload:
     return EagerWorkload(Calls(lambda: factor @ factor), GPU)
 
 
-def facts() -> GpuFacts:
+def facts() -> DeviceFacts:
     return gpu_facts(f"GPU-{torch.cuda.get_device_properties(GPU).uuid}")
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from powercap import RANGE_UJ, add_domain
 
-from opcost.meters import rapl_energy
+from opcost.meters import energy
 
 POWER_W = 40.0
 
@@ -27,7 +27,7 @@ def benchmark(monkeypatch: pytest.MonkeyPatch) -> Any:
 def counter(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Simulate a CPU with constant power; its counter is right however busy this machine is."""
     add_domain(tmp_path / "powercap", "intel-rapl:0", "package-0")
-    opened = rapl_energy.open_rapl
+    opened = energy.open_rapl
     monkeypatch.setattr("opcost.running.energy_sources.open_rapl", lambda: opened(tmp_path / "powercap"))
     monkeypatch.setattr(
         "opcost.meters.rapl.RaplDomain.read_uj", lambda _: int(1e6 * POWER_W * time.monotonic()) % RANGE_UJ

@@ -14,45 +14,13 @@ from datetime import datetime, timezone
 from opcost.power.log_rows import PowerRow
 
 NO_VALUE_TOKENS = frozenset(
-    {
-        "",
-        "-",
-        "n/a",
-        "[n/a]",
-        "not supported",
-        "[not supported]",
-        "not available",
-        "[not available]",
-        "not active",
-        "[not found]",
-        "none",
-        "unknown",
-        "unknown error",
-        "[unknown error]",
-        "err!",
-        "[err!]",
-        "error",
-        "[gpu is lost]",
-        "gpu is lost",
-        "[gpu requires reset]",
-        "requires reset",
-        "[insufficient permissions]",
-        "insufficient permissions",
-        "[no data]",
-        "nan",
-        "inf",
-    }
+    (
+        "|-|n/a|[n/a]|not supported|[not supported]|not available|[not available]|not active|[not found]|none|unknown|"
+        "unknown error|[unknown error]|err!|[err!]|error|[gpu is lost]|gpu is lost|[gpu requires reset]|requires reset|"
+        "[insufficient permissions]|insufficient permissions|[no data]|nan|inf"
+    ).split("|")
 )
 """Texts for a missing value of drivers from 361 to 580, in lower case."""
-
-POWER_INSTANT = ("power.draw.instant",)
-POWER_AVERAGE = ("power.draw.average", "power.draw")
-UTILISATION = ("utilization.gpu",)
-SM_CLOCK = ("clocks.sm", "clocks.current.sm")
-TEMPERATURE = ("temperature.gpu",)
-MEMORY_TEMPERATURE = ("temperature.memory",)
-EVENT_REASONS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")
-MEMORY_USED = ("memory.used",)
 
 _NUMBER = re.compile(r"([+-]?[0-9]{1,15}(?:[.,][0-9]{1,15})?)(?:\s*(?:W|%|MHz|MiB|C))?")
 _BITS = re.compile(r"0[xX][0-9a-fA-F]{1,16}")
@@ -89,14 +57,9 @@ class Columns:
         return dict(zip(self.names, cells, strict=True)) if len(cells) == len(self.names) else None
 
 
-def is_no_value(text: str) -> bool:
-    """Return whether a cell is a text for a missing value."""
-    return text.strip().casefold() in NO_VALUE_TOKENS
-
-
 def parse_text(text: str) -> str | None:
     """Return a cell's text, None for a missing value."""
-    return None if is_no_value(text) else text.strip()
+    return None if text.strip().casefold() in NO_VALUE_TOKENS else text.strip()
 
 
 def parse_number(text: str) -> float | None:
@@ -105,13 +68,7 @@ def parse_number(text: str) -> float | None:
     Decimal commas and units after the number are accepted.
     """
     match = _NUMBER.fullmatch(text.strip())
-    return None if match is None or is_no_value(text) else float(match[1].replace(",", "."))
-
-
-def parse_bits(text: str) -> int | None:
-    """Return a cell's bit field (``0x0000000000000004``), None for everything else."""
-    text = text.strip()
-    return int(text, 16) if _BITS.fullmatch(text) else None
+    return None if match is None or parse_text(text) is None else float(match[1].replace(",", "."))
 
 
 def parse_timestamp(text: str) -> float | None:
@@ -144,21 +101,24 @@ def parse_row(columns: Columns, line: str) -> LogRow | None:
     epoch_s = None if cells is None else parse_timestamp(cells.get("timestamp", ""))
     if cells is None or epoch_s is None:
         return None
-    utilisation_percent = _number(cells, UTILISATION)
-    sm_clock_mhz = _number(cells, SM_CLOCK)
-    memory_used_mib = _number(cells, MEMORY_USED)
+
+    def number(*names: str, unit: float = 1.0) -> float | None:
+        """Return the value of the first column with one, in SI units."""
+        numbers = (parse_number(cells.get(name, "")) for name in names)
+        return next((found * unit for found in numbers if found is not None), None)
+
+    utilisation_percent, memory_used_bytes = number("utilization.gpu"), number("memory.used", unit=2**20)
+    reasons = (cells.get(f"clocks_{name}_reasons.active", "").strip() for name in ("event", "throttle"))
     values = PowerRow(
         epoch_s=epoch_s,
-        power_instant_w=_number(cells, POWER_INSTANT),
-        power_average_w=_number(cells, POWER_AVERAGE),
+        power_instant_w=number("power.draw.instant"),
+        power_average_w=number("power.draw.average", "power.draw"),
         utilisation_ratio=None if utilisation_percent is None else utilisation_percent / 100,
-        sm_clock_hz=None if sm_clock_mhz is None else sm_clock_mhz * 1e6,
-        temperature_c=_number(cells, TEMPERATURE),
-        memory_temperature_c=_number(cells, MEMORY_TEMPERATURE),
-        event_reasons=next(
-            (bits for name in EVENT_REASONS if (bits := parse_bits(cells.get(name, ""))) is not None), None
-        ),
-        memory_used_bytes=None if memory_used_mib is None else round(memory_used_mib * 2**20),
+        sm_clock_hz=number("clocks.sm", "clocks.current.sm", unit=1e6),
+        temperature_c=number("temperature.gpu"),
+        memory_temperature_c=number("temperature.memory"),
+        event_reasons=next((int(text, 16) for text in reasons if _BITS.fullmatch(text)), None),
+        memory_used_bytes=None if memory_used_bytes is None else round(memory_used_bytes),
     )
     return LogRow(values, line)
 
@@ -193,15 +153,7 @@ def cut(rows: Sequence[LogRow], begin_s: float, end_s: float) -> tuple[LogRow, .
         newest_s = inside[-1].values.epoch_s if inside else begin_s
         if newest_s <= row.values.epoch_s <= end_s:
             inside.append(row)
-    before = max((row for row in rows if row.values.epoch_s < begin_s), key=_epoch_s, default=None)
-    after = min((row for row in rows if row.values.epoch_s > end_s), key=_epoch_s, default=None)
+    by_time = sorted(rows, key=lambda row: row.values.epoch_s)
+    before = next((row for row in reversed(by_time) if row.values.epoch_s < begin_s), None)
+    after = next((row for row in by_time if row.values.epoch_s > end_s), None)
     return tuple(row for row in (before, *inside, after) if row is not None)
-
-
-def _epoch_s(row: LogRow) -> float:
-    return row.values.epoch_s
-
-
-def _number(cells: dict[str, str], names: Sequence[str]) -> float | None:
-    numbers = (parse_number(cells.get(name, "")) for name in names)
-    return next((number for number in numbers if number is not None), None)

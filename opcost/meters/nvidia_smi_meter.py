@@ -14,9 +14,8 @@ from dataclasses import replace
 import numpy as np
 
 from opcost.estimates import FloatArray
-from opcost.meters.nvidia_smi import NvidiaSmiError
+from opcost.meters.nvidia_smi import LAST_ROW_DEADLINE_S, LogFollower, NvidiaSmiError, NvidiaSmiLogger
 from opcost.meters.nvidia_smi_log import LogRow, cut
-from opcost.meters.nvidia_smi_logger import LAST_ROW_DEADLINE_S, LogFollower, NvidiaSmiLogger
 from opcost.power.log_rows import PowerRow
 from opcost.power.meter_names import AVERAGE, INSTANT
 from opcost.power.trace import PowerSource, PowerTrace, no_trace

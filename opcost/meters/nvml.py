@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
@@ -16,6 +17,7 @@ HISTORY_S = 2.0
 MOST_POWER_W = 10_000.0
 """Several times the power of any board. A driver without a value may report one with all bits set, or 0."""
 
+MIG_REASON = "MIG is on: the power of one instance cannot be measured"
 
 NEEDED = (
     "NVMLError",
@@ -35,9 +37,7 @@ REINSTALL = "`pip install --force-reinstall nvidia-ml-py` brings it, once that p
 class NvmlError(Exception):
     """NVML is missing, or does not support a query. The message is one line.
 
-    Args:
-        message: the line.
-        hides_gpu: whether there may be a GPU all the same, which a user would miss.
+    ``hides_gpu`` says whether there may be a GPU all the same, which a user would miss.
     """
 
     def __init__(self, message: str, hides_gpu: bool = False) -> None:
@@ -50,18 +50,20 @@ class NvmlPermissionError(NvmlError):
 
 
 class NvmlGpu:
-    """One GPU, from ``NvmlGpu.open`` to ``close``."""
+    """One GPU, from ``NvmlGpu.open`` to ``close``. Each query raises NvmlError if the GPU or its driver lacks it."""
 
     def __init__(self, library: Any, handle: Any) -> None:
         self._library = library
         self._handle = handle
 
     @classmethod
-    def open(cls, uuid: str) -> NvmlGpu:
-        """Return the GPU of this UUID. Raises NvmlError: there is no NVML, or it knows no such GPU."""
+    def open(cls, uuid_or_index: str) -> NvmlGpu:
+        """Return the GPU of this UUID, or of an index in NVML's order. Raises NvmlError: there is none."""
         library = _entered()
         try:
-            return cls(library, _asked(library, lambda: library.nvmlDeviceGetHandleByUUID(uuid)))
+            if uuid_or_index.isdecimal():
+                return cls(library, _asked(library, lambda: library.nvmlDeviceGetHandleByIndex(int(uuid_or_index))))
+            return cls(library, _asked(library, lambda: library.nvmlDeviceGetHandleByUUID(uuid_or_index)))
         except NvmlError:
             _leave(library)
             raise
@@ -70,62 +72,39 @@ class NvmlGpu:
         _leave(self._library)
 
     def ask(self, function: str, *arguments: int) -> Any:
-        """Return the answer of a function of the library about this GPU.
-
-        Raises NvmlError: this GPU or driver does not have it.
-        """
+        """Return the answer of a function of the library about this GPU."""
         return _asked(self._library, lambda: getattr(self._library, function)(self._handle, *arguments))
 
     def energy_j(self) -> float:
-        """Return the value of the energy counter, which is updated every 0.1 s on an H200.
-
-        Raises NvmlError: this GPU or driver has no counter.
-        """
-        counted_mj = _asked(self._library, lambda: self._library.nvmlDeviceGetTotalEnergyConsumption(self._handle))
-        return float(counted_mj) * 1e-3
+        """Return the value of the energy counter, which is updated every 0.1 s on an H200."""
+        return float(self.ask("nvmlDeviceGetTotalEnergyConsumption")) * 1e-3
 
     def is_mig(self) -> bool:
         """Return whether the GPU is divided into MIG instances; False if it does not report that."""
         try:
-            modes = _asked(self._library, lambda: self._library.nvmlDeviceGetMigMode(self._handle))
+            return bool(self.ask("nvmlDeviceGetMigMode")[0])
         except NvmlError:
             return False
-        return bool(modes[0])
 
     def process_ids(self) -> list[int]:
-        """Return the ids of the processes that compute on the GPU.
-
-        Raises NvmlError: this GPU or driver does not report them.
-        """
-        library = self._library
-        return [
-            process.pid
-            for process in _asked(library, lambda: library.nvmlDeviceGetComputeRunningProcesses(self._handle))
-        ]
+        """Return the ids of the processes that compute on the GPU."""
+        return [process.pid for process in self.ask("nvmlDeviceGetComputeRunningProcesses")]
 
     def busy_ratio(self) -> float:
-        """Return the share of the last moments in which a kernel ran.
-
-        Raises NvmlError: this GPU or driver does not report it.
-        """
-        rates = _asked(self._library, lambda: self._library.nvmlDeviceGetUtilizationRates(self._handle))
-        if rates.gpu > 100:
-            raise NvmlError(f"NVML: a GPU in use {rates.gpu} % of the time")
-        return float(rates.gpu) / 100
+        """Return the share of the last moments in which a kernel ran."""
+        percent = self.ask("nvmlDeviceGetUtilizationRates").gpu
+        if percent > 100:
+            raise NvmlError(f"NVML: a GPU in use {percent} % of the time")
+        return float(percent) / 100
 
     def temperature_c(self) -> float:
-        """Return the temperature of the chip. Raises NvmlError: this GPU or driver does not report it."""
-        library = self._library
-        return float(
-            _asked(library, lambda: library.nvmlDeviceGetTemperature(self._handle, library.NVML_TEMPERATURE_GPU))
-        )
+        """Return the temperature of the chip."""
+        return float(self.ask("nvmlDeviceGetTemperature", self._library.NVML_TEMPERATURE_GPU))
 
     def power_samples(self, after_epoch_s: float) -> list[tuple[float, float]]:
         """Return the buffered samples that are later than a moment: time (epoch, s) and power in W.
 
-        Each sample is returned once, in any order. Samples with an impossible power are omitted.
-
-        Raises NvmlError: this GPU or driver keeps no samples, or all have an impossible power.
+        Each sample is returned once, in any order. Samples with an impossible power are omitted; NvmlError if all are.
         """
         nvml = self._library
         after_us = max(round(after_epoch_s * 1e6), 0)
@@ -154,8 +133,8 @@ def gpu_products() -> dict[str, str]:
     try:
         for index in range(_asked(library, library.nvmlDeviceGetCount)):
             try:
-                uuid, product = _asked(library, partial(_uuid_and_name, library, index))
-                products[uuid] = product
+                gpu = NvmlGpu(library, _asked(library, partial(library.nvmlDeviceGetHandleByIndex, index)))
+                products[gpu.ask("nvmlDeviceGetUUID")] = gpu.ask("nvmlDeviceGetName")
             except NvmlError as error:
                 failures[index] = error
     finally:
@@ -165,6 +144,41 @@ def gpu_products() -> dict[str, str]:
     for index, failure in failures.items():
         logging.getLogger(__name__).warning("GPU %d is left out: %s", index, failure)
     return products
+
+
+def shown_by_cuda(environment: Mapping[str, str] | None = None) -> str | None:
+    """Return the names of GPUs that ``CUDA_VISIBLE_DEVICES`` holds, None where it is not set."""
+    return (os.environ if environment is None else environment).get("CUDA_VISIBLE_DEVICES")
+
+
+def names_mig(environment: Mapping[str, str] | None = None) -> bool:
+    """Return whether the first device that CUDA shows is a MIG instance; CUDA shows no further one then."""
+    return (shown_by_cuda(environment) or "").strip().startswith("MIG-")
+
+
+def visible_gpus(environment: Mapping[str, str] | None = None) -> tuple[dict[str, str], NvmlError | None]:
+    """Return the UUID of each GPU that a program may use by its name ``cuda:N``, and why there are none.
+
+    Without ``CUDA_VISIBLE_DEVICES`` N is NVML's order, that of the PCI bus. CUDA's own order differs from it where
+    GPUs of several kinds are in one machine and ``CUDA_DEVICE_ORDER`` is not ``PCI_BUS_ID``.
+    """
+    try:
+        uuids = list(gpu_products())
+    except NvmlError as error:
+        return {}, error
+    if names_mig(environment):
+        return {}, NvmlError(f"CUDA_VISIBLE_DEVICES names a MIG instance: {MIG_REASON}", hides_gpu=True)
+    names = shown_by_cuda(environment)
+    chosen = uuids if names is None else []
+    # A GPU is named by index or the begin of its UUID; CUDA shows those before the first unknown name.
+    for name in () if names is None else (name.strip() for name in names.split(",")):
+        known = [uuid for index, uuid in enumerate(uuids) if name and (name == str(index) or uuid.startswith(name))]
+        if not known:
+            break
+        chosen.append(known[0])
+    if not chosen:
+        return {}, NvmlError("no GPU is visible" if uuids else "NVML knows no GPU")
+    return {f"cuda:{number}": uuid for number, uuid in enumerate(chosen)}, None
 
 
 def driver_version() -> str:
@@ -179,11 +193,6 @@ def driver_version() -> str:
 def is_power(power_w: float) -> bool:
     """Return whether a GPU can draw this power."""
     return 0 < power_w < MOST_POWER_W
-
-
-def _uuid_and_name(library: Any, index: int) -> tuple[str, str]:
-    handle = library.nvmlDeviceGetHandleByIndex(index)
-    return library.nvmlDeviceGetUUID(handle), library.nvmlDeviceGetName(handle)
 
 
 def _entered() -> Any:

@@ -5,18 +5,24 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 from opcost.measuring.conditions import DeviceFacts, is_gpu
-from opcost.meters.nvidia_smi_logger import NvidiaSmiLogger
+from opcost.meters.nvidia_smi import NvidiaSmiLogger
 from opcost.meters.nvidia_smi_meter import NvidiaSmiMeter, sources_of
-from opcost.meters.nvml import NvmlError, NvmlGpu
-from opcost.meters.nvml_counter import CAMPAIGN_SOURCE, EVERY_TICK_SOURCE, CounterMeter, CounterSampler
-from opcost.meters.nvml_samples import NvmlMeter, PowerSampler
+from opcost.meters.nvml import MIG_REASON, NvmlError, NvmlGpu
+from opcost.meters.nvml_meters import (
+    CAMPAIGN_SOURCE,
+    EVERY_TICK_SOURCE,
+    CounterMeter,
+    CounterSampler,
+    NvmlMeter,
+    PowerSampler,
+)
 from opcost.meters.rapl import RaplMeter, rapl_unavailable_reason
 from opcost.power.meter_names import COUNTER, CPU_METERS, GPU_METERS, RAPL, SAMPLES, short_name
 from opcost.power.ports import Meter
@@ -25,11 +31,9 @@ from opcost.power.trace import PowerSource, PowerTrace, joined, no_trace
 NamedMeter: TypeAlias = Callable[[str], Meter]
 """Returns the meter of one measurement, given the name of its log."""
 
-Sampler = TypeVar("Sampler")
+Answer = TypeVar("Answer")
 
 TIMED_READS = 5
-
-MIG_REASON = "MIG is on: the power of one instance cannot be measured"
 
 
 @dataclass(frozen=True)
@@ -50,26 +54,31 @@ class Meters:
     read_times_s: Callable[[], Mapping[str, float]] = dict
 
 
-class NoMeter:
-    """A meter without readings, for a device without a meter; its trace holds the reason."""
+class JoinedMeter:
+    """Meters of one device as one, the best first; the traces of the others are checks of the best one's.
 
-    def __init__(self, reason: str) -> None:
+    Without meters its trace holds ``reason``.
+    """
+
+    def __init__(self, meters: Sequence[Meter], reason: str = "") -> None:
+        self._meters = meters
         self._reason = reason
 
     def start(self) -> None:
-        """Do nothing."""
+        for meter in self._meters:
+            meter.start()
 
     def log(self) -> PowerTrace:
-        return no_trace(self._reason)
+        return joined([meter.log() for meter in self._meters] or [no_trace(self._reason)])
 
     def stop(self) -> PowerTrace:
-        return no_trace(self._reason)
+        return joined([meter.stop() for meter in self._meters] or [no_trace(self._reason)])
 
 
 def no_meters(device: str) -> Meters:
     """Return empty meters for a device, with the names of those that it may have."""
     names = GPU_METERS if is_gpu(device) else CPU_METERS
-    return Meters(lambda _: NoMeter("no meter was requested"), names=names)
+    return Meters(lambda _: JoinedMeter((), "no meter was requested"), names=names)
 
 
 def no_energy_reason(device: str, facts: DeviceFacts) -> str | None:
@@ -80,80 +89,57 @@ def no_energy_reason(device: str, facts: DeviceFacts) -> str | None:
 
 
 def open_meters(device: str, facts: DeviceFacts, logs: Path, stack: ExitStack) -> Meters:
-    """Open the meters of a device, which log until the stack is closed.
-
-    Raises NvidiaSmiError: nvidia-smi does not log.
-    """
+    """Open the meters of a device, which log until the stack is closed. Raises NvidiaSmiError: it does not log."""
     logs.mkdir(parents=True, exist_ok=True)
     reason = no_energy_reason(device, facts)
     if reason is not None:
-        return Meters(lambda _: NoMeter(reason))
+        return Meters(lambda _: JoinedMeter((), reason))
     if not is_gpu(device):
         return Meters(lambda log_name: RaplMeter(log_path=logs / f"{log_name}.csv"), names=(short_name(RAPL),))
     logger = stack.enter_context(NvidiaSmiLogger(str(facts.uuid), logs))
     gpu = _if_there(lambda: NvmlGpu.open(str(facts.uuid)))
     samples = counter = None
+    reads: dict[str, Callable[[], object]] = {}
     if gpu is not None:
         stack.callback(gpu.close)
         samples = _if_there(partial(stack.enter_context, PowerSampler(gpu)))
         counter = _if_there(partial(stack.enter_context, CounterSampler(gpu)))
+        if samples is not None:
+            reads[SAMPLES] = partial(gpu.power_samples, 0.0)
+        if counter is not None:
+            reads[COUNTER] = gpu.energy_j
 
     def joined_meter(log_name: str, counter_source: PowerSource) -> Meter:
-        meters: list[Meter] = [NvidiaSmiMeter(logger, log_name)]
+        meters: list[Meter] = [] if samples is None else [NvmlMeter(samples, logs, log_name)]
         if counter is not None:
-            meters.insert(0, CounterMeter(counter, logs, log_name, counter_source))
-        if samples is not None:
-            meters.insert(0, NvmlMeter(samples, logs, log_name))
-        return JoinedMeter(meters)
+            meters.append(CounterMeter(counter, logs, log_name, counter_source))
+        return JoinedMeter([*meters, NvidiaSmiMeter(logger, log_name)])
 
-    reads: dict[str, Callable[[], object]] = {}
-    if gpu is not None and samples is not None:
-        reads[SAMPLES] = partial(gpu.power_samples, 0.0)
-    if gpu is not None and counter is not None:
-        reads[COUNTER] = gpu.energy_j
-    sources = [*reads, *sources_of(logger)]
     return Meters(
         meter=partial(joined_meter, counter_source=CAMPAIGN_SOURCE),
         every_tick=partial(joined_meter, counter_source=EVERY_TICK_SOURCE),
         idle_power_w=None if samples is None else samples.power_before_w,
-        names=tuple(map(short_name, sources)),
+        names=tuple(map(short_name, [*reads, *sources_of(logger)])),
         read_times_s=partial(_read_times_s, reads),
     )
 
 
 def _read_times_s(reads: Mapping[str, Callable[[], object]]) -> dict[str, float]:
-    times_s = {name: _if_there(partial(_mean_time_s, read)) for name, read in reads.items()}
-    return {name: time_s for name, time_s in times_s.items() if time_s is not None}
+    times_s = {}
+    for name, read in reads.items():
+        begin_s = time.perf_counter()
+        # What cannot be read cannot be timed.
+        with suppress(NvmlError):
+            for _ in range(TIMED_READS):
+                read()
+            times_s[name] = (time.perf_counter() - begin_s) / TIMED_READS
+    return times_s
 
 
-def _mean_time_s(read: Callable[[], object]) -> float:
-    begin_s = time.perf_counter()
-    for _ in range(TIMED_READS):
-        read()
-    return (time.perf_counter() - begin_s) / TIMED_READS
-
-
-def _if_there(opened: Callable[[], Sampler]) -> Sampler | None:
-    """Return the result of a query to NVML, None if it fails."""
+def _if_there(question: Callable[[], Answer]) -> Answer | None:
+    """Return the answer to a query to NVML, None if it fails."""
     try:
-        return opened()
+        return question()
     except NvmlError as error:
         logging.getLogger(__name__).info("meter unavailable: %s", error)
         return None
-
-
-class JoinedMeter:
-    """Meters of one device as one, the best first. The traces of the others are checks of the best one's."""
-
-    def __init__(self, meters: Sequence[Meter]) -> None:
-        self._meters = meters
-
-    def start(self) -> None:
-        for meter in self._meters:
-            meter.start()
-
-    def log(self) -> PowerTrace:
-        return joined([meter.log() for meter in self._meters])
-
-    def stop(self) -> PowerTrace:
-        return joined([meter.stop() for meter in self._meters])

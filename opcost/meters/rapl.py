@@ -48,9 +48,24 @@ class RaplDomain:
     counter: Path
     range_uj: int
 
+    @property
+    def is_package(self) -> bool:
+        return self.name.startswith("package")
+
+    @property
+    def driver(self) -> str:
+        """``intel-rapl`` for the folder ``intel-rapl:0:1``, also for CPUs of AMD."""
+        return self.counter.parent.name.partition(":")[0]
+
     def read_uj(self) -> int:
         """Return the counter's value. Raises OSError: it cannot be read; ValueError: it is not a number."""
         return int(self.counter.read_text(encoding="ascii"))
+
+    def read_or_none_uj(self) -> int | None:
+        try:
+            return self.read_uj()
+        except _READ_ERRORS:
+            return None
 
     def difference_uj(self, earlier_uj: int, later_uj: int, elapsed_s: float) -> int:
         """Return the energy between two readings, between which the counter may have wrapped once.
@@ -77,7 +92,7 @@ class RaplTotal:
     def read(self, now_s: float) -> None:
         """Add the energy since the last reading; after a jump the next reading goes on from here.
 
-        Raises OSError: a counter cannot be read; ValueError: it is not a number; RaplJumpError: a counter has moved
+        Raises OSError: a counter cannot be read; ValueError: it is not a number; RaplJumpError: it has moved
         impossibly far since the last reading.
         """
         present_uj = [domain.read_uj() for domain in self._domains]
@@ -94,17 +109,26 @@ def _difference_uj(
 
 
 def rapl_domains(root: Path = POWERCAP_FOLDER) -> tuple[RaplDomain, ...]:
-    """Return the counters of packages and their memory, including unreadable ones."""
-    folders = sorted(root.glob("*:*")) if root.is_dir() else []
-    domains = [domain for folder in folders if (domain := _domain(folder)) is not None]
-    drivers = [_driver(domain) for domain in domains if domain.name.startswith("package")]
+    """Return the counters of packages and their memory whose range is readable, of one driver."""
+    domains = []
+    for folder in sorted(root.glob("*:*")) if root.is_dir() else []:
+        try:
+            name = (folder / "name").read_text(encoding="ascii").strip()
+            domain = RaplDomain(
+                name, folder / "energy_uj", int((folder / "max_energy_range_uj").read_text(encoding="ascii"))
+            )
+        except _READ_ERRORS:
+            continue
+        if _DOMAIN_FOLDER.fullmatch(folder.name) and (domain.is_package or name == "dram"):
+            domains.append(domain)
+    drivers = [domain.driver for domain in domains if domain.is_package]
     driver = "intel-rapl" if "intel-rapl" in drivers else next(iter(drivers), "")
-    return tuple(domain for domain in domains if _driver(domain) == driver)
+    return tuple(domain for domain in domains if domain.driver == driver)
 
 
 def rapl_unavailable_reason(root: Path = POWERCAP_FOLDER) -> str | None:
     """Return the reason why the CPU's energy cannot be read, with a remedy if there is one; None if it can."""
-    packages = [domain for domain in rapl_domains(root) if domain.name.startswith("package")]
+    packages = [domain for domain in rapl_domains(root) if domain.is_package]
     if not packages:
         return f"no RAPL energy counter under {root}: this CPU, kernel or virtual machine has none"
     for domain in packages:
@@ -124,7 +148,7 @@ class RaplSampler:
     """Samples power from the counters: the energy since the last sample over the time since then."""
 
     def __init__(self, root: Path = POWERCAP_FOLDER) -> None:
-        self.domains = tuple(domain for domain in rapl_domains(root) if _read_or_none(domain) is not None)
+        self.domains = tuple(domain for domain in rapl_domains(root) if domain.read_or_none_uj() is not None)
         self._previous_uj: list[int] | None = None
         self._previous_s = 0.0
         self.missing_reason = "the RAPL counters stand still"
@@ -138,31 +162,25 @@ class RaplSampler:
     def sample(self) -> PowerRow:
         """Return the mean power since the last sample; a first row, and one after a failed read or a jump, has none."""
         epoch_s, now_s = time.time(), time.perf_counter()
-        readings = [_read_or_none(domain) for domain in self.domains]
+        readings = [domain.read_or_none_uj() for domain in self.domains]
         present_uj = [reading for reading in readings if reading is not None]
-        power_w = self._power_w(present_uj, now_s)
-        self._previous_s = now_s
-        self._previous_uj = present_uj if present_uj and len(present_uj) == len(readings) else None
-        return PowerRow(epoch_s, power_average_w=power_w)
-
-    def _power_w(self, present_uj: Sequence[int], now_s: float) -> float | None:
-        if self._previous_uj is None or len(present_uj) != len(self.domains):
-            return None
-        try:
-            energy_uj = _difference_uj(self.domains, self._previous_uj, present_uj, now_s - self._previous_s)
-        except RaplJumpError as error:
-            self.missing_reason = str(error)
-            return None
+        is_complete = bool(present_uj) and len(present_uj) == len(readings)
+        elapsed_s, self._previous_s = now_s - self._previous_s, now_s
+        previous_uj, self._previous_uj = self._previous_uj, present_uj if is_complete else None
+        energy_uj = 0
+        if previous_uj is not None and is_complete:
+            try:
+                energy_uj = _difference_uj(self.domains, previous_uj, present_uj, elapsed_s)
+            except RaplJumpError as error:
+                self.missing_reason = str(error)
         # Counters of some virtual machines stand still. No CPU draws 0 W.
-        return energy_uj * 1e-6 / (now_s - self._previous_s) if energy_uj > 0 else None
+        return PowerRow(epoch_s, power_average_w=energy_uj * 1e-6 / elapsed_s if energy_uj > 0 else None)
 
 
 class RaplMeter:
     """Samples the CPU's power in a thread, for one measurement: ``start``, then ``stop``, once.
 
-    Args:
-        root: the powercap folder.
-        log_path: the CSV file to save the rows in (see ``power.log_rows``), None for none.
+    The rows are saved in ``log_path`` as CSV (see ``power.log_rows``).
     """
 
     def __init__(self, root: Path = POWERCAP_FOLDER, log_path: Path | None = None) -> None:
@@ -175,32 +193,37 @@ class RaplMeter:
         self._missing_reason: str | None = None
 
     def start(self) -> None:
-        """Begin a measurement, if counters are readable."""
         self._missing_reason = rapl_unavailable_reason(self._root)
         self._stopping.clear()
         self._rows = []
         if self._missing_reason is None:
             self._sampler = RaplSampler(self._root)
-            arguments = (self._sampler,)
-            self._thread = threading.Thread(target=self._sample_until_stopped, args=arguments, name="RAPL", daemon=True)
+            self._thread = threading.Thread(target=self._run, args=(self._sampler,), name="RAPL", daemon=True)
             self._thread.start()
 
     def log(self) -> PowerTrace:
         if self._sampler is None:
             return no_trace(self._missing_reason or "the meter was not started")
-        return self._trace(self._sampler)
+        rows = list(self._rows)
+        power_w = np.array([math.nan if row.power_average_w is None else row.power_average_w for row in rows])
+        return replace(
+            trace_of_power(self._sampler.source, np.array([row.epoch_s for row in rows]), power_w),
+            missing_reason=self._sampler.missing_reason if np.isnan(power_w).all() else None,
+            log_name=None if self._log_path is None else self._log_path.name,
+        )
 
     def stop(self) -> PowerTrace:
         """End the measurement and return its rows; this waits for the last sample, up to ``INTERVAL_S``."""
-        if self._thread is None or self._sampler is None:
-            return no_trace(self._missing_reason or "the meter was not started")
-        self._stopping.set()
-        self._thread.join()
-        if self._log_path is not None:
-            self._keep(self._log_path)
-        return self._trace(self._sampler)
+        if self._thread is not None:
+            self._stopping.set()
+            self._thread.join()
+            if self._log_path is not None:
+                self._log_path.parent.mkdir(parents=True, exist_ok=True)
+                lines = [csv_header(), *map(csv_line, self._rows)]
+                self._log_path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        return self.log()
 
-    def _sample_until_stopped(self, sampler: RaplSampler) -> None:
+    def _run(self, sampler: RaplSampler) -> None:
         next_s = time.monotonic()
         stopping = False
         while not stopping:
@@ -209,19 +232,6 @@ class RaplMeter:
             time.sleep(max(0.0, next_s - time.monotonic()))
             self._rows.append(sampler.sample())
             next_s = max(next_s, time.monotonic() - INTERVAL_S) + INTERVAL_S
-
-    def _keep(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("\n".join([csv_header(), *map(csv_line, self._rows)]) + "\n", encoding="utf-8")
-
-    def _trace(self, sampler: RaplSampler) -> PowerTrace:
-        rows = list(self._rows)
-        power_w = np.array([math.nan if row.power_average_w is None else row.power_average_w for row in rows])
-        return replace(
-            trace_of_power(sampler.source, np.array([row.epoch_s for row in rows]), power_w),
-            missing_reason=sampler.missing_reason if np.isnan(power_w).all() else None,
-            log_name=None if self._log_path is None else self._log_path.name,
-        )
 
 
 def sample_batches(
@@ -232,26 +242,3 @@ def sample_batches(
     yield (sampler.sample(),)
     while not stopping.wait(min(interval_s, threading.TIMEOUT_MAX)):
         yield (sampler.sample(),)
-
-
-def _domain(folder: Path) -> RaplDomain | None:
-    """Return the counter in a folder if it is of a package or its memory and its range is readable."""
-    try:
-        name = (folder / "name").read_text(encoding="ascii").strip()
-        range_uj = int((folder / "max_energy_range_uj").read_text(encoding="ascii"))
-    except _READ_ERRORS:
-        return None
-    is_wanted = _DOMAIN_FOLDER.fullmatch(folder.name) and (name.startswith("package") or name == "dram")
-    return RaplDomain(name, folder / "energy_uj", range_uj) if is_wanted else None
-
-
-def _driver(domain: RaplDomain) -> str:
-    """Return the driver of a counter: ``intel-rapl`` for ``intel-rapl:0:1``, also for CPUs of AMD."""
-    return domain.counter.parent.name.partition(":")[0]
-
-
-def _read_or_none(domain: RaplDomain) -> int | None:
-    try:
-        return domain.read_uj()
-    except _READ_ERRORS:
-        return None

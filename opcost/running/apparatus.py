@@ -37,13 +37,11 @@ from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import Measurement, leaves_clocks_low
 from opcost.measuring.setting import Setting
 from opcost.measuring.waiting_power import WaitingPower
-from opcost.meters.clock import SystemClock
-from opcost.meters.cpu_facts import cpu_product
-from opcost.meters.cpu_load import OtherLoad
-from opcost.meters.gpu_processes import OtherProcesses
+from opcost.meters.host import SystemClock, cpu_product
 from opcost.meters.nvidia_smi import NvidiaSmiError
 from opcost.meters.nvml import NvmlError, NvmlGpu
 from opcost.meters.opening import Meters, no_energy_reason, no_meters, open_meters
+from opcost.meters.other_work import OtherLoad, OtherProcesses
 from opcost.operators.cases import Case
 from opcost.power.meter_names import AUTO
 from opcost.power.ports import Clock

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from opcost.errors import UserError
 from opcost.measuring.conditions import DeviceFacts, is_gpu
-from opcost.meters.cpu_facts import cpu_product, host_memory_bytes
-from opcost.meters.nvidia_smi import GpuFacts, NvidiaSmiError, gpu_facts
+from opcost.meters import nvidia_smi
+from opcost.meters.host import cpu_product, host_memory_bytes
+from opcost.meters.nvidia_smi import NvidiaSmiError
+from opcost.meters.nvml import NvmlError, NvmlGpu, driver_version
 
 
 def choose_device(name: str | None) -> str:
@@ -48,20 +52,35 @@ def product_of(device: str) -> str:
 
 
 def facts_of(device: str) -> DeviceFacts:
-    """Return the properties of a torch device. Raises NvidiaSmiError: nvidia-smi does not answer."""
-    if is_gpu(device):
-        return _gpu_facts(device)
-    return DeviceFacts(None, cpu_product(), host_memory_bytes(), None, None)
-
-
-def _gpu_facts(device: str) -> DeviceFacts:
+    """Return the properties of a torch device. Raises NvidiaSmiError: see ``gpu_facts``."""
+    if not is_gpu(device):
+        return DeviceFacts(None, cpu_product(), host_memory_bytes(), None, None)
     properties = torch.cuda.get_device_properties(device)
-    facts: GpuFacts = gpu_facts(f"GPU-{properties.uuid}")
-    return DeviceFacts(
-        uuid=facts.uuid,
-        product=facts.product,
-        memory_bytes=facts.memory_bytes or properties.total_memory,
-        power_limit_w=facts.power_limit_w,
-        driver_version=facts.driver_version,
-        is_mig=facts.is_mig,
-    )
+    facts = gpu_facts(f"GPU-{properties.uuid}")
+    return replace(facts, memory_bytes=facts.memory_bytes or properties.total_memory)
+
+
+def gpu_facts(uuid_or_index: str) -> DeviceFacts:
+    """Return the properties of a GPU (an index is in the order of the PCI bus): by NVML, else by nvidia-smi.
+
+    Both give the same figures, which are parts of the keys of rows: memory in whole MiB, and the power limit that was
+    set. Raises NvidiaSmiError: there is no NVML, and nvidia-smi is missing too, hangs, or knows no such GPU.
+    """
+    try:
+        gpu = NvmlGpu.open(uuid_or_index)
+    except NvmlError:
+        return nvidia_smi.gpu_facts(uuid_or_index)
+    try:
+        return DeviceFacts(
+            uuid=gpu.ask("nvmlDeviceGetUUID"),
+            product=gpu.ask("nvmlDeviceGetName"),
+            memory_bytes=gpu.ask("nvmlDeviceGetMemoryInfo").total // 2**20 * 2**20,
+            power_limit_w=round(gpu.ask("nvmlDeviceGetPowerManagementLimit") * 1e-3, 2),
+            driver_version=driver_version(),
+            is_mig=gpu.is_mig(),
+        )
+    except NvmlError:
+        # Such as a board without a limit: nvidia-smi prints what there is.
+        return nvidia_smi.gpu_facts(uuid_or_index)
+    finally:
+        gpu.close()

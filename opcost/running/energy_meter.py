@@ -27,7 +27,7 @@ from opcost.metering.readings import EnergySource
 from opcost.metering.repeated import until_resolved
 from opcost.metering.result import WindowResult
 from opcost.metering.rows import rows_of
-from opcost.meters.clock import SystemClock
+from opcost.meters.host import SystemClock
 from opcost.power.ports import Clock, ClockReading
 from opcost.running import marks
 from opcost.running.energy_sources import names_of, open_sources, result_of, synchronise

@@ -10,13 +10,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from opcost.errors import UserError
-from opcost.metering.readings import EnergySource, Readings
+from opcost.metering.readings import EnergySource
 from opcost.metering.result import DeviceEnergy, WindowResult, device_energy
 from opcost.metering.window_energy import WindowEnergy, window_energy
-from opcost.meters.gpu_energy import GpuEnergy
-from opcost.meters.nvml import NvmlError
-from opcost.meters.rapl_energy import CPU, MEMORY, RaplEnergy, open_rapl
-from opcost.meters.visible_gpus import names_mig, visible_gpus
+from opcost.meters.energy import CPU, MEMORY, GpuEnergy, NoEnergy, RaplEnergy, open_rapl
+from opcost.meters.nvml import NvmlError, names_mig, visible_gpus
 from opcost.power.ports import ClockReading
 from opcost.power.trace import Window
 
@@ -37,29 +35,6 @@ class NoDeviceError(UserError):
     def __init__(self, reason: str, remedy: str) -> None:
         super().__init__(f"{reason}; {remedy}")
         self.reason = reason
-
-
-class NoEnergy:
-    """Implements ``EnergySource`` for a machine without a meter: its readings have the reason."""
-
-    device = CPU
-    uuid = None
-    idle_power_w = None
-
-    def __init__(self, reason: str) -> None:
-        self._reason = reason
-
-    def edge(self) -> None:
-        """Do nothing."""
-
-    def readings(self, window: Window) -> Readings:
-        return Readings(missing_reason=self._reason)
-
-    def forget_before(self, epoch_s: float) -> None:
-        """Do nothing."""
-
-    def close(self) -> None:
-        """Do nothing."""
 
 
 def result_of(
@@ -110,7 +85,7 @@ def open_sources(names: Sequence[str] | None) -> list[EnergySource]:
     if cpus and no_gpu is not None and no_gpu.hides_gpu:
         logging.getLogger(__name__).warning("no GPU is metered: %s", no_gpu)
     if gpus or cpus:
-        return [*(GpuEnergy.open(name, uuid) for name, uuid in gpus.items()), *cpus]
+        return [*(GpuEnergy(name, uuid) for name, uuid in gpus.items()), *cpus]
     reason = f"{no_gpu}; {no_cpu}"
     logging.getLogger(__name__).warning("no energy is metered: %s", reason)
     return [NoEnergy(reason)]
@@ -130,7 +105,7 @@ def _chosen(
         reason = (no_cpu or f"this CPU has no counter of {unknown}") if is_cpu else no_gpu or "unknown name"
         metered = ", ".join([*gpus, *there]) or NONE_THERE
         raise NoDeviceError(f"EnergyMeter: no device {unknown}: {reason}", f"devices with a meter: {metered}")
-    return [there[name] if name in there else GpuEnergy.open(name, gpus[name]) for name in names]
+    return [there[name] if name in there else GpuEnergy(name, gpus[name]) for name in names]
 
 
 def synchronise(devices: Sequence[str]) -> None:

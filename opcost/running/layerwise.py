@@ -30,7 +30,7 @@ from opcost.metering.layer_rows import (
 )
 from opcost.metering.layer_times import UNKNOWN_LAYER, backward_slot, forward_slot
 from opcost.metering.result import WindowResult
-from opcost.meters.clock import SystemClock
+from opcost.meters.host import SystemClock
 from opcost.printable import printable
 from opcost.running.energy_meter import EnergyMeter
 from opcost.running.energy_sources import NoDeviceError, NoEnergy, result_of, synchronise

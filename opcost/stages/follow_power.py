@@ -21,10 +21,8 @@ from typing import TextIO, TypeVar
 from opcost.errors import UserError
 from opcost.metering.readings import EnergySource
 from opcost.metering.result import WindowResult
-from opcost.meters.clock import SystemClock
-from opcost.meters.host_state import HostState
-from opcost.meters.nvidia_smi import NvidiaSmiError
-from opcost.meters.nvidia_smi_logger import LogFollower, NvidiaSmiLogger
+from opcost.meters.host import HostState, SystemClock
+from opcost.meters.nvidia_smi import LogFollower, NvidiaSmiError, NvidiaSmiLogger
 from opcost.power.log_rows import FOLLOWED_COLUMNS, HostRow, PowerRow, followed_line, power_of
 from opcost.power.ports import ClockReading
 from opcost.power.trace import Window

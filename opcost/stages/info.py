@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 import opcost
 from opcost.invocation import command, pip_install
-from opcost.meters.cpu_facts import cpu_product
+from opcost.meters.host import cpu_product
 from opcost.meters.nvml import NvmlError, NvmlGpu, driver_version, gpu_products
 from opcost.meters.rapl import RaplSampler, rapl_unavailable_reason
 from opcost.power.meter_names import COUNTER, SAMPLES, short_name

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from opcost.errors import UserError
-from opcost.meters import nvidia_smi_logger
+from opcost.meters import nvidia_smi
 from opcost.meters.nvidia_smi import NvidiaSmiError
 from opcost.power.log_rows import PowerRow, PowerSummary, csv_header, csv_line
 
@@ -78,7 +78,7 @@ def gpu_batches(gpu: str, interval_s: float | None, folder: Path, stopping: thre
         UserError: nvidia-smi does not start, or has ended before the stop.
     """
     try:
-        yield from nvidia_smi_logger.log_batches(gpu, folder, interval_s or nvidia_smi_logger.INTERVAL_S, stopping)
+        yield from nvidia_smi.log_batches(gpu, folder, interval_s or nvidia_smi.INTERVAL_S, stopping)
     except NvidiaSmiError as error:
         raise UserError(f"{error}; or log the CPU with --device cpu") from error
 

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from opcost.meters.clock import SystemClock
+from opcost.meters.host import SystemClock
 
 
 def test_a_reading_lies_between_those_around_it() -> None:

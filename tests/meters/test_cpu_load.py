@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from opcost.meters.cpu_load import TICKS_PER_S, OtherLoad
+from opcost.meters.other_work import TICKS_PER_S, OtherLoad
 
 PROCESSORS = sorted(os.sched_getaffinity(0))
 

@@ -15,9 +15,8 @@ from powercap import RANGE_UJ, add_domain
 
 from opcost.errors import UserError
 from opcost.metering.window_energy import window_energy
-from opcost.meters.nvml import NvmlError
-from opcost.meters.rapl_energy import open_rapl
-from opcost.meters.visible_gpus import visible_gpus
+from opcost.meters.energy import open_rapl
+from opcost.meters.nvml import NvmlError, visible_gpus
 from opcost.power.trace import Window
 from opcost.running import energy_sources
 
@@ -127,7 +126,7 @@ def test_without_counters_there_is_a_reason(tmp_path: Path) -> None:
 def test_gpus_are_those_that_cuda_shows(
     visible: str | None, expected: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("opcost.meters.visible_gpus.gpu_products", lambda: {"GPU-a1": "A", "GPU-b2": "B"})
+    monkeypatch.setattr("opcost.meters.nvml.gpu_products", lambda: {"GPU-a1": "A", "GPU-b2": "B"})
     environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
     gpus, reason = visible_gpus(environment)
     assert (gpus, str(reason)) == (expected, "None" if expected else "no GPU is visible")
@@ -137,14 +136,14 @@ def test_without_nvml_there_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None
     def missing() -> dict[str, str]:
         raise NvmlError("NVML: Shared Library Not Found")
 
-    monkeypatch.setattr("opcost.meters.visible_gpus.gpu_products", missing)
+    monkeypatch.setattr("opcost.meters.nvml.gpu_products", missing)
     gpus, reason = visible_gpus({})
     assert (gpus, str(reason)) == ({}, "NVML: Shared Library Not Found")
     assert not reason.hides_gpu
 
 
 def test_a_mig_instance_may_hide_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("opcost.meters.visible_gpus.gpu_products", lambda: {"GPU-a1": "A"})
+    monkeypatch.setattr("opcost.meters.nvml.gpu_products", lambda: {"GPU-a1": "A"})
     gpus, reason = visible_gpus({"CUDA_VISIBLE_DEVICES": "MIG-0"})
     assert not gpus
     assert reason.hides_gpu

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from opcost.errors import UserError
-from opcost.meters.gpu_processes import POLL_INTERVAL_S, OtherProcesses
 from opcost.meters.nvml import NvmlGpu
+from opcost.meters.other_work import POLL_INTERVAL_S, OtherProcesses
 
 OWN = 100
 

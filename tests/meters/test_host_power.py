@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from opcost.meters.host_power import HostPowerWatch
+from opcost.running.held_workload import HostPowerWatch
 
 
 class Host:

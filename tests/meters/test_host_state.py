@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from opcost.meters.host_state import HostState
+from opcost.meters.host import HostState
 from opcost.power.log_rows import HostRow
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from nvidia_smi_stage import NvidiaSmiStage, is_alive
 
+from opcost.measuring.conditions import DeviceFacts
 from opcost.meters import nvidia_smi
-from opcost.meters.nvidia_smi import GpuFacts, NvidiaSmiError, end_process, gpu_facts, start_process, supported_fields
+from opcost.meters.nvidia_smi import NvidiaSmiError, end_process, gpu_facts, start_process, supported_fields
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NvidiaSmi
 
 
 def test_facts_are_read_in_si_units(stage: NvidiaSmiStage) -> None:
-    assert gpu_facts("0") == GpuFacts(
+    assert gpu_facts("0") == DeviceFacts(
         uuid="GPU-11111111-2222-3333-4444-555555555555",
         product="NVIDIA Fake GPU",
         memory_bytes=143771 * 2**20,

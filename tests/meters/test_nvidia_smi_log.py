@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 
 from opcost.meters.nvidia_smi_log import (
     NO_VALUE_TOKENS,
+    Columns,
     LogRow,
     cut,
     is_header,
-    parse_bits,
     parse_log,
     parse_number,
+    parse_row,
     parse_text,
     parse_timestamp,
 )
@@ -60,8 +61,9 @@ def test_any_text_is_a_finite_number_or_none(text: str) -> None:
 
 @given(st.text())
 def test_any_text_is_a_bit_field_or_none(text: str) -> None:
-    bits = parse_bits(text)
-    assert bits is None or 0 <= bits < 2**64
+    columns = Columns(("timestamp", "clocks_event_reasons.active"), "\0\0")
+    row = parse_row(columns, f"2026/11/04 10:23:45\0\0{text}")
+    assert row is None or row.values.event_reasons is None or 0 <= row.values.event_reasons < 2**64
 
 
 def test_text_cells_know_no_value_too() -> None:

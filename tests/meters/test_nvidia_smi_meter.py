@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 from nvidia_smi_stage import NvidiaSmiStage, is_alive
 
-from opcost.meters.nvidia_smi import NvidiaSmiError
+from opcost.meters.nvidia_smi import NvidiaSmiError, NvidiaSmiLogger
 from opcost.meters.nvidia_smi_log import cut, parse_log
-from opcost.meters.nvidia_smi_logger import NvidiaSmiLogger
 from opcost.meters.nvidia_smi_meter import (
     AVERAGE_SOURCE,
     INSTANT_SOURCE,
@@ -220,9 +219,9 @@ def test_a_log_without_a_first_row_is_an_error(stage: NvidiaSmiStage, tmp_path: 
 def test_the_log_ends_with_a_program_that_is_killed(stage: NvidiaSmiStage, tmp_path: Path) -> None:
     program = (
         "import os, pathlib, time\n"
-        "from opcost.meters.nvidia_smi_logger import NvidiaSmiLogger\n"
+        "from opcost.meters.nvidia_smi import NvidiaSmiLogger\n"
         f"with NvidiaSmiLogger('0', pathlib.Path({str(tmp_path)!r})) as logger:\n"
-        "    print(logger.process_id, flush=True)\n"
+        "    print(logger._process.pid, flush=True)\n"
         "    time.sleep(60)\n"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as parent:
@@ -236,9 +235,9 @@ def test_the_log_ends_with_a_program_that_is_killed(stage: NvidiaSmiStage, tmp_p
 def test_ctrl_c_does_not_reach_the_log(stage: NvidiaSmiStage, tmp_path: Path) -> None:
     """A terminal sends it to the process group: the rows of the measurement that is ended must still come."""
     with logger_in(tmp_path) as logger:
-        assert logger.process_id is not None
-        assert os.getpgid(logger.process_id) != os.getpgid(0)
-        assert os.getsid(logger.process_id) == logger.process_id
+        assert logger._process is not None
+        assert os.getpgid(logger._process.pid) != os.getpgid(0)
+        assert os.getsid(logger._process.pid) == logger._process.pid
 
 
 def test_a_meter_that_was_never_started_gives_no_power(tmp_path: Path) -> None:

@@ -17,19 +17,21 @@ import pytest
 from nvidia_smi_stage import NvidiaSmiStage
 
 from opcost.measuring.conditions import DeviceFacts
-from opcost.meters.nvml import NvmlError, NvmlGpu, driver_version, gpu_products
-from opcost.meters.nvml_counter import (
+from opcost.meters.nvml import MIG_REASON, NvmlError, NvmlGpu, driver_version, gpu_products
+from opcost.meters.nvml_meters import (
     CAMPAIGN_SOURCE,
     EVERY_TICK_SOURCE,
+    LAST_SAMPLE_DEADLINE_S,
     PAUSE_AFTER_FAILURE_S,
     SEARCH_S,
     CounterMeter,
     CounterSampler,
+    NvmlMeter,
+    PowerSampler,
     TickFinder,
+    TimedRows,
 )
-from opcost.meters.nvml_rows import TimedRows
-from opcost.meters.nvml_samples import LAST_SAMPLE_DEADLINE_S, NvmlMeter, PowerSampler
-from opcost.meters.opening import MIG_REASON, open_meters
+from opcost.meters.opening import open_meters
 from opcost.power.mean import mean_power
 from opcost.power.meter_names import COUNTER, INSTANT, SAMPLES
 from opcost.power.trace import Window
@@ -359,7 +361,7 @@ def test_a_tick_is_dated_by_when_it_was_and_not_by_when_it_was_seen(monkeypatch:
     first_epoch_s = 1_790_000_000.0
     ticking = TickingCounter()
     clock = SimpleNamespace(monotonic=lambda: ticking.now_s, time=lambda: first_epoch_s + ticking.now_s)
-    monkeypatch.setattr("opcost.meters.nvml_counter.time", clock)
+    monkeypatch.setattr("opcost.meters.nvml_meters.time", clock)
 
     def energy_j() -> float:
         energy_j = ticking.read_j()
@@ -428,7 +430,7 @@ def test_a_counter_that_is_refused_is_reported_and_tried_again(
     nvml: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert PAUSE_AFTER_FAILURE_S > 1
-    monkeypatch.setattr("opcost.meters.nvml_counter.PAUSE_AFTER_FAILURE_S", 0.01)
+    monkeypatch.setattr("opcost.meters.nvml_meters.PAUSE_AFTER_FAILURE_S", 0.01)
     with CounterSampler(NvmlGpu(nvml, "GPU-1")) as sampler:
         sampler.interval_s = TICK_S
         nvml.failure = NVMLError("GPU is lost")

@@ -21,8 +21,7 @@ from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import Measurement
 from opcost.measuring.setting import Setting
 from opcost.meters.nvidia_smi_meter import INSTANT_SOURCE
-from opcost.meters.nvml_counter import CAMPAIGN_SOURCE
-from opcost.meters.nvml_samples import SAMPLES_SOURCE
+from opcost.meters.nvml_meters import CAMPAIGN_SOURCE, SAMPLES_SOURCE
 from opcost.operators.tuples import OperatorTuple
 from opcost.power.meter_names import COUNTER, INSTANT, SAMPLES
 from opcost.power.trace import PowerTrace

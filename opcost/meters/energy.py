@@ -1,0 +1,240 @@
+"""The energy of a device in any window: of a GPU by NVML, of CPU packages or their memory by RAPL."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import numpy as np
+
+from opcost.metering.pieces import NO_PIECES, Pieces, pieces_of_samples
+from opcost.metering.readings import Readings
+from opcost.meters.nvml import MIG_REASON, NvmlError, NvmlGpu, is_power
+from opcost.meters.nvml_meters import SAMPLES_SOURCE, TICK_S, CounterSampler, PowerSampler, TimedRows
+from opcost.meters.rapl import (
+    POWERCAP_FOLDER,
+    RaplDomain,
+    RaplJumpError,
+    RaplTotal,
+    rapl_domains,
+    rapl_unavailable_reason,
+)
+from opcost.power.meter_names import COUNTER, SAMPLES
+from opcost.power.trace import Window
+
+CPU, MEMORY = "cpu", "dram"
+
+GPU_BEFORE_S = 3.0
+"""Readings from so long before a window on: the last tick of the counter, and a second more."""
+
+GPU_RESOLUTION_S = 2 * SAMPLES_SOURCE.averaging_time_s
+
+COUNTER_RESOLUTION_S = 1.0
+"""Of the counter alone: ten of its ticks."""
+
+TICK_ERROR_S = 0.005 / math.sqrt(12)
+"""A tick is known to one read, which takes up to 5 ms (``meters.nvml_meters``)."""
+
+RAPL_UPDATE_S = 0.001
+"""Time from one value of RAPL's counters to the next."""
+
+RAPL_RESOLUTION_S = 10 * RAPL_UPDATE_S
+
+RAPL_INTERVAL_S = 1.0
+"""Time between two reads in the background, so that no wrap is missed: a counter of 262 kJ wraps every 5 minutes at
+870 W. The shorter it is, the fewer counters that begin again look like one that wraps."""
+
+RAPL_BEFORE_S = 2 * RAPL_INTERVAL_S
+
+
+class NoEnergy:
+    """Implements ``EnergySource`` for a machine without a meter: its readings have the reason."""
+
+    device = CPU
+    uuid = None
+    idle_power_w = None
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    def edge(self) -> None:
+        """Do nothing."""
+
+    def readings(self, window: Window) -> Readings:
+        return Readings(missing_reason=self._reason)
+
+    def forget_before(self, epoch_s: float) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class GpuEnergy:
+    """Implements ``EnergySource`` for the GPU with a name in results and a UUID, until ``close``.
+
+    Its power samples and its energy counter are read by threads that mostly sleep. Where it has neither, its readings
+    have the reason.
+    """
+
+    def __init__(self, device: str, uuid: str) -> None:
+        self.device = device
+        self.uuid = uuid
+        self.idle_power_w: float | None = None
+        self._samples: PowerSampler | None = None
+        self._counter: CounterSampler | None = None
+        self._missing_reason: str | None = None
+        self._stack = ExitStack()
+        try:
+            gpu = NvmlGpu.open(uuid)
+        except NvmlError as error:
+            self._missing_reason = str(error)
+            return
+        self._stack.callback(gpu.close)
+        if gpu.is_mig():
+            self._missing_reason = MIG_REASON
+            return
+        reasons = []
+        try:
+            self._samples = self._stack.enter_context(PowerSampler(gpu))
+            with suppress(NvmlError):
+                # A GPU at work may be steady, too.
+                self.idle_power_w = self._samples.power_before_w if gpu.busy_ratio() == 0 else None
+        except NvmlError as error:
+            reasons.append(str(error))
+        try:
+            self._counter = self._stack.enter_context(CounterSampler(gpu))
+            self._counter.seek()
+        except NvmlError as error:
+            reasons.append(str(error))
+        if self._samples is None and self._counter is None:
+            self._missing_reason = "; ".join(dict.fromkeys(reasons))
+
+    def edge(self) -> None:
+        """Do nothing: samples and ticks come by themselves."""
+
+    def readings(self, window: Window) -> Readings:
+        """Return the readings around a window that has ended; wait for the last sample, and for a tick after it."""
+        if self._missing_reason is not None:
+            return Readings(missing_reason=self._missing_reason)
+        ticks = self._ticks(window)
+        last_s = max(window.end_s, ticks[-1][0] if ticks else 0.0)
+        samples, reason = self._pieces(window.begin_s, last_s)
+        has_samples = bool(len(samples.power_w))
+        return Readings(
+            samples=samples,
+            ticks=ticks,
+            sample_meter=SAMPLES,
+            counter_meter=COUNTER,
+            resolution_s=GPU_RESOLUTION_S if has_samples else COUNTER_RESOLUTION_S,
+            tick_error_s=TICK_ERROR_S,
+            missing_reason=None if has_samples or len(ticks) > 1 else reason,
+        )
+
+    def forget_before(self, epoch_s: float) -> None:
+        if self._samples is not None:
+            self._samples.forget_before(epoch_s - GPU_BEFORE_S)
+        if self._counter is not None:
+            self._counter.ticks.forget_before(epoch_s - GPU_BEFORE_S)
+
+    def close(self) -> None:
+        self._stack.close()
+
+    def _ticks(self, window: Window) -> list[tuple[float, float]]:
+        """Return the ticks around a window, empty if the counter failed or shows an impossible power."""
+        if self._counter is None:
+            return []
+        if self._counter.ticks.newest_s <= window.end_s:
+            self._counter.seek()
+        try:
+            ticks = self._counter.ticks.since(window.begin_s - GPU_BEFORE_S)
+        except NvmlError:
+            return []
+        after = [index for index, (epoch_s, _) in enumerate(ticks) if epoch_s >= window.end_s]
+        ticks = ticks[: after[0] + 1] if after else ticks
+        epoch_s, energy_j = np.array(ticks, dtype=np.float64).reshape(-1, 2).T
+        duration_s = np.diff(epoch_s)
+        is_possible = bool(np.all(duration_s > TICK_S / 2))
+        return ticks if is_possible and all(map(is_power, (np.diff(energy_j) / duration_s).tolist())) else []
+
+    def _pieces(self, begin_s: float, end_s: float) -> tuple[Pieces, str | None]:
+        """Return the samples around a window, or none and why."""
+        if self._samples is None:
+            return NO_PIECES, "this GPU keeps no power samples"
+        try:
+            samples = self._samples.through(begin_s - GPU_BEFORE_S, end_s)
+        except NvmlError as error:
+            return NO_PIECES, str(error)
+        epoch_s, power_w = np.array(samples, dtype=np.float64).reshape(-1, 2).T
+        return pieces_of_samples(epoch_s, power_w, SAMPLES_SOURCE.averaging_time_s), None
+
+
+class RaplEnergy:
+    """Implements ``EnergySource`` for the packages or the memory of all CPUs: counters are read at both ends."""
+
+    uuid = None
+    idle_power_w = None
+
+    def __init__(self, device: str, domains: Sequence[RaplDomain]) -> None:
+        self.device = device
+        self._ticks = TimedRows()
+        self._total = RaplTotal(domains)
+        self._failure: str | None = None
+        self._jumps: list[tuple[Window, str]] = []
+        self._reading = threading.Lock()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"RAPL {device}", daemon=True)
+        self.edge()
+        self._thread.start()
+
+    def edge(self) -> None:
+        """Read the counters now."""
+        with self._reading:
+            epoch_s = time.time()
+            try:
+                self._total.read(time.monotonic())
+            except RaplJumpError as error:
+                self._jumps.append((Window(self._ticks.newest_s, epoch_s), str(error)))
+            except (OSError, ValueError) as error:
+                self._failure = f"RAPL cannot be read: {error}"
+                return
+            if epoch_s > self._ticks.newest_s:
+                self._ticks.extend([(epoch_s, self._total.energy_uj * 1e-6)])
+
+    def readings(self, window: Window) -> Readings:
+        self.edge()
+        inside = (reason for jump, reason in self._jumps if jump.begin_s < window.end_s and jump.end_s > window.begin_s)
+        return Readings(
+            ticks=self._ticks.since(window.begin_s - RAPL_BEFORE_S),
+            counter_meter=f"rapl {'package' if self.device == CPU else self.device}",
+            resolution_s=RAPL_RESOLUTION_S,
+            tick_error_s=RAPL_UPDATE_S / math.sqrt(12),
+            missing_reason=self._failure or next(inside, None),
+        )
+
+    def forget_before(self, epoch_s: float) -> None:
+        self._ticks.forget_before(epoch_s - RAPL_BEFORE_S)
+        self._jumps = [(jump, reason) for jump, reason in self._jumps if jump.end_s > epoch_s]
+
+    def close(self) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(RAPL_INTERVAL_S):
+            self.edge()
+
+
+def open_rapl(root: Path = POWERCAP_FOLDER) -> tuple[list[RaplEnergy], str | None]:
+    """Return the packages and their memory as devices, and why there are none."""
+    reason = rapl_unavailable_reason(root)
+    if reason is not None:
+        return [], reason
+    domains = rapl_domains(root)
+    packages = [domain for domain in domains if domain.is_package]
+    memory = [domain for domain in domains if domain.name == "dram" and domain.read_or_none_uj() is not None]
+    return [RaplEnergy(name, part) for name, part in ((CPU, packages), (MEMORY, memory)) if part], None
