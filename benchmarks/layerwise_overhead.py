@@ -17,15 +17,15 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from paired_blocks import Block, paired
 
 from opcost import EnergyMeter, LayerwiseEnergy, UserError
 from opcost.columns import by_column
+from opcost.estimates import Estimate, student_quantile
 from opcost.metering.layer_rows import MeteredLayerRow
 
 TINY = "tiny"
@@ -117,31 +117,32 @@ def timed(loop: Loop, iterations: int) -> float:
     return time.perf_counter() - begin_s
 
 
-def block(
-    loop: Loop, meter: EnergyMeter, iterations: int, pair: int, database: Path | None
-) -> tuple[LoopBlock, list[MeteredLayerRow]]:
-    """Run a block with ``LayerwiseEnergy``, and return its layers."""
-    with LayerwiseEnergy(loop.model, database) as layers, meter.window() as window:
-        first_s = timed(loop, FIRST_ITERATIONS)
-        time_s = timed(loop, iterations)
-    result = layers.result
-    energies_j = [row.energy_j for row in result.rows if row.energy_j is not None]
-    known = window.result.energy
-    found = LoopBlock(
-        *(loop.name, loop.mode, pair, True, iterations, time_s / iterations, first_s, result.marked),
-        result.own_s / result.window.duration_s,
-        math.fsum(energies_j) * result.iterations if energies_j else None,
-        *(None if known is None else known.value, None if known is None else known.standard_error),
-    )
-    return found, list(result.rows)
-
-
-def plain_block(loop: Loop, iterations: int, pair: int) -> LoopBlock:
+def block(loop: Loop, iterations: int, pair: int) -> LoopBlock:
     """Run a block as it is."""
     first_s = timed(loop, FIRST_ITERATIONS)
     time_s = timed(loop, iterations)
     unknown = (None,) * 5
     return LoopBlock(loop.name, loop.mode, pair, False, iterations, time_s / iterations, first_s, *unknown)
+
+
+def block_with_layers(
+    loop: Loop, meter: EnergyMeter, iterations: int, pair: int, database: Path | None
+) -> tuple[LoopBlock, list[MeteredLayerRow]]:
+    """Run a block with ``LayerwiseEnergy``, and return its layers."""
+    with LayerwiseEnergy(loop.model, database) as layers, meter.window() as window:
+        plain = block(loop, iterations, pair)
+    result, known = layers.result, window.result.energy
+    energies_j = [row.energy_j for row in result.rows if row.energy_j is not None]
+    found = replace(
+        plain,
+        with_layers=True,
+        marked=result.marked,
+        own_ratio=result.own_s / result.window.duration_s,
+        rows_j=math.fsum(energies_j) * result.iterations if energies_j else None,
+        meter_j=None if known is None else known.value,
+        meter_error_j=None if known is None else known.standard_error,
+    )
+    return found, list(result.rows)
 
 
 def measure(
@@ -156,9 +157,16 @@ def measure(
             # The meters' start and end let the GPU idle before either kind of block.
             timed(loop, max(3, iterations // 10))
             if with_layers:
-                yield block(loop, meter, iterations, pair, database)
+                yield block_with_layers(loop, meter, iterations, pair, database)
             else:
-                yield plain_block(loop, iterations, pair), []
+                yield block(loop, iterations, pair), []
+
+
+def paired(on: Sequence[float], off: Sequence[float]) -> Estimate:
+    """Return the relative difference of paired times, with half of its 95 % interval as its error."""
+    differences = np.array(on) / np.array(off) - 1
+    half_width = student_quantile(len(on) - 1) * differences.std(ddof=1) / np.sqrt(len(on))
+    return Estimate(float(differences.mean()), float(half_width))
 
 
 def summary(blocks: Sequence[LoopBlock]) -> str:
@@ -166,9 +174,7 @@ def summary(blocks: Sequence[LoopBlock]) -> str:
     on, off = ([one for one in blocks if one.with_layers is is_on] for is_on in (True, False))
     lines = [f"  {1e3 * np.mean([one.time_per_iteration_s for one in off]):.3f} ms an iteration without layers"]
     if len(on) > 1:
-        overhead = paired(
-            *([Block(one.time_per_iteration_s, 0.0, 0.0) for one in blocks_of] for blocks_of in (on, off))
-        )
+        overhead = paired(*([one.time_per_iteration_s for one in half] for half in (on, off)))
         lines.append(f"  overhead {overhead.value:+.2%} ± {overhead.standard_error:.2%} ({len(on)} pairs)")
     first_s = np.mean([one.first_iterations_s for one in on]) - np.mean([one.first_iterations_s for one in off])
     own = np.mean([one.own_ratio for one in on if one.own_ratio is not None])

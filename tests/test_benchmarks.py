@@ -9,11 +9,7 @@ import math
 import os
 import subprocess
 import sys
-import time
-from collections import defaultdict
-from contextlib import contextmanager
 from dataclasses import astuple, fields, replace
-from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import numpy as np
@@ -21,18 +17,7 @@ import pandas as pd
 import pytest
 import yaml
 from seeds import Seeds
-from simulated_apparatus import SimulatedCampaign
-from simulated_machine import RING, SIMULATED_CONDITIONS, Device, Load, SimulatedMachine, simulated_row
 
-from opcost.comparing.cache_chain_rows import refused_row
-from opcost.comparing.cache_chains import chains_of
-from opcost.errors import CannotMeasureError
-from opcost.estimates import Estimate
-from opcost.measuring.conditions import measurement_key
-from opcost.measuring.flags import Flag
-from opcost.measuring.procedure import measure
-from opcost.measuring.record import StepTimes
-from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.model_rows import rows_of
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
@@ -50,38 +35,15 @@ def benchmark(monkeypatch):
     return importlib.import_module
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "repeatability",
-        "logging_overhead",
-        "metered_windows",
-        "layerwise_overhead",
-        "fast_vs_reference",
-        "sum_vs_full",
-        "estimates",
-        "time_spent",
-        "claims",
-        "architectures",
-        "operators_of_torch",
-        "count_again",
-        "power_cap_kills",
-        "simulated_power_caps",
-    ],
-)
-def test_scripts_say_how_they_are_run(name, benchmark, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", [f"{name}.py", "--help"])
-    with pytest.raises(SystemExit) as ended:
-        benchmark(name).main()
-    assert ended.value.code == 0
-    assert f"benchmarks/{name}.py" in capsys.readouterr().out
-
-
-def test_a_script_runs_by_itself():
-    command = [sys.executable, BENCHMARKS / "sum_vs_full.py", "--help"]
-    environment = os.environ | {"PYTHONPATH": str(BENCHMARKS.parent)}
-    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert "benchmarks/sum_vs_full.py" in said.stdout
+def test_scripts_say_how_they_are_run(benchmark, monkeypatch, capsys):
+    scripts = [path.stem for path in BENCHMARKS.glob("*.py") if "__main__" in path.read_text(encoding="utf-8")]
+    assert len(scripts) > 10
+    for name in sorted(scripts):
+        monkeypatch.setattr(sys, "argv", [f"{name}.py", "--help"])
+        with pytest.raises(SystemExit) as ended:
+            benchmark(name).main()
+        assert ended.value.code == 0
+        assert f"benchmarks/{name}.py" in capsys.readouterr().out
 
 
 TENSOR = TensorSpec((4, 4), "float32")
@@ -167,18 +129,6 @@ def test_sizes_are_of_magnitudes_and_leave_out_what_is_unknown(benchmark):
     assert sizes(pd.Series([math.nan])) == ["0", "", "", ""]
 
 
-def test_files_grow_and_refuse_other_columns(benchmark, tmp_path):
-    growing, path = benchmark("growing_csv"), tmp_path / "rows.csv"
-    assert growing.known(path, "m") == set()
-    for m in (3, 1):
-        growing.append(path, {"m": m, "notes": None})
-    assert path.read_text() == "m,notes\n3,\n1,\n"
-    assert growing.known(path, "m") == {"3", "1"}
-    with pytest.raises(SystemExit, match=r"rows\.csv: its columns are those of another version"):
-        growing.append(path, {"m": 2, "power_w": 1.0})
-    assert path.read_text() == "m,notes\n3,\n1,\n"
-
-
 # Repeated runs
 
 
@@ -246,284 +196,15 @@ def test_report_of_runs_shows_spread_averages_meters_and_boards(benchmark):
     assert "| energy at the reference temperature, all | 0 |  |  |" in said
 
 
-# Logging's overhead
+# Overhead of layers
 
 
 def test_paired_blocks_give_a_difference_and_its_interval(benchmark):
-    blocks = benchmark("paired_blocks")
-    off = [blocks.Block(time_s, 0.0, 0.0) for time_s in (1.0, 2.0, 4.0, 8.0)]
-    on = [blocks.Block(time_s, 0.0, 0.0) for time_s in (1.0, 2.02, 4.0, 8.08)]
-    difference = blocks.paired(on, off)
+    on, off = (1.0, 2.02, 4.0, 8.08), (1.0, 2.0, 4.0, 8.0)
+    difference = benchmark("layerwise_overhead").paired(on, off)
     # Student's quantile for 3 degrees of freedom is 3.18.
     assert difference.value == pytest.approx(0.005)
     assert difference.standard_error == pytest.approx(3.18 * 0.00577 / 2, rel=0.01)
-
-
-@pytest.mark.parametrize(
-    ("difference", "cpu_ratio", "said"),
-    [
-        (Estimate(0.0002, 0.0005), 0.01, "yes"),
-        (Estimate(0.0002, 0.0020), 0.01, "open"),
-        (Estimate(0.0030, 0.0010), 0.01, "no"),
-        (Estimate(0.0002, 0.0005), 0.03, "no"),
-    ],
-)
-def test_a_wide_interval_leaves_the_question_open(benchmark, difference, cpu_ratio, said):
-    assert benchmark("paired_blocks").verdict(difference, cpu_ratio) == said
-
-
-def stat(parent, user, system):
-    return f"7 (a ) name) S {parent} {' 0' * 9} {user} {system} 5000 5000 20 0"
-
-
-def test_cpu_time_is_that_of_a_process_and_its_descendants(benchmark, monkeypatch):
-    processes = benchmark("process_times")
-    monkeypatch.setattr(processes.os, "sysconf", lambda _: 100)
-    stats = {3: stat(9, 10, 1), 9: stat(1, 100, 10), 4: stat(3, 1000, 0), 5: stat(1, 77, 77)}
-    assert processes.cpu_s(9, stats) == pytest.approx(11.21)
-    assert processes.cpu_s(4, stats) == pytest.approx(10.0)
-    assert processes.cpu_s(8, stats) == processes.cpu_s(None, stats) == 0.0
-
-
-def test_cpu_time_of_a_busy_process_is_seen(benchmark):
-    processes = benchmark("process_times")
-    busy = subprocess.Popen(["/bin/sh", "-c", "while :; do :; done"])
-    try:
-        deadline_s = time.monotonic() + 30
-        while processes.cpu_s(busy.pid, processes.process_stats()) == 0:
-            assert time.monotonic() < deadline_s, "nothing seen in 30 s"
-            time.sleep(0.02)
-    finally:
-        busy.kill()
-        busy.wait()
-
-
-class Counting:
-    """Counts its rounds."""
-
-    iterations_per_round = 2
-    placements = 1
-    waits = None
-    ended_s = None
-
-    def __init__(self):
-        self.rounds = 0
-
-    def run(self, rounds):
-        self.rounds += rounds
-        return rounds
-
-    def finish(self):
-        pass
-
-
-def test_blocks_with_and_without_loggers_take_turns(benchmark, monkeypatch, tmp_path):
-    overhead = benchmark("logging_overhead")
-    logging, seen = [], []
-
-    @contextmanager
-    def loggers(gpu, folder):
-        logging.append(gpu)
-        yield 42
-        logging.clear()
-
-    def block(workload, rounds, smi=None):
-        seen.append(bool(logging))
-        assert (smi == 42) == bool(logging)
-        return overhead.Block(1.0, 0.0, 0.0)
-
-    monkeypatch.setattr(overhead, "loggers", loggers)
-    monkeypatch.setattr(overhead, "block", block)
-    monkeypatch.setattr(overhead, "SETTLING_S", 0.001)
-    on, off = overhead.compare(Counting(), 4, "GPU-1", tmp_path)
-    assert (len(on), len(off)) == (4, 4)
-    assert seen == [False, True, True, False] * 2
-
-
-def test_a_block_counts_iterations_and_settles_first(benchmark, monkeypatch):
-    overhead = benchmark("logging_overhead")
-    monkeypatch.setattr(overhead, "SETTLING_S", 0.002)
-    monkeypatch.setattr(overhead, "BLOCK_S", 0.004)
-    workload = Counting()
-    duration_s, iterations = overhead.run_for(workload, 3, 0.002)
-    assert duration_s >= 0.002
-    assert iterations == 2 * workload.rounds
-    assert overhead.block(workload, 3).smi_ratio == 0.0
-    assert workload.rounds > iterations / 2
-
-
-# Short loops against long ones
-
-
-def count_of(name, side, memory_bytes):
-    return OperatorCount(OperatorTuple(name, inputs=(TensorSpec((side,), "float32"),)), 1, 0, memory_bytes)
-
-
-def test_operators_are_drawn_of_all_lengths_and_of_these_many_kinds(benchmark):
-    module = benchmark("operators_in_turn")
-    # Each length of 1 us to 4 ms as two kinds; what is shorter counts to the first octave.
-    lengths = [2.0**octave for octave in range(13)]
-    times_s = {
-        Case(OperatorTuple(f"torch.nn.{kind}", inputs=(TensorSpec((number,), "float32"),))): 1.01e-6 * length
-        for kind in ("ReLU", "SiLU")
-        for number, length in enumerate([*lengths, 0.1])
-    }
-    for seed in range(4):
-        cases = module.drawn(times_s, seed)
-        assert len(cases) == len(times_s)
-        found = [max(times_s[case] / 1.01e-6, 1.0) for case in cases]
-        assert sorted(found[:13]) == pytest.approx(lengths)
-        kinds = [case.operator.short_name for case in cases[:13]]
-        assert abs(kinds.count("ReLU") - kinds.count("SiLU")) == 1
-    assert module.drawn(times_s, 1) == module.drawn(times_s, 1) != module.drawn(times_s, 2)
-
-
-def test_operators_are_drawn_from_rows_in_the_usual_setting(benchmark):
-    data = parse_input_data("captured: 0.5 zeros")
-    operator = OperatorTuple("torch.nn.ReLU", (("inplace", True),), (TensorSpec((2, 3), "float32"),))
-    graph = replace(SIMULATED_CONDITIONS, execution="graph")
-    good = simulated_row(operator, Load(time_s=0.002), conditions=graph, input_data=data)
-    without_kernel = replace(good.measurement, flags=(Flag.NO_KERNEL,))
-    others = (replace(good, inputs="float32[3]", conditions=replace(graph, execution="eager")),)
-    others += (replace(good, inputs="float32[4]", measurement=without_kernel),)
-    found = benchmark("operators_in_turn").usual_cases([good, *others])
-    assert found == {Case(operator, data): pytest.approx(0.002, rel=0.01)}
-
-
-def test_an_operator_is_measured_three_times_if_that_is_asked_for(benchmark, monkeypatch, tmp_path):
-    script = benchmark("fast_vs_reference")
-    first, second = (Case(count_of("torch.nn.ReLU", side, 4).operator) for side in (8, 9))
-    load = Load(time_s=0.001, power_w=300.0)
-    campaign = SimulatedCampaign(tmp_path, defaultdict(lambda: load), device="cpu")
-    monkeypatch.setattr(script, "open_apparatus", campaign.open_apparatus)
-    path = tmp_path / "pairs.csv"
-    for wanted in ({first: 30.0}, {first: 30.0, second: None}):
-        script.add_rows(path, tmp_path, wanted, reference_s=10.0, limit_s=60.0)
-    with path.open(newline="") as file:
-        one, other = csv.DictReader(file)
-    assert [one["operator"], other["operator"]] == [script.text(first), script.text(second)]
-    assert float(one["long_reference_duration_s"]) == pytest.approx(30.0, rel=0.05)
-    assert float(one["reference_duration_s"]) == pytest.approx(10.0, rel=0.05)
-    assert float(one["time_long_reference_s"]) == pytest.approx(0.001, rel=0.01)
-    assert float(one["time_same_build_s"]) == pytest.approx(0.001, rel=0.01)
-    assert (
-        other["time_long_reference_s"] == other["long_reference_duration_s"] == other["energy_long_reference_j"] == ""
-    )
-    assert one["time_sustained_s"] == other["time_sustained_s"] == ""
-
-
-@pytest.mark.parametrize("capping_delay_s", [0.1, 2.0])
-def test_an_operator_at_the_power_limit_is_compared_at_full_clocks(benchmark, tmp_path, monkeypatch, capping_delay_s):
-    """Clocks that go down late do so in the long loops only."""
-    script = benchmark("fast_vs_reference")
-    case = Case(count_of("torch.nn.ReLU", 8, 4).operator)
-    loads = defaultdict(lambda: Load(time_s=0.001), {case.operator: Load(time_s=0.001, power_w=770.0)})
-    campaign = SimulatedCampaign(tmp_path, loads, device="cpu")
-    campaign.machine.device = Device(white_noise_w=2.0, capping_delay_s=capping_delay_s)
-    campaign.machine.meter = RING
-    monkeypatch.setattr(script, "open_apparatus", campaign.open_apparatus)
-    script.add_rows(tmp_path / "pairs.csv", tmp_path, {case: None}, reference_s=3.0, limit_s=60.0)
-    row = pd.read_csv(tmp_path / "pairs.csv").iloc[0]
-    for name in ("", "_same_build", "_reference"):
-        assert row[f"time{name}_s"] == pytest.approx(0.001, rel=0.003)
-        assert row[f"energy{name}_as_measured_j"] == pytest.approx(0.770, rel=0.01)
-    assert row["reference_duration_s"] == pytest.approx(3.0 if capping_delay_s < 1 else 4.4, rel=0.1)
-    if capping_delay_s < 1:
-        assert pd.isna(row["time_sustained_s"])
-    else:
-        assert row["time_sustained_s"] == pytest.approx(0.0011, rel=0.07)
-
-
-def test_too_few_loops_at_full_clocks_are_no_reference(benchmark):
-    script = benchmark("fast_vs_reference")
-    machine = SimulatedMachine(Load(), Device(white_noise_w=1.0), RING)
-    loop = measure(machine, machine.instruments(), script.SHORT)
-    slowed = replace(loop, flags=(Flag.POWER_CAPPED,))
-    assert script.mean_of([slowed, *[loop] * 5]).time_s == pytest.approx(loop.time_s)
-    with pytest.raises(CannotMeasureError, match="only 4 of 6 short loops ran at full clocks"):
-        script.mean_of([*[slowed] * 2, *[loop] * 4])
-
-
-def pairs_of(**columns):
-    """Return a table of two ReLUs and a product."""
-    given = {
-        "operator": ["torch.nn.ReLU(inplace=True) on a", "torch.nn.ReLU() on b", "torch.matmul(a, b)"],
-        "wall_s": [0.5, 0.6, 2.0],
-        "time_s": [2e-6, 1.002e-3, 1.0],
-        "time_standard_error_s": [1e-9, 1e-6, 0.01],
-        "time_reference_s": [2e-6, 1e-3, 1.1],
-        "time_reference_standard_error_s": [1e-9, 1e-6, 0.06],
-        "energy_j": [1.005, 1.0, 2.0],
-        "energy_standard_error_j": [0.01, 0.01, 0.01],
-        "energy_reference_j": [1.0, 1.0, 1.0],
-        "energy_reference_standard_error_j": [0.01, 0.01, 0.01],
-        "power_readings": [10, 10, 3],
-    }
-    return pd.DataFrame(given | columns)
-
-
-def test_agreement_is_reported_by_length_with_the_share_of_intervals_that_hold_the_long_loop(benchmark):
-    said = benchmark("agreement").report(pairs_of())
-    assert "3 operators of 2 kinds, 2 us to 1.1e+03 ms; " in said
-    assert "1.03 s on average, 0.60 s in the median, 2.00 s at worst" in said
-    line = "| time, another build, all | 0.3% | 66.7% | +0.000% | 3 | 0.200% | 8.202% | 9.091% | 100.0% | 33.3% |"
-    assert line in said
-    assert "| time, another build, below 8 us | 0.3% | 100.0% | +0.000% | 1 |" in said
-    assert "8 us to 30 us" not in said
-    assert "| energy, another build, 30 us and more | 1.0% | 50.0% | +50.000% | 2 |" in said
-    assert "same build, all" not in said
-    assert "30 s on this build" not in said
-
-
-def test_few_readings_have_wider_intervals(benchmark):
-    off = benchmark("agreement").deviations(pairs_of(), "energy", "", "_reference")
-    assert off["alone"].tolist() == pytest.approx([0.0226, 0.0226, 0.0430], rel=0.02)
-    assert benchmark("agreement").deviations(pairs_of(), "time", "", "_reference")["alone"][0] == pytest.approx(
-        0.00098, rel=1e-3
-    )
-
-
-def test_operators_beyond_a_limit_are_listed_with_what_is_known_of_them(benchmark):
-    columns = {
-        "time_same_build_s": [2e-6, 1e-3, 1.2],
-        "flags": ["", "", "duty-cycle"],
-        "duty_cycle": [math.nan, math.nan, 0.75],
-        "temperature_c": 50.0,
-        "temperature_reference_c": 56.0,
-        "device_uuid": "GPU-1234-5",
-    }
-    said = benchmark("agreement").misses(pairs_of(**columns))
-    (line,) = said.splitlines()[2:]
-    assert line.startswith("| torch.matmul(a, b) | 1.1e+06 us | -9.09% ± 10.84% | +9.09% | +100.00% ± 4.70% (!) |  |")
-    assert line.endswith("| GPU-1234; with pauses; +6 K in the long loop; short: duty-cycle |")
-
-
-def test_each_card_has_a_report_of_its_own_and_operators_without_a_reference_are_counted(benchmark):
-    times_s = [math.nan, 1e-3, 1.1]
-    columns = {"device_product": ["A", "A", "B"], "time_reference_s": times_s, "left_out": ["throttled", "", ""]}
-    said = benchmark("agreement").report(pairs_of(**columns).replace("", math.nan))
-    first, other = said.split("**B**")
-    assert "**A**, 0 boards: 1 operators of 1 kinds" in first
-    assert "left out, 1: throttled" in first
-    assert "left out" not in other
-
-
-def test_another_short_loop_on_the_build_of_the_long_one_is_reported_apart(benchmark):
-    said = benchmark("agreement").report(pairs_of(time_same_build_s=[2e-6, 1e-3, 1.1]))
-    assert "| time, same build, all | 0.3% | 100.0% | +0.000% | 3 |" in said
-    assert "| time, another build, all | 0.3% | 66.7% |" in said
-
-
-def test_agreement_of_long_loops_and_of_meters_is_reported_where_it_is_known(benchmark):
-    columns = {
-        "time_long_reference_s": [2e-6, math.nan, math.nan],
-        "energy_long_reference_j": [0.8, math.nan, math.nan],
-        "check_power_ratio_reference": [1.01, 0.99, math.nan],
-        "check_meter_reference": ["log", "log", math.nan],
-    }
-    said = benchmark("agreement").report(pairs_of(**columns))
-    assert "| energy, 30 s on this build, all | 1.0% | 0.0% | +25.000% | 1 |" in said
-    assert "| log | +0.000% | 2 | 1.000% | 1.000% | 1.000% |" in said
 
 
 # Sums and wholes
@@ -560,74 +241,7 @@ def test_sums_are_compared_with_wholes_by_how_they_were_run(benchmark):
     assert eager == "| a | eager | 1000 ms | 0.500 | 0.500 | 1000 mJ |  |  |"
 
 
-# Estimates
-
-
-def test_estimates_of_a_model_that_is_held_out_come_from_the_operators_of_others(benchmark):
-    """Rows that follow rates are estimated exactly from those of other sizes, and its own are not used."""
-    template = simulated_row(OperatorTuple("torch.nn.ReLU", (), (TensorSpec((1,), "float32"),)))
-
-    def model_of(*widths):
-        relu = [OperatorTuple("torch.nn.ReLU", (), (TensorSpec((width,), "float32"),)) for width in widths]
-        counts = tuple(OperatorCount(one, 2, 0, 8 * width) for one, width in zip(relu, widths, strict=True))
-        whole = model_operator("resnet18", None, (1, *widths))
-        return OperatorCounts(whole, counts, 0, 16 * sum(widths), 0, "2.11.0", "cuda")
-
-    def row_of(count, factor):
-        cost = factor * count.memory_bytes
-        figures = replace(template.measurement, time_s=1e-9 * cost, energy_j=1e-7 * cost)
-        key = measurement_key(Case(count.operator), template.conditions)
-        return replace(template, key=key, measurement=figures)
-
-    models = {"small": model_of(100, 200, 300), "large": model_of(1000, 2000, 3000)}
-    rows = [row_of(count, 1.0) for count in models["small"].counts]
-    rows += [row_of(count, 2.0) for count in models["large"].counts]
-    found = benchmark("estimates").held_out(models, rows).set_index(["model", "rates"])
-    assert found.loc[("small", "by kind"), "time"] == pytest.approx(2.0)
-    assert found.loc[("large", "one for all"), "energy"] == pytest.approx(0.5)
-    said = benchmark("estimates").report(found.reset_index())
-    assert "| small, by kind | 2.00 | 2.00 |" in said
-    assert "| **off by, by kind** | 79% | 79% |" in said
-
-
-# The time of campaigns
-
-
-def timed_row(name, end, times_s, **more):
-    """Return a row whose loop ended so many s after the begin of 2026-11-23."""
-    row = simulated_row(OperatorTuple(f"torch.nn.{name}", (), (TensorSpec((1,), "float32"),)))
-    ended_at = (datetime(2026, 11, 23, tzinfo=timezone.utc) + timedelta(seconds=end)).isoformat(timespec="milliseconds")
-    key = measurement_key(Case(OperatorTuple(f"torch.nn.{name}{end}")), row.conditions)
-    measurement = replace(row.measurement, ended_at=ended_at, **more)
-    return replace(row, key=key, measurement=measurement, step_times=StepTimes(*times_s))
-
-
-def test_the_time_of_a_campaign_is_accounted_for(benchmark, tmp_path):
-    database = Database(tmp_path)
-    short, long = (0.5, 0.1, 0.1, 0.2, 0.05), (3.0, 0.5, 0.5, 1.9, 0.1)
-    operators = [
-        timed_row("ReLU", 11, short),
-        timed_row("ReLU", 12, short),
-        timed_row("Linear", 15, long, duty_cycle=0.75),
-    ]
-    without = replace(timed_row("ReLU", 13, short), step_times=StepTimes())
-    database.operator_measurements.append_missing([*operators, without, timed_row("ReLU", 900, short)])
-    database.drift_checks.append_missing([timed_row("add", 8, (1.5, 0.2, 0.2, 1.0, 0.1))])
-    refused = refused_row(chains_of(8)[0], "refused", SIMULATED_CONDITIONS, "2026-11-23T00:00:18.000+00:00")
-    database.calls_in_chains.append_missing([refused])
-    (tmp_path / "run_logs").mkdir()
-    log = tmp_path / "run_logs" / "20261123T000000Z-block2.log"
-    log.write_text(
-        "2026-11-23T00:00:01.000Z INFO opcost: begins\nTraceback (most recent call last):\n"
-        "2026-11-23T00:00:20.000Z INFO opcost: ended\n"
-    )
-    said = benchmark("time_spent").report([database])
-    assert said.startswith("4 measurements of operators; 1 without the time that they took")
-    steps = "0.20 s | 0.20 s | 0.62 s | 0.06 s | 0.04 s |"
-    assert f"| simulated machine, all | 4 | 1.12 s | 0.50 s | 2.62 s | 3.00 s | 75.0% | {steps}" in said
-    assert "| simulated machine, without pauses | 3 | 0.50 s |" in said
-    assert "| simulated machine, with pauses | 1 | 3.00 s |" in said
-    assert "| 20261123T000000Z-block2 | 19.0 s | 4.0 s (3) |  | 1.5 s (1) | 2.9 s (1) | 5.6 s (1) | 5.0 s |" in said
+# Architectures
 
 
 MODELS = (("one", 64), ("other", 96), ("wrong", 2))

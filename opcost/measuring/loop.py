@@ -34,7 +34,7 @@ Loops of about 10 s that cannot reach it end a quarter earlier; no other loops a
 STOP_RATIO = 0.9
 """A loop stops at this share of the target relative error, at its first check or after two successive ones. Repeated
 checks find a small error too early: with one check at 0.8 and times that scatter by 20 %, 92 % of intervals cover the
-truth; with two at 0.9, 95 % do, after 20 % more time (``benchmarks/simulated_coverage.py``)."""
+truth; with two at 0.9, 95 % do, after 20 % more time (``docs/log/simulated.md``)."""
 
 
 def run_loop(workload: Workload, instruments: Instruments, protocol: MeasurementProtocol) -> Loop:

@@ -1,4 +1,4 @@
-"""The old power limit comes back whatever ends a sweep: a short version of benchmarks/power_cap_kills.py."""
+"""The old power limit comes back whatever ends a sweep."""
 
 from __future__ import annotations
 
