@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import csv
+import json
 import os
 import re
 import shlex
@@ -49,25 +50,44 @@ PIP = "-m pip install --disable-pip-version-check --progress-bar off"
 MODULES_OF = {"nvidia-ml-py": "pynvml", "pyyaml": "yaml", "scikit-learn": "sklearn"}
 """Import names that differ from the project's name."""
 
-ASK_FOR_HELP = """
-import runpy, sys
-root, command, *heavy = sys.argv[1:]
+HELP_OF_ALL = """
+import contextlib, io, json, runpy, sys
+root, commands, heavy = sys.argv[1], json.loads(sys.argv[2]), sys.argv[3:]
 sys.path.insert(0, root)
-program, *subcommand = command.split()
-sys.argv = [program, *subcommand, "--help"]
-try:
-    if program == "opcost":
-        runpy.run_module(program, run_name="__main__")
-    else:
-        runpy.run_path(f"{root}/{program}", run_name="__main__")
-finally:
-    print("imported:", *sorted(set(heavy) & set(sys.modules)))
+found = {}
+for command in commands:
+    program, *subcommand = command.split()
+    sys.argv = [program, *subcommand, "--help"]
+    sys.modules.pop("opcost.__main__", None)
+    output, errors = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
+        try:
+            if program == "opcost":
+                runpy.run_module(program, run_name="__main__")
+            else:
+                runpy.run_path(f"{root}/{program}", run_name="__main__")
+        except SystemExit as ended:
+            status = ended.code
+    found[command] = [status, output.getvalue(), errors.getvalue(), sorted(set(heavy) & set(sys.modules))]
+print(json.dumps(found))
 """
+COMMANDS = (*(script.name for script in SCRIPTS), "opcost", *(f"opcost {name}" for name in NAMES))
 
-each_script = pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
-each_command = pytest.mark.parametrize(
-    "command", [*(script.name for script in SCRIPTS), *(f"opcost {name}" for name in NAMES)]
-)
+
+def help_of_all(*flags: str) -> dict[str, list[Any]]:
+    """Return each command's status, help, messages, and the libraries imported by then, asked in one process."""
+    program = [sys.executable, *flags, "-c", HELP_OF_ALL, str(ROOT), json.dumps(COMMANDS), *DEPENDENCIES]
+    result = subprocess.run(program, capture_output=True, text=True, timeout=60, check=True)
+    found: dict[str, list[Any]] = json.loads(result.stdout)
+    return found
+
+
+@pytest.fixture(scope="module")
+def helps() -> dict[str, str]:
+    """The help of each command, where all libraries are installed but none is imported for it."""
+    found = help_of_all("-I")
+    assert {command: answer for command, answer in found.items() if answer[3]} == {}
+    return {command: answer[1] for command, answer in found.items()}
 
 
 @pytest.fixture(scope="module")
@@ -88,11 +108,6 @@ def third_party_imports(path: Path) -> set[str]:
     names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     names |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
     return {name.partition(".")[0] for name in names} - set(sys.stdlib_module_names) - {"opcost"}
-
-
-def ask_for_help(command: str, *flags: str) -> subprocess.CompletedProcess[str]:
-    program = [sys.executable, *flags, "-c", ASK_FOR_HELP, str(ROOT), command, *DEPENDENCIES]
-    return subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
 
 
 def described(help_text: str) -> str:
@@ -172,58 +187,45 @@ def test_the_six_scripts_stand_at_the_top_level_and_nothing_else_that_is_run() -
     assert {script.name for script in SCRIPTS} == COMMANDS_OF.keys() == {f"{name}.py" for name in invocation.SCRIPTS}
 
 
-@each_command
-def test_help_answers_before_anything_is_installed(command: str) -> None:
-    result = ask_for_help(command, "-I", "-S")
-    assert (result.returncode, result.stderr) == (0, "")
-    assert "--verbose" in result.stdout
-    *_, example = result.stdout.splitlines()[:-1]
-    assert COMMANDS_OF.get(command, [command.removeprefix("opcost ")])[0] in example
+def test_help_answers_before_anything_is_installed() -> None:
+    for command, (status, shown, errors, _) in help_of_all("-I", "-S").items():
+        assert (status, errors) == (0, ""), command
+        if command != "opcost":
+            assert "--verbose" in shown
+            assert COMMANDS_OF.get(command, [command.removeprefix("opcost ")])[0] in shown.splitlines()[-1], command
 
 
-@each_script
-def test_a_script_and_its_subcommand_have_the_same_help(script: Path) -> None:
-    same = f"opcost {COMMANDS_OF[script.name][0]}"
-    of_script, of_subcommand = (ask_for_help(command, "-I").stdout for command in (script.name, same))
+def test_a_script_and_its_subcommand_have_the_same_help(helps: dict[str, str]) -> None:
     own = {"--coverage-target", "--write-whitelist", "--qualify", "--home", "--database"}
-    assert described(of_script) == described(of_subcommand)
-    assert options_of(of_subcommand) <= options_of(of_script) <= options_of(of_subcommand) | own
+    for script in SCRIPTS:
+        of_script, of_subcommand = helps[script.name], helps[f"opcost {COMMANDS_OF[script.name][0]}"]
+        assert described(of_script) == described(of_subcommand)
+        assert options_of(of_subcommand) <= options_of(of_script) <= options_of(of_subcommand) | own
 
 
-@pytest.mark.parametrize(
-    ("command", "before"),
-    [
-        ("general_pipeline_block0.py", []),
-        ("general_pipeline_block1.py", ["count"]),
-        ("general_pipeline_block2.py", ["count", "filter"]),
-        ("full_model_measurement.py", []),
-        ("compare_sum_vs_full.py", []),
-        ("opcost verify operators", ["count"]),
-        ("opcost measure", ["count", "filter"]),
-        ("opcost verify kernels", []),
-    ],
-)
-def test_an_example_runs_in_a_fresh_clone(command: str, before: list[str]) -> None:
-    shown = ask_for_help(command, "-I").stdout.partition("example:\n")[2].splitlines()
-    examples = [shlex.split(line) for line in shown if line.startswith("  ")]
+def test_examples_of_the_help_run_in_a_fresh_clone(helps: dict[str, str]) -> None:
     lasts = {name.rpartition(" ")[2] for name in NAMES}
-    steps = [next(word for word in words if word in lasts) for words in examples]
-    assert steps[:-1] == before
-    for words, step in zip(examples, steps, strict=True):
-        assert list(ROOT.glob(f"measurements/{words[words.index(step) + 1]}/summary.yml"))
+    for command, before in {
+        "general_pipeline_block0.py": [],
+        "general_pipeline_block1.py": ["count"],
+        "general_pipeline_block2.py": ["count", "filter"],
+        "full_model_measurement.py": [],
+        "compare_sum_vs_full.py": [],
+        "opcost verify operators": ["count"],
+        "opcost measure": ["count", "filter"],
+        "opcost verify kernels": [],
+    }.items():
+        shown = helps[command].partition("example:\n")[2].splitlines()
+        examples = [shlex.split(line) for line in shown if line.startswith("  ")]
+        steps = [next(word for word in words if word in lasts) for words in examples]
+        assert steps[:-1] == before
+        for words, step in zip(examples, steps, strict=True):
+            assert list(ROOT.glob(f"measurements/{words[words.index(step) + 1]}/summary.yml"))
 
 
-@each_command
-def test_help_imports_nothing_heavy(command: str) -> None:
-    result = ask_for_help(command, "-I")
-    assert result.stdout.splitlines()[-1] == "imported:"
-
-
-def test_the_programs_help_lists_at_most_15_commands_in_groups_and_all_if_asked() -> None:
+def test_the_programs_help_lists_at_most_15_commands_in_groups_and_all_if_asked(helps: dict[str, str]) -> None:
     listed = re.compile(r"^  (?!-)(\S+(?: \S+)?)(?:  |$)", re.MULTILINE)
-    shown = ask_for_help("opcost", "-I", "-S")
-    assert (shown.returncode, shown.stderr) == (0, "")
-    in_view = listed.findall(shown.stdout.partition("options:")[2])
+    in_view = listed.findall(helps["opcost"].partition("options:")[2])
     assert in_view == [name for _, group in IN_VIEW for name, _ in group]
     assert len(in_view) <= 15
     everything = subprocess.run(
@@ -232,36 +234,27 @@ def test_the_programs_help_lists_at_most_15_commands_in_groups_and_all_if_asked(
     assert set(listed.findall(everything)) == {*NAMES, "verify"}
 
 
-@each_command
-def test_a_command_is_a_function_that_exists(command: str) -> None:
-    names = COMMANDS_OF.get(command, [command.removeprefix("opcost ")])
-    for module, _, function in (subcommand(name).function.partition(".") for name in names):
+def test_a_command_is_a_function_that_exists() -> None:
+    for module, _, function in (subcommand(name).function.partition(".") for name in NAMES):
         assert callable(getattr(import_module(f"opcost.command.{module}"), function))
 
 
-@each_script
-def test_a_script_begins_with_what_it_is_and_an_example(script: Path) -> None:
-    module = ast.parse(script.read_text())
-    docstring = ast.get_docstring(module) or ""
-    assert module.body[0].lineno <= 2
-    assert re.search(rf"Example: .*python {re.escape(script.name)}", docstring)
-    assert re.findall(r"opcost ([a-z-]+)", docstring.partition("The same as:")[2]) == COMMANDS_OF[script.name]
+def test_a_script_is_short_imports_no_other_and_begins_with_what_it_is_and_an_example() -> None:
+    for script in SCRIPTS:
+        text = script.read_text()
+        module = ast.parse(text)
+        docstring = ast.get_docstring(module) or ""
+        assert module.body[0].lineno <= 2
+        assert re.search(rf"Example: .*python {re.escape(script.name)}", docstring)
+        assert re.findall(r"opcost ([a-z-]+)", docstring.partition("The same as:")[2]) == COMMANDS_OF[script.name]
+        assert len(text.splitlines()) < 100
+        assert not third_party_imports(script) & {other.stem for other in SCRIPTS}
 
 
-@each_script
-def test_a_script_is_short_and_imports_no_other(script: Path) -> None:
-    assert len(script.read_text().splitlines()) < 100
-    assert not third_party_imports(script) & {other.stem for other in SCRIPTS}
-
-
-@pytest.mark.parametrize("name", ["operator_measurements.csv", "full_model_measurements.csv", "sum_vs_full.csv"])
-def test_the_shipped_database_holds_no_simulated_rows(name: str) -> None:
-    path = ROOT / "database" / name
-    if not path.exists():
-        pytest.skip(f"{name} is not there")
-    with path.open(newline="") as file:
-        rows = list(csv.reader(file))
-    assert not [row for row in rows for cell in row if "simulat" in cell.lower()]
+def test_the_shipped_database_holds_no_simulated_rows() -> None:
+    for name in ("operator_measurements.csv", "full_model_measurements.csv", "sum_vs_full.csv"):
+        with (ROOT / "database" / name).open(newline="") as file:
+            assert not [row for row in csv.reader(file) for cell in row if "simulat" in cell.lower()]
 
 
 class Checkout:
