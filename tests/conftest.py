@@ -32,9 +32,11 @@ SECOND_TIER = (
     "test_report_page.py test_killed_campaigns.py test_other_work.py test_strange_models.py test_claims.py "
     "test_wheel.py test_benchmarks.py test_committed_durations.py test_independent_sums.py test_show.py "
     "test_allow_code.py test_own_models.py test_profile.py test_holdings.py test_frames.py test_predict.py "
-    "test_sample_operators.py test_sweep_command.py"
+    "test_sample_operators.py test_sweep_command.py test_committed_keys.py test_example_networks.py "
+    "test_transformers.py test_layerwise_overhead.py test_time_limit.py test_skips.py"
 ).split()
-"""Pages, clean clone, browser, kills, models of libraries and users, all shipped rows: ``--quick`` leaves them out."""
+"""Pages, clean clone, browser, kills, models of libraries and users, all shipped rows, the tests' own machinery:
+``--quick`` leaves them out, and tests with the marker ``second_tier``."""
 
 LONG_FILES = [
     *SECOND_TIER,
@@ -46,7 +48,7 @@ LONG_FILES = [
 """Those that take more than ten seconds: they are run first, so that no process waits for another at the end."""
 
 settings.register_profile("opcost", deadline=None)
-settings.load_profile("opcost")
+settings.register_profile("quick", deadline=None, max_examples=40)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -62,6 +64,7 @@ def pytest_configure(config: pytest.Config) -> None:
     patch.setattr(tempfile, "tempdir", folder.name)
     # Scripts read and write no files of the user who runs the tests.
     patch.setenv("OPCOST_HOME", f"{folder.name}/home")
+    settings.load_profile("quick" if config.getoption("--quick") else "opcost")
     if config.getoption("--all-seeds"):
         patch.setenv(seeds.VARIABLE, "1")
     # While modules are imported there is nothing to collect.
@@ -105,7 +108,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if config.getoption("--quick") and collection_path.name in SECOND_TIER else None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--quick"):
+        items[:] = [item for item in items if not item.get_closest_marker("second_tier")]
     items.sort(key=lambda item: LONG_FILES.index(item.path.name) if item.path.name in LONG_FILES else len(LONG_FILES))
     gpu_tests = [item for item in items if item.get_closest_marker("gpu")]
     if gpu_tests and not has_gpu():

@@ -8,8 +8,6 @@ import sys
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 import opcost
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -76,6 +76,7 @@ def roof_of(calls: list[tuple[OperatorCount, MeasurementRow]]) -> Roofline:
     return roofline
 
 
+@pytest.mark.second_tier
 def test_no_call_is_beyond_its_sheet_and_roofs_are_those_of_the_cards() -> None:
     found = calls_by_conditions()
     for conditions, calls in found.items():

@@ -88,6 +88,7 @@ def test_columns_are_ordered_by_their_numbers():
     assert in_order([*names, *names]) == [*names[:3:-1], "input_9_dtype", "input_9_size_0", *names[1::-1]]
 
 
+@pytest.mark.second_tier
 def test_each_column_of_the_committed_rows_is_of_a_sort_that_is_declared():
     sorts = [re.sub("[A-Z]+", lambda found: {"NAME": r"\w+"}.get(found[0], r"\d+"), one.name) for one in PLACEHOLDERS]
     names = set()

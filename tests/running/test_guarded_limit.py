@@ -33,6 +33,7 @@ def sets(limit: partial[FileLimit]) -> list[float]:
     return [float(line.split()[0]) for line in limit().path.with_suffix(".sets").read_text().splitlines()]
 
 
+@pytest.mark.second_tier
 def test_a_killed_sweep_leaves_the_old_limit() -> None:
     chance = random.Random(1)
     assert [kill_once(chance)[1] for _ in range(3)] == [True] * 3

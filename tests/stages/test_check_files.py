@@ -43,6 +43,7 @@ def status(monkeypatch: pytest.MonkeyPatch, *arguments: str | Path) -> object:
     return caught.value.code
 
 
+@pytest.mark.second_tier
 def test_the_files_of_the_project_have_no_mistakes() -> None:
     report = check_files(ModelFolders(ROOT / "measurements"), Database(ROOT / "database"))
     assert report.problems == ()

@@ -286,6 +286,7 @@ def kinds_of(report: AgainstReport, prefix: str = "") -> dict[str, float]:
     return found
 
 
+@pytest.mark.second_tier
 @pytest.mark.parametrize(
     ("model", "chosen"),
     [
@@ -318,6 +319,7 @@ def everything(board: str, texts: Iterable[str]) -> list[AgainstReport]:
     return found
 
 
+@pytest.mark.second_tier
 @pytest.mark.parametrize("board", BOARDS)
 def test_every_sum_of_committed_rows_is_that_of_its_kinds_and_of_its_operators(board: str) -> None:
     reports = everything(board, ("precision=fp32,memory_format=contiguous", "memory_format=contiguous"))

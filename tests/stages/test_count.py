@@ -314,6 +314,7 @@ def test_a_size_that_no_memory_holds_is_counted_on_shapes(tmp_path: Path) -> Non
     assert report.counted_flops == report.flops > 10**13
 
 
+@pytest.mark.second_tier
 def test_detectors_run_for_real_where_others_run_on_shapes(tmp_path: Path) -> None:
     add_model(tmp_path, "a_detector", "ssdlite320_mobilenet_v3_large", [1, 3, 320, 320])
     add_model(tmp_path, "b_flow", "raft_small", [1, 3, 128, 128])
@@ -323,6 +324,7 @@ def test_detectors_run_for_real_where_others_run_on_shapes(tmp_path: Path) -> No
     assert [plan.device for plan in plan_counting(request(tmp_path), on_meta=True)] == ["cpu", "meta"]
 
 
+@pytest.mark.second_tier
 def test_detectors_are_counted_alike_each_time_and_the_seed_is_part_of_the_model(tmp_path: Path) -> None:
     add_model(tmp_path, "detector", "ssdlite320_mobilenet_v3_large", [1, 3, 320, 320])
     first, again = (counted(count_operators(request(tmp_path), RecordedProgress())) for _ in range(2))

@@ -64,6 +64,7 @@ def test_flops_and_bytes_are_those_of_the_counts(tmp_path: Path) -> None:
     assert (convolutions["flop"] == 2 * products * sizes[0] * sizes[1] * sizes[2] * sizes[3]).all()
 
 
+@pytest.mark.second_tier
 def test_the_shipped_tables_have_the_operations_of_nearly_all_tuples(tmp_path: Path) -> None:
     exported(tmp_path, "Linear", "Conv*", database=ROOT / "database")
     names = ["torch.nn.Conv1d.csv", "torch.nn.Conv2d.csv", "torch.nn.Conv3d.csv", "torch.nn.Linear.csv"]

@@ -73,6 +73,7 @@ def sums_of(name: str, measurements: Path, database: Database) -> dict[str, tupl
 # With the shipped rows
 
 
+@pytest.mark.second_tier
 @pytest.mark.parametrize("name", ["resnet50", "swin_t"])
 def test_layers_add_up_to_the_sum_of_the_comparison(name: str, tmp_path: Path) -> None:
     expected = sums_of(f"{name}_32x3x224x224", ROOT / "measurements", committed())
@@ -112,6 +113,7 @@ def test_layers_are_in_the_order_of_execution(tmp_path: Path) -> None:
     assert sizes == [("32x64x56x56", "32x256x56x56", 215_808), ("32x256x56x56", "32x512x28x28", 1_219_584)]
 
 
+@pytest.mark.second_tier
 @pytest.mark.parametrize("name", ["bert_base_8x128_bf16", "llama31_8b_1x2048"])
 def test_layers_of_language_models_add_up_to_the_sum(name: str) -> None:
     """Rows of an H100; the Llama of this version of transformers has three other operators."""

@@ -11,6 +11,7 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from seeds import some_of
 from written_configs import FOLDER_NAMES, SWEEP, SWEPT, VALID, write
 
 from opcost.errors import UserError
@@ -287,7 +288,7 @@ def files_with_lists(draw: st.DrawFn) -> tuple[str, str]:
     return folder, text.replace("\n", draw(LINE_ENDS))
 
 
-@settings(max_examples=200)
+@settings(max_examples=some_of(200, 60))
 @given(files_with_lists(), st.randoms(use_true_random=False))
 def test_cases_are_done_one_by_one_and_every_other_byte_stays(file: tuple[str, str], random: Any) -> None:
     folder, text = file

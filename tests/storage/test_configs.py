@@ -12,6 +12,7 @@ import pytest
 import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from seeds import some_of
 from written_configs import FOLDER_NAMES, SHIPPED, SWEEP, SWEPT, VALID, error_lines, names, one_mistake, write
 
 from opcost.errors import UserError
@@ -381,7 +382,7 @@ SIGNS = [
 ]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=some_of(150, 50), deadline=None)
 @given(
     st.binary(max_size=60)
     | st.text(max_size=60).map(lambda text: text.encode("utf-8", "surrogatepass"))

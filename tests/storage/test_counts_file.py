@@ -19,6 +19,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from seeds import some_of
 from torchvision.models import resnet50
 
 from opcost.errors import UserError
@@ -316,7 +317,7 @@ def mutated(content: bytes, mutations: list[tuple[int, int]]) -> bytes:
 
 
 @given(MUTATIONS)
-@settings(max_examples=200)
+@settings(max_examples=some_of(200, 80))
 def test_a_damaged_file_is_never_read(mutations: list[tuple[int, int]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = written(Path(folder))
@@ -339,7 +340,7 @@ def test_a_file_that_was_cut_is_never_read(size: int) -> None:
 
 
 @given(MUTATIONS)
-@settings(max_examples=300)
+@settings(max_examples=some_of(300, 100))
 def test_a_forged_file_is_counts_or_a_users_error_and_nothing_else(mutations: list[tuple[int, int]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = signed(Path(folder), mutated(GENUINE, mutations))

@@ -353,6 +353,7 @@ def test_every_leaf_of_torchvision_is_an_operator(name: str) -> None:
     assert all(can_be_rebuilt(leaf) for leaf in leaves)
 
 
+@pytest.mark.second_tier
 @pytest.mark.parametrize("name", ["resnet18", "swin_t", "vit_b_16"])
 def test_models_of_torchvision_have_the_committed_tuples(name: str) -> None:
     operator = model_operator(name, None, (32, 3, 224, 224))
@@ -1285,6 +1286,7 @@ def test_resnet50_has_158_calls_of_50_module_tuples_and_16_residual_adds() -> No
     assert counts.total_flop / 2e9 == pytest.approx(4.089, abs=5e-4)
 
 
+@pytest.mark.second_tier
 @pytest.mark.parametrize(
     "name", ["resnet18", "vit_b_16", "swin_t", "mobilenet_v3_large", "convnext_tiny", "densenet121"]
 )

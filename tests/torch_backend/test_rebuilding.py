@@ -56,6 +56,7 @@ class Scale(nn.Module):
 # There and back
 
 
+@pytest.mark.second_tier
 @pytest.mark.parametrize(
     ("name", "size"),
     [
