@@ -21,7 +21,7 @@ from simulated_apparatus import RecordedProgress, SimulatedCampaign
 from opcost.errors import UserError
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import MeasurementRow
-from opcost.operators.keys import tuple_key
+from opcost.operators.cases import tuple_key
 from opcost.operators.tuples import OperatorTuple
 from opcost.running import worker_bench
 from opcost.running.worker_bench import Limits, open_child_bench

@@ -23,7 +23,7 @@ from opcost.command.run import run
 from opcost.errors import UserError
 from opcost.measuring.protocol import GPU_WARM_UP_S, MeasurementProtocol
 from opcost.measuring.record import MeasurementRow
-from opcost.operators.keys import tuple_key
+from opcost.operators.cases import tuple_key
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.running.request import FILTERED_COUNTS
 from opcost.stages.measure_operators import measure_operators

@@ -61,8 +61,7 @@ from opcost.meters.nvidia_smi import LogFollower, NvidiaSmiLogger
 from opcost.meters.nvidia_smi_log import cut
 from opcost.meters.nvidia_smi_meter import power_trace
 from opcost.operators.cases import INPUT_DATA, cases_of
-from opcost.operators.counts import OperationWithoutFormula, OperatorCount, OperatorCounts
-from opcost.operators.modules import CalledModule
+from opcost.operators.counts import CalledModule, OperationWithoutFormula, OperatorCount, OperatorCounts
 from opcost.operators.tuples import Constant, OperatorTuple, Structure, TensorSpec, model_operator
 from opcost.operators.values import InputStatistics
 from opcost.operators.whitelist import by_operator, select

@@ -20,8 +20,8 @@ import warm_python
 from run_logs import ended_logs
 
 from opcost.measuring import procedure, protocol
+from opcost.measuring.protocol import RETRIES
 from opcost.measuring.record import MeasurementRow, is_flagged
-from opcost.measuring.retries import RETRIES
 from opcost.running import worker_bench
 from opcost.running.worker_bench import STEPS, Question
 from opcost.running.worker_process import OpenAnswering

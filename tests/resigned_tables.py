@@ -26,7 +26,7 @@ from opcost.comparing.kernel_times import KernelTimeRow, kernel_key
 from opcost.errors import UserError
 from opcost.measuring.protocol import protocol_for
 from opcost.measuring.record import FailureRow, MeasurementRow
-from opcost.operators.keys import tuple_key
+from opcost.operators.cases import tuple_key
 from opcost.printable import printable
 from opcost.running.plan import Demand, KnownRows
 from opcost.running.request import Request

@@ -17,9 +17,9 @@ from simulated_machine import SIMULATED_CIRCUMSTANCES, SIMULATED_CONDITIONS, Dev
 from opcost.comparing.comparison import USUAL_RUNS, OperatorRuns
 from opcost.measuring.conditions import COLD, Circumstances, Conditions, is_gpu
 from opcost.measuring.known_device import known_beforehand
-from opcost.measuring.ports import Workload
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.setting import Setting
+from opcost.measuring.workload import Workload
 from opcost.meters.opening import Meters, no_meters
 from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCount, OperatorCounts

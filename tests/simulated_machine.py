@@ -31,15 +31,13 @@ import numpy.typing as npt
 
 from opcost.estimates import FloatArray
 from opcost.measuring.conditions import EAGER, Circumstances, Conditions, measurement_key
-from opcost.measuring.duty_cycle import cycles_and_pause
 from opcost.measuring.flags import Flag, Flags
-from opcost.measuring.instruments import Instruments
+from opcost.measuring.instruments import Instruments, Observer
 from opcost.measuring.known_device import UNKNOWN_DEVICE, KnownDevice
-from opcost.measuring.observers import Observer
-from opcost.measuring.ports import Workload
 from opcost.measuring.procedure import measure
-from opcost.measuring.protocol import MeasurementProtocol
+from opcost.measuring.protocol import MeasurementProtocol, cycles_and_pause
 from opcost.measuring.record import MeasurementRow
+from opcost.measuring.workload import Workload
 from opcost.operators.cases import Case
 from opcost.operators.tuples import OperatorTuple
 from opcost.operators.values import NORMAL_DATA, InputData

@@ -23,15 +23,14 @@ from opcost.boards import short_uuid
 from opcost.columns import values_of
 from opcost.comparing.cache_chains import BLOCKS, ELEMENTWISE, KINDS, SHORTER_STREAMS, chains_of
 from opcost.errors import CannotMeasureError, UserError
-from opcost.measuring.calls import Call, Calls
 from opcost.measuring.conditions import ADDED_FIELDS, COLD, WARM, Conditions, DeviceFacts
 from opcost.measuring.flags import Flag
-from opcost.measuring.observers import ProcessWatch
-from opcost.measuring.ports import Workload
+from opcost.measuring.instruments import ProcessWatch
 from opcost.measuring.procedure import measure
 from opcost.measuring.protocol import GPU_WARM_UP_S, MeasurementProtocol, protocol_for
 from opcost.measuring.record import Measurement, does_other_work, may_be_throttled
 from opcost.measuring.setting import USUAL, Setting
+from opcost.measuring.workload import Call, Calls, Workload
 from opcost.meters.nvml import NvmlGpu
 from opcost.meters.nvml_meters import TickFinder
 from opcost.operators.cases import Case

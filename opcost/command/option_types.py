@@ -12,9 +12,9 @@ from pathlib import Path
 
 from opcost.errors import UserError
 from opcost.measuring.conditions import is_device_name
-from opcost.measuring.named_device import device_mistake, not_a_device
+from opcost.measuring.setting import device_mistake, not_a_device
 from opcost.operators.sweep_axes import Axis, AxisKind
-from opcost.storage.user_folders import path_of
+from opcost.storage.files import path_of
 
 MAXIMUM_S = 86_400.0
 """A day: no loop needs longer, and timers overflow at times that a float still holds."""

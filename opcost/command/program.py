@@ -19,7 +19,7 @@ from opcost.command.log import log_run
 from opcost.command.options import OneOf, Option, Parser, add_options
 from opcost.command.run import results_apart
 from opcost.invocation import command
-from opcost.storage.user_folders import user_folders
+from opcost.storage.files import user_folders
 
 
 def _no_folder(_: Namespace) -> None:

@@ -18,8 +18,7 @@ from opcost.stages.compare import find_comparisons, keep_comparisons, reports_of
 from opcost.stages.show import Choice, rankings_of
 from opcost.stages.show import show as find_rankings
 from opcost.stages.wanted_model import WantedModel
-from opcost.storage.files import cache_folder
-from opcost.storage.user_folders import user_folders
+from opcost.storage.files import cache_folder, user_folders
 from opcost.units import number_of
 
 EXPORT_FOLDER = Path("opcost-export")

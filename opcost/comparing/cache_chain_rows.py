@@ -21,6 +21,7 @@ from opcost.comparing.cache_chains import (
 from opcost.estimates import Estimate, estimate_of, standard_error_of, sum_of_independent, value_of
 from opcost.measuring.conditions import DEVICE_UUID, GRAPH, WARM, Conditions
 from opcost.measuring.flags import joined_notes, meanings
+from opcost.measuring.protocol import RETRIES
 from opcost.measuring.record import (
     IMPOSSIBLE_POWER,
     MeasurementRow,
@@ -29,7 +30,6 @@ from opcost.measuring.record import (
     may_be_throttled,
     time_of,
 )
-from opcost.measuring.retries import RETRIES
 from opcost.operators.tuples import FLOAT32
 from opcost.summing.energy import common_basis
 

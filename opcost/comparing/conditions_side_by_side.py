@@ -17,7 +17,7 @@ from opcost.columns import ABOVE_0, COUNT, FROM_0, SIGNED, Column, Columns, one_
 from opcost.estimates import NORMAL_QUANTILE, Estimate, sum_of_independent, total_if_known, value_of
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import REFERENCE_TEMPERATURE_C, MeasurementRow, time_of
-from opcost.operators.columns import INPUTS, OPERATOR, PARAMETERS, TRAINING_MODE
+from opcost.operators.cases import INPUTS, OPERATOR, PARAMETERS, TRAINING_MODE
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.tuples import Constant, OperatorTuple, PlainValue, Structure, TensorSpec
 from opcost.summing.energy import EnergyBasis, common_basis, temperature_error_j

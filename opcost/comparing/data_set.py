@@ -10,9 +10,8 @@ from typing import Annotated, TypeAlias
 from opcost.columns import COUNT, FROM_0, LARGEST_INT, SHARE, Column, Columns, Field, columns_of, values_of
 from opcost.measuring.conditions import Circumstances, Conditions
 from opcost.measuring.record import Measurement, MeasurementRow
-from opcost.operators.columns import INPUT_DATA, INPUTS, OPERATOR, PARAMETERS, TRAINING_MODE
+from opcost.operators.cases import INPUT_VALUES, INPUTS, OPERATOR, PARAMETERS, TRAINING_MODE, tuple_key
 from opcost.operators.counts import OperatorCount
-from opcost.operators.keys import tuple_key
 from opcost.operators.model_rows import operations_text
 from opcost.operators.short_forms import PLACEHOLDERS, Cell, Cells, cells_of, in_order
 from opcost.operators.texts import parse_operator
@@ -38,7 +37,7 @@ class DataSetRow(Columns):
     inputs: Annotated[str, INPUTS]
     outputs: Annotated[str | None, Column("description of the output; empty if there is none, or no count")]
     training_mode: Annotated[str | None, TRAINING_MODE]
-    input_data: Annotated[str, INPUT_DATA]
+    input_data: Annotated[str, INPUT_VALUES]
     weight_zeros_ratio: Annotated[float, Column("share of the weights that are set to zero", SHARE)]
     flop: Annotated[
         int | None, Column("floating-point operations of one call, empty if unknown or not counted", COUNT, "FLOP")

@@ -14,7 +14,7 @@ from typing import Annotated
 from opcost.columns import COUNT, FROM_0, MOMENT, Column, Columns
 from opcost.estimates import total_if_known
 from opcost.measuring.conditions import EAGER, WARM, Conditions
-from opcost.operators.columns import MODEL
+from opcost.operators.cases import MODEL
 
 
 @dataclass(frozen=True)

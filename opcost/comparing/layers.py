@@ -13,9 +13,8 @@ from opcost.columns import ABOVE_0, COUNT, COUNT_FROM_1, Column, Columns
 from opcost.comparing.ranking import ModelFigures
 from opcost.estimates import total_if_known, value_of
 from opcost.measuring.record import time_of
-from opcost.operators.columns import TRAINING_MODE
-from opcost.operators.counts import OperatorCount, OperatorCounts
-from opcost.operators.modules import SEPARATOR, CalledModule, at_level, levels_of
+from opcost.operators.cases import TRAINING_MODE
+from opcost.operators.counts import SEPARATOR, CalledModule, OperatorCount, OperatorCounts, at_level, levels_of
 from opcost.operators.short_forms import short_inputs, short_outputs
 from opcost.summing.summation import ModelCost, Part
 from opcost.units import number_of

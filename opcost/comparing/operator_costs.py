@@ -12,7 +12,7 @@ from opcost.comparing.ranking import NAME, POWER, SAVING, TIME, ModelFigures
 from opcost.comparing.roofline import COMPUTE, MEMORY, Roof, Roofline, Work
 from opcost.comparing.tuple_costs import TupleFlag, Works, at_roof, flags_of_part
 from opcost.estimates import total_if_known
-from opcost.operators.columns import INPUTS, OPERATOR, PARAMETERS, TRAINING_MODE
+from opcost.operators.cases import INPUTS, OPERATOR, PARAMETERS, TRAINING_MODE
 from opcost.summing.summation import Part
 
 

@@ -14,7 +14,7 @@ from opcost.comparing.roofline import Roofline
 from opcost.comparing.tuple_costs import RoofShare, roof_share
 from opcost.estimates import Estimate, standard_error_of, value_of
 from opcost.measuring.conditions import DEVICE_UUID, Conditions
-from opcost.operators.columns import MODEL
+from opcost.operators.cases import MODEL
 from opcost.prediction.rates import PREDICTED_ERROR_RATIOS
 
 Known = TypeVar("Known")

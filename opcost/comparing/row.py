@@ -17,8 +17,7 @@ from opcost.comparing.remarks import Remark, all_worded
 from opcost.estimates import Estimate, estimate_of, standard_error_of, sum_of_independent, value_of
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import MeasurementRow
-from opcost.operators.cases import COUNTED, INPUT_DATA
-from opcost.operators.columns import MODEL
+from opcost.operators.cases import COUNTED, INPUT_DATA, MODEL
 from opcost.summing.summation import ModelCost
 
 Value = TypeVar("Value")

@@ -18,9 +18,8 @@ from opcost.estimates import Estimate, value_of
 from opcost.measuring.conditions import AUTOCAST_DTYPES, EAGER, Conditions
 from opcost.measuring.flags import Flag
 from opcost.measuring.record import MeasurementRow, does_other_work, has_impossible_power, is_doubtful, time_of
-from opcost.operators.cases import Case, cases_of_count
+from opcost.operators.cases import Case, cases_of_count, tuple_key
 from opcost.operators.counts import OperatorCount
-from opcost.operators.keys import tuple_key
 from opcost.operators.tuples import FLOAT32, OperatorTuple
 from opcost.operators.values import has_zeros_in_weights
 from opcost.summing.energy import EnergyBasis, common_basis

@@ -12,9 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from opcost.errors import CannotMeasureError
-from opcost.measuring.protocol import MeasurementProtocol
+from opcost.measuring.protocol import RETRIES, MeasurementProtocol
 from opcost.measuring.record import Measurement, is_at_power_limit, is_flagged
-from opcost.measuring.retries import RETRIES
 
 SETTLING_S = 2.7
 SETTLED_LOOP_S = 2.7

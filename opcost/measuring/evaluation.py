@@ -14,9 +14,8 @@ from opcost.estimates import Estimate, mean_without_outliers, median, standard_e
 from opcost.measuring.conditions import EAGER
 from opcost.measuring.flags import Flag, Flags, flags_of, joined_notes
 from opcost.measuring.known_device import UNKNOWN_DEVICE, KnownDevice, Repeatability
-from opcost.measuring.precision import energy_of_iteration_j
 from opcost.measuring.record import COEFFICIENT_SPREAD_PER_KELVIN, REFERENCE_TEMPERATURE_C, Measurement
-from opcost.measuring.recorded_loop import Loop
+from opcost.measuring.recorded_loop import Loop, energy_of_iteration_j
 from opcost.measuring.throttling import is_throttled
 from opcost.power.mean import MeanPower, MeteredPower, power_and_check
 from opcost.power.trace import DeviceState, PowerTrace, device_state, no_trace

@@ -96,18 +96,14 @@ LEAVING_CLOCKS_LOW = frozenset({Flag.POWER_CAPPED, Flag.AT_POWER_LIMIT, Flag.CLO
 """Flags after which clocks may still be low, so that the next measurement should wait. A loop at the power limit may be
 one that was cut where throttling began."""
 
-_OF_AN_OVERHEAD = CASTING_DOUBT | POSSIBLY_THROTTLED | {Flag.IMPRECISE, Flag.AT_POWER_LIMIT}
+OF_AN_OVERHEAD = CASTING_DOUBT | POSSIBLY_THROTTLED | {Flag.IMPRECISE, Flag.AT_POWER_LIMIT}
+"""Flags of an overhead that also hold for the difference after its subtraction."""
 
 
 def flags_of(flags: Iterable[Flag]) -> Flags:
     """Return flags without repetition, in the order of ``Flag``."""
     found = frozenset(flags)
     return tuple(flag for flag in Flag if flag in found)
-
-
-def flags_of_an_overhead(flags: Iterable[Flag]) -> Flags:
-    """Return the flags of an overhead that also hold for the difference after its subtraction."""
-    return flags_of(_OF_AN_OVERHEAD.intersection(flags))
 
 
 def meanings(flags: Iterable[Flag]) -> str:

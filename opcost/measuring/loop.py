@@ -6,10 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from opcost.measuring.instruments import Instruments
-from opcost.measuring.ports import Workload
-from opcost.measuring.precision import CHECKS_IN_A_ROW, Forecast, is_precise
 from opcost.measuring.protocol import MINIMUM_CHUNKS, MeasurementProtocol
-from opcost.measuring.recorded_loop import MINIMUM_PRECISE_CHUNKS, Loop
+from opcost.measuring.recorded_loop import CHECKS_IN_A_ROW, MINIMUM_PRECISE_CHUNKS, Forecast, Loop, is_precise
 from opcost.measuring.throttling import (
     RECOVERY_S,
     full_clocks_until_s,
@@ -17,6 +15,7 @@ from opcost.measuring.throttling import (
     is_recovering,
     is_throttled,
 )
+from opcost.measuring.workload import Workload
 from opcost.power.mean import power_and_check
 from opcost.power.ports import ClockReading
 from opcost.power.trace import PowerTrace, Window, device_state

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from opcost.errors import CannotMeasureError
 from opcost.estimates import BATCHES, Estimate, estimate_of, is_within, standard_error_of, value_of
-from opcost.measuring.flags import Flag, Flags, flags_of, flags_of_an_overhead, joined_notes
+from opcost.measuring.flags import OF_AN_OVERHEAD, Flag, flags_of, joined_notes
 from opcost.measuring.record import Measurement
 
 
@@ -16,26 +16,37 @@ def without_overhead(
     """Return a measurement minus its overhead; errors add in quadrature.
 
     Values that cannot be subtracted (medians, means without outliers, the check by another meter) are None. The state
-    of the device and the loop are those of the measurement.
-
-    Args:
-        measurement: workload and overhead together.
-        overhead: the overhead alone.
-        relative_error: the target precision, None without one. A less precise difference is flagged.
+    of the device and the loop are those of the measurement. A difference that is less precise than ``relative_error``,
+    if there is one, is flagged.
 
     Raises:
         CannotMeasureError: the difference of the times is not above 0.
     """
-    time_s = _time_s(measurement).less(_time_s(overhead))
-    if time_s.value <= 0:
-        raise CannotMeasureError(f"it takes no longer than its overhead alone ({overhead.time_s:.3g} s)")
-    energy_j = _positive(
-        _less(
-            estimate_of(measurement.energy_j, measurement.energy_standard_error_j),
-            estimate_of(overhead.energy_j, overhead.energy_standard_error_j),
-        )
+
+    def difference(
+        value: float | None, error: float | None, of_overhead: float | None, its_error: float | None
+    ) -> Estimate | None:
+        both, less = estimate_of(value, error), estimate_of(of_overhead, its_error)
+        found = None if both is None or less is None else both.less(less)
+        return found if found is not None and found.value > 0 else None
+
+    time_s = difference(
+        measurement.time_s, measurement.time_standard_error_s, overhead.time_s, overhead.time_standard_error_s
     )
-    at_reference_j = _positive(_less(_energy_at_reference_j(measurement), _energy_at_reference_j(overhead)))
+    if time_s is None:
+        raise CannotMeasureError(f"it takes no longer than its overhead alone ({overhead.time_s:.3g} s)")
+    energy_j = difference(
+        measurement.energy_j, measurement.energy_standard_error_j, overhead.energy_j, overhead.energy_standard_error_j
+    )
+    at_reference_j = difference(
+        measurement.energy_at_reference_j,
+        measurement.energy_at_reference_standard_error_j,
+        overhead.energy_at_reference_j,
+        overhead.energy_at_reference_standard_error_j,
+    )
+    is_precise = relative_error is None or all(
+        is_within(figure, BATCHES, relative_error) for figure in (time_s, energy_j) if figure is not None
+    )
     power_w = None if energy_j is None else energy_j.divided_by(time_s)
     reason = measurement.energy_missing_reason or overhead.energy_missing_reason
     return replace(
@@ -59,35 +70,9 @@ def without_overhead(
         flags=flags_of(
             [
                 *measurement.flags,
-                *flags_of_an_overhead(overhead.flags),
-                *_imprecision(time_s, energy_j, relative_error),
+                *OF_AN_OVERHEAD.intersection(overhead.flags),
+                *([] if is_precise else [Flag.IMPRECISE]),
             ]
         ),
         notes=joined_notes(measurement.notes, f"overhead: {overhead.notes}" if overhead.notes else ""),
     )
-
-
-def _time_s(measurement: Measurement) -> Estimate:
-    return Estimate(measurement.time_s, measurement.time_standard_error_s)
-
-
-def _positive(estimate: Estimate | None) -> Estimate | None:
-    return estimate if estimate is not None and estimate.value > 0 else None
-
-
-def _energy_at_reference_j(measurement: Measurement) -> Estimate | None:
-    return estimate_of(measurement.energy_at_reference_j, measurement.energy_at_reference_standard_error_j)
-
-
-def _less(minuend: Estimate | None, subtrahend: Estimate | None) -> Estimate | None:
-    if minuend is None or subtrahend is None:
-        return None
-    return minuend.less(subtrahend)
-
-
-def _imprecision(time_s: Estimate, energy_j: Estimate | None, relative_error: float | None) -> Flags:
-    """Return a flag if the difference is less precise than the target."""
-    figures = [time_s, *([] if energy_j is None else [energy_j])]
-    if relative_error is None or all(is_within(figure, BATCHES, relative_error) for figure in figures):
-        return ()
-    return (Flag.IMPRECISE,)

@@ -12,18 +12,15 @@ from functools import partial
 
 from opcost.errors import CannotMeasureError
 from opcost.estimates import Estimate
-from opcost.measuring.duty_cycle import DUTY_CYCLES, LONGEST_LOOP_S
 from opcost.measuring.evaluation import Execution, evaluate, with_repeatability
 from opcost.measuring.flags import Flag, Flags, joined_notes
-from opcost.measuring.instruments import Instruments
+from opcost.measuring.instruments import Instruments, lasting
 from opcost.measuring.loop import run_loop
 from opcost.measuring.overhead import without_overhead
-from opcost.measuring.ports import Workload
-from opcost.measuring.precision import is_precise
-from opcost.measuring.protocol import MeasurementProtocol
+from opcost.measuring.protocol import DUTY_CYCLES, LONGEST_LOOP_S, RETRIES, MeasurementProtocol
 from opcost.measuring.record import Measurement, is_flagged, may_be_throttled
-from opcost.measuring.recorded_loop import Loop
-from opcost.measuring.retries import RETRIES, repeated
+from opcost.measuring.recorded_loop import Loop, is_precise
+from opcost.measuring.workload import Workload
 from opcost.power.mean import power_and_check
 from opcost.power.trace import PowerTrace
 
@@ -41,19 +38,17 @@ def undisturbed(
     If the protocol asks for full clocks and the load was throttled by the power limit, it is measured again with lower
     duty cycles, and finally without the request for full clocks.
 
-    Args:
-        measure_once: builds and measures by a protocol.
-        protocol: the one to begin with.
-        longest_duty_cycle: the first one to try; below 1 for a load that is known to be throttled at longer ones. If
-            it fails, all are tried.
+    ``measure_once`` builds and measures. ``longest_duty_cycle`` is the first one to try; it is below 1 for a load that
+    is known to be throttled at longer ones. If it fails, all are tried.
 
     Raises:
         CannotMeasureError: the first measurement without pauses failed.
     """
     if not protocol.at_full_clocks:
         return _tried(measure_once, protocol)
+    with_pauses = replace(protocol, loop_s=min(protocol.loop_s, LONGEST_LOOP_S))
     duty_cycles = [duty_cycle for duty_cycle in (1.0, *DUTY_CYCLES) if duty_cycle <= longest_duty_cycle]
-    first, *others = [_with_duty_cycle(protocol, duty_cycle) for duty_cycle in duty_cycles]
+    first, *others = [replace(protocol if one == 1 else with_pauses, duty_cycle=one) for one in duty_cycles]
     try:
         measurement = _tried(measure_once, first)
     except CannotMeasureError:
@@ -69,18 +64,31 @@ def undisturbed(
     return measurement
 
 
-def _with_duty_cycle(protocol: MeasurementProtocol, duty_cycle: float) -> MeasurementProtocol:
-    loop_s = protocol.loop_s if duty_cycle == 1 else min(protocol.loop_s, LONGEST_LOOP_S)
-    return replace(protocol, duty_cycle=duty_cycle, loop_s=loop_s)
-
-
 def _tried(measure_once: Callable[[MeasurementProtocol], Measurement], protocol: MeasurementProtocol) -> Measurement:
     """Return the first measurement that is not flagged, or that calls for a lower duty cycle; else the last one."""
 
     def is_final(measurement: Measurement) -> bool:
         return not is_flagged(measurement) or (protocol.at_full_clocks and may_be_throttled(measurement))
 
-    return repeated(partial(measure_once, protocol), is_final, RETRIES.at_once)
+    return _repeated(partial(measure_once, protocol), is_final, RETRIES.at_once)
+
+
+def _repeated(
+    measure_once: Callable[[], Measurement], is_final: Callable[[Measurement], bool], times: int
+) -> Measurement:
+    """Return the first measurement that is final, or the last one after a number of times.
+
+    If the first one fails, its error is raised; if a later one does, the one before it is returned.
+    """
+    measurement = measure_once()
+    for _ in range(times - 1):
+        if is_final(measurement):
+            break
+        try:
+            measurement = measure_once()
+        except CannotMeasureError:
+            break
+    return measurement
 
 
 def measure(workload: Workload, instruments: Instruments, protocol: MeasurementProtocol) -> Measurement:
@@ -106,28 +114,20 @@ def _measured_without(
 
     The overhead is measured, too, or only timed if it waits and the power of waiting is known.
     """
-    waiting = instruments.waiting_power.recent(_now_s(instruments)) if overhead.only_waits else None
+    clock, known = instruments.clock, instruments.waiting_power
+    waiting = known.recent(clock.read().monotonic_s) if overhead.only_waits else None
     if waiting is None:
         # The overhead comes first, so that the meter's last log is the workload's.
-        less = _measured_overhead(overhead, instruments, protocol)
+        measure_once = partial(_measure, overhead, instruments, protocol)
+        less = _repeated(measure_once, lambda one: Flag.CLOCKS_STILL_LOW not in one.flags, RETRIES.overhead)
+        if overhead.only_waits:
+            known.remember(less, clock.read().monotonic_s)
         measurement = _measure(workload, instruments, protocol)
     else:
         measurement = _measure(workload, instruments, protocol)
         # The overhead comes last, because clocks are full after the workload.
-        less = waiting.lasting(_timed(overhead, instruments))
+        less = lasting(waiting, _timed(overhead, instruments))
     return without_overhead(measurement, less, protocol.relative_error)
-
-
-def _measured_overhead(overhead: Workload, instruments: Instruments, protocol: MeasurementProtocol) -> Measurement:
-    measure_once = partial(_measure, overhead, instruments, protocol)
-    measurement = repeated(measure_once, lambda one: Flag.CLOCKS_STILL_LOW not in one.flags, RETRIES.overhead)
-    if overhead.only_waits:
-        instruments.waiting_power.remember(measurement, _now_s(instruments))
-    return measurement
-
-
-def _now_s(instruments: Instruments) -> float:
-    return instruments.clock.read().monotonic_s
 
 
 def _timed(overhead: Workload, instruments: Instruments) -> Estimate:
@@ -153,7 +153,11 @@ def _measure(workload: Workload, instruments: Instruments, protocol: Measurement
         finally:
             trace = instruments.stop()
     if protocol.duty_cycle < 1:
-        trace = replace(trace, checks=tuple(map(_without_power_if_for_steady_loads, trace.checks)))
+        reason = "the meter is for steady loads only, and this load has pauses"
+        checks = (
+            replace(one, missing_reason=reason) if one.source.is_for_steady_loads else one for one in trace.checks
+        )
+        trace = replace(trace, checks=tuple(checks))
     execution = Execution(
         executed_as=workload.execution,
         duty_cycle=protocol.duty_cycle if Flag.DUTY_CYCLE in workload.flags else None,
@@ -167,11 +171,6 @@ def _measure(workload: Workload, instruments: Instruments, protocol: Measurement
         notes=joined_notes(workload.notes, *(finding.notes for finding in findings)),
     )
     return evaluate(loop, trace, instruments.device, execution)
-
-
-def _without_power_if_for_steady_loads(check: PowerTrace) -> PowerTrace:
-    reason = "the meter is for steady loads only, and this load has pauses"
-    return replace(check, missing_reason=reason) if check.source.is_for_steady_loads else check
 
 
 def _imprecision(loop: Loop, trace: PowerTrace, protocol: MeasurementProtocol) -> Flags:

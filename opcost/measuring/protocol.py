@@ -1,4 +1,4 @@
-"""The protocol: lengths of warm-up and loop, or a target precision."""
+"""The protocol: lengths of warm-up and loop or a target precision, pauses, repetitions, and single iterations."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from opcost.errors import CannotMeasureError
 from opcost.measuring.conditions import Circumstances
 
 FULL_LOOP_S = 30.0
@@ -93,3 +94,89 @@ def _most_common(measured: Iterable[Circumstances]) -> tuple[float | None, float
     """Return the most common relative error and length of the loop in s; both are None without rows."""
     protocols = Counter((one.relative_error, one.loop_s) for one in measured)
     return protocols.most_common(1)[0][0] if protocols else (None, None)
+
+
+@dataclass(frozen=True)
+class RetryPolicy:
+    """The largest numbers of measurements of one case, including the first.
+
+    ``overhead``: measurements of an overhead while clocks are still low from the load before; a new build would be that
+    load again. ``at_once``: builds with their measurements while the result is flagged. ``runs``: campaigns while the
+    best row is flagged, or has no energy although there is a meter. A case that fails is tried again by every campaign,
+    after all others.
+    """
+
+    overhead: int = 3
+    at_once: int = 3
+    runs: int = 3
+
+
+RETRIES = RetryPolicy()
+
+# Pauses between calls let a load above the power limit run at full clocks. In a model such an operator runs for a
+# millisecond, followed by lighter ones, so it is not throttled. In a loop of itself it may be throttled within 0.1 s.
+# Pauses keep the mean power below the limit. Their cost is measured separately and subtracted.
+
+DUTY_CYCLES = (0.75, 0.5)
+"""The largest shares of time at work of a load that is throttled, tried in turn until it is not. With 140 W in the
+pauses and 98 % of 700 W they allow for 868 and 1230 W. At 85 %, in cycles of 1.2 ms, the noise of samples was so slow
+that loops took 10 to 20 s (H200)."""
+
+LONGEST_LOOP_S = 2.0
+"""Longest loop with pauses. Most reach 1 % within 1 s. Of seven that took more than 2 s, one reached it; the others
+were known to 1.8 % to 5 % (H200, ``docs/log/speed.md``)."""
+
+SAMPLING_PERIOD_S = 0.8e-3
+"""The interval at which the board seems to sample its power for one NVML power sample, or twice that interval. Pauses
+with periods from 0.4 to 4 ms make NVML's samples on an H200 scatter by 2 to 19 %, as the mean of 25 instantaneous
+values in 20 ms does and an average over 20 ms does not (``docs/log/meters.md``)."""
+
+OUT_OF_STEP = (0.382, 0.618)
+"""The fraction of a sampling interval by which a period of work and pause is longer than whole intervals. With the
+golden section, successive samples cover all phases of the period evenly. Without a fraction, all would see the same
+phase."""
+
+LONGEST_PERIOD = 11
+"""The most whole sampling intervals in a period: 9.3 ms, half of an NVML sample."""
+
+SHORT_PERIODS = 4
+"""The number of shortest periods that are used for short calls. The calls then run for about 1 ms without a pause, so
+that cache effects of a pause and writes to memory during it are negligible."""
+
+
+def cycles_and_pause(cycle_s: float, duty_cycle: float) -> tuple[int, float]:
+    """Return the number of cycles of calls before a pause, and the length of the pause in s.
+
+    Args:
+        cycle_s: time of one cycle of calls.
+        duty_cycle: largest share of time at work.
+
+    Raises:
+        CannotMeasureError: a cycle and its pause are longer than the longest period.
+    """
+    periods_s = [(whole + part) * SAMPLING_PERIOD_S for whole in range(1, LONGEST_PERIOD + 1) for part in OUT_OF_STEP]
+    cycles = {period_s: int(duty_cycle * period_s / cycle_s) for period_s in periods_s}
+    best_s = max(periods_s[:SHORT_PERIODS], key=lambda period_s: cycles[period_s] / period_s)
+    if not cycles[best_s]:
+        best_s = next((period_s for period_s in periods_s if cycles[period_s]), best_s)
+    if not cycles[best_s]:
+        raise CannotMeasureError(f"a call of {cycle_s:.3g} s is too long for pauses every {periods_s[-1]:.2g} s")
+    return cycles[best_s], best_s - cycles[best_s] * cycle_s
+
+
+SINGLE_SHARE = 0.25
+"""Length of all single iterations as a share of the loop."""
+
+LEAST, MOST = 20, 2000
+"""The fewest and the most iterations: the 5th percentile needs 20."""
+
+LONGEST_S = 10.0
+"""Longest time of single iterations: long ones are fewer than ``LEAST``, but at least ``FEWEST_LONG``."""
+
+FEWEST_LONG = 3
+
+
+def iterations_after(loop_s: float, time_s: float) -> int:
+    """Return how many iterations of ``time_s`` are timed after a loop of ``loop_s``."""
+    number = max(LEAST, min(MOST, round(SINGLE_SHARE * loop_s / time_s)))
+    return number if number * time_s <= max(LONGEST_S, loop_s) else max(FEWEST_LONG, int(LONGEST_S / time_s))

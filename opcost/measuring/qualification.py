@@ -15,8 +15,8 @@ from itertools import combinations
 import numpy as np
 
 from opcost.estimates import Estimate, correlation_length
-from opcost.measuring.meter_quality import GOOD, REFERENCE, STEADY_ONLY, UNCHECKED, MeterQuality
-from opcost.measuring.ports import Workload
+from opcost.measuring.known_device import GOOD, REFERENCE, STEADY_ONLY, UNCHECKED, MeterQuality
+from opcost.measuring.workload import Workload
 from opcost.power.ports import Clock, Meter
 from opcost.power.trace import PowerTrace, Window, device_state, fresh_readings, fresh_rows
 

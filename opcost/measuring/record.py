@@ -18,7 +18,7 @@ from opcost.measuring.flags import (
     Flags,
 )
 from opcost.measuring.throttling import most_power_ratio
-from opcost.operators.columns import INPUT_DATA, INPUTS, OPERATOR, PARAMETERS, TRAINING_MODE
+from opcost.operators.cases import INPUT_VALUES, INPUTS, OPERATOR, PARAMETERS, TRAINING_MODE
 
 REFERENCE_TEMPERATURE_C = 50.0
 """Temperature to which energies are normalised: in the middle of the range that operators reach on an H200 (45 to
@@ -135,7 +135,7 @@ class MeasurementRow(Columns):
     parameters: Annotated[str, PARAMETERS]
     inputs: Annotated[str, INPUTS]
     training_mode: Annotated[str | None, TRAINING_MODE]
-    input_data: Annotated[str, INPUT_DATA]
+    input_data: Annotated[str, INPUT_VALUES]
     order_seed: Annotated[int | None, Column("seed of the campaign's random order; empty: the model's order")]
     conditions: Conditions
     circumstances: Circumstances
@@ -228,6 +228,6 @@ class FailureRow(Columns):
     parameters: Annotated[str, PARAMETERS]
     inputs: Annotated[str, INPUTS]
     training_mode: Annotated[str | None, TRAINING_MODE]
-    input_data: Annotated[str, INPUT_DATA]
+    input_data: Annotated[str, INPUT_VALUES]
     conditions: Conditions
     circumstances: Circumstances

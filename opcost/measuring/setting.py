@@ -1,11 +1,31 @@
-"""The settings of a measurement that a user or a config chooses."""
+"""What a user or a config chooses of a measurement: its settings, the conditions to compare, and the device.
+
+Conditions are asked for as ``precision=fp32,memory_format=contiguous,device=H100``. A device is ``cpu``, ``cuda``,
+``cuda:N``, or whole words of a product's name.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from itertools import product
+from types import MappingProxyType
+from typing import get_args
 
-from opcost.measuring.conditions import TORCH_DEFAULT, WARM
-from opcost.operators.user_code import UserCode
+from opcost.errors import UserError
+from opcost.measuring.conditions import (
+    CONTIGUOUS,
+    TORCH_DEFAULT,
+    WARM,
+    Conditions,
+    MemoryFormat,
+    Precision,
+    device_type_of,
+    is_device_name,
+)
+from opcost.operators.model_names import UserCode
 from opcost.power.meter_names import AUTO
 
 
@@ -14,8 +34,8 @@ class Setting:
     """The settings of a measurement besides its case and its protocol.
 
     ``precision`` is a ``Precision``. ``execution`` is one of ``EXECUTIONS``, None for the device's default. ``cache``
-    is one of ``CACHES`` and applies to operators only. ``meter`` is one of ``METER_CHOICES``. ``code`` is
-    a user's code that builds the model and may run.
+    is one of ``CACHES`` and applies to operators only. ``meter`` is one of ``METER_CHOICES``. ``code`` is a user's code
+    that builds the model and may run.
     """
 
     precision: str = TORCH_DEFAULT
@@ -26,3 +46,100 @@ class Setting:
 
 
 USUAL = Setting()
+
+VALUES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"precision": get_args(Precision), "memory_format": get_args(MemoryFormat)}
+)
+"""The keys that a config chooses, with the values of each."""
+
+DEVICE = "device"
+"""The key of another device: its value is a part of a product's name."""
+
+DEVICES = "cpu, cuda, or cuda:N such as cuda:0"
+"""The devices that measure."""
+
+_MISSPELLED = re.compile(r"(cpu|cuda|gpu)[\W\d_]*", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class ChosenConditions:
+    """The conditions that a config chooses: a ``Precision`` and a ``MemoryFormat``. The text can be asked for."""
+
+    precision: str = TORCH_DEFAULT
+    memory_format: str = CONTIGUOUS
+
+    def __str__(self) -> str:
+        return ",".join(f"{name}={value}" for name, value in asdict(self).items())
+
+    def label(self, other: ChosenConditions) -> str:
+        """Return the values in which these differ from other conditions: ``bf16``, ``bf16 channels_last``."""
+        return " ".join(value for name, value in asdict(self).items() if value != getattr(other, name))
+
+
+ALL_CHOICES = tuple(ChosenConditions(*values) for values in product(*VALUES.values()))
+"""All conditions that a config can choose."""
+
+
+def parse_conditions(texts: Iterable[str]) -> dict[str, str]:
+    """Return the conditions that texts ask for, by key. Each text has one, or several separated by commas.
+
+    Raises:
+        ValueError: a key or a value is unknown, a key is repeated, or nothing is asked for. The message begins with
+            the text and has no full stop.
+    """
+    asked: dict[str, str] = {}
+    keys = (*VALUES, DEVICE)
+    for text in texts:
+        for one in text.split(","):
+            key, _, value = (part.strip() for part in one.partition("="))
+            known = VALUES.get(key, (value,))
+            if key not in keys:
+                meant = difflib.get_close_matches(key, keys, n=1) or keys
+                raise ValueError(f"{text!r}: {key!r} is no condition; use {' or '.join(meant)}")
+            if not value and key == DEVICE:
+                raise ValueError(f"{text!r}: device has no name; write device=H100")
+            if value not in known:
+                meant = difflib.get_close_matches(value, known, n=1) or known
+                raise ValueError(f"{text!r}: {key} has no value {value!r}; use {' or '.join(meant)}")
+            if asked.setdefault(key, value) != value:
+                raise ValueError(f"{text!r}: {key} is {asked[key]} as well; name one of both")
+    return asked
+
+
+def is_meant(device: str | None, conditions: Conditions) -> bool:
+    """Return whether a name means the device of some rows; None means all.
+
+    ``cuda:N`` means all GPUs: rows do not have the index of the GPU.
+    """
+    if device is None:
+        return True
+    if is_device_name(device):
+        return conditions.device_type == device_type_of(device)
+    return is_part_of(device, conditions.device_product)
+
+
+def is_part_of(name: str, product: str) -> bool:
+    """Return whether a name is whole words of a product's name, in upper or lower case: H20 is no part of H200."""
+    words = re.escape(name.casefold().strip())
+    return re.search(rf"(?<![^\W_]){words}(?![^\W_])", product.casefold()) is not None
+
+
+def device_mistake(text: str) -> str | None:
+    """Return why a text is neither a device's name nor a product's, such as ``gpu`` or ``cuda0``; None if it can be."""
+    is_name = is_device_name(text) or (text.strip() and not _MISSPELLED.fullmatch(text))
+    return None if is_name else not_a_device(text)
+
+
+def not_a_device(text: str) -> str:
+    """Return the message that a text is not the name of a device that measures."""
+    meant = _MISSPELLED.fullmatch(text)
+    question = "" if meant is None else f"; did you mean {'cpu' if meant[1].lower() == 'cpu' else 'cuda'}?"
+    return f"{text!r} is not a device; use {DEVICES}{question}"
+
+
+def refuse_unknown(device: str, products: Iterable[str]) -> None:
+    """Raise a ``UserError`` for a name that means none of these products."""
+    known = sorted(set(products))
+    if not any(is_part_of(device, product) for product in known):
+        remedy = f"there are rows of {', '.join(known)}" if known else "there are no rows of any device"
+        raise UserError(f"--device {device}: no row of it; {remedy}")

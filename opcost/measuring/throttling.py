@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from opcost.estimates import FloatArray
-from opcost.measuring.duty_cycle import DUTY_CYCLES
+from opcost.measuring.protocol import DUTY_CYCLES
 from opcost.power.trace import DeviceState, PowerTrace, Window, fresh_readings
 
 HARDLY_THROTTLED_RATIO = 0.02

@@ -6,11 +6,24 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from opcost.columns import Column
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.input_roles import shown_inputs
-from opcost.operators.keys import tuple_key
 from opcost.operators.tuples import OperatorTuple, short_hash
 from opcost.operators.values import NORMAL_DATA, ZEROS_DATA, InputData
+
+MODEL = Column("the model's folder in measurements/, or the case of its config")
+OPERATOR = Column("the operator tuple's name, such as `torch.nn.Conv2d`; a whole model is stored as an operator, too")
+PARAMETERS = Column("the operator tuple's parameters")
+INPUTS = Column("the operator tuple's inputs")
+TRAINING_MODE = Column("`eval` or `train`; empty for functions")
+INPUT_VALUES = Column(
+    "the values of the inputs: `normal` (standard normal), `zeros`, or as captured in a model, one kind for each "
+    "floating-point input, the last for the rest: `captured: 0.5 zeros, normal`; patterns of indices and masks follow: "
+    "`captured: normal; patterns zipf`; zeros that a grid sets in weights "
+    "come last: `captured: normal; weights 0.9 zeros`"
+)
+
 
 CAPTURED = "captured"
 INPUT_DATA = (CAPTURED, "normal", "zeros")
@@ -86,3 +99,21 @@ def as_counted(cases: Iterable[Case], counts: OperatorCounts) -> tuple[Case, ...
         for count in counts.counts
     }
     return tuple(replace(case, counted=found[case.operator]) for case in cases)
+
+
+SEPARATOR = "-"
+
+
+def tuple_key(key: str) -> str:
+    """Return the key of the operator tuple in the key of a row or of a case."""
+    return key.partition(SEPARATOR)[0]
+
+
+def case_key(key: str) -> str:
+    """Return the key of the case, operator tuple and input data, in the key of a row."""
+    return key.rpartition(SEPARATOR)[0]
+
+
+def conditions_key(key: str) -> str:
+    """Return the key of the conditions in the key of a row."""
+    return key.rpartition(SEPARATOR)[2]

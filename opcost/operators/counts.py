@@ -9,9 +9,39 @@ from functools import cached_property
 from typing import TypeAlias
 
 from opcost.operators.input_roles import shown_inputs, shows_spread
-from opcost.operators.modules import CalledModule
 from opcost.operators.tuples import META, OperatorTuple, PlainValue
 from opcost.operators.values import NORMAL, InputData, InputStatistics, Pattern, kind_of
+
+SEPARATOR = "."
+"""Stands between the names in a path."""
+
+
+@dataclass(frozen=True)
+class CalledModule:
+    """A module of a model that calls operators, is one, or contains such modules.
+
+    ``path`` is its name in ``named_modules``, such as ``layer1.0.conv1``; the model's own is empty. ``weights`` is the
+    number of its parameters, those of its children included; each that is shared in it counts once. ``input_sizes`` and
+    ``output_sizes`` are those of the tensors in its first call, as ``short_forms`` has them; None for a module that is
+    an operator, whose tuple has them.
+    """
+
+    path: str
+    class_name: str
+    weights: int
+    input_sizes: str | None = None
+    output_sizes: str | None = None
+
+
+def levels_of(path: str) -> int:
+    """Return the number of names in a path: 0 for the model itself, 3 for ``layer1.0.conv1``."""
+    return len(path.split(SEPARATOR)) if path else 0
+
+
+def at_level(path: str, level: int) -> str:
+    """Return the path of the module around a path that has so many names, or the path itself if it has no more."""
+    return SEPARATOR.join(path.split(SEPARATOR)[:level])
+
 
 COMPOSITES = ("MultiheadAttention", "TransformerEncoderLayer")
 """Classes of modules with children that are one operator each, because their own ``forward`` uses the children's

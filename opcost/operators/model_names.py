@@ -1,7 +1,9 @@
-"""Names of models, as configs and commands write them."""
+"""Names of models as configs and commands write them, and users' code that builds models."""
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 TORCHVISION = "torchvision"
@@ -55,3 +57,81 @@ class ModelName:
     def has_inputs(self) -> bool:
         """Whether the model comes with inputs, so that a config need not describe them: a function's, or an object."""
         return self.is_file or self.source == OBJECT
+
+
+CODE, FINGERPRINT = "code", "sha256"
+"""The parameters of a whole model's tuple that identify the user's code: its name, and a hash of its text. The hash is
+a parameter of operations that the model runs and that are registered from Python, too."""
+
+FINGERPRINT_DIGITS = 16
+
+PACKAGE_FOLDERS = ("site-packages", "dist-packages")
+"""Folders of installed packages: a package there is code of its own, not of the others beside it."""
+
+SUFFIX, PACKAGE_FILE = ".py", "__init__.py"
+
+
+@dataclass(frozen=True)
+class UserCode:
+    """A function in a Python file.
+
+    ``path`` is the file, ``root`` the folder from which it imports its own modules, both absolute, and ``module`` its
+    name there if the user named a module and not a file. ``given`` is the file or module as the user wrote it.
+    ``files`` are the file and the modules of the same root that it imports, relative to the root. ``fingerprint`` is
+    the hash of their text when the command began (``fingerprint_of``).
+    """
+
+    path: str
+    root: str
+    function: str
+    given: str
+    files: tuple[str, ...]
+    fingerprint: str
+    module: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.given}:{self.function}"
+
+    @property
+    def parameters(self) -> tuple[tuple[str, str], ...]:
+        """The parameters that identify the code in a whole model's tuple. They do not depend on the folder."""
+        return (CODE, self.module or self.path.rpartition("/")[2]), (FINGERPRINT, self.fingerprint)
+
+    @property
+    def named_files(self) -> str:
+        """The files for a message: the main one by its name, and whether it imports others."""
+        return self.path.rpartition("/")[2] + (" or a file that it imports" if len(self.files) > 1 else "")
+
+    def is_own(self, path: str) -> bool:
+        return is_own(path, self.root, self.path)
+
+    def modules(self) -> Iterator[tuple[str, str]]:
+        """Yield the name and the path of each module of the same root that the code imports."""
+        for file in self.files:
+            path = f"{self.root}/{file}"
+            if path != self.path:
+                yield file.removesuffix(PACKAGE_FILE).removesuffix(SUFFIX).strip("/").replace("/", "."), path
+
+
+def is_own(path: str, root: str, main: str) -> bool:
+    """Return whether a file belongs to a user's code: it is in the root, and in no other installed package.
+
+    Args:
+        path: of the file.
+        root: the folder from which the code imports its own modules.
+        main: the path of the code's main file.
+    """
+    if not path.startswith(f"{root}/"):
+        return False
+    parts = path.removeprefix(f"{root}/").split("/")
+    if root.rpartition("/")[2] in PACKAGE_FOLDERS:
+        return parts[0] == main.removeprefix(f"{root}/").split("/")[0]
+    return not any(name in parts for name in PACKAGE_FOLDERS)
+
+
+def fingerprint_of(texts: Mapping[str, bytes]) -> str:
+    """Return the hash of a user's files, by their paths relative to the root."""
+    digest = hashlib.sha256()
+    for name, text in sorted(texts.items()):
+        digest.update(f"{name}\n{len(text)}\n".encode() + text)
+    return digest.hexdigest()[:FINGERPRINT_DIGITS]

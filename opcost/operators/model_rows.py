@@ -13,11 +13,20 @@ from functools import lru_cache
 from typing import Annotated, Any
 
 from opcost.columns import COUNT, MOMENT, Column, Columns, Values
-from opcost.operators.cases import CAPTURED, Case, cases_of_count
-from opcost.operators.columns import INPUT_DATA, INPUTS, MODEL, OPERATOR, PARAMETERS, TRAINING_MODE
+from opcost.operators.cases import (
+    CAPTURED,
+    INPUT_VALUES,
+    INPUTS,
+    MODEL,
+    OPERATOR,
+    PARAMETERS,
+    TRAINING_MODE,
+    Case,
+    cases_of_count,
+    tuple_key,
+)
 from opcost.operators.counts import OperationWithoutFormula, OperatorCount, OperatorCounts
 from opcost.operators.input_roles import shown_inputs
-from opcost.operators.keys import tuple_key
 from opcost.operators.texts import parse_operator, parse_value
 from opcost.operators.tuples import META, OperatorTuple, value_text
 from opcost.operators.values import InputData, InputStatistics, parse_input_data
@@ -54,7 +63,7 @@ class ModelOperatorRow(Columns):
     parameters: Annotated[str, PARAMETERS]
     inputs: Annotated[str, INPUTS]
     training_mode: Annotated[str | None, TRAINING_MODE]
-    input_data: Annotated[str, INPUT_DATA]
+    input_data: Annotated[str, INPUT_VALUES]
     calls: Annotated[int, Column("calls on this input data in one run; 1 for the model itself", _CALLS)]
     flop: Annotated[
         int | None,

@@ -13,8 +13,8 @@ import numpy as np
 from opcost.estimates import FloatArray
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import MeasurementRow, does_other_work, is_doubtful
+from opcost.operators.cases import tuple_key
 from opcost.operators.counts import OperatorCount
-from opcost.operators.keys import tuple_key
 from opcost.operators.tuples import OperatorTuple
 from opcost.operators.values import has_zeros_in_weights, parse_input_data
 from opcost.prediction.features import ATTENTION, CONVOLUTION, Card, kind_of, raw_features

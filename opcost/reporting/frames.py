@@ -18,9 +18,9 @@ from opcost.stages.compare import find_comparisons, reports_of
 from opcost.stages.show import Choice
 from opcost.stages.show import show as find_rankings
 from opcost.storage.database import Database
-from opcost.storage.former_tables import SEPARATOR
+from opcost.storage.files import user_folders
+from opcost.storage.rows import SEPARATOR
 from opcost.storage.table import CsvTable
-from opcost.storage.user_folders import user_folders
 
 if TYPE_CHECKING:
     from pandas import DataFrame

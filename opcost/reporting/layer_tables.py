@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from opcost.columns import Columns, by_column, columns_of
 from opcost.comparing.layers import LayerRow
 from opcost.measuring.conditions import DEVICE_PRODUCT
-from opcost.operators.columns import MODEL
+from opcost.operators.cases import MODEL
 from opcost.operators.short_forms import short_form
 from opcost.operators.texts import parse_operator
 from opcost.reporting.layout import Column

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from opcost.measuring.builds import are_different
-from opcost.measuring.meter_quality import MeterQuality, QualificationRow
+from opcost.measuring.known_device import MeterQuality, QualificationRow
 from opcost.reporting.tables import dry_run_note, print_origin, titled
 from opcost.reporting.terminal import Cells, Column, print_line, print_records, print_table
 from opcost.running.plan import Reason

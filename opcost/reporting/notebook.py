@@ -18,7 +18,7 @@ from opcost.reporting.tables import doubt_mark, work_in_words
 from opcost.reporting.terminal import progress_on_stderr
 from opcost.running.request import Request
 from opcost.storage.database import Database
-from opcost.storage.user_folders import user_folders
+from opcost.storage.files import user_folders
 from opcost.units import UNKNOWN, milli, millijoules, milliseconds, percent, ratio, scaled, significant
 
 if TYPE_CHECKING:

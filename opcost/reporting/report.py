@@ -18,8 +18,8 @@ from opcost.errors import UserError
 from opcost.estimates import Estimate
 from opcost.measuring.conditions import Circumstances, Conditions
 from opcost.measuring.flags import meanings
-from opcost.measuring.named_device import is_meant
 from opcost.measuring.record import Measurement, MeasurementRow
+from opcost.measuring.setting import is_meant
 from opcost.operators.tuples import SIZE_IN_NAME
 from opcost.reporting import report_details, report_sections
 from opcost.reporting.charts import RooflinePlot

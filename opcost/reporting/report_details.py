@@ -13,7 +13,7 @@ from opcost.comparing.layers import LayerNode, LayerRow, layers_of
 from opcost.comparing.sweep_sizes import SweepSizeRow, curves_of, replaced
 from opcost.estimates import value_of
 from opcost.invocation import command
-from opcost.measuring.meter_quality import REFERENCE, QualificationRow
+from opcost.measuring.known_device import REFERENCE, QualificationRow
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.sweep_axes import AxisKind
 from opcost.reporting.charts import Chart, courses

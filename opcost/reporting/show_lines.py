@@ -12,7 +12,7 @@ from opcost.columns import Column, Columns, by_column, columns_of
 from opcost.comparing.operator_costs import KindCosts, OperatorCost
 from opcost.comparing.ranking_row import RankingRow
 from opcost.measuring.conditions import DEVICE_PRODUCT, Conditions
-from opcost.operators.columns import MODEL
+from opcost.operators.cases import MODEL
 from opcost.stages.show import DeviceRanking, ShowReport
 
 KIND = Column("kind of operator with the largest share of the sum; `kind_2` and `kind_3` have the next ones")

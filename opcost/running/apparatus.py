@@ -28,15 +28,13 @@ from opcost.measuring.conditions import (
     device_type_of,
     is_gpu,
 )
-from opcost.measuring.instruments import Instruments
+from opcost.measuring.instruments import Instruments, Observer, ProcessWatch, WaitingPower
 from opcost.measuring.known_device import KnownDevice, known_beforehand
-from opcost.measuring.observers import Observer, ProcessWatch
-from opcost.measuring.ports import Workload
 from opcost.measuring.procedure import measure, undisturbed
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import Measurement, leaves_clocks_low
 from opcost.measuring.setting import Setting
-from opcost.measuring.waiting_power import WaitingPower
+from opcost.measuring.workload import Workload
 from opcost.meters.host import SystemClock, cpu_product
 from opcost.meters.nvidia_smi import NvidiaSmiError
 from opcost.meters.nvml import NvmlError, NvmlGpu

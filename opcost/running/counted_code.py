@@ -7,10 +7,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from opcost.errors import UserError
+from opcost.operators.model_names import FINGERPRINT
 from opcost.operators.model_rows import ModelOperatorRow
 from opcost.operators.texts import parse_operator
 from opcost.operators.tuples import OperatorTuple
-from opcost.operators.user_code import FINGERPRINT
 from opcost.storage.configs import ModelConfig
 from opcost.storage.counts_file import read_counts
 from opcost.storage.table import CsvTable

@@ -31,7 +31,7 @@ from opcost.meters.host import SystemClock
 from opcost.power.ports import Clock, ClockReading
 from opcost.running import marks
 from opcost.running.energy_sources import names_of, open_sources, result_of, synchronise
-from opcost.storage.metered_files import append_windows, check_output
+from opcost.storage.data_files import append_windows, check_output
 
 Parameters = ParamSpec("Parameters")
 Returned = TypeVar("Returned")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import MeasurementRow
-from opcost.operators.keys import tuple_key
+from opcost.operators.cases import tuple_key
 from opcost.operators.model_rows import ModelOperatorRow
 from opcost.prediction.durations import ExpectedTimes, Size
 from opcost.running.plan import Work

@@ -12,13 +12,12 @@ from pathlib import Path
 
 from opcost.measuring.builds import settled
 from opcost.measuring.conditions import EAGER
-from opcost.measuring.observers import NOTHING, Finding, Observer
-from opcost.measuring.ports import Workload
-from opcost.measuring.protocol import MeasurementProtocol
+from opcost.measuring.instruments import NOTHING, Finding, Observer
+from opcost.measuring.protocol import MeasurementProtocol, iterations_after
 from opcost.measuring.record import leaves_clocks_low
 from opcost.measuring.setting import Setting
-from opcost.measuring.single_iterations import iterations_after
 from opcost.measuring.sweep_record import HostPower, KernelUse, MemoryUse, Repetition
+from opcost.measuring.workload import Workload
 from opcost.meters.rapl import POWERCAP_FOLDER, RaplJumpError, RaplTotal, rapl_domains, rapl_unavailable_reason
 from opcost.operators.cases import Case
 from opcost.running.apparatus import Apparatus, numbered

@@ -11,8 +11,7 @@ from opcost.measuring.conditions import WARM, Conditions, usual_execution
 from opcost.measuring.lookup import lookup_key
 from opcost.measuring.record import MeasurementRow
 from opcost.metering.layer_rows import KnownCost
-from opcost.operators.cases import of_operators
-from opcost.operators.keys import tuple_key
+from opcost.operators.cases import of_operators, tuple_key
 from opcost.operators.tuples import OperatorTuple
 from opcost.storage.database import Database
 from opcost.summing.energy import EnergyBasis

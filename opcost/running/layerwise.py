@@ -35,9 +35,9 @@ from opcost.printable import printable
 from opcost.running.energy_meter import EnergyMeter
 from opcost.running.energy_sources import NoDeviceError, NoEnergy, result_of, synchronise
 from opcost.running.layer_powers import NO_COSTS, LoopState, known_costs
+from opcost.storage.data_files import write_layers
 from opcost.storage.database import Database
-from opcost.storage.metered_files import write_layers
-from opcost.storage.user_folders import user_folders
+from opcost.storage.files import user_folders
 from opcost.units import UNKNOWN, milli, number_of, percent, watts
 
 if TYPE_CHECKING:

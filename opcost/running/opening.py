@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from opcost.errors import UserError
-from opcost.measuring.named_device import DEVICES
+from opcost.measuring.setting import DEVICES
 from opcost.running.bench import Bench, OpenBench
 from opcost.running.planned_bench import open_planned_bench
 from opcost.running.request import Request

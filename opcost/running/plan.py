@@ -14,12 +14,10 @@ from typing import TypeAlias
 
 from opcost.measuring.conditions import Conditions, measurement_key
 from opcost.measuring.lookup import LookupKey, lookup_key
-from opcost.measuring.protocol import FULL_LOOP_S, MeasurementProtocol
+from opcost.measuring.protocol import FULL_LOOP_S, RETRIES, MeasurementProtocol
 from opcost.measuring.record import MeasurementRow, is_doubtful
-from opcost.measuring.retries import RETRIES
 from opcost.measuring.setting import Setting
-from opcost.operators.cases import Case
-from opcost.operators.keys import case_key
+from opcost.operators.cases import Case, case_key
 from opcost.prediction.durations import Size
 from opcost.summing.index import best_rows
 

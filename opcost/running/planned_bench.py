@@ -11,12 +11,10 @@ from dataclasses import dataclass, replace
 from opcost import __version__
 from opcost.errors import UserError
 from opcost.measuring.conditions import Circumstances, Conditions, usual_execution
-from opcost.measuring.named_device import DEVICES, is_part_of
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import Measurement, MeasurementRow
-from opcost.measuring.setting import Setting
-from opcost.operators.cases import Case
-from opcost.operators.keys import conditions_key
+from opcost.measuring.setting import DEVICES, Setting, is_part_of
+from opcost.operators.cases import Case, conditions_key
 from opcost.running.bench import Bench
 from opcost.running.drift_check import STEADY_LOAD
 from opcost.running.row_tally import RowTally

@@ -10,8 +10,7 @@ from datetime import datetime, timedelta, timezone
 
 from opcost.errors import CannotMeasureError, UserError
 from opcost.estimates import Estimate, estimate_of, standard_error_of, value_of, weighted_mean
-from opcost.measuring.known_meters import KnownMeters
-from opcost.measuring.meter_quality import QualificationRow
+from opcost.measuring.known_device import KnownMeters, QualificationRow
 from opcost.measuring.protocol import FULL_LOOP_S, MeasurementProtocol
 from opcost.measuring.qualification import (
     idle_power_w,

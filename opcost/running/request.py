@@ -13,20 +13,19 @@ from typing import TypeAlias
 from opcost.errors import UserError
 from opcost.invocation import command
 from opcost.left_out import warn_left_out
-from opcost.measuring.asked_conditions import ChosenConditions
 from opcost.measuring.conditions import AUTOCAST_DTYPES, CHANNELS_LAST, DTYPES, is_device_name
-from opcost.measuring.setting import USUAL, Setting
+from opcost.measuring.setting import USUAL, ChosenConditions, Setting
 from opcost.operators.counts import OperatorCounts
+from opcost.operators.model_names import FINGERPRINT, UserCode
 from opcost.operators.tuples import ARGUMENTS, FLOAT32, OperatorTuple, Structure, model_operator, run_under, stored_as
-from opcost.operators.user_code import FINGERPRINT, UserCode
 from opcost.operators.whitelist import select
 from opcost.running.counted_code import has_changed_code
 from opcost.sources.registry import check_config, check_that_code_may_run, grid_mistakes
 from opcost.storage.configs import ModelConfig, load_whitelist
 from opcost.storage.counts_file import read_counts
 from opcost.storage.database import Database
+from opcost.storage.files import user_folders
 from opcost.storage.model_folders import ModelFolders
-from opcost.storage.user_folders import user_folders
 from opcost.units import number_of, some_of
 
 Check: TypeAlias = Callable[[ModelConfig], list[str]]

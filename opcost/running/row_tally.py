@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import MeasurementRow
-from opcost.operators.keys import conditions_key
+from opcost.operators.cases import conditions_key
 from opcost.storage.table import CsvTable
 
 

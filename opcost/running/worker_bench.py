@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from opcost.errors import CannotMeasureError, UserError
 from opcost.measuring.conditions import Circumstances, Conditions
-from opcost.measuring.observers import NOTHING, Finding, Observer
+from opcost.measuring.instruments import NOTHING, Finding, Observer
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import Measurement
 from opcost.measuring.setting import Setting

@@ -9,13 +9,12 @@ from functools import partial
 from types import MappingProxyType
 from typing import Protocol, TypeAlias
 
-from opcost.measuring.calls import Calls
 from opcost.measuring.conditions import GRAPH, device_type_of, usual_execution
-from opcost.measuring.ports import Workload
 from opcost.measuring.setting import Setting
+from opcost.measuring.workload import Calls, Workload
 from opcost.operators.cases import Case
+from opcost.operators.model_names import UserCode
 from opcost.operators.tuples import OperatorTuple
-from opcost.operators.user_code import UserCode
 from opcost.sources.models import resolve
 from opcost.sources.python_file import register_operations
 from opcost.torch_backend.capture import check_steady

@@ -6,8 +6,8 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 
 from opcost.errors import CannotBuildError, CannotMeasureError
+from opcost.operators.model_names import UserCode
 from opcost.operators.tuples import META, OperatorTuple, is_under_autocast
-from opcost.operators.user_code import UserCode
 from opcost.sources.ports import ListedModel, ModelSource
 from opcost.sources.python_file import CORRECT_MODEL, own_frames
 from opcost.sources.registry import source_of

@@ -28,8 +28,8 @@ from torch import nn
 
 from opcost.errors import CannotBuildError, CannotMeasureError, DescriptionError, UserError, shortened
 from opcost.invocation import pip_install
+from opcost.operators.model_names import PACKAGE_FILE, UserCode, fingerprint_of
 from opcost.operators.tuples import OperatorTuple
-from opcost.operators.user_code import PACKAGE_FILE, UserCode, fingerprint_of
 from opcost.sources.arguments import arguments_of, seeded
 from opcost.sources.ports import ConfiguredModel, ListedModel, suggestion
 from opcost.torch_backend.inputs import model_inputs

@@ -15,9 +15,8 @@ from opcost import __version__
 from opcost.errors import CannotMeasureError, UserError
 from opcost.invocation import ALLOW_CODE, command, pip_install
 from opcost.operators.grids import AnyGrid
-from opcost.operators.model_names import FILE, OBJECT, TORCHVISION, ModelName
+from opcost.operators.model_names import FILE, OBJECT, SUFFIX, TORCHVISION, ModelName, UserCode
 from opcost.operators.tuples import TORCHVISION_MODELS, OperatorTuple, model_operator
-from opcost.operators.user_code import SUFFIX, UserCode
 from opcost.sources.ports import ConfiguredModel, ListedModel, ModelSource, suggestion
 from opcost.units import some_of
 

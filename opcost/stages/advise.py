@@ -26,11 +26,10 @@ from opcost.errors import UserError
 from opcost.estimates import FloatArray, value_of
 from opcost.invocation import command
 from opcost.measuring.conditions import Conditions
-from opcost.measuring.named_device import is_meant, refuse_unknown
 from opcost.measuring.record import MeasurementRow, ran_as_requested
-from opcost.operators.cases import of_operators
+from opcost.measuring.setting import is_meant, refuse_unknown
+from opcost.operators.cases import of_operators, tuple_key
 from opcost.operators.counts import OperatorCounts
-from opcost.operators.keys import tuple_key
 from opcost.operators.whitelist import names_kept
 from opcost.prediction.rates import MINIMUM_KNOWN, CostModel, fitted, known_costs, quartiles
 from opcost.running.request import (

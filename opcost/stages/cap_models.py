@@ -11,12 +11,11 @@ from datetime import datetime, timezone
 from opcost.boards import short_uuid
 from opcost.errors import CannotMeasureError, UserError
 from opcost.measuring.conditions import Conditions
-from opcost.measuring.named_device import is_meant
 from opcost.measuring.protocol import MeasurementProtocol, protocol_for
 from opcost.measuring.record import MeasurementRow
+from opcost.measuring.setting import is_meant
 from opcost.metering.cap_rows import CapCost
-from opcost.operators.cases import Case
-from opcost.operators.keys import case_key
+from opcost.operators.cases import Case, case_key
 from opcost.prediction.durations import MODEL_BUILDING_S
 from opcost.running.expected_times import starting_s
 from opcost.running.request import Request, model_tuple

@@ -12,12 +12,11 @@ from opcost.comparing.comparison import USUAL_RUNS, Comparison, KindCost, Operat
 from opcost.comparing.kernel_times import KernelErrors, kernel_errors
 from opcost.comparing.remarks import Remark
 from opcost.comparing.row import ComparisonRow, RowSource, comparison_row
-from opcost.measuring.named_device import is_meant, refuse_unknown
 from opcost.measuring.protocol import protocol_options
 from opcost.measuring.record import MeasurementRow
-from opcost.operators.cases import of_operators
+from opcost.measuring.setting import is_meant, refuse_unknown
+from opcost.operators.cases import of_operators, tuple_key
 from opcost.operators.counts import OperatorCounts
-from opcost.operators.keys import tuple_key
 from opcost.operators.whitelist import Selection, select
 from opcost.running.request import COUNTS, Request, no_counts_reason
 from opcost.running.shipped_counts import counted_or_shipped

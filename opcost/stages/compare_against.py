@@ -14,13 +14,11 @@ from opcost.comparing.conditions_side_by_side import KindSides, OperatorSides, S
 from opcost.comparing.remarks import Remark
 from opcost.comparing.side_remarks import side_remarks
 from opcost.errors import UserError
-from opcost.measuring.asked_conditions import ALL_CHOICES, DEVICE, ChosenConditions, parse_conditions
 from opcost.measuring.conditions import DEVICE_FIELDS, PRECISION_FIELDS, WARM, Conditions, differ_only_in
-from opcost.measuring.named_device import is_meant, refuse_unknown
 from opcost.measuring.record import MeasurementRow, is_doubtful
-from opcost.operators.cases import of_operators
+from opcost.measuring.setting import ALL_CHOICES, DEVICE, ChosenConditions, is_meant, parse_conditions, refuse_unknown
+from opcost.operators.cases import conditions_key, of_operators, tuple_key
 from opcost.operators.counts import OperatorCounts
-from opcost.operators.keys import conditions_key, tuple_key
 from opcost.operators.whitelist import EVERYTHING, select
 from opcost.prediction.rates import MOSTLY_KNOWN_RATIO
 from opcost.running.request import Request, chosen_by, model_tuple, under

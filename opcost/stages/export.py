@@ -9,10 +9,10 @@ from fnmatch import fnmatchcase
 
 from opcost.comparing.data_set import data_columns, data_tables
 from opcost.errors import UserError, shortened
-from opcost.measuring.named_device import is_meant, refuse_unknown
 from opcost.measuring.record import MeasurementRow
+from opcost.measuring.setting import is_meant, refuse_unknown
+from opcost.operators.cases import tuple_key
 from opcost.operators.counts import OperatorCount
-from opcost.operators.keys import tuple_key
 from opcost.running.request import Request
 from opcost.running.shipped_counts import counts_in, with_newer_pickles
 from opcost.storage.data_files import DataFolder

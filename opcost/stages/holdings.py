@@ -6,12 +6,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from opcost.measuring.conditions import AUTOCAST_DTYPES, CHANNELS_LAST, DTYPES, Conditions
-from opcost.measuring.named_device import is_meant, refuse_unknown
 from opcost.measuring.protocol import usual_protocol
 from opcost.measuring.record import MeasurementRow
-from opcost.operators.cases import CAPTURED, Case, cases_of, of_operators
+from opcost.measuring.setting import is_meant, refuse_unknown
+from opcost.operators.cases import CAPTURED, Case, cases_of, conditions_key, of_operators, tuple_key
 from opcost.operators.counts import OperatorCounts
-from opcost.operators.keys import conditions_key, tuple_key
 from opcost.operators.tuples import (
     AUTOCAST,
     DTYPE,

@@ -18,7 +18,7 @@ from opcost.meters.rapl import RaplSampler, rapl_unavailable_reason
 from opcost.power.meter_names import COUNTER, SAMPLES, short_name
 from opcost.shipped import shipped_database, shipped_measurements
 from opcost.storage.database import Database
-from opcost.storage.user_folders import UserFolders
+from opcost.storage.files import UserFolders
 
 NVIDIA_SMI = "nvidia-smi"
 SMALL_MODEL = "resnet18_32x3x32x32"

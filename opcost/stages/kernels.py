@@ -14,8 +14,8 @@ from opcost.comparing.kernel_times import KernelTimeRow, kernel_key
 from opcost.errors import CannotMeasureError, UserError
 from opcost.estimates import total_if_known
 from opcost.measuring.conditions import EAGER, WARM, Conditions
+from opcost.operators.model_names import UserCode
 from opcost.operators.tuples import OperatorTuple
-from opcost.operators.user_code import UserCode
 from opcost.progress import Progress
 from opcost.running.apparatus import OpenApparatus, open_apparatus
 from opcost.running.request import Request, model_tuple

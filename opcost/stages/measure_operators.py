@@ -15,9 +15,8 @@ from opcost.invocation import command
 from opcost.measuring.conditions import COLD
 from opcost.measuring.protocol import FULL_LOOP_S, MeasurementProtocol, ProtocolFor
 from opcost.measuring.setting import Setting
-from opcost.operators.cases import CAPTURED, Case, as_counted, cases_of, of_operators
+from opcost.operators.cases import CAPTURED, Case, as_counted, cases_of, of_operators, tuple_key
 from opcost.operators.counts import OperatorCounts
-from opcost.operators.keys import tuple_key
 from opcost.operators.whitelist import select
 from opcost.prediction.durations import Size
 from opcost.progress import Progress

@@ -8,7 +8,7 @@ from opcost.comparing.layers import UNKNOWN_COSTS, Layers, RunCosts, layers_of
 from opcost.comparing.ranking import ModelFigures
 from opcost.invocation import command
 from opcost.measuring.conditions import WARM, Conditions, is_device_name, usual_execution
-from opcost.measuring.named_device import is_meant, refuse_unknown
+from opcost.measuring.setting import is_meant, refuse_unknown
 from opcost.operators.counts import OperatorCounts
 from opcost.progress import Progress
 from opcost.running.request import Request

@@ -15,8 +15,8 @@ from opcost.comparing.ranking import REPRESENTATIVE_RATIO
 from opcost.errors import UserError
 from opcost.estimates import value_of
 from opcost.measuring.conditions import WARM, Conditions, usual_execution
-from opcost.measuring.named_device import is_meant, refuse_unknown
 from opcost.measuring.record import MeasurementRow, is_doubtful, time_of
+from opcost.measuring.setting import is_meant, refuse_unknown
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.whitelist import EVERYTHING, select
 from opcost.operators.zeros_on_shapes import with_usual_zeros

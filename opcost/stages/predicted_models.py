@@ -9,7 +9,7 @@ from pathlib import Path
 
 from opcost.comparing.predicted_run import PredictedRun
 from opcost.measuring.conditions import Conditions
-from opcost.operators.keys import conditions_key
+from opcost.operators.cases import conditions_key
 from opcost.running.request import Request
 from opcost.stages.predict import RowsOfRun, run_under
 from opcost.stages.ranking_data import RankingData

@@ -16,12 +16,11 @@ from opcost.comparing.roofline import Roofline
 from opcost.comparing.tuple_costs import roofline_of_rows
 from opcost.errors import UserError
 from opcost.measuring.conditions import Conditions
-from opcost.measuring.named_device import is_meant
 from opcost.measuring.protocol import USUAL_OPTIONS, protocol_options
 from opcost.measuring.record import MeasurementRow, is_doubtful
-from opcost.operators.cases import of_operators
+from opcost.measuring.setting import is_meant
+from opcost.operators.cases import of_operators, tuple_key
 from opcost.operators.counts import OperatorCount, OperatorCounts
-from opcost.operators.keys import tuple_key
 from opcost.operators.whitelist import EVERYTHING, select
 from opcost.running.request import COUNTS, Request, leave_out, model_tuple
 from opcost.running.shipped_counts import (

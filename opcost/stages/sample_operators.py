@@ -11,13 +11,12 @@ from itertools import accumulate
 from statistics import fmean
 
 from opcost.errors import CannotMeasureError, UserError
-from opcost.measuring.named_device import is_meant, refuse_unknown
 from opcost.measuring.protocol import usual_protocol
 from opcost.measuring.record import MeasurementRow
-from opcost.operators.cases import CAPTURED, cases_of_count
+from opcost.measuring.setting import is_meant, refuse_unknown
+from opcost.operators.cases import CAPTURED, case_key, cases_of_count, tuple_key
 from opcost.operators.counts import OperatorCount
 from opcost.operators.grids import MAXIMUM_POINTS, GridPoint
-from opcost.operators.keys import case_key, tuple_key
 from opcost.operators.tuples import META, OperatorTuple, is_under_autocast
 from opcost.operators.whitelist import EVERYTHING
 from opcost.prediction.durations import ExpectedTimes, Size

@@ -16,7 +16,6 @@ from opcost.comparing.ranking_row import SUM, RankingRow, RankingSource, ranked,
 from opcost.comparing.roofline import Roofline
 from opcost.errors import UserError
 from opcost.invocation import command
-from opcost.measuring.asked_conditions import ALL_CHOICES, ChosenConditions
 from opcost.measuring.conditions import (
     CONTIGUOUS,
     TORCH_DEFAULT,
@@ -28,9 +27,9 @@ from opcost.measuring.conditions import (
     is_device_name,
     usual_execution,
 )
-from opcost.measuring.named_device import device_mistake, is_meant
 from opcost.measuring.record import MeasurementRow
-from opcost.operators.keys import tuple_key
+from opcost.measuring.setting import ALL_CHOICES, ChosenConditions, device_mistake, is_meant
+from opcost.operators.cases import tuple_key
 from opcost.operators.tuples import SIZE_IN_NAME, OperatorTuple
 from opcost.running.request import Request, model_tuple, under
 from opcost.running.shipped_counts import Identity, identity_of

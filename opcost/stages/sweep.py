@@ -11,9 +11,8 @@ from datetime import datetime, timezone
 
 from opcost.errors import CannotMeasureError, UserError
 from opcost.measuring.conditions import CONTIGUOUS, TORCH_DEFAULT, Conditions, measurement_key
-from opcost.measuring.protocol import MeasurementProtocol, protocol_for
+from opcost.measuring.protocol import MeasurementProtocol, iterations_after, protocol_for
 from opcost.measuring.setting import Setting
-from opcost.measuring.single_iterations import iterations_after
 from opcost.measuring.sweep_record import (
     IterationTimes,
     KernelUse,

@@ -25,10 +25,10 @@ from opcost.comparing.sweep_sizes import (
 )
 from opcost.errors import UserError
 from opcost.measuring.conditions import Conditions, usual_execution
-from opcost.measuring.named_device import is_meant
+from opcost.measuring.setting import is_meant
 from opcost.measuring.sweep_record import SweepKernelRow, SweepRepetitionRow
+from opcost.operators.cases import case_key
 from opcost.operators.counts import OperatorCounts
-from opcost.operators.keys import case_key
 from opcost.prediction.needed_memory import largest_activations_bytes
 from opcost.progress import Progress
 from opcost.running.request import Request

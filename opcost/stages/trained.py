@@ -15,8 +15,8 @@ from opcost.comparing.cache_corrections import corrections_under
 from opcost.comparing.ranking import ASSUMED_SUM_ERRORS, Deviations, ModelFigures, SumErrors, sum_errors_by_correction
 from opcost.errors import UserError
 from opcost.measuring.conditions import Conditions
+from opcost.operators.cases import case_key, tuple_key
 from opcost.operators.counts import OperatorCount
-from opcost.operators.keys import case_key, tuple_key
 from opcost.operators.values import InputData, parse_input_data
 from opcost.prediction.archive import from_bytes, to_bytes
 from opcost.prediction.features import feature_names

@@ -12,9 +12,8 @@ from types import MappingProxyType
 from opcost.errors import UserError, shortened
 from opcost.invocation import ALLOW_CODE
 from opcost.measuring.conditions import CONTIGUOUS, TORCH_DEFAULT
-from opcost.operators.model_names import ModelName
+from opcost.operators.model_names import ModelName, UserCode
 from opcost.operators.tuples import PlainValue
-from opcost.operators.user_code import UserCode
 from opcost.storage.config_trees import argument_in, tree_text
 from opcost.storage.configs import ModelConfig
 

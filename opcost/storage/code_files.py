@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from opcost.errors import LONGEST_SHOWN, UserError, shortened
-from opcost.operators.model_names import ModelName
-from opcost.operators.user_code import PACKAGE_FILE, SUFFIX, UserCode, fingerprint_of, is_own
+from opcost.operators.model_names import PACKAGE_FILE, SUFFIX, ModelName, UserCode, fingerprint_of, is_own
 
 MAXIMUM_BYTES = 2_000_000
 MAXIMUM_WORDS = 120_000

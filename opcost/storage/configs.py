@@ -23,9 +23,8 @@ from opcost.errors import UserError
 from opcost.measuring.conditions import CONTIGUOUS, TORCH_DEFAULT, MemoryFormat, Precision
 from opcost.operators.grids import AnyGrid, TupleList, place_of
 from opcost.operators.model_inputs import DescribedInputs
-from opcost.operators.model_names import GRID, TORCHVISION, ModelName
+from opcost.operators.model_names import GRID, TORCHVISION, ModelName, UserCode
 from opcost.operators.tuples import DEFAULT_SEED, SIZE_IN_NAME, PlainValue
-from opcost.operators.user_code import UserCode
 from opcost.printable import is_one_line, printable
 from opcost.storage.code_files import find_code
 from opcost.storage.config_trees import (

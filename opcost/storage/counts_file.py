@@ -16,9 +16,15 @@ from pickle import UnpicklingError
 from typing import Any
 
 from opcost.errors import UserError
-from opcost.operators.counts import OperationWithoutFormula, OperatorCount, OperatorCounts
+from opcost.operators.counts import (
+    CalledModule,
+    OperationWithoutFormula,
+    OperatorCount,
+    OperatorCounts,
+    at_level,
+    levels_of,
+)
 from opcost.operators.input_roles import patterned_inputs, shown_inputs
-from opcost.operators.modules import CalledModule, at_level, levels_of
 from opcost.operators.tuples import Constant, OperatorTuple, Structure, TensorSpec
 from opcost.operators.values import InputStatistics, Pattern
 from opcost.printable import printable

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TypeAlias
@@ -13,9 +14,12 @@ from typing import TypeAlias
 from opcost.columns import COLUMN_HEAD, Field, described
 from opcost.comparing.data_set import DataTable, Kind
 from opcost.errors import UserError
+from opcost.metering.layer_rows import MeteredLayerRow
+from opcost.metering.rows import MeteredWindowRow
 from opcost.shipped import citation
 from opcost.storage.files import replace_file
 from opcost.storage.rows import cell_text
+from opcost.storage.table import CsvTable
 
 CSV, PARQUET = FORMATS = ("csv", "parquet")
 ENDINGS = tuple(f".{one}" for one in FORMATS)
@@ -135,3 +139,50 @@ def _value(value: object, kind: Kind) -> object:
     if kind is str and value is not None and not isinstance(value, str):
         return cell_text(value)
     return float(value) if kind is float and isinstance(value, int) else value
+
+
+JSON_LINES = ".jsonl"
+
+
+def check_output(path: Path) -> None:
+    """Refuse a file that could not be written at the end.
+
+    Raises:
+        UserError: its ending is of no known format, its folder is missing, or it is a table of another kind.
+    """
+    if path.suffix not in (f".{CSV}", JSON_LINES):
+        raise UserError(f"output {path}: name a file that ends in .{CSV} or {JSON_LINES}")
+    if not path.parent.is_dir():
+        raise UserError(f"output {path}: there is no folder {path.parent}; make it, or name another file")
+    if path.suffix == f".{CSV}":
+        CsvTable(path, MeteredWindowRow).prepare()
+
+
+def append_windows(path: Path, rows: Sequence[MeteredWindowRow]) -> None:
+    """Append rows to a file; it is made if there is none.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
+    if path.suffix == f".{CSV}":
+        table = CsvTable(path, MeteredWindowRow)
+        for row in rows:
+            table.append(row)
+        return
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write("".join(json.dumps(asdict(row)) + "\n" for row in rows))
+    except OSError as error:
+        raise UserError(f"output {path}: cannot be written ({error.strerror})") from error
+
+
+def write_layers(path: Path, rows: Sequence[MeteredLayerRow]) -> None:
+    """Write rows to a CSV file in the place of what was there.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
+    try:
+        replace_file(path, CsvTable(path, MeteredLayerRow).text(rows).encode())
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written ({error.strerror}); name another file") from error

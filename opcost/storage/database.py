@@ -14,13 +14,13 @@ from opcost.comparing.kernel_times import KernelTimeRow
 from opcost.comparing.row import ComparisonRow
 from opcost.comparing.sweep_sizes import SweepSizeRow
 from opcost.errors import UserError
-from opcost.measuring.meter_quality import QualificationRow
+from opcost.measuring.known_device import QualificationRow
 from opcost.measuring.record import FailureRow, MeasurementRow
 from opcost.measuring.sweep_record import SweepFailureRow, SweepKernelRow, SweepRepetitionRow
 from opcost.metering.cap_rows import PowerCapRow
 from opcost.operators.model_rows import ModelOperatorRow
+from opcost.storage.files import UserFolders
 from opcost.storage.table import TORN, CsvTable, ReadTable, Row
-from opcost.storage.user_folders import UserFolders
 
 FORMER_NAMES = {"drift_checks": "sentinel_measurements"}
 """Names up to 0.2, by table. A database that has such a file goes on with it, so that older versions read it, too."""

@@ -16,9 +16,8 @@ from opcost.left_out import warn_left_out
 from opcost.operators.tuples import SIZE_IN_NAME
 from opcost.printable import printable
 from opcost.storage.configs import HELP, SUMMARY_NAME, ModelConfig, load_config, without_size
-from opcost.storage.files import replace_file
+from opcost.storage.files import UserFolders, replace_file
 from opcost.storage.grid_files import GRID_NAME
-from opcost.storage.user_folders import UserFolders
 from opcost.storage.yaml_files import quoted
 from opcost.units import some_of
 

@@ -9,9 +9,8 @@ from typing import TypeAlias
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.lookup import lookup_key
 from opcost.measuring.record import MeasurementRow, is_doubtful, ran_as_requested
-from opcost.operators.cases import Case
+from opcost.operators.cases import Case, conditions_key, tuple_key
 from opcost.operators.counts import OperatorCounts, memory_bytes_of
-from opcost.operators.keys import conditions_key, tuple_key
 from opcost.operators.tuples import OperatorTuple
 from opcost.operators.values import InputData, has_zeros_in_weights, parse_input_data
 from opcost.summing.energy import EnergyBasis

@@ -19,8 +19,8 @@ from typing import TypeVar
 
 import torch
 
-from opcost.measuring.calls import Call, Calls
 from opcost.measuring.flags import Flag, Flags
+from opcost.measuring.workload import Call, Calls
 from opcost.torch_backend.passes import INFERENCE
 from opcost.torch_backend.pieces import CaptureRefusal, Graph, Pieces, SynchronisationRefusal, captured_in_pieces
 

@@ -15,11 +15,10 @@ from functools import partial
 import torch
 
 from opcost.errors import CannotMeasureError
-from opcost.measuring.calls import Call, Calls
-from opcost.measuring.duty_cycle import cycles_and_pause
 from opcost.measuring.flags import Flag
-from opcost.measuring.observers import NOTHING, Finding, Observer
-from opcost.measuring.ports import Workload
+from opcost.measuring.instruments import NOTHING, Finding, Observer
+from opcost.measuring.protocol import cycles_and_pause
+from opcost.measuring.workload import Call, Calls, Workload
 from opcost.torch_backend.cuda_graph import device_time_s, time_in_graph_s
 from opcost.torch_backend.passes import INFERENCE
 from opcost.torch_backend.pieces import CaptureRefusal

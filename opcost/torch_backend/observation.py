@@ -18,7 +18,7 @@ from unittest.mock import patch
 import torch
 from torch import nn
 
-from opcost.operators.modules import CalledModule, at_level, levels_of
+from opcost.operators.counts import CalledModule, at_level, levels_of
 from opcost.operators.short_forms import joined_sizes
 from opcost.operators.tuples import TensorSpec
 from opcost.torch_backend.flops import tensors_of

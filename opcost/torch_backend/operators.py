@@ -23,6 +23,7 @@ from opcost.comparing.cache_chains import WHOLE_CHAINS
 from opcost.errors import CannotMeasureError
 from opcost.measuring.conditions import CHANNELS_LAST
 from opcost.operators.input_roles import INDEX_FUNCTIONS
+from opcost.operators.model_names import FINGERPRINT
 from opcost.operators.tuples import (
     DTYPE,
     FLOAT32,
@@ -36,7 +37,6 @@ from opcost.operators.tuples import (
     short_hash,
     tensor_specs,
 )
-from opcost.operators.user_code import FINGERPRINT
 from opcost.torch_backend.values import Integers, is_dense, plain_value, public_name, unpacked
 from opcost.torch_backend.weight_form import (
     has_channels_last,

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import torch
 from torch.utils._pytree import tree_leaves
 
-from opcost.measuring.calls import Call
+from opcost.measuring.workload import Call
 from opcost.torch_backend.flops import tensors_of
 from opcost.torch_backend.passes import INFERENCE
 from opcost.torch_backend.repetition import ObservingMode, Operation, storage_of

@@ -15,8 +15,8 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from opcost.measuring.conditions import is_gpu
-from opcost.measuring.ports import Workload
 from opcost.measuring.sweep_record import MemoryUse
+from opcost.measuring.workload import Workload
 from opcost.torch_backend.cuda_graph import elapsed_s
 from opcost.torch_backend.passes import INFERENCE
 from opcost.torch_backend.workload import EagerWorkload, GraphWorkload, refused_calls, synchronize

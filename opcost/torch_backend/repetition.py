@@ -19,9 +19,9 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from opcost.errors import CannotMeasureError
-from opcost.measuring.calls import Calls
 from opcost.measuring.conditions import WARM
 from opcost.measuring.flags import Flag, joined_notes
+from opcost.measuring.workload import Calls
 from opcost.operators.input_roles import WRITE_ONLY
 from opcost.torch_backend.flops import arguments_by_name, autocast_as_called, is_composite, is_free, tensors_of
 from opcost.torch_backend.formulas import WRITTEN

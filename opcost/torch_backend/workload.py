@@ -16,9 +16,9 @@ from torch.utils._pytree import tree_leaves
 
 from opcost.errors import CannotMeasureError, shortened
 from opcost.estimates import total_if_known
-from opcost.measuring.calls import Calls
 from opcost.measuring.conditions import EAGER, GRAPH, WARM, is_gpu
 from opcost.measuring.flags import Flag, Flags, joined_notes
+from opcost.measuring.workload import Calls
 from opcost.operators.tuples import DEFAULT_SEED, OperatorTuple
 from opcost.operators.values import NORMAL_DATA, InputData
 from opcost.printable import printable

@@ -11,8 +11,8 @@ from opcost.comparing.roofline import FP32, SHEETS, Roofline, Work, is_beyond_sh
 from opcost.comparing.tuple_costs import roofline_of_rows, work_of
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import MeasurementRow
+from opcost.operators.cases import tuple_key
 from opcost.operators.counts import OperatorCount
-from opcost.operators.keys import tuple_key
 from opcost.operators.tuples import OperatorTuple
 from opcost.running.shipped_counts import counts_in, counts_of_operators
 from opcost.summing.energy import EnergyBasis

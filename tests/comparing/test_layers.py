@@ -13,8 +13,7 @@ from opcost.comparing.layers import COMPUTES_NOTHING, NO_ROW, LayerNode, LayerRo
 from opcost.measuring.conditions import measurement_key
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.cases import Case
-from opcost.operators.counts import OperatorCount, OperatorCounts
-from opcost.operators.modules import CalledModule
+from opcost.operators.counts import CalledModule, OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.values import NORMAL_DATA, ZEROS_DATA, InputData, InputStatistics
 from opcost.summing.index import Measurements

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from opcost.measuring.asked_conditions import ALL_CHOICES, ChosenConditions, parse_conditions
+from opcost.measuring.setting import ALL_CHOICES, ChosenConditions, parse_conditions
 
 
 @pytest.mark.parametrize(

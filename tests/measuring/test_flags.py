@@ -4,11 +4,11 @@ import pytest
 from simulated_machine import simulated_row
 
 from opcost.measuring.flags import (
+    OF_AN_OVERHEAD,
     OTHER_WORK,
     POSSIBLY_THROTTLED,
     Flag,
     flags_of,
-    flags_of_an_overhead,
     joined_notes,
     meanings,
 )
@@ -49,13 +49,12 @@ def test_a_flag_of_other_work_is_one_of_quality_and_casts_no_doubt() -> None:
 
 
 def test_an_overhead_passes_on_what_disturbed_it_and_not_what_it_is():
-    passed_on = set(flags_of_an_overhead(Flag))
-    assert passed_on == {
+    assert {
         *(flag for flag in Flag if flag.casts_doubt),
         *POSSIBLY_THROTTLED,
         Flag.IMPRECISE,
         Flag.AT_POWER_LIMIT,
-    }
+    } == OF_AN_OVERHEAD
 
 
 def test_people_read_meanings_and_notes_on_one_line():

@@ -11,11 +11,10 @@ from opcost.estimates import Estimate, half_width_ratio
 from opcost.measuring.conditions import EAGER
 from opcost.measuring.instruments import Instruments
 from opcost.measuring.loop import run_loop
-from opcost.measuring.ports import Workload
-from opcost.measuring.precision import Forecast, is_precise
 from opcost.measuring.protocol import MINIMUM_CHUNKS, MeasurementProtocol
-from opcost.measuring.recorded_loop import Loop
+from opcost.measuring.recorded_loop import Forecast, Loop, is_precise
 from opcost.measuring.throttling import is_throttled
+from opcost.measuring.workload import Workload
 from opcost.power.mean import MeanPower, MeteredPower
 from opcost.power.ports import ClockReading
 from opcost.power.trace import DeviceState, PowerSource, PowerTrace, no_trace

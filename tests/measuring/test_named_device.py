@@ -8,7 +8,7 @@ import pytest
 from simulated_machine import SIMULATED_CONDITIONS
 
 from opcost.errors import UserError
-from opcost.measuring.named_device import device_mistake, is_meant, refuse_unknown
+from opcost.measuring.setting import device_mistake, is_meant, refuse_unknown
 
 H200 = replace(SIMULATED_CONDITIONS, device_type="cuda", device_product="NVIDIA H200")
 

@@ -6,8 +6,7 @@ import pytest
 from simulated_machine import Load, SimulatedMachine
 
 from opcost.measuring.flags import Flag
-from opcost.measuring.instruments import Instruments
-from opcost.measuring.observers import NOTHING, Finding, Observer, ProcessWatch
+from opcost.measuring.instruments import NOTHING, Finding, Instruments, Observer, ProcessWatch
 from opcost.measuring.procedure import measure
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.power.trace import PowerTrace

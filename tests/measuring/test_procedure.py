@@ -28,19 +28,24 @@ from simulated_machine import (
 
 from opcost.errors import CannotMeasureError
 from opcost.estimates import BATCHES, Estimate, student_quantile
-from opcost.measuring.duty_cycle import DUTY_CYCLES, LONGEST_LOOP_S, OUT_OF_STEP, SAMPLING_PERIOD_S, cycles_and_pause
 from opcost.measuring.evaluation import at_reference, evaluate
 from opcost.measuring.flags import Flag
-from opcost.measuring.instruments import Instruments
+from opcost.measuring.instruments import WAITING_LASTS_S, Instruments, WaitingPower
 from opcost.measuring.known_device import UNKNOWN_DEVICE, KnownDevice, Repeatability
 from opcost.measuring.loop import run_loop
 from opcost.measuring.overhead import without_overhead
 from opcost.measuring.procedure import measure, undisturbed
-from opcost.measuring.protocol import MeasurementProtocol
+from opcost.measuring.protocol import (
+    DUTY_CYCLES,
+    LONGEST_LOOP_S,
+    OUT_OF_STEP,
+    SAMPLING_PERIOD_S,
+    MeasurementProtocol,
+    cycles_and_pause,
+)
 from opcost.measuring.record import is_flagged, may_be_throttled
 from opcost.measuring.recorded_loop import Loop
 from opcost.measuring.throttling import RECOVERY_S, is_throttled
-from opcost.measuring.waiting_power import LASTS_S, WaitingPower
 from opcost.power.ports import ClockReading
 from opcost.power.trace import PowerSource, device_state, no_trace
 
@@ -529,7 +534,7 @@ def test_the_power_of_pauses_is_measured_once_a_minute_and_their_time_each_time(
     first, first_s = paused_on(machine, instruments)
     other = replace(CAPPED, time_s=0.7 * CAPPED.time_s)
     second, second_s = paused_on(machine, instruments, other)
-    machine.idle(LASTS_S)
+    machine.idle(WAITING_LASTS_S)
     third, third_s = paused_on(machine, instruments, other)
     saved_s = 0.25
     assert second_s - second.loop_time_s < min(first_s - first.loop_time_s, third_s - third.loop_time_s) - saved_s

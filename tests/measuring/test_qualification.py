@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from simulated_machine import Device, Load, MeterModel, SimulatedMachine
 
-from opcost.measuring.meter_quality import GOOD, REFERENCE, STEADY_ONLY, UNCHECKED, MeterQuality
+from opcost.measuring.known_device import GOOD, REFERENCE, STEADY_ONLY, UNCHECKED, MeterQuality
 from opcost.measuring.qualification import (
     Pulses,
     Timeline,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from simulated_machine import SIMULATED_CONDITIONS
 
 from opcost.measuring.conditions import measurement_key
-from opcost.operators.cases import Case
-from opcost.operators.keys import case_key, conditions_key, tuple_key
+from opcost.operators.cases import Case, case_key, conditions_key, tuple_key
 from opcost.operators.texts import parse_operator
 
 

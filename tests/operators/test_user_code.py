@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from opcost.operators.model_names import ModelName
-from opcost.operators.user_code import UserCode, is_own
+from opcost.operators.model_names import ModelName, UserCode, is_own
 from opcost.storage.code_files import find_code
 
 RAISES = "raise RuntimeError('this file was executed')\n"

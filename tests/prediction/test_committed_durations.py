@@ -12,7 +12,7 @@ from committed_tables import committed, of_boards
 from opcost.measuring.conditions import GRAPH
 from opcost.measuring.protocol import protocol_for
 from opcost.measuring.record import MeasurementRow
-from opcost.operators.keys import tuple_key
+from opcost.operators.cases import tuple_key
 from opcost.prediction.durations import (
     MODEL_BUILDING_S,
     OPERATOR_BUILDING_S,

@@ -13,7 +13,7 @@ from committed_tables import committed
 from simulated_apparatus import RecordedProgress
 
 from opcost.comparing.comparison import Comparison
-from opcost.operators.modules import CalledModule
+from opcost.operators.counts import CalledModule
 from opcost.reporting.report_details import MOST_TREES, layers
 from opcost.reporting.report_sections import Compared, compared
 from opcost.running.request import Request

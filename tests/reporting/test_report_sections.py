@@ -16,7 +16,7 @@ from opcost.comparing.gap import Gap, Piece
 from opcost.comparing.remarks import Remark, RemarkKind
 from opcost.comparing.roofline import FP32, Roof, Roofline
 from opcost.comparing.tuple_costs import TupleCost, TupleFlag, Use
-from opcost.measuring.meter_quality import GOOD, REFERENCE, MeterQuality, QualificationRow
+from opcost.measuring.known_device import GOOD, REFERENCE, MeterQuality, QualificationRow
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCount

@@ -12,7 +12,7 @@ from simulated_machine import Device, Load, simulated_row
 
 from opcost.errors import UserError
 from opcost.measuring.flags import Flag, Flags
-from opcost.measuring.observers import ProcessWatch
+from opcost.measuring.instruments import ProcessWatch
 from opcost.measuring.protocol import MeasurementProtocol, protocol_for
 from opcost.measuring.record import is_flagged, leaves_clocks_low, may_be_throttled
 from opcost.measuring.setting import Setting

@@ -13,9 +13,9 @@ import pytest
 
 from opcost.errors import CannotMeasureError
 from opcost.measuring.conditions import EAGER, GRAPH
-from opcost.measuring.ports import Workload
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.setting import Setting
+from opcost.measuring.workload import Workload
 from opcost.operators.cases import Case
 from opcost.operators.tuples import model_operator
 from opcost.running import held_workload as held_workload_module

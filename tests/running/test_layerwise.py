@@ -28,8 +28,8 @@ from opcost.power.trace import Window
 from opcost.running import energy_meter, layer_model, layerwise
 from opcost.running.layer_powers import LoopState, known_costs, measured_as
 from opcost.storage.database import Database
+from opcost.storage.files import user_folders
 from opcost.storage.table import CsvTable
-from opcost.storage.user_folders import user_folders
 from opcost.torch_backend.layer_marks import HostStopwatch, LayerMarks, ObservedBackward
 from opcost.torch_backend.observation import ObservedForward
 from opcost.torch_backend.switches import kept_switches, tf32_switches, torch_state

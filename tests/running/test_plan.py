@@ -10,9 +10,8 @@ import pytest
 from simulated_machine import SIMULATED_CIRCUMSTANCES, SIMULATED_CONDITIONS, simulated_row
 
 from opcost.measuring.flags import Flag, Flags
-from opcost.measuring.protocol import MeasurementProtocol
+from opcost.measuring.protocol import RETRIES, MeasurementProtocol
 from opcost.measuring.record import MeasurementRow
-from opcost.measuring.retries import RETRIES
 from opcost.measuring.setting import USUAL, Setting
 from opcost.operators.cases import Case
 from opcost.operators.tuples import OperatorTuple, TensorSpec

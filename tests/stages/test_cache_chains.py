@@ -61,9 +61,8 @@ from opcost.comparing.remarks import RemarkKind
 from opcost.errors import CannotMeasureError, UserError
 from opcost.estimates import Estimate
 from opcost.measuring.flags import Flag, Flags
-from opcost.measuring.protocol import FULL_LOOP_S, MeasurementProtocol
+from opcost.measuring.protocol import FULL_LOOP_S, RETRIES, MeasurementProtocol
 from opcost.measuring.record import Measurement, MeasurementRow
-from opcost.measuring.retries import RETRIES
 from opcost.measuring.setting import USUAL, Setting
 from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCount

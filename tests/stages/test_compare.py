@@ -20,8 +20,8 @@ from opcost.errors import UserError
 from opcost.invocation import command
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.setting import USUAL, Setting
+from opcost.operators.cases import tuple_key
 from opcost.operators.counts import OperatorCount, OperatorCounts
-from opcost.operators.keys import tuple_key
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.whitelist import select
 from opcost.reporting.charts import draw_comparisons

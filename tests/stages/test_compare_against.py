@@ -21,8 +21,8 @@ from simulated_machine import Load
 from opcost.__main__ import main
 from opcost.comparing.remarks import RemarkKind
 from opcost.errors import UserError
-from opcost.measuring.asked_conditions import ChosenConditions
 from opcost.measuring.protocol import MeasurementProtocol
+from opcost.measuring.setting import ChosenConditions
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator, stored_as
 from opcost.running.request import COUNTS, Request
 from opcost.running.shipped_counts import ship_counts

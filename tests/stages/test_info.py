@@ -15,7 +15,7 @@ from opcost.__main__ import main
 from opcost.meters.nvml import NvmlError
 from opcost.stages import info
 from opcost.storage.database import Database
-from opcost.storage.user_folders import UserFolders, user_folders
+from opcost.storage.files import UserFolders, user_folders
 
 ROOT = Path(__file__).parents[2]
 

@@ -15,9 +15,8 @@ from opcost.errors import CannotMeasureError, UserError
 from opcost.invocation import command
 from opcost.measuring.conditions import measurement_key
 from opcost.measuring.flags import Flag, Flags
-from opcost.measuring.protocol import FULL_LOOP_S, MeasurementProtocol
+from opcost.measuring.protocol import FULL_LOOP_S, RETRIES, MeasurementProtocol
 from opcost.measuring.record import FailureRow, MeasurementRow, is_flagged
-from opcost.measuring.retries import RETRIES
 from opcost.measuring.setting import Setting
 from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCount, OperatorCounts

@@ -20,8 +20,7 @@ from opcost.__main__ import main
 from opcost.errors import CannotMeasureError, UserError
 from opcost.measuring import procedure
 from opcost.measuring.conditions import GRAPH
-from opcost.measuring.protocol import MeasurementProtocol
-from opcost.measuring.retries import RETRIES
+from opcost.measuring.protocol import RETRIES, MeasurementProtocol
 from opcost.operators.tuples import META, OperatorTuple, PlainValue
 from opcost.reporting.measurement_tables import announced
 from opcost.reporting.profile_tables import print_profile, profile_object

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 import opcost
 from opcost.errors import CannotMeasureError, UserError
 from opcost.measuring import procedure
-from opcost.measuring.retries import RETRIES
+from opcost.measuring.protocol import RETRIES
 from opcost.operators.tuples import model_operator
 from opcost.running.request import Request
 from opcost.sources.models import resolve

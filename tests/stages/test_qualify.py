@@ -13,9 +13,7 @@ from simulated_machine import Device, Load, MeterModel, SimulatedMachine
 
 from opcost.errors import CannotMeasureError, UserError
 from opcost.measuring.flags import Flag
-from opcost.measuring.known_device import KnownDevice
-from opcost.measuring.known_meters import KnownMeters
-from opcost.measuring.meter_quality import GOOD, MeterQuality, QualificationRow
+from opcost.measuring.known_device import GOOD, KnownDevice, KnownMeters, MeterQuality, QualificationRow
 from opcost.measuring.procedure import measure
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import Measurement

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from opcost.errors import UserError
-from opcost.operators.model_names import ModelName
-from opcost.operators.user_code import UserCode
+from opcost.operators.model_names import ModelName, UserCode
 from opcost.storage.code_files import find_code, lacks_parameter
 
 

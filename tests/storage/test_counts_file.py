@@ -23,8 +23,7 @@ from seeds import some_of
 from torchvision.models import resnet50
 
 from opcost.errors import UserError
-from opcost.operators.counts import OperatorCount, OperatorCounts
-from opcost.operators.modules import CalledModule
+from opcost.operators.counts import CalledModule, OperatorCount, OperatorCounts
 from opcost.operators.tuples import Constant, OperatorTuple, Structure, TensorSpec, model_operator
 from opcost.operators.values import InputStatistics
 from opcost.storage.counts_file import MAXIMUM_BYTES, SCHEMA, checked_counts, read_counts, write_counts

@@ -16,9 +16,9 @@ from opcost.storage.config_edits import set_done
 from opcost.storage.configs import load_whitelist
 from opcost.storage.data_files import CITATION, DataFolder
 from opcost.storage.database import Database
+from opcost.storage.files import UserFolders, user_folders
 from opcost.storage.model_folders import WHITELIST, ModelFolders
 from opcost.storage.table import CsvTable
-from opcost.storage.user_folders import UserFolders, user_folders
 
 MODEL = "resnet18_32x3x32x32"
 

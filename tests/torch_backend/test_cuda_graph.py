@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opcost.errors import CannotMeasureError
-from opcost.measuring.calls import Call, Calls
 from opcost.measuring.flags import Flag
+from opcost.measuring.workload import Call, Calls
 from opcost.torch_backend.cuda_graph import (
     LONGEST_RELOCATED_S,
     MAXIMUM_CALLS,

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from opcost.errors import CannotMeasureError
-from opcost.measuring.calls import Calls
 from opcost.measuring.flags import Flag
-from opcost.measuring.observers import NOTHING
+from opcost.measuring.instruments import NOTHING
+from opcost.measuring.workload import Calls
 from opcost.torch_backend import interludes
 from opcost.torch_backend.interludes import BackgroundLoad, with_pauses
 from opcost.torch_backend.pieces import CaptureRefusal

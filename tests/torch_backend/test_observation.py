@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 from torchvision.models import resnet50
 
-from opcost.operators.counts import OperatorCounts
-from opcost.operators.modules import CalledModule, at_level, levels_of
+from opcost.operators.counts import CalledModule, OperatorCounts, at_level, levels_of
 from opcost.operators.tuples import model_operator
 from opcost.operators.whitelist import EVERYTHING, select
 from opcost.storage.counts_file import read_counts, write_counts

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from opcost.measuring.calls import Call
+from opcost.measuring.workload import Call
 from opcost.torch_backend.flops import tensors_of
 from opcost.torch_backend.passes import INFERENCE
 from opcost.torch_backend.pieces import (

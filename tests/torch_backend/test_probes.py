@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from opcost.measuring.calls import Calls
-from opcost.measuring.single_iterations import FEWEST_LONG, LEAST, LONGEST_S, MOST, iterations_after
+from opcost.measuring.protocol import FEWEST_LONG, LEAST, LONGEST_S, MOST, iterations_after
 from opcost.measuring.sweep_record import IterationTimes, MemoryUse
+from opcost.measuring.workload import Calls
 from opcost.torch_backend.probes import MemoryWatch, single_iteration_times_s
 from opcost.torch_backend.workload import EagerWorkload
 

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from torch import nn
 
 from opcost.errors import UserError
-from opcost.measuring.calls import Calls
 from opcost.measuring.conditions import CACHES, COLD, WARM
 from opcost.measuring.flags import Flag
 from opcost.measuring.setting import Setting
+from opcost.measuring.workload import Calls
 from opcost.operators.cases import Case
 from opcost.operators.tuples import TORCHVISION_MODELS, OperatorTuple, TensorSpec
 from opcost.running.apparatus import open_apparatus

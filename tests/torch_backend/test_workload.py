@@ -17,9 +17,9 @@ from torchvision.models.detection.image_list import ImageList
 from torchvision.ops import MultiScaleRoIAlign
 
 from opcost.errors import CannotMeasureError
-from opcost.measuring.calls import Calls
 from opcost.measuring.conditions import Precision
 from opcost.measuring.flags import Flag
+from opcost.measuring.workload import Calls
 from opcost.operators.tuples import Constant, OperatorTuple, PlainValue, Structure, TensorSpec, channels_last_strides
 from opcost.operators.values import CONSTANT, NORMAL, NORMAL_DATA, ZEROS, ZEROS_DATA, InputData, InputValues, kind_of
 from opcost.torch_backend.flops import CostCounter, OperationCost
