@@ -26,8 +26,7 @@ from opcost.stages.compare_against import compare_against
 from opcost.stages.count import CountFailure, CountReport, count_operators, plan_counting
 from opcost.stages.filter import filter_operators
 from opcost.stages.holdings import holdings
-from opcost.stages.measure_models import measure_full_models
-from opcost.stages.measure_operators import OperatorsReport, measure_operators
+from opcost.stages.measure_operators import OperatorsReport, measure_full_models, measure_operators
 from opcost.stages.measure_units import Protocols, measure_units
 from opcost.stages.profile_configs import configs_of
 from opcost.stages.proposals import Proposals

@@ -19,8 +19,7 @@ from opcost.running.request import COUNTS, FILTERED_COUNTS, model_tuple
 from opcost.stages.check_files import check_files
 from opcost.stages.count import CountReport, count_operators
 from opcost.stages.filter import filter_operators
-from opcost.stages.measure_models import measure_full_models
-from opcost.stages.measure_operators import OperatorsReport, measure_operators
+from opcost.stages.measure_operators import OperatorsReport, measure_full_models, measure_operators
 from opcost.stages.show import Choice, show
 from opcost.storage.model_folders import ModelFolders, load_configs
 

@@ -121,7 +121,7 @@ def measure(arguments: Namespace) -> int:
 def measure_models(arguments: Namespace) -> int:
     """Measure what the database does not have, and print it; return 1 if a measurement failed, else 0."""
     from opcost.reporting.measurement_tables import print_full_models
-    from opcost.stages.measure_models import measure_full_models
+    from opcost.stages.measure_operators import measure_full_models
 
     request = Request.from_arguments(arguments, Setting(execution=arguments.execution, meter=arguments.meter))
     protocol = _protocols(arguments.seconds, arguments.relative_error).wholes

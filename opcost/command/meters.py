@@ -12,7 +12,7 @@ from pathlib import Path
 
 from opcost.errors import UserError
 from opcost.power.log_rows import PowerSummary
-from opcost.reporting.json_object import print_json_object
+from opcost.reporting.json_object import print_json_object, print_object
 
 
 def power(arguments: Namespace) -> int:
@@ -39,14 +39,13 @@ def _check_gpu(arguments: Namespace) -> None:
 
 
 def _log(arguments: Namespace) -> int:
-    from opcost.reporting.follow_summary import shown
-    from opcost.stages.log_power import PowerLogReport, cpu_batches, gpu_batches, gpu_of, stop_on_signals, write_rows
+    from opcost.reporting.power_traces import shown
+    from opcost.stages.log_power import batches_of, gpu_of, stop_on_signals, write_rows
 
     path = _new_file(arguments)
     stopping, summary = threading.Event(), PowerSummary()
     gpu = None if arguments.device == "cpu" else arguments.gpu or gpu_of(arguments.device)
-    meter = (arguments.interval, stopping) if gpu is None else (gpu, arguments.interval, path.parent, stopping)
-    with closing(cpu_batches(*meter) if gpu is None else gpu_batches(*meter)) as batches:
+    with closing(batches_of(gpu, arguments.interval, path.parent, stopping)) as batches:
         # The first batch comes when the meter runs: before that there is nothing to write, and Ctrl-C is an interrupt.
         first = next(batches, ())
         stop_on_signals(stopping, arguments.seconds)
@@ -56,7 +55,7 @@ def _log(arguments: Namespace) -> int:
         finally:
             _report(f"{path}: {summary}")
             if arguments.json:
-                print_json_object(PowerLogReport.of(summary, path, arguments.device, gpu))
+                print_object({"file": str(path), "device": arguments.device, "gpu": gpu, **summary.figures})
     return 0
 
 
@@ -67,17 +66,15 @@ def _follow(arguments: Namespace) -> int:
     if arguments.command and arguments.pid is not None:
         raise UserError(f"--pid {arguments.pid}: leave it out, or the command; one program is followed")
 
-    from opcost.reporting.follow_summary import LiveLine, summary_lines
+    from opcost.reporting.power_traces import check_figure, draw_followed, show_line, summary_lines
     from opcost.stages.follow_power import Target, follow
 
     path = _new_file(arguments)
     if arguments.figure is not None:
-        from opcost.reporting.power_traces import check_figure, draw_followed
-
         check_figure(arguments.figure)
     devices = None if arguments.device == "cuda" else [arguments.device]
     target = Target(tuple(arguments.command), arguments.pid)
-    report = follow(target, devices, path, arguments.interval, LiveLine().show)
+    report = follow(target, devices, path, arguments.interval, show_line)
     for line in summary_lines(report):
         _report(line)
     if arguments.figure is not None:

@@ -128,6 +128,18 @@ class PowerSummary:
         """Mean power times duration, in J."""
         return None if self.mean_power_w is None else self.mean_power_w * self.duration_s
 
+    @property
+    def figures(self) -> dict[str, float | None]:
+        return {
+            "rows": self.rows,
+            "value_changes": self.value_changes,
+            "duration_s": self.duration_s,
+            "mean_power_w": self.mean_power_w,
+            "minimum_power_w": self.minimum_power_w,
+            "maximum_power_w": self.maximum_power_w,
+            "energy_j": self.energy_j,
+        }
+
     def __str__(self) -> str:
         mean = "unknown" if self.mean_power_w is None else watts(self.mean_power_w)
         return f"{self.rows} rows, {self.value_changes} value changes, mean power {mean}"

@@ -1,4 +1,4 @@
-"""Power over time as SVG: written logs, traces in the report, and the log of a followed program.
+"""Power over time, on a terminal while it is logged, and as SVG: logs, traces in the report, followed programs.
 
 Standard library only: the power of a GPU can be logged and drawn before anything is installed.
 """
@@ -7,19 +7,31 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain, pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from opcost.errors import UserError
 from opcost.meters.nvidia_smi_log import parse_log
 from opcost.power import log_rows
-from opcost.power.log_rows import PowerRow
+from opcost.power.log_rows import PowerRow, power_of
 from opcost.power.meter_names import AVERAGE, COUNTER, INSTANT, SAMPLES
+from opcost.printable import printable
 from opcost.reporting.svg import Axis, Panel, Points, Series, curves, linear_axis, svg_file
 from opcost.storage.files import lines_of, replace_file
+from opcost.units import number_of
+
+if TYPE_CHECKING:
+    from opcost.stages.follow_power import FollowReport
+
+SHOWN_EVERY_S = 0.5
+SHOWN_PARTS = 20
+"""The most marked parts in a summary; ``--json`` has all."""
 
 MOST_POINTS = 240
 """Points of one line: no screen resolves more."""
@@ -58,17 +70,42 @@ class Trace:
     window: tuple[float, float] | None
 
 
+def show_line(line: str) -> None:
+    """Replace the line that stderr shows if it is a terminal; an empty one clears it."""
+    if sys.stderr.isatty():
+        width = shutil.get_terminal_size().columns - 1
+        print(f"\r\x1b[K{printable(line)[:width]}", end="", file=sys.stderr, flush=True)
+
+
+def shown(batches: Iterable[tuple[PowerRow, ...]]) -> Iterator[tuple[PowerRow, ...]]:
+    """Yield rows unchanged, and show the power on stderr if that is a terminal, twice a second at most."""
+    shown_s = 0.0
+    for rows in batches:
+        known = [(row.epoch_s, power_w) for row in rows if (power_w := power_of(row)) is not None]
+        if known and known[-1][0] - shown_s >= SHOWN_EVERY_S:
+            shown_s, power_w = known[-1]
+            show_line(f"{power_w:.1f} W now")
+        yield rows
+    show_line("")
+
+
+def summary_lines(report: FollowReport) -> Iterator[str]:
+    """Yield the lines of a summary: the parts, the run, and the file."""
+    for part in report.parts[:SHOWN_PARTS]:
+        yield printable(str(part))
+    if len(report.parts) > SHOWN_PARTS:
+        yield f"and {number_of(len(report.parts) - SHOWN_PARTS, 'part')} more"
+    yield printable(f"{report.followed}: {report.run}")
+    yield f"{report.file}: {number_of(report.rows, 'row')}"
+
+
 def trace_of(
     readings: Sequence[Readings], window: tuple[float, float] | None = None, most_points: int = MOST_POINTS
 ) -> Trace | None:
-    """Return the trace of simultaneous readings of meters, None if there are none.
+    """Return the trace of simultaneous readings of meters, with times (s) since the epoch; None if there are none.
 
-    The power axis begins at 0, so that a small ripple looks small.
-
-    Args:
-        readings: of each meter, with times since the epoch; meters without any are left out.
-        window: begin and end of the measurement (epoch, s); one outside of the readings is left out.
-        most_points: the most points of one line; of more, each span of time keeps its lowest and its highest reading.
+    The power axis begins at 0, so that a small ripple looks small. Of more than ``most_points`` each span of time keeps
+    its lowest and its highest reading. A window (begin and end of the measurement) outside of the readings is left out.
     """
     known = [one for one in readings if one.points]
     if not known:
@@ -133,26 +170,21 @@ def draw_followed(log: Path, target: Path) -> Path:
     marks = [(0.0, ""), *((moment_s, row["mark"]) for moment_s, row in timed if row["mark"])]
     at = [(moment_s, mark) for (_, before), (moment_s, mark) in pairwise(marks) if mark != before]
     devices = list(dict.fromkeys(row["device"] for row in rows))
+    gpus = [device for device in devices if device != "cpu"]
     drawings, entries = [], {}
     for title, columns, of_cpu, factor in PANELS:
-        lines = [(device, device, columns) for device in devices if device != "cpu"]
+        # The CPU's columns stand in the rows of each device.
+        lines = [*((gpu, gpu, columns) for gpu in gpus), *(("CPU", device, (of_cpu,)) for device in devices[:1])]
         series = []
-        for number, (name, device, names) in enumerate(
-            [*lines, *(("CPU", device, (of_cpu,)) for device in devices[:1])]
-        ):
-            cells = [
-                (moment_s, next((row[column] for column in names if row[column]), ""))
-                for moment_s, row in timed
-                if row["device"] == device
-            ]
+        for number, (name, device, names) in enumerate(lines):
+            own = [(moment_s, row) for moment_s, row in timed if row["device"] == device]
+            cells = [(moment_s, next((row[column] for column in names if row[column]), "")) for moment_s, row in own]
             points = _thinned([(moment_s, float(cell) * factor) for moment_s, cell in cells if cell], MOST_POINTS)
             if points:
                 series.append(Series(name, points, line=f"line{3 if name == 'CPU' else number % 3}"))
         entries.update({one.name: one.entry for one in series})
-        values = [y for one in series for _, y in one.points]
-        panel = Panel(
-            _time_axis(timed[-1][0] if timed else 0.0), linear_axis(values, title, has_zero=True), bottom=200.0
-        )
+        values = linear_axis([y for one in series for _, y in one.points], title, has_zero=True)
+        panel = Panel(_time_axis(timed[-1][0] if timed else 0.0), values, bottom=200.0)
         drawings.append(curves(title, panel, series, at))
     replace_file(target, svg_file(f"Power of {log.stem}", drawings, list(entries.values())))
     return target
@@ -190,30 +222,29 @@ def _readings(path: Path) -> list[Readings]:
     try:
         lines = lines_of(path)
         header = next(lines, "")
-        if header in (log_rows.csv_header(), ",".join(log_rows.FOLLOWED_COLUMNS)):
-            return _of_rows(_own_rows(lines, header.split(",")))
-        if header == "epoch_s,power_w":
-            return [Readings(SAMPLES, tuple(_pairs(lines)))]
-        if header == "epoch_s,energy_j":
+        if header in ("epoch_s,power_w", "epoch_s,energy_j"):
+            pairs = [(float(moment_s), float(value)) for moment_s, value in csv.reader(lines)]
+            if header == "epoch_s,power_w":
+                return [Readings(SAMPLES, pairs)]
             # The mean power between two readings, at the later one.
-            between = pairwise(_pairs(lines))
+            between = pairwise(pairs)
             means = [(end_s, (end_j - j) / (end_s - s)) for (s, j), (end_s, end_j) in between if end_s > s]
             return [Readings(COUNTER, means)]
-        rows = [row.values for row in parse_log(chain([header], lines)).rows]
+        if header in (log_rows.csv_header(), ",".join(log_rows.FOLLOWED_COLUMNS)):
+            rows = list(_own_rows(lines, header.split(",")))
+        else:
+            rows = [row.values for row in parse_log(chain([header], lines)).rows]
+            if not rows:
+                raise UserError(f"--plot {path}: this is not a power log; name a log of power_logger.py or block 2")
     except (ValueError, csv.Error) as error:
         raise UserError(f"--plot {path}: a line cannot be read ({error}); fix or delete it") from None
-    if not rows:
-        raise UserError(f"--plot {path}: this is not a power log; name a log of power_logger.py or block 2")
-    return _of_rows(rows)
-
-
-def _pairs(lines: Iterable[str]) -> Iterator[tuple[float, float]]:
-    for cells in csv.reader(lines):
-        moment_s, value = map(float, cells)
-        yield moment_s, value
+    instant = [(row.epoch_s, row.power_instant_w) for row in rows if row.power_instant_w is not None]
+    average = [(row.epoch_s, row.power_average_w) for row in rows if row.power_average_w is not None]
+    return [Readings(INSTANT, instant, is_step=True), Readings(AVERAGE, average, is_step=True)]
 
 
 def _own_rows(lines: Iterable[str], columns: Sequence[str]) -> Iterator[PowerRow]:
+    """Yield the rows of the first device in a log."""
     first = None
     for row in csv.DictReader(lines, columns):
         first = row.get("device") if first is None else first
@@ -221,15 +252,3 @@ def _own_rows(lines: Iterable[str], columns: Sequence[str]) -> Iterator[PowerRow
             moment_s = datetime.fromisoformat(row["timestamp"]).timestamp()
             instant, average = row["power_instant_w"], row["power_average_w"]
             yield PowerRow(moment_s, float(instant) if instant else None, float(average) if average else None)
-
-
-def _of_rows(rows: Iterable[PowerRow]) -> list[Readings]:
-    rows = list(rows)
-    meters: tuple[tuple[str, Callable[[PowerRow], float | None]], ...] = (
-        (INSTANT, lambda row: row.power_instant_w),
-        (AVERAGE, lambda row: row.power_average_w),
-    )
-    return [
-        Readings(name, [(row.epoch_s, power_w) for row in rows if (power_w := power_of(row)) is not None], is_step=True)
-        for name, power_of in meters
-    ]

@@ -25,7 +25,6 @@ from opcost.meters.host import HostState, SystemClock
 from opcost.meters.nvidia_smi import LogFollower, NvidiaSmiError, NvidiaSmiLogger
 from opcost.power.log_rows import FOLLOWED_COLUMNS, HostRow, PowerRow, followed_line, power_of
 from opcost.power.ports import ClockReading
-from opcost.power.trace import Window
 from opcost.printable import printable
 from opcost.running.energy_sources import CPU, open_sources, result_of
 from opcost.running.marks import MARKS_FILE, Mark, Marks
@@ -80,39 +79,32 @@ class Followers:
     """The readings that come while a program runs, and where they are written."""
 
     gpus: Mapping[str, LogFollower]
-    host: HostState
     file: TextIO
     marks: Path
     show: Callable[[str], None]
+    host: HostState = field(default_factory=HostState)
     rows: int = 0
     latest: dict[str, PowerRow] = field(default_factory=dict)
 
     def write(self, marks: Sequence[Mark]) -> None:
         """Write the rows that have come, and show the last ones."""
         state = self.host.read()
+        new = [(device, row.values) for device, follower in self.gpus.items() for row in follower.read()]
+        if not self.gpus:
+            new = [(CPU, PowerRow(SystemClock().read().epoch_s, power_average_w=state.cpu_power_w))]
         try:
-            self._write(marks, state)
+            for device, row in new:
+                label = next((mark.label for mark in reversed(marks) if mark.epoch_s <= row.epoch_s), "")
+                self.file.write(followed_line(row, device, state, label) + "\n")
+                self.latest[device] = row
+                self.rows += 1
+            self.file.flush()
         except OSError:
             # The rest of its buffer would raise again as the file is closed.
             with suppress(OSError):
                 self.file.close()
             raise
         self.show(live_line(self.latest, state, marks[-1].label if marks else ""))
-
-    def _write(self, marks: Sequence[Mark], state: HostRow) -> None:
-        for device, row in self._new_rows(state):
-            label = next((mark.label for mark in reversed(marks) if mark.epoch_s <= row.epoch_s), "")
-            self.file.write(followed_line(row, device, state, label) + "\n")
-            self.latest[device] = row
-            self.rows += 1
-        self.file.flush()
-
-    def _new_rows(self, state: HostRow) -> Iterator[tuple[str, PowerRow]]:
-        if not self.gpus:
-            yield CPU, PowerRow(SystemClock().read().epoch_s, power_average_w=state.cpu_power_w)
-        for device, follower in self.gpus.items():
-            for row in follower.read():
-                yield device, row.values
 
 
 class Attempts:
@@ -159,7 +151,7 @@ def live_line(rows: Mapping[str, PowerRow], host: HostRow, mark: str) -> str:
 def follow(
     target: Target, devices: Sequence[str] | None, path: Path, interval_s: float | None, show: Callable[[str], None]
 ) -> FollowReport:
-    """Follow a program until it ends, or until Ctrl-C where it is no child; write a row a second.
+    """Follow a program until it ends, or until Ctrl-C where it is no child; write a row to a new file each second.
 
     Args:
         target: the program.
@@ -171,7 +163,11 @@ def follow(
     Raises:
         UserError: the command or process is not there, or a named device has no meter.
     """
-    _check(target)
+    # Before meters are opened and files are made.
+    if target.command and shutil.which(target.command[0]) is None:
+        raise UserError(f"{target.command[0]}: no such program; check the command after --")
+    if target.pid is not None and not is_running(target.pid):
+        raise UserError(f"--pid {target.pid}: there is no such process")
     interval_s = interval_s or INTERVAL_S
     with ExitStack() as stack:
         sources = open_sources(devices)
@@ -179,12 +175,16 @@ def follow(
             stack.callback(source.close)
         marks = stack.enter_context(held_folder("opcost-marks-")) / "marks"
         marks.touch()
-        gpus = {source.device: source.uuid for source in sources if source.uuid is not None}
-        logs = _logs(gpus, path.parent, interval_s, stack)
+        logs = {}
+        for source in sources:
+            # Where nvidia-smi logs no clocks, load and memory of a GPU, its energy is metered all the same.
+            with suppress(NvidiaSmiError):
+                if source.uuid is not None:
+                    logger = stack.enter_context(NvidiaSmiLogger(source.uuid, path.parent, interval_s))
+                    logs[source.device] = logger.follow_from_begin()
         file = stack.enter_context(path.open("x", encoding="utf-8", buffering=1))
         file.write(",".join(FOLLOWED_COLUMNS) + "\n")
-        followers = Followers(logs, HostState(), file, marks, show)
-        return _followed(target, sources, followers, path, interval_s)
+        return _followed(target, sources, Followers(logs, file, marks, show), path, interval_s)
 
 
 def _followed(
@@ -201,7 +201,7 @@ def _followed(
     begin = end = clock.read()
     with _running(target, followers.marks) as wait:
         status = None
-        while status is None and not wait.is_stopped:
+        while status is None and not wait.stopping.is_set():
             status = wait.until_end(interval_s)
             end = clock.read()
             attempts.attempt("metering", read_all)
@@ -214,9 +214,15 @@ def _followed(
     attempts.attempt("the shown line", partial(followers.show, ""))
     run = attempts.attempt("metering", partial(result_of, sources, "run", begin, end))
     run = run or WindowResult("run", begin.epoch_s, end.monotonic_s - begin.monotonic_s, ())
-    known_status = status if target.command else None
-    results = tuple(parts.results)
-    return FollowReport(str(path), str(target), known_status, followers.rows, run, results, wait.is_interrupted)
+    return FollowReport(
+        file=str(path),
+        followed=str(target),
+        exit_status=status if target.command else None,
+        rows=followers.rows,
+        run=run,
+        parts=tuple(parts.results),
+        is_interrupted=wait.is_interrupted,
+    )
 
 
 class Parts:
@@ -227,42 +233,32 @@ class Parts:
         self._sources, self._ended_s = sources, -math.inf
 
     def settle(self, marks: Sequence[Mark], before_s: float) -> None:
-        """Calculate the parts that ended before a moment. Their lengths are by the wall clock, as marks are.
+        """Calculate the parts that ended before an epoch in s. Their lengths are by the wall clock, as marks are.
 
-        Args:
-            marks: all of them, in the order of their times. One that comes when its part is calculated is left out.
-            before_s: the moment, an epoch in s.
+        ``marks`` are all in the order of their times; one that comes when its part is calculated is left out.
         """
         first = max(bisect_right(marks, self._ended_s, key=lambda mark: mark.epoch_s) - 1, 0)
         for mark, following in pairwise(marks[first:]):
             if following.epoch_s > before_s:
                 break
-            window = Window(mark.epoch_s, following.epoch_s)
-            begin = ClockReading(0.0, window.begin_s)
-            self.results.append(
-                result_of(self._sources, mark.label, begin, ClockReading(window.duration_s, window.end_s))
-            )
+            end = ClockReading(following.epoch_s - mark.epoch_s, following.epoch_s)
+            self.results.append(result_of(self._sources, mark.label, ClockReading(0.0, mark.epoch_s), end))
             self._ended_s = following.epoch_s
 
 
 class Waiting:
-    """Waits for the end of a program; ``is_stopped`` once it is not to be followed any more."""
+    """Waits for the end of a program; ``stopping`` once Ctrl-C ends the following of a process that is no child."""
 
     def __init__(self, process: subprocess.Popen[bytes] | None, pid: int) -> None:
         self.is_interrupted = False
         self._process, self._pid = process, pid
-        self._stopping = threading.Event()
-
-    @property
-    def is_stopped(self) -> bool:
-        """Whether Ctrl-C has ended the following of a process that is no child."""
-        return self._stopping.is_set()
+        self.stopping = threading.Event()
 
     def interrupt(self, number: int, _: object) -> None:
         """Pass a signal on to a command, which a terminal has sent SIGINT itself; end the following of a process."""
         self.is_interrupted |= number in ENDING
         if self._process is None:
-            self._stopping.set()
+            self.stopping.set()
         elif number != signal.SIGINT or not os.isatty(0):
             with suppress(OSError):
                 self._process.send_signal(number)
@@ -277,21 +273,9 @@ class Waiting:
         for _ in range(max(1, round(longest_s / POLL_S))):
             if not is_running(self._pid):
                 return 0
-            if self._stopping.wait(POLL_S):
+            if self.stopping.wait(POLL_S):
                 return None
         return None
-
-
-def _check(target: Target) -> None:
-    """Refuse a program that is not there, before meters are opened and files are made.
-
-    Raises:
-        UserError: there is no such command or process.
-    """
-    if target.command and shutil.which(target.command[0]) is None:
-        raise UserError(f"{target.command[0]}: no such program; check the command after --")
-    if target.pid is not None and not is_running(target.pid):
-        raise UserError(f"--pid {target.pid}: there is no such process")
 
 
 @contextmanager
@@ -330,13 +314,3 @@ def is_running(pid: int) -> bool:
     except (OSError, IndexError, OverflowError):
         return False
     return state not in ("Z", "X")
-
-
-def _logs(gpus: Mapping[str, str], folder: Path, interval_s: float, stack: ExitStack) -> dict[str, LogFollower]:
-    """Start a log of clocks, load, memory and temperature of each GPU that nvidia-smi logs."""
-    followers = {}
-    for device, uuid in gpus.items():
-        with suppress(NvidiaSmiError):
-            logger = stack.enter_context(NvidiaSmiLogger(uuid, folder, interval_s))
-            followers[device] = logger.follow_from_begin()
-    return followers

@@ -1,4 +1,4 @@
-"""Block 2: measure the operators that the database does not have under the present conditions."""
+"""Block 2, the operators that the database does not have under the present conditions, and the whole models."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from opcost.comparing.cache_chain_rows import is_corrected
 from opcost.comparing.weights_from_memory import cases_from_memory, excesses_from_memory
@@ -22,11 +21,13 @@ from opcost.prediction.durations import Size
 from opcost.progress import Progress
 from opcost.running.bench import Bench, OpenBench
 from opcost.running.campaign import Campaign, Outcome
+from opcost.running.expected_times import sizes_in
 from opcost.running.plan import Reason, Work
 from opcost.running.planned_bench import AssumedVersions, assumed_versions
-from opcost.running.request import Request, selected
+from opcost.running.request import Request, model_tuple, selected
 from opcost.running.shipped_counts import counted_or_shipped, ship_counts
 from opcost.stages.cache_chains import Before, ChainTimes, chain_settings, chain_times, measure_missing_chains
+from opcost.stages.model_sizes import size_of
 from opcost.storage.config_edits import set_done
 from opcost.storage.configs import ModelConfig
 from opcost.summing.index import Measurements
@@ -109,6 +110,7 @@ def measure_operators(
     ]
     by_name = {config.name: (config, kept) for config, kept in models}
     # A grid has no sum to be corrected.
+    of_models = [(work, kept) for work, (config, kept) in zip(works, models, strict=True) if config.grid is None]
     for_chains = chain_settings(request.setting, (config.precision for config, _ in models if config.grid is None))
     begin_s = time.monotonic()
     with open_bench(request.device, request.database, not request.dry_run) as bench:
@@ -116,52 +118,49 @@ def measure_operators(
             ship_counts(request, [config for config, _ in models])
         protocol = protocol_for(bench.is_gpu)
         campaign = Campaign(bench, protocol, request, request.database.operator_measurements, works)
-        of_models = [(work, kept) for work, (config, kept) in zip(works, models, strict=True) if config.grid is None]
-        plan_pairs = partial(WeightsFromMemory.of, bench, protocol, request, of_models, input_data)
-        from_memory = plan_pairs()
+        pairs = _missing_pairs(bench, protocol, request, of_models, input_data)
         if request.dry_run:
-            reports = [_operators_report(outcome, bench, request, by_name) for outcome in campaign.outlook()]
+            plans = [_operators_report(outcome, bench, request, by_name) for outcome in campaign.outlook()]
             times = chain_times(bench, request.database, for_chains, Before(campaign.expected_s))
-            corrections = None if times is None else replace(times, now_s=times.now_s + from_memory.expected_s())
-            return sorted(
-                _with_besides(reports, bench, campaign, request.setting, corrections), key=lambda one: one.name
-            )
-        completion = Completion(request, by_name, protocol, bench.is_gpu, input_data)
+            if times is not None and pairs is not None:
+                # Rows with weights in the cache are in the time of block 2, unless they are of another board.
+                items = (
+                    one for one in pairs.plan.items if one.setting.cache == COLD or one.reason is Reason.OTHER_BOARD
+                )
+                times = replace(times, now_s=times.now_s + sum(map(pairs.item_s, items)))
+            return _with_besides(plans, bench, campaign, request.setting, times)
+        is_full = protocol.loop_s >= FULL_LOOP_S and protocol.relative_error is None and bench.is_gpu
+
+        def completed(report: OperatorsReport) -> OperatorsReport:
+            """Set ``done`` once nothing is missing by the full protocol on a GPU, on captured values."""
+            config, kept = by_name[report.name]
+            is_due = is_full and not report.remaining and input_data == CAPTURED and kept.has_values
+            return replace(report, done=(is_due and _set_done(request, config)) or config.done)
+
+        with_pairs = set() if pairs is None else {work.name for work in pairs.plan.works}
         reports = []
         for outcome in campaign.run(progress):
             report = _operators_report(outcome, bench, request, by_name)
-            reports.append(report if report.name in from_memory.names else completion.of(report))
+            reports.append(report if report.name in with_pairs else completed(report))
         corrections_begin_s = time.monotonic()
-        if from_memory.names:
-            # Planned again, since the rows with weights in the cache are known now.
-            plan_pairs().measure(progress)
-        reports = [completion.of(report) if report.name in from_memory.names else report for report in reports]
-        before = _before(campaign, reports, protocol)
+        # Planned again, since the rows with weights in the cache are known now.
+        pairs = _missing_pairs(bench, protocol, request, of_models, input_data) if with_pairs else None
+        if pairs is not None and pairs.plan.items:
+            # What fails is in ``failures.csv``, and the kind of chain corrects it.
+            for _ in pairs.run(progress):
+                pass
+        reports = [completed(report) if report.name in with_pairs else report for report in reports]
+        measured, taken_s = (sum(getattr(one, name) for one in reports) for name in ("measured", "taken_s"))
+        # Chains are measured to a relative error, too.
+        is_known = protocol.relative_error is not None and measured >= KNOWN_FROM
+        before = Before(campaign.expected_s, taken_s / measured if is_known else None)
         for setting in for_chains:
             measure_missing_chains(bench, request.database, progress, setting, before)
         corrections_s = time.monotonic() - corrections_begin_s
-    besides_s = time.monotonic() - begin_s - sum(report.taken_s for report in reports)
+    besides_s = time.monotonic() - begin_s - taken_s
     parts_s = campaign.besides_taken_s(besides_s, corrections_s)
     reports = [replace(report, besides_s=besides_s, besides_parts_s=parts_s) for report in reports]
     return sorted(reports, key=lambda one: one.name)
-
-
-@dataclass(frozen=True)
-class Completion:
-    """The rule for ``done``: it is set by the full protocol on a GPU, on captured values, once nothing is missing."""
-
-    request: Request
-    by_name: Mapping[str, tuple[ModelConfig, OperatorCounts]]
-    protocol: MeasurementProtocol
-    is_gpu: bool
-    input_data: str
-
-    def of(self, report: OperatorsReport) -> OperatorsReport:
-        """Set ``done`` if a model is complete, and return its report with it."""
-        config, kept = self.by_name[report.name]
-        is_full = self.protocol.loop_s >= FULL_LOOP_S and self.protocol.relative_error is None and self.is_gpu
-        is_due = is_full and not report.remaining and self.input_data == CAPTURED and kept.has_values
-        return replace(report, done=(is_due and _set_done(self.request, config)) or config.done)
 
 
 def _with_besides(
@@ -172,21 +171,16 @@ def _with_besides(
     corrections: ChainTimes | None,
 ) -> list[OperatorsReport]:
     """Return plans with the expected times besides the measurements, and with the versions that they assume."""
-    parts_s = campaign.besides_parts_s
-    if corrections is not None and (corrections.now_s or not corrections.later_s):
-        parts_s["cache_corrections"] = corrections.now_s
-    later_s = 0.0 if corrections is None else corrections.later_s
-    assumed = assumed_versions(bench, setting, 0.0 if corrections is None else corrections.all_s)
-    besides_s = sum(parts_s.values())
-    plan = partial(replace, besides_s=besides_s, besides_parts_s=parts_s, assumed=assumed, later_s=later_s)
-    return [plan(one) for one in reports]
-
-
-def _before(campaign: Campaign, reports: Sequence[OperatorsReport], protocol: MeasurementProtocol) -> Before:
-    """Return how long the operators took, if they were measured to a relative error as chains are."""
-    measured = sum(report.measured for report in reports)
-    is_known = protocol.relative_error is not None and measured >= KNOWN_FROM
-    return Before(campaign.expected_s, sum(report.taken_s for report in reports) / measured if is_known else None)
+    parts_s, later_s, all_s = campaign.besides_parts_s, 0.0, 0.0
+    if corrections is not None:
+        later_s, all_s = corrections.later_s, corrections.all_s
+        if corrections.now_s or not later_s:
+            parts_s["cache_corrections"] = corrections.now_s
+    assumed, besides_s = assumed_versions(bench, setting, all_s), sum(parts_s.values())
+    planned = [
+        replace(one, besides_s=besides_s, besides_parts_s=parts_s, assumed=assumed, later_s=later_s) for one in reports
+    ]
+    return sorted(planned, key=lambda one: one.name)
 
 
 def _warn_of_unknown_values(models: Sequence[tuple[ModelConfig, OperatorCounts]], input_data: str) -> None:
@@ -240,71 +234,111 @@ def _operators_report(
     )
 
 
-@dataclass(frozen=True)
-class WeightsFromMemory:
-    """The measurements of pairs that the database does not have: with weights in the cache and from memory.
+def _missing_pairs(
+    bench: Bench,
+    protocol: MeasurementProtocol,
+    request: Request,
+    models: Sequence[tuple[Work, OperatorCounts]],
+    input_data: str,
+) -> Campaign | None:
+    """Plan the pairs that the database does not have of some models: with weights in the cache and from memory.
 
     A pair may be of any board, but both rows are of one. A product that has its row in the cache from another board is
-    therefore measured both ways.
+    therefore measured both ways. None where sums need none, or where none is missing.
     """
-
-    campaign: Campaign | None
-
-    @property
-    def names(self) -> frozenset[str]:
-        return frozenset() if self.campaign is None else frozenset(work.name for work in self.campaign.plan.works)
-
-    @classmethod
-    def of(
-        cls,
-        bench: Bench,
-        protocol: MeasurementProtocol,
-        request: Request,
-        models: Sequence[tuple[Work, OperatorCounts]],
-        input_data: str,
-    ) -> WeightsFromMemory:
-        """Plan the missing pairs of some models, given the work of block 2 for each; none where sums need none."""
-        if not (bench.is_gpu and is_corrected(bench.conditions(request.setting))):
-            return cls(None)
-        works = [
-            replace(work, setting=replace(work.setting, cache=cache), cases=cases)
-            for work, cases in _missing(bench, request, models, input_data)
-            for cache in (work.setting.cache, COLD)
-        ]
-        if not works:
-            return cls(None)
-        table = request.database.operator_measurements
-        campaign = Campaign(bench, protocol, replace(request, same_board=True), table, works)
-        return cls(campaign.without_drift_checks())
-
-    def expected_s(self) -> float:
-        """Return the expected time in s, without rows in the cache that block 2 measures anyway."""
-        if self.campaign is None:
-            return 0.0
-        return sum(
-            self.campaign.item_s(item)
-            for item in self.campaign.plan.items
-            if item.setting.cache == COLD or item.reason is Reason.OTHER_BOARD
-        )
-
-    def measure(self, progress: Progress) -> None:
-        """Measure what is missing; what fails is in ``failures.csv``, and the kind of chain corrects it."""
-        if self.campaign is not None and self.campaign.plan.items:
-            for _ in self.campaign.run(progress):
-                pass
-
-
-def _missing(
-    bench: Bench, request: Request, models: Sequence[tuple[Work, OperatorCounts]], input_data: str
-) -> list[tuple[Work, tuple[Case, ...]]]:
-    """Return the cases of each model whose operators have no pair yet."""
+    if not (bench.is_gpu and is_corrected(bench.conditions(request.setting))):
+        return None
     wanted = [(work, counts, cases_from_memory(counts, input_data)) for work, counts in models]
     operators = {case.operator for _, _, cases in wanted for case in cases}
-    measurements = Measurements(request.database.operator_measurements.rows(of_operators(operators)))
-    found = []
+    table = request.database.operator_measurements
+    measurements = Measurements(table.rows(of_operators(operators)))
+    works = []
     for work, counts, cases in wanted:
         known = excesses_from_memory(counts.counts, measurements, bench.conditions(work.setting))
-        missing = tuple(case for case in cases if case.operator not in known)
-        if missing:
-            found.append((work, as_counted(missing, counts)))
-    return found
+        missing = as_counted(tuple(case for case in cases if case.operator not in known), counts)
+        for cache in (work.setting.cache, COLD) if missing else ():
+            works.append(replace(work, setting=replace(work.setting, cache=cache), cases=missing))
+    if not works:
+        return None
+    return Campaign(bench, protocol, replace(request, same_board=True), table, works).without_drift_checks()
+
+
+@dataclass(frozen=True)
+class FullModelReport:
+    """A whole model in the database; time and energy per run, None if not measured.
+
+    ``expected_s`` is the time that its measurement will take, 0 if there is none to make; ``taken_s`` is the time that
+    it took in this run, and ``steps_s`` the part of each step of the measurement in it. ``besides_s`` is the time of
+    the whole run besides its models, and ``besides_parts_s`` has its parts: start and drift checks; in a dry run they
+    are expected. ``device`` is the torch device, ``device_product`` its product name. ``planned`` has the number of
+    measurements to make for each reason, and ``assumed`` the versions on a device that is not here. ``builds`` and
+    ``builds_time_range_ratio`` are those of the row.
+    """
+
+    name: str
+    time_s: float | None
+    energy_j: float | None
+    power_w: float | None
+    newly_measured: bool
+    failed: bool
+    expected_s: float
+    taken_s: float
+    steps_s: Mapping[str, float]
+    besides_s: float
+    reason: str | None
+    planned: Mapping[str, int]
+    device: str
+    device_product: str
+    besides_parts_s: Mapping[str, float] = field(default_factory=dict)
+    assumed: AssumedVersions | None = None
+    builds: int | None = None
+    builds_time_range_ratio: float | None = None
+
+
+def measure_full_models(
+    request: Request, protocol_for: ProtocolFor, open_bench: OpenBench, progress: Progress
+) -> list[FullModelReport]:
+    """Measure each chosen model as a whole, unless the database has it."""
+    configs = request.models(request.check)
+    shipped = sizes_in(request.database.model_operators)
+    works = []
+    for config in configs:
+        model, size = model_tuple(config), size_of(config, shipped)
+        sizes = {} if size is None else {model.key: size}
+        works.append(Work(config.name, request.setting_of(config), (Case(model),), sizes))
+    begin_s = time.monotonic()
+    with open_bench(request.device, request.database, not request.dry_run) as bench:
+        protocol = protocol_for(bench.is_gpu)
+        campaign = Campaign(bench, protocol, request, request.database.full_model_measurements, works)
+        outcomes = campaign.outlook() if request.dry_run else campaign.run(progress)
+        product = bench.conditions(request.setting).device_product
+        reports = [_full_model_report(outcome, bench.device, product) for outcome in outcomes]
+        assumed = assumed_versions(bench, request.setting)
+    besides_s = time.monotonic() - begin_s - sum(report.taken_s for report in reports)
+    parts_s = campaign.besides_parts_s if request.dry_run else campaign.besides_taken_s(besides_s)
+    besides_s = sum(parts_s.values())
+    reports = [replace(one, besides_s=besides_s, besides_parts_s=parts_s, assumed=assumed) for one in reports]
+    return sorted(reports, key=lambda report: report.name)
+
+
+def _full_model_report(outcome: Outcome, device: str, device_product: str) -> FullModelReport:
+    (key,) = outcome.work.keys
+    row = outcome.rows.get(key)
+    return FullModelReport(
+        name=outcome.work.name,
+        time_s=row.measurement.time_s if row else None,
+        energy_j=row.measurement.energy_j if row else None,
+        power_w=row.measurement.power_w if row else None,
+        newly_measured=outcome.measured > 0,
+        failed=key in outcome.failures,
+        expected_s=outcome.expected_s,
+        taken_s=outcome.taken_s,
+        steps_s=outcome.steps_s,
+        besides_s=0.0,
+        reason=outcome.failures.get(key) or (row.measurement.energy_missing_reason if row else None),
+        planned=outcome.work.reasons,
+        device=device,
+        device_product=device_product,
+        builds=row.measurement.builds if row else None,
+        builds_time_range_ratio=row.measurement.builds_time_range_ratio if row else None,
+    )

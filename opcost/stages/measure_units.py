@@ -14,8 +14,7 @@ from opcost.operators.cases import CAPTURED
 from opcost.progress import Progress
 from opcost.running.bench import Bench, OpenBench
 from opcost.running.request import Request, selected, without_grids
-from opcost.stages.measure_models import FullModelReport, measure_full_models
-from opcost.stages.measure_operators import OperatorsReport, measure_operators
+from opcost.stages.measure_operators import FullModelReport, OperatorsReport, measure_full_models, measure_operators
 
 ONCE = ("start", "qualification")
 """The parts of a run's time that operators and wholes share."""

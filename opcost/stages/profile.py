@@ -21,7 +21,7 @@ from opcost.running.request import COUNTS, Request
 from opcost.running.shipped_counts import counted_or_shipped, shipped_counts
 from opcost.stages.compare import ComparingReport, ModelComparisons, find_comparisons, reports_of
 from opcost.stages.count import CountFailure, count_operators
-from opcost.stages.measure_models import FullModelReport
+from opcost.stages.measure_operators import FullModelReport
 from opcost.stages.measure_units import Protocols, UnitReport, measure_units
 from opcost.stages.profile_configs import ProfileConfig, configs_of
 from opcost.stages.ranking_data import read_ranking_data

@@ -27,8 +27,7 @@ from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.reporting.report import write_report
 from opcost.reporting.report_sections import without_identities
 from opcost.stages.compare import find_comparisons, keep_comparisons
-from opcost.stages.measure_models import measure_full_models
-from opcost.stages.measure_operators import measure_operators
+from opcost.stages.measure_operators import measure_full_models, measure_operators
 
 SCRIPT = Path(__file__).parents[2] / "compare_sum_vs_full.py"
 SHORT = MeasurementProtocol(warm_up_s=1.0, loop_s=2.0)

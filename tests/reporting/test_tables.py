@@ -21,8 +21,7 @@ from opcost.stages.compare import ComparingReport
 from opcost.stages.count import CountReport
 from opcost.stages.filter import FilterReport, OperatorShare
 from opcost.stages.make_configs import ConfigReport
-from opcost.stages.measure_models import FullModelReport
-from opcost.stages.measure_operators import OperatorsReport
+from opcost.stages.measure_operators import FullModelReport, OperatorsReport
 from opcost.stages.replay import RebuildReport
 from opcost.units import percent
 

@@ -22,8 +22,7 @@ from opcost.running.opening import bench_opener
 from opcost.running.planned_bench import PARSED, open_planned_bench
 from opcost.running.request import Request
 from opcost.running.shipped_counts import ship_counts
-from opcost.stages.measure_models import measure_full_models
-from opcost.stages.measure_operators import OperatorsReport, measure_operators
+from opcost.stages.measure_operators import OperatorsReport, measure_full_models, measure_operators
 from opcost.storage.database import Database
 
 RELU, GELU = (OperatorTuple(f"torch.nn.{name}", (), (TensorSpec((4,), "float32"),)) for name in ("ReLU", "GELU"))

@@ -23,8 +23,7 @@ from opcost.running.request import (
 )
 from opcost.running.shipped_counts import ship_counts
 from opcost.stages.advise import Advice, ModelAdvice, advise
-from opcost.stages.measure_models import measure_full_models
-from opcost.stages.measure_operators import measure_operators
+from opcost.stages.measure_operators import measure_full_models, measure_operators
 from opcost.storage.configs import load_whitelist
 from opcost.storage.counts_file import write_counts
 from opcost.storage.model_folders import WHITELIST, load_configs

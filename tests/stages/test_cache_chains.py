@@ -78,8 +78,7 @@ from opcost.stages.cache_chains import (
     measure_missing_chains,
 )
 from opcost.stages.compare import find_comparisons
-from opcost.stages.measure_models import measure_full_models
-from opcost.stages.measure_operators import OperatorsReport, measure_operators
+from opcost.stages.measure_operators import OperatorsReport, measure_full_models, measure_operators
 from opcost.storage.configs import ModelConfig
 from opcost.storage.database import Database
 from opcost.torch_backend.cache_chains import ChainBehindAStream

@@ -31,8 +31,7 @@ from opcost.running.request import (
     model_tuple,
 )
 from opcost.stages.compare import ComparingReport
-from opcost.stages.measure_models import measure_full_models
-from opcost.stages.measure_operators import measure_operators
+from opcost.stages.measure_operators import measure_full_models, measure_operators
 from opcost.storage.configs import ModelConfig
 from opcost.storage.counts_file import write_counts
 from opcost.storage.model_folders import WHITELIST

@@ -27,8 +27,7 @@ from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator, s
 from opcost.running.request import COUNTS, Request
 from opcost.running.shipped_counts import ship_counts
 from opcost.stages.compare_against import AgainstReport, compare_against
-from opcost.stages.measure_models import measure_full_models
-from opcost.stages.measure_operators import measure_operators
+from opcost.stages.measure_operators import measure_full_models, measure_operators
 from opcost.storage.model_folders import load_configs
 
 ROOT = Path(__file__).parents[2]

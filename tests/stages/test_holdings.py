@@ -20,8 +20,7 @@ from opcost.reporting.holdings_tables import holdings_objects, print_holdings
 from opcost.running.request import Request
 from opcost.running.shipped_counts import ship_counts
 from opcost.stages.holdings import Holdings, PartialModel, holdings
-from opcost.stages.measure_models import measure_full_models
-from opcost.stages.measure_operators import OperatorsReport, measure_operators
+from opcost.stages.measure_operators import OperatorsReport, measure_full_models, measure_operators
 
 ROOT = Path(__file__).parents[2]
 SHORT = protocol_for(is_gpu=True, loop_s=2.0)

@@ -18,8 +18,7 @@ from opcost.measuring.setting import Setting
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.reporting.measurement_tables import announced
 from opcost.running.request import FILTERED_COUNTS, Request, model_tuple
-from opcost.stages.measure_models import measure_full_models
-from opcost.stages.measure_operators import measure_operators
+from opcost.stages.measure_operators import measure_full_models, measure_operators
 from opcost.stages.measure_units import Protocols, UnitReport, measure_units
 
 SHORT = MeasurementProtocol(0.5, 1.0)

@@ -35,8 +35,7 @@ from opcost.reporting.show_tables import print_rankings, print_remarks, sides_of
 from opcost.running.request import COUNTS, FILTERED_COUNTS, Request
 from opcost.stages.compare import find_comparisons, reports_of
 from opcost.stages.filter import filter_operators
-from opcost.stages.measure_models import measure_full_models
-from opcost.stages.measure_operators import measure_operators
+from opcost.stages.measure_operators import measure_full_models, measure_operators
 from opcost.stages.ranking_data import read_ranking_data
 from opcost.stages.show import USUAL_CHOICE, Choice, DeviceRanking, ShowReport, show
 from opcost.storage.counts_file import write_counts
