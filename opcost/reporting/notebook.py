@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -173,8 +174,9 @@ def profile(  # noqa: PLR0913 (a call in a notebook names its options)
         Exception: any that the model raises on these inputs, as it is.
     """
     # They import torch.
+    from opcost.measuring.protocol import protocol_for
     from opcost.measuring.setting import Setting
-    from opcost.stages.profile_object import LoopEnd, ObjectModel, profile_object
+    from opcost.stages.profile_object import ObjectModel, profile_object
 
     folders = user_folders(database=None if database is None else Path(database))
     request = Request(
@@ -186,8 +188,9 @@ def profile(  # noqa: PLR0913 (a call in a notebook names its options)
         shipped_measurements=folders.shipped_measurements,
     )
     own = ObjectModel(model, inputs, name, precision)
-    end = LoopEnd(relative_error, seconds) if measure else None
-    (found,) = profile_object(request, own, progress_on_stderr(), end).models
+    of_error = partial(protocol_for, relative_error=relative_error)
+    protocol = of_error if seconds is None else partial(protocol_for, loop_s=seconds)
+    (found,) = profile_object(request, own, progress_on_stderr(), protocol if measure else None).models
     return ProfileResult(found)
 
 

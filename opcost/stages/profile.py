@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from opcost.comparing.operator_costs import OperatorCost, operator_costs
+from opcost.comparing.operator_costs import operator_costs
 from opcost.comparing.ranking import TIME, ModelFigures
 from opcost.comparing.ranking_row import WHOLE
 from opcost.errors import UserError
 from opcost.measuring.conditions import Conditions
-from opcost.operators.counts import OperatorCount, OperatorCounts
+from opcost.operators.counts import OperatorCounts
 from opcost.operators.tuples import META
 from opcost.operators.whitelist import EVERYTHING, select
 from opcost.progress import Progress
@@ -21,7 +21,6 @@ from opcost.running.request import COUNTS, Request
 from opcost.running.shipped_counts import counted_or_shipped, shipped_counts
 from opcost.stages.compare import ComparingReport, ModelComparisons, find_comparisons, reports_of
 from opcost.stages.count import CountFailure, count_operators
-from opcost.stages.measure_operators import FullModelReport
 from opcost.stages.measure_units import Protocols, UnitReport, measure_units
 from opcost.stages.profile_configs import ProfileConfig, configs_of
 from opcost.stages.ranking_data import read_ranking_data
@@ -139,11 +138,8 @@ def profile(
 ) -> Profile:
     """Profile models: each step is left out whose result is there, so that an interrupted profile goes on.
 
-    Args:
-        request: the folders, the device and the setting; the names of models are not used.
-        wanted: the models.
-        progress: reports each count and each measurement.
-        measuring: None to count only, on shapes if possible; then the costs are those in the database.
+    The names of models in the request are not used. Without ``measuring`` they are only counted, on shapes if possible,
+    and the costs are those in the database.
 
     Raises:
         UserError: a model does not exist, or does not run on its input.
@@ -164,31 +160,26 @@ def profile_counted(
     if measuring is None:
         return _without_measuring(request, found)
     conditions: dict[str, Conditions] = {}
-    opened = _recording(measuring.open_bench, request, [one.config for one in found], conditions)
-    units = measure_units(request, measuring.protocols, opened, progress, measuring.announce)
+
+    @contextmanager
+    def open_recorded(device: str | None, database: Database, with_meter: bool) -> Iterator[Bench]:
+        """Open a bench, and note the conditions of each model on it."""
+        with measuring.open_bench(device, database, with_meter) as bench:
+            conditions.update({one.config.name: bench.conditions(request.setting_of(one.config)) for one in found})
+            yield bench
+
+    units = measure_units(request, measuring.protocols, open_recorded, progress, measuring.announce)
     return _profiled(request, found, units, conditions)
 
 
-@dataclass(frozen=True)
 class FailuresToRaise:
     """Passes progress on, but no failures, which are raised together or tried again."""
 
-    progress: Progress
-
-    def start(self, items: int, expected_s: Sequence[float] = ()) -> None:
-        self.progress.start(items, expected_s)
-
-    def begin(self, name: str) -> None:
-        self.progress.begin(name)
-
-    def finish(self, result: str) -> None:
-        self.progress.finish(result)
+    def __init__(self, progress: Progress) -> None:
+        self.start, self.begin, self.finish, self.end = progress.start, progress.begin, progress.finish, progress.end
 
     def fail(self, reason: str) -> None:
         pass
-
-    def end(self) -> None:
-        self.progress.end()
 
 
 def _count(request: Request, found: Sequence[ProfileConfig], progress: Progress, on_meta: bool) -> None:
@@ -222,85 +213,53 @@ def _is_counted(config: ModelConfig, on_meta: bool) -> bool:
         return False
 
 
-def _recording(
-    open_bench: OpenBench, request: Request, configs: Sequence[ModelConfig], conditions: dict[str, Conditions]
-) -> OpenBench:
-    """Return a function that opens a bench, and notes the conditions of each model on it by the config's name."""
-
-    @contextmanager
-    def open_recorded(device: str | None, database: Database, with_meter: bool) -> Iterator[Bench]:
-        with open_bench(device, database, with_meter) as bench:
-            conditions.update({one.name: bench.conditions(request.setting_of(one)) for one in configs})
-            yield bench
-
-    return open_recorded
-
-
 def _profiled(
     request: Request, found: Sequence[ProfileConfig], units: Sequence[UnitReport], conditions: Mapping[str, Conditions]
 ) -> Profile:
-    """Return the profile after the measurements, from rows under these conditions of each model."""
+    """Return the profile after the measurements, from rows under these conditions of each model only."""
     configs = [one.config for one in found]
     request = replace(request, database=request.database.read_once())
     data = read_ranking_data(request, configs, {config.name for config in configs})
     figures = {(one.name, one.conditions): one for each in set(conditions.values()) for one in data.figures(each)}
-    comparisons = _compared(request, conditions) if not request.dry_run else []
-    failed = {unit.name: unit.whole for unit in units if unit.whole.failed}
-    reports = {report.name: _why_not(report, failed.get(report.name)) for report in reports_of(request, comparisons)}
-    models = [
-        replace(
-            _counted_profile(one, counts, figures.get((one.config.name, conditions[one.config.name]))),
-            conditions=conditions[one.config.name],
-            comparison=reports.get(one.config.name),
-        )
-        for one, counts in _with_counts(request, found)
-    ]
+    comparisons = []
+    for model in find_comparisons(replace(request, device=None)) if not request.dry_run else []:
+        pairs = zip(model.comparisons, model.kernels, strict=True)
+        kept = [pair for pair in pairs if pair[0].full.conditions == conditions[model.config.name]]
+        of_model = tuple(one for one, _ in kept), tuple(errors for _, errors in kept)
+        comparisons.append(replace(model, comparisons=of_model[0], kernels=of_model[1]))
+    reports = {report.name: report for report in reports_of(request, comparisons)}
+    for whole in (unit.whole for unit in units if unit.whole.failed):
+        report = reports.get(whole.name)
+        if report is not None and not report.comparisons:
+            # The same command, which the report proposes, would fail again.
+            reason = f"the whole model is not measured on {whole.device}: {whole.reason}"
+            reports[whole.name] = replace(report, reason=f"{reason}; correct this, and repeat the command", remedy=None)
+    models = []
+    for one, counts in _with_counts(request, found):
+        name = one.config.name
+        counted = _counted_profile(one, counts, figures.get((name, conditions[name])))
+        models.append(replace(counted, conditions=conditions[name], comparison=reports.get(name)))
     return Profile(request, configs[0].folder, tuple(models), tuple(units), tuple(comparisons))
-
-
-def _why_not(report: ComparingReport, whole: FullModelReport | None) -> ComparingReport:
-    """Return a report whose missing whole has the reason of this run's failure; the same command would fail again."""
-    if whole is None or report.comparisons:
-        return report
-    reason = f"the whole model is not measured on {whole.device}: {whole.reason}; correct this, and repeat the command"
-    return replace(report, reason=reason, remedy=None)
-
-
-def _compared(request: Request, conditions: Mapping[str, Conditions]) -> list[ModelComparisons]:
-    """Return the comparison of each model under the conditions of its profile only."""
-    models = find_comparisons(replace(request, device=None))
-    return [_only(model, conditions[model.config.name]) for model in models]
-
-
-def _only(model: ModelComparisons, conditions: Conditions) -> ModelComparisons:
-    pairs = zip(model.comparisons, model.kernels, strict=True)
-    kept = [pair for pair in pairs if pair[0].full.conditions == conditions]
-    return replace(model, comparisons=tuple(one for one, _ in kept), kernels=tuple(errors for _, errors in kept))
 
 
 def _without_measuring(request: Request, found: Sequence[ProfileConfig]) -> Profile:
     """Return the profile from counts, and from what the database has of any device."""
     request = replace(request, database=request.database.read_once())
-    shown = _shown(request)
+    shown: Sequence[ShownModel] = ()
+    try:
+        shown = show(request, Choice(operators=True)).models
+    except NothingMeasuredError:
+        pass
+    except UserError:
+        # The user's only database may have to be made by the first measurement.
+        if request.database.folder.is_dir():
+            raise
     models = []
     for one, counts in _with_counts(request, found):
         known = [_known_cost(model, counts) for model in shown if model.row.name == one.config.name]
         models.append(replace(_counted_profile(one, counts, None), known=tuple(known)))
     comparisons = find_comparisons(replace(request, device=None)) if shown else []
     return Profile(request, found[0].config.folder, tuple(models), comparisons=tuple(comparisons))
-
-
-def _shown(request: Request) -> list[ShownModel]:
-    """Return the models with rows on any device, with their operators; none without rows."""
-    try:
-        return show(request, Choice(operators=True)).models
-    except NothingMeasuredError:
-        return []
-    except UserError:
-        if request.database.folder.is_dir():
-            raise
-        # The user's only database is to be made by the first measurement.
-        return []
 
 
 def _with_counts(request: Request, found: Sequence[ProfileConfig]) -> Iterator[tuple[ProfileConfig, OperatorCounts]]:
@@ -328,7 +287,12 @@ def _known_cost(model: ShownModel, counts: OperatorCounts) -> KnownCost:
 
 
 def _counted_profile(one: ProfileConfig, counts: OperatorCounts, figures: ModelFigures | None) -> ModelProfile:
-    config = one.config
+    config, reason = one.config, None
+    if not config.shape:
+        of_inputs = "the first input is a single value"
+        reason = (
+            of_inputs if config.inputs is not None else "the model comes with its inputs, and no config describes them"
+        )
     return ModelProfile(
         name=config.name,
         config=str(config.path) if one.is_kept else None,
@@ -337,53 +301,36 @@ def _counted_profile(one: ProfileConfig, counts: OperatorCounts, figures: ModelF
         memory_bytes=counts.total_memory_bytes,
         parameters=counts.parameters,
         counted_on=counts.device_type,
-        operators=operator_lines(counts, figures),
+        operators=_operator_lines(counts, figures),
         flop_missing_reason=counts.flop_missing_reason,
         missing_ratio=counts.missing_ratio,
         missing_operations=counts.outside,
-        input_size_missing_reason=_size_missing_reason(config),
+        input_size_missing_reason=reason,
     )
 
 
-def _size_missing_reason(config: ModelConfig) -> str | None:
-    if config.shape:
-        return None
-    if config.inputs is not None:
-        return "the first input is a single value"
-    return "the model comes with its inputs, and no config describes them"
-
-
-def operator_lines(counts: OperatorCounts, figures: ModelFigures | None) -> tuple[OperatorLine, ...]:
+def _operator_lines(counts: OperatorCounts, figures: ModelFigures | None) -> tuple[OperatorLine, ...]:
     """Return the operators of a model: the one that takes most time first, then those without a row by size.
 
-    Args:
-        counts: of operators that compute something.
-        figures: the sum of those with a row, None if none has one.
+    The size is the share of the model's FLOPs or bytes, of both the larger. No figures: no operator has a row.
     """
-    costs = {} if figures is None else {one.key: one for one in operator_costs(figures, None, TIME)}
-    lines = [_line(count, costs.get(count.operator.key)) for count in counts.counts]
-
-    def size(line: OperatorLine) -> float:
-        """Return the share of the model's FLOPs or bytes, of both the larger."""
-        return max((line.flop or 0) / max(1, counts.total_flop), line.memory_bytes / max(1, counts.total_memory_bytes))
-
-    return tuple(sorted(lines, key=lambda line: (-(line.time_s or 0.0), -size(line), line.operator, line.inputs)))
-
-
-def _line(count: OperatorCount, cost: OperatorCost | None) -> OperatorLine:
-    operator = count.operator
-    line = OperatorLine(
-        operator=operator.operator,
-        parameters=operator.parameters_text,
-        inputs=operator.inputs_text,
-        training_mode=operator.mode,
-        calls=count.occurrences,
-        flop=None if count.flop is None else count.occurrences * count.flop,
-        memory_bytes=count.occurrences * count.memory_bytes,
-    )
-    if cost is None:
-        return line
-    own = cost.costs
-    return replace(
-        line, time_s=own.time_s, energy_j=own.energy_j, time_ratio=own.time_ratio, energy_ratio=own.energy_ratio
-    )
+    costs = {} if figures is None else {one.key: one.costs for one in operator_costs(figures, None, TIME)}
+    most_flop, most_bytes = max(1, counts.total_flop), max(1, counts.total_memory_bytes)
+    lines: dict[OperatorLine, float] = {}
+    for count in counts.counts:
+        operator, cost = count.operator, costs.get(count.operator.key)
+        line = OperatorLine(
+            operator=operator.operator,
+            parameters=operator.parameters_text,
+            inputs=operator.inputs_text,
+            training_mode=operator.mode,
+            calls=count.occurrences,
+            flop=None if count.flop is None else count.occurrences * count.flop,
+            memory_bytes=count.occurrences * count.memory_bytes,
+            time_s=None if cost is None else cost.time_s,
+            energy_j=None if cost is None else cost.energy_j,
+            time_ratio=None if cost is None else cost.time_ratio,
+            energy_ratio=None if cost is None else cost.energy_ratio,
+        )
+        lines[line] = max((line.flop or 0) / most_flop, line.memory_bytes / most_bytes)
+    return tuple(sorted(lines, key=lambda line: (-(line.time_s or 0.0), -lines[line], line.operator, line.inputs)))

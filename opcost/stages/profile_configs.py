@@ -51,16 +51,16 @@ def configs_of(folders: ModelFolders, wanted: Sequence[WantedModel], allow_code:
     """
     complete = [_complete(folders, one, allow_code) for one in wanted]
     known = _known(folders)
-    as_given = dict(zip(complete, wanted, strict=True))
-    return [_config_of(folders, model, listed, known, given) for (model, listed), given in as_given.items()]
+    found = []
+    for (model, listed), given in dict(zip(complete, wanted, strict=True)).items():
+        existing = _existing(folders, model, known, given)
+        config = _written(folders, model, listed, given) if existing is None else existing
+        found.append(ProfileConfig(config, is_new=existing is None))
+    return found
 
 
 def existing_config(folders: ModelFolders, wanted: WantedModel, allow_code: bool = False) -> ModelConfig | None:
-    """Return the config of a model, None if there is none: then ``configs_of`` writes it.
-
-    Raises:
-        UserError: with one line for each mistake in the name, the size or another key.
-    """
+    """Return the config of a model, None if there is none: then ``configs_of`` writes it, see there."""
     model, _ = _complete(folders, wanted, allow_code)
     return _existing(folders, model, _known(folders), wanted)
 
@@ -102,20 +102,15 @@ def _refuse_unshown(wanted: WantedModel, name: str) -> None:
 def _config_named(folders: ModelFolders, wanted: WantedModel) -> ModelConfig | None:
     """Return the config, or its first case, that a name means which torchvision does not know; else None."""
     name = wanted.model_name
-    if ModelName.of(name).source != TORCHVISION or is_glob(name) or _is_listed(name):
+    if ModelName.of(name).source != TORCHVISION or is_glob(name):
         return None
-    with suppress(UserError):
-        return folders.configs([name])[0]
-    return None
-
-
-def _is_listed(name: str) -> bool:
     operator = model_operator(name, None, ())
     try:
         source_of(operator).listed(operator.short_name)
     except CannotMeasureError:
-        return False
-    return True
+        with suppress(UserError):
+            return folders.configs([name])[0]
+    return None
 
 
 def _is_a_config(wanted: WantedModel, config: ModelConfig) -> str:
@@ -141,23 +136,6 @@ def _known(folders: ModelFolders) -> list[ModelConfig]:
     return sorted(configs, key=lambda config: not config.path.is_relative_to(folders.own))
 
 
-def _config_of(
-    folders: ModelFolders, wanted: WantedModel, listed: ListedModel, known: Sequence[ModelConfig], given: WantedModel
-) -> ProfileConfig:
-    existing = _existing(folders, wanted, known, given)
-    if existing is not None:
-        return ProfileConfig(existing, is_new=False)
-    name = _free_name(folders, wanted)
-    usual = WantedModel(wanted.model_name).further_keys
-    more = {key: value for key, value in wanted.further_keys.items() if value != usual[key]}
-    if wanted.arguments:
-        more["arguments"] = tree_text(Structure("dict", wanted.arguments))
-    text = config_text(wanted.model_name, wanted.input_size, listed.is_data_dependent, more)
-    write_config(folders.own / name / SUMMARY_NAME, text)
-    (config,) = folders.configs([name])
-    return ProfileConfig(replace(config, given_by=given.option_for), is_new=True)
-
-
 def _existing(
     folders: ModelFolders, wanted: WantedModel, known: Sequence[ModelConfig], given: WantedModel
 ) -> ModelConfig | None:
@@ -167,11 +145,19 @@ def _existing(
     return None
 
 
-def _free_name(folders: ModelFolders, wanted: WantedModel) -> str:
-    """Return the name that a case of a config would have, with a number if a folder of another model has it."""
-    name = usual_name(wanted)
-    names = (name if number == 1 else f"{name}_{number}" for number in range(1, 1000))
-    return next(filter(folders.is_free, names))
+def _written(folders: ModelFolders, wanted: WantedModel, listed: ListedModel, given: WantedModel) -> ModelConfig:
+    """Write a config under the name that a case of one would have; with a number if another model's folder has it."""
+    usual = usual_name(wanted)
+    names = (usual if number == 1 else f"{usual}_{number}" for number in range(1, 1000))
+    name = next(filter(folders.is_free, names))
+    keys = WantedModel(wanted.model_name).further_keys
+    more = {key: value for key, value in wanted.further_keys.items() if value != keys[key]}
+    if wanted.arguments:
+        more["arguments"] = tree_text(Structure("dict", wanted.arguments))
+    text = config_text(wanted.model_name, wanted.input_size, listed.is_data_dependent, more)
+    write_config(folders.own / name / SUMMARY_NAME, text)
+    (config,) = folders.configs([name])
+    return replace(config, given_by=given.option_for)
 
 
 @contextmanager
@@ -180,7 +166,13 @@ def scratch_folder(request: Request, wanted: Sequence[WantedModel]) -> Iterator[
 
     All that is written to it is lost. A new config has the name that it would have in the user's folder.
     """
-    names = {_name_in_config(one) for one in wanted}
+    names = set()
+    for one in wanted:
+        named, name = ModelName.of(one.model_name), one.model_name
+        # A config has the place of the file; that there is no such file is reported later.
+        with suppress(UserError):
+            name = placed(find_code(named, Path.cwd())) if named.is_file else name
+        names.add(name)
     own = [one for one in _known(request.folders) if one.model_name in names] if names else []
     with tempfile.TemporaryDirectory(prefix="opcost-") as folder:
         for path in [path for config in own for path in (config.path, COUNTS.path(config))]:
@@ -188,12 +180,3 @@ def scratch_folder(request: Request, wanted: Sequence[WantedModel]) -> Iterator[
                 replace_file(Path(folder) / path.relative_to(request.measurements), path.read_bytes())
         existing = request.measurements.iterdir() if request.measurements.is_dir() else ()
         yield replace(request, measurements=Path(folder), taken=frozenset(path.name for path in existing))
-
-
-def _name_in_config(wanted: WantedModel) -> str:
-    """Return a model's name as the config of its profile has it; as given if there is no such file."""
-    named = ModelName.of(wanted.model_name)
-    if named.is_file:
-        with suppress(UserError):
-            return placed(find_code(named, Path.cwd()))
-    return wanted.model_name

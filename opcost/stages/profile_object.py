@@ -11,11 +11,11 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from opcost.errors import CannotBuildError, CannotMeasureError, UserError
 from opcost.measuring.conditions import DTYPES, TORCH_DEFAULT
-from opcost.measuring.protocol import protocol_for
+from opcost.measuring.protocol import ProtocolFor
 from opcost.operators.cases import CAPTURED, cases_of
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.model_inputs import DescribedInputs
@@ -92,33 +92,12 @@ FINGERPRINT_BYTES = 32
 """The length of a fingerprint of code, SHA-256."""
 
 
-@dataclass(frozen=True)
-class LoopEnd:
-    """The end of each loop: a target relative error, or a length in s if that is given."""
-
-    relative_error: float
-    seconds: float | None
-
-    def protocols(self) -> Protocols:
-        """Return the protocols of operators and of the whole."""
-        if self.seconds is None:
-            both = partial(protocol_for, relative_error=self.relative_error)
-        else:
-            both = partial(protocol_for, loop_s=self.seconds)
-        return Protocols(both, both)
-
-
-def profile_object(request: Request, own: ObjectModel, progress: Progress, end: LoopEnd | None) -> Profile:
+def profile_object(request: Request, own: ObjectModel, progress: Progress, protocol_for: ProtocolFor | None) -> Profile:
     """Count a model that is an object, measure the operators that the database lacks and the whole in this process.
 
     The configs and counts that stages read are in a temporary folder: only this process can run the model. Its rows are
-    found again by its contents.
-
-    Args:
-        request: the database and the device, None for the model's own.
-        own: the model. It is as before afterwards.
-        progress: reports each measurement.
-        end: the end of each loop, None to measure nothing.
+    found again by its contents. The request's device is None for the model's own; without a protocol nothing is
+    measured. The model is as before afterwards.
 
     Raises:
         UserError: the precision is not that of the weights, or the model cannot be counted.
@@ -126,9 +105,9 @@ def profile_object(request: Request, own: ObjectModel, progress: Progress, end: 
     with counted_object(request, own) as counted:
         write_counts(COUNTS.path(counted.config), counted.counts)
         measuring = None
-        if end is not None:
+        if protocol_for is not None:
             open_bench = partial(open_local_bench, ready={model_tuple(counted.config): counted.ready})
-            measuring = Measuring(end.protocols(), open_bench, lambda _: None)
+            measuring = Measuring(Protocols(protocol_for, protocol_for), open_bench, lambda _: None)
         found = [ProfileConfig(counted.config, is_new=True, is_kept=False)]
         return profile_counted(counted.request, found, progress, measuring)
 
@@ -145,15 +124,7 @@ class CountedObject:
 
 @contextmanager
 def counted_object(request: Request, own: ObjectModel) -> Iterator[CountedObject]:
-    """Count a model that is an object, and yield it; it is given back afterwards.
-
-    Args:
-        request: the database and the device, None for the model's own.
-        own: the model.
-
-    Raises:
-        UserError: the precision is not that of the weights, or the model cannot be counted.
-    """
+    """Count a model that is an object, and yield it; it is given back afterwards. See ``profile_object``."""
     precision = own.checked_precision()
     with ExitStack() as stack:
         try:
@@ -193,9 +164,14 @@ def _config(
     request: Request, ready: ReadyModel, own: ObjectModel, precision: str, counts: OperatorCounts
 ) -> ModelConfig:
     """Write the config of a model, and return it. It describes the inputs if it can describe them as they are."""
-    inputs = _inputs_of(ready)
-    tree = Structure("dict", inputs.keyword) if inputs.keyword else inputs.positional
-    name = _shown_name(own, ready.tensors[0])
+    identities: dict[int, int] = {}
+    positional = tuple(plain_value(value, identities) for value in ready.inputs)
+    keyword = tuple((name, plain_value(value, identities)) for name, value in ready.keyword_inputs.items())
+    tree = Structure("dict", keyword) if keyword else positional
+    # The user's name with the shape of the first input: ``my_net_2x3x8x8``.
+    shape = "x".join(map(str, ready.tensors[0].shape))
+    base = re.sub(r"\W+", "_", own.name or type(own.model).__name__)
+    name = "_".join([base, *([shape] if shape else [])])[:LONGEST_NAME]
     keys = {} if precision == TORCH_DEFAULT else {"precision": precision}
 
     def written(**more: str) -> ModelConfig:
@@ -206,22 +182,9 @@ def _config(
 
     with suppress(UserError):
         described = written(inputs=tree_text(tree))
-        if model_tuple(described) == inputs.given_to(model_tuple(described)):
+        if model_tuple(described) == DescribedInputs(positional, keyword).given_to(model_tuple(described)):
             return described
     return written()
-
-
-def _inputs_of(ready: ReadyModel) -> DescribedInputs:
-    identities: dict[int, int] = {}
-    positional = tuple(plain_value(value, identities) for value in ready.inputs)
-    keyword = tuple((name, plain_value(value, identities)) for name, value in ready.keyword_inputs.items())
-    return DescribedInputs(positional, keyword)
-
-
-def _shown_name(own: ObjectModel, first: Tensor) -> str:
-    """Return the user's name for a model with the shape of its first input: ``my_net_2x3x8x8``."""
-    name = re.sub(r"\W+", "_", own.name or type(own.model).__name__)
-    return "_".join([name, *(["x".join(map(str, first.shape))] if first.shape else [])])[:LONGEST_NAME]
 
 
 def _identity(counts: OperatorCounts) -> str:
