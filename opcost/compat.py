@@ -24,12 +24,11 @@ from opcost.metering.layer_rows import BETWEEN
 from opcost.metering.readings import EnergySource
 from opcost.meters.host import HostState, SystemClock
 from opcost.meters.nvml import NvmlError, NvmlGpu
-from opcost.meters.power_limit_setting import NvmlPowerLimit
 from opcost.power.log_rows import HostRow
 from opcost.power.ports import ClockReading
 from opcost.running.energy_meter import EnergyMeter
 from opcost.running.energy_sources import CPU, gpu_named, open_sources, result_of
-from opcost.running.guarded_limit import check_consent, set_for_good
+from opcost.running.power_limit import NvmlPowerLimit, check_consent, set_for_good
 from opcost.stages.power_cap import CapBoard, CapSweepPlan, CapWork, sweep_caps
 
 if TYPE_CHECKING:

@@ -85,7 +85,7 @@ def guardian_of(process: int) -> int | None:
                 parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
             except (OSError, IndexError):
                 continue
-            if parent == process and b"limit_guardian" in words:
+            if parent == process and b"power_limit import serve" in words:
                 return int(entry.name)
     return None
 

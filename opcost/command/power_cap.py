@@ -15,14 +15,13 @@ from opcost.errors import UserError
 from opcost.measuring.setting import Setting
 from opcost.metering.cap_objectives import Objective, Wish
 from opcost.metering.cap_rows import PowerCapRow
-from opcost.meters.power_limit_setting import NvmlPowerLimit
 from opcost.power.ports import PowerLimitError
 from opcost.reporting.json_object import print_object
 from opcost.reporting.power_cap_tables import CapPlan, cap_sweep_object, plan_object, print_cap_plan, print_cap_sweep
 from opcost.reporting.tables import print_files
 from opcost.reporting.terminal import progress_on_stderr
 from opcost.running.energy_sources import gpu_named
-from opcost.running.guarded_limit import check_consent
+from opcost.running.power_limit import NvmlPowerLimit, check_consent
 from opcost.running.request import Request
 from opcost.stages.power_cap import CapBoard, CapSweep, CapSweepPlan, CapWork, caps_below, sweep_caps
 from opcost.stages.wanted_model import WantedModel

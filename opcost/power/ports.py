@@ -48,7 +48,7 @@ class LimitRange:
 
 
 class PowerLimit(Protocol):
-    """The power limit of one board. ``running.guarded_limit`` and its guardian set it."""
+    """The power limit of one board. ``running.power_limit`` sets it."""
 
     @property
     def name(self) -> str:

@@ -41,13 +41,31 @@ def device_lock(name: str) -> Iterator[int]:
 
     Raises UserError: another campaign holds it, or its file cannot be made or locked.
     """
-    # The file stays. If it were deleted, one process could hold the old file while the next locks a new one.
-    descriptor = _locked(lock_path(name), name)
+    path = lock_path(name)
+    descriptor = None
     try:
-        _write_note(descriptor, f"{_started_by()} {datetime.now().astimezone().isoformat(' ', 'seconds')}")
+        # The file stays. If it were deleted, one process could hold the old file while the next locks a new one.
+        descriptor = _opened(path)
+        status = os.fstat(descriptor)
+        # The note is to be written into a file of the lock's own.
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+            raise OSError(errno.EINVAL, "no plain file, or one with several names")
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        line = f"{path}: cannot be locked ({error.strerror}); remove it, or set TMPDIR to another folder"
+        if descriptor is not None:
+            if isinstance(error, BlockingIOError):
+                line = f"{name} is being measured by {_holder(descriptor)}; wait for it, or choose another device"
+            os.close(descriptor)
+        raise UserError(line) from None
+    parent = multiprocessing.parent_process()
+    number = os.getpid() if parent is None or parent.pid is None else parent.pid
+    try:
+        note = f"{number} {datetime.now().astimezone().isoformat(' ', 'seconds')}"
+        _write_lines(descriptor, note, _lines(descriptor)[1])
         yield descriptor
     finally:
-        _write_note(descriptor, "")
+        _write_lines(descriptor, "", _lines(descriptor)[1])
         os.close(descriptor)
 
 
@@ -67,28 +85,6 @@ def keep_number(descriptor: int, number: float | None) -> None:
     _write_lines(descriptor, _lines(descriptor)[0], "" if number is None else repr(number))
 
 
-def _started_by() -> int:
-    parent = multiprocessing.parent_process()
-    return os.getpid() if parent is None or parent.pid is None else parent.pid
-
-
-def _locked(path: Path, name: str) -> int:
-    """Return a descriptor of the file, which holds the lock until it is closed."""
-    descriptor = None
-    try:
-        descriptor = _opened(path)
-        _check(os.fstat(descriptor))
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        line = f"{path}: cannot be locked ({error.strerror}); remove it, or set TMPDIR to another folder"
-        if descriptor is not None:
-            if isinstance(error, BlockingIOError):
-                line = f"{name} is being measured by {_holder(descriptor)}; wait for it, or choose another device"
-            os.close(descriptor)
-        raise UserError(line) from None
-    return descriptor
-
-
 def _opened(path: Path) -> int:
     """Return a descriptor of the file. It may belong to another user, and is then only read, which the lock allows."""
     with suppress(FileExistsError):
@@ -100,16 +96,6 @@ def _opened(path: Path) -> int:
         return os.open(path, os.O_RDWR | NEITHER_FOLLOWED_NOR_WAITED_FOR)
     except PermissionError:
         return os.open(path, os.O_RDONLY | NEITHER_FOLLOWED_NOR_WAITED_FOR)
-
-
-def _check(status: os.stat_result) -> None:
-    """Check that the note would be written into a file of the lock's own."""
-    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
-        raise OSError(errno.EINVAL, "no plain file, or one with several names")
-
-
-def _write_note(descriptor: int, note: str) -> None:
-    _write_lines(descriptor, note, _lines(descriptor)[1])
 
 
 def _lines(descriptor: int) -> tuple[str, str]:

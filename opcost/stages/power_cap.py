@@ -31,8 +31,7 @@ from opcost.metering.power_caps import (
 )
 from opcost.power.ports import LimitRange, PowerLimitError
 from opcost.progress import Progress
-from opcost.running.guarded_limit import guarded_limit
-from opcost.running.limit_guardian import OpenPowerLimit
+from opcost.running.power_limit import OpenPowerLimit, guarded_limit
 from opcost.stages.follow_power import Target, follow
 from opcost.units import significant, watts
 

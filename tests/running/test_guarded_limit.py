@@ -16,9 +16,7 @@ from file_limit import FileLimit
 from killed_caps import FOUND_W, ROOT, guardian_of, is_restored, kill_once, started, wait_for_end, wait_for_set
 
 from opcost.errors import UserError
-from opcost.meters.power_limit_setting import NvmlPowerLimit
-from opcost.running.guarded_limit import check_consent, guarded_limit, set_for_good
-from opcost.running.limit_guardian import restored
+from opcost.running.power_limit import NvmlPowerLimit, check_consent, guarded_limit, restored, set_for_good
 
 
 @pytest.fixture
@@ -131,7 +129,7 @@ import os, signal, sys, time
 from functools import partial
 from pathlib import Path
 from file_limit import FileLimit
-from opcost.running.limit_guardian import start_guardian
+from opcost.running.power_limit import start_guardian
 
 open_limit = partial(FileLimit, Path(sys.argv[1]))
 with open(Path(sys.argv[1]).with_suffix(".lock"), "w+") as lock:
