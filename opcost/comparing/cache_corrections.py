@@ -63,58 +63,42 @@ WITH_WEIGHTS = ("linear", "conv", "addmm", "baddbmm")
 def kind_of(count: OperatorCount) -> str:
     """Return the kind of chain whose correction applies to an operator.
 
-    An operator of unknown FLOPs has that of one without products; ``remark_rules`` remarks on it. Attention has no
-    weights, so it has that of elementwise operators, too.
+    An operator of unknown FLOPs has that of one without products; ``remarks`` remarks on it. Attention has no weights,
+    so it has that of elementwise operators, too.
     """
-    name = count.operator.short_name.lower().replace("_", "")
-    if name == ATTENTION:
-        return ELEMENTWISE
-    if count.flop:
-        return _product_kind(count.operator)
-    if name == "add" and _has_equal_sizes(count.operator):
-        return ADDITION
-    if name in NORMS_OF_TOKENS:
-        return LAYER_NORM
-    return NORM if "norm" in name and name not in NORMS_WITHOUT_WEIGHTS else ELEMENTWISE
-
-
-def _has_equal_sizes(operator: OperatorTuple) -> bool:
-    """Return whether an operator has two different tensors of one shape as inputs."""
+    operator, name = count.operator, count.operator.short_name.lower()
     shapes = [tensor.shape for tensor in operator.floating_inputs]
-    return len(shapes) == 2 and shapes[0] == shapes[1]
-
-
-def _product_kind(operator: OperatorTuple) -> str:
-    """Return the kind of chain whose correction applies to a matrix product or convolution."""
-    name = operator.short_name.lower()
+    bare = name.replace("_", "")
+    if bare == ATTENTION:
+        return ELEMENTWISE
+    if not count.flop:
+        if "norm" in bare and bare not in NORMS_WITHOUT_WEIGHTS:
+            return LAYER_NORM if bare in NORMS_OF_TOKENS else NORM
+        return ADDITION if bare == "add" and len(shapes) == 2 and shapes[0] == shapes[1] else ELEMENTWISE
     if "conv" not in name:
         return MATRIX
     if not name.startswith("conv") or "transpose" in name:
         return FILTER
-    channels, inputs, widths = _filters_of_function(operator) if operator.is_function else _filters_of_module(operator)
-    if inputs == 1 < channels:
-        return DEPTHWISE
-    return MATRIX if inputs == channels and set(widths) == {1} else FILTER
+    channels, inputs, widths = _filters(operator)
+    is_pointwise = inputs == channels and set(widths) == {1}
+    return DEPTHWISE if inputs == 1 < channels else MATRIX if is_pointwise else FILTER
 
 
-def _filters_of_module(operator: OperatorTuple) -> tuple[int, int, tuple[int, ...]]:
-    """Return a convolution's input channels, the channels of each filter, and the filter's widths."""
+def _filters(operator: OperatorTuple) -> tuple[int, int, Sequence[int]]:
+    """Return a convolution's input channels, the channels of each filter, and the filter's widths; 0 if unknown."""
+    if operator.is_function:
+        # The second input has the shape (filters, channels of each filter, *widths).
+        shapes = [tensor.shape for tensor in tensor_specs(operator.inputs)]
+        if len(shapes) < 2 or not 3 <= len(shapes[1]) <= len(shapes[0]) + 1:
+            return 0, 0, ()
+        images, (_, inputs, *sides) = shapes[0], shapes[1]
+        return images[-1 - len(sides)], inputs, sides
     parameters = {"groups": 1, **dict(operator.parameters)}
     channels, groups, width = (parameters.get(name) for name in ("in_channels", "groups", "kernel_size"))
-    widths = tuple(side for side in (width if isinstance(width, tuple) else (width,)) if isinstance(side, int))
+    widths = [side for side in (width if isinstance(width, tuple) else (width,)) if isinstance(side, int)]
     if not isinstance(channels, int) or not isinstance(groups, int):
         return 0, 0, widths
     return channels, channels // groups, widths
-
-
-def _filters_of_function(operator: OperatorTuple) -> tuple[int, int, tuple[int, ...]]:
-    """Return the same of a function, whose second input has the shape (filters, channels of each filter, *widths)."""
-    shapes = [tensor.shape for tensor in tensor_specs(operator.inputs)]
-    if len(shapes) < 2 or not 3 <= len(shapes[1]) <= len(shapes[0]) + 1:
-        return 0, 0, ()
-    images, filters = shapes[:2]
-    _, inputs, *widths = filters
-    return images[-len(filters) + 1], inputs, tuple(widths)
 
 
 def moved_bytes(count: OperatorCount) -> int:
@@ -186,7 +170,13 @@ class Corrections:
             return None
         streams = (*self.shorter, (STREAM_BYTES, self.curves))
         shares = shares_between([stream_bytes for stream_bytes, _ in streams], moved_bytes)
-        curves = {kind: _blended([(streams[i][1][kind], share) for i, share in shares.items()]) for kind in self.curves}
+        if len(shares) == 1:
+            curves = streams[next(iter(shares))][1]
+        else:
+            curves = {
+                kind: _blended([(dict(streams[i][1][kind].points), share) for i, share in shares.items()])
+                for kind in self.curves
+            }
         # It is unknown how much of the weights a shorter stream leaves in caches.
         return replace(self, curves=curves, shorter=(), of_weights={})
 
@@ -196,28 +186,25 @@ class Corrections:
         terms = []
         for count in counts:
             of_weights = self.of_weights.get(count.operator)
-            if of_weights is not None:
+            if of_weights is None:
+                shares = {
+                    (kind, point): part * share
+                    for kind, part in self._kinds_of(count).items()
+                    for point, share in self.curves[kind].shares(moved_bytes(count)).items()
+                }
+            else:
                 terms.append(of_weights.times(count.occurrences))
-            for (kind, point), share in self._points_of(count).items():
-                weights[kind, point] = weights.get((kind, point), 0.0) + share * count.occurrences
+                shares = {(ELEMENTWISE, 0): 1.0}
+            for place, share in shares.items():
+                weights[place] = weights.get(place, 0.0) + share * count.occurrences
         terms += [self.curves[kind].points[point][1].times(weight) for (kind, point), weight in weights.items()]
         return pooled(terms, sum_of_independent)
-
-    def _points_of(self, count: OperatorCount) -> Mapping[tuple[str, int], float]:
-        """Return the points of curves that a call is corrected by, by kind and index, with their weights."""
-        if count.operator in self.of_weights:
-            return {(ELEMENTWISE, 0): 1.0}
-        return {
-            (kind, point): part * share
-            for kind, part in self._kinds_of(count).items()
-            for point, share in self.curves[kind].shares(moved_bytes(count)).items()
-        }
 
     def missing_kinds(self, counts: Iterable[OperatorCount]) -> tuple[str, ...]:
         """Return the kinds on tokens of these calls whose stand-in corrects them, because they are not measured."""
         missing = {chain.kind for chain in layer_chains(self.dtype)} - self.curves.keys()
         others = (count for count in counts if count.computes and count.operator not in self.of_weights)
-        wanted = {kind for count in others for kind in _kinds_around(count)}
+        wanted = {kind for count in others for kind in (MATRICES if _weight_bytes(count) else (kind_of(count),))}
         return tuple(kind for kind in LAYER_KINDS if kind in missing & wanted)
 
     def _kinds_of(self, count: OperatorCount) -> Mapping[str, float]:
@@ -229,7 +216,7 @@ class Corrections:
             return {}
         weight_bytes = _weight_bytes(count)
         if weight_bytes:
-            kinds = [one for one in _kinds_around(count) if one in self.curves]
+            kinds = [one for one in MATRICES if one in self.curves]
             sizes = [MATRICES[one] ** 2 * ITEM_BYTES[self.dtype] for one in kinds]
             return {kinds[place]: share for place, share in shares_between(sizes, weight_bytes).items()}
         kind = kind_of(count)
@@ -239,10 +226,6 @@ class Corrections:
 def _weight_bytes(count: OperatorCount) -> int | None:
     """Return the bytes of the matrix of a product that chains of matrices correct, None for other calls."""
     return matrix_bytes(count.operator) if kind_of(count) == MATRIX else None
-
-
-def _kinds_around(count: OperatorCount) -> tuple[str, ...]:
-    return tuple(MATRICES) if _weight_bytes(count) else (kind_of(count),)
 
 
 def corrections_under(rows: Iterable[ChainRow], conditions: Conditions) -> Corrections | None:
@@ -288,38 +271,29 @@ def _excesses(rows: Iterable[ChainRow], chains: Sequence[Chain]) -> dict[str, di
     return found
 
 
-def curves_through(rows: Iterable[ChainRow], chains: Sequence[Chain]) -> Curves:
-    """Return a curve for each kind of these chains, through the means of their rows."""
-    return {kind: _curve(by_size) for kind, by_size in _excesses(rows, chains).items()}
-
-
 def _behind_shorter_streams(rows: Sequence[ChainRow], full: Curves, dtype: str) -> tuple[tuple[int, Curves], ...]:
     """Return the curves behind each shorter stream, the shortest first; none unless all of their chains were measured.
 
     Larger images evict from caches themselves what a shorter stream leaves: their points are those of the full stream.
+    Kinds on tokens have their stand-in's values at their own small sizes.
     """
     behind = []
     for stream in SHORTER_STREAMS:
         chains = [chain for side in SMALL_SIDES for chain in chains_of(side, stream_elements=stream, dtype=dtype)]
-        small = curves_through(rows, chains)
+        small = {kind: _curve(by_size) for kind, by_size in _excesses(rows, chains).items()}
         if sum(len(curve.points) for curve in small.values()) < len(chains):
             return ()
         largest = max(chain.memory_bytes for chain in chains)
-        behind.append((chains[0].stream_bytes, {kind: _with_small(full, small, kind, largest) for kind in full}))
+        curves: dict[str, Curve] = {}
+        for kind, curve in full.items():
+            stand_in = FORMS[kind].stand_in
+            points = small[kind].points if stand_in is None else ()
+            if stand_in is not None:
+                sizes = (size for size, _ in curve.points if size <= largest)
+                points = tuple((size, small[stand_in].at(size)) for size in sizes)
+            curves[kind] = Curve((*points, *(point for point in curve.points if point[0] > largest)))
+        behind.append((chains[0].stream_bytes, curves))
     return tuple(behind)
-
-
-def _with_small(full: Curves, small: Curves, kind: str, largest: int) -> Curve:
-    """Return the curve of a kind behind a shorter stream: small sizes as found there, others as behind the full stream.
-
-    Kinds on tokens have their stand-in's values at their own small sizes.
-    """
-    large = tuple(point for point in full[kind].points if point[0] > largest)
-    stand_in = FORMS[kind].stand_in
-    if stand_in is None:
-        return Curve((*small[kind].points, *large))
-    sizes = [size for size, _ in full[kind].points if size <= largest]
-    return Curve((*((size, small[stand_in].at(size)) for size in sizes), *large))
 
 
 def _is_whole(known: Collection[int], sizes: Sequence[int]) -> bool:
@@ -330,13 +304,10 @@ def _curve(by_size: Mapping[int, Sequence[Excess]]) -> Curve:
     return Curve(tuple((size, pooled(excesses, combined)) for size, excesses in sorted(by_size.items())))
 
 
-def _blended(parts: Sequence[tuple[Curve, float]]) -> Curve:
+def _blended(parts: Sequence[tuple[Mapping[int, Excess], float]]) -> Curve:
     """Return the weighted mean of curves at the sizes that all have; points that they share keep their error."""
-    if len(parts) == 1:
-        return parts[0][0]
-    points = [(dict(curve.points), share) for curve, share in parts]
-    sizes = sorted(set.intersection(*(set(known) for known, _ in points)))
-    return Curve(tuple((size, _mean([(known[size], share) for known, share in points])) for size in sizes))
+    sizes = sorted(set.intersection(*(set(points) for points, _ in parts)))
+    return Curve(tuple((size, _mean([(points[size], share) for points, share in parts])) for size in sizes))
 
 
 def _mean(parts: Sequence[tuple[Excess, float]]) -> Excess:
@@ -350,9 +321,7 @@ def _mean(parts: Sequence[tuple[Excess, float]]) -> Excess:
 def shares_between(sizes: Sequence[int], size: int) -> Mapping[int, float]:
     """Return the indices of the sizes next to one, with their weights by the logarithm; the nearest beyond the ends.
 
-    Args:
-        sizes: ordered, above 0.
-        size: above 0 if it is between the ends.
+    The sizes are ordered and above 0.
     """
     upper = bisect_right(sizes, size)
     if upper in (0, len(sizes)):

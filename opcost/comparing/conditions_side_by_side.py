@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Annotated
 
 from opcost.columns import ABOVE_0, COUNT, FROM_0, SIGNED, Column, Columns, one_of
-from opcost.estimates import NORMAL_QUANTILE, Estimate, sum_of_independent, total_if_known, value_of
+from opcost.estimates import NORMAL_QUANTILE, Estimate, standard_error_of, sum_of_independent, total_if_known, value_of
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import REFERENCE_TEMPERATURE_C, MeasurementRow, time_of
 from opcost.operators.cases import INPUTS, OPERATOR, PARAMETERS, TRAINING_MODE
@@ -192,13 +192,7 @@ class SideBySide:
 
 
 def side_by_side(these: Side, others: Side, samples: int) -> SideBySide:
-    """Return a model under two conditions. All energies are normalised if all rows can be.
-
-    Args:
-        these: the side whose costs are saved or not.
-        others: the side that it is compared with.
-        samples: the batch size.
-    """
+    """Return a model under two conditions. All energies are normalised if all rows can be; ``samples`` is the batch."""
     wholes = [side.whole for side in (these, others) if side.whole is not None]
     basis = common_basis([*wholes, *(part.row for side in (these, others) for part in side.cost.parts)])
     pairs = tuple(matched(these.calls, others.calls))
@@ -244,12 +238,7 @@ def side_by_side(these: Side, others: Side, samples: int) -> SideBySide:
 
 
 def matched(these: Iterable[Calls], others: Iterable[Calls]) -> Iterator[Pair]:
-    """Yield the calls of two runs in pairs, and those that exist in one run only.
-
-    Args:
-        these: the calls under these conditions, in the order of their first calls.
-        others: those under the others.
-    """
+    """Yield the calls of two runs, each in the order of their first calls, in pairs; then those of one run only."""
     groups: dict[OperatorTuple, tuple[deque[Calls], deque[Calls]]] = {}
     for side, calls in enumerate((these, others)):
         for one in calls:
@@ -293,18 +282,14 @@ def sides_of(pairs: Sequence[Pair], basis: EnergyBasis, samples: int) -> Sides:
     """Return the cost of all calls of these pairs under both conditions; a cost is None if one of its rows is unknown.
 
     Calls that exist under one of both conditions only cost 0 under the other.
-
-    Args:
-        pairs: of calls.
-        basis: that of all energies.
-        samples: the batch size.
+    All energies are on one basis; ``samples`` is the batch size.
     """
     these, others = [one.these for one in pairs if one.these], [one.others for one in pairs if one.others]
     time_s, other_time_s, saved_s = _costs(these, others, time_of)
     energy_j, other_energy_j, saved_j = _costs(these, others, basis.energy_of)
     if saved_j is not None and basis is EnergyBasis.NORMALISED:
-        kelvins_j = ([_kelvins_j(side, basis) for side in (pair.others, pair.these)] for pair in pairs)
-        saved_j = saved_j.with_error(temperature_error_j(others_j - these_j for others_j, these_j in kelvins_j))
+        kelvins_j = [_kelvins_j(pair.others, basis) - _kelvins_j(pair.these, basis) for pair in pairs]
+        saved_j = saved_j.with_error(temperature_error_j(kelvins_j))
 
     def over(value: float | None, divisor: float | None) -> float | None:
         return None if value is None or not divisor else value / divisor
@@ -322,12 +307,12 @@ def sides_of(pairs: Sequence[Pair], basis: EnergyBasis, samples: int) -> Sides:
         power_w=over(energy_j, time_s),
         other_power_w=over(other_energy_j, other_time_s),
         saved_time_s=value_of(saved_s),
-        saved_time_standard_error_s=None if saved_s is None else saved_s.standard_error,
+        saved_time_standard_error_s=standard_error_of(saved_s),
         saved_time_ratio=over(value_of(saved_s), other_time_s),
         saved_energy_j=value_of(saved_j),
-        saved_energy_standard_error_j=None if saved_j is None else saved_j.standard_error,
+        saved_energy_standard_error_j=standard_error_of(saved_j),
         saved_energy_ratio=over(value_of(saved_j), other_energy_j),
-        saved_energy_per_sample_j=None if saved_j is None else saved_j.value / samples,
+        saved_energy_per_sample_j=over(value_of(saved_j), samples),
         costs_more_time=is_more(saved_s),
         costs_more_energy=is_more(saved_j),
     )

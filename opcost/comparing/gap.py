@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -43,17 +43,6 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Constants:
-    """A device's predictor of unmeasured operators and its cache corrections, None if unknown.
-
-    Both are derived from operators alone, not from whole models.
-    """
-
-    predictor: CostModel | None = None
-    corrections: Corrections | None = None
-
-
-@dataclass(frozen=True)
 class Gap:
     """The parts of a whole model's cost. ``modules`` and ``functions`` are the sum.
 
@@ -76,29 +65,41 @@ class Gap:
     missing_kinds: tuple[str, ...] = ()
 
 
-def gap(cost: ModelCost, dropped: ModelCost, full: MeasurementRow, constants: Constants) -> Gap:
+def gap(
+    cost: ModelCost,
+    dropped: ModelCost,
+    full: MeasurementRow,
+    predictor: CostModel | None = None,
+    corrections: Corrections | None = None,
+) -> Gap:
     """Return the parts of a whole model's cost.
 
     Args:
         cost: the sum of its operators.
         dropped: the sum of the dropped operators, on the same energy basis.
         full: the row of the whole model.
-        constants: predictor and cache corrections of the device.
+        predictor: of unmeasured operators on this device; like the corrections derived from operators alone.
+        corrections: cache corrections of the device.
     """
-    modules, functions = (
-        _measured([part for part in cost.parts if part.case.operator.is_function == is_function])
-        for is_function in (False, True)
-    )
-    left_out = _measured(dropped.parts).plus(predicted_piece(dropped.missing, constants.predictor))
-    unmeasured = predicted_piece(cost.missing, constants.predictor)
-    corrections, full_j = constants.corrections, value_of(cost.basis.energy_of(full))
+
+    def measured(parts: Iterable[Part]) -> Piece:
+        parts = list(parts)
+        return Piece(math.fsum(part.time_s for part in parts), total_if_known(part.energy_j for part in parts))
+
+    def piece(added: Excess | None) -> Piece:
+        return Piece() if added is None else Piece(added.time_s.value, value_of(added.energy_j) or 0.0)
+
+    modules = measured(part for part in cost.parts if not part.case.operator.is_function)
+    functions = measured(part for part in cost.parts if part.case.operator.is_function)
+    left_out = measured(dropped.parts).plus(predicted_piece(dropped.missing, predictor))
+    unmeasured, full_j = predicted_piece(cost.missing, predictor), value_of(cost.basis.energy_of(full))
     correction = None if corrections is None else corrections.of(cost.summed)
-    besides = left_out.plus(unmeasured).plus(_piece(correction))
+    besides = left_out.plus(unmeasured).plus(piece(correction))
     power_limit = None
     if besides.time_s is not None and besides.energy_j is not None:
         load = Load(besides.time_s, besides.energy_j, OTHERS)
         power_limit = added_by_limit(cost, load, limit_of(full.conditions))
-    known = modules.plus(functions).plus(besides).plus(_piece(power_limit))
+    known = modules.plus(functions).plus(besides).plus(piece(power_limit))
     return Gap(
         modules=modules,
         functions=functions,
@@ -113,16 +114,6 @@ def gap(cost: ModelCost, dropped: ModelCost, full: MeasurementRow, constants: Co
         correction_dtype=None if corrections is None else corrections.dtype,
         missing_kinds=() if corrections is None else corrections.missing_kinds(cost.summed),
     )
-
-
-def _piece(correction: Excess | None) -> Piece:
-    if correction is None:
-        return Piece()
-    return Piece(correction.time_s.value, 0.0 if correction.energy_j is None else correction.energy_j.value)
-
-
-def _measured(parts: Sequence[Part]) -> Piece:
-    return Piece(math.fsum(part.time_s for part in parts), total_if_known(part.energy_j for part in parts))
 
 
 def predicted_piece(counts: Sequence[OperatorCount], predictor: CostModel | None) -> Piece:

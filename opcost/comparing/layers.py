@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, TypeAlias
 
@@ -18,6 +18,9 @@ from opcost.operators.counts import SEPARATOR, CalledModule, OperatorCount, Oper
 from opcost.operators.short_forms import short_inputs, short_outputs
 from opcost.summing.summation import ModelCost, Part
 from opcost.units import number_of
+
+Place: TypeAlias = tuple[str, str | None]
+"""The path of a module, and the name of a function that it calls, None for the module itself."""
 
 
 @dataclass(frozen=True)
@@ -42,91 +45,17 @@ class LayerCall:
     cost: CallCost | None
 
     @property
-    def function(self) -> str | None:
-        """The name of a function, None for a module."""
-        return self.count.operator.short_name if self.count.operator.is_function else None
-
-    @property
-    def level(self) -> int:
-        """The number of names in its path; a function is one below the module that calls it."""
-        return levels_of(self.module.path) + self.count.operator.is_function
-
-    @property
     def lacks_row(self) -> bool:
         """Whether it computes something and is not in the sum."""
         return self.cost is None and self.count.computes
 
-
-Parts: TypeAlias = Sequence[Part]
-"""The parts of a sum that are of one operator tuple."""
-
-
-def layer_calls(counts: OperatorCounts, cost: ModelCost | None) -> tuple[LayerCall, ...]:
-    """Return all calls in the order of execution.
-
-    The costs of all calls add up to the sum if the sum is of operators with these calls.
-
-    Args:
-        counts: of a run whose modules are known.
-        cost: the sum, None if nothing is measured.
-    """
-    of_operator = parts_by_operator(cost)
-    found = [
-        LayerCall(counts.modules[caller], count, position, of_call)
-        for count in counts.counts
-        for caller, position, of_call in zip(
-            count.callers, count.positions, _costs(count, of_operator.get(count.operator.key, ())), strict=True
-        )
-    ]
-    return tuple(sorted(found, key=lambda call: call.position))
-
-
-def parts_by_operator(cost: ModelCost | None) -> Mapping[str, Parts]:
-    """Return the parts of a sum by the operator's key."""
-    found: dict[str, list[Part]] = {}
-    for part in () if cost is None else cost.parts:
-        found.setdefault(part.case.operator.key, []).append(part)
-    return found
-
-
-def are_means(counts: OperatorCounts, cost: ModelCost | None) -> bool:
-    """Return whether calls of one operator with different rows share their mean, because it is unknown which is which.
-
-    This is so if the model was counted on shapes only, or on other values than those of the sum.
-    """
-    of_operator = parts_by_operator(cost)
-    several = [count for count in counts.counts if len(of_operator.get(count.operator.key, ())) > 1]
-    return not all(_has_the_data_of(count, of_operator[count.operator.key]) for count in several)
-
-
-def _costs(count: OperatorCount, parts: Parts) -> Iterator[CallCost | None]:
-    """Yield the cost of each call of an operator."""
-    if not parts:
-        yield from [None] * count.occurrences
-    elif _has_the_data_of(count, parts):
-        of_data = {part.case.input_data: _mean([part]) for part in parts}
-        yield from (of_data[data] for data in count.data_of_calls)
-    else:
-        yield from [_mean(parts)] * count.occurrences
-
-
-def _has_the_data_of(count: OperatorCount, parts: Parts) -> bool:
-    return bool(count.statistics) and count.captured_data == Counter(
-        {part.case.input_data: part.occurrences for part in parts}
-    )
-
-
-def _mean(parts: Parts) -> CallCost:
-    """Return the mean cost of the calls in some parts of a sum."""
-    calls = sum(part.occurrences for part in parts)
-    energy_j = total_if_known(part.energy_j for part in parts)
-    reasons = (part.row.measurement.energy_missing_reason for part in parts if part.energy_j is None)
-    reason = next(reasons, None) or "it cannot be normalised to 50 °C"
-    return CallCost(
-        time_s=sum(part.time_s for part in parts) / calls,
-        energy_j=None if energy_j is None else energy_j / calls,
-        energy_missing_reason=None if energy_j is not None else reason,
-    )
+    def place(self, depth: int | None = None) -> Place:
+        """Return its place in a tree with so many names in a path; None for all levels."""
+        operator, path = self.count.operator, self.module.path
+        # A function is one level below the module that calls it.
+        if depth is None or levels_of(path) + operator.is_function <= depth:
+            return path, operator.short_name if operator.is_function else None
+        return at_level(path, depth), None
 
 
 COMPUTES_NOTHING = "computes nothing"
@@ -181,14 +110,6 @@ class LayerNode:
     children: tuple[LayerNode, ...] = ()
 
 
-Calls: TypeAlias = Sequence[LayerCall]
-
-Place: TypeAlias = tuple[str, str | None]
-"""The path of a module, and the name of a function that it calls, None for the module itself."""
-
-MODEL: Place = ("", None)
-
-
 @dataclass(frozen=True)
 class Layers:
     """The calls of a model's run in order, with the sum of operators that they are parts of.
@@ -203,48 +124,50 @@ class Layers:
 
     @property
     def rows(self) -> tuple[LayerRow, ...]:
-        return tuple(self._row(_place(call), [call]) for call in self.calls)
+        return tuple(self._row(call.place(), [call]) for call in self.calls)
 
     def rows_to(self, depth: int) -> tuple[LayerRow, ...]:
         """Return a row for each module with so many names in its path, and for each layer above it.
 
         All calls of a layer are one row, in the order of the first.
         """
-        groups = _grouped(self.calls, lambda call: _place(call, depth))
-        return tuple(self._row(place, calls) for place, calls in groups)
+        return tuple(self._row(place, calls) for place, calls in _grouped(self.calls, depth))
 
     @property
     def tree(self) -> LayerNode:
-        return self._node(MODEL, 0, self.calls)
+        return self._node(("", None), 0, self.calls)
 
     @cached_property
-    def _time_s(self) -> float:
-        return math.fsum(call.cost.time_s for call in self.calls if call.cost is not None)
-
-    @cached_property
-    def _energy_j(self) -> float | None:
-        return total_if_known(call.cost.energy_j for call in self.calls if call.cost is not None)
+    def _sums(self) -> tuple[float, float | None]:
+        """Time and energy of all calls that have a row."""
+        known = [call.cost for call in self.calls if call.cost is not None]
+        return math.fsum(cost.time_s for cost in known), total_if_known(cost.energy_j for cost in known)
 
     @cached_property
     def _module_of(self) -> Mapping[str, CalledModule]:
         return {module.path: module for module in self.modules}
 
-    def _node(self, place: Place, level: int, calls: Calls) -> LayerNode:
+    def _node(self, place: Place, level: int, calls: Sequence[LayerCall]) -> LayerNode:
         path, function = place
-        node = LayerNode(function or path.rpartition(SEPARATOR)[2], self._row(place, calls))
-        inside = [call for call in calls if _place(call) != place]
-        groups = _grouped(inside, lambda call: _place(call, level + 1))
-        return replace(node, children=tuple(self._node(child, level + 1, own) for child, own in groups))
+        inside = [call for call in calls if call.place() != place]
+        children = tuple(self._node(child, level + 1, own) for child, own in _grouped(inside, level + 1))
+        return LayerNode(function or path.rpartition(SEPARATOR)[2], self._row(place, calls), children)
 
-    def _row(self, place: Place, calls: Calls) -> LayerRow:
+    def _row(self, place: Place, calls: Sequence[LayerCall]) -> LayerRow:
         path, function = place
         module = self._module_of[path]
-        is_leaf = all(_place(call) == place for call in calls)
+        is_leaf = all(call.place() == place for call in calls)
         operators = {call.count.operator.key: call.count for call in calls}.values() if is_leaf else ()
         known = [call.cost for call in calls if call.cost is not None]
         time_s = math.fsum(cost.time_s for cost in known) if known else None
         energy_j = total_if_known(cost.energy_j for cost in known) if known else None
+        sum_s, sum_j = self._sums
         flops = [call.count.flop for call in calls if call.count.flop is not None]
+        missing, missing_reason = sum(call.lacks_row for call in calls), None
+        if missing:
+            missing_reason = NO_ROW if len(calls) == 1 else f"{missing} of {number_of(len(calls), 'call')} {NO_ROW}"
+        elif not any(call.count.computes for call in calls):
+            missing_reason = COMPUTES_NOTHING
         return LayerRow(
             position=calls[0].position,
             path=path,
@@ -257,14 +180,14 @@ class Layers:
             training_mode=_common(count.operator.mode for count in operators),
             weights=None if function is not None else module.weights,
             calls=len(calls),
-            calls_without_row=sum(call.lacks_row for call in calls),
+            calls_without_row=missing,
             flop=sum(flops) if len(flops) == len(calls) else None,
             memory_bytes=sum(call.count.memory_bytes for call in calls),
             time_s=time_s,
             energy_j=energy_j,
-            time_ratio=_ratio(time_s, self._time_s),
-            energy_ratio=_ratio(energy_j, self._energy_j),
-            missing_reason=_missing_reason(calls),
+            time_ratio=time_s / sum_s if time_s is not None and sum_s else None,
+            energy_ratio=energy_j / sum_j if energy_j is not None and sum_j else None,
+            missing_reason=missing_reason,
             energy_missing_reason=next(filter(None, (cost.energy_missing_reason for cost in known)), None),
         )
 
@@ -305,38 +228,53 @@ UNKNOWN_COSTS = RunCosts()
 
 
 def layers_of(counts: OperatorCounts, cost: ModelCost | None) -> Layers:
-    """Return the layers of a model.
+    """Return the layers of a model; the costs of all calls add up to the sum.
+
+    Calls of one operator with different rows share their mean cost if it is unknown which is which: if the model was
+    counted on shapes only, or on other values than the sum's.
 
     Args:
         counts: of a run whose modules are known.
         cost: the sum of the operators with the same calls, None if nothing is measured.
     """
-    return Layers(layer_calls(counts, cost), counts.modules, cost, are_means(counts, cost))
+    of_operator: dict[str, list[Part]] = {}
+    for part in () if cost is None else cost.parts:
+        of_operator.setdefault(part.case.operator.key, []).append(part)
+    found, are_means = [], False
+    for count in counts.counts:
+        parts = of_operator.get(count.operator.key, [])
+        costs: Sequence[CallCost | None] = [_mean(parts)] * count.occurrences
+        measured = Counter({part.case.input_data: part.occurrences for part in parts})
+        if parts and count.statistics and count.captured_data == measured:
+            of_data = {part.case.input_data: _mean([part]) for part in parts}
+            costs = [of_data[data] for data in count.data_of_calls]
+        elif len(parts) > 1:
+            are_means = True
+        for caller, position, of_call in zip(count.callers, count.positions, costs, strict=True):
+            found.append(LayerCall(counts.modules[caller], count, position, of_call))
+    return Layers(tuple(sorted(found, key=lambda call: call.position)), counts.modules, cost, are_means)
 
 
-def _place(call: LayerCall, depth: int | None = None) -> Place:
-    """Return the place of a call in a tree of this depth; None for all levels."""
-    if depth is None or call.level <= depth:
-        return call.module.path, call.function
-    return at_level(call.module.path, depth), None
+def _mean(parts: Sequence[Part]) -> CallCost | None:
+    """Return the mean cost of the calls in some parts of a sum; None without parts."""
+    if not parts:
+        return None
+    calls = sum(part.occurrences for part in parts)
+    energy_j = total_if_known(part.energy_j for part in parts)
+    reasons = (part.row.measurement.energy_missing_reason for part in parts if part.energy_j is None)
+    reason = next(reasons, None) or "it cannot be normalised to 50 °C"
+    return CallCost(
+        time_s=sum(part.time_s for part in parts) / calls,
+        energy_j=None if energy_j is None else energy_j / calls,
+        energy_missing_reason=None if energy_j is not None else reason,
+    )
 
 
-def _grouped(calls: Iterable[LayerCall], place: Callable[[LayerCall], Place]) -> list[tuple[Place, list[LayerCall]]]:
+def _grouped(calls: Iterable[LayerCall], depth: int) -> list[tuple[Place, list[LayerCall]]]:
     groups: dict[Place, list[LayerCall]] = {}
     for call in calls:
-        groups.setdefault(place(call), []).append(call)
+        groups.setdefault(call.place(depth), []).append(call)
     return list(groups.items())
-
-
-def _missing_reason(calls: Calls) -> str | None:
-    missing = sum(call.lacks_row for call in calls)
-    if not missing:
-        return None if any(call.count.computes for call in calls) else COMPUTES_NOTHING
-    return NO_ROW if len(calls) == 1 else f"{missing} of {number_of(len(calls), 'call')} {NO_ROW}"
-
-
-def _ratio(part: float | None, whole: float | None) -> float | None:
-    return part / whole if part is not None and whole else None
 
 
 def _common(values: Iterable[str | None]) -> str | None:

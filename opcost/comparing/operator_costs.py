@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, TypeVar
 
 from opcost.columns import ABOVE_0, COUNT, COUNT_FROM_1, FROM_0, Column, Columns, one_of
 from opcost.comparing.ranking import NAME, POWER, SAVING, TIME, ModelFigures
-from opcost.comparing.roofline import COMPUTE, MEMORY, Roof, Roofline, Work
-from opcost.comparing.tuple_costs import TupleFlag, Works, at_roof, flags_of_part
+from opcost.comparing.roofline import COMPUTE, MEMORY, Roofline, Work
+from opcost.comparing.tuple_costs import TupleFlag, Works, flags_of_part, savings
 from opcost.estimates import total_if_known
 from opcost.operators.cases import INPUTS, OPERATOR, PARAMETERS, TRAINING_MODE
 from opcost.summing.summation import Part
+
+Key = TypeVar("Key")
 
 
 @dataclass(frozen=True)
@@ -73,11 +75,10 @@ def operator_costs(model: ModelFigures, roofline: Roofline | None, by: str) -> t
         roofline: the device's under these conditions, None if unknown.
         by: one of ``SORTS``.
     """
-    shares = _Shares(model.works, roofline)
     board = None if model.whole is None else model.whole.circumstances.device_uuid
     found = []
-    for operator, calls in _grouped(model.works, lambda part: part.case.operator).items():
-        costs, first = shares.of(calls), calls[0][1]
+    for operator, calls, costs in _shares(model.works, roofline, lambda part: part.case.operator):
+        first = calls[0][1]
         flags = {flag for part, work in calls for flag in flags_of_part(part, work, board)}
         found.append(
             OperatorCost(
@@ -103,21 +104,16 @@ def kind_costs(model: ModelFigures, roofline: Roofline | None, by: str) -> tuple
 
     There are none if the sum does not show what dominates the model, because many bytes are missing.
     """
-    calls = model.works if model.is_representative else ()
-    shares = _Shares(calls, roofline)
-    found = [
-        KindCosts(name, shares.of(own))
-        for name, own in _grouped(calls, lambda part: part.case.operator.short_name).items()
-    ]
+    works = model.works if model.is_representative else ()
+    shares = _shares(works, roofline, lambda part: part.case.operator.short_name)
+    found = [KindCosts(name, costs) for name, _, costs in shares]
     return tuple(sorted(found, key=lambda one: (-one.costs.ratio(by), one.operator)))
 
 
 def rank_of(one: OperatorCost | KindCosts, by: str) -> tuple[float, str]:
     """Return a key that sorts the largest first: by energy, or by time if any energy of the model is unknown.
 
-    Args:
-        one: an operator or a kind.
-        by: one of ``SORTS``.
+    ``by`` is one of ``SORTS``.
     """
     costs = one.costs
     has_energies = costs.energy_ratio is not None
@@ -128,46 +124,30 @@ def rank_of(one: OperatorCost | KindCosts, by: str) -> tuple[float, str]:
     return -(largest or 0.0), one.operator
 
 
-def _grouped(calls: Works, key: Callable[[Part], Any]) -> Mapping[Any, list[tuple[Part, Work]]]:
-    groups: dict[Any, list[tuple[Part, Work]]] = {}
-    for part, work in calls:
+def _shares(
+    works: Works, roofline: Roofline | None, key: Callable[[Part], Key]
+) -> Iterator[tuple[Key, Works, CostShare]]:
+    """Yield the calls of a sum with one key, and what they have of the sum."""
+    groups: dict[Key, list[tuple[Part, Work]]] = {}
+    for part, work in works:
         groups.setdefault(key(part), []).append((part, work))
-    return groups
-
-
-class _Shares:
-    """The shares that calls have of a sum, and their part above the roof."""
-
-    def __init__(self, calls: Works, roofline: Roofline | None) -> None:
-        self._roofline = roofline
-        self._time_s = math.fsum(part.time_s for part, _ in calls)
-        self._energy_j = total_if_known(part.energy_j for part, _ in calls)
-
-    def of(self, calls: Works) -> CostShare:
-        time_s = math.fsum(part.time_s for part, _ in calls)
-        energy_j = total_if_known(part.energy_j for part, _ in calls)
-        roofs = (None, None) if self._roofline is None else (self._roofline.time, self._roofline.energy)
-        saving_s = _saving(roofs[0], [(part, work, work.time_s) for part, work in calls])
-        saving_j = _saving(roofs[1], [(part, work, work.energy_j) for part, work in calls])
-        return CostShare(
+    sum_s, sum_j = math.fsum(part.time_s for part, _ in works), total_if_known(part.energy_j for part, _ in works)
+    for name, calls in groups.items():
+        time_s, energy_j = (
+            math.fsum(part.time_s for part, _ in calls),
+            total_if_known(part.energy_j for part, _ in calls),
+        )
+        saving_s, saving_j = savings(calls, roofline)
+        share = CostShare(
             calls=sum(part.occurrences for part, _ in calls),
             time_s=time_s,
             energy_j=energy_j,
             power_w=None if energy_j is None else energy_j / time_s,
-            time_ratio=time_s / self._time_s,
-            energy_ratio=None if energy_j is None or not self._energy_j else energy_j / self._energy_j,
+            time_ratio=time_s / sum_s,
+            energy_ratio=None if energy_j is None or not sum_j else energy_j / sum_j,
             roof_time_ratio=None if saving_s is None else 1 - saving_s / time_s,
             roof_energy_ratio=None if saving_j is None or not energy_j else 1 - saving_j / energy_j,
             saving_time_s=saving_s,
             saving_energy_j=saving_j,
         )
-
-
-def _saving(roof: Roof | None, calls: Iterable[tuple[Part, Work, float | None]]) -> float | None:
-    """Return what calls would save at their roof; None if the roof, a cost or a call's work is unknown."""
-    if roof is None:
-        return None
-    leasts = ((part, cost, None if cost is None else at_roof(roof, work, cost)) for part, work, cost in calls)
-    return total_if_known(
-        None if cost is None or least is None else part.occurrences * (cost - least) for part, cost, least in leasts
-    )
+        yield name, calls, share

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import numpy as np
@@ -13,7 +13,7 @@ from opcost.comparing.cache_chain_rows import Excess
 from opcost.comparing.cache_corrections import Corrections
 from opcost.comparing.power_limit import OTHERS, PRODUCTS, Load, at_limit, loads_of
 from opcost.comparing.ranking import SumErrors
-from opcost.estimates import Estimate, value_of
+from opcost.estimates import Estimate, total_if_known, value_of
 from opcost.measuring.throttling import is_above_limit
 from opcost.operators.cases import CAPTURED, Case, cases_of_count
 from opcost.operators.counts import OperatorCount, OperatorCounts
@@ -37,21 +37,12 @@ class Range:
     upper: float
 
     @staticmethod
-    def around(value: float, half_width: float) -> Range:
-        """Return the range of a value whose logarithm is within a half width."""
-        return Range(value, value * math.exp(-half_width), value * math.exp(half_width))
-
-    @staticmethod
     def of(estimate: Estimate) -> Range:
         half_width = NORMAL_FACTOR * estimate.standard_error
         return Range(estimate.value, estimate.value - half_width, estimate.value + half_width)
 
     def times(self, factor: float) -> Range:
         return Range(self.value * factor, self.lower * factor, self.upper * factor)
-
-    def reaching(self, lower_ratio: float, upper_ratio: float) -> Range:
-        """Return the range whose ends are multiplied by these ratios."""
-        return Range(self.value, self.lower * lower_ratio, self.upper * upper_ratio)
 
     def including(self, *values: float) -> Range:
         """Return the range whose interval reaches to these values."""
@@ -174,25 +165,51 @@ def predicted_run(
         known: what predicts the others.
         elsewhere: the sums of the others' rows on other cards, under otherwise the same conditions.
     """
-    calls = _predicted_calls(cost.missing, known.learned)
+    learned = known.learned
+    calls = _predicted_calls(cost.missing, learned)
     cache = None if known.corrections is None else known.corrections.of(counts.counts)
-    limited = _added_by_limit(cost, calls, cache, known.limit_w)
-    added = [one for one in (cache, limited) if one is not None]
+    added = [one for one in (cache, _added_by_limit(cost, calls, cache, known.limit_w)) if one is not None]
     errors = known.sum_errors[cache is not None]
     measured_s, predicted_s = value_of(cost.time_s) or 0.0, math.fsum(one.time_s for one in calls)
-    time = _Sum(
-        [one for one in (cost.time_s, *(one.time_s for one in added)) if one is not None],
-        predicted_s,
-        _half_width(calls, TIME, known.learned),
+    estimates = [one for one in (cost.time_s, *(one.time_s for one in added)) if one is not None]
+    time_s = _range(estimates, predicted_s, _half_width(calls, TIME, learned), errors.time.high_ratio)
+    energies = [one.energy_j for one in added] + ([cost.energy_j] if cost.parts else [])
+    predicted_j, estimates_j = (
+        total_if_known(one.energy_j for one in calls),
+        [one for one in energies if one is not None],
     )
+    energy_j = None
+    if len(estimates_j) == len(energies) and predicted_j is not None and errors.energy is not None:
+        boards = NORMAL_FACTOR * learned.boards.deviation
+        half_width = _half_width(calls, ENERGY, learned)
+        energy_j = _range(estimates_j, predicted_j, half_width, errors.energy.high_ratio, boards)
+
     run_s = measured_s + predicted_s
-    time_s, energy_j = time.range(errors.time.high_ratio), _energy(cost, calls, added, known, errors)
-    widened = list(_widened(calls, run_s, known.learned, cache is not None, errors))
+
+    def about(reason: WidthReason, own: Sequence[PredictedCalls]) -> Widened:
+        """Return a reason with the share of the time of all operators and the names of its own, the longest first."""
+        names = dict.fromkeys(one.count.operator.short_name for one in sorted(own, key=lambda one: -one.time_s))
+        return Widened(reason, math.fsum(one.time_s for one in own) / run_s if run_s else 0.0, tuple(names))
+
+    kinds = {
+        WidthReason.NEW_KINDS: [one for one in calls if one.is_new],
+        WidthReason.UNKNOWN_FLOP: [one for one in calls if one.count.flop is None],
+        WidthReason.OUTSIDE: [one for one in calls if one.is_outside and not one.is_new and one.count.flop is not None],
+        WidthReason.SMALL_CALLS: [one for one in calls if one.is_small],
+    }
+    widened = [about(reason, own) for reason, own in kinds.items() if own]
+    widened = [one for one in widened if (one.time_ratio or 0.0) >= LEAST_SHARE]
+    of_run = {
+        WidthReason.FEW_FAMILIES: bool(calls) and not learned.sum_factors.keys() >= learned.deviations.keys(),
+        WidthReason.UNCORRECTED: cache is None,
+        WidthReason.FEW_WHOLES: errors.is_assumed,
+    }
+    widened += [Widened(reason) for reason, holds in of_run.items() if holds]
     for other in elsewhere:
         own = [one for one in calls if one.count in other.summed]
         there_s = time_s.value + (value_of(other.time_s) or 0.0) - math.fsum(one.time_s for one in own)
         if not time_s.has(there_s):
-            widened.append(_about(WidthReason.OTHER_CARD, own, run_s))
+            widened.append(about(WidthReason.OTHER_CARD, own))
         time_s = time_s.including(there_s)
         if energy_j is not None and other.energy_j is not None:
             less_j = math.fsum(one.energy_j or 0.0 for one in own)
@@ -202,7 +219,10 @@ def predicted_run(
         if is_above_limit(ratio, 1.0):
             widened.append(Widened(WidthReason.ABOVE_LIMIT))
             # Lower clocks make it longer by no more than they lower the power, and its energy no larger.
-            time_s, energy_j = time_s.reaching(1.0, ratio), energy_j.reaching(1 / ratio, 1.0)
+            time_s, energy_j = (
+                replace(time_s, upper=time_s.upper * ratio),
+                replace(energy_j, lower=energy_j.lower / ratio),
+            )
     return PredictedRun(
         time_s=time_s,
         energy_j=energy_j,
@@ -215,68 +235,21 @@ def predicted_run(
     )
 
 
-def _widened(
-    calls: Sequence[PredictedCalls], run_s: float, learned: LearnedCosts, is_corrected: bool, errors: SumErrors
-) -> Iterator[Widened]:
-    """Yield the reasons why intervals are wide, those of operators with their share of the time of all operators."""
-    groups = {
-        WidthReason.NEW_KINDS: [one for one in calls if one.is_new],
-        WidthReason.UNKNOWN_FLOP: [one for one in calls if one.count.flop is None],
-        WidthReason.OUTSIDE: [one for one in calls if one.is_outside and not one.is_new and one.count.flop is not None],
-        WidthReason.SMALL_CALLS: [one for one in calls if one.is_small],
-    }
-    about = (_about(reason, own, run_s) for reason, own in groups.items() if own)
-    yield from (one for one in about if (one.time_ratio or 0.0) >= LEAST_SHARE)
-    if calls and not learned.sum_factors.keys() >= learned.deviations.keys():
-        yield Widened(WidthReason.FEW_FAMILIES)
-    if not is_corrected:
-        yield Widened(WidthReason.UNCORRECTED)
-    if errors.is_assumed:
-        yield Widened(WidthReason.FEW_WHOLES)
+def _range(estimates: Sequence[Estimate], predicted: float, half_width: float, *relative_errors: float) -> Range:
+    """Return the sum of estimates and a predicted cost, with its interval.
 
+    The predicted cost, with this half width of its interval in its unit, is off by a factor, which may be large.
+    Relative errors are half widths that all of the sum shares.
+    """
+    value = math.fsum([*(one.value for one in estimates), predicted])
+    own = [NORMAL_FACTOR * one.standard_error / value for one in estimates]
 
-def _about(reason: WidthReason, calls: Sequence[PredictedCalls], run_s: float) -> Widened:
-    names = dict.fromkeys(one.count.operator.short_name for one in sorted(calls, key=lambda one: -one.time_s))
-    return Widened(reason, math.fsum(one.time_s for one in calls) / run_s if run_s else 0.0, tuple(names))
+    def end(sign: int) -> float:
+        factor = sign * half_width / predicted if predicted else 0.0
+        moved = math.log1p(predicted * math.expm1(factor) / value)
+        return value * math.exp(sign * math.hypot(moved, *own, *relative_errors))
 
-
-@dataclass(frozen=True)
-class _Sum:
-    """Estimates that add up to a cost, and a predicted cost with half the width of its interval, all in one unit."""
-
-    estimates: Sequence[Estimate]
-    predicted: float
-    half_width: float
-
-    def range(self, *relative_errors: float) -> Range:
-        """Return the sum with its interval; relative errors are half widths that all of the sum shares.
-
-        The predicted cost is off by a factor, which may be large.
-        """
-        value = math.fsum([*(one.value for one in self.estimates), self.predicted])
-        own = [NORMAL_FACTOR * one.standard_error / value for one in self.estimates]
-
-        def end(sign: int) -> float:
-            factor = sign * self.half_width / self.predicted if self.predicted else 0.0
-            moved = math.log1p(self.predicted * math.expm1(factor) / value)
-            return value * math.exp(sign * math.hypot(moved, *own, *relative_errors))
-
-        return Range(value, end(-1), end(1))
-
-
-def _energy(
-    cost: ModelCost, calls: Sequence[PredictedCalls], added: Sequence[Excess], known: Knowledge, errors: SumErrors
-) -> Range | None:
-    """Return the energy, None if a part of it is unknown."""
-    energies = [one.energy_j for one in added] + ([cost.energy_j] if cost.parts else [])
-    predicted = [one.energy_j for one in calls]
-    estimates = [one for one in energies if one is not None]
-    known_j = [one for one in predicted if one is not None]
-    if len(estimates) < len(energies) or len(known_j) < len(predicted) or errors.energy is None:
-        return None
-    half_width = _half_width(calls, ENERGY, known.learned)
-    boards = NORMAL_FACTOR * known.learned.boards.deviation
-    return _Sum(estimates, math.fsum(known_j), half_width).range(errors.energy.high_ratio, boards)
+    return Range(value, end(-1), end(1))
 
 
 def _half_width(calls: Sequence[PredictedCalls], cost: str, learned: LearnedCosts) -> float:

@@ -18,8 +18,7 @@ import numpy as np
 
 from opcost.comparing.cache_chain_rows import Excess
 from opcost.comparing.gap import Piece, predicted_piece, with_method_error
-from opcost.comparing.remark_rules import NOTICEABLE_RATIO
-from opcost.comparing.remarks import Remark, RemarkKind
+from opcost.comparing.remarks import NO_RESULT_RATIO, NOTICEABLE_RATIO, Remark, RemarkKind
 from opcost.comparing.row import ComparisonRow
 from opcost.comparing.tuple_costs import Works, works_of
 from opcost.estimates import NORMAL_QUANTILE, Estimate, sum_of_independent
@@ -31,9 +30,6 @@ from opcost.prediction.rates import MOSTLY_KNOWN_RATIO, PREDICTED_ERROR_RATIOS, 
 from opcost.summing.energy import EnergyBasis, common_basis
 from opcost.summing.index import Measurements
 from opcost.summing.summation import ModelCost
-
-FLAGGED_RATIO = 0.05
-"""Share of the summed time in flagged rows from which a sum is no result: a flagged row can be off by any factor."""
 
 UNEXPLAINED_RATIO = 0.25
 """Magnitude of the unexplained share of a whole from which a sum is no result.
@@ -71,7 +67,7 @@ def doubts_of(facts: SumFacts) -> tuple[Doubt, ...]:
     """Return the doubts of a sum."""
     missing, unexplained = facts.missing_ratio, facts.unexplained_ratio
     found = {
-        Doubt.FLAGGED: facts.is_whole_flagged or facts.flagged_ratio >= FLAGGED_RATIO,
+        Doubt.FLAGGED: facts.is_whole_flagged or facts.flagged_ratio >= NO_RESULT_RATIO,
         Doubt.MISSING: missing is None or missing >= NOTICEABLE_RATIO,
         Doubt.UNEXPLAINED: unexplained is not None and abs(unexplained) >= UNEXPLAINED_RATIO,
         Doubt.ABOVE_LIMIT: facts.is_above_limit,
@@ -228,7 +224,7 @@ class ModelFigures:
     @property
     def is_sum_flagged(self) -> bool:
         """Whether flagged rows have so much of the summed time that the sum is no result yet."""
-        return self.flagged_ratio >= FLAGGED_RATIO
+        return self.flagged_ratio >= NO_RESULT_RATIO
 
     @cached_property
     def doubts(self) -> tuple[Doubt, ...]:

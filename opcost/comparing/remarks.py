@@ -1,13 +1,32 @@
-"""Remarks on comparisons: each kind with its words, its figures, and whether it is shown unasked."""
+"""Remarks on comparisons: each kind with its words and figures, whether it is shown unasked, and the rules for it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
+from opcost.comparing.cache_chain_rows import is_corrected
+from opcost.comparing.cache_chains import STREAM_BYTES
+from opcost.comparing.conditions_side_by_side import Side, SideBySide, Standing
+from opcost.comparing.kernel_times import KernelErrors
+from opcost.estimates import total_if_known
+from opcost.measuring.builds import are_different
+from opcost.measuring.conditions import WARM, Circumstances, precision_dtype
+from opcost.measuring.flags import CASTING_DOUBT, OTHER_WORK, Flag
+from opcost.measuring.record import MeasurementRow, is_doubtful, names_of, quality_flags, ran_as_requested, time_of
+from opcost.measuring.throttling import is_above_limit
+from opcost.operators.cases import CAPTURED, LEAF
+from opcost.operators.tuples import META
+from opcost.summing.energy import EnergyBasis
+from opcost.summing.index import Measurements
+from opcost.summing.summation import ModelCost, Part
 from opcost.units import megabytes, milliseconds, percent
+
+if TYPE_CHECKING:
+    from opcost.comparing.comparison import Comparison
 
 Figure: TypeAlias = "str | int | float | tuple[str, ...] | tuple[tuple[str, float], ...] | None"
 Figures: TypeAlias = "Mapping[str, Figure]"
@@ -19,14 +38,26 @@ CIRCUMSTANCES: Mapping[str, str] = {
 }
 """The circumstances that change figures. Others, such as the protocol, change their standard errors at most."""
 
+PROTOCOL = ("warm_up_s", "loop_s", "relative_error")
+"""Circumstances that are remarked on together as the protocol. The warm-up is not remarked on."""
+
 SHARE_RATIO = 0.05
 """Smallest share of the summed time: if all of it were off by a fifth, the sum would be off by 1 %."""
 
 FLAGGED_RATIO = 0.01
 """The same for flagged rows and those of other work, which can be off by any factor."""
 
+NO_RESULT_RATIO = 0.05
+"""Share of the summed time in flagged rows from which a sum is no result."""
+
 LONGER_RATIO = 0.01
 """Smallest difference of a whole model's time: the target precision of most rows."""
+
+NOTICEABLE_RATIO = 0.001
+"""The smallest share of the time that is remarked on. Throttling slows such a share by a few percent."""
+
+KINDS_SHOWN = 4
+"""The number of kinds of operators with the largest kernel errors in a remark."""
 
 UNITS: tuple[tuple[str, Callable[[float], str]], ...] = (
     ("_ratio", percent),
@@ -34,7 +65,6 @@ UNITS: tuple[tuple[str, Callable[[float], str]], ...] = (
     ("_bytes", megabytes),
     ("_c", "{:g} °C".format),
 )
-
 
 ROWS_ARE_THERE = "the rows that the sum needs seem to be there"
 ON_VALUES = "energies depend on values"
@@ -290,11 +320,10 @@ class RemarkKind(str, Enum):
 
 @dataclass(frozen=True)
 class Remark:
-    """A remark: its kind and its figures by name.
+    """A remark: its kind and its figures by name, None if unknown.
 
     A name ends with the figure's unit: ``_ratio`` (a share), ``_s``, ``_bytes`` or ``_c``. ``time_ratio`` is the share
-    of the summed time that the remark applies to. ``conditions`` is the side of two that it is on. None is an unknown
-    figure.
+    of the summed time that the remark applies to. ``conditions`` is the side of two that it is on.
     """
 
     kind: RemarkKind
@@ -326,11 +355,6 @@ class Remark:
         return [words.format(**shown) for words in (self.kind.text, self.kind.figure, self.kind.more)]
 
 
-def all_worded(remarks: Iterable[Remark]) -> str:
-    """Return remarks as sentences on one line, for a cell of a table."""
-    return " | ".join(map(str, remarks))
-
-
 def _shown(name: str, figure: Figure) -> str:
     if figure is None:
         return "unknown"
@@ -340,3 +364,269 @@ def _shown(name: str, figure: Figure) -> str:
         return ", ".join(one if isinstance(one, str) else f"{one[0]} {100 * one[1]:+.1f} %" for one in figure)
     shown: Callable[[float], str] = next((shown for unit, shown in UNITS if name.endswith(unit)), str)
     return shown(figure)
+
+
+# Rules for a comparison of summed operators with the whole model
+
+
+def remarks_on(found: Comparison, measurements: Measurements) -> tuple[Remark, ...]:
+    """Return the remarks on a comparison; ``measurements`` are all rows of operators, also those not summed."""
+    is_summed = found.cost.time_s is not None
+    return (
+        *_missing(found, measurements),
+        *(_other_rows(found) if is_summed else ()),
+        *((Remark(RemarkKind.LEAF_MODULES),) if found.runs.counted == LEAF else ()),
+        *_temperatures(found),
+        *(_circumstances(found) if is_summed else ()),
+        *(_throttled(found) if is_summed else ()),
+        *_whole(found),
+        *flagged(found.full, found.cost),
+        *_precision(found),
+        *_cache_correction(found),
+        *_uncounted(found),
+    )
+
+
+def remarks_on_kernels(errors: KernelErrors | None) -> tuple[Remark, ...]:
+    """Return a remark on kernel times alone compared with those in the model, if they are known."""
+    if errors is None:
+        return ()
+    figures: dict[str, Figure] = {
+        "alone_ratio": 1 + errors.ratio,
+        "absolute_ratio": errors.absolute_ratio,
+        "kinds": errors.by_kind[:KINDS_SHOWN],
+    }
+    return (Remark(RemarkKind.KERNELS, figures),)
+
+
+def _missing(found: Comparison, measurements: Measurements) -> Iterator[Remark]:
+    """Remark on missing operators that have rows under other conditions or on other values."""
+    missing: dict[tuple[str, ...], set[str]] = {}
+    for count in found.cost.missing:
+        for row in measurements.of_operator(count.operator.key):
+            missing.setdefault(row.conditions.differences(found.conditions), set()).add(count.operator.key)
+    for differences, keys in missing.items():
+        if differences:
+            yield Remark(RemarkKind.OTHER_CONDITIONS, {"operators": len(keys), "differences": differences})
+        else:
+            yield Remark(RemarkKind.ON_OTHER_VALUES_ONLY, {"operators": len(keys)})
+
+
+def _other_rows(found: Comparison) -> Iterator[Remark]:
+    """Remark on operators that were measured on other values than the model's, or with other caches."""
+    if found.runs.input_data != CAPTURED:
+        yield Remark(RemarkKind.NAMED_VALUES, {"input_data": found.runs.input_data})
+    elif found.counts.device_type == META:
+        yield Remark(RemarkKind.SHAPES_ONLY)
+    elif time_ratio := _time_ratio(found.cost, [part for part in found.cost.parts if part.is_on_other_values]):
+        yield Remark(RemarkKind.OTHER_VALUES, {"time_ratio": time_ratio})
+    if found.runs.cache != WARM:
+        yield Remark(RemarkKind.OTHER_CACHE, {"cache": found.runs.cache})
+
+
+def _temperatures(found: Comparison) -> Iterator[Remark]:
+    """Remark on energies that are not normalised although some could be."""
+    cost, normalised = found.cost, EnergyBasis.NORMALISED
+    known = [part.row for part in cost.parts if normalised.energy_of(part.row) is not None]
+    if cost.basis is normalised or not known:
+        return
+    figures: dict[str, Figure] = {"reference_c": normalised.temperature_c}
+    if normalised.energy_of(found.full) is None:
+        yield Remark(RemarkKind.WHOLE_NOT_NORMALISED, figures)
+    else:
+        others = len({part.row.key for part in cost.parts}) - len({row.key for row in known})
+        yield Remark(RemarkKind.ROWS_NOT_NORMALISED, {**figures, "rows": others})
+
+
+def _circumstances(found: Comparison) -> Iterator[Remark]:
+    """Remark on circumstances of summed rows that differ from the whole model's, with their shares of the time."""
+
+    def circumstances_of(row: MeasurementRow) -> dict[str, Figure]:
+        own = (one.name for one in fields(Circumstances) if one.name not in PROTOCOL)
+        return {
+            **{name: getattr(row.circumstances, name) for name in own},
+            "protocol": row.circumstances.protocol,
+            "meter": row.measurement.meter,
+            "executed_as": row.measurement.executed_as,
+        }
+
+    theirs = circumstances_of(found.full)
+    parts: dict[tuple[str, Figure, Figure], list[Part]] = {}
+    for part in found.cost.parts:
+        for name, value in circumstances_of(part.row).items():
+            if value != theirs[name]:
+                parts.setdefault((name, value, theirs[name]), []).append(part)
+    for (name, of_sum, of_whole), own in parts.items():
+        time_ratio = sum(part.time_s / found.cost.time_s.value for part in own) if found.cost.time_s else 0.0
+        figures: dict[str, Figure] = {"name": name, "of_sum": of_sum, "of_whole": of_whole, "time_ratio": time_ratio}
+        yield Remark(RemarkKind.OTHER_CIRCUMSTANCE, figures)
+
+
+def throttled(full: MeasurementRow | None, cost: ModelCost) -> Iterator[Remark]:
+    """Remark on throttling by the power limit, with its shares of the summed time and of the whole model's."""
+    ours = theirs = None
+    if cost.time_s is not None:
+        slowed_s = sum(part.time_s * (part.row.measurement.power_capped_ratio or 0.0) for part in cost.parts)
+        ours = slowed_s / cost.time_s.value
+    if full is not None:
+        theirs = full.measurement.power_capped_ratio
+    if max(ours or 0.0, theirs or 0.0) >= NOTICEABLE_RATIO:
+        yield Remark(RemarkKind.THROTTLED, {"time_ratio": ours, "whole_time_ratio": theirs})
+
+
+def _throttled(found: Comparison) -> Iterator[Remark]:
+    """Remark on throttling, and on lower clocks of the whole that the power limit's part of the gap does not show.
+
+    These cost the whole model a share of its time, if its time is inverse to its clocks.
+    """
+    remarks = tuple(throttled(found.full, found.cost))
+    yield from remarks
+    limit, whole, time_s = found.gap.power_limit, found.full.measurement, found.cost.time_s
+    is_explained = limit is not None and limit.time_s.value > 0
+    cycles = total_if_known(
+        None if part.row.measurement.sm_clock_hz is None else part.time_s * part.row.measurement.sm_clock_hz
+        for part in found.cost.parts
+    )
+    if not remarks or not whole.power_capped_ratio or is_explained:
+        return
+    if whole.sm_clock_hz is not None and cycles and time_s is not None:
+        longer_ratio = max(0.0, 1 - whole.sm_clock_hz * time_s.value / cycles)
+        if longer_ratio:
+            yield Remark(RemarkKind.LOWER_CLOCKS, {"longer_ratio": longer_ratio})
+
+
+def _whole(found: Comparison) -> Iterator[Remark]:
+    """Remark on what bounds an eager run, on builds that differ in time, and on a graph in pieces, or none."""
+    eager, whole = found.eager, found.full.measurement
+    if eager is not None:
+        figures: dict[str, Figure] = {
+            "launch_time_s": eager.launch_time_s,
+            "device_time_s": eager.device_time_s,
+            "of_whole_ratio": eager.time_s / time_of(found.full).value,
+        }
+        yield Remark(RemarkKind.LAUNCH_BOUND if eager.is_launch_bound else RemarkKind.DEVICE_BOUND, figures)
+        if eager.assumed_ratio:
+            yield Remark(RemarkKind.ASSUMED_LAUNCHES, {"launch_time_ratio": eager.assumed_ratio})
+    if are_different(whole.builds_time_range_ratio):
+        differences: dict[str, Figure] = {"builds": whole.builds, "range_ratio": whole.builds_time_range_ratio}
+        yield Remark(RemarkKind.BUILDS_DIFFER, differences)
+    if not ran_as_requested(found.full):
+        yield Remark(RemarkKind.EAGER_WHOLE)
+    if whole.waits is not None:
+        yield Remark(RemarkKind.WAITS, {"waits": whole.waits})
+
+
+def flagged(full: MeasurementRow | None, cost: ModelCost) -> Iterator[Remark]:
+    """Remark on a flagged whole, and on operators that are flagged or do other work than the model's."""
+    if full is not None and is_doubtful(full):
+        yield Remark(RemarkKind.FLAGGED_WHOLE, {"flags": names_of(full, quality_flags(full.measurement))})
+
+    def doubts(row: MeasurementRow) -> tuple[str, ...]:
+        return names_of(row, tuple(flag for flag in row.measurement.flags if flag in CASTING_DOUBT))
+
+    def other_work(row: MeasurementRow) -> tuple[str, ...]:
+        return tuple(flag.value for flag in row.measurement.flags if flag in OTHER_WORK)
+
+    for kind, names in ((RemarkKind.FLAGGED_OPERATORS, doubts), (RemarkKind.OTHER_WORK, other_work)):
+        own = [part for part in cost.parts if names(part.row)]
+        if own:
+            figures: dict[str, Figure] = {"operator": own[0].row.operator, "flags": names(own[0].row)}
+            yield Remark(kind, {"time_ratio": _time_ratio(cost, own), **figures})
+
+
+def _precision(found: Comparison) -> Iterator[Remark]:
+    """Remark on measurements that did not reach their target precision."""
+    imprecise = [part for part in found.cost.parts if Flag.IMPRECISE in part.row.measurement.flags]
+    time_ratio = _time_ratio(found.cost, imprecise)
+    if time_ratio >= NOTICEABLE_RATIO:
+        yield Remark(RemarkKind.NOT_PRECISE, {"time_ratio": time_ratio})
+
+
+def _cache_correction(found: Comparison) -> Iterator[Remark]:
+    """Remark on a missing cache correction, or on one that was measured in another dtype or on other kinds."""
+    precision, dtype = found.conditions.precision, found.gap.correction_dtype
+    moved_bytes = found.counts.total_memory_bytes
+    if dtype is not None:
+        if dtype != precision_dtype(precision):
+            yield Remark(RemarkKind.CORRECTED_BY_OTHER_DTYPE, {"dtype": dtype, "precision": precision})
+        if kinds := found.gap.missing_kinds:
+            yield Remark(RemarkKind.CORRECTED_BY_OTHER_KINDS, {"kinds": ", ".join(kinds)})
+    elif not is_corrected(found.conditions):
+        return
+    elif moved_bytes <= STREAM_BYTES:
+        yield Remark(RemarkKind.UNCORRECTED_SMALL, {"moved_bytes": moved_bytes, "stream_bytes": STREAM_BYTES})
+    else:
+        yield Remark(RemarkKind.UNCORRECTED_UNKNOWN)
+
+
+def _uncounted(found: Comparison) -> Iterator[Remark]:
+    """Remark on operations without a formula, and on a share of the model that is in no operator, summed or not."""
+    reason = found.cost.flop_missing_reason
+    if reason is not None:
+        unknown = {count.operator for count in found.cost.summed if count.flop is None}
+        time_ratio = _time_ratio(found.cost, [part for part in found.cost.parts if part.case.operator in unknown])
+        yield Remark(RemarkKind.UNKNOWN_FLOP, {"reason": reason, "time_ratio": time_ratio})
+    counts = (*found.counts.counts, *found.left_out.summed, *found.left_out.missing)
+    missing_ratio = replace(found.counts, counts=counts).missing_ratio
+    if missing_ratio is not None and found.counts.outside:
+        yield Remark(RemarkKind.IN_NO_TUPLE, {"missing_ratio": missing_ratio, "operations": found.counts.outside})
+
+
+def _time_ratio(cost: ModelCost, parts: Iterable[Part]) -> float:
+    """Return the share of the summed time that some parts have; 0 if nothing is summed."""
+    return 0.0 if cost.time_s is None else math.fsum(part.time_s for part in parts) / cost.time_s.value
+
+
+# Rules for a model under two conditions side by side
+
+
+def side_remarks(found: SideBySide) -> tuple[Remark, ...]:
+    """Return the remarks on a model under two conditions."""
+    sides = (found.these, found.others)
+    is_one_device = found.these.conditions.device_product == found.others.conditions.device_product
+    executions = {one.whole.measurement.executed_as for one in sides if one.whole is not None}
+    return (
+        *(_boards(found) if is_one_device else ()),
+        *((Remark(RemarkKind.TWO_EXECUTIONS),) if len(executions) > 1 else ()),
+        *_not_measured(found),
+        *(replace(one, figures={"conditions": side.label, **one.figures}) for side in sides for one in _on_side(side)),
+    )
+
+
+def _boards(found: SideBySide) -> Iterator[Remark]:
+    """Remark on wholes of two boards, and on the share of the time of operators of two boards, of both conditions."""
+    wholes = [side.whole for side in (found.these, found.others) if side.whole is not None]
+    if len(wholes) > 1 and found.these.board != found.others.board:
+        figures = {"board": found.these.board, "other_board": found.others.board}
+        yield Remark(RemarkKind.WHOLES_OF_TWO_BOARDS, figures)
+    apart_s = total_s = 0.0
+    for pair in found.pairs:
+        if pair.standing is Standing.BOTH:
+            calls = [(one.number, one.row) for one in (pair.these, pair.others) if one is not None and one.row]
+            time_s = sum(number * row.measurement.time_s for number, row in calls)
+            total_s += time_s
+            apart_s += time_s if len({row.circumstances.device_uuid for _, row in calls}) > 1 else 0.0
+    if apart_s:
+        yield Remark(RemarkKind.OPERATORS_OF_TWO_BOARDS, {"time_ratio": apart_s / total_s})
+
+
+def _not_measured(found: SideBySide) -> Iterator[Remark]:
+    missing = [pair for pair in found.pairs if pair.standing is Standing.NOT_MEASURED]
+    if missing:
+        calls = sum(max(one.number for one in (pair.these, pair.others) if one is not None) for pair in missing)
+        names = tuple(sorted({pair.operator.short_name for pair in missing}))
+        yield Remark(RemarkKind.NOT_MEASURED, {"calls": calls, "operators": names})
+
+
+def _on_side(side: Side) -> Iterator[Remark]:
+    if side.whole is None:
+        yield Remark(RemarkKind.WHOLE_NOT_MEASURED)
+    for remark in flagged(side.whole, side.cost):
+        share = remark.figures.get("time_ratio", 1.0)
+        if isinstance(share, float) and share >= NO_RESULT_RATIO:
+            yield remark
+    yield from throttled(side.whole, side.cost)
+    time_s, energy_j = side.cost.time_s, side.cost.energy_j
+    power_w = None if time_s is None or energy_j is None else energy_j.value / time_s.value
+    if is_above_limit(power_w, side.conditions.device_power_limit_w):
+        yield Remark(RemarkKind.ABOVE_LIMIT)

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from opcost.comparing.comparison import Comparison
 from opcost.comparing.roofline import FP32, TF32, Roof, Roofline, Work, is_beyond_sheet, memory_rate, roofline_of
-from opcost.estimates import Estimate, value_of
+from opcost.estimates import Estimate, total_if_known, value_of
 from opcost.measuring.conditions import AUTOCAST_DTYPES, EAGER, Conditions
 from opcost.measuring.flags import Flag
 from opcost.measuring.record import MeasurementRow, does_other_work, has_impossible_power, is_doubtful, time_of
@@ -27,41 +27,32 @@ from opcost.summing.summation import ModelCost, Part
 
 
 class TupleFlag(Enum):
-    """A named property of a tuple in the comparisons that use it. Tables show its value."""
+    """A named property of a tuple in the comparisons that use it, with its meaning. Tables show its value."""
 
-    FLAGGED = "flagged"
-    IMPOSSIBLE = "impossible"
-    NOT_PRECISE = "imprecise"
-    DUTY_CYCLE = "duty cycle"
-    POWER_LIMIT = "power limit"
-    EAGER = "eager"
-    OTHER_WORK = "other work"
-    OTHER_VALUES = "other values"
-    OTHER_BOARD = "other board"
-    NO_ENERGY = "no energy"
-    NOT_MEASURED = "not measured"
-    DROPPED = "not in the whitelist"
+    meaning: str
 
-    @property
-    def meaning(self) -> str:
-        return _MEANINGS[self]
+    def __new__(cls, value: str, meaning: str) -> TupleFlag:
+        """Return a member with its meaning."""
+        one = object.__new__(cls)
+        one._value_, one.meaning = value, meaning
+        return one
 
-
-_MEANINGS = {
-    TupleFlag.FLAGGED: "a flag casts doubt on the measurement; the next measurement of the model repeats it",
-    TupleFlag.IMPOSSIBLE: "more power, FLOPs or bytes per second than the board's limit or the card's data sheet "
-    "allow: its meter or its count is wrong, and it is in no roof",
-    TupleFlag.NOT_PRECISE: "target precision not reached",
-    TupleFlag.DUTY_CYCLE: "measured with pauses, because without them it is throttled by the power limit",
-    TupleFlag.POWER_LIMIT: "at the power limit: throttled if the load lasts",
-    TupleFlag.EAGER: "called from Python, not in a CUDA graph",
-    TupleFlag.OTHER_WORK: "alone it does other work than was counted in the model",
-    TupleFlag.OTHER_VALUES: "measured on other values than the model's",
-    TupleFlag.OTHER_BOARD: "measured on another board than the whole model",
-    TupleFlag.NO_ENERGY: "no energy measured",
-    TupleFlag.NOT_MEASURED: "no row under the model's conditions",
-    TupleFlag.DROPPED: "not in the sum, because it is not in the whitelist",
-}
+    FLAGGED = "flagged", "a flag casts doubt on the measurement; the next measurement of the model repeats it"
+    IMPOSSIBLE = (
+        "impossible",
+        "more power, FLOPs or bytes per second than the board's limit or the card's data sheet "
+        "allow: its meter or its count is wrong, and it is in no roof",
+    )
+    NOT_PRECISE = "imprecise", "target precision not reached"
+    DUTY_CYCLE = "duty cycle", "measured with pauses, because without them it is throttled by the power limit"
+    POWER_LIMIT = "power limit", "at the power limit: throttled if the load lasts"
+    EAGER = "eager", "called from Python, not in a CUDA graph"
+    OTHER_WORK = "other work", "alone it does other work than was counted in the model"
+    OTHER_VALUES = "other values", "measured on other values than the model's"
+    OTHER_BOARD = "other board", "measured on another board than the whole model"
+    NO_ENERGY = "no energy", "no energy measured"
+    NOT_MEASURED = "not measured", "no row under the model's conditions"
+    DROPPED = "not in the whitelist", "not in the sum, because it is not in the whitelist"
 
 
 @dataclass(frozen=True)
@@ -188,19 +179,6 @@ def roofline_of_tuples(costs: Iterable[TupleCost]) -> Roofline | None:
 # Potential
 
 
-@dataclass(frozen=True)
-class RoofShare:
-    """The share of the roof that calls reach in time and energy, up to 1; None if it is unknown, as with unknown FLOPs.
-
-    The share of several calls is their cost at the roof over their cost.
-    """
-
-    time_ratio: float | None
-    energy_ratio: float | None
-
-
-UNKNOWN_SHARE = RoofShare(None, None)
-
 Works: TypeAlias = Sequence[tuple[Part, Work]]
 """Parts of a sum, each with the work of one call."""
 
@@ -233,26 +211,37 @@ def roofline_of_rows(rows: Iterable[MeasurementRow], counts: Mapping[str, Operat
     return roofline_of(works, memory_rate(product))
 
 
-def roof_share(works: Works, roofline: Roofline | None) -> RoofShare:
-    """Return the share of the roof that a sum reaches."""
-    if roofline is None or not works:
-        return UNKNOWN_SHARE
-    times = [(part.occurrences, work, work.time_s) for part, work in works]
-    energies = [(part.occurrences, work, work.energy_j) for part, work in works if work.energy_j is not None]
-    has_energy = roofline.energy is not None and len(energies) == len(works)
-    return RoofShare(
-        _share(roofline.time, times), _share(roofline.energy, energies) if roofline.energy and has_energy else None
+def roof_share(works: Works, roofline: Roofline | None) -> tuple[float | None, float | None]:
+    """Return the shares of the roof that calls reach in time and energy, up to 1; None if unknown.
+
+    The share of several calls is their cost at the roof over their cost.
+    """
+    time_s, energy_j = math.fsum(part.time_s for part, _ in works), total_if_known(part.energy_j for part, _ in works)
+    saving_s, saving_j = savings(works, roofline)
+    return (
+        None if saving_s is None or not works else 1 - saving_s / time_s,
+        None if saving_j is None or not energy_j else 1 - saving_j / energy_j,
     )
 
 
-def at_roof(roof: Roof, work: Work, cost: float) -> float | None:
-    """Return the cost of a call at its roof, at most its own cost; None if its work is unknown."""
-    reached = roof.reached(work, cost)
-    return None if reached is None else cost * min(1.0, reached)
+def savings(works: Works, roofline: Roofline | None) -> tuple[float | None, float | None]:
+    """Return time and energy that calls would save at their roof; None if the roof, a cost or a call's work is unknown.
 
+    Calls beyond their roof save nothing.
+    """
 
-def _share(roof: Roof, calls: list[tuple[int, Work, float]]) -> float | None:
-    total = math.fsum(number * cost for number, _, cost in calls)
-    costs = [(number, at_roof(roof, work, cost)) for number, work, cost in calls]
-    known = [number * cost for number, cost in costs if cost is not None]
-    return math.fsum(known) / total if len(known) == len(costs) else None
+    def saved(roof: Roof | None, costs: Iterable[tuple[int, Work, float | None]]) -> float | None:
+        if roof is None:
+            return None
+        found: list[float | None] = []
+        for calls, work, cost in costs:
+            reached = None if cost is None else roof.reached(work, cost)
+            found.append(None if cost is None or reached is None else calls * (cost - cost * min(1.0, reached)))
+        return total_if_known(found)
+
+    if roofline is None:
+        return None, None
+    return (
+        saved(roofline.time, ((part.occurrences, work, work.time_s) for part, work in works)),
+        saved(roofline.energy, ((part.occurrences, work, work.energy_j) for part, work in works)),
+    )

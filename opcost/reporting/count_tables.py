@@ -176,12 +176,11 @@ OPERATORS_SHOWN = 12
 
 def print_advice(advice: Advice, is_written: bool) -> None:
     """Print the whitelist's coverage of each model, the operators to add, and the smallest sufficient whitelist."""
-    # Both import numpy, which block 1 does not need.
-    from opcost.comparing.ranking import FLAGGED_RATIO
-    from opcost.comparing.remark_rules import NOTICEABLE_RATIO
+    # It imports numpy, which block 1 does not need.
+    from opcost.comparing.remarks import NO_RESULT_RATIO, NOTICEABLE_RATIO
 
     def mark(one: ModelAdvice) -> str:
-        return doubt_mark(one.doubtful_ratio >= FLAGGED_RATIO)
+        return doubt_mark(one.doubtful_ratio >= NO_RESULT_RATIO)
 
     columns: Cells[ModelAdvice] = (
         (Column("model", "left"), lambda one: one.name or "mean"),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from opcost.comparing.comparison import Comparison
-from opcost.comparing.remark_rules import NOTICEABLE_RATIO
+from opcost.comparing.remarks import NOTICEABLE_RATIO
 from opcost.comparing.tuple_costs import TupleCost, TupleFlag
 from opcost.invocation import command
 from opcost.measuring.conditions import EXECUTIONS

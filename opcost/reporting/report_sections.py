@@ -13,8 +13,7 @@ from opcost.boards import with_named_boards
 from opcost.comparing.comparison import Comparison
 from opcost.comparing.kernel_times import KernelErrors
 from opcost.comparing.ranking import ENERGY, Doubt, doubts
-from opcost.comparing.remark_rules import NOTICEABLE_RATIO
-from opcost.comparing.remarks import Remark
+from opcost.comparing.remarks import NOTICEABLE_RATIO, Remark
 from opcost.comparing.roofline import Roofline
 from opcost.comparing.row import ComparisonRow
 from opcost.comparing.tuple_costs import TupleCost, TupleFlag

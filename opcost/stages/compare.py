@@ -7,11 +7,20 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import partial
 
-from opcost.comparing.compare import Evidence, compare, summed
-from opcost.comparing.comparison import USUAL_RUNS, Comparison, KindCost, OperatorRuns, kinds_of, labels_of
+from opcost.comparing.comparison import (
+    USUAL_RUNS,
+    Comparison,
+    Evidence,
+    KindCost,
+    OperatorRuns,
+    compare,
+    kinds_of,
+    labels_of,
+    summed,
+)
 from opcost.comparing.kernel_times import KernelErrors, kernel_errors
-from opcost.comparing.remarks import Remark
-from opcost.comparing.row import ComparisonRow, RowSource, comparison_row
+from opcost.comparing.remarks import Remark, remarks_on_kernels
+from opcost.comparing.row import ComparisonRow, comparison_row
 from opcost.measuring.protocol import protocol_options
 from opcost.measuring.record import MeasurementRow
 from opcost.measuring.setting import is_meant, refuse_unknown
@@ -131,17 +140,17 @@ def keep_comparisons(request: Request, models: Sequence[ModelComparisons]) -> li
 
 def _report(model: ModelComparisons, device: str | None) -> ComparingReport:
     name, now = model.config.name, datetime.now(timezone.utc).isoformat(timespec="seconds")
-    pairs = zip(model.comparisons, model.kernels, strict=True)
-    sources = [RowSource(name, comparison, errors, now) for comparison, errors in pairs]
+    pairs = list(zip(model.comparisons, model.kernels, strict=True))
+    remarks = tuple((*found.remarks, *remarks_on_kernels(errors)) for found, errors in pairs)
     proposals = Proposals.of([model.config])
     measuring = proposals.command("measure-models", [name])
     return ComparingReport(
         name=name,
-        comparisons=tuple(map(comparison_row, sources)),
-        reason=None if sources else model.no_counts_reason or _reason(device, measuring),
+        comparisons=tuple(comparison_row(name, *pair, said, now) for pair, said in zip(pairs, remarks, strict=True)),
+        reason=None if pairs else model.no_counts_reason or _reason(device, measuring),
         kinds=tuple(kinds_of(comparison.cost) for comparison in model.comparisons),
-        remarks=tuple(source.remarks for source in sources),
-        remedy=next(iter(proposals.profiling([name], *_how(model))), None) if sources else measuring,
+        remarks=remarks,
+        remedy=next(iter(proposals.profiling([name], *_how(model))), None) if pairs else measuring,
     )
 
 

@@ -8,11 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from opcost.comparing.compare import counted_only
-from opcost.comparing.comparison import USUAL_RUNS, OperatorRuns, conditions_of_sum
+from opcost.comparing.comparison import USUAL_RUNS, OperatorRuns, conditions_of_sum, counted_only
 from opcost.comparing.conditions_side_by_side import KindSides, OperatorSides, Side, Sides, side_by_side
-from opcost.comparing.remarks import Remark
-from opcost.comparing.side_remarks import side_remarks
+from opcost.comparing.remarks import Remark, side_remarks
 from opcost.errors import UserError
 from opcost.measuring.conditions import DEVICE_FIELDS, PRECISION_FIELDS, WARM, Conditions, differ_only_in
 from opcost.measuring.record import MeasurementRow, is_doubtful

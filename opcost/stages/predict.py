@@ -8,7 +8,7 @@ from pathlib import Path
 
 from opcost.comparing.cache_chain_rows import ChainRow
 from opcost.comparing.cache_corrections import corrections_under
-from opcost.comparing.compare import corrections_of
+from opcost.comparing.comparison import corrections_of
 from opcost.comparing.power_limit import limit_of
 from opcost.comparing.predicted_run import Knowledge, PredictedCalls, PredictedRun, Range, predicted_run
 from opcost.comparing.ranking import REPRESENTATIVE_RATIO

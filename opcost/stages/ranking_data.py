@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from opcost.comparing.cache_chain_rows import ChainRow
 from opcost.comparing.cache_corrections import Corrections, corrections_under
-from opcost.comparing.compare import corrections_of
+from opcost.comparing.comparison import corrections_of
 from opcost.comparing.power_limit import correction_of
 from opcost.comparing.ranking import ModelFigures
 from opcost.comparing.roofline import Roofline

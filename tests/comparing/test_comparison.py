@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 from simulated_machine import SIMULATED_CONDITIONS, Load, simulated_row
 
-from opcost.comparing import compare as comparing
+from opcost.comparing import comparison as comparing
 from opcost.comparing.cache_chain_rows import Excess, chain_row
 from opcost.comparing.cache_chains import SIDES, STREAM_BYTES, chains_of
 from opcost.comparing.comparison import USUAL_RUNS, OperatorRuns

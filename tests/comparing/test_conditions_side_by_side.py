@@ -10,8 +10,7 @@ import pytest
 from simulated_machine import SIMULATED_CONDITIONS, simulated_row
 
 from opcost.comparing.conditions_side_by_side import Calls, Pair, Side, SideBySide, side_by_side, sides_of
-from opcost.comparing.remarks import RemarkKind
-from opcost.comparing.side_remarks import side_remarks
+from opcost.comparing.remarks import RemarkKind, side_remarks
 from opcost.measuring.conditions import Conditions, measurement_key
 from opcost.measuring.flags import Flag
 from opcost.measuring.record import MeasurementRow

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from simulated_machine import SIMULATED_CONDITIONS, simulated_row
 
-from opcost.comparing.compare import Evidence, compare
+from opcost.comparing.comparison import Evidence, compare
 from opcost.comparing.eager_regime import EagerCost, eager_cost
 from opcost.comparing.remarks import Remark, RemarkKind
 from opcost.measuring.conditions import EAGER, GRAPH, measurement_key

@@ -5,11 +5,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from simulated_machine import SIMULATED_CONDITIONS, simulated_row
 
-from opcost.comparing import power_limit, remark_rules
+from opcost.comparing import power_limit
 from opcost.comparing.cache_chain_rows import Excess
-from opcost.comparing.compare import Evidence, compare
+from opcost.comparing.comparison import Evidence, compare
 from opcost.comparing.power_limit import OTHERS, PRODUCTS, at_limit, correction_of, limit_of
-from opcost.comparing.remarks import RemarkKind
+from opcost.comparing.remarks import RemarkKind, remarks_on
 from opcost.estimates import Estimate
 from opcost.measuring.conditions import measurement_key
 from opcost.operators.cases import Case
@@ -173,5 +173,5 @@ def test_throttled_rows_are_not_throttled_again() -> None:
 def test_a_throttled_whole_has_a_bound_where_no_part_explains_it(linear_w: float, is_explained: bool) -> None:
     found = compared(linear_w=linear_w, whole_s=0.0115, whole_w=700.0)
     slower = replace(found.full, measurement=replace(found.full.measurement, sm_clock_hz=1.7e9))
-    kinds = [one.kind for one in remark_rules.remarks_on(replace(found, full=slower), Measurements([]))]
+    kinds = [one.kind for one in remarks_on(replace(found, full=slower), Measurements([]))]
     assert (RemarkKind.LOWER_CLOCKS not in kinds) == is_explained

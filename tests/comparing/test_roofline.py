@@ -9,7 +9,7 @@ from simulated_machine import SIMULATED_CONDITIONS
 
 from opcost.comparing.cache_chains import STREAM_BYTES
 from opcost.comparing.roofline import COMPUTE, FP32, MEMORY, TF32, Roof, Work, roofline_of
-from opcost.comparing.tuple_costs import arithmetic_of, at_roof
+from opcost.comparing.tuple_costs import arithmetic_of
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 
 BIG = 2 * STREAM_BYTES
@@ -79,7 +79,6 @@ def test_a_call_of_unknown_flop_has_no_place_under_the_roof_and_does_not_move_it
     assert roofline is not None
     assert roofline == roofline_of([PRODUCT, Work(0, 10**8, 0.1, 50.0)])
     assert (roofline.time.side(unknown), roofline.time.reached(unknown, 1.0)) == (None, None)
-    assert at_roof(roofline.time, unknown, 1.0) is None
 
 
 def test_sides_meet_at_the_ridge() -> None:

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from simulated_machine import SIMULATED_CONDITIONS, simulated_row
 
-from opcost.comparing.compare import Evidence, compare
-from opcost.comparing.comparison import Comparison
+from opcost.comparing.comparison import Comparison, Evidence, compare
 from opcost.comparing.remarks import RemarkKind
 from opcost.comparing.roofline import Work
 from opcost.comparing.tuple_costs import TupleCost, TupleFlag, Use, arithmetic_of, roofline_of_tuples, tuple_costs

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from opcost.comparing.comparison import Comparison
-from opcost.comparing.remark_rules import NOTICEABLE_RATIO
+from opcost.comparing.remarks import NOTICEABLE_RATIO
 from opcost.comparing.tuple_costs import TupleCost, TupleFlag
 from opcost.estimates import Estimate
 from opcost.invocation import command
