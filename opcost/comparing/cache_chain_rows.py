@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Annotated
 
 from opcost.columns import ABOVE_0, COUNT_FROM_1, MOMENT, SIGNED, Column, Columns
@@ -42,7 +43,6 @@ class Excess:
     energy_j: Estimate | None
 
     def times(self, count: float) -> Excess:
-        """Return ``count`` times this excess."""
         return Excess(self.time_s.times(count), None if self.energy_j is None else self.energy_j.times(count))
 
 
@@ -72,10 +72,7 @@ class ChainRow(Columns):
     measured_at: Annotated[str, Column("end of the chain's loop", MOMENT)]
     device_uuid: Annotated[str | None, DEVICE_UUID]
     notes: Annotated[str, Column("flags and notes of the chain's measurement, or the reason why it was refused")]
-    design: Annotated[
-        str,
-        Column("version and number of blocks of the chains; a shorter stream; another dtype"),
-    ]
+    design: Annotated[str, Column("version and number of blocks of the chains; a shorter stream; another dtype")]
     conditions: Conditions
 
     @property
@@ -91,13 +88,8 @@ def excess_of_call(
 ) -> Excess:
     """Return the mean additional cost of a call in a chain over a call in a loop of itself.
 
-    Other calls in the chain cancel, because a chain of them alone is subtracted.
-
-    Args:
-        whole: the chain after its stream.
-        before: what is subtracted, see ``Chain.subtracted``.
-        own: the row of each operator of a block that is not in ``before``; equal operators have equal rows.
-        blocks: number of blocks of the chain.
+    Other calls in the chain cancel, because a chain of them alone is subtracted (``before``, see ``Chain.subtracted``).
+    ``own`` has the row of each operator of a block that is not in it; equal operators have equal rows.
     """
     calls = blocks * len(own)
     parts = [(1, before), *((blocks * own.count(row), row) for row in dict.fromkeys(own))]
@@ -113,24 +105,20 @@ def excess_of_call(
 
 def chain_row(chain: Chain, whole: MeasurementRow, found: Excess) -> ChainRow:
     """Return the row of a measured chain."""
-    return ChainRow(
-        kind=chain.kind,
-        memory_bytes=chain.memory_bytes,
-        calls=chain.calls,
+    notes = joined_notes(meanings(whole.measurement.flags), whole.measurement.notes)
+    row = refused_row(chain, notes, whole.conditions, whole.measurement.ended_at)
+    return replace(
+        row,
         time_s=value_of(found.time_s),
         time_standard_error_s=standard_error_of(found.time_s),
         energy_j=value_of(found.energy_j),
         energy_standard_error_j=standard_error_of(found.energy_j),
-        measured_at=whole.measurement.ended_at,
         device_uuid=whole.circumstances.device_uuid,
-        notes=joined_notes(meanings(whole.measurement.flags), whole.measurement.notes),
-        design=chain.design,
-        conditions=whole.conditions,
     )
 
 
-def refused_row(chain: Chain, reason: str, conditions: Conditions, at: str) -> ChainRow:
-    """Return the row of a chain that could not be measured, or whose measurement is refused."""
+def refused_row(chain: Chain, notes: str, conditions: Conditions, at: str) -> ChainRow:
+    """Return the row of a chain that could not be measured, or whose measurement is refused: ``notes`` say why."""
     unknown = dict.fromkeys(("time_s", "time_standard_error_s", "energy_j", "energy_standard_error_j", "device_uuid"))
     return ChainRow(
         kind=chain.kind,
@@ -138,7 +126,7 @@ def refused_row(chain: Chain, reason: str, conditions: Conditions, at: str) -> C
         calls=chain.calls,
         **unknown,
         measured_at=at,
-        notes=reason,
+        notes=notes,
         design=chain.design,
         conditions=conditions,
     )
@@ -163,20 +151,13 @@ def is_corrected(conditions: Conditions) -> bool:
 
 
 def missing_chains(rows: Iterable[ChainRow], dtype: str = FLOAT32) -> list[Chain]:
-    """Return the chains in a dtype that are to be measured, in this order.
-
-    The others were measured, or refused ``RETRIES.runs`` times.
-    """
+    """Return the chains in a dtype, in this order, that were neither measured nor refused ``RETRIES.runs`` times."""
     attempts = Counter(((row.kind, row.memory_bytes, row.design), row.time_s is None) for row in rows)
     done = {key for (key, was_refused), times in attempts.items() if times >= RETRIES.runs or not was_refused}
-    on_images = (
-        chain for side in SIDES for stream in streams_of(side) for chain in chains_of(side, BLOCKS, stream, dtype)
-    )
-    return [
-        chain
-        for chain in (*on_images, *layer_chains(dtype))
-        if (chain.kind, chain.memory_bytes, chain.design) not in done
-    ]
+    streams = ((side, stream) for side in SIDES for stream in streams_of(side))
+    chains = [chain for side, stream in streams for chain in chains_of(side, BLOCKS, stream, dtype)]
+    chains += layer_chains(dtype)
+    return [chain for chain in chains if (chain.kind, chain.memory_bytes, chain.design) not in done]
 
 
 def missing_sides(rows: Iterable[ChainRow], dtype: str = FLOAT32) -> list[int]:
@@ -187,17 +168,6 @@ def missing_sides(rows: Iterable[ChainRow], dtype: str = FLOAT32) -> list[int]:
 
 def of_the_same_card(rows: Iterable[ChainRow], conditions: Conditions) -> list[ChainRow]:
     """Return the rows of the same card with the same software."""
-    card = _card(conditions)
-    return [row for row in rows if _card(row.conditions) == card]
-
-
-def _card(conditions: Conditions) -> tuple[object, ...]:
-    return (
-        conditions.device_product,
-        conditions.driver_version,
-        conditions.torch_version,
-        conditions.cuda_version,
-        conditions.cudnn_version,
-        conditions.mode,
-        conditions.execution,
-    )
+    versions = ("driver_version", "torch_version", "cuda_version", "cudnn_version")
+    card = attrgetter("device_product", *versions, "mode", "execution")
+    return [row for row in rows if card(row.conditions) == card(conditions)]

@@ -136,14 +136,11 @@ class Chain:
         return self._of(block(self.kind))
 
     def _of(self, modules: Modules) -> tuple[OperatorTuple, ...]:
-        return tuple(
-            OperatorTuple(
-                f"torch.nn.{name}",
-                (*parameters.items(), *(self._weights if name in WITH_WEIGHTS else ())),
-                (self._operand,),
-            )
-            for name, parameters in modules
-        )
+        found = []
+        for name, parameters in modules:
+            weights = self._weights if name in WITH_WEIGHTS else ()
+            found.append(OperatorTuple(f"torch.nn.{name}", (*parameters.items(), *weights), (self._operand,)))
+        return tuple(found)
 
     @property
     def calls(self) -> int:
@@ -252,8 +249,8 @@ def _convolution(width: int, **parameters: PlainValue) -> tuple[str, Mapping[str
     return "Conv2d", {**size, **padding, **parameters, "bias": False}
 
 
-def _matrix(width: int) -> tuple[str, Mapping[str, PlainValue]]:
-    return "Linear", {"in_features": width, "out_features": width, "bias": False}
+def _products(width: int) -> Modules:
+    return CALLS_IN_BLOCK * (("Linear", {"in_features": width, "out_features": width, "bias": False}),)
 
 
 _ELEMENTWISE: Modules = (
@@ -265,19 +262,18 @@ _ELEMENTWISE: Modules = (
 """Different kernels, none of which makes values equal or small when repeated, because that would change power and
 sometimes time."""
 
-_BATCH_NORM: Modules = (("BatchNorm2d", {"num_features": CHANNELS}),)
-_LAYER_NORM: Modules = (("LayerNorm", {"normalized_shape": (WIDTH,)}),)
-
 FORMS: Mapping[str, Form] = {
     ELEMENTWISE: Form(_ELEMENTWISE, sides=SIDES),
-    NORM: Form(CALLS_IN_BLOCK * _BATCH_NORM, sides=SIDES),
+    NORM: Form(CALLS_IN_BLOCK * (("BatchNorm2d", {"num_features": CHANNELS}),), sides=SIDES),
     DEPTHWISE: Form(2 * (_convolution(3, groups=CHANNELS), _convolution(5, groups=CHANNELS)), sides=PRODUCT_SIDES),
     MATRIX: Form(CALLS_IN_BLOCK * (_convolution(1),), sides=PRODUCT_SIDES),
     FILTER: Form(2 * (_convolution(3), _convolution(5)), sides=PRODUCT_SIDES),
-    LAYER_NORM: Form(CALLS_IN_BLOCK * _LAYER_NORM, TOKENS, PRODUCT_SIDES, WIDTH, NORM),
+    LAYER_NORM: Form(
+        CALLS_IN_BLOCK * (("LayerNorm", {"normalized_shape": (WIDTH,)}),), TOKENS, PRODUCT_SIDES, WIDTH, NORM
+    ),
     ADDITION: Form((), BRANCH, PRODUCT_SIDES, WIDTH, ELEMENTWISE),
-    LINEAR: Form(CALLS_IN_BLOCK * (_matrix(WIDTH),), TOKENS, PRODUCT_SIDES, WIDTH, MATRIX),
-    WIDE_LINEAR: Form(CALLS_IN_BLOCK * (_matrix(LARGE_WIDTH),), LARGE_TOKENS, WIDE_SIDES, LARGE_WIDTH, MATRIX),
+    LINEAR: Form(_products(WIDTH), TOKENS, PRODUCT_SIDES, WIDTH, MATRIX),
+    WIDE_LINEAR: Form(_products(LARGE_WIDTH), LARGE_TOKENS, WIDE_SIDES, LARGE_WIDTH, MATRIX),
     TOKENS: Form(width=WIDTH),
     LARGE_TOKENS: Form(width=LARGE_WIDTH),
     BRANCH: Form(width=WIDTH),

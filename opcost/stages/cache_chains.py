@@ -76,20 +76,17 @@ def chain_settings(setting: Setting, precisions: Iterable[str]) -> tuple[Setting
 def chain_times(
     bench: Bench, database: Database, settings: Iterable[Setting] = (USUAL,), before: Before = Before()
 ) -> ChainTimes | None:
-    """Return the expected times to measure cache corrections; None if sums get none on this device.
+    """Return the expected times to measure cache corrections after the operators; None if sums get none here.
 
-    Args:
-        bench: the device.
-        database: has the known cache corrections, and rows that show how long measurements take.
-        settings: how operators are run, see ``chain_settings``.
-        before: the operators that are measured before.
+    The database has the known cache corrections, and rows that show how long measurements take. ``settings`` are those
+    of ``chain_settings``.
     """
-    of_settings = [
-        _times(missing, database, bench.conditions(setting), before)
+    known = [
+        astuple(_times(missing, database, bench.conditions(setting), before))
         for setting in settings
         if (missing := _missing(bench, database, setting)) is not None
     ]
-    return ChainTimes(*map(sum, zip(*map(astuple, of_settings), strict=True))) if of_settings else None
+    return ChainTimes(*map(sum, zip(*known, strict=True))) if known else None
 
 
 def _missing(bench: Bench, database: Database, setting: Setting) -> list[Chain] | None:
@@ -102,7 +99,11 @@ def _missing(bench: Bench, database: Database, setting: Setting) -> list[Chain] 
 
 
 def _times(missing: Sequence[Chain], database: Database, conditions: Conditions, before: Before) -> ChainTimes:
-    one_s = before.measurement_s or _expected_s(database, conditions)
+    one_s = before.measurement_s
+    if not one_s:
+        known = ExpectedTimes(conditions, rows_if_few(database.operator_measurements), {})
+        sizes = [Size(0, Chain(ELEMENTWISE, side).memory_bytes) for side in SIDES]
+        one_s = sum(known.unmeasured_s(size, GRAPH, _protocol()) for size in sizes) / len(sizes)
     missing_s, all_s = (one_s * sum(_new_parts(chains)) for chains in (missing, missing_chains(())))
     now_s = min(missing_s, BUDGET_S)
     if 0 < before.expected_s < FIRST_LOOK_RATIO * now_s:
@@ -144,9 +145,7 @@ class ChainBench:
     """Measures chains on a bench, each of their operators once, and logs the time that each step takes."""
 
     def __init__(self, bench: Bench, setting: Setting = USUAL) -> None:
-        self._bench = bench
-        self._setting = setting
-        self._protocol = _protocol()
+        self._bench, self._setting, self._protocol = bench, setting, _protocol()
         self._known: dict[OperatorTuple, MeasurementRow | str] = {}
         self._spent = SpentTime(bench)
 
@@ -158,64 +157,47 @@ class ChainBench:
         one_s: float = 0.0,
         budget_s: float = math.inf,
     ) -> list[ChainRow]:
-        """Measure chains in this order; append the rows to a table and return them.
+        """Measure different chains in this order; append each row at once to a table, and return them.
 
-        A chain that cannot be measured gets a row with the reason. The first chain is always measured.
-
-        Args:
-            chains: without repetition.
-            table: gets each row as soon as it is known.
-            progress: gets a chain as an item.
-            one_s: the expected time of one measurement in s, 0 if unknown.
-            budget_s: the time in which all must end; the others are left out.
+        A chain that cannot be measured gets a row with the reason. ``one_s`` is the expected time of one measurement in
+        s, 0 if unknown. All end within ``budget_s``, since others are left out; the first chain is always measured.
         """
         new_parts = _new_parts(chains)
         progress.start(len(chains), [one_s * parts for parts in new_parts] if one_s else ())
         found: list[ChainRow] = []
         try:
             for chain, parts in zip(chains, new_parts, strict=True):
-                if found and self._expected_s(parts) > budget_s:
+                if found and self._spent.total_s * (1 + parts / len(self._known)) > budget_s:
                     break
                 found.append(self._measured(chain, progress))
                 table.append(found[-1])
         finally:
             progress.end()
-            self._log_spent()
+            spent = [f", {name.replace('_', ' ')} {time_s:.1f} s" for name, time_s in self._spent.steps_s.items()]
+            text = "cache corrections: %d measurements in %.1f s%s"
+            logging.getLogger(__name__).info(text, len(self._known), self._spent.total_s, "".join(spent))
         return found
 
-    def _expected_s(self, parts: int) -> float:
-        """Return the expected time of all measurements so far with a number of further ones, in s."""
-        return self._spent.total_s * (1 + parts / len(self._known))
-
     def _measured(self, chain: Chain, progress: Progress) -> ChainRow:
-        progress.begin(_name(chain))
-        rows = self._rows(chain.parts)
-        if isinstance(rows, str):
-            progress.fail(rows)
-            now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-            return refused_row(chain, rows, self._bench.conditions(self._setting), now)
-        own = [rows[operator] for operator in chain.own]
-        row = chain_row(
-            chain,
-            rows[chain.behind_a_stream],
-            excess_of_call(rows[chain.behind_a_stream], rows[chain.subtracted], own, chain.blocks),
-        )
-        energy = "no energy" if row.energy_j is None else f"{1e3 * row.energy_j:+.3f} mJ"
-        progress.finish("" if row.time_s is None else f"{1e6 * row.time_s:+.2f} µs  {energy}")
-        return row
-
-    def _rows(self, wanted: Iterable[OperatorTuple]) -> dict[OperatorTuple, MeasurementRow] | str:
-        """Return the rows of operators, measured if not known, or why one of them is refused."""
-        rows = {}
-        for operator in wanted:
+        stream = f" behind {1e-6 * chain.stream_bytes:.0f} MB" if chain.stream_bytes < STREAM_BYTES else ""
+        dtype = f"{chain.dtype} " if chain.dtype != FLOAT32 else ""
+        progress.begin(f"cache correction: {dtype}{chain.kind}, {1e-6 * chain.memory_bytes:.1f} MB{stream}")
+        rows: dict[OperatorTuple, MeasurementRow] = {}
+        for operator in chain.parts:
             if operator not in self._known:
                 with self._spent:
                     self._known[operator] = self._row(operator)
             row = self._known[operator]
             if isinstance(row, str):
-                return row
+                progress.fail(row)
+                now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+                return refused_row(chain, row, self._bench.conditions(self._setting), now)
             rows[operator] = row
-        return rows
+        whole, own = rows[chain.behind_a_stream], [rows[operator] for operator in chain.own]
+        found = chain_row(chain, whole, excess_of_call(whole, rows[chain.subtracted], own, chain.blocks))
+        energy = "no energy" if found.energy_j is None else f"{1e3 * found.energy_j:+.3f} mJ"
+        progress.finish("" if found.time_s is None else f"{1e6 * found.time_s:+.2f} µs  {energy}")
+        return found
 
     def _row(self, operator: OperatorTuple) -> MeasurementRow | str:
         """Return the row of an operator, or why it is refused."""
@@ -225,22 +207,12 @@ class ChainBench:
         except CannotMeasureError as error:
             return f"{operator.operator}: {error}"
         measured = row.measurement
+        pairs = (measured.time_s, measured.time_standard_error_s), (measured.energy_j, measured.energy_standard_error_j)
+        errors = (percent(error / value if value and error is not None else None, digits=2) for value, error in pairs)
         text = "%s: %.2f µs, a loop of %.2f s, error of the time %s and of the energy %s"
-        errors = [
-            percent(None if error is None or not value else error / value, digits=2)
-            for value, error in (
-                (measured.time_s, measured.time_standard_error_s),
-                (measured.energy_j, measured.energy_standard_error_j),
-            )
-        ]
-        name = operator.short_name
-        logging.getLogger(__name__).info(text, name, 1e6 * measured.time_s, measured.loop_time_s, *errors)
+        figures = 1e6 * measured.time_s, measured.loop_time_s
+        logging.getLogger(__name__).info(text, operator.short_name, *figures, *errors)
         return refusal(row) or row
-
-    def _log_spent(self) -> None:
-        steps = "".join(f", {name.replace('_', ' ')} {time_s:.1f} s" for name, time_s in self._spent.steps_s.items())
-        text = "cache corrections: %d measurements in %.1f s%s"
-        logging.getLogger(__name__).info(text, len(self._known), self._spent.total_s, steps)
 
 
 def _protocol() -> MeasurementProtocol:
@@ -255,16 +227,3 @@ def _new_parts(chains: Iterable[Chain]) -> list[int]:
         numbers.append(len(set(chain.parts) - known))
         known.update(chain.parts)
     return numbers
-
-
-def _expected_s(database: Database, conditions: Conditions) -> float:
-    """Return the expected time of one measurement of a chain, from rows of operators."""
-    times = ExpectedTimes(conditions, rows_if_few(database.operator_measurements), {})
-    sizes = [Chain(ELEMENTWISE, side).memory_bytes for side in SIDES]
-    return sum(times.unmeasured_s(Size(0, size), GRAPH, _protocol()) for size in sizes) / len(sizes)
-
-
-def _name(chain: Chain) -> str:
-    stream = f" behind {1e-6 * chain.stream_bytes:.0f} MB" if chain.stream_bytes < STREAM_BYTES else ""
-    dtype = f"{chain.dtype} " if chain.dtype != FLOAT32 else ""
-    return f"cache correction: {dtype}{chain.kind}, {1e-6 * chain.memory_bytes:.1f} MB{stream}"
