@@ -244,51 +244,34 @@ class Piece:
 def pieces_of(x: Sequence[float], y: Sequence[float]) -> tuple[Piece, ...]:
     """Return the pieces of a curve in order; none for fewer than three points.
 
-    A constant piece can only be the first one: later, costs grow with the input.
-
-    Args:
-        x: in ascending order, shape (n,).
-        y: above 0, shape (n,).
+    ``x`` ascends and ``y`` is above 0, both of shape (n,). A constant piece can only be the first one: later, costs
+    grow with the input.
     """
     xs, ys = np.array(x, dtype=float), np.array(y, dtype=float)
     count = len(xs)
     if count < PieceKind.LINEAR.fewest:
         return ()
-    # The best chain of pieces up to each point, for each number of pieces and of coefficients: squares add up.
-    chains: list[dict[tuple[int, int], _Chain]] = [{(0, 0): _Chain(0.0, ())}, *({} for _ in range(count))]
-    for first, last in _spans(count):
-        for piece in _fits(xs, ys, first, last):
-            for chain in list(chains[first].values()):
-                _extend(chains[last + 1], chain, piece)
-    found = chains[count].values()
-    return min(found, key=lambda chain: _criterion(chain, count)).pieces if found else ()
+    # The best pieces up to each point with the sum of their squared residuals, which add up, for each number of pieces
+    # and of coefficients.
+    chains: list[dict[tuple[int, int], tuple[float, tuple[Piece, ...]]]] = [{} for _ in range(count + 1)]
+    chains[0][0, 0] = 0.0, ()
+    for first in range(count):
+        for last in range(first + PieceKind.CONSTANT.fewest - 1, count):
+            for piece in _fits(xs, ys, first, last):
+                for (number, coefficients), (squares, pieces) in chains[first].items():
+                    if number == MOST_PIECES or (number and piece.kind is PieceKind.CONSTANT):
+                        continue
+                    key = number + 1, coefficients + piece.kind.degree + 1
+                    longer = squares + piece.points * piece.residual_ratio**2
+                    if key not in chains[last + 1] or longer < chains[last + 1][key][0]:
+                        chains[last + 1][key] = longer, (*pieces, piece)
 
+    def criterion(key: tuple[int, int]) -> float:
+        number, coefficients = key
+        squares = max(chains[count][key][0] / count, LEAST_RESIDUAL**2)
+        return count * math.log(squares) + (coefficients + number - 1) * math.log(count)
 
-@dataclass(frozen=True)
-class _Chain:
-    """Pieces one after the other, and the sum of their squared relative residuals."""
-
-    squares: float
-    pieces: tuple[Piece, ...]
-
-    @property
-    def coefficients(self) -> int:
-        return sum(piece.kind.degree + 1 for piece in self.pieces)
-
-
-def _extend(chains: dict[tuple[int, int], _Chain], chain: _Chain, piece: Piece) -> None:
-    """Add the chain with a further piece, unless one of as many pieces and coefficients is better."""
-    if len(chain.pieces) == MOST_PIECES or (chain.pieces and piece.kind is PieceKind.CONSTANT):
-        return
-    longer = _Chain(chain.squares + piece.points * piece.residual_ratio**2, (*chain.pieces, piece))
-    key = len(longer.pieces), longer.coefficients
-    if key not in chains or longer.squares < chains[key].squares:
-        chains[key] = longer
-
-
-def _spans(count: int) -> Iterator[tuple[int, int]]:
-    least = PieceKind.CONSTANT.fewest
-    return ((first, last) for first in range(count) for last in range(first + least - 1, count))
+    return chains[count][min(chains[count], key=criterion)][1] if chains[count] else ()
 
 
 def _fits(xs: FloatArray, ys: FloatArray, first: int, last: int) -> Iterator[Piece]:
@@ -308,26 +291,13 @@ def _fits(xs: FloatArray, ys: FloatArray, first: int, last: int) -> Iterator[Pie
         yield Piece(kind, first, last, coefficients, float(np.sqrt(np.mean(residuals**2))))
 
 
-def _criterion(chain: _Chain, count: int) -> float:
-    parameters = chain.coefficients + len(chain.pieces) - 1
-    return count * math.log(max(chain.squares / count, LEAST_RESIDUAL**2)) + parameters * math.log(count)
-
-
-@dataclass(frozen=True)
-class Break:
-    """Two neighbouring sizes between which a curve has a break.
-
-    ``jump_ratio`` is the value above over the one that the former piece would have there, None if that is below 0.
-    """
-
-    before: int
-    after: int
-    jump_ratio: float | None
-
-
 @dataclass(frozen=True)
 class BreakLine:
-    """A piece of a curve as a line of a table; the break is the one that precedes it."""
+    """A piece of a curve as a line of a table.
+
+    ``jump_ratio`` is of the break before it: the value above over the one that the former piece would have there, None
+    if that is below 0 or there is no break.
+    """
 
     quantity: str
     kind: str
@@ -339,36 +309,15 @@ class BreakLine:
 
 @dataclass(frozen=True)
 class Curve:
-    """A cost over the sizes, in pieces, with the breaks between them."""
+    """A cost over the sizes, by its pieces, and the two neighbouring sizes of each break between them."""
 
     quantity: str
-    sizes: tuple[int, ...]
-    pieces: tuple[Piece, ...]
-    breaks: tuple[Break, ...]
-
-    @property
-    def lines(self) -> list[BreakLine]:
-        """The pieces as lines of a table."""
-        jumps = (None, *(one.jump_ratio for one in self.breaks))
-        return [
-            BreakLine(
-                self.quantity,
-                piece.kind.value,
-                self.sizes[piece.first],
-                self.sizes[piece.last],
-                piece.residual_ratio,
-                jump_ratio,
-            )
-            for piece, jump_ratio in zip(self.pieces, jumps, strict=True)
-        ]
+    lines: tuple[BreakLine, ...]
+    breaks: tuple[tuple[int, int], ...]
 
 
 def curves_of(rows: Sequence[SweepSizeRow]) -> tuple[Curve, ...]:
-    """Return the measured curves of time and energy; those with too few sizes have no pieces and are left out.
-
-    Args:
-        rows: the sizes in ascending order.
-    """
+    """Return the measured curves of time and energy over the sizes, which ascend; too few sizes have no curve."""
     found = []
     for quantity, costs in (
         ("time", [row.figures.time_s for row in rows]),
@@ -377,16 +326,19 @@ def curves_of(rows: Sequence[SweepSizeRow]) -> tuple[Curve, ...]:
         known = [(row.place.size, cost) for row, cost in zip(rows, costs, strict=True) if cost is not None]
         sizes, values = [size for size, _ in known], [value for _, value in known]
         pieces = pieces_of(sizes, values)
-        breaks = []
+        breaks, jumps_ratio = [], list[float | None]([None])
         for former, later in itertools.pairwise(pieces):
             # The former piece may fit some points of the later one as well.
-            differing = (
-                abs(former.at(size) / value - 1) > LEAST_RESIDUAL for size, value in known[later.first : later.last]
-            )
-            first = next((later.first + at for at, differs in enumerate(differing) if differs), later.last)
+            own = enumerate(known[later.first : later.last], start=later.first)
+            differing = (at for at, (size, value) in own if abs(former.at(size) / value - 1) > LEAST_RESIDUAL)
+            first = next(differing, later.last)
             expected = former.at(sizes[first])
-            jump_ratio = values[first] / expected if expected > 0 else None
-            breaks.append(Break(sizes[first - 1], sizes[first], jump_ratio))
+            breaks.append((sizes[first - 1], sizes[first]))
+            jumps_ratio.append(values[first] / expected if expected > 0 else None)
+        lines = [
+            BreakLine(quantity, one.kind.value, sizes[one.first], sizes[one.last], one.residual_ratio, jump_ratio)
+            for one, jump_ratio in zip(pieces, jumps_ratio, strict=False)
+        ]
         if pieces:
-            found.append(Curve(quantity, tuple(sizes), pieces, tuple(breaks)))
+            found.append(Curve(quantity, tuple(lines), tuple(breaks)))
     return tuple(found)

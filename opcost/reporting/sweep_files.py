@@ -31,27 +31,17 @@ SAME_RANKS = 0.99
 
 FEWEST_ROWS = 3
 
-Bounded = tuple["float | None", "float | None", "float | None"]
-"""A predicted value and its bounds, None if they are unknown."""
-
 
 def write_tables(result: SweepResult, folder: Path) -> list[Path]:
     """Write sizes, repetitions, kernels, pieces and correlations as CSV files without checksums; return the files."""
     found = spearman(result.repetitions or result.sizes)
-    groups = [
-        {"group": number, "column": name}
-        for number, names in enumerate(same_information(found), start=1)
-        for name in names
-    ]
-    pieces = (
-        [field.name for field in fields(BreakLine)],
-        [asdict(line) for line in result.pieces],
-    )
+    numbered = enumerate(same_information(found), start=1)
+    groups = [{"group": number, "column": name} for number, names in numbered for name in names]
     contents = {
         "sizes": _rows_text(SweepSizeRow, result.sizes),
         "repetitions": _rows_text(SweepRepetitionRow, result.repetitions),
         "kernels": _rows_text(SweepKernelRow, result.kernels),
-        "pieces": _table_text(*pieces),
+        "pieces": _table_text([field.name for field in fields(BreakLine)], map(asdict, result.pieces)),
         "correlations": found.to_csv(lineterminator="\n", index_label="column"),
         "correlation_groups": _table_text(["group", "column"], groups),
     }
@@ -62,13 +52,8 @@ def export_tree(result: SweepResult, power_logs: Path, folder: Path) -> list[Pat
     """Write ``input_<size>/run_<k>/`` with ``power_metrics.json`` and ``latency.csv``; return the folders of sizes.
 
     ``power_metrics.json`` has all that is known of a repetition, in SI units, null if unknown. ``latency.csv`` has the
-    time of each iteration that was timed one by one. It is left out if its log is not here, as after a clone: logs are
-    not in git.
-
-    Args:
-        result: of a sweep.
-        power_logs: the folder with the times of iterations.
-        folder: of the tree.
+    time of each iteration that was timed one by one. It is left out if its log is not among the power logs, as after a
+    clone: logs are not in git.
     """
     for row in result.repetitions:
         run = folder / f"input_{row.place.size}" / f"run_{row.repetition}"
@@ -107,61 +92,46 @@ def size_curves(
 ) -> tuple[list[Drawing], list[Series]]:
     """Return figures of time, energy, power, and energy per pixel, token or sample over the size, and their series.
 
-    Args:
-        rows: the sizes; figures are medians over repetitions.
-        names: of the axis of sizes, and of the unit.
-        axis: ``log_axis`` or ``linear_axis``.
-        curves: whose breaks are marked.
+    ``names`` are those of the axis of sizes and of the unit, ``axis`` is ``log_axis`` or ``linear_axis``. The breaks of
+    the curves are marked.
     """
-    breaks = {curve.quantity: [(one.before * one.after) ** 0.5 for one in curve.breaks] for curve in curves}
-    costs: tuple[
-        tuple[str, str, float, Callable[[SweepSizeRow], float | None], Callable[[SweepSizeRow], Bounded]], ...
-    ] = (
-        ("time", "time of a run (ms)", MILLI, lambda row: row.figures.time_s, _predicted_time),
-        ("energy", "energy of a run (mJ)", MILLI, lambda row: row.figures.energy_j, _predicted_energy),
-        ("power", "power (W)", 1.0, lambda row: row.figures.power_w, _predicted_power),
-        (
-            *("energy per unit", f"energy per {names[1]} (µJ)", MICRO),
-            *(lambda row: row.figures.energy_per_unit_j, _predicted_energy_per_unit),
-        ),
-    )
+    breaks = {curve.quantity: [(below * above) ** 0.5 for below, above in curve.breaks] for curve in curves}
     drawings, shown = [], []
-    for quantity, label, scale, measured, predicted in costs:
-        points = [(float(row.place.size), value / scale) for row in rows if (value := measured(row)) is not None]
-        curve = [(float(row.place.size), *predicted(row)) for row in rows]
-        known = [(size, value / scale) for size, value, _, _ in curve if value is not None]
-        bounds = [(low / scale, high / scale) for _, _, low, high in curve if low is not None and high is not None]
+    for quantity, label, scale in (
+        ("time", "time of a run (ms)", MILLI),
+        ("energy", "energy of a run (mJ)", MILLI),
+        ("power", "power (W)", 1.0),
+        ("energy per unit", f"energy per {names[1]} (µJ)", MICRO),
+    ):
+        costs = [(float(row.place.size), _costs(row)[quantity]) for row in rows]
+        points = [(size, value / scale) for size, (value, *_) in costs if value is not None]
+        known = [(size, value / scale) for size, (_, value, *_) in costs if value is not None]
+        pairs = [(low, high) for _, (*_, low, high) in costs]
+        bounds = [(low / scale, high / scale) for low, high in pairs if low is not None and high is not None]
         series = [
             Series("measured (median)", points, 0),
             Series("predicted", known, line="line1", bounds=bounds if len(bounds) == len(known) else ()),
         ]
         shown += [one for one in series if one.points]
         if points or known:
-            drawings.append(
-                over_sizes(f"{quantity} over {names[0]}", (names[0], label), series, axis, breaks.get(quantity, ()))
-            )
+            title = f"{quantity} over {names[0]}"
+            drawings.append(over_sizes(title, (names[0], label), series, axis, breaks.get(quantity, ())))
     return drawings, shown
 
 
-def _predicted_time(row: SweepSizeRow) -> Bounded:
-    one = row.prediction
-    return one.predicted_time_s, one.predicted_time_lower_s, one.predicted_time_upper_s
-
-
-def _predicted_energy(row: SweepSizeRow) -> Bounded:
-    one = row.prediction
-    return one.predicted_energy_j, one.predicted_energy_lower_j, one.predicted_energy_upper_j
-
-
-def _predicted_power(row: SweepSizeRow) -> Bounded:
-    energy_j, time_s = row.prediction.predicted_energy_j, row.prediction.predicted_time_s
-    return None if energy_j is None or time_s is None else energy_j / time_s, None, None
-
-
-def _predicted_energy_per_unit(row: SweepSizeRow) -> Bounded:
-    units = row.place.units_of_a_run
-    value, lower, upper = (None if one is None or not units else one / units for one in _predicted_energy(row))
-    return value, lower, upper
+def _costs(row: SweepSizeRow) -> dict[str, tuple[float | None, ...]]:
+    """Return what is drawn of a size: the measured cost, the predicted one, and its bounds; None if unknown."""
+    figures, predicted, units = row.figures, row.prediction, row.place.units_of_a_run
+    time_s, energy_j = predicted.predicted_time_s, predicted.predicted_energy_j
+    energies_j = energy_j, predicted.predicted_energy_lower_j, predicted.predicted_energy_upper_j
+    per_unit_j = (value / units if units and value is not None else None for value in energies_j)
+    power_w = None if energy_j is None or time_s is None else energy_j / time_s
+    return {
+        "time": (figures.time_s, time_s, predicted.predicted_time_lower_s, predicted.predicted_time_upper_s),
+        "energy": (figures.energy_j, *energies_j),
+        "power": (figures.power_w, power_w, None, None),
+        "energy per unit": (figures.energy_per_unit_j, *per_unit_j),
+    }
 
 
 def spearman(rows: Sequence[Any]) -> pd.DataFrame:

@@ -48,7 +48,12 @@ def print_sweep(result: SweepResult) -> None:
         print_records(title, shown, _columns(result))
         if result.repetitions:
             print_line("± is the spread over repetitions; predicted figures differ from measured ones by this much.")
-            print_line(_largest_spreads(shown))
+            # Those of sizes whose runs are long enough to be measured well.
+            long = [row.figures for row in shown if (row.figures.time_s or 0.0) >= MILLI]
+            spreads = ([one.time_spread_ratio for one in long], [one.energy_spread_ratio for one in long])
+            largest = (max((one for one in known if one is not None), default=None) for known in spreads)
+            time, energy = (percent(one, 2) for one in largest)
+            print_line(f"Largest spread of a size of 1 ms or more: time {time}, energy {energy}.")
             _print_doubts(result)
         _print_pieces(result)
     if result.new == 0 and not result.failed:
@@ -103,10 +108,7 @@ def _columns(result: SweepResult) -> Cells[SweepSizeRow]:
             Column("90 % interval", drop=6),
             lambda one: _interval(one.prediction.predicted_time_lower_s, one.prediction.predicted_time_upper_s),
         ),
-        (
-            Column("time differs", drop=3),
-            lambda one: _difference(one.prediction.predicted_time_s, one.figures.time_s),
-        ),
+        (Column("time differs", drop=3), lambda one: _difference(one.prediction.predicted_time_s, one.figures.time_s)),
         (Column("predicted mJ"), lambda one: milli(one.prediction.predicted_energy_j)),
         (
             Column("90 % interval", drop=6),
@@ -117,15 +119,6 @@ def _columns(result: SweepResult) -> Cells[SweepSizeRow]:
             lambda one: _difference(one.prediction.predicted_energy_j, one.figures.energy_j),
         ),
     )
-
-
-def _largest_spreads(rows: Sequence[SweepSizeRow]) -> str:
-    """Return the largest spreads of the sizes whose runs are long enough to be measured well."""
-    figures = [row.figures for row in rows if (row.figures.time_s or 0.0) >= MILLI]
-    times = [one.time_spread_ratio for one in figures if one.time_spread_ratio is not None]
-    energies = [one.energy_spread_ratio for one in figures if one.energy_spread_ratio is not None]
-    largest = (percent(max(values, default=None), 2) for values in (times, energies))
-    return "Largest spread of a size of 1 ms or more: time {}, energy {}.".format(*largest)
 
 
 def _print_doubts(result: SweepResult) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
@@ -15,7 +15,6 @@ from opcost.measuring.protocol import MeasurementProtocol, iterations_after, pro
 from opcost.measuring.setting import Setting
 from opcost.measuring.sweep_record import (
     IterationTimes,
-    KernelUse,
     Repetition,
     SweepFailureRow,
     SweepKernelRow,
@@ -82,12 +81,7 @@ class Sweep:
 
 
 def sweep_of(request: Request, wanted: WantedModel, axis: Axis | None) -> Sweep:
-    """Return the points of a sweep. Nothing is written, counted or run.
-
-    Args:
-        request: the folders, the setting, and whether a user's code may run.
-        wanted: the model, or the name of a config.
-        axis: what varies; None for the lists of a config.
+    """Return the points of a sweep over an axis, None for the lists of a config. Nothing is written, counted or run.
 
     Raises:
         UserError: the model does not exist, or has no such axis.
@@ -160,19 +154,14 @@ def _name(wanted: WantedModel, kind: AxisKind) -> str:
     """Return the name of a sweep: ``resnet50 32x3xNxN``, with what is not usual: ``bf16``."""
     parts = [wanted.base_name if ModelName.of(wanted.model_name).is_file else wanted.model_name]
     if wanted.input_size:
-        parts.append("x".join(_pattern(wanted.input_size, kind)))
+        texts = list(map(str, wanted.input_size))
+        with suppress(ValueError):
+            one, other = kind.changed(wanted.input_size, 1), kind.changed(wanted.input_size, 2)
+            texts = ["N" if first != second else text for first, second, text in zip(one, other, texts, strict=True)]
+        parts.append("x".join(texts))
     parts += [value for value in (wanted.precision, wanted.memory_format) if value not in (TORCH_DEFAULT, CONTIGUOUS)]
     parts += [f"{name}={value}" for name, value in wanted.arguments]
     return " ".join(parts)
-
-
-def _pattern(input_size: Sequence[int], kind: AxisKind) -> list[str]:
-    """Return the numbers of an input size as texts, with N for the one that varies."""
-    texts = list(map(str, input_size))
-    with suppress(ValueError):
-        one, other = kind.changed(input_size, 1), kind.changed(input_size, 2)
-        texts = ["N" if first != second else text for first, second, text in zip(one, other, texts, strict=True)]
-    return texts
 
 
 AGAIN_WARM_UP_S = 0.3
@@ -251,6 +240,11 @@ class _Run:
         failed_before = {row.place.key for row in self._database.sweep_failures.rows()}
         blocks = planned_blocks(list(self._points), self._rows, self._wanted, failed_before, self._protocol.order_seed)
         times_s = [time_s for block in blocks for time_s in self._expected_s(block)]
+        besides_s = 0.0
+        if times_s:
+            is_gpu, boards = self._bench.is_gpu, {row.device_uuid for row in self._database.meter_qualifications.rows()}
+            is_qualified = not is_gpu or self._circumstances.device_uuid in boards
+            besides_s = starting_s(is_gpu) + (0.0 if is_qualified else QUALIFICATION_S)
         if not dry_run:
             self._measure(blocks, times_s, progress)
         return Measured(
@@ -259,7 +253,7 @@ class _Run:
             repetitions=by_key(self._rows, self._wanted),
             failures=self._failed,
             planned=len(times_s),
-            expected_s=sum(times_s) + self._besides_s(bool(times_s)),
+            expected_s=sum(times_s) + besides_s,
             new=self._new,
         )
 
@@ -289,7 +283,16 @@ class _Run:
                     self._bench.hold(point.case, point.setting)
                 found = self._repeated(block, number, is_first)
             except CannotMeasureError as error:
-                self._fail(point, block.key, str(error))
+                # A table's row is one line; frames of a user's code are further lines.
+                self._failed[block.key] = "; ".join(line.strip() for line in str(error).splitlines())
+                row = SweepFailureRow(
+                    place=self._sweep.place(point, self._conditions[point]),
+                    reason=self._failed[block.key],
+                    failed_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+                    conditions=self._conditions[point],
+                    circumstances=self._circumstances,
+                )
+                self._database.sweep_failures.append(row)
                 progress.fail(str(error))
                 continue
             energy_j = found.measurement.energy_j
@@ -300,13 +303,18 @@ class _Run:
         point, protocol = self._points[block.key], self._protocol.of(self._bench.is_gpu, is_first)
         log_name = f"{block.key}-{datetime.now(timezone.utc):%Y%m%dT%H%M%S}-{os.getpid()}-{number}"
         found = self._bench.repeat(protocol, log_name)
+        # The times of single iterations are beside the power logs.
+        iterations_log = f"{log_name}-iterations.csv" if found.times_s else None
+        if iterations_log is not None:
+            lines = [f"{count},{time_s!r}\n" for count, time_s in enumerate(found.times_s, start=1)]
+            replace_file(self._database.power_logs / iterations_log, "".join(["iteration,time_s\n", *lines]).encode())
         row = SweepRepetitionRow(
             place=self._sweep.place(point, self._conditions[point]),
             repetition=number,
             block=block.number,
             order_seed=self._protocol.order_seed,
             iteration_times=IterationTimes.of(found.times_s),
-            iterations_log=self._kept(found.times_s, log_name),
+            iterations_log=iterations_log,
             host=found.host,
             memory=found.memory,
             measurement=found.measurement,
@@ -317,29 +325,6 @@ class _Run:
         self._rows.append(row)
         self._new += 1
         return found
-
-    def _kept(self, times_s: Sequence[float], log_name: str) -> str | None:
-        """Write the times of single iterations beside the power logs; return the file's name, None without any."""
-        if not times_s:
-            return None
-        name = f"{log_name}-iterations.csv"
-        lines = ["iteration,time_s", *(f"{number},{time_s!r}" for number, time_s in enumerate(times_s, start=1))]
-        replace_file(self._database.power_logs / name, ("\n".join(lines) + "\n").encode())
-        return name
-
-    def _fail(self, point: SweepPoint, key: str, reason: str) -> None:
-        # A table's row is one line; frames of a user's code are further lines.
-        self._failed[key] = "; ".join(line.strip() for line in reason.splitlines())
-        conditions = self._conditions[point]
-        self._database.sweep_failures.append(
-            SweepFailureRow(
-                place=self._sweep.place(point, conditions),
-                reason=self._failed[key],
-                failed_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-                conditions=conditions,
-                circumstances=self._circumstances,
-            )
-        )
 
     def _profile(self, progress: Progress) -> None:
         """Profile each size that has repetitions and no kernels yet."""
@@ -357,26 +342,25 @@ class _Run:
                 except CannotMeasureError as error:
                     progress.fail(str(error))
                     continue
-                table.append_missing(self._kernel_rows(point, uses))
+                profiled_at, conditions = (
+                    datetime.now(timezone.utc).isoformat(timespec="seconds"),
+                    self._conditions[point],
+                )
+                table.append_missing(
+                    SweepKernelRow(
+                        place=self._sweep.place(point, conditions),
+                        kernel=use.kernel,
+                        calls=use.calls,
+                        kernel_time_s=use.time_s,
+                        profiled_at=profiled_at,
+                        conditions=conditions,
+                        circumstances=self._circumstances,
+                    )
+                    for use in uses
+                )
                 progress.finish(f"{len(uses)} kernels")
         finally:
             progress.end()
-
-    def _kernel_rows(self, point: SweepPoint, uses: Iterable[KernelUse]) -> list[SweepKernelRow]:
-        profiled_at = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        conditions = self._conditions[point]
-        return [
-            SweepKernelRow(
-                place=self._sweep.place(point, conditions),
-                kernel=use.kernel,
-                calls=use.calls,
-                kernel_time_s=use.time_s,
-                profiled_at=profiled_at,
-                conditions=conditions,
-                circumstances=self._circumstances,
-            )
-            for use in uses
-        ]
 
     def _expected_s(self, block: Block) -> list[float]:
         """Return the expected times of a block's repetitions; the first builds the model."""
@@ -395,10 +379,3 @@ class _Run:
             single_s = time_s * iterations_after(protocol.loop_s, max(time_s, SHORTEST_S))
             times_s.append(loop_s + single_s + BETWEEN_S + (building_s if is_first else 0.0))
         return times_s
-
-    def _besides_s(self, measures: bool) -> float:
-        if not measures:
-            return 0.0
-        boards = {row.device_uuid for row in self._database.meter_qualifications.rows()}
-        is_qualified = not self._bench.is_gpu or self._circumstances.device_uuid in boards
-        return starting_s(self._bench.is_gpu) + (0.0 if is_qualified else QUALIFICATION_S)

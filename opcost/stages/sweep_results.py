@@ -28,7 +28,6 @@ from opcost.measuring.conditions import Conditions, usual_execution
 from opcost.measuring.setting import is_meant
 from opcost.measuring.sweep_record import SweepKernelRow, SweepRepetitionRow
 from opcost.operators.cases import case_key
-from opcost.operators.counts import OperatorCounts
 from opcost.prediction.needed_memory import largest_activations_bytes
 from opcost.progress import Progress
 from opcost.running.request import Request
@@ -37,7 +36,7 @@ from opcost.running.sweep_plan import Wanted, by_key
 from opcost.stages.operator_rows import measurements_of
 from opcost.stages.predict import RowsOfRun, computing_counts, conditions_for, run_under
 from opcost.stages.sweep import Measured, Sweep, SweepPoint
-from opcost.stages.trained import Trained, trained
+from opcost.stages.trained import trained
 from opcost.storage.database import Database
 
 
@@ -65,72 +64,56 @@ class PredictedSize:
 UNKNOWN_PREDICTION = PredictedSize()
 
 
-@dataclass(frozen=True)
-class _Learned:
-    conditions: Conditions
-    trained: Trained
-
-
 def predict_sweep(
     request: Request, sweep: Sweep, wish: CurveWish, cache: Path, progress: Progress
 ) -> dict[SweepPoint, PredictedSize]:
     """Return the prediction and the work of each size; what cannot be predicted has a reason instead.
 
-    Args:
-        request: the database, and whether a user's code may run.
-        sweep: the sizes.
-        wish: the device.
-        cache: the folder of what was learned.
-        progress: reports counting and training.
+    ``cache`` is the folder of what was learned. Progress reports counting and training.
     """
-    counts: dict[SweepPoint, OperatorCounts | str] = {}
-    for point in sweep.points:
-        try:
-            counts[point] = computing_counts(replace(request, device=None), point.config, progress)
-        except UserError as error:
-            counts[point] = "; ".join(error.lines)
+    learned, missing = None, ""
     try:
-        learned: _Learned | str = _learned(request, sweep.points[0], wish, cache, progress)
+        conditions = _conditions_of_rows(request, sweep.points[0], wish)
+        learned = trained(request, conditions, cache, progress)
     except UserError as error:
-        learned = "; ".join(error.lines)
+        missing = "; ".join(error.lines)
     except ModuleNotFoundError as error:
         # Measured figures are shown without it.
-        learned = str(error)
-    chains = () if isinstance(learned, str) else tuple(request.database.calls_in_chains.rows())
+        missing = str(error)
+    chains = () if learned is None else tuple(request.database.calls_in_chains.rows())
     found: dict[SweepPoint, PredictedSize] = {}
-    for point, counted in counts.items():
-        if isinstance(counted, str):
-            found[point] = PredictedSize(SweepPrediction(prediction_missing_reason=counted))
+    for point in sweep.points:
+        try:
+            counted = computing_counts(replace(request, device=None), point.config, progress)
+        except UserError as error:
+            found[point] = PredictedSize(SweepPrediction(prediction_missing_reason="; ".join(error.lines)))
             continue
         work = SweepWork(
             flop=None if counted.without_formula else counted.total_flop,
             memory_bytes=counted.total_memory_bytes,
             largest_call_bytes=largest_activations_bytes(counted),
         )
-        if isinstance(learned, str):
-            found[point] = PredictedSize(SweepPrediction(prediction_missing_reason=learned), work)
-            continue
-        rows = RowsOfRun(measurements_of(request.database, counted), chains)
-        run = run_under(counted, rows, learned.conditions, learned.trained)
-        found[point] = PredictedSize(_prediction(run), work, learned.conditions)
+        if learned is None:
+            found[point] = PredictedSize(SweepPrediction(prediction_missing_reason=missing), work)
+        else:
+            rows = RowsOfRun(measurements_of(request.database, counted), chains)
+            run = run_under(counted, rows, conditions, learned)
+            found[point] = PredictedSize(_prediction(run), work, conditions)
     return found
 
 
-def _learned(request: Request, point: SweepPoint, wish: CurveWish, cache: Path, progress: Progress) -> _Learned:
-    """Return what predicts operators under the conditions of a sweep.
+def _conditions_of_rows(request: Request, point: SweepPoint, wish: CurveWish) -> Conditions:
+    """Return the conditions under which operators were measured, for those of a sweep.
 
     Raises:
-        UserError: there are no or too few rows.
+        UserError: there are no rows there.
     """
     numbers = numbers_of_rows(request.database.operator_measurements)
     if wish.is_here and numbers and not any(is_meant(wish.device, one) for one in numbers):
         products = " or ".join(f"'{name}'" for name in sorted({one.device_product for one in numbers}))
-        raise UserError(
-            f"no operator was measured on {wish.device}; predict for another device with --no-measure --device: "
-            f"{products}"
-        )
-    conditions = conditions_for(numbers, wish.device, wish.execution, point.config.precision)
-    return _Learned(conditions, trained(request, conditions, cache, progress))
+        remedy = f"predict for another device with --no-measure --device: {products}"
+        raise UserError(f"no operator was measured on {wish.device}; {remedy}")
+    return conditions_for(numbers, wish.device, wish.execution, point.config.precision)
 
 
 def _prediction(run: PredictedRun) -> SweepPrediction:
@@ -226,13 +209,7 @@ def recorded(database: Database, sweep: Sweep, device: str | None, execution: st
 def result_of(
     database: Database, sweep: Sweep, measured: Measured | None, predicted: Mapping[SweepPoint, PredictedSize]
 ) -> SweepResult:
-    """Return the rows of a sweep.
-
-    Args:
-        database: has failures and kernels.
-        sweep: the sizes.
-        measured: the repetitions, None without any.
-        predicted: the predictions that are known.
+    """Return the rows of a sweep: its repetitions, None without any, with failures, kernels and known predictions.
 
     Raises:
         UserError: nothing is measured or predicted.
