@@ -56,14 +56,14 @@ def show(arguments: Namespace) -> int:
 
 
 def _show_conditions(request: Request, arguments: Namespace) -> int:
-    from opcost.reporting.holdings_tables import holdings_objects, print_holdings
+    from opcost.reporting.holdings_tables import print_holdings
     from opcost.stages.holdings import holdings
 
     others = [name for name in ("operators", "why", "csv") if getattr(arguments, name)]
     if others:
         raise UserError(f"--conditions: not with --{others[0]}; leave one of them out")
     found = holdings(request, arguments.execution, arguments.device)
-    print_objects(holdings_objects(found)) if arguments.json else print_holdings(found, arguments.top)
+    print_json(found) if arguments.json else print_holdings(found, arguments.top)
     return 0
 
 

@@ -1,13 +1,11 @@
-"""Holdings of a database on a terminal and as JSON."""
+"""Holdings of a database on a terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from itertools import groupby
-from typing import Any
 
-from opcost.columns import Field, fields_of
+from opcost.columns import fields_of
 from opcost.measuring.conditions import ADDED_FIELDS, Conditions, differing_fields
 from opcost.reporting.show_notes import condition_words
 from opcost.reporting.tables import print_origin, shared_facts
@@ -59,21 +57,15 @@ def print_holdings(found: Sequence[Holdings], top: int | None = None) -> None:
     print_origin()
 
 
-def holdings_objects(found: Sequence[Holdings]) -> list[dict[str, Any]]:
-    """Return one object for each set of conditions for JSON; times are in s."""
-    return [asdict(one) for one in found]
-
-
 def _labels(conditions: Sequence[Conditions]) -> list[str]:
     """Return precision, execution, and the other conditions that differ; switches at torch's default are left out."""
     names = set(differing_fields(conditions)) - IN_FIRST_COLUMN
     fields = [field for field in fields_of(Conditions) if field.name in names]
-    return [", ".join([one.precision, one.execution, *_others(one, fields)]) for one in conditions]
-
-
-def _others(conditions: Conditions, fields: Sequence[Field]) -> list[str]:
-    at_default = [name for name in ADDED_FIELDS if getattr(conditions, name) is None]
-    return [condition_words(field, conditions) for field in fields if field.name not in at_default]
+    labels = []
+    for one in conditions:
+        shown = [each for each in fields if not (each.name in ADDED_FIELDS and getattr(one, each.name) is None)]
+        labels.append(", ".join([one.precision, one.execution, *(condition_words(each, one) for each in shown)]))
+    return labels
 
 
 def _cells(label: str, one: Holdings) -> tuple[str, ...]:

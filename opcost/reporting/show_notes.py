@@ -7,14 +7,13 @@ from statistics import median
 
 from opcost.columns import Field
 from opcost.comparing.operator_costs import OperatorCost
-from opcost.comparing.ranking import ENERGY, FEWEST_WHOLES, POWER, SAVING, TIME
+from opcost.comparing.ranking import FEWEST_WHOLES, TIME
 from opcost.comparing.ranking_row import SUM, RankingRow
 from opcost.comparing.roofline import FP32, TF32, Roofline
 from opcost.comparing.tuple_costs import TupleFlag
 from opcost.measuring.conditions import ADDED_FIELDS, AUTOCAST_DTYPES, DTYPES, TORCH_DEFAULT, Conditions
 from opcost.operators.counts import FORMULA_REMEDY
 from opcost.reporting.tables import DOUBTFUL
-from opcost.stages.predicted_models import PredictedModel
 from opcost.stages.ranking_data import BoardDifferences
 from opcost.stages.show import DeviceRanking, ShownModel
 from opcost.units import milli, number_of, percent, some_of
@@ -46,15 +45,6 @@ def arithmetic(conditions: Conditions) -> str:
     return f"{products} by autocast" if conditions.precision in AUTOCAST_DTYPES else products
 
 
-def condition_words(field: Field, conditions: Conditions) -> str:
-    """Return a condition with its name and unit: ``power limit 400 W``."""
-    value = getattr(conditions, field.name)
-    label = field.name.removeprefix("device_").removesuffix("_w").removesuffix("_bytes").replace("_", " ")
-    if value is None:
-        return f"{label} {'default' if field.name in ADDED_FIELDS else 'unknown'}"
-    return f"{label} {f'{value:g}' if isinstance(value, float) else value} {field.unit}".rstrip()
-
-
 def _formats(conditions: Conditions) -> tuple[str, str]:
     dtype = {**DTYPES, **AUTOCAST_DTYPES}.get(conditions.precision)
     if dtype is not None:
@@ -64,62 +54,41 @@ def _formats(conditions: Conditions) -> tuple[str, str]:
     return convolutions, TF32 if is_gpu and conditions.matmul_tf32 else FP32
 
 
-def ranking_notes(ranking: DeviceRanking, by: str, left_out: Set[str] = frozenset()) -> list[str]:
-    """Return the notes of a ranking.
+def condition_words(field: Field, conditions: Conditions) -> str:
+    """Return a condition with its name and unit: ``power limit 400 W``."""
+    value = getattr(conditions, field.name)
+    label = field.name.removeprefix("device_").removesuffix("_w").removesuffix("_bytes").replace("_", " ")
+    if value is None:
+        return f"{label} {'default' if field.name in ADDED_FIELDS else 'unknown'}"
+    return f"{label} {f'{value:g}' if isinstance(value, float) else value} {field.unit}".rstrip()
 
-    Args:
-        ranking: with at least one model.
-        by: one of ``SORTS``.
-        left_out: titles of columns that are not shown, which need no note.
-    """
+
+def ranking_notes(ranking: DeviceRanking, by: str, left_out: Set[str] = frozenset()) -> list[str]:
+    """Return the notes of a ranking with at least one model; columns that are ``left_out``, by title, need none."""
     rows = [model.row for model in ranking.models]
     measured = [row for row in rows if row.predicted_time_s is None]
     quantity = "time" if by == TIME or all(map(is_by_time, rows)) else "energy"
-    lines = [energies_line(rows), *_errors_line(measured), *_boards_line(ranking.boards), *_arithmetic_line(rows)]
     kinds_shown = len(set(KIND_TITLES) - left_out)
     kinds = {kind.operator for model in ranking.models for kind in model.kinds[:kinds_shown]}
+    lines = [energies_line(rows), *_errors_line(measured), *_boards_line(ranking.boards)]
+    if len(rows) > 1 and any(len(set(_formats(row.conditions))) > 1 for row in rows):
+        lines.append(
+            "Models differ in arithmetic, too: convolutions run in TF32; the matrix products of transformers (Linear, "
+            "attention) run in fp32, which is slower."
+        )
     if kinds:
         lines.append(f"Kinds of operators with their shares of the {quantity} of all measured operators of the model.")
-    lines += function_lines(kinds)
+    lines += _function_lines(kinds)
     if any(row.roof_time_ratio is not None for row in rows) and not left_out >= ROOF_TITLES:
         lines.append(_roof_line(ranking.models))
     return [*lines, *_unknown_flop_lines(rows), *_sum_lines(rows), *predicted_lines(ranking), *doubt_lines(rows)]
 
 
-def predicted_lines(ranking: DeviceRanking) -> list[str]:
-    """Return a line with the predicted costs of models without measured ones, none if there are none."""
-    if not ranking.predicted:
-        return []
-    texts = some_of([_predicted_words(one) for one in ranking.predicted], NAMES_SHOWN)
-    return [f"{ESTIMATED} Predicted on {ranking.product}, never measured; a run with its 90 % interval: {texts}."]
-
-
-def _predicted_words(one: PredictedModel) -> str:
-    costs = [(one.run.time_s, "ms"), (one.run.energy_j, "mJ")]
-    texts = [
-        f"{milli(cost.value)} {unit} ({milli(cost.lower)} to {milli(cost.upper)})"
-        for cost, unit in costs
-        if cost is not None
-    ]
-    return f"{one.name} {' and '.join(texts)}"
-
-
-def known_order(by: str, figures: Iterable[tuple[float | None, float | None, float | None]]) -> str:
-    """Return the order that is asked for, or that by time if nothing has its figure.
-
-    Args:
-        by: one of ``SORTS``.
-        figures: energy, power and saving of each model or operator.
-    """
-    of_order = dict(zip((ENERGY, POWER, SAVING), zip(*figures, strict=True), strict=False))
-    return TIME if by in of_order and all(figure is None for figure in of_order[by]) else by
-
-
 def model_notes(model: ShownModel, boards: BoardDifferences, names: Collection[str]) -> list[str]:
-    """Return the notes of one model.
+    """Return the notes of one model with its operators.
 
     Args:
-        model: with its operators.
+        model: the model.
         boards: the differences between boards of its device.
         names: those of the operators and kinds that are shown.
     """
@@ -135,7 +104,21 @@ def model_notes(model: ShownModel, boards: BoardDifferences, names: Collection[s
         lines.append(f"Corrected: sum plus corrections, over the whole model{others}.")
     if row.roof_time_ratio is not None:
         lines.append(_roof_line([model]))
-    return [*lines, *_unknown_flop_lines([row]), *function_lines(names), *_sum_lines([row]), *doubt_lines([row])]
+    return [*lines, *_unknown_flop_lines([row]), *_function_lines(names), *_sum_lines([row]), *doubt_lines([row])]
+
+
+def predicted_lines(ranking: DeviceRanking) -> list[str]:
+    """Return a line with the predicted costs of models without measured ones, none if there are none."""
+    texts = []
+    for one in ranking.predicted:
+        costs = [
+            f"{milli(cost.value)} {unit} ({milli(cost.lower)} to {milli(cost.upper)})"
+            for cost, unit in ((one.run.time_s, "ms"), (one.run.energy_j, "mJ"))
+            if cost is not None
+        ]
+        texts.append(f"{one.name} {' and '.join(costs)}")
+    start = f"{ESTIMATED} Predicted on {ranking.product}, never measured; a run with its 90 % interval"
+    return [f"{start}: {some_of(texts, NAMES_SHOWN)}."] if texts else []
 
 
 def flag_lines(operators: Iterable[OperatorCost]) -> list[str]:
@@ -144,7 +127,7 @@ def flag_lines(operators: Iterable[OperatorCost]) -> list[str]:
     return [f"{flag.value}: {flag.meaning}" for flag in TupleFlag if flag.value in found]
 
 
-def function_lines(names: Collection[str]) -> list[str]:
+def _function_lines(names: Collection[str]) -> list[str]:
     """Return a line for each function that has the name of a module, but for upper case."""
     modules = {name.lower(): name for name in names if name != name.lower()}
     return [f"{name}: the function, called outside of the module {modules[name]}." for name in names if name in modules]
@@ -152,34 +135,29 @@ def function_lines(names: Collection[str]) -> list[str]:
 
 def energies_line(rows: Sequence[RankingRow]) -> str:
     """Return the temperature of the energies."""
-    temperatures = {row.reference_temperature_c for row in rows if row.energy_j is not None}
-    names = [row.name for row in rows if row.energy_j is not None and row.reference_temperature_c is None]
-    if not temperatures:
+    known = [row for row in rows if row.energy_j is not None]
+    temperatures = {row.reference_temperature_c for row in known}
+    if not known:
         reasons = list(dict.fromkeys(row.energy_missing_reason for row in rows if row.energy_missing_reason))
         return f"No energy is measured: {'; '.join(reasons)}." if reasons else "No energy is measured."
     if len(temperatures) > 1:
+        names = [row.name for row in known if row.reference_temperature_c is None]
         text = f"Energies are total, at 50 °C; as measured for {some_of(names, NAMES_SHOWN)}"
     else:
         (celsius,) = temperatures
         text = f"Energies are total, {'as measured' if celsius is None else f'at {celsius:g} °C'}"
-    others = [row.name for row in rows if _sum_is_as_measured(row)]
+    # Energies of operators may be as measured although the cost is normalised.
+    normalised = [row for row in known if row.reference_temperature_c is not None and row.sum_energy_j is not None]
+    others = [row.name for row in normalised if row.sum_reference_temperature_c is None]
     return text + (f"; those of operators as measured for {some_of(others, NAMES_SHOWN)}." if others else ".")
 
 
-def _sum_is_as_measured(row: RankingRow) -> bool:
-    """Return whether the energies of operators are as measured although the cost is normalised."""
-    is_known = row.sum_energy_j is not None and row.energy_j is not None
-    return is_known and row.sum_reference_temperature_c is None and row.reference_temperature_c is not None
-
-
 def _errors_line(rows: Sequence[RankingRow]) -> list[str]:
-    errors = {
-        "time": [row.time_standard_error_s / row.time_s for row in rows if row.time_s and row.time_standard_error_s],
-        "energy": [
-            row.energy_standard_error_j / row.energy_j for row in rows if row.energy_j and row.energy_standard_error_j
-        ],
-    }
-    texts = [f"{percent(median(found))} in {name}" for name, found in errors.items() if found]
+    times = [row.time_standard_error_s / row.time_s for row in rows if row.time_s and row.time_standard_error_s]
+    energies = [
+        row.energy_standard_error_j / row.energy_j for row in rows if row.energy_j and row.energy_standard_error_j
+    ]
+    texts = [f"{percent(median(one))} in {name}" for name, one in (("time", times), ("energy", energies)) if one]
     return [f"Standard errors are {' and '.join(texts)} (medians of these models)."] if texts else []
 
 
@@ -194,16 +172,6 @@ def _boards_line(boards: BoardDifferences) -> list[str]:
     return [
         f"Whole models were measured on {number_of(boards.boards, 'board')}, which differ by {typical} "
         f"(median of {models} on several boards), at most by {largest}; a model's figures are those of one board."
-    ]
-
-
-def _arithmetic_line(rows: Sequence[RankingRow]) -> list[str]:
-    mixed = [row for row in rows if len(set(_formats(row.conditions))) > 1]
-    if len(rows) < 2 or not mixed:
-        return []
-    return [
-        "Models differ in arithmetic, too: convolutions run in TF32; the matrix products of transformers (Linear, "
-        "attention) run in fp32, which is slower."
     ]
 
 
@@ -252,6 +220,11 @@ def _sum_lines(rows: Sequence[RankingRow]) -> list[str]:
     return lines
 
 
+def _errors_of_sums(row: RankingRow) -> str:
+    errors = {"time": row.expected_time_error_ratio, "energy": row.expected_energy_error_ratio}
+    return ", ".join(f"{percent(error)} in {name}" for name, error in errors.items() if error is not None)
+
+
 def measured_share(row: RankingRow, owner: str = "its") -> str:
     """Return the shares of a model's bytes and FLOPs that its sum has, of bytes alone if its FLOPs are unknown."""
     moved = f"{percent(row.memory_bytes_ratio)} of {owner} bytes"
@@ -261,11 +234,6 @@ def measured_share(row: RankingRow, owner: str = "its") -> str:
 def _unknown_flop_lines(rows: Sequence[RankingRow]) -> list[str]:
     names = [f"{row.name} ({row.flop_missing_reason})" for row in rows if row.flop_missing_reason is not None]
     return [f"No roof, because FLOPs are unknown: {some_of(names, NAMES_SHOWN)}; {FORMULA_REMEDY}."] if names else []
-
-
-def _errors_of_sums(row: RankingRow) -> str:
-    errors = {"time": row.expected_time_error_ratio, "energy": row.expected_energy_error_ratio}
-    return ", ".join(f"{percent(error)} in {name}" for name, error in errors.items() if error is not None)
 
 
 def is_cost_doubtful(row: RankingRow) -> bool:
@@ -281,22 +249,24 @@ def is_sum_doubtful(row: RankingRow) -> bool:
 
 def doubt_lines(rows: Sequence[RankingRow]) -> list[str]:
     """Return a line for each reason why costs or sums of these models are no result yet."""
-    reasons = {
-        "the whole model's measurement is flagged; measure again": [row.name for row in rows if row.is_whole_flagged],
-        "flagged operators have 5 % or more of the summed time; measure them again": [
-            row.name for row in rows if row.is_sum_flagged
-        ],
-        "sum and whole model differ by 25 % or more, so one of them is no result yet": [
-            row.name for row in rows if row.is_unexplained
-        ],
-        "the sum draws more than the power limit, at which a run is throttled: it takes longer than the sum": [
-            row.name for row in rows if row.is_above_power_limit
-        ],
-        "operators are missing from the sum; below 95 %, kinds, roof and saving are unknown": [
-            f"{row.name} ({percent(row.memory_bytes_ratio)} of bytes measured)" for row in rows if row.is_missing
-        ],
-    }
-    lines = [f"{DOUBTFUL} {', '.join(names)}: {reason}." for reason, names in reasons.items() if names]
+    missing = [f"{row.name} ({percent(row.memory_bytes_ratio)} of bytes measured)" for row in rows if row.is_missing]
+    reasons = (
+        ("the whole model's measurement is flagged; measure again", [row.name for row in rows if row.is_whole_flagged]),
+        (
+            "flagged operators have 5 % or more of the summed time; measure them again",
+            [row.name for row in rows if row.is_sum_flagged],
+        ),
+        (
+            "sum and whole model differ by 25 % or more, so one of them is no result yet",
+            [row.name for row in rows if row.is_unexplained],
+        ),
+        (
+            "the sum draws more than the power limit, at which a run is throttled: it takes longer than the sum",
+            [row.name for row in rows if row.is_above_power_limit],
+        ),
+        ("operators are missing from the sum; below 95 %, kinds, roof and saving are unknown", missing),
+    )
+    lines = [f"{DOUBTFUL} {', '.join(names)}: {reason}." for reason, names in reasons if names]
     by_time = [row.name for row in rows if is_by_time(row)]
     if by_time:
         models = "" if len(by_time) == len(rows) else f" of {', '.join(by_time)}"

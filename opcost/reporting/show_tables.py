@@ -1,20 +1,23 @@
-"""The ranking of models, and a single model with its operators, on a terminal."""
+"""The ranking of models, and a single model with its operators, on a terminal; below them, how to measure the rest."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from opcost.columns import fields_of
 from opcost.comparing.comparison import differing as differing_values
-from opcost.comparing.operator_costs import CostShare, OperatorCost, rank_of
+from opcost.comparing.operator_costs import KindCosts, OperatorCost, rank_of
 from opcost.comparing.ranking import ENERGY, NAME, POWER, SAVING, TIME
 from opcost.comparing.ranking_row import SUM, RankingRow, ranked
-from opcost.invocation import command
+from opcost.invocation import command, joined
 from opcost.measuring.conditions import Conditions
+from opcost.measuring.protocol import USUAL_OPTIONS
 from opcost.operators.short_forms import short_form, short_inputs
 from opcost.operators.texts import parse_operator
+from opcost.operators.tuples import OperatorTuple
 from opcost.reporting.comparison_tables import all_in_words
 from opcost.reporting.layout import keeping
 from opcost.reporting.show_notes import (
@@ -27,17 +30,19 @@ from opcost.reporting.show_notes import (
     is_by_time,
     is_cost_doubtful,
     is_sum_doubtful,
-    known_order,
+    measured_share,
     model_notes,
     predicted_lines,
     ranking_notes,
 )
-from opcost.reporting.show_steps import print_measuring, print_not_measured
 from opcost.reporting.tables import doubt_mark, print_origin
-from opcost.reporting.terminal import Column, print_commands, print_line, print_table
+from opcost.reporting.terminal import Cells, Column, print_commands, print_line, print_table
 from opcost.stages.compare import ComparingReport
+from opcost.stages.proposals import Preparation, Proposals
 from opcost.stages.show import DeviceRanking, ShownModel, ShowReport
 from opcost.units import UNKNOWN, milli, percent, ratio, scaled, some_of, whole_watts
+
+Costly = TypeVar("Costly", OperatorCost, KindCosts)
 
 TITLES = {
     ENERGY: "Energy per sample",
@@ -51,25 +56,23 @@ IN_EVERY_TITLE = frozenset(
 )
 """Conditions that the title of a table names in any case."""
 
-COLUMNS = (
-    Column("model", "left"),
-    Column("batch"),
-    Column("size"),
-    Column("ms/run", drop=10),
-    Column("mJ/run", drop=10),
-    Column("ms/sample", drop=1),
-    Column("mJ/sample"),
-    Column("W", drop=4),
-    Column("samples/J", drop=11),
-    Column("samples/s", drop=11),
-    Column(KIND_TITLES[0], "left"),
-    Column(KIND_TITLES[1], "left", drop=5),
-    Column(KIND_TITLES[2], "left", drop=7),
-    Column("time roof", drop=3),
-    Column("energy roof", drop=2),
-    Column("saving mJ/sample", drop=6),
+NAMED = (Column("model", "left"), Column("batch"), Column("size"))
+COSTS: Cells[RankingRow] = (
+    (Column("ms/run", drop=10), lambda row: milli(row.time_s)),
+    (Column("mJ/run", drop=10), lambda row: milli(row.energy_j)),
+    (Column("ms/sample", drop=1), lambda row: milli(row.time_per_sample_s)),
+    (Column("mJ/sample"), lambda row: milli(row.energy_per_sample_j)),
+    (Column("W", drop=4), lambda row: whole_watts(row.power_w)),
+    (Column("samples/J", drop=11), lambda row: scaled(row.samples_per_joule, 1)),
+    (Column("samples/s", drop=11), lambda row: scaled(row.samples_per_second, 1)),
 )
-
+KINDS = tuple(Column(title, "left", drop) for title, drop in zip(KIND_TITLES, (0, 5, 7), strict=True))
+OF_SUM: Cells[RankingRow] = (
+    (Column("time roof", drop=3), lambda row: percent(row.roof_time_ratio, 0)),
+    (Column("energy roof", drop=2), lambda row: percent(row.roof_energy_ratio, 0)),
+    (Column("saving mJ/sample", drop=6), lambda row: milli(row.saving_energy_per_sample_j)),
+)
+"""The columns that, as the kinds of operators, rest on the sum."""
 
 SORTED_BY = {TIME: "ms/sample", POWER: "W", SAVING: "saving mJ/sample"}
 """The column of each order that could be left out."""
@@ -87,24 +90,49 @@ class RankingTable:
 
 
 def table_of(ranking: DeviceRanking, by: str) -> RankingTable | None:
-    """Return a ranking's table, None if no model has a cost."""
+    """Return a ranking's table, None if no model has a cost. It is by time if no model has the figure of its order."""
     rows = [model.row for model in ranking.models]
     if not rows:
         return None
-    by = known_order(by, [(row.energy_per_sample_j, row.power_w, row.saving_energy_per_sample_j) for row in rows])
-    labelled = zip(_labels(rows), ranking.models, strict=True)
-    cells = [_cells(label, model, by) for label, model in labelled]
+    by = _known_order(by, [(row.energy_per_sample_j, row.power_w, row.saving_energy_per_sample_j) for row in rows])
+    cells = [_cells(label, model, by) for label, model in zip(_labels(rows), ranking.models, strict=True)]
     shared = _shared_size(rows)
-    kept = [index for index, column in enumerate(COLUMNS) if column.title not in shared]
-    columns = keeping(COLUMNS, SORTED_BY.get(by))
-    on, sizes = _conditions_title(rows, ranking.differing), ", ".join(shared.values())
+    all_columns = [*NAMED, *(column for column, _ in COSTS), *KINDS, *(column for column, _ in OF_SUM)]
+    kept = [index for index, column in enumerate(all_columns) if column.title not in shared]
+    columns = keeping(all_columns, SORTED_BY.get(by))
+    sizes = ", ".join(shared.values())
+    title = f"{TITLES.get(by, TITLES[ENERGY])} on {_conditions_title(rows, ranking.differing)}"
     return RankingTable(
-        title=f"{TITLES.get(by, TITLES[ENERGY])} on {on}" + (f"; {sizes}" if sizes else ""),
+        title=f"{title}; {sizes}" if sizes else title,
         by=by,
         columns=tuple(columns[index] for index in kept),
         rows=tuple(tuple(row[index] for index in kept) for row in cells),
         notes=tuple(ranking_notes(ranking, by)),
     )
+
+
+def _known_order(by: str, figures: Iterable[tuple[float | None, float | None, float | None]]) -> str:
+    """Return the order that is asked for, or that by time if each energy, power or saving that it needs is None."""
+    of_order = dict(zip((ENERGY, POWER, SAVING), zip(*figures, strict=True), strict=False))
+    return TIME if by in of_order and all(figure is None for figure in of_order[by]) else by
+
+
+def _cells(label: str, model: ShownModel, by: str) -> tuple[str, ...]:
+    row = model.row
+    estimated, doubt = ESTIMATED if row.source == SUM else "", doubt_mark(is_sum_doubtful(row))
+    kinds = [f"{kind.operator} {percent(kind.costs.ratio(by), 0)}" for kind in model.kinds[: len(KINDS)]]
+    kinds += [UNKNOWN] * (len(KINDS) - len(kinds))
+    return (
+        label + doubt_mark(is_cost_doubtful(row)),
+        UNKNOWN if row.batch_size is None else str(row.batch_size),
+        _sample_size(row) or UNKNOWN,
+        *(_marked(text(row), before=estimated) for _, text in COSTS),
+        *(_marked(text, after=doubt) for text in (*kinds, *(text(row) for _, text in OF_SUM))),
+    )
+
+
+def _marked(text: str, before: str = "", after: str = "") -> str:
+    return text if text in ("", UNKNOWN) else f"{before}{text}{after}"
 
 
 def print_rankings(report: ShowReport, by: str, top: int | None = None, with_incomplete: bool = True) -> None:
@@ -119,30 +147,34 @@ def print_rankings(report: ShowReport, by: str, top: int | None = None, with_inc
     sides = sides_of(report, by)
     if sides is not None:
         print_table(sides.title, sides.columns, sides.rows[:top])
-        for line in sides.notes:
-            print_line(line)
+        _print_lines(sides.notes)
     elif len(report.choice.devices) > 1:
         print_line("No model is completely measured on all of these devices under the same conditions.")
     for ranking in () if sides is not None else report.rankings:
+        table = None
         if report.has_operators:
             _print_models(ranking, by, top)
-        table = None if report.has_operators else table_of(ranking, by)
-        if table is not None:
-            left_out = print_table(table.title, table.columns, table.rows[:top])
-            for line in ranking_notes(ranking, table.by, left_out):
-                print_line(line)
         else:
-            for line in predicted_lines(ranking):
-                print_line(line)
-        print_measuring(ranking, report, with_incomplete)
+            table = table_of(ranking, by)
+        if table is None:
+            _print_lines(predicted_lines(ranking))
+        else:
+            left_out = print_table(table.title, table.columns, table.rows[:top])
+            _print_lines(ranking_notes(ranking, table.by, left_out))
+        _print_measuring(ranking, report, with_incomplete)
         if ranking.others:
             print_line(f"Under other conditions: {some_of(list(ranking.others), NAMES_SHOWN)}")
             print_commands([(command("show", *ranking.others, *report.choice.options), "show them")])
-    print_not_measured(report)
+    _print_not_measured(report)
     if report.also:
         print_line(f"Also measured: {'; '.join(report.also)}")
     if report.rankings:
         print_origin()
+
+
+def _print_lines(lines: Iterable[str]) -> None:
+    for line in lines:
+        print_line(line)
 
 
 def sides_of(report: ShowReport, by: str = ENERGY) -> RankingTable | None:
@@ -169,14 +201,19 @@ def sides_of(report: ShowReport, by: str = ENERGY) -> RankingTable | None:
     for unit in ("ms", "mJ"):
         columns += [Column(f"{unit}/sample {name}", wraps=True) for name in names]
         columns += [Column(f"{unit} ratio {name}", wraps=True) for name in names[1:]]
-    notes = [f"Ratio: over {products[0]}.", *dict.fromkeys(map(_boards_words, report.rankings))]
+    notes = [f"Ratio: over {products[0]}."]
+    for boards, product in dict.fromkeys((ranking.boards, ranking.product) for ranking in report.rankings):
+        # A ratio between two single boards may be theirs.
+        if boards.time is not None and boards.energy is not None:
+            most = f"{percent(boards.time.largest_ratio)} in time and {percent(boards.energy.largest_ratio)} in energy"
+            notes.append(f"{boards.boards} boards of {product} differ by up to {most} in whole models.")
     if any(row.source == SUM for rows in shared for row in rows):
         notes.append(f"{ESTIMATED} the corrected sum of its operators, because the whole model is not measured.")
     if alone:
         notes.append(f"On one of the devices only: {some_of(alone, NAMES_SHOWN)}")
     facts = ", ".join(_conditions_shown(row.conditions for rows in shared for row in rows))
     title = f"Time and energy per sample on devices beside each other: {facts}"
-    return RankingTable(title, by, tuple(columns), tuple(map(_cells_of_sides, shared)), tuple(filter(None, notes)))
+    return RankingTable(title, by, tuple(columns), tuple(map(_cells_of_sides, shared)), tuple(notes))
 
 
 def _cells_of_sides(rows: Sequence[RankingRow]) -> tuple[str, ...]:
@@ -188,29 +225,6 @@ def _cells_of_sides(rows: Sequence[RankingRow]) -> tuple[str, ...]:
             cells.append(mark + milli(cost) + doubt_mark(is_cost_doubtful(row)))
         cells += [UNKNOWN if one is None or not costs[0] else f"{one / costs[0]:.3f}" for one in costs[1:]]
     return tuple(cells)
-
-
-def _boards_words(ranking: DeviceRanking) -> str:
-    """Return how far boards of a device differ: a ratio between two single boards may be theirs. Empty if unknown."""
-    time, energy = ranking.boards.time, ranking.boards.energy
-    if time is None or energy is None:
-        return ""
-    most = f"{percent(time.largest_ratio)} in time and {percent(energy.largest_ratio)} in energy"
-    return f"{ranking.boards.boards} boards of {ranking.product} differ by up to {most} in whole models."
-
-
-def _print_models(ranking: DeviceRanking, by: str, top: int | None) -> None:
-    """Print each model with its operators, and notes that hold for several models below the first of them."""
-    printed: set[str] = set()
-    for model in ranking.models:
-        row, size = model.row, ", ".join(_shared_size([model.row]).values())
-        name = _name_without_size(row) + doubt_mark(is_cost_doubtful(row)) + (f" ({size})" if size else "")
-        title = f"{name} on {_conditions_title([row], ranking.differing)}"
-        names = print_model(title, model, by, top)
-        for line in model_notes(model, ranking.boards, names):
-            if line not in printed:
-                print_line(line)
-            printed.add(line)
 
 
 def print_remarks(report: ShowReport, reports: Sequence[ComparingReport]) -> None:
@@ -284,75 +298,68 @@ def _conditions_shown(conditions: Iterable[Conditions]) -> list[str]:
     return [" or ".join(sorted(set(texts))) for texts in values if texts]
 
 
-def _cells(label: str, model: ShownModel, by: str) -> tuple[str, ...]:
-    row = model.row
-    mark = ESTIMATED if row.source == SUM else ""
-    kinds = [f"{kind.operator} {percent(kind.costs.ratio(by), 0)}" for kind in model.kinds[: len(KIND_TITLES)]]
-    of_sum = (
-        *(*kinds, *[UNKNOWN] * (len(KIND_TITLES) - len(kinds))),
-        *(percent(row.roof_time_ratio, 0), percent(row.roof_energy_ratio, 0), milli(row.saving_energy_per_sample_j)),
-    )
-    doubt = doubt_mark(is_sum_doubtful(row))
-    figures = (
-        *(milli(row.time_s), milli(row.energy_j), milli(row.time_per_sample_s), milli(row.energy_per_sample_j)),
-        *(whole_watts(row.power_w), scaled(row.samples_per_joule, 1), scaled(row.samples_per_second, 1)),
-    )
-    return (
-        label + doubt_mark(is_cost_doubtful(row)),
-        UNKNOWN if row.batch_size is None else str(row.batch_size),
-        _sample_size(row) or UNKNOWN,
-        *(figure if figure == UNKNOWN else mark + figure for figure in figures),
-        *(figure if figure == UNKNOWN else figure + doubt for figure in of_sum),
-    )
-
+# A model with its operators
 
 LINES_SHOWN = 15
 """The operators, and the kinds, that are shown unless another number is asked for."""
 
 ORDERS = {ENERGY: "by energy", TIME: "by time", POWER: "by power", SAVING: "by saving", NAME: "by name"}
 
-SHARES = (
-    Column("ms/run", drop=6),
-    Column("mJ/run"),
-    Column("W", drop=8),
-    Column("time share", drop=1),
-    Column("energy share", drop=1),
-    Column("time roof", drop=5),
-    Column("energy roof", drop=1),
-    Column("saving ms/run", drop=7),
-    Column("saving mJ/run", drop=4),
+SHARES: Cells[OperatorCost | KindCosts] = (
+    (Column("ms/run", drop=6), lambda one: milli(one.costs.time_s)),
+    (Column("mJ/run"), lambda one: milli(one.costs.energy_j)),
+    (Column("W", drop=8), lambda one: whole_watts(one.costs.power_w)),
+    (Column("time share", drop=1), lambda one: percent(one.costs.time_ratio)),
+    (Column("energy share", drop=1), lambda one: percent(one.costs.energy_ratio)),
+    (Column("time roof", drop=5), lambda one: percent(one.costs.roof_time_ratio, 0)),
+    (Column("energy roof", drop=1), lambda one: percent(one.costs.roof_energy_ratio, 0)),
+    (Column("saving ms/run", drop=7), lambda one: milli(one.costs.saving_time_s, 3)),
+    (Column("saving mJ/run", drop=4), lambda one: milli(one.costs.saving_energy_j, 3)),
 )
 """The columns of costs of all calls of an operator or a kind."""
 
 SHARES_SORTED_BY = {TIME: "ms/run", POWER: "W", SAVING: "saving mJ/run"}
 """The column of each order that could be left out."""
 
-OPERATOR_COLUMNS = (
-    Column("operator", "left", wraps=20),
-    Column("on", "left", wraps=14),
-    Column("calls", drop=2),
-    Column("ms/call", drop=10),
-    Column("mJ/call", drop=10),
+OPERATOR_CELLS: Cells[OperatorCost] = (
+    (Column("operator", "left", wraps=20), lambda one: short_form(_parsed(one))),
+    (Column("on", "left", wraps=14), lambda one: short_inputs(_parsed(one))),
+    (Column("calls", drop=2), lambda one: str(one.costs.calls)),
+    (Column("ms/call", drop=10), lambda one: milli(one.call_time_s)),
+    (Column("mJ/call", drop=10), lambda one: milli(one.call_energy_j)),
     *SHARES,
-    Column("bound", "left", drop=9),
+    (Column("bound", "left", drop=9), lambda one: one.bound or UNKNOWN),
 )
-FLAGS = Column("flags", "left", drop=3)
-KIND_COLUMNS = (Column("kind of operator", "left"), Column("calls", drop=2), *SHARES)
+FLAGS: Cells[OperatorCost] = ((Column("flags", "left", drop=3), lambda one: one.flags.replace("|", ", ")),)
+KIND_CELLS: Cells[KindCosts] = (
+    (Column("kind of operator", "left"), lambda kind: kind.operator),
+    (Column("calls", drop=2), lambda kind: str(kind.costs.calls)),
+    *SHARES,
+)
 
 
-def print_model(label: str, model: ShownModel, by: str, top: int | None = None) -> set[str]:
-    """Print a model's cost, its largest operators and its kinds of operators; return the names of both.
+def _parsed(one: OperatorCost) -> OperatorTuple:
+    return parse_operator(one.operator, one.parameters, one.inputs, one.training_mode)
 
-    Args:
-        label: the model's name and conditions.
-        model: with its operators.
-        by: one of ``SORTS``.
-        top: the most operators to print, None for the usual number.
-    """
-    _print_cost(label, model)
-    most = LINES_SHOWN if top is None else top
+
+def _print_models(ranking: DeviceRanking, by: str, top: int | None) -> None:
+    """Print each model with its operators, and notes that hold for several models below the first of them."""
+    printed: set[str] = set()
+    for model in ranking.models:
+        row, size = model.row, ", ".join(_shared_size([model.row]).values())
+        name = _name_without_size(row) + doubt_mark(is_cost_doubtful(row)) + (f" ({size})" if size else "")
+        _print_cost(f"{name} on {_conditions_title([row], ranking.differing)}", model)
+        names = _print_operators(model, by, LINES_SHOWN if top is None else top)
+        for line in model_notes(model, ranking.boards, names):
+            if line not in printed:
+                print_line(line)
+            printed.add(line)
+
+
+def _print_operators(model: ShownModel, by: str, most: int) -> set[str]:
+    """Print a model's largest operators, with the meanings of their flags, and its kinds; return the names of both."""
     costs = [one.costs for one in model.operators]
-    by = known_order(by, [(cost.energy_j, cost.power_w, cost.saving_energy_j) for cost in costs])
+    by = _known_order(by, [(cost.energy_j, cost.power_w, cost.saving_energy_j) for cost in costs])
     operators = sorted(model.operators, key=lambda one: rank_of(one, by))[:most]
     if not operators:
         print_line("No operator of the model is measured under these conditions.")
@@ -360,99 +367,151 @@ def print_model(label: str, model: ShownModel, by: str, top: int | None = None) 
     order = ORDERS[TIME] if is_by_time(model.row) and by not in (NAME, SAVING) else ORDERS[by]
     shown = f"{len(operators)} of {len(model.operators)}"
     more = f"; --top {len(model.operators)} shows all" if len(operators) < len(model.operators) else ""
-    _print_operators(f"Operators {order} ({shown} measured operator tuples{more})", operators, by)
+    flags = FLAGS if any(one.flags for one in operators) else ()
+    title = f"Operators {order} ({shown} measured operator tuples{more})"
+    left_out = _print_sorted(title, operators, (*OPERATOR_CELLS, *flags), by)
+    meanings = [] if any(column.title in left_out for column, _ in flags) else flag_lines(operators)
+    _print_lines(meanings)
+    if left_out or meanings:
+        print_line("")
     kinds = sorted(model.kinds, key=lambda kind: rank_of(kind, by))[:most]
     if kinds:
-        title = f"Kinds of operators {order} ({len(kinds)} of {len(model.kinds)})"
-        cells = [(kind.operator, str(kind.costs.calls), *_share_cells(kind.costs)) for kind in kinds]
-        print_table(title, keeping(KIND_COLUMNS, SHARES_SORTED_BY.get(by)), cells)
+        _print_sorted(f"Kinds of operators {order} ({len(kinds)} of {len(model.kinds)})", kinds, KIND_CELLS, by)
     return {kind.operator for kind in kinds} | {one.operator.rpartition(".")[2] for one in operators}
 
 
-def _print_operators(title: str, operators: Sequence[OperatorCost], by: str) -> None:
-    """Print a table of operators, with a column for flags and their meanings if there are any."""
-    columns: tuple[Column, ...] = OPERATOR_COLUMNS
-    rows = list(map(_operator_cells, operators))
-    if any(one.flags for one in operators):
-        columns = (*columns, FLAGS)
-        rows = [(*row, one.flags.replace("|", ", ")) for row, one in zip(rows, operators, strict=True)]
-    left_out = print_table(title, keeping(columns, SHARES_SORTED_BY.get(by)), rows)
-    meanings = [] if FLAGS.title in left_out else flag_lines(operators)
-    for line in meanings:
-        print_line(line)
-    if left_out or meanings:
-        print_line("")
+def _print_sorted(title: str, records: Sequence[Costly], cells: Cells[Costly], by: str) -> set[str]:
+    columns = keeping([column for column, _ in cells], SHARES_SORTED_BY.get(by))
+    return print_table(title, columns, [[text(one) for _, text in cells] for one in records])
 
 
 def _print_cost(label: str, model: ShownModel) -> None:
-    """Print a line for time and one for energy: the cost, the sum, and the roof; and one for the power."""
-    row = model.row
-    saving_s, saving_j = (
-        None if saving is None or row.batch_size is None else saving * row.batch_size
-        for saving in (row.saving_time_per_sample_s, row.saving_energy_per_sample_j)
-    )
-    time = (
-        *("time", _cost(row.source, row.time_s, row.time_standard_error_s, "ms"), _unit(row.time_per_sample_s, "ms")),
-        *(_unit(row.sum_time_s, "ms"), ratio(row.corrected_time_ratio)),
-        *(percent(row.roof_time_ratio, 0), _unit(saving_s, "ms")),
-    )
-    energy = (
-        *("energy", _cost(row.source, row.energy_j, row.energy_standard_error_j, "mJ")),
-        *(_unit(row.energy_per_sample_j, "mJ"), _unit(row.sum_energy_j, "mJ"), ratio(row.corrected_energy_ratio)),
-        *(percent(row.roof_energy_ratio, 0), _unit(saving_j, "mJ")),
-    )
-    power = ("power", UNKNOWN if row.power_w is None else f"{row.power_w:.0f} W", *[""] * (len(energy) - 2))
-    doubt = doubt_mark(is_sum_doubtful(row))
-    columns = _cost_columns(model)
-    kept = [index for index, column in enumerate(columns) if column is not None]
-    # Behind those figures that rest on the sum: all after the cost.
-    marked = [
-        (*cells[:3], *(cell if cell in ("", UNKNOWN) else cell + doubt for cell in cells[3:]))
-        for cells in (time, energy, power)
-    ]
-    rows = [[cells[index] for index in kept] for cells in marked]
-    print_table(label, [column for column in columns if column is not None], rows)
+    """Print a line for time and one for energy: the cost, the sum, and the roof; and one for the power.
 
-
-def _cost_columns(model: ShownModel) -> tuple[Column | None, ...]:
-    """Return the columns of a model's cost; None for one that would repeat another, or that the cost cannot have."""
+    Columns that would repeat another, or that the cost cannot have, are left out.
+    """
     row = model.row
     is_whole, is_predicted = row.source != SUM, row.predicted_time_s is not None
     added = [word for word, is_in in (("corrected", model.is_corrected), ("with predictions", is_predicted)) if is_in]
     cost = "whole model" if is_whole else ", ".join(["sum" if added else "sum of operators", *added])
-    return (
-        *(Column("", "left"), Column(f"{cost} (one run)"), Column("per sample")),
-        Column("sum of operators", drop=1) if is_whole or added else None,
-        Column("corrected", drop=2) if is_whole else None,
-        *(Column("roof"), Column("saving per run", drop=3)),
+    saving_s, saving_j = (
+        None if saving is None or row.batch_size is None else saving * row.batch_size
+        for saving in (row.saving_time_per_sample_s, row.saving_energy_per_sample_j)
     )
+    costs = [
+        (Column("", "left"), "time", "energy", "power"),
+        (
+            Column(f"{cost} (one run)"),
+            _cost(row.time_s, row.time_standard_error_s if is_whole else None, "ms"),
+            _cost(row.energy_j, row.energy_standard_error_j if is_whole else None, "mJ"),
+            UNKNOWN if row.power_w is None else f"{row.power_w:.0f} W",
+        ),
+        (
+            Column("per sample"),
+            _cost(row.time_per_sample_s, None, "ms"),
+            _cost(row.energy_per_sample_j, None, "mJ"),
+            "",
+        ),
+    ]
+    of_sum = [
+        (Column("roof"), percent(row.roof_time_ratio, 0), percent(row.roof_energy_ratio, 0), ""),
+        (Column("saving per run", drop=3), _cost(saving_s, None, "ms"), _cost(saving_j, None, "mJ"), ""),
+    ]
+    if is_whole:
+        of_sum.insert(
+            0, (Column("corrected", drop=2), ratio(row.corrected_time_ratio), ratio(row.corrected_energy_ratio), "")
+        )
+    if is_whole or added:
+        summed = _cost(row.sum_time_s, None, "ms"), _cost(row.sum_energy_j, None, "mJ")
+        of_sum.insert(0, (Column("sum of operators", drop=1), *summed, ""))
+    doubt = doubt_mark(is_sum_doubtful(row))
+    marked = [(column, *(_marked(text, after=doubt) for text in texts)) for column, *texts in of_sum]
+    columns, *rows = zip(*costs, *marked, strict=True)
+    print_table(label, columns, rows)
 
 
-def _operator_cells(one: OperatorCost) -> tuple[str, ...]:
-    operator = parse_operator(one.operator, one.parameters, one.inputs, one.training_mode)
-    return (
-        *(short_form(operator), short_inputs(operator), str(one.costs.calls)),
-        *(milli(one.call_time_s), milli(one.call_energy_j)),
-        *_share_cells(one.costs),
-        one.bound or UNKNOWN,
-    )
-
-
-def _share_cells(costs: CostShare) -> tuple[str, ...]:
-    return (
-        *(milli(costs.time_s), milli(costs.energy_j), whole_watts(costs.power_w)),
-        *(percent(costs.time_ratio), percent(costs.energy_ratio)),
-        *(percent(costs.roof_time_ratio, 0), percent(costs.roof_energy_ratio, 0)),
-        *(milli(costs.saving_time_s, 3), milli(costs.saving_energy_j, 3)),
-    )
-
-
-def _unit(value: float | None, unit: str) -> str:
-    return UNKNOWN if value is None else f"{milli(value)} {unit}"
-
-
-def _cost(source: str, value: float | None, error: float | None, unit: str) -> str:
+def _cost(value: float | None, error: float | None, unit: str) -> str:
     """Return a cost: a whole's with its standard error. A sum's says less than its expected error, which a note has."""
-    if value is None or error is None or source == SUM:
-        return _unit(value, unit)
-    return f"{milli(value)} ± {milli(error, 2)} {unit}"
+    if value is None:
+        return UNKNOWN
+    return f"{milli(value)} {unit}" if error is None else f"{milli(value)} ± {milli(error, 2)} {unit}"
+
+
+# What is not measured, and the commands that measure it
+
+
+def _print_measuring(ranking: DeviceRanking, report: ShowReport, is_named: bool) -> None:
+    """Print the commands that measure what is missing from a ranking.
+
+    Unless models are named, those without a cost, and operators without a row, are left out.
+    """
+    shares = [f"{model.row.name} ({measured_share(model.row)})" for model in ranking.incomplete]
+    if shares and is_named:
+        print_line(f"No whole model and not all operators are measured: {some_of(shares, NAMES_SHOWN)}")
+    sums = [model for model in (ranking.all_models if is_named else ranking.models) if model.row.source == SUM]
+    if not sums:
+        return
+    options, proposals = report.choice.measuring_options(ranking.conditions.device_type), report.proposals
+    ways, needing = [], [model for model in sums if model.missing]
+    if report.preparation is not None and needing and is_named:
+        names, how = [model.row.name for model in needing[:NAMES_SHOWN]], (*options, *ranking.protocol_options)
+        of_blocks = [model for model in needing[:NAMES_SHOWN] if model.row.name not in proposals.profiled]
+        measuring = []
+        if of_blocks:
+            ways = _preparing(of_blocks, report.preparation, proposals)
+            measuring = [proposals.command("measure", [model.row.name for model in of_blocks], *how)]
+        purpose = f"measure the other operators{_of_first(needing)}"
+        ways += [(one, purpose) for one in (*measuring, *proposals.profiling(names, *how))]
+    print_commands([*ways, _whole_models([model.row.name for model in sums], options, proposals)])
+
+
+def _preparing(models: Sequence[ShownModel], preparation: Preparation, proposals: Proposals) -> list[tuple[str, str]]:
+    """Return the commands, with their purposes, before the missing operators of some models can be measured.
+
+    If the whitelist drops any of them, print which ones.
+    """
+    names = [model.row.name for model in models]
+    missing = {name for model in models for name in model.missing}
+    dropped = [name for name in preparation.dropped if name in missing]
+    ways = []
+    if dropped:
+        them = "it" if len(dropped) == 1 else "them"
+        where = f"add {them} to {preparation.whitelist} first, or measure whole models."
+        print_line(f"The whitelist drops {', '.join(dropped)}: {where}")
+        if preparation.shipped is not None:
+            made = ["mkdir", "-p", str(preparation.whitelist.parent)]
+            copied = ["cp", str(preparation.shipped), str(preparation.whitelist)]
+            ways.append((f"{joined(made)} && {joined(copied)}", "your copy of the whitelist"))
+    if uncounted := [name for name in names if name not in preparation.counted]:
+        ways.append((proposals.command("count", uncounted), "count operators"))
+    if unfiltered := [name for name in names if dropped or name not in preparation.filtered]:
+        ways.append((command("filter", *unfiltered), "keep the operators of the whitelist"))
+    return ways
+
+
+def _print_not_measured(report: ShowReport) -> None:
+    """Print the models that have no row, those with a whole in another execution, and the commands for both."""
+    if report.not_measured:
+        print_line(f"Not measured under these conditions: {some_of(report.not_measured, NAMES_SHOWN)}")
+        options, shown = report.choice.measuring_options(), report.not_measured[:NAMES_SHOWN]
+        proposals, profiled = report.proposals, report.proposals.profiled
+        of_folders = [name for name in report.not_measured if name not in profiled]
+        ways = [_whole_models(of_folders, options, proposals)] if of_folders else []
+        ways += [(command("predict", *profiled[name]), "predict it") for name in shown if name in profiled]
+        profiles = proposals.profiling(shown, *options, *USUAL_OPTIONS)
+        print_commands([*ways, *((profile, "count and measure it") for profile in profiles)])
+    for execution, names in report.other_executions.items():
+        print_line(f"Measured in {execution} execution: {some_of(names, NAMES_SHOWN)}")
+        choice = replace(report.choice, execution=execution)
+        print_commands([(command("show", *names[:NAMES_SHOWN], *choice.options), f"show them{_of_first(names)}")])
+
+
+def _whole_models(names: Sequence[str], options: Sequence[str], proposals: Proposals) -> tuple[str, str]:
+    """Return the command that measures whole models, with its purpose."""
+    measuring = proposals.command("measure-models", names[:NAMES_SHOWN], *options, *USUAL_OPTIONS)
+    return measuring, f"measure whole models{_of_first(names)}"
+
+
+def _of_first(models: Sequence[object]) -> str:
+    """Return a note on a command that names the first of these models only, else nothing."""
+    return f" (the first {NAMES_SHOWN})" if len(models) > NAMES_SHOWN else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from opcost.measuring.conditions import AUTOCAST_DTYPES, CHANNELS_LAST, DTYPES, Conditions
@@ -25,8 +25,7 @@ from opcost.operators.whitelist import EVERYTHING, select
 from opcost.prediction.durations import ExpectedTimes, Size
 from opcost.running.expected_times import WHOLLY_READ_BYTES, sizes_in
 from opcost.running.request import Request
-from opcost.running.shipped_counts import Identity, counts_in, identity_of, with_newer_pickles
-from opcost.storage.configs import ModelConfig
+from opcost.running.shipped_counts import counts_in, identity_of, with_newer_pickles
 from opcost.storage.database import Database
 from opcost.summing.index import Measurements
 
@@ -60,38 +59,6 @@ class Holdings:
     expected_s: float
 
 
-@dataclass(frozen=True)
-class _Held:
-    """The rows of a database, the counts of models by their identities, and the names of configs.
-
-    ``rows`` of a large table are those of counted operators, and one under each set of conditions; ``tuples`` has the
-    keys of all operators by that of the conditions. If ``are_chosen``, only the models of these configs are wanted,
-    each in its config's precision.
-    """
-
-    rows: Sequence[MeasurementRow]
-    tuples: Mapping[str, Collection[str]]
-    wholes: Sequence[MeasurementRow]
-    measurements: Measurements
-    models: Mapping[Identity, OperatorCounts]
-    names: Mapping[tuple[Identity, str], str]
-    are_chosen: bool
-
-    def name_of(self, identity: Identity, precision: str) -> str | None:
-        """Return a model's name in a precision, that of its config or one that its tuple gives; None if not wanted."""
-        name = self.names.get((identity, precision))
-        if name is not None or self.are_chosen:
-            return name
-        model = self.models[identity].model
-        return ", ".join([_usual_name(model), *identity[1]]) if _runs_in(model, precision) else None
-
-    def sizes(self, database: Database) -> Mapping[str, Size]:
-        """Return the sizes of operators by the keys of their tuples."""
-        counts = (count for one in self.models.values() for count in one.counts)
-        own = {count.operator.key: Size(count.flop, count.memory_bytes) for count in counts}
-        return sizes_in(database.model_operators) | own
-
-
 def holdings(request: Request, execution: str | None = None, device: str | None = None) -> list[Holdings]:
     """Return what the database holds under each set of conditions, most tuples first, of GPUs first.
 
@@ -105,30 +72,51 @@ def holdings(request: Request, execution: str | None = None, device: str | None 
     """
     request.database.must_exist()
     database = request.database.read_once()
-    held = _held(database, request)
-    all_conditions = dict.fromkeys(row.conditions for row in (*held.rows, *held.wholes))
+    configs = request.models() if request.names else request.folders.readable()
+    # Operators that compute something: the counts in the database, or newer pickles of the configs.
+    counted = with_newer_pickles(counts_in(database.model_operators), configs)
+    models = {
+        identity: select(counts, (EVERYTHING,)).kept for identity, counts in counted.items() if not counts.model.is_grid
+    }
+    counts = [count for one in models.values() for count in one.counts]
+    rows, tuples = _rows(database, of_operators(count.operator for count in counts))
+    wholes = database.full_model_measurements.rows()
+    all_conditions = dict.fromkeys(row.conditions for row in (*rows, *wholes))
     meant = [one for one in all_conditions if is_meant(device, one)]
     if device is not None and not meant:
         refuse_unknown(device, (one.device_product for one in all_conditions))
     chosen = [one for one in meant if execution in (None, one.execution)]
+    sizes = {count.operator.key: Size(count.flop, count.memory_bytes) for count in counts}
     # Any conditions of a product give its expected times.
     of_product = {one.device_product: one for one in chosen}
-    sizes = held.sizes(database)
-    times = {product: ExpectedTimes(one, held.rows, sizes) for product, one in of_product.items()}
-    found = [_holdings(held, one, times[one.device_product]) for one in chosen]
-    return sorted(found, key=lambda one: (*_product(one.conditions), -one.tuples, -one.wholes))
+    all_sizes = {**sizes_in(database.model_operators), **sizes}
+    times = {product: ExpectedTimes(one, rows, all_sizes) for product, one in of_product.items()}
+    # Of several configs of a model in one precision the first.
+    names = {(identity_of(one), one.precision): one.name for one in reversed(configs)}
+    found = []
+    for one in chosen:
+        of_names = {identity: names.get((identity, one.precision)) for identity in models}
+        if not request.names:
+            runs = (identity for identity, name in of_names.items() if name is None)
+            of_names |= {identity: _usual_name(models[identity].model, identity[1], one.precision) for identity in runs}
+        named = [(name, models[identity]) for identity, name in of_names.items() if name is not None]
+        numbers = len(tuples.get(one.key, ())), len({tuple_key(row.key) for row in wholes if row.conditions == one})
+        found.append(_holdings(one, numbers, named, rows, times[one.device_product]))
+    return sorted(found, key=_place)
 
 
-def _product(conditions: Conditions) -> tuple[bool, str]:
-    return conditions.device_type == "cpu", conditions.device_product
+def _place(one: Holdings) -> tuple[bool, str, int, int]:
+    return one.conditions.device_type == "cpu", one.conditions.device_product, -one.tuples, -one.wholes
 
 
-def _held(database: Database, request: Request) -> _Held:
-    are_chosen = bool(request.names)
-    configs = request.models() if are_chosen else request.folders.readable()
-    table, wholes = database.operator_measurements, database.full_model_measurements.rows()
-    models = _models(database, configs)
-    of_models = of_operators(count.operator for counts in models.values() for count in counts.counts)
+def _rows(
+    database: Database, of_models: Callable[[str], bool]
+) -> tuple[Sequence[MeasurementRow], Mapping[str, Collection[str]]]:
+    """Return the rows of operators, and the keys of all their tuples by that of the conditions.
+
+    Of a large table, the rows are those of counted operators, and one under each set of conditions.
+    """
+    table = database.operator_measurements
     is_small = table.size_bytes <= WHOLLY_READ_BYTES
     tuples: dict[str, set[str]] = {}
 
@@ -138,43 +126,36 @@ def _held(database: Database, request: Request) -> _Held:
         found.add(tuple_key(key))
         return is_first or is_small or of_models(key)
 
-    rows = table.rows(is_wanted)
-    # Of several configs of a model in one precision the first.
-    names = {(identity_of(one), one.precision): one.name for one in reversed(configs)}
-    return _Held(rows, tuples, wholes, Measurements(rows), models, names, are_chosen)
+    return table.rows(is_wanted), tuples
 
 
-def _models(database: Database, configs: Sequence[ModelConfig]) -> dict[Identity, OperatorCounts]:
-    """Return the counts of operators that compute something: those in the database, or newer pickles of the configs."""
-    found = with_newer_pickles(counts_in(database.model_operators), configs)
-    models = {identity: counts for identity, counts in found.items() if not counts.model.is_grid}
-    return {identity: select(counts, (EVERYTHING,)).kept for identity, counts in models.items()}
-
-
-def _holdings(held: _Held, conditions: Conditions, times: ExpectedTimes) -> Holdings:
-    rows = [row for row in held.rows if row.conditions == conditions]
-    wholes = {tuple_key(row.key) for row in held.wholes if row.conditions == conditions}
-    protocol = usual_protocol((row.circumstances for row in rows), is_gpu=conditions.device_type != "cpu")
+def _holdings(
+    conditions: Conditions,
+    numbers: tuple[int, int],
+    models: Iterable[tuple[str, OperatorCounts]],
+    rows: Sequence[MeasurementRow],
+    times: ExpectedTimes,
+) -> Holdings:
+    own = [row for row in rows if row.conditions == conditions]
+    measurements = Measurements(own)
+    protocol = usual_protocol((row.circumstances for row in own), is_gpu=conditions.device_type != "cpu")
     complete: list[str] = []
     partial: list[PartialModel] = []
     expected_of: dict[Case, float] = {}
-    for identity, counts in held.models.items():
-        name = held.name_of(identity, conditions.precision)
+    for name, counts in models:
         # A model without any row under these very conditions is not begun.
-        if name is None or not held.measurements.has_any(counts, conditions):
+        if not measurements.has_any(counts, conditions):
             continue
-        cases = cases_of(counts.counts, CAPTURED)
-        missing = [case for case in cases if held.measurements.find(case, conditions) is None]
+        missing = (case for case in cases_of(counts.counts, CAPTURED) if measurements.find(case, conditions) is None)
         expected_s = {case: times.item_s(case, conditions, protocol) for case in missing}
-        if missing:
-            partial.append(PartialModel(name, len(counts.counts), _tuples(missing), sum(expected_s.values())))
+        if expected_s:
+            partial.append(PartialModel(name, len(counts.counts), _tuples(expected_s), sum(expected_s.values())))
         else:
             complete.append(name)
         expected_of |= expected_s
     return Holdings(
-        conditions=conditions,
-        tuples=len(held.tuples.get(conditions.key, ())),
-        wholes=len(wholes),
+        conditions,
+        *numbers,
         complete=tuple(sorted(complete)),
         partial=tuple(sorted(partial, key=lambda one: (one.missing, one.name))),
         missing=_tuples(expected_of),
@@ -186,20 +167,19 @@ def _tuples(cases: Iterable[Case]) -> int:
     return len({case.operator for case in cases})
 
 
-def _runs_in(model: OperatorTuple, precision: str) -> bool:
-    """Return whether the dtype of a model's weights and its autocast are those of a precision."""
-    dtype, _ = storage_form(model)
-    wanted = DTYPES.get(precision, FLOAT32), AUTOCAST_DTYPES.get(precision)
-    return (dtype, dict(model.parameters).get(AUTOCAST)) == wanted
-
-
-def _usual_name(model: OperatorTuple) -> str:
+def _usual_name(model: OperatorTuple, composites: Sequence[str], precision: str) -> str | None:
     """Return a name like those of folders, with the sizes of all inputs, and the other properties of a model.
 
-    Such as ``resnet50_32x3x224x224, seed 1``.
+    Such as ``resnet50_32x3x224x224, seed 1``. It is None if the weights or the autocast are not those of the precision.
     """
+    dtype, is_channels_last = storage_form(model)
+    if (dtype, dict(model.parameters).get(AUTOCAST)) != (
+        DTYPES.get(precision, FLOAT32),
+        AUTOCAST_DTYPES.get(precision),
+    ):
+        return None
     specs = tensor_specs([*model.inputs, *(value for _, value in model.keyword_inputs)])
     name = "_".join([model.short_name, *("x".join(map(str, spec.shape)) for spec in specs)])
-    layout = [CHANNELS_LAST] * storage_form(model)[1]
     further = (one for one in model.parameters if one[0] not in (AUTOCAST, DTYPE, MEMORY_FORMAT))
-    return ", ".join([name, *layout, *(f"{key} {value_text(value)}" for key, value in further)])
+    texts = (f"{key} {value_text(value)}" for key, value in further)
+    return ", ".join([name, *[CHANNELS_LAST] * is_channels_last, *texts, *composites])

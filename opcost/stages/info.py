@@ -58,14 +58,6 @@ class ShippedInfo:
 
 
 @dataclass(frozen=True)
-class NextStep:
-    """A command, and its purpose."""
-
-    command: str
-    purpose: str
-
-
-@dataclass(frozen=True)
 class OwnInfo:
     """The folders that commands write, the number of rows of operators there, and whether shipped files are read."""
 
@@ -74,6 +66,14 @@ class OwnInfo:
     rows: int
     shipped_models_are_read: bool
     shipped_rows_are_read: bool
+
+
+@dataclass(frozen=True)
+class NextStep:
+    """A command, and its purpose."""
+
+    command: str
+    purpose: str
 
 
 @dataclass(frozen=True)
@@ -90,12 +90,47 @@ class Info:
 
 
 def find_info(folders: UserFolders) -> Info:
-    """Return what is found, without torch and in less than a second."""
-    gpus, reason = _gpus()
+    """Return what is found, without torch and in less than a second.
+
+    The first of the next steps leads to measurements on this machine, the second reads the shipped rows.
+    """
     versions = Versions(
         opcost.__version__, platform.python_version(), sys.executable, _version("torch"), _version("torchvision")
     )
-    return Info(versions, _cpu(), gpus, reason, _shipped(), _own(folders), _next_steps(versions))
+    no_meter_reason = rapl_unavailable_reason()
+    cpu_meters = () if no_meter_reason else (short_name(RaplSampler().source.name),)
+    try:
+        products, driver = gpu_products(), driver_version()
+        gpus = tuple(_gpu(uuid, product, driver) for uuid, product in products.items())
+        no_gpu_reason = None if gpus else "NVML lists no GPU"
+    except NvmlError as error:
+        gpus, no_gpu_reason = (), str(error)
+    shipped, own = Database(shipped_database()), Database(folders.database)
+    wholes = shipped.full_model_measurements.rows()
+    step = NextStep(command("measure-models", SMALL_MODEL, "--seconds", "1"), "measure a small model here")
+    if versions.torch is None:
+        step = NextStep(pip_install("opcost[torch]"), "install torch, to count and measure")
+    return Info(
+        versions,
+        DeviceInfo(cpu_product(), cpu_meters, no_meter_reason),
+        gpus,
+        no_gpu_reason,
+        ShippedInfo(
+            database=str(shipped.folder),
+            measurements=str(shipped_measurements()),
+            rows=shipped.operator_measurements.lines(),
+            models=len({(row.operator, row.inputs) for row in wholes}),
+            devices=tuple(sorted({row.conditions.device_product for row in wholes})),
+        ),
+        OwnInfo(
+            database=str(folders.database.absolute()),
+            measurements=str(folders.measurements.absolute()),
+            rows=own.operator_measurements.lines(),
+            shipped_models_are_read=folders.shipped_measurements is not None,
+            shipped_rows_are_read=folders.shipped_database is not None,
+        ),
+        (step, NextStep(command("show"), "rank the shipped models by energy")),
+    )
 
 
 def _version(name: str) -> str | None:
@@ -103,22 +138,6 @@ def _version(name: str) -> str | None:
         return version(name)
     except PackageNotFoundError:
         return None
-
-
-def _cpu() -> DeviceInfo:
-    reason = rapl_unavailable_reason()
-    meters = () if reason else (short_name(RaplSampler().source.name),)
-    return DeviceInfo(cpu_product(), meters, reason)
-
-
-def _gpus() -> tuple[tuple[DeviceInfo, ...], str | None]:
-    """Return the GPUs, or the reason why none is found."""
-    try:
-        products, driver = gpu_products(), driver_version()
-        gpus = tuple(_gpu(uuid, product, driver) for uuid, product in products.items())
-    except NvmlError as error:
-        return (), str(error)
-    return gpus, None if gpus else "NVML lists no GPU"
 
 
 def _gpu(uuid: str, product: str, driver: str) -> DeviceInfo:
@@ -136,34 +155,3 @@ def _gpu(uuid: str, product: str, driver: str) -> DeviceInfo:
         gpu.close()
     meters += [NVIDIA_SMI] * bool(shutil.which(NVIDIA_SMI))
     return DeviceInfo(product, tuple(meters), None if meters else "; ".join(reasons), uuid, driver)
-
-
-def _shipped() -> ShippedInfo:
-    database = Database(shipped_database())
-    wholes = database.full_model_measurements.rows()
-    return ShippedInfo(
-        database=str(database.folder),
-        measurements=str(shipped_measurements()),
-        rows=database.operator_measurements.lines(),
-        models=len({(row.operator, row.inputs) for row in wholes}),
-        devices=tuple(sorted({row.conditions.device_product for row in wholes})),
-    )
-
-
-def _own(folders: UserFolders) -> OwnInfo:
-    return OwnInfo(
-        database=str(folders.database.absolute()),
-        measurements=str(folders.measurements.absolute()),
-        rows=Database(folders.database).operator_measurements.lines(),
-        shipped_models_are_read=folders.shipped_measurements is not None,
-        shipped_rows_are_read=folders.shipped_database is not None,
-    )
-
-
-def _next_steps(versions: Versions) -> tuple[NextStep, NextStep]:
-    """Return two commands: the first leads to measurements on this machine, the second reads the shipped rows."""
-    if versions.torch is None:
-        first = NextStep(pip_install("opcost[torch]"), "install torch, to count and measure")
-    else:
-        first = NextStep(command("measure-models", SMALL_MODEL, "--seconds", "1"), "measure a small model here")
-    return first, NextStep(command("show"), "rank the shipped models by energy")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from opcost.errors import UserError
@@ -21,9 +22,7 @@ def known_config(folders: ModelFolders, wanted: WantedModel, batch: int | None) 
     """Return the config with the name of a model, or the one in its usual folder that describes it; else None.
 
     A name without its size means a case if there is one of the wanted precision and memory format, or only one.
-
-    Torch is not imported, so that a model of which all is known has an answer at once. A config that describes the
-    model in another folder is not looked for.
+    A config that describes the model in another folder is not looked for.
 
     Args:
         folders: of models.
@@ -36,29 +35,28 @@ def known_config(folders: ModelFolders, wanted: WantedModel, batch: int | None) 
     named = config_named(folders, wanted)
     if named is not None:
         return named if batch in (None, named.batch_size) else None
-    if ModelName.of(wanted.model_name).is_file:
-        return None
-    listed = published_models().get(wanted.model_name)
-    size = wanted.input_size or (() if listed is None else listed.input_size)
-    if not size:
-        return _case_meant(folders, wanted, batch)
-    complete = replace(wanted, input_size=(batch or size[0], *size[1:]))
-    found = [config for config in cases_in(folders, usual_name(complete)) if complete.is_described_by(config)]
-    return replace(found[0], given_by=wanted.option_for) if found else None
-
-
-def _case_meant(folders: ModelFolders, wanted: WantedModel, batch: int | None) -> ModelConfig | None:
     name, plain = wanted.model_name, WantedModel(wanted.model_name)
+    if ModelName.of(name).is_file:
+        return None
+    listed = published_models().get(name)
+    size = wanted.input_size or (() if listed is None else listed.input_size)
+    if size:
+        complete = replace(wanted, input_size=(batch or size[0], *size[1:]))
+        found = [config for config in cases_in(folders, usual_name(complete)) if complete.is_described_by(config)]
+        return replace(found[0], given_by=wanted.option_for) if found else None
     if replace(wanted, precision=plain.precision, memory_format=plain.memory_format) != plain:
         return None
     meant = [one for one in cases_in(folders, name) if folders.is_meant(one, name) and batch in (None, one.batch_size)]
-    alike = [
-        one for one in meant if (one.precision, one.memory_format) == (wanted.precision, wanted.memory_format)
-    ] or (meant if wanted == plain else [])
-    if len(alike) > 1:
-        names = some_of([one.name for one in alike])
-        raise UserError(f"{wanted.where('model_name')}: {name} has {len(alike)} cases; name one of them: {names}")
-    return alike[0] if alike else None
+    how = wanted.precision, wanted.memory_format
+    alike = [one for one in meant if (one.precision, one.memory_format) == how] or (meant if wanted == plain else [])
+    return _only_case(alike, name, f"{wanted.where('model_name')}: ")
+
+
+def _only_case(configs: Sequence[ModelConfig], name: str, place: str) -> ModelConfig | None:
+    if len(configs) > 1:
+        names = some_of([config.name for config in configs])
+        raise UserError(f"{place}{name} has {len(configs)} cases; name one of them: {names}")
+    return configs[0] if configs else None
 
 
 def usual_name(complete: WantedModel) -> str:
@@ -77,11 +75,7 @@ def config_named(folders: ModelFolders, wanted: WantedModel) -> ModelConfig | No
     if wanted != WantedModel(wanted.model_name):
         return None
     configs = named_configs(folders, wanted.model_name)
-    if len(configs) > 1:
-        names = some_of([config.name for config in configs])
-        text = f"{wanted.model_name} has {len(configs)} cases; name one of them: {names}"
-        raise UserError(f"{configs[0].path}: {text}")
-    return configs[0] if configs else None
+    return _only_case(configs, wanted.model_name, f"{configs[0].path}: " if configs else "")
 
 
 def named_configs(folders: ModelFolders, name: str) -> list[ModelConfig]:

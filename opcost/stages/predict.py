@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,24 +18,26 @@ from opcost.estimates import value_of
 from opcost.measuring.conditions import WARM, Conditions, usual_execution
 from opcost.measuring.record import MeasurementRow, is_doubtful, time_of
 from opcost.measuring.setting import is_meant, refuse_unknown
+from opcost.operators.cases import conditions_key, of_operators
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.whitelist import EVERYTHING, select
 from opcost.operators.zeros_on_shapes import with_usual_zeros
 from opcost.prediction.needed_memory import NeededMemory, needed_memory
 from opcost.progress import Progress
-from opcost.running.request import Request
+from opcost.running.request import Request, model_tuple
 from opcost.running.row_tally import numbers_of_rows
 from opcost.running.shipped_counts import shipped_counts
 from opcost.stages.extras import PREDICT, require
 from opcost.stages.known_models import known_config, pickled
-from opcost.stages.operator_rows import measurements_of, wholes_of
+from opcost.stages.ranking_data import RankingData
 from opcost.stages.trained import Trained, trained, trained_before
 from opcost.stages.wanted_model import WantedModel
 from opcost.storage.configs import ModelConfig
+from opcost.storage.database import Database
 from opcost.storage.files import replace_file
 from opcost.storage.grid_files import GRID_NAME, is_listable, tuples_text
 from opcost.summing.energy import EnergyBasis, common_basis
-from opcost.summing.index import Measurements
+from opcost.summing.index import Measurements, best_of_each_board
 from opcost.summing.summation import ModelCost, best_whole, sum_beside
 from opcost.units import percent, some_of
 
@@ -128,10 +131,12 @@ def predict(request: Request, wish: PredictionRequest, cache: Path, progress: Pr
         require(PREDICT)
     counts = computing_counts(request, config, progress)
     learned = learned or trained(request, conditions, cache, progress)
-    measurements = measurements_of(request.database, counts)
-    wholes = wholes_of(request.database, config, conditions)
-    whole = best_whole(wholes, lambda row: sum_beside(row, counts, measurements, conditions))[0] if wholes else None
-    rows = RowsOfRun(measurements, request.database.calls_in_chains.rows())
+    rows = RowsOfRun(measurements_of(request.database, counts), request.database.calls_in_chains.rows())
+    of_model = request.database.full_model_measurements.rows(of_operators([model_tuple(config)]))
+    wholes = [row for row in best_of_each_board(of_model) if row.conditions == conditions]
+    whole = (
+        best_whole(wholes, lambda row: sum_beside(row, counts, rows.measurements, conditions))[0] if wholes else None
+    )
     run = run_under(counts, rows, conditions, learned, whole)
     written = _write_next(request, config, run.calls, wish.measure_next) if wish.measure_next else None
     return Prediction(
@@ -153,6 +158,16 @@ class RowsOfRun:
 
     measurements: Measurements
     chains: Sequence[ChainRow]
+
+
+def measurements_of(database: Database, counts: OperatorCounts) -> Measurements:
+    """Return the rows of a model's operators, under any conditions, without reading the others of a database.
+
+    Raises:
+        UserError: the header or one of these rows is damaged.
+    """
+    wanted = of_operators(count.operator for count in counts.counts)
+    return Measurements(database.operator_measurements.rows(wanted))
 
 
 def run_under(
@@ -286,3 +301,54 @@ def _write_next(request: Request, config: ModelConfig, calls: Sequence[Predicted
     path = request.folders.own / name / GRID_NAME
     replace_file(path, tuples_text(operators, comments).encode())
     return str(path)
+
+
+MOST_PREDICTED = 20
+"""The most models that are predicted for a ranking: each takes some 10 ms."""
+
+
+@dataclass(frozen=True)
+class PredictedModel:
+    """A model that is not measured on a device, its batch (None if unknown), and what a run is predicted to cost."""
+
+    name: str
+    batch: int | None
+    conditions: Conditions
+    run: PredictedRun
+
+
+def predicted_models(
+    request: Request, data: RankingData, candidates: Sequence[Conditions], names: Collection[str], cache: Path | None
+) -> tuple[PredictedModel, ...]:
+    """Return the predicted costs of models, the first by name. Nothing is counted, and nothing is learned.
+
+    Models that are not counted, or whose device and precision have nothing learned that fits the present rows, are left
+    out.
+
+    Args:
+        request: the folders.
+        data: of all models.
+        candidates: the conditions to choose from.
+        names: of the models.
+        cache: the folder of what was learned, None for no predictions.
+    """
+    models = [one for one in data.models if one.config.name in names and one.counts and one.counts.counts]
+    if cache is None or not models:
+        return ()
+    numbers = Counter(conditions_key(row.key) for row in data.operator_rows)
+    known: dict[Conditions, Trained | None] = {}
+    found: list[PredictedModel] = []
+    for model in sorted(models, key=lambda one: one.config.name):
+        fitting = [one for one in candidates if one.precision == model.config.precision]
+        if not fitting:
+            continue
+        conditions = max(fitting, key=lambda one: numbers[one.key])
+        if conditions not in known:
+            known[conditions] = trained_before(request, conditions, cache)
+        learned = known[conditions]
+        if learned is not None and model.counts is not None:
+            run = run_under(model.counts, RowsOfRun(data.measurements, data.chains), conditions, learned)
+            found.append(PredictedModel(model.config.name, model.config.batch_size, conditions, run))
+        if len(found) == MOST_PREDICTED:
+            break
+    return tuple(found)

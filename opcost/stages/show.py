@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import get_args
@@ -27,13 +27,12 @@ from opcost.measuring.conditions import (
     is_device_name,
     usual_execution,
 )
-from opcost.measuring.record import MeasurementRow
 from opcost.measuring.setting import ALL_CHOICES, ChosenConditions, device_mistake, is_meant
 from opcost.operators.cases import tuple_key
 from opcost.operators.tuples import SIZE_IN_NAME, OperatorTuple
 from opcost.running.request import Request, model_tuple, under
 from opcost.running.shipped_counts import Identity, identity_of
-from opcost.stages.predicted_models import PredictedModel, Unmeasured, predicted_models
+from opcost.stages.predict import PredictedModel, predicted_models
 from opcost.stages.proposals import NO_PROPOSALS, Preparation, Proposals, preparation_of
 from opcost.stages.ranking_data import BoardDifferences, RankingData, board_differences, read_ranking_data
 from opcost.storage.configs import ModelConfig, case_name
@@ -61,17 +60,8 @@ class Choice:
     batch: int | None = None
 
     def __post_init__(self) -> None:
-        """Check the order.
-
-        Raises:
-            UserError: it is unknown.
-        """
         if self.by not in SORTS:
             raise UserError(f"sort: {self.by!r} is no order; use {', '.join(SORTS)}")
-
-    def execution_on(self, device_type: str) -> str:
-        """Return the execution whose rows are shown for a type of device."""
-        return self.execution or usual_execution(device_type)
 
     @property
     def devices(self) -> tuple[str | None, ...]:
@@ -82,6 +72,10 @@ class Choice:
         """Return whether rows under these conditions may be shown: of the devices and the precision."""
         is_device = any(is_meant(device, conditions) for device in self.devices)
         return is_device and self.precision in (None, conditions.precision)
+
+    def execution_on(self, device_type: str) -> str:
+        """Return the execution whose rows are shown for a type of device."""
+        return self.execution or usual_execution(device_type)
 
     def asked(self, config: ModelConfig) -> ModelConfig:
         """Return a config with the asked precision, memory format and batch."""
@@ -96,7 +90,7 @@ class Choice:
     def options(self) -> tuple[str, ...]:
         """The options of a command that shows other models in the same order and execution."""
         by = None if self.by == ENERGY else self.by
-        return _options(("--sort", by), ("--device", self.device), ("--execution", self.execution))
+        return _words({"--sort": by, "--device": self.device, "--execution": self.execution})
 
     def measuring_options(self, device_type: str | None = None) -> tuple[str, ...]:
         """Return the options of a command that measures what is shown here of a type of device, None if unknown.
@@ -105,11 +99,11 @@ class Choice:
         """
         is_torch_name = self.device is not None and is_device_name(self.device)
         device = self.device if is_torch_name else "cpu" if device_type == "cpu" else None
-        return _options(("--device", device), ("--execution", self.execution))
+        return _words({"--device": device, "--execution": self.execution})
 
 
-def _options(*named: tuple[str, str | None]) -> tuple[str, ...]:
-    return tuple(text for option, value in named if value is not None for text in (option, value))
+def _words(options: Mapping[str, str | None]) -> tuple[str, ...]:
+    return tuple(text for option, value in options.items() if value is not None for text in (option, value))
 
 
 USUAL_CHOICE = Choice()
@@ -214,49 +208,45 @@ def show(request: Request, choice: Choice = USUAL_CHOICE, cache: Path | None = N
     named = request.models() if request.names else list(readable.values())
     # Of configs that describe the same, the named one is meant.
     described = {_place(config): config for config in reversed((*named, *readable.values()))}
-    if request.names:
-        _refuse_batch(named, choice)
-    else:
+    if not request.names:
         # Models with a config of their own are meant.
         named = [one for one in named if choice.asked(one) == one and choice.batch in (None, one.batch_size)]
     chosen = [_known(choice.asked(config), described) for config in named]
+    for config in named:
+        if choice.batch not in (None, config.batch_size) and not config.input_size:
+            raise UserError(f"--batch: the inputs of {config.name} are those of its function or config; leave it out")
     variants = [_known(one, described) for one in _variants(chosen, described.values())] if request.names else []
     configs = {config.name: config for config in (*readable.values(), *variants, *chosen)}
     data = read_ranking_data(request, list(configs.values()), {config.name for config in chosen})
-    names = {config.name for config in chosen} - _other_batches(data, chosen, choice)
+    names = {config.name for config in chosen}
+    if choice.batch is None:
+        names -= _other_batches(data, names)
     is_one_named = len(names) == 1 and len(request.names) == 1 and not is_glob(request.names[0])
     has_operators = is_one_named if choice.operators is None else choice.operators
     rankings: list[DeviceRanking] = []
     for product, candidates in _by_product(request, data, choice).items():
-        first = len(rankings)
         sets = _sets(data, candidates, names)
-        ranked_sets = sets if request.names else sets[:1]
-        # Without a name, models that were measured under other conditions are listed only; precisions are in ``also``.
-        listed = [one for one in sets[len(ranked_sets) :] if one.conditions.precision == sets[0].conditions.precision]
-        others = {name: one.conditions for one in listed for name in one.names}
-        differing = differing_fields([one.conditions for one in ranked_sets])
-        for one in ranked_sets:
-            shown = _shown(one.sources(data), choice.by, has_operators)
-            models = tuple(model for model in shown if model.row.time_s is not None)
-            incomplete = tuple(model for model in shown if model.row.time_s is None)
-            boards = board_differences(_wholes(data, one.conditions))
-            options = data.protocol_options(one.conditions) if any(model.needs_rows for model in shown) else ()
-            rankings.append(
-                DeviceRanking(product, models, incomplete, boards, one.conditions, others, differing, options)
-            )
-        with_figures = {model.row.name for one in rankings[first:] for model in one.models}
-        left = Unmeasured(candidates, names - with_figures - others.keys())
-        rankings[first:] = _with_predictions(product, rankings[first:], predicted_models(request, data, left, cache))
+        of_product = _rankings(request, product, data, sets, replace(choice, operators=has_operators))
+        with_figures = {model.row.name for one in of_product for model in one.models}
+        left = {name for name in names - with_figures if not (of_product and name in of_product[0].others)}
+        if predicted := predicted_models(request, data, candidates, left, cache):
+            none = DeviceRanking(product, (), (), board_differences(()), predicted[0].conditions)
+            first, *more = of_product or [none]
+            of_product = [replace(first, predicted=predicted), *more]
+        rankings += of_product
     if request.names and choice.device is None:
         rankings = _without_begun(rankings)
-    names_shown = {model.row.name for ranking in rankings for model in ranking.all_models}
+    shown = [model for ranking in rankings for model in ranking.all_models]
+    names_shown = {model.row.name for model in shown}
     known = {model.row.name for ranking in rankings for model in ranking.models}
     with_cost = [config for config, asked in zip(named, chosen, strict=True) if asked.name in known]
-    report = ShowReport(
+    needed = {name for model in shown if model.needs_rows for name in model.missing}
+    return ShowReport(
         tuple(rankings),
         tuple(sorted(names - names_shown)) if request.names else (),
         has_operators,
-        choice=choice,
+        preparation_of(request, needed, configs.values()) if needed else None,
+        choice,
         # Of the user's names and globs.
         without_cost=tuple(
             name for name in request.names if not any(request.folders.is_meant(one, name) for one in with_cost)
@@ -265,8 +255,6 @@ def show(request: Request, choice: Choice = USUAL_CHOICE, cache: Path | None = N
         proposals=Proposals.of((configs[name] for name in names), without_folder=names - readable.keys()),
         also=_also(data, named, names_shown, choice),
     )
-    needed = {name for model in report.models if model.needs_rows for name in model.missing}
-    return replace(report, preparation=preparation_of(request, needed, configs.values()) if needed else None)
 
 
 def rankings_of(request: Request) -> tuple[DeviceRanking, ...]:
@@ -277,6 +265,19 @@ def rankings_of(request: Request) -> tuple[DeviceRanking, ...]:
         return show(request, Choice(device=device), cache_folder()).rankings
     except NothingMeasuredError:
         return ()
+
+
+def _refuse_empty_globs(request: Request) -> None:
+    """Refuse a glob that matches no model with the names of models that are measured."""
+    empty = next((name for name in request.names if is_glob(name) and not request.folders.has_any(name)), None)
+    if empty is not None:
+        measured = {tuple_key(row.key) for row in request.database.full_model_measurements.rows()}
+        configs = request.folders.readable()
+        found = sorted({SIZE_IN_NAME.sub("", one.name) for one in configs if model_tuple(one).key in measured})
+        raise UserError(f"no model matches {quoted(empty)}; measured are {', '.join(found) or 'none'}")
+
+
+# Which models are meant
 
 
 def _place(config: ModelConfig) -> tuple[Identity, str]:
@@ -294,22 +295,16 @@ def _known(config: ModelConfig, known: Mapping[tuple[Identity, str], ModelConfig
     return known.get(_place(config)) or replace(config, name=usual)
 
 
-def _refuse_batch(named: Iterable[ModelConfig], choice: Choice) -> None:
-    """Refuse a batch for models whose inputs are described, or come from their function."""
-    for config in named:
-        if choice.batch not in (None, config.batch_size) and not config.input_size:
-            raise UserError(f"--batch: the inputs of {config.name} are those of its function or config; leave it out")
-
-
-def _variants(chosen: Sequence[ModelConfig], known: Iterable[ModelConfig]) -> Iterator[ModelConfig]:
-    """Yield models under all conditions that a config can choose, and at the other batches of configs."""
+def _variants(chosen: Sequence[ModelConfig], known: Iterable[ModelConfig]) -> list[ModelConfig]:
+    """Return models under all conditions that a config can choose, and at the other batches of configs."""
     batches: dict[tuple[OperatorTuple, str], list[ModelConfig]] = {}
     for config in known:
         batches.setdefault(_at_any_batch(config), []).append(config)
+    found: list[ModelConfig] = []
     for config in chosen:
-        yield from batches.get(_at_any_batch(config), ())
-        if config.grid is None:
-            yield from (under(config, one) for one in ALL_CHOICES)
+        found += batches.get(_at_any_batch(config), ())
+        found += [under(config, one) for one in ALL_CHOICES if config.grid is None]
+    return found
 
 
 def _at_any_batch(config: ModelConfig) -> tuple[OperatorTuple, str]:
@@ -318,91 +313,14 @@ def _at_any_batch(config: ModelConfig) -> tuple[OperatorTuple, str]:
     return model_tuple(replace(config, input_size=size)), config.precision
 
 
-def _other_batches(data: RankingData, chosen: Sequence[ModelConfig], choice: Choice) -> set[str]:
-    """Return the chosen models that are not counted, beside the same model at a batch that is."""
-    if choice.batch is not None:
-        return set()
-    names = {config.name for config in chosen}
+def _other_batches(data: RankingData, names: Collection[str]) -> set[str]:
+    """Return those of the chosen models that are not counted, beside the same model at a batch that is."""
     models = [one for one in data.models if one.config.name in names and one.config.input_size]
     counted = {_at_any_batch(one.config) for one in models if one.counts is not None}
     return {one.config.name for one in models if one.counts is None and _at_any_batch(one.config) in counted}
 
 
-def _without_begun(rankings: Sequence[DeviceRanking]) -> list[DeviceRanking]:
-    """Leave out partial sums, and predictions, of models that another device has completely; no device is asked for."""
-    complete = {model.row.name for one in rankings for model in one.models if not model.needs_rows}
-    kept = [
-        replace(
-            one,
-            models=tuple(model for model in one.models if not (model.needs_rows and model.row.name in complete)),
-            incomplete=tuple(model for model in one.incomplete if model.row.name not in complete),
-            predicted=tuple(model for model in one.predicted if model.name not in complete),
-        )
-        for one in rankings
-    ]
-    return [one for one in kept if one.all_models or one.predicted]
-
-
-def _also(data: RankingData, named: Sequence[ModelConfig], shown: Collection[str], choice: Choice) -> tuple[str, ...]:
-    """Return the options under which the same models are measured as well, on all chosen devices.
-
-    Args:
-        data: of all models.
-        named: the models without options.
-        shown: the names of those with a row in a ranking.
-        choice: the devices.
-    """
-
-    def options(config: ModelConfig) -> dict[str, str]:
-        batch = {"--batch": str(config.input_size[0])} if config.input_size else {}
-        return {**batch, "--precision": config.precision, "--memory-format": config.memory_format}
-
-    places = {_at_any_batch(under(config, ChosenConditions())) for config in named}
-    fitting = [one for one in data.models if _at_any_batch(under(one.config, ChosenConditions())) in places]
-    others = [one for one in fitting if one.config.name not in shown]
-    measured = [one.config for one in others if all(data.has_cost(one, device) for device in choice.devices)]
-    usual = [config for config in named if config.name in shown] or named
-    own = {item for config in usual for item in options(config).items()}
-    texts = (
-        " ".join(" ".join(item) for item in options(config).items() if item not in own)
-        for config in sorted(
-            measured, key=lambda one: (one.precision, one.memory_format != CONTIGUOUS, one.input_size[:1])
-        )
-    )
-    return tuple(dict.fromkeys(filter(None, texts)))
-
-
-def _with_predictions(
-    product: str, rankings: Sequence[DeviceRanking], predicted: tuple[PredictedModel, ...]
-) -> list[DeviceRanking]:
-    """Return a device's rankings with predicted models in the first, which has no others if nothing is measured."""
-    if not predicted:
-        return list(rankings)
-    none = DeviceRanking(product, (), (), board_differences(()), predicted[0].conditions)
-    first, *others = rankings or [none]
-    return [replace(first, predicted=predicted), *others]
-
-
-def _refuse_empty_globs(request: Request) -> None:
-    """Refuse a glob that matches no model with the names of models that are measured."""
-    empty = next((name for name in request.names if is_glob(name) and not request.folders.has_any(name)), None)
-    if empty is not None:
-        measured = {tuple_key(row.key) for row in request.database.full_model_measurements.rows()}
-        configs = request.folders.readable()
-        found = sorted({SIZE_IN_NAME.sub("", one.name) for one in configs if model_tuple(one).key in measured})
-        raise UserError(f"no model matches {quoted(empty)}; measured are {', '.join(found) or 'none'}")
-
-
-def _other_executions(data: RankingData, names: Collection[str], choice: Choice) -> dict[str, tuple[str, ...]]:
-    """Return those of these models whose whole is measured in another execution, by that execution."""
-    found: dict[str, list[str]] = {}
-    for model in data.models:
-        all_conditions = (row.conditions for row in model.wholes if model.config.name in names)
-        meant = (one for one in all_conditions if choice.means(one))
-        others = {one.execution for one in meant if one.execution != choice.execution_on(one.device_type)}
-        for execution in others:
-            found.setdefault(execution, []).append(model.config.name)
-    return {execution: tuple(models) for execution, models in found.items()}
+# Which conditions
 
 
 def _by_product(request: Request, data: RankingData, choice: Choice) -> dict[str, list[Conditions]]:
@@ -416,19 +334,19 @@ def _by_product(request: Request, data: RankingData, choice: Choice) -> dict[str
             "name another folder with --database"
         )
     for device in choice.devices:
-        if not any(is_meant(device, one) for one in found):
-            _refuse_device(device or "", {one.device_product for one in found})
+        if device is not None and not any(is_meant(device, one) for one in found):
+            _refuse_device(device, {one.device_product for one in found})
     chosen = [one for one in found if choice.means(one)]
     if not chosen:
         precisions = ", ".join(sorted({one.precision for one in found}))
         raise UserError(f"--precision {choice.precision}: no row in it; there are rows in {precisions}")
-    of_product: dict[str, list[Conditions]] = {}
     wholes = Counter(row.conditions.device_product for model in data.models for row in model.wholes)
 
     def order(one: Conditions) -> tuple[int, bool, int, str]:
         asked = next(index for index, device in enumerate(choice.devices) if is_meant(device, one))
         return asked, one.device_type == "cpu", -wholes[one.device_product], one.device_product
 
+    of_product: dict[str, list[Conditions]] = {}
     for one in sorted(chosen, key=order):
         of_product.setdefault(one.device_product, []).append(one)
     return of_product
@@ -451,14 +369,6 @@ class _Set:
     conditions: Conditions
     figures: tuple[ModelFigures, ...]
     names: tuple[str, ...]
-
-    def sources(self, data: RankingData) -> list[RankingSource]:
-        """Return each model to show with the errors of sums, which rest on all models, and the roofline."""
-        roofline = data.roofline(self.conditions)
-        errors = sum_errors_by_correction(self.figures)
-        named = (one for one in self.figures if one.name in self.names)
-        shown = completed(named, data.all_counts, data.measurements)
-        return [RankingSource(one, errors[one.correction is not None], roofline) for one in shown]
 
 
 def _sets(data: RankingData, candidates: Sequence[Conditions], names: Collection[str]) -> list[_Set]:
@@ -487,22 +397,95 @@ def _sets(data: RankingData, candidates: Sequence[Conditions], names: Collection
     return found
 
 
-def _wholes(data: RankingData, conditions: Conditions) -> Iterator[list[MeasurementRow]]:
-    # A model in fp32 or TF32 is the same tuple.
-    for model in (one for one in data.models if one.config.precision == conditions.precision):
-        yield [row for row in model.wholes if row.conditions == conditions]
+# The rankings
 
 
-def _shown(sources: Iterable[RankingSource], by: str, with_operators: bool) -> list[ShownModel]:
-    of_name = {source.model.name: source for source in sources}
-    return [
-        ShownModel(
-            row=row,
-            roofline=of_name[row.name].roofline,
-            kinds=kind_costs(of_name[row.name].model, of_name[row.name].roofline, by),
-            operators=operator_costs(of_name[row.name].model, of_name[row.name].roofline, by) if with_operators else (),
-            missing=of_name[row.name].model.missing,
-            is_corrected=of_name[row.name].model.correction is not None,
+def _rankings(
+    request: Request, product: str, data: RankingData, sets: Sequence[_Set], choice: Choice
+) -> list[DeviceRanking]:
+    """Return the rankings of a device, one for each set of conditions that is shown."""
+    ranked_sets = sets if request.names else sets[:1]
+    # Without a name, models that were measured under other conditions are listed only; precisions are in ``also``.
+    listed = [one for one in sets[len(ranked_sets) :] if one.conditions.precision == sets[0].conditions.precision]
+    others = {name: one.conditions for one in listed for name in one.names}
+    found = []
+    for one in ranked_sets:
+        conditions, shown = one.conditions, _shown(data, one, choice)
+        # A model in fp32 or TF32 is the same tuple.
+        fitting = (model for model in data.models if model.config.precision == conditions.precision)
+        found.append(
+            DeviceRanking(
+                product,
+                models=tuple(model for model in shown if model.row.time_s is not None),
+                incomplete=tuple(model for model in shown if model.row.time_s is None),
+                boards=board_differences(
+                    [row for row in model.wholes if row.conditions == conditions] for model in fitting
+                ),
+                conditions=conditions,
+                others=others,
+                differing=differing_fields([one.conditions for one in ranked_sets]),
+                protocol_options=data.protocol_options(conditions) if any(model.needs_rows for model in shown) else (),
+            )
         )
-        for row in ranked(map(ranking_row, of_name.values()), by)
+    return found
+
+
+def _shown(data: RankingData, one: _Set, choice: Choice) -> list[ShownModel]:
+    """Return the models to show in order. The errors of their sums rest on all models."""
+    roofline, errors = data.roofline(one.conditions), sum_errors_by_correction(one.figures)
+    named = (figures for figures in one.figures if figures.name in one.names)
+    models = {model.name: model for model in completed(named, data.all_counts, data.measurements)}
+    sources = (RankingSource(model, errors[model.correction is not None], roofline) for model in models.values())
+    found = []
+    for row in ranked(map(ranking_row, sources), choice.by):
+        model = models[row.name]
+        operators = operator_costs(model, roofline, choice.by) if choice.operators else ()
+        kinds = kind_costs(model, roofline, choice.by)
+        found.append(ShownModel(row, roofline, kinds, operators, model.missing, model.correction is not None))
+    return found
+
+
+def _without_begun(rankings: Sequence[DeviceRanking]) -> list[DeviceRanking]:
+    """Leave out partial sums, and predictions, of models that another device has completely; no device is asked for."""
+    complete = {model.row.name for one in rankings for model in one.models if not model.needs_rows}
+    kept = [
+        replace(
+            one,
+            models=tuple(model for model in one.models if not (model.needs_rows and model.row.name in complete)),
+            incomplete=tuple(model for model in one.incomplete if model.row.name not in complete),
+            predicted=tuple(model for model in one.predicted if model.name not in complete),
+        )
+        for one in rankings
     ]
+    return [one for one in kept if one.all_models or one.predicted]
+
+
+def _other_executions(data: RankingData, names: Collection[str], choice: Choice) -> dict[str, tuple[str, ...]]:
+    """Return those of these models whose whole is measured in another execution, by that execution."""
+    found: dict[str, list[str]] = {}
+    for model in (one for one in data.models if one.config.name in names):
+        meant = [row.conditions for row in model.wholes if choice.means(row.conditions)]
+        for execution in {one.execution for one in meant if one.execution != choice.execution_on(one.device_type)}:
+            found.setdefault(execution, []).append(model.config.name)
+    return {execution: tuple(models) for execution, models in found.items()}
+
+
+def _also(data: RankingData, named: Sequence[ModelConfig], shown: Collection[str], choice: Choice) -> tuple[str, ...]:
+    """Return the options under which the same models are measured as well, on all chosen devices.
+
+    ``named`` are the models without options, ``shown`` the names of those with a row in a ranking.
+    """
+
+    def options(config: ModelConfig) -> dict[str, str]:
+        batch = {"--batch": str(config.input_size[0])} if config.input_size else {}
+        return {**batch, "--precision": config.precision, "--memory-format": config.memory_format}
+
+    places = {_at_any_batch(under(config, ChosenConditions())) for config in named}
+    fitting = [one for one in data.models if _at_any_batch(under(one.config, ChosenConditions())) in places]
+    others = [one for one in fitting if one.config.name not in shown]
+    measured = [one.config for one in others if all(data.has_cost(one, device) for device in choice.devices)]
+    measured.sort(key=lambda one: (one.precision, one.memory_format != CONTIGUOUS, one.input_size[:1]))
+    usual = [config for config in named if config.name in shown] or named
+    own = {item for config in usual for item in options(config).items()}
+    texts = (" ".join(" ".join(item) for item in options(config).items() if item not in own) for config in measured)
+    return tuple(dict.fromkeys(filter(None, texts)))

@@ -33,8 +33,7 @@ from opcost.progress import Progress
 from opcost.running.request import Request
 from opcost.running.row_tally import numbers_of_rows
 from opcost.running.sweep_plan import Wanted, by_key
-from opcost.stages.operator_rows import measurements_of
-from opcost.stages.predict import RowsOfRun, computing_counts, conditions_for, run_under
+from opcost.stages.predict import RowsOfRun, computing_counts, conditions_for, measurements_of, run_under
 from opcost.stages.sweep import Measured, Sweep, SweepPoint
 from opcost.stages.trained import trained
 from opcost.storage.database import Database

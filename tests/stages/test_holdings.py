@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pandas
@@ -16,7 +16,7 @@ from opcost.__main__ import main
 from opcost.errors import UserError
 from opcost.measuring.protocol import protocol_for
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
-from opcost.reporting.holdings_tables import holdings_objects, print_holdings
+from opcost.reporting.holdings_tables import print_holdings
 from opcost.running.request import Request
 from opcost.running.shipped_counts import ship_counts
 from opcost.stages.holdings import Holdings, PartialModel, holdings
@@ -242,7 +242,7 @@ def test_json_has_all_models_and_conditions(
 ) -> None:
     assert run_show(monkeypatch, "swin3d_s", "--conditions", "--json", "--device", "H200") == 0
     objects = json.loads(capsys.readouterr().out)
-    assert objects == json.loads(json.dumps(holdings_objects(held("swin3d_s", device="H200"))))
+    assert objects == json.loads(json.dumps([asdict(one) for one in held("swin3d_s", device="H200")]))
     found = next(one for one in objects if one["partial"])
     assert (found["conditions"]["precision"], found["missing"]) == ("torch-default", 25)
     assert found["partial"][0].keys() == {"name", "tuples", "missing", "expected_s"}

@@ -27,7 +27,6 @@ from opcost.running.row_tally import numbers_of_rows
 from opcost.running.shipped_counts import shipped_counts
 from opcost.stages.count import count_operators
 from opcost.stages.predict import Prediction, PredictionRequest, predict
-from opcost.stages.predicted_models import Unmeasured
 from opcost.stages.show import show
 from opcost.stages.wanted_model import WantedModel
 from opcost.storage.database import Database
@@ -390,8 +389,10 @@ def test_a_model_with_a_measured_whole_is_never_predicted(
     (folder / "operator_measurements.csv").write_bytes(b"".join(rows[:2]))
     wanted: set[str] = set()
 
-    def predicted_models(request: Request, data: object, left: Unmeasured, cache: object) -> tuple[()]:
-        wanted.update(left.names)
+    def predicted_models(
+        request: Request, data: object, conditions: object, names: set[str], cache: object
+    ) -> tuple[()]:
+        wanted.update(names)
         return ()
 
     monkeypatch.setattr("opcost.stages.show.predicted_models", predicted_models)
