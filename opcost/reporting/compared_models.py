@@ -65,10 +65,7 @@ class ComparedModel:
     def share(self, quantity: str, kind: str, shown: Sequence[str]) -> float:
         """Return the share of the whole that a kind of operator has, 0 if it is unknown.
 
-        Args:
-            quantity: ``time`` or ``energy``.
-            kind: an operator's name, or ``OTHERS`` for all that are not shown.
-            shown: the kinds that are shown separately.
+        ``kind`` may be ``OTHERS`` for all kinds that are not ``shown`` separately.
         """
         pair = self.pair(quantity)
         if pair is None:

@@ -37,9 +37,7 @@ NOTE = (
 def print_holdings(found: Sequence[Holdings], top: int | None = None) -> None:
     """Print a table for each device, and the models that are measured in part.
 
-    Args:
-        found: the holdings, by device.
-        top: the most models to name under each set of conditions; None for the usual number.
+    ``top`` is the most models to name under each set of conditions; None for the usual number.
     """
     if not found:
         print_line("No row.")

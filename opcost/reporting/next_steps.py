@@ -53,15 +53,31 @@ class Candidate:
         return self.comparison.conditions.device_type, self.comparison.conditions.execution
 
 
+REMEDIES = (
+    (TupleFlag.NOT_MEASURED, "measure {number} tuples that have no row", "sums without them are too small", ()),
+    (TupleFlag.FLAGGED, "measure {number} flagged tuples again", "they were disturbed", ()),
+    (
+        TupleFlag.OTHER_BOARD,
+        "measure {number} tuples on the whole model's board",
+        "boards of one product differ by up to 19 % in energy",
+        ("--same-board",),
+    ),
+    (
+        TupleFlag.NOT_PRECISE,
+        "measure {number} imprecise tuples for 30 s",
+        "their loops did not reach the target precision; the models' other tuples without such a loop are measured, "
+        "too (--dry-run shows the time)",
+        (),
+    ),
+)
+
+
 def next_steps(
     candidates: Sequence[Candidate], tuples: Sequence[TupleCost], proposals: Proposals = NO_PROPOSALS
 ) -> list[Step]:
     """Return the steps that would improve the figures of compared models.
 
-    Args:
-        candidates: all comparisons, in the order of the numbers in the tuples' uses.
-        tuples: the tuples that they use.
-        proposals: the models that need more in a command than their name.
+    The candidates are all comparisons, in the order of the numbers in the tuples' uses.
     """
     steps = []
     devices = sorted({one.runs_as[0] for one in candidates}, reverse=True)
@@ -82,26 +98,30 @@ def next_steps(
             measuring = proposals.measuring(_named(candidates, noticed), *options, *how)
             action = what.format(number=sum(flag in one.flags for one in summed))
             steps.append(Step(action, why + worst, measuring, noticed))
-    return [*steps, *_dropped(candidates), *_far_off(candidates, proposals)]
+    dropped = {
+        index: (one.comparison.gap.dropped.time_s or 0.0) / one.comparison.full.measurement.time_s
+        for index, one in enumerate(candidates)
+        if one.counts_all
+    }
+    noticed = tuple(index for index, share in dropped.items() if share > DROPPED_RATIO)
+    if noticed:
+        most = percent(max(dropped.values()))
+        why = f"dropped operators make sums too small, by at most {most} of a whole model's time"
+        advising = command("advise", *_named(candidates, noticed), "--coverage-target", THOROUGH_TARGET)
+        steps.append(Step("find the operators that the whitelist needs", why, advising, noticed))
+    far = tuple(index for index, one in enumerate(candidates) if _is_far_off(one))
+    if far:
+        what = f"profile the kernels of {len(far)} sums that are more than {percent(OFF_RATIO, digits=0)} off"
+        why = "no operator is missing there; kernels in the model and alone show which kind of operator differs"
+        steps.append(Step(what, why, proposals.command("verify kernels", _named(candidates, far)), far))
+    return steps
 
 
-REMEDIES = (
-    (TupleFlag.NOT_MEASURED, "measure {number} tuples that have no row", "sums without them are too small", ()),
-    (TupleFlag.FLAGGED, "measure {number} flagged tuples again", "they were disturbed", ()),
-    (
-        TupleFlag.OTHER_BOARD,
-        "measure {number} tuples on the whole model's board",
-        "boards of one product differ by up to 19 % in energy",
-        ("--same-board",),
-    ),
-    (
-        TupleFlag.NOT_PRECISE,
-        "measure {number} imprecise tuples for 30 s",
-        "their loops did not reach the target precision; the models' other tuples without such a loop are measured, "
-        "too (--dry-run shows the time)",
-        (),
-    ),
-)
+def _is_far_off(one: Candidate) -> bool:
+    """Return whether a complete sum on a GPU is off, and its kernels are not known yet."""
+    found = one.comparison.time_ratio
+    is_off = not one.comparison.cost.missing and found is not None and abs(found.value - 1) > OFF_RATIO
+    return is_off and not one.is_profiled and one.runs_as[0] != "cpu"
 
 
 def _shares(flag: TupleFlag, candidates: Sequence[Candidate], tuples: Sequence[TupleCost]) -> dict[int, float | None]:
@@ -116,34 +136,6 @@ def _shares(flag: TupleFlag, candidates: Sequence[Candidate], tuples: Sequence[T
                 share = None if time_s is None or known is None else known + use.calls * time_s.value / whole_s
                 shares[use.comparison] = share
     return shares
-
-
-def _dropped(candidates: Sequence[Candidate]) -> list[Step]:
-    shares = {
-        index: (one.comparison.gap.dropped.time_s or 0.0) / one.comparison.full.measurement.time_s
-        for index, one in enumerate(candidates)
-        if one.counts_all
-    }
-    noticed = tuple(index for index, share in shares.items() if share > DROPPED_RATIO)
-    if not noticed:
-        return []
-    why = f"dropped operators make sums too small, by at most {percent(max(shares.values()))} of a whole model's time"
-    advising = command("advise", *_named(candidates, noticed), "--coverage-target", THOROUGH_TARGET)
-    return [Step("find the operators that the whitelist needs", why, advising, noticed)]
-
-
-def _far_off(candidates: Sequence[Candidate], proposals: Proposals) -> list[Step]:
-    far = []
-    for index, one in enumerate(candidates):
-        found = one.comparison.time_ratio
-        is_off = not one.comparison.cost.missing and found is not None and abs(found.value - 1) > OFF_RATIO
-        if is_off and not one.is_profiled and one.runs_as[0] != "cpu":
-            far.append(index)
-    if not far:
-        return []
-    what = f"profile the kernels of {len(far)} sums that are more than {percent(OFF_RATIO, digits=0)} off"
-    why = "no operator is missing there; kernels in the model and alone show which kind of operator differs"
-    return [Step(what, why, proposals.command("verify kernels", _named(candidates, far)), tuple(far))]
 
 
 def _named(candidates: Sequence[Candidate], chosen: Sequence[int]) -> list[str]:

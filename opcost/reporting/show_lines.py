@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Annotated, Any
 
 from opcost.columns import Column, Columns, by_column, columns_of
-from opcost.comparing.operator_costs import KindCosts, OperatorCost
+from opcost.comparing.operator_costs import OperatorCost
 from opcost.comparing.ranking_row import RankingRow
 from opcost.measuring.conditions import DEVICE_PRODUCT, Conditions
 from opcost.operators.cases import MODEL
-from opcost.stages.show import DeviceRanking, ShowReport
+from opcost.stages.show import ShowReport
 
 KIND = Column("kind of operator with the largest share of the sum; `kind_2` and `kind_3` have the next ones")
 KIND_RATIO = Column(
@@ -60,30 +59,22 @@ class OperatorLine(Columns):
 def largest(report: ShowReport, top: int | None) -> ShowReport:
     """Return a report with the first models of each device only, or operators of each model if the report has them.
 
-    Args:
-        report: the rankings.
-        top: the most models of a device, or operators of a model; None for all.
+    ``top`` is None for all.
     """
-    if report.has_operators:
-        return replace(report, rankings=tuple(_with_operators(ranking, top) for ranking in report.rankings))
-    rankings = (
-        replace(
-            ranking,
-            models=ranking.models[:top],
-            others=ranking.others if top is None else {},
-            incomplete=ranking.incomplete if top is None else ranking.incomplete[: max(0, top - len(ranking.models))],
+    if top is None:
+        return report
+    rankings = []
+    for one in report.rankings:
+        models, others = one.models[:top], one.incomplete[: max(0, top - len(one.models))]
+        if report.has_operators:
+            models, others = (
+                tuple(replace(model, operators=model.operators[:top]) for model in found)
+                for found in (one.models, one.incomplete)
+            )
+        rankings.append(
+            replace(one, models=models, incomplete=others, others=one.others if report.has_operators else {})
         )
-        for ranking in report.rankings
-    )
     return replace(report, rankings=tuple(rankings))
-
-
-def _with_operators(ranking: DeviceRanking, top: int | None) -> DeviceRanking:
-    models, incomplete = (
-        tuple(replace(model, operators=model.operators[:top]) for model in found)
-        for found in (ranking.models, ranking.incomplete)
-    )
-    return replace(ranking, models=models, incomplete=incomplete)
 
 
 def ranking_objects(report: ShowReport) -> list[dict[str, Any]]:
@@ -92,38 +83,24 @@ def ranking_objects(report: ShowReport) -> list[dict[str, Any]]:
     Behind them are the models that are not measured, or under other conditions only: they have no figures. The last are
     predicted costs, whose ``source`` is ``predicted``.
     """
-    unknown: dict[str, Any] = dict.fromkeys(field.name for field in fields(RankingRow))
-    others = (
-        {**unknown, "name": name, "energy_missing_reason": NOT_MEASURED, "conditions": found, "kinds": []}
-        for name, conditions in _without_figures(report)
-        for found in (None if conditions is None else asdict(conditions),)
-    )
-    models = (
-        {
-            **asdict(model.row),
-            "kinds": [asdict(kind) for kind in model.kinds],
-            **({"operators": [asdict(one) for one in model.operators]} if model.operators else {}),
+    unknown: dict[str, Any] = {**dict.fromkeys(field.name for field in fields(RankingRow)), "kinds": []}
+    objects = []
+    for model in report.models:
+        found = {**asdict(model.row), "kinds": [asdict(kind) for kind in model.kinds]}
+        operators = {"operators": [asdict(one) for one in model.operators]} if model.operators else {}
+        objects.append({**found, **operators})
+    for name, conditions in _without_figures(report):
+        found = {"name": name, "energy_missing_reason": NOT_MEASURED}
+        objects.append({**unknown, **found, "conditions": None if conditions is None else asdict(conditions)})
+    for one in (one for ranking in report.rankings for one in ranking.predicted):
+        run = {
+            "time_s": asdict(one.run.time_s),
+            "energy_j": None if one.run.energy_j is None else asdict(one.run.energy_j),
+            "power_w": one.run.power_w,
         }
-        for model in report.models
-    )
-    predicted = (
-        {
-            **unknown,
-            "name": one.name,
-            "source": PREDICTED,
-            "batch_size": one.batch,
-            "conditions": asdict(one.conditions),
-            "kinds": [],
-            "predicted": {
-                "time_s": asdict(one.run.time_s),
-                "energy_j": None if one.run.energy_j is None else asdict(one.run.energy_j),
-                "power_w": one.run.power_w,
-            },
-        }
-        for ranking in report.rankings
-        for one in ranking.predicted
-    )
-    return [*models, *others, *predicted]
+        found = {"name": one.name, "source": PREDICTED, "batch_size": one.batch, "predicted": run}
+        objects.append({**unknown, **found, "conditions": asdict(one.conditions)})
+    return objects
 
 
 def csv_columns(report: ShowReport) -> list[str]:
@@ -142,12 +119,16 @@ def csv_lines(report: ShowReport, by: str) -> list[dict[str, Any]]:
             for model in report.models
             for one in model.operators
         ]
-    models = [by_column(ModelLine(model.row, _largest_kinds(model.kinds, by))) for model in report.models]
-    others = (
-        {"name": name, "energy_missing_reason": NOT_MEASURED, **({} if conditions is None else by_column(conditions))}
-        for name, conditions in _without_figures(report)
-    )
-    return [*models, *others]
+    lines = []
+    for model in report.models:
+        kinds: dict[str, Any] = {}
+        for number, kind in enumerate(model.kinds[:3], 1):
+            kinds |= {f"kind_{number}": kind.operator, f"kind_{number}_ratio": kind.costs.ratio(by)}
+        lines.append(by_column(ModelLine(model.row, LargestKinds(**kinds))))
+    for name, conditions in _without_figures(report):
+        of_conditions = {} if conditions is None else by_column(conditions)
+        lines.append({"name": name, "energy_missing_reason": NOT_MEASURED, **of_conditions})
+    return lines
 
 
 def _without_figures(report: ShowReport) -> list[tuple[str, Conditions | None]]:
@@ -161,10 +142,3 @@ def print_csv(report: ShowReport, by: str) -> None:
     writer = csv.DictWriter(sys.stdout, csv_columns(report), lineterminator="\n")
     writer.writeheader()
     writer.writerows(csv_lines(report, by))
-
-
-def _largest_kinds(kinds: Sequence[KindCosts], by: str) -> LargestKinds:
-    values: dict[str, Any] = {}
-    for number, kind in enumerate(kinds[:3], 1):
-        values |= {f"kind_{number}": kind.operator, f"kind_{number}_ratio": kind.costs.ratio(by)}
-    return LargestKinds(**values)

@@ -87,10 +87,7 @@ def ranking_notes(ranking: DeviceRanking, by: str, left_out: Set[str] = frozense
 def model_notes(model: ShownModel, boards: BoardDifferences, names: Collection[str]) -> list[str]:
     """Return the notes of one model with its operators.
 
-    Args:
-        model: the model.
-        boards: the differences between boards of its device.
-        names: those of the operators and kinds that are shown.
+    ``names`` are those of the operators and kinds that are shown.
     """
     row = model.row
     board = f" on this board, {row.device_uuid[:8]}" if row.device_uuid else ""

@@ -138,11 +138,8 @@ def _marked(text: str, before: str = "", after: str = "") -> str:
 def print_rankings(report: ShowReport, by: str, top: int | None = None, with_incomplete: bool = True) -> None:
     """Print a table for each device, or for each model if the report has operators, and models without a figure.
 
-    Args:
-        report: the rankings.
-        by: one of ``SORTS``.
-        top: the most models, or operators of a model; None for all models, and the usual number of operators.
-        with_incomplete: whether to name the models with an incomplete sum only.
+    ``top`` is the most models, or operators of a model; None for all models, and the usual number of operators. With
+    ``with_incomplete``, the models with an incomplete sum only are named.
     """
     sides = sides_of(report, by)
     if sides is not None:

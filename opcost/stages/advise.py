@@ -32,11 +32,7 @@ from opcost.operators.cases import of_operators, tuple_key
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.whitelist import names_kept
 from opcost.prediction.rates import MINIMUM_KNOWN, CostModel, fitted, known_costs, quartiles
-from opcost.running.request import (
-    COUNTS,
-    Request,
-    counts_of,
-)
+from opcost.running.request import COUNTS, Request, counts_of
 from opcost.running.shipped_counts import counted_or_shipped, shipped_counts
 from opcost.storage.config_edits import replace_whitelist
 from opcost.storage.configs import ModelConfig
@@ -91,12 +87,9 @@ def advise(request: Request, target_ratio: float, write: bool) -> Advice:
     """Return the whitelist's coverage of each chosen model that is counted.
 
     Costs hold under the conditions in which most operators of these models are measured. Models of another precision
-    are left out with a warning. Costs of other operators are estimated from all counted models, named or not.
-
-    Args:
-        request: which models; its device restricts the measurements that are used.
-        target_ratio: the target share of each model's time and energy.
-        write: whether to replace the whitelist by the smallest one that reaches the target.
+    are left out with a warning. Costs of other operators are estimated from all counted models, named or not. The
+    request's device restricts the measurements that are used. ``target_ratio`` is a share of each model's time and
+    energy. With ``write``, the smallest whitelist that reaches it replaces the present one.
 
     Raises:
         UserError: nothing is counted, or too little is measured.
@@ -104,9 +97,14 @@ def advise(request: Request, target_ratio: float, write: bool) -> Advice:
     models = counted_or_shipped(request, request.models())
     whitelist = names_kept(request.whitelist(), (count for _, counts in models for count in counts.counts))
     known = _known(request, models)
-    models = _of_one_precision(models, known.conditions.precision)
-    sums = {config.name: _sum_of(counts, known) for config, counts in models}
-    costs = _known_costs_of(sums, known)
+    # Operators of another precision have other costs.
+    own = [model for model in models if model[0].precision == known.conditions.precision] or models
+    others = [config.name for config, _ in models if all(config is not one for one, _ in own)]
+    if others:
+        text = "left out, because costs are those of precision: %s: %s; name them to see theirs"
+        logging.getLogger(__name__).warning(text, known.conditions.precision, some_of(others))
+    sums = {config.name: _sum_of(counts, known) for config, counts in own}
+    costs = _known_costs_of({name: cost for name, (_, cost) in sums.items()}, known.predictor)
     advised = [_advice(name, costs[name], whitelist, target_ratio, sums[name]) for name in costs]
     smallest = smallest_whitelist(list(costs.values()), target_ratio, smallest_cover)
     if write and not request.dry_run:
@@ -137,7 +135,17 @@ class _Known:
 
 
 def _known(request: Request, models: Sequence[tuple[ModelConfig, OperatorCounts]]) -> _Known:
-    rows = _rows_of(request)
+    table, device = request.database.operator_measurements, request.device
+    all_rows = table.rows()
+    if device is not None and request.is_product:
+        refuse_unknown(device, (row.conditions.device_product for row in all_rows))
+    rows = [row for row in all_rows if is_meant(device, row.conditions)]
+    if not rows:
+        where = "" if device is None else f" on {device}"
+        raise UserError(
+            f"{table.path}: no operator is measured{where}; run block 2 for one model, or name another folder with "
+            "--database"
+        )
     precisions = {config.precision for config, _ in models}
     fitting = [row for row in rows if row.conditions.precision in precisions] or rows
     own = {count.operator.key for _, counts in models for count in counts.counts}
@@ -145,11 +153,11 @@ def _known(request: Request, models: Sequence[tuple[ModelConfig, OperatorCounts]
     common = [row.conditions for row in fitting if tuple_key(row.key) in own] or [row.conditions for row in fitting]
     ((conditions, _),) = Counter(common).most_common(1)
     measurements = Measurements(rows)
-    everything = _all_counted(request) if request.names else models
-    known = known_costs((count for _, counts in everything for count in counts.counts), measurements, conditions)
+    everything = _all_counted(request) if request.names else [counts for _, counts in models]
+    known = known_costs((count for counts in everything for count in counts.counts), measurements, conditions)
     if len(known) < MINIMUM_KNOWN:
         raise UserError(
-            f"{request.database.operator_measurements.path}: {len(known)} operators of the counted models are measured "
+            f"{table.path}: {len(known)} operators of the counted models are measured "
             f"on {conditions.device_product} ({conditions.execution}), too few to estimate the others; measure more "
             "with block 2, or count a measured model with block 0"
         )
@@ -160,27 +168,38 @@ def _known(request: Request, models: Sequence[tuple[ModelConfig, OperatorCounts]
     return _Known(conditions, measurements, wholes, predictor, quartiles(predictor, known))
 
 
-def _of_one_precision(
-    models: list[tuple[ModelConfig, OperatorCounts]], precision: str
-) -> list[tuple[ModelConfig, OperatorCounts]]:
-    """Return the models of a precision, all if there are none; warn of the others, whose operators have other costs."""
-    own = [model for model in models if model[0].precision == precision] or models
-    others = [config.name for config, _ in models if all(config is not one for one, _ in own)]
-    if others:
-        text = "left out, because costs are those of precision: %s: %s; name them to see theirs"
-        logging.getLogger(__name__).warning(text, precision, some_of(others))
-    return own
+def _all_counted(request: Request) -> list[OperatorCounts]:
+    """Return the counts of all counted models, named or not, without those that have mistakes."""
+    read, _ = request.folders.read(request.folders.names())
+    configs = [config for config in read if config.grid is None]
+    shipped, found = shipped_counts(request, configs), []
+    for config in configs:
+        with suppress(UserError):
+            found.append(counts_of(config, COUNTS, shipped))
+    return found
 
 
-def _known_costs_of(sums: Mapping[str, _Sum], known: _Known) -> dict[str, Costs]:
+def _sum_of(counts: OperatorCounts, known: _Known) -> tuple[MeasurementRow | None, ModelCost]:
+    """Return a model's whole, None if it is not measured, and its sum.
+
+    Of several boards, choose as comparisons do, but by all operators.
+    """
+    is_own = of_operators([counts.model])
+    wholes = [whole for whole in known.wholes if is_own(whole.key)]
+    if not wholes:
+        return None, sum_operators(counts, known.measurements, known.conditions)
+    return best_whole(wholes, lambda row: sum_beside(row, counts, known.measurements, known.conditions))
+
+
+def _known_costs_of(sums: Mapping[str, ModelCost], predictor: CostModel) -> dict[str, Costs]:
     """Return the costs of each model; warn of those that have operators without a row and of unknown FLOPs.
 
     Raises:
         UserError: all have.
     """
-    found = {name: costs_of(one.cost, known.predictor) for name, one in sums.items()}
+    found = {name: costs_of(cost, predictor) for name, cost in sums.items()}
     costs = {name: of_model for name, of_model in found.items() if of_model is not None}
-    others = [f"{name} ({sums[name].cost.flop_missing_reason})" for name in found if name not in costs]
+    others = [f"{name} ({sums[name].flop_missing_reason})" for name in found if name not in costs]
     reason = "operators without a row have unknown FLOPs, so their costs cannot be estimated; measure them with block 2"
     if not costs:
         raise UserError(f"{', '.join(others)}: {reason}")
@@ -202,55 +221,16 @@ def _refuse_guesses(costs: Mapping[str, Costs], conditions: Conditions) -> None:
         logging.getLogger(__name__).warning(text, len(guessed), len(costs), ", ".join(guessed))
 
 
-def _rows_of(request: Request) -> list[MeasurementRow]:
-    table = request.database.operator_measurements
-    rows = table.rows()
-    if request.device is not None and request.is_product:
-        refuse_unknown(request.device, (row.conditions.device_product for row in rows))
-    found = [row for row in rows if is_meant(request.device, row.conditions)]
-    if not found:
-        where = "" if request.device is None else f" on {request.device}"
-        raise UserError(
-            f"{table.path}: no operator is measured{where}; run block 2 for one model, or name another folder with "
-            "--database"
-        )
-    return found
-
-
-def _all_counted(request: Request) -> list[tuple[ModelConfig, OperatorCounts]]:
-    """Return all counted models, named or not, without those that have mistakes."""
-    read, _ = request.folders.read(request.folders.names())
-    configs = [config for config in read if config.grid is None]
-    shipped, found = shipped_counts(request, configs), []
-    for config in configs:
-        with suppress(UserError):
-            found.append((config, counts_of(config, COUNTS, shipped)))
-    return found
-
-
-@dataclass(frozen=True)
-class _Sum:
-    """A model's summed operators, and the row of the whole model, None if it is not measured."""
-
-    cost: ModelCost
-    whole: MeasurementRow | None
-
-
-def _sum_of(counts: OperatorCounts, known: _Known) -> _Sum:
-    """Return a model's sum and its whole. Of several boards, choose as comparisons do, but by all operators."""
-    is_own = of_operators([counts.model])
-    wholes = [whole for whole in known.wholes if is_own(whole.key)]
-    if not wholes:
-        return _Sum(sum_operators(counts, known.measurements, known.conditions), None)
-    whole, cost = best_whole(wholes, lambda row: sum_beside(row, counts, known.measurements, known.conditions))
-    return _Sum(cost, whole)
-
-
-def _advice(name: str, costs: Costs, whitelist: tuple[str, ...], target_ratio: float, found: _Sum) -> ModelAdvice:
-    share = share_of(costs, whitelist)
-    kept = [cost for operator, cost in costs.items() if operator in whitelist]
-    time_s, whole = sum(cost.time_s for cost in kept), found.whole
-    whole_j = None if whole is None else value_of(found.cost.basis.energy_of(whole))
+def _advice(
+    name: str,
+    costs: Costs,
+    whitelist: tuple[str, ...],
+    target_ratio: float,
+    summed: tuple[MeasurementRow | None, ModelCost],
+) -> ModelAdvice:
+    share, (whole, cost) = share_of(costs, whitelist), summed
+    kept = [one for operator, one in costs.items() if operator in whitelist]
+    whole_j = None if whole is None else value_of(cost.basis.energy_of(whole))
     has_energy = share.energy_ratio is not None and whole_j is not None
     return ModelAdvice(
         name=name,
@@ -258,8 +238,8 @@ def _advice(name: str, costs: Costs, whitelist: tuple[str, ...], target_ratio: f
         energy_ratio=share.energy_ratio,
         measured_ratio=measured_ratio(costs),
         doubtful_ratio=doubtful_ratio(costs),
-        whole_time_ratio=None if whole is None else time_s / whole.measurement.time_s,
-        whole_energy_ratio=sum(cost.energy_j or 0.0 for cost in kept) / (whole_j or 1.0) if has_energy else None,
+        whole_time_ratio=None if whole is None else sum(one.time_s for one in kept) / whole.measurement.time_s,
+        whole_energy_ratio=sum(one.energy_j or 0.0 for one in kept) / (whole_j or 1.0) if has_energy else None,
         is_reached=share.reaches(target_ratio),
         additions=tuple(to_add(costs, whitelist, target_ratio)),
     )
@@ -269,10 +249,10 @@ def _on_average(advised: Sequence[ModelAdvice], additions: tuple[Addition, ...])
     energies = [one.energy_ratio for one in advised if one.energy_ratio is not None]
     return ModelAdvice(
         name=None,
-        time_ratio=sum(one.time_ratio for one in advised) / len(advised),
-        energy_ratio=sum(energies) / len(energies) if energies else None,
-        measured_ratio=sum(one.measured_ratio for one in advised) / len(advised),
-        doubtful_ratio=sum(one.doubtful_ratio for one in advised) / len(advised),
+        time_ratio=_mean([one.time_ratio for one in advised]),
+        energy_ratio=_mean(energies) if energies else None,
+        measured_ratio=_mean([one.measured_ratio for one in advised]),
+        doubtful_ratio=_mean([one.doubtful_ratio for one in advised]),
         whole_time_ratio=None,
         whole_energy_ratio=None,
         is_reached=all(one.is_reached for one in advised),
@@ -280,14 +260,15 @@ def _on_average(advised: Sequence[ModelAdvice], additions: tuple[Addition, ...])
     )
 
 
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
 def smallest_cover(shares: FloatArray, target_ratio: float) -> tuple[int, ...]:
     """Return the fewest columns, at least one, whose sum reaches a target in each row.
 
-    Of several choices, it is the one with the largest mean sum.
-
-    Args:
-        shares: each column's share of each row, shape (rows, columns), none below 0, each row's sum about 1.
-        target_ratio: the target of each row, above 0 and below 1.
+    Of several choices, it is the one with the largest mean sum. ``shares`` has the share of each row that each column
+    has, shape (rows, columns), none below 0, the sum of each row about 1. The target is above 0 and below 1.
 
     Raises:
         ValueError: all columns together do not reach it.

@@ -36,10 +36,7 @@ class MergeReport:
 def check_files(folders: ModelFolders, database: Database, repair: bool = False) -> CheckReport:
     """Read all tables, configs and pickles.
 
-    Args:
-        folders: the models' folders.
-        database: the tables, with shipped ones if there are any.
-        repair: whether the user's own tables are rewritten without their bad lines; the old files are kept beside them.
+    With ``repair``, the user's own tables are rewritten without their bad lines; the old files are kept beside them.
 
     Raises:
         UserError: one of the folders does not exist.

@@ -79,10 +79,6 @@ def find_comparisons(request: Request, runs: OperatorRuns = USUAL_RUNS) -> list[
 
     If it was measured on several boards, the board with most of the summed operators counts; of equals, the one whose
     first row comes last.
-
-    Args:
-        request: which models.
-        runs: which runs of operators are summed.
     """
     configs = request.models() if request.names else request.folders.readable()
     models = _selections(request, configs)

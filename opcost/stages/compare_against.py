@@ -61,12 +61,8 @@ class AgainstReport:
 def compare_against(request: Request, against: Sequence[str], runs: OperatorRuns = USUAL_RUNS) -> list[AgainstReport]:
     """Compare each chosen model under its config's conditions with the same model under others, on each device.
 
-    A model that is not named itself is left out if it is not measured under both.
-
-    Args:
-        request: which models.
-        against: the other conditions, see ``parse_conditions``.
-        runs: which runs of operators are summed.
+    A model that is not named itself is left out if it is not measured under both. For ``against``, see
+    ``parse_conditions``.
 
     Raises:
         UserError: conditions are unknown, or a named model, or every model, is not measured under both.

@@ -135,11 +135,9 @@ def check_coverage(
 ) -> CoverageReport:
     """Run each model unobserved and captured, and compare.
 
-    Args:
-        patterns: names of models or globs; if there are none, all but the quantized ones.
-        device_name: as the user named it, None for a GPU if there is one.
-        on_meta: run models on shapes only, unless their work depends on values.
-        progress: reports each model.
+    ``patterns`` are names of models or globs; if there are none, all but the quantized ones are run. The device is a
+    GPU if there is one and none is named. With ``on_meta``, models run on shapes only, unless their work depends on
+    values.
 
     Raises:
         UserError: a pattern matches no model, or there is no such device.

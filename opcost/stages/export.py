@@ -32,11 +32,8 @@ class ExportReport:
 def export(request: Request, kinds: Sequence[str], target: DataFolder, page: str) -> ExportReport:
     """Write the measurements of operators as a data set.
 
-    Args:
-        request: the folders, and the device whose rows are meant, None for all.
-        kinds: names of operators as in whitelists, or qualified ones, or globs; all if there is none.
-        target: where.
-        page: the columns of a data set as a page.
+    ``kinds`` are names of operators as in whitelists, or qualified ones, or globs; all if there is none. ``page``
+    explains the columns of a data set.
 
     Raises:
         UserError: a table is damaged; there is no such kind, device or row; or the folder holds other files.

@@ -62,10 +62,8 @@ class Holdings:
 def holdings(request: Request, execution: str | None = None, device: str | None = None) -> list[Holdings]:
     """Return what the database holds under each set of conditions, most tuples first, of GPUs first.
 
-    Args:
-        request: which models, all if none is named, and the folders; its device is not used.
-        execution: one of ``EXECUTIONS``, None for both.
-        device: a type, or a part of a product's name, None for all.
+    The request's device is not used. ``execution`` is None for both; ``device`` is a type, or a part of a product's
+    name, None for all.
 
     Raises:
         UserError: a table is damaged; or there is no such model, device or folder.

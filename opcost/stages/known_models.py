@@ -21,13 +21,9 @@ from opcost.units import some_of
 def known_config(folders: ModelFolders, wanted: WantedModel, batch: int | None) -> ModelConfig | None:
     """Return the config with the name of a model, or the one in its usual folder that describes it; else None.
 
-    A name without its size means a case if there is one of the wanted precision and memory format, or only one.
-    A config that describes the model in another folder is not looked for.
-
-    Args:
-        folders: of models.
-        wanted: the model.
-        batch: replaces that of its published or given input size; None leaves it.
+    A name without its size means a case if there is one of the wanted precision and memory format, or only one. A
+    config that describes the model in another folder is not looked for. ``batch`` replaces that of the published or
+    given input size; None leaves it.
 
     Raises:
         UserError: the config of this name has a mistake, or several cases.

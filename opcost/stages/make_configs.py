@@ -41,10 +41,7 @@ class ConfigReport:
 def make_configs(folders: ModelFolders, patterns: Sequence[str], dry_run: bool = False) -> list[ConfigReport]:
     """Write the missing configs; existing ones are not changed.
 
-    Args:
-        folders: the models' folders. Configs are written to the user's own.
-        patterns: names of models or globs; if there are none, all models.
-        dry_run: write nothing.
+    ``patterns`` are names of models or globs; if there are none, all models are meant.
 
     Raises:
         UserError: a pattern matches no model, or no model has a usual input size.
@@ -67,11 +64,8 @@ def config_text(
 ) -> str:
     """Return the text of a config with random weights.
 
-    Args:
-        model_name: the model, as a config names it.
-        input_size: batch first; empty if a user's function returns the inputs.
-        is_data_dependent: whether the model's work depends on its seed, which is then written.
-        more: further keys with their values, in plain YAML.
+    The input size is empty if a user's function returns the inputs. The seed is written if the model's work depends on
+    it (``is_data_dependent``). ``more`` are further keys with their values, in plain YAML.
     """
     size = SIZE_LINE.format(input_size=list(input_size)) if input_size else ""
     # In quotes if it is a path that is no plain text in YAML.

@@ -66,12 +66,6 @@ def find_layers(request: Request, wanted: WantedModel, choice: RowsChoice, progr
 
     A model that block 0 has counted is not run. Any other is run once, on shapes if possible.
 
-    Args:
-        request: the folders, and whether a user's code may run.
-        wanted: the model, or the name of a config.
-        choice: whose rows.
-        progress: reports the count.
-
     Raises:
         UserError: the model does not exist or cannot be counted, its counts have no paths, or no row is of the device.
     """
@@ -94,11 +88,6 @@ def find_layers(request: Request, wanted: WantedModel, choice: RowsChoice, progr
 def layers_of_object(request: Request, own: ObjectModel, choice: RowsChoice) -> LayersReport:
     """Return the layers of a model that is an object. It runs once, on its own device; nothing is measured.
 
-    Args:
-        request: the database.
-        own: the model. It is as before afterwards.
-        choice: whose rows.
-
     Raises:
         UserError: the model cannot be counted, or no row is of the device.
     """
@@ -111,11 +100,7 @@ def layers_of_object(request: Request, own: ObjectModel, choice: RowsChoice) -> 
 def layers_report(config: ModelConfig, counts: OperatorCounts, data: RankingData, choice: RowsChoice) -> LayersReport:
     """Return the layers of a model from its counts with paths.
 
-    Args:
-        config: the model's.
-        counts: with the modules that call operators.
-        data: of this model alone, from counts of as many calls.
-        choice: whose rows.
+    ``data`` is of this model alone, from counts of as many calls.
 
     Raises:
         UserError: no row is of the device.

@@ -21,9 +21,7 @@ FLOP_PER_BYTE = 36
 def size_of(config: ModelConfig, shipped: Mapping[str, Size]) -> Size | None:
     """Return the size of a model as counted, else as published by its source; None if unknown.
 
-    Args:
-        config: the model's.
-        shipped: sizes in the database, by the key of the model's tuple.
+    ``shipped`` are sizes in the database, by the key of the model's tuple.
     """
     model = model_tuple(config)
     try:

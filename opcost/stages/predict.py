@@ -113,11 +113,7 @@ class Prediction:
 def predict(request: Request, wish: PredictionRequest, cache: Path, progress: Progress) -> Prediction:
     """Return the cost of a model, measured or predicted.
 
-    Args:
-        request: the folders, and whether a user's code may run.
-        wish: the model, the device and the options.
-        cache: the folder of what was learned.
-        progress: reports counting and training.
+    ``cache`` is the folder of what was learned.
 
     Raises:
         UserError: the model cannot be counted, or nothing is measured under such conditions.
@@ -179,12 +175,8 @@ def run_under(
 ) -> PredictedRun:
     """Return the predicted cost of a run.
 
-    Args:
-        counts: of the model's operators that compute something. Those on shapes get the usual zeros.
-        rows: what is measured.
-        conditions: of the run.
-        learned: what predicts the operators without a row.
-        whole: the measured model, whose board is preferred; None if there is none.
+    The counts are those of operators that compute something; those on shapes get the usual zeros. The board of the
+    measured ``whole`` is preferred.
     """
     counts = with_usual_zeros(counts)
     corrections = corrections_under(rows.chains, conditions)
@@ -259,11 +251,8 @@ def conditions_for(
 ) -> Conditions:
     """Return the conditions with the most rows of operators among those that are wanted.
 
-    Args:
-        numbers: of rows under all conditions.
-        device: a part of a product's name, None for the product with the most rows.
-        execution: None for the usual one of the device.
-        precision: of the rows.
+    ``numbers`` are of rows. ``device`` is a part of a product's name, None for the product with the most rows;
+    ``execution`` is None for the usual one of the device.
 
     Raises:
         UserError: there is none.
@@ -323,14 +312,8 @@ def predicted_models(
     """Return the predicted costs of models, the first by name. Nothing is counted, and nothing is learned.
 
     Models that are not counted, or whose device and precision have nothing learned that fits the present rows, are left
-    out.
-
-    Args:
-        request: the folders.
-        data: of all models.
-        candidates: the conditions to choose from.
-        names: of the models.
-        cache: the folder of what was learned, None for no predictions.
+    out. ``candidates`` are the conditions to choose from; ``cache`` is the folder of what was learned, None for no
+    predictions.
     """
     models = [one for one in data.models if one.config.name in names and one.counts and one.counts.counts]
     if cache is None or not models:

@@ -9,7 +9,7 @@ from pathlib import Path
 from opcost.invocation import command
 from opcost.measuring.protocol import FULL_LOOP_S
 from opcost.operators.whitelist import EVERYTHING
-from opcost.running.request import COUNTS, FILTERED_COUNTS, Request, is_counted
+from opcost.running.request import FILTERED_COUNTS, Request, is_counted
 from opcost.stages.wanted_model import WantedModel
 from opcost.storage.configs import ModelConfig
 from opcost.storage.model_folders import WHITELIST
@@ -37,14 +37,17 @@ def preparation_of(request: Request, names: Collection[str], configs: Iterable[M
     Raises:
         UserError: the whitelist is damaged.
     """
-    kept = request.whitelist_if_any() if names else None
+    kept = request.whitelist_if_any()
     dropped = () if kept is None or EVERYTHING in kept else tuple(sorted(set(names) - set(kept)))
     read, own = request.folders.whitelist, request.measurements / WHITELIST
     found = list(configs)
-    counted, filtered = (
-        frozenset(config.name for config in found if kind.path(config).exists()) for kind in (COUNTS, FILTERED_COUNTS)
+    return Preparation(
+        dropped,
+        own,
+        None if read == own else read,
+        frozenset(config.name for config in found if is_counted(config)),
+        frozenset(config.name for config in found if FILTERED_COUNTS.path(config).exists()),
     )
-    return Preparation(dropped, own, None if read == own else read, counted, filtered)
 
 
 NOT_OF_PROFILE = ("--same-board",)

@@ -57,8 +57,7 @@ class BoardDifferences:
 def board_differences(wholes: Iterable[Sequence[MeasurementRow]]) -> BoardDifferences:
     """Return how far boards differ in models that are measured on several of them. Flagged rows are left out.
 
-    Args:
-        wholes: for each model and set of conditions its rows, one of each board.
+    ``wholes`` are for each model and set of conditions its rows, one of each board.
     """
     groups = [[row for row in rows if not is_doubtful(row)] for rows in wholes]
     energies = [map(common_basis(rows).energy_of, rows) for rows in groups]
@@ -167,12 +166,8 @@ def read_ranking_data(
 ) -> RankingData:
     """Return all that is known of these models; ``names`` are those that the user chose.
 
-    Args:
-        request: the database.
-        configs: of the models.
-        names: of the configs that the user chose.
-        known: counts by the config's name that replace those in the table and in pickles.
-        under: the conditions of the rows that are read, None for all.
+    ``known`` are counts by the config's name that replace those in the table and in pickles. ``under`` are the
+    conditions of the rows that are read, None for all.
 
     Raises:
         UserError: a table is damaged, or the counts of a named model are wrong. Others with wrong counts are left out

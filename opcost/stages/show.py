@@ -189,13 +189,9 @@ class ShowReport:
 def show(request: Request, choice: Choice = USUAL_CHOICE, cache: Path | None = None) -> ShowReport:
     """Return the ranking of the chosen models on each device that has rows.
 
-    Each ranking has one set of conditions (see ``_sets``). A device has a further ranking for models that are named
-    and measured under other conditions only.
-
-    Args:
-        request: which models, and the folders; its device is not used.
-        choice: order, devices and execution.
-        cache: the folder of what predictors learned, None for no predictions.
+    Each ranking has one set of conditions (see ``_sets``). A device has a further ranking for models that are named and
+    measured under other conditions only. The request's device is not used. ``cache`` is the folder of what predictors
+    learned, None for no predictions.
 
     Raises:
         NothingMeasuredError: nothing is measured in this execution.
