@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from opcost.measuring.conditions import AUTOCAST_DTYPES, CHANNELS_LAST, DTYPES, Conditions
 from opcost.measuring.protocol import usual_protocol
@@ -89,6 +90,7 @@ def holdings(request: Request, execution: str | None = None, device: str | None 
     of_product = {one.device_product: one for one in chosen}
     all_sizes = {**sizes_in(database.model_operators), **sizes}
     times = {product: ExpectedTimes(one, rows, all_sizes) for product, one in of_product.items()}
+    measurements = Measurements(rows)
     # Of several configs of a model in one precision the first.
     names = {(identity_of(one), one.precision): one.name for one in reversed(configs)}
     found = []
@@ -99,7 +101,10 @@ def holdings(request: Request, execution: str | None = None, device: str | None 
             of_names |= {identity: _usual_name(models[identity].model, identity[1], one.precision) for identity in runs}
         named = [(name, models[identity]) for identity, name in of_names.items() if name is not None]
         numbers = len(tuples.get(one.key, ())), len({tuple_key(row.key) for row in wholes if row.conditions == one})
-        found.append(_holdings(one, numbers, named, rows, times[one.device_product]))
+        own = (row.circumstances for row in rows if row.conditions == one)
+        protocol = usual_protocol(own, is_gpu=one.device_type != "cpu")
+        expected_s = partial(times[one.device_product].item_s, conditions=one, protocol=protocol)
+        found.append(_holdings(one, numbers, named, measurements, expected_s))
     return sorted(found, key=_place)
 
 
@@ -131,31 +136,28 @@ def _holdings(
     conditions: Conditions,
     numbers: tuple[int, int],
     models: Iterable[tuple[str, OperatorCounts]],
-    rows: Sequence[MeasurementRow],
-    times: ExpectedTimes,
+    measurements: Measurements,
+    expected_s: Callable[[Case], float],
 ) -> Holdings:
-    own = [row for row in rows if row.conditions == conditions]
-    measurements = Measurements(own)
-    protocol = usual_protocol((row.circumstances for row in own), is_gpu=conditions.device_type != "cpu")
     complete: list[str] = []
-    partial: list[PartialModel] = []
+    begun: list[PartialModel] = []
     expected_of: dict[Case, float] = {}
     for name, counts in models:
         # A model without any row under these very conditions is not begun.
         if not measurements.has_any(counts, conditions):
             continue
         missing = (case for case in cases_of(counts.counts, CAPTURED) if measurements.find(case, conditions) is None)
-        expected_s = {case: times.item_s(case, conditions, protocol) for case in missing}
-        if expected_s:
-            partial.append(PartialModel(name, len(counts.counts), _tuples(expected_s), sum(expected_s.values())))
+        of_model = {case: expected_s(case) for case in missing}
+        if of_model:
+            begun.append(PartialModel(name, len(counts.counts), _tuples(of_model), sum(of_model.values())))
         else:
             complete.append(name)
-        expected_of |= expected_s
+        expected_of |= of_model
     return Holdings(
         conditions,
         *numbers,
         complete=tuple(sorted(complete)),
-        partial=tuple(sorted(partial, key=lambda one: (one.missing, one.name))),
+        partial=tuple(sorted(begun, key=lambda one: (one.missing, one.name))),
         missing=_tuples(expected_of),
         expected_s=sum(expected_of.values()),
     )

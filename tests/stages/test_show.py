@@ -10,8 +10,10 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,7 @@ from opcost.comparing.ranking import ASSUMED_SUM_ERRORS, FEWEST_WHOLES, SORTS, T
 from opcost.comparing.ranking_row import ranked
 from opcost.errors import UserError
 from opcost.measuring.protocol import MeasurementProtocol
-from opcost.operators.counts import OperatorCount, OperatorCounts
+from opcost.operators.counts import OperatorCount
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.prediction.rates import PREDICTED_ERROR_RATIOS
 from opcost.reporting.show_lines import csv_lines, largest, print_csv, ranking_objects
@@ -64,7 +66,27 @@ def shown(*names: str, choice: Choice | None = None, database: Path | None = Non
 
 @pytest.fixture(scope="module")
 def everything() -> ShowReport:
-    return shown(choice=Choice(device="H200"))
+    return shown()
+
+
+Printed = Callable[..., str]
+
+
+@pytest.fixture
+def printed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Printed:
+    """A function that returns what is printed of a report at a width."""
+
+    def text_of(report: ShowReport, by: str = "energy", columns: int = 1000, **options: Any) -> str:
+        monkeypatch.setenv("COLUMNS", str(columns))
+        print_rankings(report, by, **options)
+        return capsys.readouterr().out
+
+    return text_of
+
+
+def lines_of(report: ShowReport, capsys: pytest.CaptureFixture[str]) -> list[dict[str, str]]:
+    print_csv(report, "energy")
+    return list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
 
 
 # Figures of the committed database
@@ -169,32 +191,22 @@ def table_title(ranking: DeviceRanking) -> str:
     return "" if table is None else table.title
 
 
-def test_models_under_other_conditions_are_not_ranked_beside_the_others(
-    limited: Database, capsys: pytest.CaptureFixture[str]
+def test_models_under_other_conditions_are_listed_beside_the_ranking_with_a_command_that_keeps_the_options(
+    limited: Database, printed: Printed
 ) -> None:
     report = shown(database=limited.folder)
     (ranking,) = report.rankings
     assert {model.row.conditions for model in ranking.models} == {ranking.conditions}
     assert [model.row.name.partition("_32x")[0] for model in ranking.models] == ["resnet50", "vgg16", "swin_t"]
     assert list(ranking.others) == ["alexnet_32x3x224x224"]
-    print_rankings(report, "energy", with_incomplete=False)
-    printed = capsys.readouterr().out
-    assert "Under other conditions: alexnet_32x3x224x224" in printed
-    assert re.search(r"opcost show alexnet_32x3x224x224 +#", printed)
+    text = printed(report, with_incomplete=False)
+    assert "Under other conditions: alexnet_32x3x224x224" in text
+    assert re.search(r"opcost show alexnet_32x3x224x224 +#", text)
     assert "power limit" not in table_title(ranking)
-
-
-def test_the_command_that_shows_models_under_other_conditions_keeps_the_options(
-    limited: Database, capsys: pytest.CaptureFixture[str]
-) -> None:
     choice = Choice(TIME, device="H200", execution="graph")
-    print_rankings(shown(choice=choice, database=limited.folder), TIME)
-    printed = " ".join(capsys.readouterr().out.split())
-    assert "opcost show alexnet_32x3x224x224 --sort time --device H200 --execution graph #" in printed
-
-
-def test_json_has_models_under_other_conditions_without_figures(limited: Database) -> None:
-    report = shown(database=limited.folder)
+    options = "--sort time --device H200 --execution graph"
+    assert re.search(rf"show alexnet_32x3x224x224 {options} +#", printed(shown(choice=choice, database=limited.folder)))
+    # JSON has them without figures.
     *objects, last = ranking_objects(report)
     assert last.keys() == objects[0].keys()
     assert (last["name"], last["conditions"]["device_power_limit_w"]) == ("alexnet_32x3x224x224", 400.0)
@@ -202,20 +214,16 @@ def test_json_has_models_under_other_conditions_without_figures(limited: Databas
     assert len(ranking_objects(largest(report, 3))) == 3
 
 
-def test_a_named_model_under_other_conditions_has_a_table_of_its_own(limited: Database) -> None:
+def test_a_named_model_under_other_conditions_has_a_table_of_its_own_whose_title_names_them(
+    limited: Database, printed: Printed
+) -> None:
     first, second = shown("resnet50", "alexnet", database=limited.folder).rankings
     assert [model.row.name for model in first.models] == ["resnet50_32x3x224x224"]
     assert [model.row.name for model in second.models] == ["alexnet_32x3x224x224"]
     assert (first.conditions.device_power_limit_w, second.conditions.device_power_limit_w) == (700.0, 400.0)
     assert ("power limit 700 W" in table_title(first), "power limit 400 W" in table_title(second)) == (True, True)
-
-
-def test_the_titles_of_models_name_the_conditions_that_differ(
-    limited: Database, capsys: pytest.CaptureFixture[str]
-) -> None:
-    print_rankings(shown("resnet50", "alexnet", choice=Choice(operators=True), database=limited.folder), "energy")
-    printed = " ".join(capsys.readouterr().out.split())
-    assert printed.index("power limit 700 W") < printed.index("power limit 400 W")
+    text = printed(shown("resnet50", "alexnet", choice=Choice(operators=True), database=limited.folder))
+    assert text.index("power limit 700 W") < text.index("power limit 400 W")
 
 
 # Roofs and mistakes in other configs
@@ -229,37 +237,22 @@ def own_folder(tmp_path: Path) -> Path:
     return folder
 
 
-def add_broken(folder: Path) -> None:
-    (folder / "bad").mkdir()
-    (folder / "bad" / "summary.yml").write_text("model_name: [\n")
-
-
 def shown_in(folder: Path, *names: str, shipped: Path | None = None) -> ShowReport:
     return show(Request(names, folder, committed(), shipped_measurements=shipped), ON_AN_H200)
 
 
-def test_the_roof_is_that_of_the_device_whichever_configs_there_are(everything: ShowReport, own_folder: Path) -> None:
+def test_neither_the_roof_nor_a_figure_depends_on_other_configs_or_their_mistakes(
+    everything: ShowReport, own_folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (model,) = shown_in(own_folder).rankings[0].models
     (expected,) = [each for each in everything.models if each.row.name == model.row.name]
     assert model.roofline == expected.roofline
     assert model.row.roof_energy_ratio == expected.row.roof_energy_ratio
-
-
-def test_a_mistake_in_another_config_is_a_warning_and_changes_no_figure(
-    everything: ShowReport, own_folder: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    add_broken(own_folder)
+    (own_folder / "bad").mkdir()
+    (own_folder / "bad" / "summary.yml").write_text("model_name: [\n")
     (model,) = shown_in(own_folder, "resnet18_32x3x224x224", shipped=ROOT / "measurements").models
-    (expected,) = [each for each in everything.models if each.row.name == model.row.name]
     assert model.row == expected.row
     assert "left out: " in caplog.text
-    assert "bad/summary.yml" in caplog.text
-
-
-def test_without_a_name_good_models_are_shown_beside_a_broken_config(
-    everything: ShowReport, own_folder: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    add_broken(own_folder)
     report = shown_in(own_folder, shipped=ROOT / "measurements")
     assert [model.row for model in report.rankings[0].models] == [model.row for model in everything.rankings[0].models]
     assert "bad/summary.yml" in caplog.text
@@ -270,15 +263,14 @@ def test_without_a_name_good_models_are_shown_beside_a_broken_config(
 # Choices
 
 
-def test_precisions_formats_and_batches_are_options_and_others_are_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_precisions_formats_and_batches_are_options_and_others_are_said(printed: Printed) -> None:
     usual = shown("vit_b_16", choice=Choice(device="H200"))
     assert [model.row.name for model in usual.models] == ["vit_b_16_32x3x224x224"]
     assert usual.also == (
         *("--precision amp-bf16", "--precision bf16", "--precision bf16 --memory-format channels_last"),
         *("--precision fp32", "--precision tf32", "--batch 1", "--batch 8", "--batch 64", "--batch 128"),
     )
-    print_rankings(usual, "energy")
-    assert "Also measured: --precision amp-bf16; --precision bf16; " in capsys.readouterr().out.replace("\n", " ")
+    assert "Also measured: --precision amp-bf16; --precision bf16; " in printed(usual)
     # All that is named can be shown, on the chosen devices.
     assert shown("vit_b_16", choice=Choice(device="H100")).also == ("--precision bf16",)
     wholes = pandas.read_csv(ROOT / "database" / "full_model_measurements.csv")
@@ -338,18 +330,16 @@ def test_assumed_errors_of_sums_are_the_largest_that_any_conditions_have() -> No
         assert getattr(ASSUMED_SUM_ERRORS[True], quantity).high_ratio == pytest.approx(max(known), abs=0.0006)
 
 
-def test_devices_without_a_common_model_have_tables_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+def test_devices_without_a_common_model_have_tables_of_their_own(printed: Printed) -> None:
     report = shown("inception_v3", "densenet201", choice=Choice(device="H100,H200"))
     assert sides_of(report) is None
-    print_rankings(report, "energy")
-    assert "Energy per sample on NVIDIA H200" in capsys.readouterr().out
+    assert "Energy per sample on NVIDIA H200" in printed(report)
 
 
-def test_a_batch_that_was_not_measured_has_the_command_that_measures_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_batch_that_was_not_measured_has_the_command_that_measures_it(printed: Printed) -> None:
     report = shown("resnet50", choice=Choice(device="H200", batch=7))
     assert (report.not_measured, report.without_cost) == (("resnet50_7x3x224x224",), ("resnet50",))
-    print_rankings(report, "energy")
-    assert "opcost profile resnet50 --input-size 7x3x224x224" in " ".join(capsys.readouterr().out.split())
+    assert "opcost profile resnet50 --input-size 7x3x224x224" in printed(report)
     with pytest.raises(UserError, match="--batch: the inputs of clip_32_torch-default are those of its"):
         shown("clip_32", choice=Choice(batch=1))
     assert {model.row.batch_size for model in shown(choice=Choice(batch=1, device="H200")).models} == {1}
@@ -378,40 +368,36 @@ def test_models_are_in_the_order_that_is_asked_for(by: str) -> None:
     assert figures[by] == sorted(figures[by])  # type: ignore[type-var]
 
 
-@pytest.mark.parametrize("name", ["resnet50", "resnet50_32x3x224x224", "resnet50*224", "resnet5?"])
-def test_a_model_is_found_by_its_own_name_and_by_its_folders(name: str) -> None:
-    (ranking,) = shown(name).rankings
+@pytest.mark.parametrize(
+    ("name", "device"),
+    [
+        *product(["resnet50", "resnet50_32x3x224x224", "resnet50*224", "resnet5?"], ["H200"]),
+        *product(["resnet50"], [None, "cuda", "NVIDIA H200", "h200"]),
+    ],
+)
+def test_a_model_is_found_by_its_name_and_its_folders_and_a_device_by_its_type_or_name(
+    name: str, device: str | None
+) -> None:
+    ranking = shown(name, choice=Choice(device=device)).rankings[0]
     assert [model.row.name for model in ranking.models] == ["resnet50_32x3x224x224"]
-
-
-@pytest.mark.parametrize("device", [None, "cuda", "NVIDIA H200", "h200"])
-def test_a_device_is_chosen_by_its_type_or_by_its_name(device: str | None) -> None:
-    ranking = shown("resnet50", choice=Choice(device=device)).rankings[0]
     assert ranking.product == "NVIDIA H200"
 
 
 @pytest.mark.parametrize(
-    ("device", "remedy"),
+    ("names", "device", "message"),
     [
-        ("NVDIA H200", "did you mean NVIDIA H200?"),
-        ("Z80", "there are rows of NVIDIA H100 80GB HBM3, NVIDIA H200"),
-        ("cpu", "there are rows of NVIDIA H100 80GB HBM3, NVIDIA H200"),
+        (["resnet50"], "NVDIA H200", "--device NVDIA H200: no row of it; did you mean NVIDIA H200?"),
+        (["resnet50"], "Z80", "--device Z80: no row of it; there are rows of NVIDIA H100 80GB HBM3, NVIDIA H200"),
+        (["resnet50"], "cpu", "--device cpu: no row of it; there are rows of NVIDIA H100 80GB HBM3, NVIDIA H200"),
+        (["resnet51"], "H200", "no folder matches 'resnet51'; did you mean "),
+        (["foo*", "resnet50"], "H200", "no model matches 'foo*'; measured are alexnet, bert_base_bf16, "),
     ],
 )
-def test_a_device_without_rows_is_an_error_that_names_those_with_rows(device: str, remedy: str) -> None:
-    with pytest.raises(UserError, match=f"--device {device}: no row of it; ") as error:
-        shown("resnet50", choice=Choice(device=device))
-    assert remedy in str(error.value)
-
-
-def test_a_name_that_no_model_has_is_an_error_that_names_similar_ones() -> None:
-    with pytest.raises(UserError, match=r"no folder matches 'resnet51'; did you mean .*resnet50"):
-        shown("resnet51")
-
-
-def test_a_glob_that_matches_nothing_is_an_error_that_names_measured_models() -> None:
-    with pytest.raises(UserError, match=r"no model matches 'foo\*'; measured are alexnet, bert_base_bf16, ") as error:
-        shown("foo*", "resnet50")
+def test_a_device_or_model_without_rows_is_an_error_that_names_those_with_rows(
+    names: list[str], device: str, message: str
+) -> None:
+    with pytest.raises(UserError, match=re.escape(message)) as error:
+        shown(*names, choice=Choice(device=device))
     assert "swin3d_b" not in str(error.value)
 
 
@@ -421,80 +407,54 @@ def test_eager_runs_are_shown_when_asked_for(everything: ShowReport) -> None:
     assert {model.row.conditions.execution for model in everything.rankings[0].models} == {"graph"}
 
 
-def test_a_named_model_without_any_measurement_is_named() -> None:
+def test_a_named_model_without_any_measurement_is_named_in_each_output(
+    printed: Printed, capsys: pytest.CaptureFixture[str]
+) -> None:
     report = shown("mc3_18", "resnet50")
-    assert report.not_measured == ("mc3_18_8x3x16x112x112",)
-    assert report.without_cost == ("mc3_18",)
-
-
-def test_a_glob_names_its_models_without_any_measurement(capsys: pytest.CaptureFixture[str]) -> None:
+    assert (report.not_measured, report.without_cost) == (("mc3_18_8x3x16x112x112",), ("mc3_18",))
+    known, unknown = ranking_objects(report)
+    assert unknown.keys() == known.keys()
+    assert (unknown["name"], unknown["time_s"], unknown["kinds"]) == ("mc3_18_8x3x16x112x112", None, [])
+    assert unknown["energy_missing_reason"] == "not measured under these conditions"
+    line = lines_of(report, capsys)[-1]
+    assert (line["name"], line["time_s"], line["kind_1"]) == ("mc3_18_8x3x16x112x112", "", "")
+    assert line["energy_missing_reason"] == unknown["energy_missing_reason"]
     report = shown("swin*_t_*x224", "swin_v2_t")
     assert [model.row.name for model in report.models] == ["swin_t_32x3x224x224", "swin_v2_t_32x3x256x256"]
     assert (report.not_measured, report.without_cost) == (("swin3d_t_8x3x16x224x224",), ())
-    print_rankings(report, "energy")
-    assert "Not measured under these conditions: swin3d_t_8x3x16x224x224\n" in capsys.readouterr().out
+    assert "Not measured under these conditions: swin3d_t_8x3x16x224x224\n" in printed(report)
     assert shown().not_measured == ()
 
 
-def test_a_long_list_of_models_without_any_measurement_is_shortened(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "1000")
+def test_a_long_list_of_models_without_any_measurement_is_shortened(printed: Printed) -> None:
     report = shown("*")
-    print_rankings(report, "energy")
-    named, commands = re.findall(
-        "^(Not measured under these conditions: .*)\n(.*)", capsys.readouterr().out, re.MULTILINE
-    )[0]
+    named, commands = re.findall("^(Not measured under these conditions: .*)\n(.*)", printed(report), re.MULTILINE)[0]
     assert named.endswith(f" and {len(report.not_measured) - 6} more")
     assert len(re.findall(r"x3x\d", commands)) == 6
     assert "(the first 6)" in commands
 
 
-def test_the_next_step_of_a_sum_is_to_measure_the_whole(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "1000")
-    print_rankings(shown("vgg11", choice=Choice(execution="eager")), "energy")
-    assert re.search(
-        "opcost measure-models vgg11_32x3x224x224 --execution eager --relative-error 0.01 ", capsys.readouterr().out
-    )
-    print_rankings(shown(choice=Choice(execution="eager")), "energy", with_incomplete=False)
-    printed = capsys.readouterr().out
-    assert re.search("opcost measure-models resnet18_32x3x224x224 .* # measure whole models \\(the first 6\\)", printed)
-    print_rankings(shown("resnet50"), "energy")
-    assert "opcost measure" not in capsys.readouterr().out
+def test_the_next_step_of_a_sum_is_to_measure_the_whole(printed: Printed) -> None:
+    text = printed(shown("vgg11", choice=Choice(execution="eager")))
+    assert "opcost measure-models vgg11_32x3x224x224 --execution eager --relative-error 0.01 " in text
+    text = printed(shown(choice=Choice(execution="eager")), with_incomplete=False)
+    assert re.search("opcost measure-models resnet18_32x3x224x224 .* # measure whole models \\(the first 6\\)", text)
+    assert "opcost measure" not in printed(shown("resnet50"))
 
 
-def test_another_execution_in_which_a_model_is_measured_is_named(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "1000")
+def test_another_execution_in_which_a_model_is_measured_is_named(printed: Printed) -> None:
     report = shown("mobilenet_v2", "swin_t", "resnet50", choice=Choice(TIME, execution="eager"))
     assert report.other_executions == {"graph": ("mobilenet_v2_32x3x224x224", "swin_t_32x3x224x224")}
-    print_rankings(report, "energy")
     names = "mobilenet_v2_32x3x224x224 swin_t_32x3x224x224"
-    assert f"opcost show {names} --sort time --execution graph " in capsys.readouterr().out
+    assert f"opcost show {names} --sort time --execution graph " in printed(report)
     assert shown("mobilenet_v2").other_executions == {}
 
 
-def test_json_and_csv_have_models_without_any_measurement_with_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
-    report = shown("mvit_v2_s", "resnet50")
-    known, unknown = ranking_objects(report)
-    assert unknown.keys() == known.keys()
-    assert (unknown["name"], unknown["time_s"], unknown["kinds"]) == ("mvit_v2_s_8x3x16x224x224", None, [])
-    assert unknown["energy_missing_reason"] == "not measured under these conditions"
-    print_csv(report, "energy")
-    line = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))[-1]
-    assert (line["name"], line["time_s"], line["kind_1"]) == ("mvit_v2_s_8x3x16x224x224", "", "")
-    assert line["energy_missing_reason"] == unknown["energy_missing_reason"]
-
-
-def test_a_database_without_rows_is_an_error_with_a_remedy(tmp_path: Path) -> None:
+def test_without_rows_in_an_execution_the_remedy_is_another_or_a_measurement(
+    campaign: SimulatedCampaign, tmp_path: Path
+) -> None:
     with pytest.raises(UserError, match=r"nothing is measured; run .*measure-models"):
         shown("resnet50", database=tmp_path)
-
-
-def test_rows_of_another_execution_are_named(campaign: SimulatedCampaign) -> None:
     measure(campaign)
     with pytest.raises(UserError, match="nothing is measured in this execution; add --execution eager"):
         show(campaign.request(), Choice(execution="graph"))
@@ -503,7 +463,7 @@ def test_rows_of_another_execution_are_named(campaign: SimulatedCampaign) -> Non
 # One model
 
 
-def test_one_model_is_shown_with_its_operators(capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_model_is_shown_with_its_operators(printed: Printed) -> None:
     report = shown("swin_t")
     (model,) = report.rankings[0].models
     costs = [one.costs for one in model.operators]
@@ -512,46 +472,35 @@ def test_one_model_is_shown_with_its_operators(capsys: pytest.CaptureFixture[str
     assert sum(kind.costs.calls for kind in model.kinds) == sum(cost.calls for cost in costs)
     saved_j = sum(cost.saving_energy_j or 0.0 for cost in costs)
     assert saved_j / 32 == pytest.approx(model.row.saving_energy_per_sample_j)
-    print_rankings(report, "energy", top=3)
-    printed = capsys.readouterr().out
-    assert "Operators by energy (3 of 140 measured operator tuples; --top 140 shows all)" in printed
-    assert printed.count("Linear 1536→384") == 1
-    assert "linear: the function, called outside of the module Linear." in printed
+    counted = pandas.read_csv(ROOT / "database" / "model_operators.csv").query("model == 'swin_t_32x3x224x224'")
+    calls = counted.groupby(counted["key"].str.partition("-")[0])["calls"].sum()
+    assert {one.key: one.costs.calls for one in model.operators} == {one.key: calls[one.key] for one in model.operators}
+    text = printed(report, top=3)
+    assert "Operators by energy (3 of 140 measured operator tuples; --top 140 shows all)" in text
+    assert text.count("Linear 1536→384") == 1
+    assert "linear: the function, called outside of the module Linear." in text
 
 
-def test_notes_that_hold_for_several_models_are_printed_once(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "1000")
-    print_rankings(shown("resnet50", "swin_t", "vgg16", choice=Choice(operators=True, device="H200")), "energy", top=1)
-    printed = capsys.readouterr().out
-    assert [printed.count(note) for note in ("\nRoof: ", "\nWhole models were measured on")] == [1, 1]
-    assert printed.count("\nOperators by energy") == 3
+def test_notes_that_hold_for_several_models_are_printed_once(printed: Printed) -> None:
+    text = printed(shown("resnet50", "swin_t", "vgg16", choice=Choice(operators=True, device="H200")), top=1)
+    assert [text.count(note) for note in ("\nRoof: ", "\nWhole models were measured on")] == [1, 1]
+    assert text.count("\nOperators by energy") == 3
 
 
-def test_flags_are_explained_where_they_are_shown(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "160")
-    print_rankings(shown("swin_t"), "energy")
-    printed = capsys.readouterr().out
-    assert "duty cycle: measured with pauses, because without them it is throttled by the power limit" in printed
-    assert "power limit: at the power limit" in printed
-    print_rankings(shown("swin_t"), "energy", top=1)
-    assert "flags" not in capsys.readouterr().out
+def test_flags_are_explained_where_they_are_shown(printed: Printed) -> None:
+    text = printed(shown("swin_t"), columns=160)
+    assert "duty cycle: measured with pauses, because without them it is throttled by the power limit" in text
+    assert "power limit: at the power limit" in text
+    assert "flags" not in printed(shown("swin_t"), top=1, columns=160)
 
 
 def test_sizes_that_differ_have_a_column_at_every_width_and_those_that_all_share_stand_in_the_title(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    printed: Printed,
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    print_rankings(shown("resnet34", "resnet50", choice=Choice(execution="eager")), "energy")
-    printed = capsys.readouterr().out
-    assert "; batch 32\n" in printed
-    assert re.search(r"^resnet34 +3x56x56 ", printed, re.MULTILINE)
-    monkeypatch.setenv("COLUMNS", "1000")
-    print_rankings(shown("resnet50", "swin_t"), "energy")
-    title, header, *_ = capsys.readouterr().out.splitlines()
+    text = printed(shown("resnet34", "resnet50", choice=Choice(execution="eager")), columns=80)
+    assert "; batch 32\n" in text
+    assert re.search(r"^resnet34 +3x56x56 ", text, re.MULTILINE)
+    title, header, *_ = printed(shown("resnet50", "swin_t")).splitlines()
     assert title.endswith("; batch 32, 3x224x224")
     assert "batch" not in header
     assert "size" not in header
@@ -583,42 +532,28 @@ def energyless(costs: CostShare) -> CostShare:
 
 
 @pytest.mark.parametrize("by", ["energy", "power", "saving"])
-def test_without_energies_models_are_sorted_by_time_and_the_reason_is_noted(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, by: str
+def test_without_energies_models_and_operators_are_sorted_by_time_and_the_reason_is_noted(
+    printed: Printed, by: str
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    print_rankings(without_energies(shown("alexnet", "resnet50", "resnet18_32x3x32x32", "vit_b_16")), by)
-    printed = capsys.readouterr().out
-    assert printed.startswith("Time per sample on NVIDIA H200")
-    assert re.findall(r"^(resnet18|alexnet|resnet50|vit_b_16) ", printed, re.MULTILINE)[0] == "resnet18"
-    assert "mJ" not in printed.partition("───")[0]
-    assert printed.count("No energy is measured: no RAPL.") == 1
+    report = without_energies(shown("alexnet", "resnet50", "resnet18_32x3x32x32", "vit_b_16"))
+    text = printed(report, by, columns=80)
+    assert text.startswith("Time per sample on NVIDIA H200")
+    assert re.findall(r"^(resnet18|alexnet|resnet50|vit_b_16) ", text, re.MULTILINE)[0] == "resnet18"
+    assert "mJ" not in text.partition("───")[0]
+    assert text.count("No energy is measured: no RAPL.") == 1
+    text = printed(without_energies(shown("swin_t")), columns=80, top=3)
+    assert "Operators by time" in text
+    assert "Kinds of operators by time" in text
+    assert len([line for line in text.splitlines() if {"ms/run", "calls"} <= set(line.split())]) == 2
 
 
-def test_without_energies_operators_are_sorted_by_time_with_their_calls(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    print_rankings(without_energies(shown("swin_t")), "energy", top=3)
-    printed = capsys.readouterr().out
-    assert "Operators by time" in printed
-    assert "Kinds of operators by time" in printed
-    headers = [line.split() for line in printed.splitlines() if "ms/run" in line and "calls" in line]
-    assert len(headers) == 2
-
-
-def test_incomplete_models_have_one_line_and_commands_that_are_not_broken(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
+def test_incomplete_models_have_one_line_and_commands_that_are_not_broken(printed: Printed) -> None:
     report = shown("regnet*", "swin*", choice=Choice(execution="eager"))
-    print_rankings(report, "energy")
-    printed = capsys.readouterr().out
-    assert printed.count("not all operators") == 1
-    assert f"and {len(report.rankings[0].incomplete) - 6} more" in " ".join(printed.split())
-    assert " ".join(model.row.name for model in report.rankings[0].incomplete[:6]) in printed
-    print_rankings(report, "energy", with_incomplete=False)
-    assert "not all operators" not in capsys.readouterr().out
+    text = printed(report, columns=80)
+    assert text.count("not all operators") == 1
+    assert f"and {len(report.rankings[0].incomplete) - 6} more" in " ".join(text.split())
+    assert " ".join(model.row.name for model in report.rankings[0].incomplete[:6]) in text
+    assert "not all operators" not in printed(report, columns=80, with_incomplete=False)
 
 
 @pytest.mark.parametrize(("operators", "lines"), [(False, 2), (True, 4)])
@@ -628,48 +563,41 @@ def test_csv_and_json_have_the_number_that_is_asked_for(operators: bool, lines: 
     assert len(ranking_objects(largest(report, 1))) == (2 if operators else 1)
 
 
-def test_a_size_in_a_name_that_is_not_the_models_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_size_in_a_name_that_is_not_the_models_is_shown(printed: Printed) -> None:
     report = shown("resnet50", "swin_t")
     (device,) = report.rankings
     mine, other = device.models
     row = replace(mine.row, batch_size=1, input_size="1x3x224x224")
-    report = replace(report, rankings=(replace(device, models=(replace(mine, row=row), other)),))
-    print_rankings(report, "energy")
-    printed = capsys.readouterr().out
-    assert re.search(rf"^{row.name} +1 ", printed, re.MULTILINE)
-    assert re.search(rf"^{other.row.name.partition('_32x')[0]} +32 ", printed, re.MULTILINE)
+    text = printed(replace(report, rankings=(replace(device, models=(replace(mine, row=row), other)),)))
+    assert re.search(rf"^{row.name} +1 ", text, re.MULTILINE)
+    assert re.search(rf"^{other.row.name.partition('_32x')[0]} +32 ", text, re.MULTILINE)
 
 
-def test_what_makes_models_differ_is_noted(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "1000")
-    print_rankings(shown("resnet50", "swin_t"), "energy")
-    printed = capsys.readouterr().out
-    assert "convolutions in TF32 and matrix products in fp32 (torch's default)" in printed
-    assert "Models differ in arithmetic, too" in printed
-    assert re.search(
-        r"Whole models were measured on \d+ boards, which differ by 0.\d % in time and [34].\d % in", printed
-    )
-    assert "at most by 3.5 % and 7.0 %" in printed
-    assert "Standard errors are 0.2 % in time and 0.6 % in energy" in printed
-    print_rankings(shown("resnet50"), "energy")
-    printed_of_one = capsys.readouterr().out
-    assert "± is one standard error on this board, GPU-" in printed_of_one
-    roofs = [line for text in (printed, printed_of_one) for line in text.splitlines() if line.startswith("Roof: ")]
-    assert len(roofs) == 2
-    assert roofs[0] == roofs[1]
-    assert "TFLOP/s in TF32, 51 TFLOP/s in fp32" in roofs[0]
+def test_what_makes_models_differ_is_noted(printed: Printed) -> None:
+    text, of_one = printed(shown("resnet50", "swin_t")), printed(shown("resnet50"))
+    assert "convolutions in TF32 and matrix products in fp32 (torch's default)" in text
+    assert "Models differ in arithmetic, too" in text
+    assert re.search(r"Whole models were measured on \d+ boards, which differ by 0.\d % in time and [34].\d % in", text)
+    assert "at most by 3.5 % and 7.0 %" in text
+    assert "Standard errors are 0.2 % in time and 0.6 % in energy" in text
+    assert "± is one standard error on this board, GPU-" in of_one
+    roof, again = (line for line in f"{text}\n{of_one}".splitlines() if line.startswith("Roof: "))
+    assert roof == again
+    assert "TFLOP/s in TF32, 51 TFLOP/s in fp32" in roof
 
 
-def test_a_narrow_ranking_has_the_roof_and_no_note_on_columns_that_it_leaves_out(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_narrow_tables_have_the_shares_and_the_roof_and_no_note_on_columns_that_they_leave_out(
+    printed: Printed,
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    print_rankings(shown("resnet50", "swin_t", "vit_b_16"), "energy")
-    printed = capsys.readouterr().out
-    header = printed.partition("───")[0]
+    text = printed(shown("resnet50", "swin_t", "vit_b_16"), columns=80)
+    header = text.partition("───")[0]
     assert "roof" in header
     assert "second kind" not in header
-    assert "linear: the function" not in printed
+    assert "linear: the function" not in text
+    for name in ("resnet50", "swin_t", "vit_b_16"):
+        operators = printed(shown(name), columns=80).partition("Kinds of operators")[0]
+        (left_out,) = re.findall(r"\nNot shown at this width: ([^;]*);", operators)
+        assert {"time share", "energy share", "energy roof"}.isdisjoint(" ".join(left_out.split()).split(", "))
 
 
 @pytest.mark.parametrize(
@@ -690,17 +618,6 @@ def test_the_arithmetic_is_that_of_the_conditions(changes: dict[str, Any], words
     assert arithmetic(replace(SIMULATED_CONDITIONS, **changes)) == words
 
 
-def test_a_narrow_table_of_operators_has_both_shares_and_the_roof_in_energy(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    for name in ("resnet50", "swin_t", "vit_b_16"):
-        print_rankings(shown(name), "energy")
-        printed = capsys.readouterr().out
-        (left_out,) = re.findall(r"\nNot shown at this width: ([^;]*);", printed.partition("Kinds of operators")[0])
-        assert {"time share", "energy share", "energy roof"}.isdisjoint(" ".join(left_out.split()).split(", "))
-
-
 def test_without_a_terminal_a_table_has_all_columns(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -710,17 +627,9 @@ def test_without_a_terminal_a_table_has_all_columns(
     assert "Not shown" not in capsys.readouterr().out
 
 
-def test_an_operators_calls_are_those_that_were_counted() -> None:
-    (model,) = shown("swin_t").rankings[0].models
-    counted = pandas.read_csv(ROOT / "database" / "model_operators.csv").query("model == 'swin_t_32x3x224x224'")
-    calls = counted.groupby(counted["key"].str.partition("-")[0])["calls"].sum()
-    assert {one.key: one.costs.calls for one in model.operators} == {one.key: calls[one.key] for one in model.operators}
-
-
 def test_csv_of_one_model_has_a_line_for_each_operator(capsys: pytest.CaptureFixture[str]) -> None:
     report = shown("resnet50", "swin_t", choice=Choice(operators=True, device="H200"))
-    print_csv(report, "energy")
-    everything = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    everything = lines_of(report, capsys)
     assert {line["model"] for line in everything} == {"resnet50_32x3x224x224", "swin_t_32x3x224x224"}
     lines = [line for line in everything if line["model"] == "resnet50_32x3x224x224"]
     operators = report.rankings[0].models[0].operators
@@ -751,38 +660,31 @@ def test_operators_are_shown_of_one_name_or_when_asked_for(
 # Outputs agree
 
 
-def test_json_csv_and_table_have_the_same_models_in_the_same_order(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_csv_and_table_have_the_same_models_in_the_same_order(
+    printed: Printed, capsys: pytest.CaptureFixture[str]
+) -> None:
     report = shown("resnet101", "resnet152", "resnet50", "swin_t")
-    objects = json.loads(json.dumps(ranking_objects(report)))
-    print_csv(report, "energy")
-    lines = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    objects, lines = json.loads(json.dumps(ranking_objects(report))), lines_of(report, capsys)
     assert [line["name"] for line in lines] == [each["name"] for each in objects]
     for line, each in zip(lines, objects, strict=True):
         assert float(line["energy_per_sample_j"]) == each["energy_per_sample_j"]
         assert line["device_product"] == each["conditions"]["device_product"]
         assert line["kind_1"] == each["kinds"][0]["operator"]
         assert float(line["kind_1_ratio"]) == each["kinds"][0]["costs"]["energy_ratio"]
-    print_rankings(report, "energy")
-    table = capsys.readouterr().out
+    table = printed(report)
     positions = [table.index(f"{1000 * each['energy_per_sample_j']:.4g}"[:5]) for each in objects]
     assert positions == sorted(positions)
 
 
 def test_all_remarks_are_printed_when_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
-    report = shown("resnet18", "swin_t")
-    request = Request(("resnet18", "swin_t"), ROOT / "measurements", committed())
-    print_remarks(report, reports_of(request, find_comparisons(request)))
-    printed = capsys.readouterr().out
-    assert re.search(r"^swin_t_32x3x224x224( \(.*\))?: ", printed, re.MULTILINE)
-    assert "resnet18_32x3x32x32: kernel time of operators alone, as a share of that in the model: " in printed
-    assert "(eager)" not in printed
-
-
-def test_remarks_are_said_to_be_none_if_no_model_is_compared(capsys: pytest.CaptureFixture[str]) -> None:
-    request = Request(("resnet18_32x3x224x224",), ROOT / "measurements", committed())
-    report = show(request, Choice(execution="eager"))
-    print_remarks(report, reports_of(request, find_comparisons(request)))
-    assert capsys.readouterr().out == "No remarks: no sum of these models can be compared with a whole model.\n"
+    for names, execution in ((("resnet18", "swin_t"), None), (("resnet18_32x3x224x224",), "eager")):
+        request = Request(names, ROOT / "measurements", committed())
+        print_remarks(show(request, Choice(execution=execution)), reports_of(request, find_comparisons(request)))
+    remarks, none = capsys.readouterr().out.split("No remarks")
+    assert re.search(r"^swin_t_32x3x224x224( \(.*\))?: ", remarks, re.MULTILINE)
+    assert "resnet18_32x3x32x32: kernel time of operators alone, as a share of that in the model: " in remarks
+    assert "(eager)" not in remarks
+    assert none == ": no sum of these models can be compared with a whole model.\n"
 
 
 def test_neither_torch_nor_pandas_is_imported() -> None:
@@ -827,61 +729,62 @@ def measure(campaign: SimulatedCampaign, *wholes: str) -> None:
 
 
 def test_a_complete_sum_takes_the_place_of_a_whole_and_says_its_expected_error(
-    campaign: SimulatedCampaign, capsys: pytest.CaptureFixture[str]
-) -> None:
-    measure(campaign, *(f"a{batch}" for batch in BATCHES[1:]))
-    report = show(campaign.request())
-    rows = {model.row.name: model.row for model in report.rankings[0].models}
-    assert [row.source for name, row in sorted(rows.items())] == ["sum", *["whole"] * 6]
-    assert rows["a2"].time_s == pytest.approx(WHOLE_TIME_S, rel=1e-6)
-    assert rows["a2"].time_per_sample_s == pytest.approx(WHOLE_TIME_S / 2, rel=1e-6)
-    assert rows["a2"].energy_j == pytest.approx(3 * 0.2 + 0.6, rel=0.01)
-    # Six wholes that equal their sums do not show a high quantile.
-    assert rows["a2"].expected_time_error_ratio == ASSUMED_SUM_ERRORS[False].time.high_ratio
-    assert rows["a2"].expected_energy_error_ratio == ASSUMED_SUM_ERRORS[False].energy.high_ratio
-    assert not rows["a2"].is_expected_error_assumed
-    assert not report.without_cost
-    (alone,) = show(campaign.request("a2")).rankings[0].models
-    assert alone.row == rows["a2"]
-    print_rankings(report, "energy")
-    printed = capsys.readouterr().out
-    assert "~5.000" in printed
-    assert "~ a2: the sum of its operators, because the whole model is not measured; expected error" in printed
-
-
-def test_without_wholes_the_expected_error_of_a_sum_is_that_of_other_sums(
-    campaign: SimulatedCampaign, capsys: pytest.CaptureFixture[str]
+    campaign: SimulatedCampaign, printed: Printed
 ) -> None:
     measure(campaign)
     report = show(campaign.request("a2"))
     (model,) = report.rankings[0].models
-    assert model.row.source == "sum"
-    assert model.row.is_expected_error_assumed
-    assert model.row.expected_time_error_ratio == ASSUMED_SUM_ERRORS[False].time.high_ratio
-    print_rankings(report, "energy")
-    assert "expected error 9.2 % in time, 4.9 % in energy, as on an H200" in " ".join(capsys.readouterr().out.split())
+    errors = ASSUMED_SUM_ERRORS[False]
+    # Without wholes the expected error is that of other sums.
+    assert (model.row.source, model.row.is_expected_error_assumed) == ("sum", True)
+    assert model.row.expected_time_error_ratio == errors.time.high_ratio
+    assert "expected error 9.2 % in time, 4.9 % in energy, as on an H200" in printed(report)
+    measure(campaign, *(f"a{batch}" for batch in BATCHES[1:]))
+    report = show(campaign.request())
+    rows = {model.row.name: model.row for model in report.rankings[0].models}
+    row = rows["a2"]
+    assert [row.source for name, row in sorted(rows.items())] == ["sum", *["whole"] * 6]
+    assert row.time_s == pytest.approx(WHOLE_TIME_S, rel=1e-6)
+    assert row.time_per_sample_s == pytest.approx(WHOLE_TIME_S / 2, rel=1e-6)
+    assert row.energy_j == pytest.approx(3 * 0.2 + 0.6, rel=0.01)
+    # Six wholes that equal their sums do not show a high quantile.
+    expected = row.expected_time_error_ratio, row.expected_energy_error_ratio, row.is_expected_error_assumed
+    assert expected == (errors.time.high_ratio, errors.energy.high_ratio, False)
+    assert not report.without_cost
+    alone = show(campaign.request("a2"))
+    assert [model.row for model in alone.models] == [row]
+    text = printed(report)
+    assert "~5.000" in text
+    assert "~ a2: the sum of its operators, because the whole model is not measured; expected error" in text
+    # It is called corrected only if it is, and has no standard error beside its expected one.
+    (device,) = alone.rankings
+    corrected = replace(alone, rankings=(replace(device, models=(replace(device.models[0], is_corrected=True),)),))
+    for shown_report, headings in (
+        (alone, "sum of operators (one run) per sample"),
+        (corrected, "sum, corrected (one run) per sample sum of operators"),
+    ):
+        words = " ".join(printed(shown_report).split())
+        assert headings in words
+        assert words.count("sum of operators") == 1
+        assert "±" not in words
 
 
-def test_an_incomplete_sum_is_no_cost_but_says_what_is_measured(
-    campaign: SimulatedCampaign, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_incomplete_sum_is_no_cost_but_says_what_is_measured(campaign: SimulatedCampaign, printed: Printed) -> None:
     measure(campaign)
     (config,) = campaign.request("a2").configs()
     counts = COUNTS.read(config)
     more = OperatorCount(operator("SiLU"), 1, 100, 100)
-    write_counts(COUNTS.path(config), with_operator(counts, more))
+    write_counts(
+        COUNTS.path(config),
+        replace(counts, counts=(*counts.counts, more), total_flop=500, total_memory_bytes=500),
+    )
     campaign.database.model_operators.path.unlink()
     report = show(campaign.request("a2"))
     assert [model.row.name for model in report.rankings[0].incomplete] == ["a2"]
     assert (report.rankings[0].models, report.without_cost) == ((), ("a2",))
-    print_rankings(report, "energy")
-    printed = capsys.readouterr().out
-    assert "not all operators are measured: a2 (80.0 % of its bytes and 80.0 % of its FLOPs)" in printed
-    assert "measure a2" in printed
-
-
-def with_operator(counts: OperatorCounts, more: OperatorCount) -> OperatorCounts:
-    return replace(counts, counts=(*counts.counts, more), total_flop=500, total_memory_bytes=500)
+    text = printed(report)
+    assert "not all operators are measured: a2 (80.0 % of its bytes and 80.0 % of its FLOPs)" in text
+    assert "measure a2" in text
 
 
 def test_a_whole_of_a_model_that_is_not_counted_has_a_rank_without_kinds(campaign: SimulatedCampaign) -> None:
@@ -891,25 +794,6 @@ def test_a_whole_of_a_model_that_is_not_counted_has_a_rank_without_kinds(campaig
     (model,) = show(campaign.request("a2")).rankings[0].models
     assert (model.row.source, model.kinds, model.row.sum_time_s) == ("whole", (), None)
     assert model.row.time_s == pytest.approx(WHOLE_TIME_S, rel=1e-6)
-
-
-def test_a_sum_is_called_corrected_only_if_it_is_and_has_no_standard_error_beside_its_expected_one(
-    campaign: SimulatedCampaign, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "1000")
-    measure(campaign, *(f"a{batch}" for batch in BATCHES[1:]))
-    report = show(campaign.request("a2"))
-    (device,) = report.rankings
-    corrected = replace(report, rankings=(replace(device, models=(replace(device.models[0], is_corrected=True),)),))
-    for shown_report, headings in (
-        (report, "sum of operators (one run) per sample"),
-        (corrected, "sum, corrected (one run) per sample sum of operators"),
-    ):
-        print_rankings(shown_report, "energy")
-        printed = " ".join(capsys.readouterr().out.split())
-        assert headings in printed
-        assert printed.count("sum of operators") == 1
-        assert "±" not in printed
 
 
 # Sums of which an operator has no row, because the whitelist drops it
@@ -935,9 +819,7 @@ def filtered_campaign(folder: Path, dropped_calls: int, wholes: int = 0) -> Simu
     return campaign
 
 
-def test_operators_that_the_whitelist_drops_have_a_predicted_cost_in_a_sum(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_operators_that_the_whitelist_drops_have_a_predicted_cost_in_a_sum(tmp_path: Path, printed: Printed) -> None:
     campaign = filtered_campaign(tmp_path, dropped_calls=1, wholes=FEWEST_WHOLES)
     report = show(campaign.request("b"), Choice(operators=False))
     (model,) = report.rankings[0].models
@@ -954,74 +836,50 @@ def test_operators_that_the_whitelist_drops_have_a_predicted_cost_in_a_sum(
     of_sum = max(1 - 1 / 1.1, ASSUMED_SUM_ERRORS[False].time.high_ratio)
     assert row.expected_time_error_ratio == pytest.approx(math.hypot(of_sum, error * share), rel=1e-4)
     assert row.time_standard_error_s == pytest.approx(error / 1.96 * row.predicted_time_s, rel=1e-3)
-    print_rankings(report, "energy")
-    printed = " ".join(capsys.readouterr().out.split())
-    assert "~b" not in printed
-    assert f"~{row.time_s * 1e3:.3f}" in printed
+    text = printed(report)
+    assert "~b" not in text
+    assert f"~{row.time_s * 1e3:.3f}" in text
     measured = "83.3 % of its bytes and 83.3 % of its FLOPs measured"
-    assert (
-        f"~ b ({percent(share)} of the time predicted; {measured}; expected error "
-        f"{percent(row.expected_time_error_ratio)} in time, "
-    ) in printed
-    assert "those without a row are predicted from FLOPs and bytes" in printed
+    error = f"{percent(row.expected_time_error_ratio)} in time, "
+    assert f"~ b ({percent(share)} of the time predicted; {measured}; expected error {error}" in text
+    assert "those without a row are predicted from FLOPs and bytes" in text
 
 
-def test_less_than_half_of_a_model_is_no_cost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_less_than_half_of_a_model_is_no_cost(tmp_path: Path, printed: Printed) -> None:
     campaign = filtered_campaign(tmp_path, dropped_calls=6)
     report = show(campaign.request("b"))
     (model,) = report.rankings[0].incomplete
     assert (model.row.time_s, model.row.predicted_time_s, report.without_cost) == (None, None, ("b",))
-    print_rankings(report, "energy")
-    assert "not all operators are measured: b (45.5 % of its bytes" in " ".join(capsys.readouterr().out.split())
+    assert "not all operators are measured: b (45.5 % of its bytes" in printed(report)
 
 
-def test_the_remedy_names_the_whitelist_and_keeps_the_options(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "1000")
+def test_the_remedy_names_the_steps_that_are_left_and_keeps_the_options(tmp_path: Path, printed: Printed) -> None:
     campaign = filtered_campaign(tmp_path, dropped_calls=1)
     whitelist = campaign.measurements / "operator_whitelist.yml"
-    print_rankings(show(campaign.request("b"), Choice(device="cpu", execution="eager")), "energy")
-    printed = capsys.readouterr().out
-    assert f"The whitelist drops SiLU: add it to {whitelist} first, or measure whole models." in printed
+    text = printed(show(campaign.request("b"), Choice(device="cpu", execution="eager")))
+    assert f"The whitelist drops SiLU: add it to {whitelist} first, or measure whole models." in text
     for name in (
         "filter b ",
         "measure b --device cpu --execution eager --seconds 2 ",
         "measure-models b --device cpu --execution eager --relative-error 0.01 ",
     ):
-        assert re.search(rf"opcost {name} *#", printed)
-    # With it in the whitelist, only the measurement is left.
-    whitelist.write_text('operators: ["*"]\n')
-    print_rankings(show(campaign.request("b"), Choice(device="Simulated")), "energy")
-    printed = capsys.readouterr().out
-    assert "whitelist" not in printed
-    assert "filter" not in printed
-    # A CPU is meant, on a machine with a GPU, too, and the operators with rows stay as they are.
-    assert re.search("opcost measure b --device cpu --seconds 2 *#", printed)
-
-
-def test_models_that_the_user_has_not_counted_are_counted_and_filtered_first(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "1000")
-    campaign = filtered_campaign(tmp_path, dropped_calls=1)
-    request = campaign.request("b")
-    for kind in (COUNTS, FILTERED_COUNTS):
-        kind.path(request.configs()[0]).unlink()
-    print_rankings(show(request), "energy")
-    steps = re.findall(r"opcost (\S+) b .*#", capsys.readouterr().out)
-    assert steps == ["count", "filter", "measure", "measure-models"]
-
-
-def test_a_shipped_whitelist_is_copied_before_it_is_edited(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "1000")
-    campaign = filtered_campaign(tmp_path, dropped_calls=1)
+        assert re.search(rf"opcost {name} *#", text)
+    # A shipped whitelist is copied before it is edited.
     own = tmp_path / "a new home" / "measurements"
     request = replace(campaign.request("b"), measurements=own, shipped_measurements=campaign.measurements)
-    print_rankings(show(request), "energy")
-    shipped = campaign.measurements / "operator_whitelist.yml"
-    line = next(line for line in capsys.readouterr().out.splitlines() if f"cp {shipped}" in line)
+    line = next(line for line in printed(show(request)).splitlines() if f"cp {whitelist}" in line)
     subprocess.run(line, shell=True, check=True)
-    assert (own / shipped.name).read_text() == shipped.read_text()
+    assert (own / whitelist.name).read_text() == whitelist.read_text()
+    # With the operator in the whitelist, only the measurement is left.
+    whitelist.write_text('operators: ["*"]\n')
+    text = printed(show(campaign.request("b"), Choice(device="Simulated")))
+    assert "whitelist" not in text
+    assert "filter" not in text
+    # A CPU is meant, on a machine with a GPU, too, and the operators with rows stay as they are.
+    assert re.search("opcost measure b --device cpu --seconds 2 *#", text)
+    # A model that the user has not counted is counted and filtered first.
+    for kind in (COUNTS, FILTERED_COUNTS):
+        kind.path(campaign.request("b").configs()[0]).unlink()
+    assert re.findall(r"opcost (\S+) b .*#", printed(show(campaign.request("b")))) == [
+        *("count", "filter", "measure", "measure-models"),
+    ]
