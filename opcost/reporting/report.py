@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from datetime import datetime, timezone
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from opcost import __version__
 from opcost.columns import columns_of
@@ -58,10 +58,10 @@ def write_report(
     reports: Sequence[ComparingReport],
     rankings: Sequence[DeviceRanking] = (),
 ) -> None:
-    """Write the report of comparisons.
+    """Write the report of comparisons to a file, which is replaced.
 
     Args:
-        path: the file, which is replaced.
+        path: the file.
         request: the database has sweeps, qualifications, drift checks and power logs; names and device choose sweeps.
         models: the comparisons.
         reports: the same as rows.
@@ -72,7 +72,13 @@ def write_report(
     comparisons = [one.comparison for one in found]
     tuples = tuple_costs(comparisons)
     roofline = roofline_of_tuples(tuples)
-    plots = _plots(roofline, tuples)
+    plots = []
+    if roofline is not None:
+        points = _points(roofline, tuples, in_energy=False)
+        plots.append(drawn_roofline(points, roofline.time, "speed (TFLOP/s)", 1e12))
+        if roofline.energy is not None:
+            points = _points(roofline, tuples, in_energy=True)
+            plots.append(drawn_roofline(points, roofline.energy, "efficiency (GFLOP/J)", 1e9))
     measured = (
         row for one in found for row in (one.comparison.full, *(part.row for part in one.comparison.cost.parts))
     )
@@ -113,23 +119,19 @@ def _sweeps(request: Request, models: Sequence[ModelComparisons]) -> list[SweepS
     return [row for row in sizes if row.place.model.partition(" ")[0] in names]
 
 
-def _plots(roofline: Roofline | None, tuples: Sequence[TupleCost]) -> list[RooflinePlot]:
-    if roofline is None:
-        return []
-    time = [_point(roofline, one, in_energy=False) for one in tuples]
-    plots = [drawn_roofline(time, roofline.time, "speed (TFLOP/s)", 1e12)]
-    if roofline.energy is not None:
-        energy = [_point(roofline, one, in_energy=True) for one in tuples]
-        plots.append(drawn_roofline(energy, roofline.energy, "efficiency (GFLOP/J)", 1e9))
-    return plots
+Point: TypeAlias = "tuple[float, float, str] | None"
 
 
-def _point(roofline: Roofline, one: TupleCost, in_energy: bool) -> tuple[float, float, str] | None:
-    work = one.work
-    cost = None if work is None else work.energy_j if in_energy else work.time_s
-    if work is None or not work.flop or work.flop_per_byte is None or cost is None:
-        return None
-    return work.flop_per_byte, work.flop / cost, roofline.time.side(work) or ""
+def _points(roofline: Roofline, tuples: Sequence[TupleCost], in_energy: bool) -> list[Point]:
+    """Return a point of the roofline for each tuple; None if it has no FLOPs or no cost."""
+    points: list[Point] = []
+    for work in (one.work for one in tuples):
+        cost = None if work is None else work.energy_j if in_energy else work.time_s
+        if work is None or not work.flop or work.flop_per_byte is None or cost is None:
+            points.append(None)
+        else:
+            points.append((work.flop_per_byte, work.flop / cost, roofline.time.side(work) or ""))
+    return points
 
 
 @dataclass
@@ -153,7 +155,7 @@ def _data(
     logs: Path,
 ) -> dict[str, Any]:
     """Return the data of the page's script: tuples, and the shared values that they refer to by index."""
-    conditions, circumstances, axes, lines = (Shared([]) for _ in range(4))
+    conditions, circumstances, axes, lines = Shared([]), Shared([]), Shared([]), Shared([])
 
     @cache
     def named(value: Conditions | Circumstances) -> list[list[Any]]:
@@ -163,10 +165,8 @@ def _data(
     counted = report_sections.counted_once(found)
     entries = []
     for index, one in enumerate(tuples):
-        entry = _entry(one, roofline)
-        entry["positions"] = [
-            at and [round(value, 1) for value in at] for at in (plot.positions[index] for plot in plots)
-        ]
+        places = [plot.positions[index] for plot in plots]
+        entry = {**_entry(one, roofline), "positions": [at and [round(value, 1) for value in at] for at in places]}
         if one.row is not None:
             entry["conditions"] = conditions.index(named(one.row.conditions))
             entry["circumstances"] = circumstances.index(named(one.row.circumstances))

@@ -98,16 +98,9 @@ def compared(models: Sequence[ModelComparisons], reports: Sequence[ComparingRepo
     """Return all comparisons, with input sizes in names only if a model has several."""
     found = []
     for one, report in zip(models, reports, strict=True):
-        of_model = zip(
-            report.labels,
-            report.comparisons,
-            report.kinds,
-            report.remarks,
-            one.comparisons,
-            one.kernels,
-            strict=True,
-        )
-        for label, row, kinds, remarks, comparison, kernels in of_model:
+        of_rows = zip(report.labels, report.comparisons, report.kinds, report.remarks, strict=True)
+        of_model = zip(of_rows, one.comparisons, one.kernels, strict=True)
+        for (label, row, kinds, remarks), comparison, kernels in of_model:
             found.append(Compared(row, remarks, comparison, kernels, compared_model(label, row, kinds)))
     shorter = without_sizes([one.model for one in found])
     return [replace(one, model=model) for one, model in zip(found, shorter, strict=True)]
@@ -182,6 +175,7 @@ def _verdict(found: Sequence[Compared], quantity: str) -> str:
 
 
 def _left_out_on_purpose(found: Sequence[Compared]) -> str:
+    """Return the model of which the whitelist drops most of the time; empty if that is not noticeable."""
     shares = {
         one.label: one.row.dropped_time_s / one.row.full_time_s
         for one in found
@@ -319,10 +313,8 @@ def gaps(found: Sequence[Compared]) -> str:
 
 
 def _parts(one: Compared, quantity: str) -> tuple[float | None, ...]:
-    gap, costs = one.comparison.gap, one.row.costs(quantity)
-    modules, functions = (
-        piece.time_s if quantity == "time" else piece.energy_j for piece in (gap.modules, gap.functions)
-    )
+    costs, pieces = one.row.costs(quantity), (one.comparison.gap.modules, one.comparison.gap.functions)
+    modules, functions = (piece.time_s if quantity == "time" else piece.energy_j for piece in pieces)
     others = (costs.correction, costs.power_limit, costs.dropped, costs.unmeasured, costs.unexplained)
     return tuple(map(costs.over_whole, (modules, functions, *others)))
 
@@ -330,10 +322,10 @@ def _parts(one: Compared, quantity: str) -> tuple[float | None, ...]:
 def kernel_kinds(found: Sequence[Compared]) -> str:
     """Return the kinds of operators whose kernel time differs between the model and alone."""
     seen: dict[str, list[tuple[str, float]]] = {}
-    profiled = {one.name: one for one in found if one.kernels is not None}
-    for one in profiled.values():
-        for kind, error in one.kernels.by_kind if one.kernels is not None else ():
-            seen.setdefault(kind, []).append((one.name, error))
+    profiled = {one.name: one.kernels for one in found if one.kernels is not None}
+    for name, kernels in profiled.items():
+        for kind, error in kernels.by_kind:
+            seen.setdefault(kind, []).append((name, error))
     if not profiled:
         return paragraph(f"The database has no kernel times of these models. Measure: {command('verify kernels')}.")
     largest = sorted(seen, key=lambda kind: -sum(abs(error) for _, error in seen[kind]))[:KERNEL_KINDS_SHOWN]
@@ -351,17 +343,14 @@ def kernel_kinds(found: Sequence[Compared]) -> str:
 
 def remarks(found: Sequence[Compared], reports: Sequence[ComparingReport]) -> str:
     """Return the remarks on each model."""
-    texts = {one.label: list(map(str, one.remarks)) for one in found}
-    for one in found:
-        if one.row.energy_missing_reason:
-            texts[one.label].append(f"no energy: {one.row.energy_missing_reason}")
     without = [f"{report.name}: {report.reason}" for report in reports if report.reason]
-    lists = [
-        folded(f"{label} ({len(lines)})", items(list(map(without_identities, lines))))
-        for label, lines in texts.items()
-        if lines
-    ]
-    return items(list(map(without_identities, without))) + "".join(lists)
+    shown = items(list(map(without_identities, without)))
+    for one in found:
+        reason = one.row.energy_missing_reason
+        lines = [*map(str, one.remarks), *([f"no energy: {reason}"] if reason else [])]
+        if lines:
+            shown += folded(f"{one.label} ({len(lines)})", items(list(map(without_identities, lines))))
+    return shown
 
 
 # What should I measure next?
