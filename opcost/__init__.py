@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from opcost.errors import UserError
     from opcost.operators.texts import parse_operator
     from opcost.operators.tuples import OperatorTuple
-    from opcost.reporting.frames import compare, load, show
-    from opcost.reporting.notebook import layers, profile
+    from opcost.reporting.frames import compare, layers, load, profile, show
     from opcost.running.energy_meter import EnergyMeter
     from opcost.running.layerwise import LayerwiseEnergy
     from opcost.running.marks import mark
@@ -50,11 +49,11 @@ def __getattr__(name: str) -> object:
         "UserError": "opcost.errors",
         "best_rows": "opcost.summing.index",
         "compare": "opcost.reporting.frames",
-        "layers": "opcost.reporting.notebook",
+        "layers": "opcost.reporting.frames",
         "load": "opcost.reporting.frames",
         "mark": "opcost.running.marks",
         "parse_operator": "opcost.operators.texts",
-        "profile": "opcost.reporting.notebook",
+        "profile": "opcost.reporting.frames",
         "show": "opcost.reporting.frames",
     }
     if name not in modules:

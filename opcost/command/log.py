@@ -32,11 +32,9 @@ HIDDEN_HOST, HIDDEN_USER, HIDDEN_HOME = "<host>", "<user>", "~"
 
 
 def log_run(verbose: bool, database: Path | None = None) -> None:
-    """Log warnings to stderr from now on, and all messages to a file of this run in a database.
+    """Log warnings to stderr from now on, and all messages to a file of this run in a database, if one is given.
 
-    Args:
-        verbose: whether stderr gets all messages, too: steps, results, and tracebacks behind errors of one line.
-        database: the folder of the tables that the run writes, None for no file.
+    With ``verbose``, stderr gets all messages, too: steps, results, and tracebacks behind errors of one line.
 
     Raises:
         OSError: the file cannot be made.
@@ -103,7 +101,6 @@ class Names:
 
     @staticmethod
     def here() -> Names:
-        """Return those of this program."""
         home = user = ""
         with suppress(RuntimeError):
             home = str(Path.home())

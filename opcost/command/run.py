@@ -157,9 +157,17 @@ def _open_again(stream: TextIO, descriptor: int) -> TextIO:
 
 def _status(main: Callable[[], int]) -> int | str | None:
     try:
-        with _interrupts():
-            _accept_all_characters()
+        _on_interrupts(_interrupt)
+        try:
+            for stream in (sys.stdout, sys.stderr):
+                # Characters that the terminal's encoding does not have are replaced, instead of raising an error.
+                # Python's default for stderr is backslashreplace, which loses nothing of a file's name.
+                if isinstance(stream, io.TextIOWrapper) and stream.errors != "backslashreplace":
+                    stream.reconfigure(errors="replace")
             return main()
+        finally:
+            # From now on they end the program: an interrupt of what follows would be an exception that no one handles.
+            _on_interrupts(signal.SIG_DFL)
     except SystemExit as request:
         return request.code
     except UserError as error:
@@ -167,7 +175,12 @@ def _status(main: Callable[[], int]) -> int | str | None:
     except KeyboardInterrupt as interrupt:
         return _interrupted(interrupt)
     except BrokenPipeError:
-        if not _is_reader_gone():
+        # If the readers of stdout and stderr are there, the broken pipe is another one, and a bug.
+        poll = select.poll()
+        for stream in (sys.__stdout__, sys.__stderr__):
+            if stream is not None:
+                poll.register(stream, 0)
+        if not any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0)):
             raise
         return BROKEN_PIPE
     except (ModuleNotFoundError, OSError) as error:
@@ -184,26 +197,17 @@ def _message_for_user(error: ModuleNotFoundError | OSError) -> str | None:
     if error.errno in NO_SPACE:
         return f"{os.strerror(error.errno).lower()} while writing a file; {NO_SPACE[error.errno]}"
     if error.errno == errno.ENOENT and error.filename is None:
-        return _message_without_folder()
+        # A library may have asked for the working folder, or for that of temporary files.
+        try:
+            os.getcwd()
+            temporary_folder()
+        except FileNotFoundError:
+            return "the working folder has been removed; change to another one and run the command again"
+        except UserError as mistake:
+            return str(mistake)
     if error.errno not in FILE_SYSTEM_REFUSALS or error.filename is None:
         return None
     return f"{error.filename}: {error.strerror}; make it accessible, or choose another path"
-
-
-def _message_without_folder() -> str | None:
-    """Return the mistake and its remedy if there is no working folder, or none for temporary files.
-
-    A library may have asked for it.
-    """
-    try:
-        os.getcwd()
-    except FileNotFoundError:
-        return "the working folder has been removed; change to another one and run the command again"
-    try:
-        temporary_folder()
-    except UserError as error:
-        return str(error)
-    return None
 
 
 def _message_for_module(name: str | None) -> str | None:
@@ -251,36 +255,6 @@ def _flushed(status: int | str | None) -> int | str | None:
             raise
         return status or _complain(error, line)
     return status
-
-
-def _accept_all_characters() -> None:
-    """Replace characters that the terminal's encoding does not have, instead of raising an error."""
-    for stream in (sys.stdout, sys.stderr):
-        # Python's default for stderr is backslashreplace, which loses nothing of a file's name.
-        if isinstance(stream, io.TextIOWrapper) and stream.errors != "backslashreplace":
-            stream.reconfigure(errors="replace")
-
-
-def _is_reader_gone() -> bool:
-    """Return whether the reader of stdout or stderr has gone; otherwise a broken pipe is another pipe, and a bug."""
-    poll = select.poll()
-    for stream in (sys.__stdout__, sys.__stderr__):
-        if stream is not None:
-            poll.register(stream, 0)
-    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
-
-
-@contextmanager
-def _interrupts() -> Iterator[None]:
-    """Raise ``KeyboardInterrupt`` on ``INTERRUPTS`` meanwhile; from then on, they end the program.
-
-    An interrupt of what follows would be an exception that no one handles, and look like a bug.
-    """
-    try:
-        _on_interrupts(_interrupt)
-        yield
-    finally:
-        _on_interrupts(signal.SIG_DFL)
 
 
 def _on_interrupts(action: Callable[[int, FrameType | None], NoReturn] | signal.Handlers) -> None:

@@ -1,18 +1,28 @@
-"""Tables of the database, rankings and comparisons as pandas data frames, for notebooks.
+"""Data frames for notebooks: rows of a database, rankings and comparisons, and the cost of a model that is an object.
 
-Columns are those of the files (``opcost columns``), in SI units. A figure that is unknown is NaN or None.
+Columns are those of the files (``opcost verify columns``), in SI units. A figure that is unknown is NaN or None.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opcost.columns import by_column, columns_of
-from opcost.comparing.ranking import ENERGY
+from opcost.comparing.layers import LayerNode, LayerRow, RunCosts
+from opcost.comparing.ranking import ENERGY, doubts
+from opcost.comparing.row import ComparisonRow
+from opcost.measuring.setting import USUAL, Setting
+from opcost.operators.short_forms import short_form, short_inputs
+from opcost.operators.texts import parse_operator
+from opcost.reporting.layer_tables import WHOLE, layer_in_words, layer_notes, rows_of
 from opcost.reporting.show_lines import csv_columns, csv_lines
+from opcost.reporting.tables import doubt_mark, work_in_words
+from opcost.reporting.terminal import progress_on_stderr
 from opcost.running.request import Request
 from opcost.stages.compare import find_comparisons, reports_of
 from opcost.stages.show import Choice
@@ -21,9 +31,15 @@ from opcost.storage.database import Database
 from opcost.storage.files import user_folders
 from opcost.storage.rows import SEPARATOR
 from opcost.storage.table import CsvTable
+from opcost.units import UNKNOWN, milli, millijoules, milliseconds, percent, ratio, scaled
 
 if TYPE_CHECKING:
+    # Only for types: these modules import torch, or are not needed.
     from pandas import DataFrame
+    from torch import nn
+
+    from opcost.stages.model_layers import LayersReport
+    from opcost.stages.profile import KnownCost, ModelProfile, OperatorLine
 
 
 @dataclass(frozen=True)
@@ -84,7 +100,7 @@ def load(database: str | Path | None = None) -> Frames:
     Raises:
         UserError: there is no such folder. A table that is damaged raises one when it is read.
     """
-    found = _request((), None, database).database
+    found = _request(database).database
     found.must_exist()
     return Frames(found)
 
@@ -117,7 +133,7 @@ def show(  # noqa: PLR0913 (a call in a notebook names its options)
         UserError: a name matches no model, nothing is measured, or a table is damaged.
     """
     report = find_rankings(
-        _request(names, None, database), Choice(sort, device, execution, operators, precision, memory_format, batch)
+        _request(database, names), Choice(sort, device, execution, operators, precision, memory_format, batch)
     )
     return _frame(csv_lines(report, sort), csv_columns(report))
 
@@ -133,35 +149,34 @@ def compare(*names: str, device: str | None = None, database: str | Path | None 
     Raises:
         UserError: a name matches no model, or a table is damaged.
     """
-    request = _request(names, device, database)
+    request = _request(database, names, device)
     reports = reports_of(request, find_comparisons(request))
     return _frame(_plain_by_column(row) for report in reports for row in report.comparisons)
 
 
-def _request(names: tuple[str, ...], device: str | None, database: str | Path | None) -> Request:
+def _request(
+    database: str | Path | None,
+    names: tuple[str, ...] = (),
+    device: str | None = None,
+    setting: Setting = USUAL,
+    dry_run: bool = True,
+) -> Request:
     folders = user_folders(database=None if database is None else Path(database))
-    return Request(
-        names,
-        folders.measurements,
-        Database.of(folders),
-        device,
-        dry_run=True,
-        shipped_measurements=folders.shipped_measurements,
-    )
+    shipped, tables = folders.shipped_measurements, Database.of(folders)
+    return Request(names, folders.measurements, tables, device, dry_run, setting=setting, shipped_measurements=shipped)
 
 
 def _frame_of(table: CsvTable[Any]) -> DataFrame:
     names = [field.name for field in columns_of(table.row_type)]
-    return _frame((_plain_by_column(row) for row in table.rows()), names)
+    return _frame(map(_plain_by_column, table.rows()), names)
 
 
 def _plain_by_column(row: Any) -> Mapping[str, object]:
-    return {name: _plain(value) for name, value in by_column(row).items()}
-
-
-def _plain(value: object) -> object:
-    """Return a value as a cell holds it: the members of a set as one text."""
-    return SEPARATOR.join(member.value for member in value) if isinstance(value, tuple) else value
+    """Return the values of a row as cells hold them: the members of a set as one text."""
+    return {
+        name: SEPARATOR.join(member.value for member in value) if isinstance(value, tuple) else value
+        for name, value in by_column(row).items()
+    }
 
 
 def _frame(lines: Iterable[Mapping[str, object]], names: list[str] | None = None) -> DataFrame:
@@ -169,3 +184,262 @@ def _frame(lines: Iterable[Mapping[str, object]], names: list[str] | None = None
 
     frame: DataFrame = pandas.DataFrame(list(lines), columns=names)
     return frame
+
+
+def _typed(frame: DataFrame, floats: Iterable[str], counts: Iterable[str]) -> DataFrame:
+    """Return a frame with columns of floats, also of counts if any is unknown.
+
+    A column of None alone has the dtype object, and its sum is 0.
+    """
+    unknown = [name for name in counts if frame[name].isna().any()]
+    typed: DataFrame = frame.astype(dict.fromkeys([*floats, *unknown], float))
+    return typed
+
+
+def _short_table(rows: Iterable[Mapping[str, object]]) -> DataFrame:
+    """Return rows as a data frame without columns that are unknown in all rows; other unknown cells have a dash."""
+    known: DataFrame = _frame(rows).dropna(axis="columns", how="all").fillna(UNKNOWN)
+    return known
+
+
+def _short_costs(line: OperatorLine | LayerRow) -> dict[str, object]:
+    return {
+        "calls": line.calls,
+        "ms": None if line.time_s is None else milli(line.time_s),
+        "mJ": None if line.energy_j is None else milli(line.energy_j),
+        "share": None if line.time_ratio is None else percent(line.time_ratio),
+        "GFLOP": None if line.flop is None else scaled(line.flop, 1e9),
+        "MB": scaled(line.memory_bytes, 1e6),
+    }
+
+
+SHOWN = 10
+"""The operators in the short table."""
+
+COLUMNS = ("operator", "parameters", "inputs", "calls", "flop", "memory_bytes", "time_s", "energy_j", "share")
+
+
+@dataclass(frozen=True)
+class WholeCost:
+    """Time and energy of one run of a measured whole model, with standard errors; an unknown energy is None."""
+
+    time_s: float
+    time_standard_error_s: float | None
+    energy_j: float | None
+    energy_standard_error_j: float | None
+
+
+@dataclass(frozen=True)
+class ProfileResult:
+    """The cost of a model's operators; figures are those of one run, in SI units.
+
+    ``profile`` has all that is known. In a notebook it is shown as a table.
+    """
+
+    profile: ModelProfile
+
+    @property
+    def operators(self) -> DataFrame:
+        """The operator tuples, those that take most time first; those without a row have no time, the largest first.
+
+        FLOPs, bytes, time and energy are those of all calls. ``share`` is that of the time of all measured operators.
+        Unknown figures are NaN.
+        """
+        fields = {**dict(zip(COLUMNS, COLUMNS, strict=True)), "share": "time_ratio"}
+        rows = ({name: getattr(line, field) for name, field in fields.items()} for line in self.profile.operators)
+        return _typed(_frame(rows, list(COLUMNS)), ("time_s", "energy_j", "share"), ("flop",))
+
+    @property
+    def comparison(self) -> ComparisonRow | None:
+        """The comparison of the sum of operators with the whole model; None if the whole is not measured."""
+        compared = self.profile.comparison
+        return compared.comparisons[0] if compared is not None and compared.comparisons else None
+
+    @property
+    def whole(self) -> WholeCost | None:
+        """The cost of the whole model; None if it is not measured."""
+        row = self.comparison
+        if row is None:
+            return None
+        energy = row.full_energy_j, row.full_energy_standard_error_j
+        return WholeCost(row.full_time_s, row.full_time_standard_error_s, *energy)
+
+    @property
+    def known(self) -> tuple[KnownCost, ...]:
+        """The costs in the database, of each device, if nothing was measured."""
+        return self.profile.known
+
+    def __str__(self) -> str:
+        return "\n".join([*self._lines(), self._table().to_string(index=False)])
+
+    def _repr_html_(self) -> str:
+        lines = "<br>".join(map(escape, self._lines()))
+        return f"<p>{lines}</p>{self._table().to_html(index=False)}"
+
+    def _lines(self) -> list[str]:
+        own, row = self.profile, self.comparison
+        product = "" if own.conditions is None else f" on {own.conditions.device_product}"
+        lines = [f"{own.name}{product}: {work_in_words(own)} in one run"]
+        if own.input_size_missing_reason is not None:
+            lines.append(f"size of the input unknown: {own.input_size_missing_reason}")
+        if row is not None:
+            lines.append(f"whole {milliseconds(row.full_time_s)}, {self._ratio(row, 'time')}")
+            if row.full_energy_j is not None:
+                lines.append(f"whole {millijoules(row.full_energy_j)}, {self._ratio(row, 'energy')}")
+        return [*lines, f"{min(SHOWN, len(own.operators))} of {len(own.operators)} operator tuples, the largest first:"]
+
+    def _ratio(self, row: ComparisonRow, quantity: str) -> str:
+        """Return sum over whole of ``time`` or ``energy``, with the reasons why it is no result yet."""
+        compared = self.profile.comparison
+        found = doubts(row, compared.remarks[0] if compared and compared.remarks else (), quantity)
+        shown = ratio(row.time_ratio if quantity == "time" else row.energy_ratio) + doubt_mark(bool(found))
+        return f"sum / whole {shown}" + "".join(f", {doubt.value}" for doubt in found)
+
+    def _table(self) -> DataFrame:
+        rows = []
+        for line in self.profile.operators[:SHOWN]:
+            operator = parse_operator(line.operator, line.parameters, line.inputs, line.training_mode)
+            rows.append({"operator": short_form(operator), "on": short_inputs(operator), **_short_costs(line)})
+        return _short_table(rows)
+
+
+def profile(  # noqa: PLR0913 (a call in a notebook names its options)
+    model: nn.Module,
+    inputs: Any,
+    *,
+    name: str | None = None,
+    device: str | None = None,
+    precision: str | None = None,
+    measure: bool = True,
+    relative_error: float = 0.01,
+    seconds: float | None = None,
+    execution: str | None = None,
+    database: str | Path | None = None,
+) -> ProfileResult:
+    """Count a model, measure the operators that the database lacks and the whole, and return what each operator costs.
+
+    The model is put into eval mode for the time of the profile. Afterwards it is as before: modes, device, weights,
+    gradients and buffers, also after an exception. Rows are saved one by one: after an interrupt the same call goes on.
+    The same model, by its operators and their calls, finds its rows again.
+
+    Args:
+        model: the model, with weights of one floating-point type.
+        inputs: an example: a tensor, a tuple or a list of positional arguments, or a dict or another mapping of keyword
+            arguments. It is copied.
+        name: the model's name in tables; None for that of its class.
+        device: ``cpu``, ``cuda`` or ``cuda:N``; None for the model's own.
+        precision: ``torch-default``, ``fp32``, ``tf32``, ``amp-bf16``, ``bf16`` or ``fp16``; None for the usual one of
+            the weights' dtype.
+        measure: whether to measure; if not, the result has FLOPs, bytes and the costs in the database.
+        relative_error: each loop ends when the 95 % intervals of time and energy are within this ratio.
+        seconds: instead, the length of each loop in s.
+        execution: ``graph`` or ``eager``; None for graph on a GPU and eager on a CPU.
+        database: the folder of tables; None for that of the user's home, with the shipped rows beside it.
+
+    Raises:
+        UserError: the model cannot be counted, the device is not there or in use, or a table is damaged.
+        Exception: any that the model raises on these inputs, as it is.
+    """
+    # They import torch.
+    from opcost.measuring.protocol import protocol_for
+    from opcost.stages.profile_object import ObjectModel, profile_object
+
+    request = _request(database, device=device, setting=Setting(execution=execution), dry_run=False)
+    own = ObjectModel(model, inputs, name, precision)
+    of_error = partial(protocol_for, relative_error=relative_error)
+    protocol = of_error if seconds is None else partial(protocol_for, loop_s=seconds)
+    (found,) = profile_object(request, own, progress_on_stderr(), protocol if measure else None).models
+    return ProfileResult(found)
+
+
+@dataclass(frozen=True)
+class LayersResult:
+    """The layers of a model with what they cost; figures are those of one run, in SI units.
+
+    ``report`` has all that is known, ``depth`` is that of the rows, None for a row for each call. In a notebook it is
+    shown as a table.
+    """
+
+    report: LayersReport
+    depth: int | None = None
+
+    @property
+    def rows(self) -> DataFrame:
+        """The layers in the order of execution, with the columns of `opcost verify columns`. Unknown is NaN or None.
+
+        The times and energies add up to those of the sum of operators.
+        """
+        floats, counts = (
+            [column.name for column in columns_of(LayerRow) if column.kind is kind] for kind in (float, int)
+        )
+        return _typed(_frame(map(by_column, rows_of(self.report, self.depth))), floats, counts)
+
+    @property
+    def tree(self) -> LayerNode:
+        """The model with all layers inside it; each has the totals of what is inside it."""
+        return self.report.layers.tree
+
+    @property
+    def costs(self) -> RunCosts:
+        """The sum of operators that the layers add up to, the corrected sum, and the measured whole."""
+        return self.report.costs
+
+    def __str__(self) -> str:
+        return "\n".join([self._table().to_string(index=False), *self._notes()])
+
+    def _repr_html_(self) -> str:
+        notes = "<br>".join(map(escape, self._notes()))
+        return f"{self._table().to_html(index=False)}<p>{notes}</p>"
+
+    def _notes(self) -> list[str]:
+        more = ["opcost.profile(model, inputs) measures what has no row."] if self.report.lacks_rows else []
+        return [*layer_notes(self.report), *more]
+
+    def _table(self) -> DataFrame:
+        return _short_table(
+            {
+                "path": row.path or WHOLE,
+                "layer": layer_in_words(row),
+                "on": row.input_sizes,
+                **_short_costs(row),
+            }
+            for row in rows_of(self.report, self.depth)
+        )
+
+
+def layers(  # noqa: PLR0913 (a call in a notebook names its options)
+    model: nn.Module,
+    inputs: Any,
+    *,
+    depth: int | None = None,
+    name: str | None = None,
+    device: str | None = None,
+    precision: str | None = None,
+    execution: str | None = None,
+    database: str | Path | None = None,
+) -> LayersResult:
+    """Run a model once, and return its layers in the order of execution with what each costs, from rows.
+
+    Nothing is measured: ``opcost.profile`` measures the operators of the same model. The model is as before afterwards.
+
+    Args:
+        model: the model, with weights of one floating-point type.
+        inputs: an example, as for ``opcost.profile``.
+        depth: one row for each module with this many names in its path; None for a row for each call.
+        name: the model's name in tables; None for that of its class.
+        device: whose rows: ``cpu``, ``cuda``, or a part of a product's name such as ``H200``; None for the device with
+            the most.
+        precision: as for ``opcost.profile``.
+        execution: ``graph`` or ``eager``; None for graph on a GPU and eager on a CPU.
+        database: the folder of tables; None for that of the user's home, with the shipped rows beside it.
+
+    Raises:
+        UserError: the model cannot be counted, no row is of the device, or a table is damaged.
+        Exception: any that the model raises on these inputs, as it is.
+    """
+    # They import torch.
+    from opcost.stages.model_layers import RowsChoice, layers_of_object
+    from opcost.stages.profile_object import ObjectModel
+
+    own = ObjectModel(model, inputs, name, precision)
+    return LayersResult(layers_of_object(_request(database, dry_run=False), own, RowsChoice(device, execution)), depth)
