@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -152,13 +151,9 @@ def test_stdout_has_results_alone_also_beside_output_of_descriptors_programs_and
 @pytest.mark.parametrize(
     "act",
     [
-        *(
-            "sys.stdout.close()",
-            "sys.stderr.close()",
-            "sys.__stdout__.close()",
-            "os.dup2(os.open(os.devnull, os.O_WRONLY), 1)",
-        ),
-        *("sys.stdout = sys.stderr = None", "sys.argv.clear()", "sys.argv = ['net.py']"),
+        *("sys.stdout.close()", "sys.stderr.close()", "sys.__stdout__.close()"),
+        *("os.dup2(os.open(os.devnull, os.O_WRONLY), 1)", "sys.stdout = sys.stderr = None"),
+        *("sys.argv.clear()", "sys.argv = ['net.py']"),
     ],
 )
 def test_results_and_mistakes_are_printed_whatever_the_code_does_to_streams_and_arguments(
@@ -177,39 +172,37 @@ def test_results_and_mistakes_are_printed_whatever_the_code_does_to_streams_and_
     assert "net.py:build raised ValueError: no message; " in line
 
 
-def test_a_model_that_fails_in_a_later_run_is_one_line(project: Project) -> None:
-    (project.folder / "net.py").write_text(
-        "import torch\nclass Net(torch.nn.Linear):\n    runs = 0\n    def forward(self, x):\n"
-        "        self.runs += 1\n        return super().forward(x) if self.runs < 2 else {}['later']\n"
-        "def build(): return Net(4, 4), torch.zeros(2, 4)\n"
-    )
-    words = ["profile", "net.py:build", "--allow-code", "--home", "home", "--no-measure"]
-    result = warm_python.run([sys.executable, "-m", "opcost", *words], project.folder)
-    first, frame = [line for line in result.stderr.splitlines() if "net.py" in line]
-    assert (result.returncode, "Traceback" in result.stderr) == (2, False)
-    assert first.endswith("net.py:build raised KeyError: 'later'; correct the model or its inputs")
-    assert frame.endswith("in forward: return super().forward(x) if self.runs < 2 else {}['later']")
-
-
-def test_a_model_whose_parameters_raise_is_one_line(project: Project) -> None:
-    (project.folder / "net.py").write_text(
-        "import torch\nclass Net(torch.nn.Linear):\n    parameters = lambda self: {}['none']\n"
-        "def build(): return Net(4, 4), torch.zeros(2, 4)\n"
-    )
-    words = ["profile", "net.py:build", "--allow-code", "--home", "home", "--no-measure"]
-    result = warm_python.run([sys.executable, "-m", "opcost", *words], project.folder)
-    assert (result.returncode, "Traceback" in result.stderr) == (2, False)
-    assert "net.py:build raised KeyError: 'none'; correct the model or its inputs\n" in result.stderr
-
-
-def test_code_that_closes_files_of_the_program_is_one_line(project: Project) -> None:
-    with (project.folder / "net.py").open("a") as file:
-        file.write("import os\nos.closerange(3, 100)\n")
+@pytest.mark.parametrize(
+    ("code", "lines"),
+    [
+        (
+            "import torch\nclass Net(torch.nn.Linear):\n    runs = 0\n    def forward(self, x):\n"
+            "        self.runs += 1\n        return super().forward(x) if self.runs < 2 else {}['later']\n"
+            "def build(): return Net(4, 4), torch.zeros(2, 4)\n",
+            [
+                "net.py:build raised KeyError: 'later'; correct the model or its inputs",
+                "in forward: return super().forward(x) if self.runs < 2 else {}['later']",
+            ],
+        ),
+        (
+            "import torch\nclass Net(torch.nn.Linear):\n    parameters = lambda self: {}['none']\n"
+            "def build(): return Net(4, 4), torch.zeros(2, 4)\n",
+            ["net.py:build raised KeyError: 'none'; correct the model or its inputs"],
+        ),
+        (
+            NET.replace("{marker!r}", "'marker'") + "import os\nos.closerange(3, 100)\n",
+            ["has closed files of the program, such as that of the results; leave out what closes files that it has "],
+        ),
+    ],
+    ids=["in a later run", "in its parameters", "closes files"],
+)
+def test_what_a_users_code_does_wrong_is_a_line_with_its_remedy(project: Project, code: str, lines: list[str]) -> None:
+    (project.folder / "net.py").write_text(code)
     words = ["profile", "net.py:build", "--allow-code", "--json", "--home", "home", "--no-measure"]
     result = warm_python.run([sys.executable, "-m", "opcost", *words], project.folder)
-    (line,) = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
-    assert (result.returncode, result.stdout) == (2, "")
-    assert "has closed files of the program" in line
+    assert (result.returncode, result.stdout, "Traceback" in result.stderr) == (2, "", False)
+    assert sum(line.startswith("error: ") for line in result.stderr.splitlines()) == 1
+    assert all(line in result.stderr for line in lines)
 
 
 def test_rows_go_where_the_command_says_though_the_code_changes_the_folder(
@@ -264,81 +257,51 @@ def test_a_form_that_the_model_does_not_have_is_a_line_with_its_key(
     assert f"{config}:{2 if asked else 1}: {key}: ../../net.py:{function} has " in line
 
 
-@pytest.mark.parametrize(
-    ("model", "line"),
-    [
-        ("nat.py:build", "MODEL: {folder}/nat.py: no such file; correct the path before the colon"),
-        ("net.py:buidl", "MODEL: {folder}/net.py:buidl: buidl is not there; did you mean build?"),
-        ("net.py:Linear", "--argument: {folder}/net.py:Linear: missing a required argument: 'x'; its arguments are x"),
-        ("net.py:print", "MODEL: {folder}/net.py:print: print is not there; the file has Linear, "),
-        ("net.py:number", "MODEL: {folder}/net.py:number returned int instead of a torch.nn.Module, or of one and "),
-        (
-            "net.py:misfit",
-            "MODEL: {folder}/net.py:misfit raised RuntimeError: mat1 and mat2 shapes cannot be multiplied ",
-        ),
-        ("net:build", "MODEL: net:build: unknown source of models net; a file ends with .py, as in net.py:build"),
-        ("net.py", "MODEL: no source has a model 'net.py'; name a function in it, as in net.py:build"),
-        (
-            "pkg.net:build",
-            "MODEL: no module pkg.net in {folder} or where Python looks; correct it, run the command in ",
-        ),
-    ],
-)
-def test_a_typical_mistake_is_a_line_with_its_remedy(
-    model: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+MISTAKES = [
+    ("nat.py:build", "MODEL: {folder}/nat.py: no such file; correct the path before the colon"),
+    ("net.py:buidl", "MODEL: {folder}/net.py:buidl: buidl is not there; did you mean build?"),
+    ("net.py:Linear", "--argument: {folder}/net.py:Linear: missing a required argument: 'x'; its arguments are x"),
+    ("net.py:print", "MODEL: {folder}/net.py:print: print is not there; the file has Linear, "),
+    ("net.py:number", "MODEL: {folder}/net.py:number returned int instead of a torch.nn.Module, or of one and "),
+    ("net.py:misfit", "MODEL: {folder}/net.py:misfit raised RuntimeError: mat1 and mat2 shapes cannot be multiplied "),
+    ("net:build", "MODEL: net:build: unknown source of models net; a file ends with .py, as in net.py:build"),
+    ("net.py", "MODEL: no source has a model 'net.py'; name a function in it, as in net.py:build"),
+    ("pkg.net:build", "MODEL: no module pkg.net in {folder} or where Python looks; correct it, run the command in "),
+    (
+        "net.py:half",
+        "--precision: {folder}/net.py:half has weights in bfloat16 and none in float32; give --precision bf16, or "
+        "return a model in float32",
+    ),
+    (
+        "net.py:build --memory-format channels_last",
+        "--memory-format: {folder}/net.py:build has no weights and no inputs of 4 or 5 dimensions, which channels_last "
+        "is for; leave --memory-format out",
+    ),
+    (
+        "alexnet --precision bf16 --input-size 1x3x8x8",
+        "--precision: alexnet does not run with --precision bf16 on [1, 3, 8, 8] on ",
+    ),
+]
+
+
+@pytest.mark.parametrize(("words", "line"), MISTAKES, ids=[words for words, _ in MISTAKES])
+def test_a_typical_mistake_is_a_line_with_its_remedy_that_names_the_option(
+    words: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "net.py").write_text(
         "from torch import nn, ones\n"
         "def Linear(x): return nn.Linear(4, 2), ones(x)\n"
-        "def build(): return Linear(4)\n"
+        "def build(): return nn.Linear(4, 2), ones(1, 4)\n"
+        "def half(): return nn.Linear(4, 2).bfloat16(), ones(1, 4).bfloat16()\n"
         "def misfit(): return nn.Linear(4, 2), ones(5)\n"
         "def number(): return 3\n"
     )
     monkeypatch.chdir(tmp_path)
-    words = ["profile", model, "--allow-code", "--no-measure", "--home", str(tmp_path / "home")]
-    with patch.object(sys, "argv", ["opcost", *words]), pytest.raises(UserError) as caught:
+    home = ["--allow-code", "--no-measure", "--home", str(tmp_path / "home")]
+    with patch.object(sys, "argv", ["opcost", "profile", *words.split(), *home]), pytest.raises(UserError) as caught:
         main()
     (found,) = caught.value.lines
     assert found.startswith(line.format(folder=tmp_path))
-
-
-@pytest.mark.parametrize(
-    ("model", "options", "lines"),
-    [
-        (
-            "net.py:half",
-            [],
-            "--precision: {folder}/net.py:half has weights in bfloat16 and none in float32; give --precision bf16, or "
-            "return a model in float32",
-        ),
-        (
-            "net.py:build",
-            ["--memory-format", "channels_last"],
-            "--memory-format: {folder}/net.py:build has no weights and no inputs of 4 or 5 dimensions, which "
-            "channels_last is for; leave --memory-format out",
-        ),
-        (
-            "alexnet",
-            ["--precision", "bf16", "--input-size", "1x3x8x8"],
-            "--precision: alexnet does not run with --precision bf16 on [1, 3, 8, 8] on .*; leave out --precision, or "
-            "choose a size that it accepts and that fits into memory",
-        ),
-    ],
-)
-def test_the_remedy_of_an_option_names_the_option(
-    model: str, options: list[str], lines: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "net.py").write_text(
-        "from torch import nn, ones\n"
-        "def build(): return nn.Linear(4, 2), ones(1, 4)\n"
-        "def half(): return nn.Linear(4, 2).bfloat16(), ones(1, 4).bfloat16()\n"
-    )
-    monkeypatch.chdir(tmp_path)
-    words = ["profile", model, *options, "--allow-code", "--no-measure", "--home", str(tmp_path / "home")]
-    with patch.object(sys, "argv", ["opcost", *words]), pytest.raises(UserError) as caught:
-        main()
-    (found,) = caught.value.lines
-    assert re.fullmatch(lines.replace("[", r"\[").format(folder=tmp_path), found)
 
 
 def test_the_measuring_process_runs_it_and_a_failure_is_one_row(project: Project) -> None:

@@ -95,19 +95,13 @@ def test_a_report_names_each_model_that_is_left_out_once(changed: Home, capsys: 
     assert config.startswith(f"left out: {broken}:")
 
 
-def test_a_file_without_modules_of_its_own_is_named_alone(home: Home) -> None:
+@pytest.mark.parametrize(("name", "added"), [("net.py", "# edited\n"), ("summary.yml", "seed: 1\n")])
+def test_a_file_that_has_changed_is_named_alone(name: str, added: str, home: Home) -> None:
     home.net.write_text(NET.replace("import layers", "").replace("layers.last()", "nn.ReLU()"))
     assert home.profile() == 0
-    home.net.write_text(f"{home.net.read_text()}# edited\n")
-    with pytest.raises(UserError, match=r"operators\.pkl: net\.py has changed since it was counted; run "):
-        home.run("show", "net_build")
-
-
-def test_a_config_that_has_changed_is_named_without_the_text_of_its_tuple(home: Home) -> None:
-    assert home.profile() == 0
-    config = home.config("net_build")
-    config.write_text(f"{config.read_text()}seed: 1\n")
-    with pytest.raises(UserError, match=r"operators\.pkl: summary\.yml has changed since it was counted; run "):
+    path = home.net if name == "net.py" else home.config("net_build")
+    path.write_text(f"{path.read_text()}{added}")
+    with pytest.raises(UserError, match=rf"operators\.pkl: {name} has changed since it was counted; run "):
         home.run("show", "net_build")
 
 

@@ -131,14 +131,6 @@ def test_configs_that_were_made_are_shown(dry_run: bool, word: str, capsys: pyte
     assert ("dry run" in total) == dry_run
 
 
-def test_operator_measurements_show_what_failed_and_why(capsys: pytest.CaptureFixture[str]) -> None:
-    print_operator_measurements([MEASURED], dry_run=False)
-    output = capsys.readouterr().out
-    assert row_of(output, "resnet50") == ["resnet50", "40", "48", "10", "37", "1", "1", "20 s", "no"]
-    assert "resnet50: failed: RuntimeError: out of [memory]\n" in output
-    assert "resnet50: no energy for 2 of 48: no meter\n" in output
-
-
 @pytest.mark.parametrize(("remaining", "said"), [(0, "yes"), (33, "yes, elsewhere")])
 def test_what_is_done_elsewhere_is_not_said_to_be_done_here(
     remaining: int, said: str, capsys: pytest.CaptureFixture[str]
@@ -255,38 +247,6 @@ def test_a_plan_has_no_figures_of_models_without_rows_and_names_the_device_once(
     assert "12.35 ms" in capsys.readouterr().out
 
 
-def test_a_comparison_shows_ratios_with_errors(capsys: pytest.CaptureFixture[str]) -> None:
-    print_comparisons([comparing(WHOLE_SUM)], dry_run=False)
-    output = capsys.readouterr().out
-    sums, parts = output.split("Parts of the whole model")
-    # The second with the error of the method.
-    ratios = ["1.042 ± 0.001", "1.052 ± 0.007"]
-    assert row_of(sums, "resnet50") == ["resnet50", "time", "12.00 ms", "12.50 ms", *ratios]
-    assert row_of(sums, "simulated machine, eager") == ["simulated machine, eager", "energy", "-", "5500 mJ", "-", "-"]
-    outside = ["1.0 %", "5.0 %", "-9.2 %"]
-    assert row_of(parts, "resnet50") == ["resnet50", "time", "104.2 %", "4.2 %", *outside]
-    assert row_of(parts, "simulated machine, eager")[1:] == ["energy", *["-"] * 5]
-    assert "Corrected: the sum plus the cache correction" in output
-
-
-def test_a_comparison_notes_missing_operators_and_energies(capsys: pytest.CaptureFixture[str]) -> None:
-    print_comparisons([comparing(replace(COMPARED, unmeasured_time_s=0.0012), remarks=(REMARK,))], dry_run=False)
-    output = capsys.readouterr().out
-    assert row_of(output.split("Parts")[0], "resnet50")[-2:] == ["1.042 (!)", "1.052 (!)"]
-    assert row_of(output.split("Parts")[1], "resnet50")[-2:] == ["10.0 %", "-9.2 % (!)"]
-    assert "simulated machine, eager [1,2,3]  energy" in output
-    missing = "2 of 50, estimated 10.0 % of the time (torch.nn.SiLU() on (float32[2]) eval, torch.nn.GELU() on"
-    assert re.search(rf"\n\[1\] Operators without a row are missing .*: {re.escape(missing)}", output)
-    assert "\n[2] The sum is of leaf modules only\n[3] No energy: no meter\n" in output
-
-
-def test_models_without_energy_share_a_note(capsys: pytest.CaptureFixture[str]) -> None:
-    reasons = [f"{number} of {number} operators have no energy: no meter" for number in (28, 54)]
-    rows = [replace(WHOLE_SUM, energy_missing_reason=reason) for reason in reasons]
-    print_comparisons([comparing(row) for row in rows], dry_run=False)
-    assert "\n[1] No energy: no meter (all)\n" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("share", "execution", "text"),
     [
@@ -329,27 +289,6 @@ def test_a_ratio_of_flagged_measurements_is_marked_as_no_result(
     marked = ("1.042 (!)" in output, "(!) No result yet" in output, "-9.2 % (!)" in output)
     assert marked == (is_marked, is_marked, is_marked)
     assert "- (!)" not in output
-
-
-def test_comparisons_of_one_model_are_distinguished(capsys: pytest.CaptureFixture[str]) -> None:
-    on_gpu = replace(WHOLE_SUM.conditions, device_type="cuda")
-    rows = [replace(WHOLE_SUM, conditions=replace(on_gpu, execution=execution)) for execution in ("eager", "graph")]
-    print_comparisons([comparing(*rows)], dry_run=False)
-    output = capsys.readouterr().out
-    assert output.count("simulated machine, eager  ") == output.count("simulated machine, graph  ") == 2
-
-
-def test_of_many_missing_operators_a_few_are_named(capsys: pytest.CaptureFixture[str]) -> None:
-    missing = " | ".join(f"torch.nn.ReLU() on (float32[{width}]) eval" for width in range(9))
-    print_comparisons([comparing(replace(COMPARED, missing=missing))], dry_run=False)
-    output = capsys.readouterr().out
-    assert output.count("torch.nn.ReLU()") == 3
-    assert "eval and 6 more)\n" in output
-
-
-def test_a_model_that_cannot_be_compared_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    print_comparisons([ComparingReport("resnet50", (), "the whole model is not measured")], dry_run=False)
-    assert capsys.readouterr().out == "resnet50: the whole model is not measured\n"
 
 
 IMPRECISE = Remark(RemarkKind.NOT_PRECISE, {"time_ratio": 0.1})
@@ -395,33 +334,14 @@ def test_all_remarks_of_one_comparison_in_words() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "report",
-    [COUNTED, FILTERED, MEASURED, WHOLE, ComparingReport("resnet50", (COMPARED,), None, remarks=((REMARK,),))],
-    ids=lambda r: type(r).__name__,
-)
-def test_json_is_one_list_with_one_object_per_model(report: object, capsys: pytest.CaptureFixture[str]) -> None:
-    print_json([report, report])
-    first, second = json.loads(capsys.readouterr().out)
-    assert first == second
-    assert first["name"] == "resnet50"
-
-
-def test_json_keeps_si_units_and_unknown_values(capsys: pytest.CaptureFixture[str]) -> None:
-    print_json([ComparingReport("resnet50", (COMPARED,), None, remarks=((REMARK,),))])
-    (values,) = json.loads(capsys.readouterr().out)
-    (comparison,) = values["comparisons"]
-    assert comparison["time_s"] == 0.0125
-    assert comparison["energy_ratio"] is None
-
-
-def test_json_has_remarks_as_kinds_with_figures(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_is_a_list_of_objects_in_si_units_with_remarks_as_kinds(capsys: pytest.CaptureFixture[str]) -> None:
     shown = Remark(RemarkKind.THROTTLED, {"time_ratio": 0.2, "whole_time_ratio": None})
-    print_json([ComparingReport("resnet50", (COMPARED,), None, remarks=((shown,),))])
-    (values,) = json.loads(capsys.readouterr().out)
-    assert values["remarks"] == [[{"kind": "throttled", "figures": {"time_ratio": 0.2, "whole_time_ratio": None}}]]
-
-
-def test_no_model_is_an_empty_list(capsys: pytest.CaptureFixture[str]) -> None:
+    compared_with = ComparingReport("resnet50", (COMPARED,), None, remarks=((shown,),))
+    print_json([COUNTED, FILTERED, MEASURED, WHOLE, compared_with])
+    found = json.loads(capsys.readouterr().out)
+    assert [one["name"] for one in found] == ["resnet50"] * 5
+    (comparison,) = found[-1]["comparisons"]
+    assert (comparison["time_s"], comparison["energy_ratio"]) == (0.0125, None)
+    assert found[-1]["remarks"] == [[{"kind": "throttled", "figures": shown.figures}]]
     print_json([])
     assert json.loads(capsys.readouterr().out) == []
