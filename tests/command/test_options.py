@@ -364,8 +364,9 @@ def test_a_wrong_argument_exits_with_status_2(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("option", "meant"),
     [
-        *((option, "") for option in ("--zebra", "-x", "--gpu", "--reverse", "--model", "--dry")),
+        *((option, "") for option in ("--zebra", "-x", "--gpu", "--reverse", "--model")),
         *(("--divice", "--device"), ("--jsn=1", "--json"), ("--dryrun", "--dry-run"), ("--data", "--database")),
+        ("--dry", "--dry-run"),
         ("--divice --json", "--device"),
     ],
 )
