@@ -136,7 +136,7 @@ def _cap_plan(request: Request, arguments: Namespace, config: ModelConfig | None
             device, uuid = gpu_named(request.device)
             limit = NvmlPowerLimit.open(uuid)
             found_w, lowest_w = limit.read_w(), limit.range_w().lowest_w
-            caps = caps_below(lowest_w, found_w, None if known is None else known.power_w)
+            caps = caps_below(lowest_w, found_w, None if known is None else known.measurement.power_w)
             limit.close()
         except PowerLimitError as error:
             raise UserError(f"{device}: its power limits cannot be read: {error}") from error

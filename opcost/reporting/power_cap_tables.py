@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from opcost.columns import by_column
+from opcost.measuring.record import MeasurementRow
 from opcost.metering.cap_objectives import Objective
 from opcost.metering.power_caps import ABOVE_POWER_RATIO, free_cap_w, is_efficient, medians_of
 from opcost.reporting.layout import Column
@@ -15,7 +16,6 @@ from opcost.units import UNKNOWN, duration, millijoules, milliseconds, percent, 
 
 if TYPE_CHECKING:
     # Only for types: the stages import torch.
-    from opcost.stages.cap_models import FullClocks
     from opcost.stages.power_cap import CapSweep
 
 TITLES = {Objective.ENERGY: "J", Objective.EDP: "EDP, J s", Objective.ED2P: "ED²P, J s²"}
@@ -34,7 +34,7 @@ class CapPlan:
     repetitions: int
     measurements: int
     expected_s: float | None
-    known: FullClocks | None
+    known: MeasurementRow | None
 
 
 def print_cap_sweep(sweep: CapSweep) -> None:
@@ -57,24 +57,20 @@ def print_cap_sweep(sweep: CapSweep) -> None:
         Column("Pareto", drop=3),
     )
     print_table(f"{sweep.work}: time and energy under power caps", columns, cells)
-    for line in proposal_lines(sweep):
-        print_line(line)
-
-
-def proposal_lines(sweep: CapSweep) -> Iterator[str]:
-    """Yield the proposed cap with what the fit expects of it, and what a reader should know of the sweep."""
+    # The proposed cap with what the fit expects of it, and what a reader should know of the sweep.
     proposal, wish = sweep.proposal, sweep.wish
     found = f"{sweep.found_limit_w:g} W"
     if proposal.never_binds:
-        yield f"The cap never binds: nothing to gain. {proposal.cap_w:g} W, the lowest cap, costs no time either."
+        print_line(f"The cap never binds: nothing to gain. {proposal.cap_w:g} W, the lowest cap, costs no time either.")
     elif not proposal.gains:
-        yield f"Least {wish}: no cap is better than the limit of {found} by more than the meters' errors."
+        print_line(f"Least {wish}: no cap is better than the limit of {found} by more than the meters' errors.")
     else:
         time, energy = (percent(one - 1) for one in (proposal.time_ratio, proposal.energy_ratio))
-        yield f"Least {wish}: {proposal.cap_w:g} W (fit; against {found}: time {time}, energy {energy})"
+        print_line(f"Least {wish}: {proposal.cap_w:g} W (fit; against {found}: time {time}, energy {energy})")
     if not proposal.never_binds:
-        yield f"Lowest cap that costs no time: {free_cap_w(sweep.fit):.0f} W."
-    yield f"Drift from the first to the last run at {found}: {percent(sweep.drift_ratio)} of the time. {found} is set."
+        print_line(f"Lowest cap that costs no time: {free_cap_w(sweep.fit):.0f} W.")
+    drift = percent(sweep.drift_ratio)
+    print_line(f"Drift from the first to the last run at {found}: {drift} of the time. {found} is set.")
 
 
 def cap_sweep_object(sweep: CapSweep) -> dict[str, Any]:
@@ -106,23 +102,22 @@ def print_cap_plan(plan: CapPlan) -> None:
     print_line(f"{plan.work} on {plan.device}: at most {plan.measurements} measurements{takes}")
     print_line(f"First, last and afterwards: {limit}.")
     print_line(f"Between, in random order: {caps}; then up to three near the optimum.")
-    for line in full_clocks_lines(plan.known):
-        print_line(line)
+    if plan.known is not None:
+        _print_full_clocks(plan.known)
     print_line("Dry run: no limit was set, and nothing was measured.")
 
 
-def full_clocks_lines(known: FullClocks | None) -> Iterator[str]:
-    """Yield what a row says of a model's power without a cap."""
-    if known is None:
-        return
-    limit_w = known.conditions.device_power_limit_w
+def _print_full_clocks(row: MeasurementRow) -> None:
+    """Print what a row says of a model's power without a cap."""
+    known, limit_w = row.measurement, row.conditions.device_power_limit_w
+    power_w = known.power_w or 0.0
     limit = UNKNOWN if limit_w is None else f"{limit_w:g} W"
     costs = f"{milliseconds(known.time_s)}, {millijoules(known.energy_j)}"
-    yield f"At a limit of {limit} on {known.conditions.device_product} it takes {costs} and {watts(known.power_w)}."
-    if limit_w is not None and known.power_w > NEAR_LIMIT_RATIO * limit_w:
-        yield "That is at the limit: every lower cap slows it."
+    print_line(f"At a limit of {limit} on {row.conditions.device_product} it takes {costs} and {watts(power_w)}.")
+    if limit_w is not None and power_w > NEAR_LIMIT_RATIO * limit_w:
+        print_line("That is at the limit: every lower cap slows it.")
     else:
-        yield f"Caps above {watts(ABOVE_POWER_RATIO * known.power_w)} do not slow it and are not measured."
+        print_line(f"Caps above {watts(ABOVE_POWER_RATIO * power_w)} do not slow it and are not measured.")
 
 
 def plan_object(plan: CapPlan) -> dict[str, Any]:
@@ -130,6 +125,6 @@ def plan_object(plan: CapPlan) -> dict[str, Any]:
     known = plan.known
     return {
         **{name: value for name, value in vars(plan).items() if name != "known"},
-        "power_at_full_clocks_w": None if known is None else known.power_w,
+        "power_at_full_clocks_w": None if known is None else known.measurement.power_w,
         "full_clocks_limit_w": None if known is None else known.conditions.device_power_limit_w,
     }

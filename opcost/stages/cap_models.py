@@ -10,7 +10,6 @@ from datetime import datetime, timezone
 
 from opcost.boards import short_uuid
 from opcost.errors import CannotMeasureError, UserError
-from opcost.measuring.conditions import Conditions
 from opcost.measuring.protocol import MeasurementProtocol, protocol_for
 from opcost.measuring.record import MeasurementRow
 from opcost.measuring.setting import is_meant
@@ -65,36 +64,15 @@ def open_model(
         yield ModelWork(config.name, bench, protocol)
 
 
-@dataclass(frozen=True)
-class FullClocks:
-    """A model's row in the database, without a cap: its mean power says which caps slow it."""
+def at_full_clocks(database: Database, config: ModelConfig, device: str | None) -> MeasurementRow | None:
+    """Return the newest row of a whole model on a device that has a power, None without any.
 
-    conditions: Conditions
-    time_s: float
-    energy_j: float | None
-    power_w: float
-    power_capped_ratio: float | None
-
-
-def at_full_clocks(database: Database, config: ModelConfig, device: str | None) -> FullClocks | None:
-    """Return the newest row of a whole model on a device that has a power, None without any."""
+    Its mean power without a cap says which caps slow it.
+    """
     key = Case(model_tuple(config)).key
-
-    def is_of_model(row_key: str) -> bool:
-        return case_key(row_key) == key
-
-    rows: list[MeasurementRow] = [
-        row
-        for row in database.full_model_measurements.rows(is_of_model)
-        if is_meant(device, row.conditions) and row.measurement.power_w is not None
-    ]
-    if not rows:
-        return None
-    row = max(rows, key=lambda row: row.measurement.ended_at)
-    found = row.measurement
-    power_w = found.power_w
-    assert power_w is not None
-    return FullClocks(row.conditions, found.time_s, found.energy_j, power_w, found.power_capped_ratio)
+    rows = database.full_model_measurements.rows(lambda row_key: case_key(row_key) == key)
+    known = [row for row in rows if is_meant(device, row.conditions) and row.measurement.power_w is not None]
+    return max(known, key=lambda row: row.measurement.ended_at, default=None)
 
 
 def expected_s(measurements: int, loop_s: float) -> float:

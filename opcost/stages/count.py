@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -196,23 +197,23 @@ def count_in_memory(request: Request, config: ModelConfig, progress: Progress) -
     mistakes = [] if request.allow_code else check_that_code_may_run(config)
     if mistakes:
         raise UserError(*mistakes)
+
+    def counts_of(on_meta: bool) -> OperatorCounts:
+        (task,) = _tasks(replace(request, device=None), on_meta, [config])
+        progress.start(1, [task.expected_s])
+        progress.begin(config.name)
+        try:
+            counts, _ = _count(task)
+            progress.finish(_counted_words(counts))
+            return counts
+        finally:
+            progress.end()
+
     try:
-        return _count_with_progress(request, config, progress, on_meta=True)
+        return counts_of(on_meta=True)
     except UserError:
         # Some models run with values only.
-        return _count_with_progress(request, config, progress, on_meta=False)
-
-
-def _count_with_progress(request: Request, config: ModelConfig, progress: Progress, on_meta: bool) -> OperatorCounts:
-    (task,) = _tasks(replace(request, device=None), on_meta, [config])
-    progress.start(1, [task.expected_s])
-    progress.begin(config.name)
-    try:
-        counts, _ = _count(task)
-        progress.finish(_counted_words(counts))
-        return counts
-    finally:
-        progress.end()
+        return counts_of(on_meta=False)
 
 
 def census(request: Request) -> list[CensusRow]:
@@ -227,18 +228,14 @@ def take_census(models: Mapping[str, OperatorCounts]) -> list[CensusRow]:
         for name, counts in models.items()
     }
     users = Counter(operator for operators in occurrences.values() for operator in operators)
-    rows = [_census_row(name, operators, users) for name, operators in occurrences.items()]
     together: Counter[OperatorTuple] = Counter()
     for operators in occurrences.values():
         together.update(operators)
-    return [*rows, _census_row(None, together, users)]
-
-
-def _census_row(
-    name: str | None, operators: Mapping[OperatorTuple, int], users: Mapping[OperatorTuple, int]
-) -> CensusRow:
-    shared = sum(users[operator] > 1 for operator in operators)
-    return CensusRow(name, sum(operators.values()), len(operators), shared, len(operators) - shared)
+    rows = []
+    for name, operators in (*occurrences.items(), (None, together)):
+        shared = sum(users[operator] > 1 for operator in operators)
+        rows.append(CensusRow(name, sum(operators.values()), len(operators), shared, len(operators) - shared))
+    return rows
 
 
 def _tasks(request: Request, on_meta: bool, configs: Sequence[ModelConfig]) -> list[_Task]:
@@ -284,7 +281,7 @@ def _count_and_report(
         progress.fail(str(error))
         return CountFailure(config.name, str(error))
     progress.finish(_counted_words(counts))
-    return replace(_count_report(config.name, counts, whitelist), left_out=left_out)
+    return _count_report(config.name, counts, whitelist, left_out)
 
 
 def _counted_words(counts: OperatorCounts) -> str:
@@ -299,19 +296,14 @@ def _write(task: _Task, counts: OperatorCounts, request: Request) -> None:
     if config.done and has_changed_code(config, COUNTS.path(config), request.database.model_operators):
         # A campaign that ends early would leave it done, with rows of its former code.
         clear_done(config.path)
-    if not counts.has_values and _has_values(config):
+    has_values = False
+    with suppress(UserError):
+        has_values = not counts.has_values and COUNTS.read(config).has_values
+    if has_values:
         text = "%s: earlier counts have input values and are kept; delete %s to replace them by counts of shapes only"
         logging.getLogger(__name__).warning(text, config.name, COUNTS.path(config))
     else:
         write_counts(COUNTS.path(config), counts)
-
-
-def _has_values(config: ModelConfig) -> bool:
-    """Return whether a model's counts have the operators' input values, unlike counts of shapes only."""
-    try:
-        return COUNTS.read(config).has_values
-    except UserError:
-        return False
 
 
 def _count(task: _Task) -> tuple[OperatorCounts, tuple[str, ...]]:
@@ -345,35 +337,29 @@ def _count_model(task: _Task) -> OperatorCounts:
             with reported_switches(config.model_name), context():
                 return capture(ready, task.model.operator, config.composites, name=config.name)
     except CannotBuildError as error:
-        key = error.key or _key_of_build(task)
-        first, *frames = error.with_remedy(config.option(key), usual=_remedy(task)).splitlines()
-        raise UserError(f"{config.where(key)}: {first}", *frames) from error
+        raise _not_built(task, error) from error
     except CannotMeasureError as error:
         raise UserError(_does_not_run(task, str(error))) from error
     except REFUSALS as error:
         raise UserError(_does_not_run(task, one_line(error))) from error
 
 
-def _key_of_build(task: _Task) -> str:
-    """Return the key of a config that explains why a model cannot be built."""
-    is_of_user = task.config.code is not None or _is_registered(task)
-    keys = [] if is_of_user else [key for key in ("arguments", "inputs", "input_size") if key in task.config.lines]
-    return next(iter(keys), "model_name")
-
-
-def _is_registered(task: _Task) -> bool:
-    return task.model.operator.operator.startswith(TORCHVISION_MODELS) and task.model.listed.is_foreign
-
-
-def _remedy(task: _Task) -> str:
-    """Return what to do about a model that cannot be built."""
-    if task.config.code:
-        return "correct its arguments or the function" if task.config.arguments else "fix the function"
-    if _is_registered(task):
-        return "fix the function, which was registered with torchvision"
-    if task.config.inputs is not None:
-        return "correct its arguments or inputs"
-    return f"correct its {'arguments' if task.config.arguments else 'size'}, or {INPUTS_HELP}"
+def _not_built(task: _Task, error: CannotBuildError) -> UserError:
+    """Return the mistake of a model that cannot be built: at the key of its config that explains it, with a remedy."""
+    config = task.config
+    is_registered = task.model.operator.operator.startswith(TORCHVISION_MODELS) and task.model.listed.is_foreign
+    keys = [key for key in ("arguments", "inputs", "input_size") if key in config.lines]
+    if config.code:
+        keys, remedy = [], "correct its arguments or the function" if config.arguments else "fix the function"
+    elif is_registered:
+        keys, remedy = [], "fix the function, which was registered with torchvision"
+    elif config.inputs is not None:
+        remedy = "correct its arguments or inputs"
+    else:
+        remedy = f"correct its {'arguments' if config.arguments else 'size'}, or {INPUTS_HELP}"
+    key = error.key or next(iter(keys), "model_name")
+    first, *frames = error.with_remedy(config.option(key), usual=remedy).splitlines()
+    return UserError(f"{config.where(key)}: {first}", *frames)
 
 
 def warn_of_compiled(model_name: str, model: nn.Module) -> None:
@@ -391,7 +377,12 @@ def warn_of_compiled(model_name: str, model: nn.Module) -> None:
 def _does_not_run(task: _Task, reason: str) -> str:
     config = task.config
     size = list(config.input_size) if config.input_size else f"its inputs ({task.model.operator.inputs_text})"
-    asked = _asked_for(config)
+    # Besides its size, a model may not run with these.
+    asked = {}
+    if config.precision in DTYPES or config.precision in AUTOCAST_DTYPES:
+        asked["precision"] = config.precision
+    if config.memory_format != CONTIGUOUS:
+        asked["memory_format"] = config.memory_format
     # A user's function may return the inputs.
     key = next((key for key in (*asked, "inputs", "input_size") if key in config.lines), "model_name")
     options = [(config.option(name), name, value) for name, value in asked.items()]
@@ -405,17 +396,9 @@ def _does_not_run(task: _Task, reason: str) -> str:
     )
 
 
-def _asked_for(config: ModelConfig) -> dict[str, str]:
-    """Return the keys of a config, besides its size, with which a model may not run."""
-    asked = {}
-    if config.precision in DTYPES or config.precision in AUTOCAST_DTYPES:
-        asked["precision"] = config.precision
-    if config.memory_format != CONTIGUOUS:
-        asked["memory_format"] = config.memory_format
-    return asked
-
-
-def _count_report(name: str, counts: OperatorCounts, whitelist: tuple[str, ...] | None) -> CountReport:
+def _count_report(
+    name: str, counts: OperatorCounts, whitelist: tuple[str, ...] | None, left_out: tuple[str, ...]
+) -> CountReport:
     kept = None if whitelist is None else select(counts, whitelist).kept
     gaps = []
     for one in counts.without_formula:
@@ -441,4 +424,5 @@ def _count_report(name: str, counts: OperatorCounts, whitelist: tuple[str, ...] 
         least_flops=counts.total_flop,
         flops_missing_reason=counts.flop_missing_reason,
         without_formula=tuple(gaps),
+        left_out=left_out,
     )

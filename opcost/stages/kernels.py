@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -13,7 +13,7 @@ from typing import Any
 from opcost.comparing.kernel_times import KernelTimeRow, kernel_key
 from opcost.errors import CannotMeasureError, UserError
 from opcost.estimates import total_if_known
-from opcost.measuring.conditions import EAGER, WARM, Conditions
+from opcost.measuring.conditions import EAGER, WARM
 from opcost.operators.model_names import UserCode
 from opcost.operators.tuples import OperatorTuple
 from opcost.progress import Progress
@@ -103,29 +103,27 @@ def compare_kernels(
                 progress.begin(config.name)
                 with precision(config.precision):
                     report = _compare(config, apparatus.device, request.code_of(config))
-                for row in _rows(report, config, apparatus.conditions(request.setting_of(config))):
-                    table.append(row)
+                conditions = apparatus.conditions(request.setting_of(config))
+                profiled_at = datetime.now(timezone.utc).isoformat(timespec="seconds")
+                for kind in report.kinds:
+                    table.append(
+                        KernelTimeRow(
+                            key=kernel_key(model_tuple(config).key, conditions),
+                            name=config.name,
+                            operator=kind.operator,
+                            calls=kind.calls,
+                            in_model_time_s=kind.in_model_s,
+                            alone_time_s=kind.alone_s,
+                            same_kernels_time_s=kind.same_kernels_s,
+                            profiled_at=profiled_at,
+                            conditions=replace(conditions, execution=EAGER, cache=WARM),
+                        )
+                    )
                 reports.append(report)
                 progress.finish(f"{percent(report.same_kernels_ratio)} of the time in the same kernels alone")
     finally:
         progress.end()
     return reports
-
-
-def _rows(report: KernelsReport, config: ModelConfig, conditions: Conditions) -> Iterator[KernelTimeRow]:
-    profiled_at = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    for kind in report.kinds:
-        yield KernelTimeRow(
-            key=kernel_key(model_tuple(config).key, conditions),
-            name=config.name,
-            operator=kind.operator,
-            calls=kind.calls,
-            in_model_time_s=kind.in_model_s,
-            alone_time_s=kind.alone_s,
-            same_kernels_time_s=kind.same_kernels_s,
-            profiled_at=profiled_at,
-            conditions=replace(conditions, execution=EAGER, cache=WARM),
-        )
 
 
 def _compare(config: ModelConfig, device: str, code: UserCode | None) -> KernelsReport:

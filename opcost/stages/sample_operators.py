@@ -121,10 +121,17 @@ def sample_operators(request: SampleRequest) -> SampleReport:
     if not request.dry_run:
         replace_file(path, text)
     whitelist = load_whitelist(request.folders.whitelist) if request.folders.whitelist.exists() else ()
+    of_kinds = []
+    for kind in kinds:
+        own = [count for count in chosen if count.operator.short_name == kind]
+        flop = max((count.flop or 0 for count in own), default=0)
+        memory_bytes = max((count.memory_bytes for count in own), default=0)
+        is_whitelisted = not {kind, EVERYTHING}.isdisjoint(whitelist)
+        of_kinds.append(DrawnKind(kind, numbers[kind], len(own), flop, memory_bytes, is_whitelisted))
     return SampleReport(
         name=request.name,
         path=str(path),
-        kinds=tuple(_drawn_kind(kind, numbers[kind], chosen, whitelist) for kind in kinds),
+        kinds=tuple(of_kinds),
         tuples=tuple(str(count.operator) for count in chosen),
         wanted=len(chosen) if len(chosen) < len(drawn) else request.wish.number,
         expected_s=expected_s,
@@ -194,13 +201,6 @@ def _text(wish: Wish, operators: Sequence[OperatorTuple]) -> bytes:
         remedy = f"draw {most}, and other lists with another NAME and --seed"
         raise UserError(f"--number {wish.number}: the list would be larger than {MAXIMUM_BYTES // 1000} kB; {remedy}")
     return text
-
-
-def _drawn_kind(kind: str, known: int, drawn: Sequence[OperatorCount], whitelist: Sequence[str]) -> DrawnKind:
-    those = [count for count in drawn if count.operator.short_name == kind]
-    flop = max((count.flop or 0 for count in those), default=0)
-    memory_bytes = max((count.memory_bytes for count in those), default=0)
-    return DrawnKind(kind, known, len(those), flop, memory_bytes, not {kind, EVERYTHING}.isdisjoint(whitelist))
 
 
 def _within(

@@ -53,13 +53,7 @@ class Trained:
 
 
 def trained(request: Request, conditions: Conditions, folder: Path, progress: Progress) -> Trained:
-    """Return the learned costs for the rows of a database; they are kept until the rows change.
-
-    Args:
-        request: the folders.
-        conditions: those of the rows.
-        folder: of the cache.
-        progress: reports the training.
+    """Return the learned costs for the rows under some conditions; a folder keeps them until the rows change.
 
     Raises:
         ModuleNotFoundError: nothing is kept, and a package for training is missing.
@@ -136,10 +130,7 @@ LEARNING_VERSION = 7
 def training_fingerprint(database: Database, conditions: Conditions, models: Iterable[str] = ()) -> str:
     """Return 16 hexadecimal digits that depend on the rows under these conditions, and on the version.
 
-    Args:
-        database: with rows under any conditions.
-        conditions: those that are learned.
-        models: the keys of those whose wholes are learned from.
+    ``models`` are the keys of those whose wholes are learned from.
 
     Raises:
         UserError: the table of cache chains is damaged.
@@ -198,10 +189,7 @@ class TrainingData:
 def read_training_data(request: Request, configs: Sequence[ModelConfig], conditions: Conditions) -> TrainingData:
     """Return what there is to learn from under some conditions; rows under others are not parsed.
 
-    Args:
-        request: the database.
-        configs: of the models whose wholes are among it.
-        conditions: those of the rows.
+    The wholes are of the models of these configs.
 
     Raises:
         UserError: a table is damaged.
@@ -210,12 +198,7 @@ def read_training_data(request: Request, configs: Sequence[ModelConfig], conditi
 
 
 def training_data(data: RankingData, conditions: Conditions) -> TrainingData:
-    """Return what there is to learn from under some conditions.
-
-    Args:
-        data: of all models.
-        conditions: those of the rows.
-    """
+    """Return what there is to learn from under some conditions."""
     models = {model.config.name: model.counts for model in data.models if model.counts is not None}
     families: dict[str, set[str]] = {}
     for counts in models.values():
