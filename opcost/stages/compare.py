@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import partial
@@ -25,14 +25,13 @@ from opcost.measuring.protocol import protocol_options
 from opcost.measuring.record import MeasurementRow
 from opcost.measuring.setting import is_meant, refuse_unknown
 from opcost.operators.cases import of_operators, tuple_key
-from opcost.operators.counts import OperatorCounts
-from opcost.operators.whitelist import Selection, select
+from opcost.operators.whitelist import select
 from opcost.running.request import COUNTS, Request, no_counts_reason
 from opcost.running.shipped_counts import counted_or_shipped
 from opcost.stages.proposals import Proposals
 from opcost.storage.configs import ModelConfig
 from opcost.summing.index import Measurements, best_of_each_board
-from opcost.summing.summation import ModelCost, best_whole
+from opcost.summing.summation import best_whole
 
 
 @dataclass(frozen=True)
@@ -81,48 +80,35 @@ def find_comparisons(request: Request, runs: OperatorRuns = USUAL_RUNS) -> list[
     first row comes last.
     """
     configs = request.models() if request.names else request.folders.readable()
-    models = _selections(request, configs)
-    request.database.must_exist()
-    evidence = _evidence(request, [selection for _, selection in models])
-    of_models = of_operators(selection.kept.model for _, selection in models)
-    table = request.database.full_model_measurements
-    if request.device is not None and request.is_product:
-        refuse_unknown(request.device, (row.conditions.device_product for row in table.rows()))
-    wholes = best_of_each_board(table.rows(of_models))
-    kernels = request.database.kernel_times.rows()
-    found = []
-    for config, selection in models:
-        own = [row for row in wholes if _is_whole(row, config, selection.kept, request.device)]
-        sums = _of_one_board_mostly(own, partial(summed, selection, evidence=evidence, runs=runs))
-        comparisons = [compare(selection, whole, evidence, runs, cost) for whole, cost in sums]
-        errors = [kernel_errors(kernels, selection.kept.model.key, one.conditions) for one in comparisons]
-        found.append(ModelComparisons(config, tuple(comparisons), tuple(errors)))
-    return sorted([*found, *_without_counts(request, configs, found)], key=lambda model: model.config.name)
-
-
-def _selections(request: Request, configs: Sequence[ModelConfig]) -> list[tuple[ModelConfig, Selection]]:
     models, whitelist = counted_or_shipped(request, configs, is_strict=False), request.whitelist()
-    return [(config, select(counts, whitelist)) for config, counts in models]
-
-
-def _without_counts(
-    request: Request, configs: Iterable[ModelConfig], found: Sequence[ModelComparisons]
-) -> Iterator[ModelComparisons]:
+    selections = [(config, select(counts, whitelist)) for config, counts in models]
+    database, device = request.database, request.device
+    database.must_exist()
+    counts = (count for _, one in selections for count in (*one.kept.counts, *one.dropped.counts))
+    rows = database.operator_measurements.rows(of_operators(count.operator for count in counts))
+    evidence = Evidence(Measurements(rows), database.calls_in_chains.rows())
+    table = database.full_model_measurements
+    if device is not None and request.is_product:
+        refuse_unknown(device, (row.conditions.device_product for row in table.rows()))
+    wholes = best_of_each_board(table.rows(of_operators(one.kept.model for _, one in selections)))
+    kernels = database.kernel_times.rows()
+    found = []
+    for config, selection in selections:
+        key = selection.kept.model.key
+        of_key: dict[str, list[MeasurementRow]] = {}
+        for row in wholes:
+            is_model = tuple_key(row.key) == key and row.conditions.precision == config.precision
+            if is_model and is_meant(device, row.conditions):
+                of_key.setdefault(row.key, []).append(row)
+        sums = [best_whole(own, partial(summed, selection, evidence=evidence, runs=runs)) for own in of_key.values()]
+        comparisons = [compare(selection, whole, evidence, runs, cost) for whole, cost in sums]
+        errors = [kernel_errors(kernels, key, one.conditions) for one in comparisons]
+        found.append(ModelComparisons(config, tuple(comparisons), tuple(errors)))
     names = {model.config.name for model in found}
     for config in configs:
         if config.name not in names and request.is_named(config):
-            yield ModelComparisons(config, no_counts_reason=no_counts_reason(config, COUNTS))
-
-
-def _evidence(request: Request, selections: Iterable[Selection]) -> Evidence:
-    counts = (count for one in selections for count in (*one.kept.counts, *one.dropped.counts))
-    rows = request.database.operator_measurements.rows(of_operators(count.operator for count in counts))
-    return Evidence(Measurements(rows), request.database.calls_in_chains.rows())
-
-
-def reports_of(request: Request, models: Sequence[ModelComparisons]) -> list[ComparingReport]:
-    """Return comparisons as rows."""
-    return [_report(model, request.device) for model in models]
+            found.append(ModelComparisons(config, no_counts_reason=no_counts_reason(config, COUNTS)))
+    return sorted(found, key=lambda model: model.config.name)
 
 
 def keep_comparisons(request: Request, models: Sequence[ModelComparisons]) -> list[ComparingReport]:
@@ -134,48 +120,33 @@ def keep_comparisons(request: Request, models: Sequence[ModelComparisons]) -> li
     return reports
 
 
-def _report(model: ModelComparisons, device: str | None) -> ComparingReport:
+def reports_of(request: Request, models: Sequence[ModelComparisons]) -> list[ComparingReport]:
+    """Return comparisons as rows."""
+    return [_report(model, f" on {request.device}" if request.device else "") for model in models]
+
+
+def _report(model: ModelComparisons, where: str) -> ComparingReport:
     name, now = model.config.name, datetime.now(timezone.utc).isoformat(timespec="seconds")
     pairs = list(zip(model.comparisons, model.kernels, strict=True))
     remarks = tuple((*found.remarks, *remarks_on_kernels(errors)) for found, errors in pairs)
     proposals = Proposals.of([model.config])
-    measuring = proposals.command("measure-models", [name])
+    remedy: str | None = proposals.command("measure-models", [name])
+    reason = model.no_counts_reason or f"the whole model is not measured{where}; run {remedy}"
+    if pairs:
+        # As the operators of the first comparison were measured.
+        conditions, parts = model.comparisons[0].conditions, model.comparisons[0].cost.parts
+        is_cpu = conditions.device_type == "cpu"
+        device = ("--device", "cpu") if is_cpu else ("--execution", conditions.execution)
+        how = protocol_options(part.row.circumstances for part in parts)
+        remedy = next(iter(proposals.profiling([name], *device, *how)), None)
     return ComparingReport(
         name=name,
         comparisons=tuple(comparison_row(name, *pair, said, now) for pair, said in zip(pairs, remarks, strict=True)),
-        reason=None if pairs else model.no_counts_reason or _reason(device, measuring),
+        reason=None if pairs else reason,
         kinds=tuple(kinds_of(comparison.cost) for comparison in model.comparisons),
         remarks=remarks,
-        remedy=next(iter(proposals.profiling([name], *_how(model))), None) if pairs else measuring,
+        remedy=remedy,
     )
-
-
-def _how(model: ModelComparisons) -> tuple[str, ...]:
-    """Return the options with which the operators of the first comparison were measured."""
-    first = model.comparisons[0]
-    where = (
-        ("--device", "cpu") if first.conditions.device_type == "cpu" else ("--execution", first.conditions.execution)
-    )
-    return (*where, *protocol_options(part.row.circumstances for part in first.cost.parts))
-
-
-def _of_one_board_mostly(
-    wholes: Iterable[MeasurementRow], sum_beside: Callable[[MeasurementRow], ModelCost]
-) -> list[tuple[MeasurementRow, ModelCost]]:
-    of_key: dict[str, list[MeasurementRow]] = {}
-    for whole in wholes:
-        of_key.setdefault(whole.key, []).append(whole)
-    return [best_whole(rows, sum_beside) for rows in of_key.values()]
-
-
-def _is_whole(row: MeasurementRow, config: ModelConfig, counts: OperatorCounts, device: str | None) -> bool:
-    is_model = tuple_key(row.key) == counts.model.key and row.conditions.precision == config.precision
-    return is_model and is_meant(device, row.conditions)
-
-
-def _reason(device: str | None, measuring: str) -> str:
-    where = f" on {device}" if device else ""
-    return f"the whole model is not measured{where}; run {measuring}"
 
 
 def _updated(new_rows: Iterable[ComparisonRow], known: Iterable[ComparisonRow]) -> list[ComparisonRow]:

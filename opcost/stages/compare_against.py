@@ -130,6 +130,10 @@ class _Data:
             found += [replace(one, cache=WARM) for one in of_cache if ratio(counts, one) >= MOSTLY_KNOWN_RATIO]
         return list(dict.fromkeys(one for one in found if one.precision == config.precision and is_of_side(one)))
 
+    def wholes_of(self, config: ModelConfig, conditions: Conditions) -> list[MeasurementRow]:
+        """Return the rows of a whole under some conditions, one of each board."""
+        return [row for row in self.wholes.get(model_tuple(config).key, ()) if row.conditions == conditions]
+
     def measured(self, configs: Iterable[ModelConfig]) -> str:
         """Return in words which choices of conditions any of these models is measured under."""
         found = {one for config in configs for one in ALL_CHOICES if self.conditions_of(under(config, one))}
@@ -210,11 +214,11 @@ def _reports(data: _Data, config: ModelConfig, other: ChosenConditions) -> Itera
     for one, another in comparable:
         this, that = (own, one), (other, another)
         candidates = [
-            _Candidate(data, _label(this, that), variant, one),
-            _Candidate(data, _label(that, this), other_variant, another),
+            _Candidate(_label(this, that), variant, one),
+            _Candidate(_label(that, this), other_variant, another),
         ]
         groups = [candidates] if one.device_product == another.device_product else [[one] for one in candidates]
-        these, others = (side for group in groups for side in _of_one_board(group))
+        these, others = (side for group in groups for side in _of_one_board(data, group))
         found = side_by_side(these, others, config.batch_size or 1)
         yield AgainstReport(
             name=config.name,
@@ -239,47 +243,41 @@ def _reports(data: _Data, config: ModelConfig, other: ChosenConditions) -> Itera
 class _Candidate:
     """A model under one set of conditions, whose rows may be of several boards."""
 
-    data: _Data
     label: str
     config: ModelConfig
     conditions: Conditions
 
-    @property
-    def wholes(self) -> list[MeasurementRow]:
-        """The rows of the whole, one of each board."""
-        found = self.data.wholes.get(model_tuple(self.config).key, ())
-        return [row for row in found if row.conditions == self.conditions]
 
-    def on_board(self, board: str | None) -> Side:
-        """Return the side with rows of a board wherever there are any."""
-        data, counts = self.data, self.data.counts[identity_of(self.config)]
-        measurements = data.measurements.preferring(board)
-
-        def sum_of(whole: MeasurementRow | None) -> ModelCost:
-            usual = replace(self.conditions, cache=data.runs.cache)
-            conditions = usual if whole is None else conditions_of_sum(whole, data.runs)
-            return sum_operators(counts, measurements, conditions, data.runs.input_data)
-
-        wholes = self.wholes
-        own = [row for row in wholes if row.circumstances.device_uuid == board] or wholes
-        whole, cost = best_whole(own, sum_of) if own else (None, sum_of(None))
-        return Side(self.label, self.conditions, counts, whole, cost)
-
-
-def _of_one_board(candidates: Sequence[_Candidate]) -> list[Side]:
+def _of_one_board(data: _Data, candidates: Sequence[_Candidate]) -> list[Side]:
     """Return the sides of one device, of one board as far as possible.
 
     Of several boards, that with the most sound wholes counts, then that with the largest share of the summed times,
     then the last, as in ``best_whole``.
     """
-    boards = dict.fromkeys(row.circumstances.device_uuid for one in candidates for row in one.wholes)
+    wholes = [data.wholes_of(one.config, one.conditions) for one in candidates]
+    boards = dict.fromkeys(row.circumstances.device_uuid for rows in wholes for row in rows)
     for one in candidates:
-        boards |= dict.fromkeys(one.data.boards.get(replace(one.conditions, cache=one.data.runs.cache), ()))
+        boards |= dict.fromkeys(data.boards.get(replace(one.conditions, cache=data.runs.cache), ()))
 
     def rank(sides: Sequence[Side], board: str | None) -> tuple[int, int, float]:
-        wholes = [side.whole for side in sides if side.whole is not None and side.board == board]
-        sound = sum(not is_doubtful(whole) for whole in wholes)
-        return sound, len(wholes), sum(side.cost.board_ratio(board) for side in sides)
+        own = [side.whole for side in sides if side.whole is not None and side.board == board]
+        sound = sum(not is_doubtful(whole) for whole in own)
+        return sound, len(own), sum(side.cost.board_ratio(board) for side in sides)
 
-    found = ((board, [one.on_board(board) for one in candidates]) for board in reversed(boards))
+    found = ((board, [_on_board(data, one, board) for one in candidates]) for board in reversed(boards))
     return max(found, key=lambda one: rank(one[1], one[0]))[1]
+
+
+def _on_board(data: _Data, one: _Candidate, board: str | None) -> Side:
+    """Return a side with rows of a board wherever there are any."""
+    counts, measurements = data.counts[identity_of(one.config)], data.measurements.preferring(board)
+
+    def sum_of(whole: MeasurementRow | None) -> ModelCost:
+        usual = replace(one.conditions, cache=data.runs.cache)
+        conditions = usual if whole is None else conditions_of_sum(whole, data.runs)
+        return sum_operators(counts, measurements, conditions, data.runs.input_data)
+
+    wholes = data.wholes_of(one.config, one.conditions)
+    own = [row for row in wholes if row.circumstances.device_uuid == board] or wholes
+    whole, cost = best_whole(own, sum_of) if own else (None, sum_of(None))
+    return Side(one.label, one.conditions, counts, whole, cost)

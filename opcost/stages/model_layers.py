@@ -72,15 +72,18 @@ def find_layers(request: Request, wanted: WantedModel, choice: RowsChoice, progr
     config = config_of(request, wanted)
     shipped = shipped_counts(request, [config]).get(config.name)
     counts = pickled(config, shipped) or count_in_memory(request, config, progress)
-    is_same = shipped is None or _calls_of(shipped) == _calls_of(counts)
+    calls, shipped_calls = (
+        {count.operator.key: count.occurrences for count in one.counts if count.computes}
+        for one in (counts, shipped or counts)
+    )
     # The database's counts have the input values of a run on the device, and comparisons use them.
-    summed = shipped if shipped is not None and is_same else counts
+    summed = shipped if shipped is not None and calls == shipped_calls else counts
     data = read_ranking_data(request, [config], {config.name}, {config.name: summed})
     report = layers_report(config, counts, data, choice)
     same = WantedModel.of(config)
     return replace(
         report,
-        differs=not is_same,
+        differs=calls != shipped_calls,
         measuring=command("profile", *same.words) if report.lacks_rows and same is not None else None,
     )
 
@@ -100,15 +103,22 @@ def layers_of_object(request: Request, own: ObjectModel, choice: RowsChoice) -> 
 def layers_report(config: ModelConfig, counts: OperatorCounts, data: RankingData, choice: RowsChoice) -> LayersReport:
     """Return the layers of a model from its counts with paths.
 
-    ``data`` is of this model alone, from counts of as many calls.
+    ``data`` is of this model alone, from counts of as many calls. Of several sets of conditions, a GPU comes before a
+    CPU, a sum before none, then a whole, most bytes in the sum, and the newest row.
 
     Raises:
         UserError: no row is of the device.
     """
     if choice.device is not None and not is_device_name(choice.device):
         refuse_unknown(choice.device, (one.device_product for one in data.newest))
-    found = _figures(data, choice)
-    figures = found[0] if found else None
+
+    def rank(one: ModelFigures) -> tuple[bool, bool, bool, float, str]:
+        is_gpu = one.conditions.device_type != "cpu"
+        ratio = 0.0 if one.cost is None else one.cost.memory_bytes_ratio or 0.0
+        return is_gpu, one.cost is not None, one.whole is not None, ratio, data.newest[one.conditions]
+
+    found = [one for conditions in data.newest if choice.is_meant(conditions) for one in data.figures(conditions)]
+    figures = max(found, key=rank, default=None)
     product = None if figures is None else figures.conditions.device_product
     return LayersReport(
         name=config.name,
@@ -119,25 +129,6 @@ def layers_report(config: ModelConfig, counts: OperatorCounts, data: RankingData
         costs=UNKNOWN_COSTS if figures is None else RunCosts.of(figures),
         others=tuple(sorted({one.conditions.device_product for one in found} - {product})),
     )
-
-
-def _figures(data: RankingData, choice: RowsChoice) -> list[ModelFigures]:
-    """Return the figures of the model under each set of conditions, the preferred first.
-
-    A GPU comes before a CPU, a sum before none, then a whole, most bytes in the sum, and the newest row.
-    """
-
-    def rank(one: ModelFigures) -> tuple[bool, bool, bool, float, str]:
-        is_gpu = one.conditions.device_type != "cpu"
-        ratio = 0.0 if one.cost is None else one.cost.memory_bytes_ratio or 0.0
-        return is_gpu, one.cost is not None, one.whole is not None, ratio, data.newest[one.conditions]
-
-    found = [one for conditions in data.newest if choice.is_meant(conditions) for one in data.figures(conditions)]
-    return sorted(found, key=rank, reverse=True)
-
-
-def _calls_of(counts: OperatorCounts) -> dict[str, int]:
-    return {count.operator.key: count.occurrences for count in counts.counts if count.computes}
 
 
 def config_of(request: Request, wanted: WantedModel) -> ModelConfig:

@@ -134,10 +134,13 @@ def predict(request: Request, wish: PredictionRequest, cache: Path, progress: Pr
         best_whole(wholes, lambda row: sum_beside(row, counts, rows.measurements, conditions))[0] if wholes else None
     )
     run = run_under(counts, rows, conditions, learned, whole)
+    # A user's function may have got the batch as an argument.
+    given = (value for name, value in config.arguments if name in BATCH_ARGUMENTS)
+    batch = config.batch_size or next((value for value in given if type(value) is int and value > 0), None)
     written = _write_next(request, config, run.calls, wish.measure_next) if wish.measure_next else None
     return Prediction(
         name=config.name,
-        batch=config.batch_size or _batch_argument(config),
+        batch=batch,
         conditions=conditions,
         run=run,
         whole=whole,
@@ -217,12 +220,6 @@ def _new_config(request: Request, wish: PredictionRequest) -> ModelConfig:
         remedy = f"give the batch there, or as an argument of the function: --argument batch={wish.batch}"
         raise UserError(f"--batch: the inputs of {config.name} are those of its function or config; {remedy}")
     return config_of(request, replace(same, input_size=(wish.batch, *config.input_size[1:])))
-
-
-def _batch_argument(config: ModelConfig) -> int | None:
-    """Return the batch that a user's function got as an argument, None if it got none."""
-    given = (value for name, value in config.arguments if name in BATCH_ARGUMENTS)
-    return next((value for value in given if type(value) is int and value > 0), None)
 
 
 def computing_counts(request: Request, config: ModelConfig, progress: Progress) -> OperatorCounts:
