@@ -50,12 +50,15 @@ def filter_operators(request: Request) -> list[FilterReport]:
     models = counted(request, request.configs(), COUNTS)
     present = {name for _, counts in models for name in by_operator(counts)}
     _check_spelling(request, whitelist, present)
-    _warn_of_unknown_names(whitelist, present)
+    log = logging.getLogger(__name__)
+    for name in sorted(set(whitelist) - present):
+        for similar in get_close_matches(name, present - set(whitelist), n=1, cutoff=SIMILAR_RATIO):
+            log.warning("%s in the whitelist matches no operator; did you mean %s?", name, similar)
     reports = []
     for config, counts in models:
         selection = select(counts, whitelist)
         if not selection.kept.counts:
-            logging.getLogger(__name__).warning("%s: the whitelist keeps no operator", config.name)
+            log.warning("%s: the whitelist keeps no operator", config.name)
         if not request.dry_run:
             write_counts(FILTERED_COUNTS.path(config), selection.kept)
         reports.append(_filter_report(config.name, counts, selection))
@@ -79,14 +82,6 @@ def _check_spelling(request: Request, whitelist: tuple[str, ...], present: set[s
     ]
     if mistakes:
         raise UserError(*mistakes)
-
-
-def _warn_of_unknown_names(whitelist: tuple[str, ...], present: set[str]) -> None:
-    """Warn of names that match no operator, but are similar to one that is not in the whitelist."""
-    for name in sorted(set(whitelist) - present):
-        for similar in get_close_matches(name, present - set(whitelist), n=1, cutoff=SIMILAR_RATIO):
-            text = "%s in the whitelist matches no operator; did you mean %s?"
-            logging.getLogger(__name__).warning(text, name, similar)
 
 
 def _filter_report(name: str, counts: OperatorCounts, selection: Selection) -> FilterReport:

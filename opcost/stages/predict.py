@@ -28,10 +28,9 @@ from opcost.running.request import Request, model_tuple
 from opcost.running.row_tally import numbers_of_rows
 from opcost.running.shipped_counts import shipped_counts
 from opcost.stages.extras import PREDICT, require
-from opcost.stages.known_models import known_config, pickled
 from opcost.stages.ranking_data import RankingData
 from opcost.stages.trained import Trained, trained, trained_before
-from opcost.stages.wanted_model import WantedModel
+from opcost.stages.wanted_model import WantedModel, known_config, pickled
 from opcost.storage.configs import ModelConfig
 from opcost.storage.database import Database
 from opcost.storage.files import replace_file

@@ -17,9 +17,8 @@ from opcost.running.request import COUNTS, Request
 from opcost.sources.ports import ListedModel
 from opcost.sources.python_file import facts_of
 from opcost.sources.registry import check_config, check_that_code_may_run, source_of
-from opcost.stages.known_models import usual_name
 from opcost.stages.make_configs import config_text
-from opcost.stages.wanted_model import WantedModel, placed
+from opcost.stages.wanted_model import WantedModel, placed, usual_name
 from opcost.storage.code_files import find_code
 from opcost.storage.config_trees import tree_text
 from opcost.storage.configs import INPUTS_HELP, SUMMARY_NAME, ModelConfig, write_config

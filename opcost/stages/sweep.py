@@ -37,11 +37,10 @@ from opcost.running.expected_times import QUALIFICATION_S, starting_s
 from opcost.running.request import Request, model_tuple
 from opcost.running.sweep_bench import OpenSweepBench, SweepBench
 from opcost.running.sweep_plan import Block, Wanted, by_key, planned_blocks
-from opcost.stages.known_models import named_configs
 from opcost.stages.model_layers import config_of
 from opcost.stages.model_sizes import size_of
 from opcost.stages.profile_configs import configs_of, scratch_folder
-from opcost.stages.wanted_model import WantedModel
+from opcost.stages.wanted_model import WantedModel, named_configs
 from opcost.storage.code_files import lacks_parameter
 from opcost.storage.configs import ModelConfig
 from opcost.storage.database import Database

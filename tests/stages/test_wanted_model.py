@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from opcost.errors import UserError
-from opcost.stages.known_models import known_config
-from opcost.stages.wanted_model import WantedModel
+from opcost.stages.wanted_model import WantedModel, known_config
 from opcost.storage.model_folders import ModelFolders
 
 SHIPPED = Path(__file__).parents[2] / "measurements"
