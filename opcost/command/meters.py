@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import os
+import signal
 import sys
 import threading
 import time
 from argparse import Namespace
+from collections.abc import Generator
 from contextlib import closing, suppress
 from pathlib import Path
 
 from opcost.errors import UserError
-from opcost.power.log_rows import PowerSummary
+from opcost.power.log_rows import PowerRow, PowerSummary, csv_header, csv_line
 from opcost.reporting.json_object import print_json_object, print_object
 
 
@@ -39,24 +42,66 @@ def _check_gpu(arguments: Namespace) -> None:
 
 
 def _log(arguments: Namespace) -> int:
+    """Write the rows of a meter to a file as they arrive, until Ctrl-C, SIGTERM or the end of a time."""
     from opcost.reporting.power_traces import shown
-    from opcost.stages.log_power import batches_of, gpu_of, stop_on_signals, write_rows
 
     path = _new_file(arguments)
     stopping, summary = threading.Event(), PowerSummary()
-    gpu = None if arguments.device == "cpu" else arguments.gpu or gpu_of(arguments.device)
-    with closing(batches_of(gpu, arguments.interval, path.parent, stopping)) as batches:
+    gpu = None if arguments.device == "cpu" else arguments.gpu or _gpu_of(arguments.device)
+    with closing(_batches_of(gpu, arguments.interval, path.parent, stopping)) as batches:
         # The first batch comes when the meter runs: before that there is nothing to write, and Ctrl-C is an interrupt.
         first = next(batches, ())
-        stop_on_signals(stopping, arguments.seconds)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
+            signal.signal(number, lambda *_: stopping.set())
+        if arguments.seconds is not None:
+            signal.setitimer(signal.ITIMER_REAL, min(arguments.seconds, threading.TIMEOUT_MAX))
         _report(f"logging {'the CPU' if gpu is None else f'GPU {gpu}'} to {path}; Ctrl-C ends it")
         try:
-            write_rows(itertools.chain([first], shown(batches)), path, summary)
+            with path.open("x", encoding="utf-8", buffering=1) as file:
+                file.write(csv_header() + "\n")
+                for rows in itertools.chain([first], shown(batches)):
+                    file.writelines(csv_line(row) + "\n" for row in rows)
+                    summary.add_all(rows)
         finally:
             _report(f"{path}: {summary}")
             if arguments.json:
                 print_object({"file": str(path), "device": arguments.device, "gpu": gpu, **summary.figures})
     return 0
+
+
+def _gpu_of(device: str) -> str:
+    """Return nvidia-smi's index or UUID of the device ``cuda`` or ``cuda:N``, without torch.
+
+    As in torch, N counts the GPUs of ``CUDA_VISIBLE_DEVICES`` if that is set.
+    """
+    number = int(device.partition(":")[2] or 0)
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return str(number)
+    gpus = [gpu.strip() for gpu in visible.split(",") if gpu.strip()]
+    if number >= len(gpus):
+        raise UserError(f"--device {device}: CUDA_VISIBLE_DEVICES has {len(gpus)} GPUs; name one of these, or unset it")
+    return gpus[number]
+
+
+def _batches_of(
+    gpu: str | None, interval_s: float | None, folder: Path, stopping: threading.Event
+) -> Generator[tuple[PowerRow, ...], None, None]:
+    """Yield the rows of a GPU, named as nvidia-smi does, or of the CPU (None), until ``stopping`` is set."""
+    if gpu is not None:
+        from opcost.meters import nvidia_smi
+
+        try:
+            yield from nvidia_smi.log_batches(gpu, folder, interval_s or nvidia_smi.INTERVAL_S, stopping)
+        except nvidia_smi.NvidiaSmiError as error:
+            raise UserError(f"{error}; or log the CPU with --device cpu") from error
+        return
+    # It imports numpy; a GPU can be logged before anything is installed.
+    from opcost.meters import rapl
+
+    if (reason := rapl.rapl_unavailable_reason()) is not None:
+        raise UserError(reason)
+    yield from rapl.sample_batches(interval_s or rapl.INTERVAL_S, stopping)
 
 
 def _follow(arguments: Namespace) -> int:

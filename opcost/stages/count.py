@@ -166,14 +166,9 @@ def count_operators(
 ) -> list[CountReport | CountFailure]:
     """Run each model once, and write its operator tuples with their occurrences to a pickle.
 
-    If no model is named, users' code that may not run is no error: the other models are counted.
-
-    Args:
-        request: which models, and the device.
-        progress: reports each model.
-        on_meta: run models on shapes only, unless their work depends on values.
-        is_strict: refuse models that run operations without a formula for their FLOPs.
-        configs: those of the models, None to read those that the request names.
+    If no model is named, users' code that may not run is no error: the other models are counted. ``on_meta`` runs them
+    on shapes only, unless their work depends on values. ``is_strict`` refuses models with operations without a formula
+    for their FLOPs. Without ``configs`` those that the request names are read.
     """
     refused: list[ModelConfig] = []
     if configs is None:

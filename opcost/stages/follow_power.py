@@ -151,14 +151,10 @@ def live_line(rows: Mapping[str, PowerRow], host: HostRow, mark: str) -> str:
 def follow(
     target: Target, devices: Sequence[str] | None, path: Path, interval_s: float | None, show: Callable[[str], None]
 ) -> FollowReport:
-    """Follow a program until it ends, or until Ctrl-C where it is no child; write a row to a new file each second.
+    """Follow a program until it ends, or until Ctrl-C where it is no child; write rows to a new CSV file.
 
-    Args:
-        target: the program.
-        devices: names of GPUs, ``cpu``, ``dram``; None for all that have a meter.
-        path: a new CSV file.
-        interval_s: time between two rows, 1 s if None.
-        show: gets the present state as a line, once an interval.
+    Devices are names of GPUs, ``cpu``, ``dram``; None for all that have a meter. ``show`` gets the present state as a
+    line once an interval, which is 1 s if None.
 
     Raises:
         UserError: the command or process is not there, or a named device has no meter.

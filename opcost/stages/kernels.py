@@ -54,8 +54,7 @@ class KindOfOperator:
 class KernelsReport:
     """The kernels of one model: all, those inside counted calls, and those of calls that launch the same alone.
 
-    ``kinds`` has the times by kind of operator, ``tuples`` by operator tuple. ``differences`` has a line for each tuple
-    that launches other kernels alone: both lists of kernels, and the time.
+    ``differences`` has a line for each tuple that launches other kernels alone: both lists of kernels, and the time.
     """
 
     name: str

@@ -46,9 +46,8 @@ class OperatorsReport:
     take, without those of an earlier model; ``taken_s`` is the time that those of this run took, and ``steps_s`` the
     part of each step of measurements in it. ``besides_s`` is the time of the whole run besides its models, and
     ``besides_parts_s`` has its parts: start, drift checks, cache corrections; in a dry run they are expected.
-    ``device`` is the torch device, ``device_product`` its product name. ``planned`` has the number of measurements to
-    make for each reason, and ``assumed`` the versions on a device that is not here. ``later_s`` is the time of cache
-    corrections that the next run measures. A grid has no whole model (``has_whole``).
+    ``planned`` has the number of measurements to make for each reason, and ``assumed`` the versions on a device that is
+    not here. ``later_s`` is the time of cache corrections that the next run measures.
     """
 
     name: str
@@ -84,12 +83,7 @@ def measure_operators(
 ) -> list[OperatorsReport]:
     """Measure the missing cases of the chosen models; set ``done`` for each model that is complete.
 
-    Args:
-        request: which models, and the device.
-        protocol_for: returns the protocol, given whether the device is a GPU.
-        open_bench: makes the device ready.
-        progress: reports each operator.
-        input_data: the values of inputs, one of ``INPUT_DATA``.
+    ``input_data`` are the values of inputs, one of ``INPUT_DATA``.
     """
     configs = request.open_configs()
     if request.is_product:
@@ -267,12 +261,8 @@ def _missing_pairs(
 class FullModelReport:
     """A whole model in the database; time and energy per run, None if not measured.
 
-    ``expected_s`` is the time that its measurement will take, 0 if there is none to make; ``taken_s`` is the time that
-    it took in this run, and ``steps_s`` the part of each step of the measurement in it. ``besides_s`` is the time of
-    the whole run besides its models, and ``besides_parts_s`` has its parts: start and drift checks; in a dry run they
-    are expected. ``device`` is the torch device, ``device_product`` its product name. ``planned`` has the number of
-    measurements to make for each reason, and ``assumed`` the versions on a device that is not here. ``builds`` and
-    ``builds_time_range_ratio`` are those of the row.
+    Fields with the names of those of ``OperatorsReport`` mean the same. ``builds`` and ``builds_time_range_ratio`` are
+    those of the row.
     """
 
     name: str

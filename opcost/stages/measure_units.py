@@ -56,14 +56,8 @@ def measure_units(
 ) -> list[UnitReport]:
     """Measure the missing operators and the whole of each chosen model, model by model.
 
-    Rows of other boards do not count as measured, so that all rows of a model are of one board.
-
-    Args:
-        request: which models, and the device.
-        protocols: how operators and wholes are measured.
-        open_bench: makes the device ready, once for all models.
-        progress: reports each measurement.
-        announce: called with the plan before anything is measured.
+    Rows of other boards do not count as measured, so that all rows of a model are of one board. The device is made
+    ready once for all models. ``announce`` is called with the plan before anything is measured.
     """
     request = replace(request, same_board=True)
     # Before the operators are measured, which takes minutes and runs no code of a user.
@@ -84,41 +78,30 @@ def measure_units(
             wholes = measure_full_models(of_wholes, protocols.wholes, opened, progress)
             return [UnitReport(own.name, own, whole) for own, whole in zip(operators, wholes, strict=True)]
 
-        plan = _planned(both(names, dry_run=True)) if names else []
-        if request.dry_run or not names:
+        if not names:
+            return []
+        plan = both(names, dry_run=True)
+        of_wholes = plan[0].whole.besides_parts_s
+        parts_s = Counter(plan[0].operators.besides_parts_s)
+        parts_s.update({name: time_s for name, time_s in of_wholes.items() if name not in ONCE or name not in parts_s})
+        plan = _with_besides(plan, parts_s)
+        if request.dry_run:
             return plan
         announce(plan)
         found = [report for name in names for report in both((name,), dry_run=False)]
-    return _measured(found, time.monotonic() - begin_s)
-
-
-def _planned(reports: Sequence[UnitReport]) -> list[UnitReport]:
-    """Return plans with the expected times besides all measurements, those of ``ONCE`` only once."""
-    of_wholes = reports[0].whole.besides_parts_s
-    parts_s = Counter(reports[0].operators.besides_parts_s)
-    parts_s.update({name: time_s for name, time_s in of_wholes.items() if name not in ONCE or name not in parts_s})
-    return _with_besides(reports, parts_s)
-
-
-def _measured(reports: Sequence[UnitReport], run_s: float) -> list[UnitReport]:
-    """Return reports with the times of the run besides all measurements; what has no other name is its start."""
-    parts_s: Counter[str] = Counter()
-    taken_s = 0.0
-    for part in (part for report in reports for part in (report.operators, report.whole)):
+    parts_s, run_s, taken_s = Counter(), time.monotonic() - begin_s, 0.0
+    for part in (part for report in found for part in (report.operators, report.whole)):
         parts_s.update({name: time_s for name, time_s in part.besides_parts_s.items() if name not in ONCE})
         taken_s += part.taken_s
-    return _with_besides(reports, {"start": run_s - taken_s - sum(parts_s.values()), **parts_s})
+    # What has no other name is the start.
+    return _with_besides(found, {"start": run_s - taken_s - sum(parts_s.values()), **parts_s})
 
 
 def _with_besides(reports: Sequence[UnitReport], parts_s: Mapping[str, float]) -> list[UnitReport]:
-    besides_s = sum(parts_s.values())
-    return [
-        replace(
-            report,
-            operators=replace(report.operators, besides_s=besides_s, besides_parts_s=dict(parts_s)),
-            whole=replace(
-                report.whole, besides_s=besides_s, besides_parts_s=dict(parts_s), assumed=report.operators.assumed
-            ),
-        )
-        for report in reports
-    ]
+    """Return reports with the expected or taken times of the run besides all measurements, those of ``ONCE`` once."""
+    besides_s, found = sum(parts_s.values()), []
+    for report in reports:
+        operators = replace(report.operators, besides_s=besides_s, besides_parts_s=dict(parts_s))
+        of_run = replace(report.whole, besides_s=besides_s, besides_parts_s=dict(parts_s), assumed=operators.assumed)
+        found.append(UnitReport(report.name, operators, of_run))
+    return found

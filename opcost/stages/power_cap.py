@@ -85,6 +85,11 @@ class CommandWork:
 OpenWork: TypeAlias = Callable[[], AbstractContextManager[CapWork]]
 
 
+def points_of(rows: Sequence[PowerCapRow]) -> list[CapPoint]:
+    """Return the measurements whose energy is known."""
+    return [row.point for row in rows if row.point is not None]
+
+
 @dataclass(frozen=True)
 class CapSweepPlan:
     """How a sweep is measured: repetitions of each cap, the seed of their order, and what is looked for."""
@@ -121,7 +126,7 @@ class CapSweep:
 
     @property
     def points(self) -> list[CapPoint]:
-        return [row.point for row in self.rows if row.point is not None]
+        return points_of(self.rows)
 
     @property
     def drift_ratio(self) -> float:
@@ -134,14 +139,8 @@ def sweep_caps(
 ) -> CapSweep:
     """Measure the work at the found limit, at caps below it in random order, near the optimum, and at the found limit.
 
-    The found limit is set again whatever ends this. No cap is above it. Call it only with consent.
-
-    Args:
-        board: whose limit is set.
-        open_work: makes the work ready that is measured at each cap, once it is known that caps can be set.
-        plan: of the sweep.
-        keep: gets each row before the next measurement begins.
-        progress: shows each measurement.
+    The found limit is set again whatever ends this. No cap is above it. Call it only with consent. The work is made
+    ready once it is known that caps can be set. ``keep`` gets each row before the next measurement begins.
 
     Raises:
         UserError: the limit cannot be set, the work fails, or its energy is unknown.
@@ -184,46 +183,36 @@ class CapCourse:
         plan: CapSweepPlan,
         keep: Callable[[PowerCapRow], None],
     ) -> None:
-        begun = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        self._facts = CapSweepFacts(
-            begun, work.name, board.device, short_uuid(board.uuid), plan.order_seed, limit.old_w
-        )
+        begun, uuid = datetime.now(timezone.utc).isoformat(timespec="seconds"), short_uuid(board.uuid)
+        self._facts = CapSweepFacts(begun, work.name, board.device, uuid, plan.order_seed, limit.old_w)
         self._limit, self._work, self._plan, self._keep = limit, work, plan, keep
         self._rows: list[PowerCapRow] = []
 
     def carry_out(self, progress: Progress) -> CapSweep:
         """Measure all caps; return the sweep with its proposal."""
+        found_w, wish, repetitions = self._limit.old_w, self._plan.wish, self._plan.repetitions
         progress.start(self._plan.most_measurements)
         try:
-            self._measure_all(progress)
+            self._measure(found_w, progress)
+            try:
+                lowest_w = self._limit.range_w.lowest_w
+            except PowerLimitError as error:
+                raise UserError(f"{self._facts.device}: its lowest power limit is unknown: {error}") from error
+            caps = caps_below(lowest_w, found_w, self._rows[0].power_w if self._work.is_steady else None)
+            chance = random.Random(self._plan.order_seed)
+            for _ in range(repetitions):
+                for cap_w in chance.sample(caps, len(caps)):
+                    self._measure(cap_w, progress)
+            for _ in range(FURTHER_CAPS):
+                further_w = further_cap(points_of(self._rows), wish)
+                if further_w is None:
+                    break
+                for _ in range(repetitions):
+                    self._measure(further_w, progress)
+            self._measure(found_w, progress)
         finally:
             progress.end()
-        fit, proposal = best_cap(self._points, self._plan.wish)
-        return CapSweep(self._work.name, self._limit.old_w, self._plan.wish, tuple(self._rows), fit, proposal)
-
-    @property
-    def _points(self) -> list[CapPoint]:
-        return [row.point for row in self._rows if row.point is not None]
-
-    def _measure_all(self, progress: Progress) -> None:
-        found_w = self._limit.old_w
-        self._measure(found_w, progress)
-        try:
-            lowest_w = self._limit.range_w.lowest_w
-        except PowerLimitError as error:
-            raise UserError(f"{self._facts.device}: its lowest power limit is unknown: {error}") from error
-        caps = caps_below(lowest_w, found_w, self._rows[0].power_w if self._work.is_steady else None)
-        chance = random.Random(self._plan.order_seed)
-        for _ in range(self._plan.repetitions):
-            for cap_w in chance.sample(caps, len(caps)):
-                self._measure(cap_w, progress)
-        for _ in range(FURTHER_CAPS):
-            further_w = further_cap(self._points, self._plan.wish)
-            if further_w is None:
-                break
-            for _ in range(self._plan.repetitions):
-                self._measure(further_w, progress)
-        self._measure(found_w, progress)
+        return CapSweep(self._work.name, found_w, wish, tuple(self._rows), *best_cap(points_of(self._rows), wish))
 
     def _measure(self, cap_w: float, progress: Progress) -> None:
         progress.begin(f"{cap_w:g} W")
@@ -238,12 +227,9 @@ class CapCourse:
 
 
 def caps_below(lowest_w: float, found_w: float, power_w: float | None) -> Sequence[float]:
-    """Return the caps of a sweep, from the lowest limit to the highest one that may slow the work.
+    """Return the caps of a sweep, from the board's lowest limit to the highest one that may slow the work.
 
-    Args:
-        lowest_w: that the board takes.
-        found_w: the limit that was found.
-        power_w: mean power of a steady load at that limit; None if it is unknown or says nothing of peaks.
+    ``power_w`` is the mean power of a steady load at the found limit; None if it is unknown or says nothing of peaks.
     """
     lowest_w = min(lowest_w, found_w)
     highest_w = found_w if power_w is None else min(found_w, ABOVE_POWER_RATIO * power_w)
