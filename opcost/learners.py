@@ -20,15 +20,23 @@ from threadpoolctl import threadpool_limits
 
 from opcost.estimates import FloatArray
 from opcost.prediction.features import Card, features, is_small
-from opcost.prediction.fitted import Forest, IntArray, Scaling, Smooth, places_of
-from opcost.prediction.intervals import Deviations, HeldOut, HeldOutSums, ModelCalls, Surroundings, class_of, groups_of
+from opcost.prediction.fitted import Flags, Forest, IntArray, Scaling, Smooth, places_of
+from opcost.prediction.intervals import (
+    OUTSIDE_FROM,
+    Deviations,
+    HeldOut,
+    ModelCalls,
+    Surroundings,
+    class_of,
+    groups_of,
+    sum_factor,
+)
 from opcost.prediction.learned_costs import (
     ENERGY,
     ENOUGH_OF_A_KIND,
     POWER,
     TARGETS,
     TIME,
-    Flags,
     Function,
     LearnedCosts,
     distances_to,
@@ -66,34 +74,25 @@ def learned_from(
         card = card_of(samples, multiprocessors)
         table = Table.of(samples, card)
         classes = list(map(class_of, table.kinds, is_small(samples.raw, card)))
+        # Samples of no model are in the fold of their shape.
+        families = [sorted(own) or [shape] for own, shape in zip(samples.families, samples.shapes, strict=True)]
         held_out = [
             (nearness_in(table, folds), table.errors(folds, min(trees, TREES_FOR_ERRORS)))
             for folds in (
-                # Samples of no model are in the fold of their shape.
-                folds_of(
-                    [sorted(own) or [shape] for own, shape in zip(samples.families, samples.shapes, strict=True)],
-                    FAMILY_FOLDS,
-                ),
+                folds_of(families, FAMILY_FOLDS),
                 folds_of([[shape] for shape in samples.shapes], SHAPE_FOLDS),
                 folds_of([[kind] for kind in samples.kinds], KIND_FOLDS),
             )
         ]
-        nearness, of_families = held_out[0]
-        deviations = {
-            cost: Deviations.of(HeldOut.joined([HeldOut(classes, *near, found[cost]) for near, found in held_out]))
-            for cost in of_families
-        }
-        distances, is_outside = nearness
+        (distances, is_outside), of_families = held_out[0]
         groups = groups_of(table.kinds, is_outside & ~np.isnan(distances))
-        factors = {
-            cost: HeldOutSums(
-                groups,
-                samples.times_s if cost == TIME else samples.energies_j,
-                of_families[cost],
-                one.deviations(classes, *nearness),
-            ).factor(models)
-            for cost, one in deviations.items()
-        }
+        costs = {TIME: samples.times_s, ENERGY: samples.energies_j}
+        deviations, factors = {}, {}
+        for cost, errors in of_families.items():
+            parts = [HeldOut(classes, *near, found[cost]) for near, found in held_out]
+            deviations[cost] = Deviations.of(HeldOut.joined(parts))
+            expected = deviations[cost].deviations(classes, distances, is_outside)
+            factors[cost] = sum_factor(groups, costs[cost], errors, expected, models)
         surroundings, few = surroundings_of(table.features, table.kinds)
         everything = np.arange(len(samples))
         return LearnedCosts(
@@ -204,7 +203,8 @@ def surroundings_of(
         if len(places) >= ENOUGH_OF_A_KIND:
             enough[kind] = Surroundings.of(table_features[places])
         else:
-            few[kind] = Surroundings.of_few(table_features[places], scaling)
+            points = np.unique(scaling.scaled(table_features[places]), axis=0)
+            few[kind] = Surroundings(scaling, points, OUTSIDE_FROM)
     return enough, few
 
 

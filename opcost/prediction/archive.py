@@ -40,7 +40,11 @@ def to_bytes(value: object) -> bytes:
     arrays: list[np.ndarray[Any, Any]] = []
     text = json.dumps(_packed(value, arrays))
     file = io.BytesIO()
-    named = {str(number): _narrowed(array) for number, array in enumerate(arrays)}
+    # Whole numbers take 32 bits if these hold them.
+    named = {
+        str(number): array.astype(np.int32) if array.dtype == np.int64 and _fits_32_bits(array) else array
+        for number, array in enumerate(arrays)
+    }
     np.savez(file, allow_pickle=False, **{STRUCTURE: np.frombuffer(text.encode(), np.uint8)}, **named)
     return signed(file.getvalue())
 
@@ -63,8 +67,9 @@ def from_bytes(content: bytes) -> Any:
         with np.load(io.BytesIO(own), allow_pickle=False) as archive:
             if any(file.compress_type != zipfile.ZIP_STORED for file in archive.zip.infolist()):
                 raise ValueError("no archive of learned costs: it is compressed, so that it may have any size")
-            arrays = {name: _widened(archive[name]) for name in archive.files if name != STRUCTURE}
-            return _unpacked(json.loads(archive[STRUCTURE].tobytes()), arrays)
+            arrays = {name: archive[name] for name in archive.files if name != STRUCTURE}
+            wide = {name: one.astype(np.int64) if one.dtype == np.int32 else one for name, one in arrays.items()}
+            return _unpacked(json.loads(archive[STRUCTURE].tobytes()), wide)
     except REFUSALS as error:
         raise ValueError(f"no archive of learned costs: {error}") from error
 
@@ -85,14 +90,8 @@ def _packed(value: object, arrays: list[np.ndarray[Any, Any]]) -> object:
     raise TypeError(f"{type(value).__name__} cannot be stored")
 
 
-def _narrowed(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return whole numbers in 32 bits if these hold them."""
-    is_wide = array.dtype == np.int64 and array.size and max(abs(array.min()), array.max()) <= np.iinfo(np.int32).max
-    return array.astype(np.int32) if is_wide else array
-
-
-def _widened(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    return array.astype(np.int64) if array.dtype == np.int32 else array
+def _fits_32_bits(array: np.ndarray[Any, Any]) -> bool:
+    return bool(array.size and max(abs(array.min()), array.max()) <= np.iinfo(np.int32).max)
 
 
 def _unpacked(value: Any, arrays: Mapping[str, Any]) -> Any:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from opcost.estimates import FloatArray
 from opcost.operators.counts import OperatorCount
 from opcost.operators.tuples import OperatorTuple, PlainValue, TensorSpec, tensor_specs
-from opcost.operators.values import InputData, InputValues
+from opcost.operators.values import InputData
 
 CONVOLUTION = "convolution"
 DEPTHWISE, GROUPED, POINTWISE = "convolution depthwise", "convolution in groups", "convolution pointwise"
@@ -150,7 +150,8 @@ def kind_of(count: OperatorCount) -> str:
     groups = _number(arguments.get("groups"), 1)
     if groups == 1:
         return POINTWISE if _pair(arguments.get("kernel_size"), 0) == (1, 1) else CONVOLUTION
-    return DEPTHWISE if groups == _channels(count.operator) else GROUPED
+    shape = count.operator.floating_inputs[0].shape
+    return DEPTHWISE if groups == (shape[1] if len(shape) > 1 else shape[0]) else GROUPED
 
 
 def raw_features(count: OperatorCount, data: InputData) -> list[float]:
@@ -175,6 +176,8 @@ def raw_features(count: OperatorCount, data: InputData) -> list[float]:
         item_bytes = first.floating_bytes / max(1, first.elements)
         kernels, moved = steps * int(_number(arguments.get("num_layers"), 1)), item_bytes * (elements + weights)
     second = data.kind(min(1, len(operator.floating_inputs) - 1) if operator.floating_inputs else 0)
+    # Constants cost about as much as 90 % zeros.
+    zeros = [kind.zeros_ratio if kind.spread else 0.9 for kind in (data.kind(0), second)]
     return [
         *(count.flop or 0, moved, inputs, made, specs[1].elements if len(specs) > 1 else 0),
         k * n * groups if groups and not (BATCHED_PRODUCTS & _names(count)) else 0,
@@ -185,7 +188,7 @@ def raw_features(count: OperatorCount, data: InputData) -> list[float]:
         *(_pair(arguments.get(name), usual)[0] for name, usual in (("stride", 0), ("padding", 0), ("dilation", 1))),
         float(arguments.get("bias", True) is not False),
         *(len(specs), sum(spec.strides is not None for spec in specs)),
-        *(kernels, _zeros(data.kind(0)), _zeros(second), float(arguments.get("inplace") is True)),
+        *(kernels, *zeros, float(arguments.get("inplace") is True)),
     ]
 
 
@@ -202,35 +205,31 @@ def feature_names() -> tuple[str, ...]:
     names = [f"log {name}" for name in (*SIZES, "planes", "rows")] + list(NUMBERS)
     names += [f"alignment of {name}" for name in ALIGNED]
     names += [f"{what} of {rows}x{columns} tiles" for rows, columns, _ in TILES for what in ("waves", "last wave")]
-    return (*names, "log tile time", "log memory time", "log tile over memory time", "log intensity", *_RATIOS)
-
-
-_RATIOS = ("log input over output", "log weights over input")
+    names += ["log tile time", "log memory time", "log tile over memory time", "log intensity"]
+    return (*names, "log input over output", "log weights over input")
 
 
 def features(raw: FloatArray, card: Card, kinds: Sequence[str]) -> tuple[FloatArray, FloatArray]:
     """Return the features of calls, and the logarithm of the time that the card's rates give.
 
-    Args:
-        raw: one row of ``raw_features`` for each call.
-        card: of the calls.
-        kinds: of the calls.
-
-    Returns:
-        arrays of the shapes (calls, features) and (calls,).
+    ``raw`` has a row of ``raw_features`` for each call. The shapes are (calls, features) and (calls,).
     """
     of = dict(zip(RAW, raw.T, strict=True))
     is_convolution = np.array([kind.startswith(CONVOLUTION) for kind in kinds], dtype=bool)
     waves, tile_s = _tiles(of, card, is_convolution)
     memory_s = of["memory_bytes"] / card.byte_rate
     log_tile, log_memory = np.log(tile_s + SMALLEST_TIME_S), np.log(memory_s + SMALLEST_TIME_S)
+    # The power of two that divides a size, as its logarithm.
+    powers = [2**power for power in range(1, LARGEST_ALIGNMENT.bit_length())]
+    whole = [np.floor(of[name]) for name in ALIGNED]
+    alignments = [np.sum([(sizes % power == 0) & (sizes > 0) for power in powers], axis=0) for sizes in whole]
     columns = [
         *(np.log1p(of[name]) for name in SIZES),
         # Some kernels have a block of threads for each plane of an image, or for each row, however small it is.
         np.log1p(of["batch"] * of["channels"]),
         np.log1p(of["input_elements"] / np.maximum(1, of["last_input"])),
         *(of[name] for name in NUMBERS),
-        *(_alignment(of[name]) for name in ALIGNED),
+        *alignments,
         *waves,
         *(log_tile, log_memory, log_tile - log_memory),
         np.log1p(of["flop"] / np.maximum(1, of["memory_bytes"])),
@@ -258,14 +257,6 @@ def _tiles(
         best = np.minimum(best, waves * tile_flop / (rates / card.multiprocessors * share))
         columns += [np.log1p(waves), tiles / np.maximum(1, waves) / card.multiprocessors]
     return columns, np.where(is_product, best, of["flop"] / rates)
-
-
-def _alignment(sizes: FloatArray) -> FloatArray:
-    """Return the power of two that divides each size, up to ``LARGEST_ALIGNMENT``, as its logarithm."""
-    powers = [2**power for power in range(1, LARGEST_ALIGNMENT.bit_length())]
-    whole = np.floor(sizes)
-    exponents: FloatArray = np.sum([(whole % power == 0) & (whole > 0) for power in powers], axis=0).astype(np.float64)
-    return exponents
 
 
 def _product(
@@ -296,11 +287,6 @@ def _arguments(operator: OperatorTuple) -> dict[str, PlainValue]:
     return {**dict(zip(names, given, strict=False)), **dict(operator.keyword_inputs), **dict(operator.parameters)}
 
 
-def _channels(operator: OperatorTuple) -> int:
-    (first, *_) = operator.floating_inputs
-    return first.shape[1] if len(first.shape) > 1 else first.shape[0]
-
-
 def _names(count: OperatorCount) -> set[str]:
     if count.operations:
         return {_name(operation) for operation, _ in count.operations}
@@ -320,11 +306,6 @@ def _name(operation: str) -> str:
 
 def _distinct(values: Sequence[PlainValue]) -> list[TensorSpec]:
     return list({spec.identity: spec for spec in tensor_specs(values)}.values())
-
-
-def _zeros(kind: InputValues) -> float:
-    """Return the share of zeros of a kind of values; constants cost about as much as 90 % zeros."""
-    return kind.zeros_ratio if kind.spread else 0.9
 
 
 def _number(value: PlainValue, usual: int) -> int:

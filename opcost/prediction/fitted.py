@@ -12,6 +12,7 @@ import numpy.typing as npt
 from opcost.estimates import FloatArray
 
 IntArray: TypeAlias = npt.NDArray[np.int64]
+Flags: TypeAlias = npt.NDArray[np.bool_]
 
 LENGTH, NOISE = 6.0, 1e-2
 """The length of the kernel in deviations of features, and the variance of the noise over that of the function."""

@@ -21,10 +21,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from opcost.estimates import FloatArray
-from opcost.prediction.fitted import IntArray, Scaling, places_of, squared_distances
+from opcost.prediction.fitted import Flags, IntArray, Scaling, places_of, squared_distances
 
 COVERAGE = 0.9
 
@@ -83,10 +82,6 @@ class Surroundings:
         nearest = np.sqrt(squares.min(axis=1) / max(1, points.shape[1])) if len(points) > 1 else np.zeros(1)
         return Surroundings(scaling, points, max(OUTSIDE_FROM, OUTSIDE_FACTOR * float(np.quantile(nearest, COVERAGE))))
 
-    @staticmethod
-    def of_few(features: FloatArray, scaling: Scaling) -> Surroundings:
-        return Surroundings(scaling, np.unique(scaling.scaled(features), axis=0), OUTSIDE_FROM)
-
     def distances(self, features: FloatArray) -> FloatArray:
         """Return the distance of each row of features to the nearest sample: the root mean square over features.
 
@@ -108,7 +103,7 @@ class HeldOut:
 
     classes: Sequence[str]
     distances: FloatArray
-    is_outside: npt.NDArray[np.bool_]
+    is_outside: Flags
     errors: FloatArray
 
     @staticmethod
@@ -145,58 +140,55 @@ class Deviations:
         """Return the deviations that errors of held-out samples show. Each kind without samples has the same weight."""
         classes, distances, errors = held_out.classes, held_out.distances, np.abs(held_out.errors)
         sizes = np.log(np.maximum(errors, SMALLEST_ERROR))
-        is_known, is_few = np.isfinite(distances), distances == TOO_FEW
+        is_known, is_few, is_new = np.isfinite(distances), distances == TOO_FEW, np.isnan(distances)
+        is_outside = held_out.is_outside & is_known
         positions = np.log(DISTANCE_OFFSET + np.where(is_known, distances, 0.0))
         places = places_of(classes)
         exponent = _slope(positions, sizes, [own[is_known[own]] for own in places.values()])
         levels = sizes - exponent * positions
+
+        def of_classes(values: FloatArray, is_meant: Flags, usual: float) -> dict[str, float]:
+            """Return the mean of these values in each class, where few samples count less than the usual value."""
+            chosen = {name: values[own[is_meant[own]]] for name, own in places.items() if is_meant[own].any()}
+            return {
+                name: math.exp((float(np.sum(own)) + PRIOR_SAMPLES * usual) / (len(own) + PRIOR_SAMPLES))
+                for name, own in chosen.items()
+            }
+
         usual = float(np.mean(levels[is_known])) if is_known.any() else math.log(UNKNOWN_HALF_WIDTH)
-        of_class = {
-            name: _level(levels[known], usual) for name, own in places.items() if len(known := own[is_known[own]])
-        }
-        first = Deviations(of_class, {}, math.inf, 1.0, exponent, 1.0)
-        is_outside = held_out.is_outside & is_known
+        first = Deviations(of_classes(levels, is_known, usual), {}, math.inf, 1.0, exponent, 1.0)
         scores = errors / first.deviations(classes, distances, is_outside)
         inside = scores[is_known & ~is_outside]
         factor = conformal_quantile(inside) if len(inside) else 1.0
         outside = conformal_quantile(scores[is_outside]) if is_outside.any() else factor
-        is_new = np.isnan(distances)
         kinds = [classes[int(place)].removesuffix(SMALL) for place in np.flatnonzero(is_new)]
         sizes_of_kinds = Counter(kinds)
         weights = np.array([1.0 / sizes_of_kinds[kind] for kind in kinds])
         unknown = (weighted_quantile(errors[is_new], weights) or UNKNOWN_HALF_WIDTH) / factor
-        few = {
-            name: _level(sizes[own[is_few[own]]], math.log(unknown))
-            for name, own in places.items()
-            if is_few[own].any()
-        }
+        few = of_classes(sizes, is_few, math.log(unknown))
         return replace(first, few=few, unknown=unknown, outside_factor=max(1.0, outside / factor), factor=factor)
 
-    def deviations(
-        self, classes: Sequence[str], distances: FloatArray, is_outside: npt.NDArray[np.bool_]
-    ) -> FloatArray:
-        """Return the expected deviation of each call; the arguments are as those of ``HeldOut``."""
+    def deviations(self, classes: Sequence[str], distances: FloatArray, is_outside: Flags) -> FloatArray:
+        """Return the expected deviation of each call; the arguments are as those of ``HeldOut``.
+
+        A class without samples has the value of the larger calls of its kind, or else the usual one.
+        """
+
+        def of_classes(values: Mapping[str, float], usual: float) -> FloatArray:
+            return np.array([values.get(name, values.get(name.removesuffix(SMALL), usual)) for name in classes])
+
         usual = float(np.median(list(self.of_class.values()))) if self.of_class else self.unknown
-        levels = np.array([_of_class(self.of_class, name, usual) for name in classes])
         is_known = np.isfinite(distances)
-        grown = levels * (DISTANCE_OFFSET + np.where(is_known, distances, 0.0)) ** self.exponent
+        grown = of_classes(self.of_class, usual)
+        grown = grown * (DISTANCE_OFFSET + np.where(is_known, distances, 0.0)) ** self.exponent
         grown = np.where(is_outside, np.minimum(self.outside_factor * grown, self.unknown), grown)
-        few = np.array([_of_class(self.few, name, self.unknown) for name in classes])
+        few = of_classes(self.few, self.unknown)
         return np.where(is_known, grown, np.where(distances == TOO_FEW, few, self.unknown))
 
 
 def class_of(kind: str, is_small: bool) -> str:
     """Return the class of calls of a kind whose errors are alike: libraries choose other kernels for small calls."""
     return f"{kind}{SMALL}" if is_small else kind
-
-
-def _of_class(values: Mapping[str, float], name: str, usual: float) -> float:
-    """Return the value of a class; if it has none, that of the larger calls of its kind, or the usual one."""
-    return values.get(name, values.get(name.removesuffix(SMALL), usual))
-
-
-def _level(sizes: FloatArray, usual: float) -> float:
-    return math.exp((float(np.sum(sizes)) + PRIOR_SAMPLES * usual) / (len(sizes) + PRIOR_SAMPLES))
 
 
 def conformal_quantile(scores: FloatArray, coverage: float = COVERAGE) -> float:
@@ -211,10 +203,7 @@ def conformal_quantile(scores: FloatArray, coverage: float = COVERAGE) -> float:
 def weighted_quantile(scores: FloatArray, weights: FloatArray, coverage: float = COVERAGE) -> float | None:
     """Return the score that a further one of weight 1 is below with this probability; None if the scores are too few.
 
-    Args:
-        scores: of any number.
-        weights: of the scores, those of one independent group together 1.
-        coverage: the probability.
+    The weights of the scores of one independent group are 1 together.
     """
     order = np.argsort(scores)
     reached = np.cumsum(weights[order])
@@ -246,38 +235,34 @@ class ModelCalls:
     calls: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class HeldOutSums:
-    """Costs of samples, the errors of their logarithms when they were held out, and the deviations expected of them.
+def sum_factor(
+    groups: Sequence[str], costs: FloatArray, errors: FloatArray, deviations: FloatArray, models: Iterable[ModelCalls]
+) -> float | None:
+    """Return the deviations within which nine tenths of sums are; None with too few families of models.
 
-    ``groups`` are those whose errors have the same sign, see ``groups_of``.
+    The score of a model is the error of its sum over its deviation; a model with an unknown one has no score.
+
+    Args:
+        groups: of samples whose errors have the same sign, see ``groups_of``.
+        costs: of the samples.
+        errors: of the logarithms of the samples when they were held out.
+        deviations: expected of the samples.
+        models: of these samples.
     """
-
-    groups: Sequence[str]
-    costs: FloatArray
-    errors: FloatArray
-    deviations: FloatArray
-
-    def factor(self, models: Sequence[ModelCalls]) -> float | None:
-        """Return the deviations within which nine tenths of sums are; None with too few families of models."""
-        scored = [(model.family, score) for model in models if (score := self._score(model)) is not None]
-        sizes = Counter(family for family, _ in scored)
-        weights = np.array([1.0 / sizes[family] for family, _ in scored])
-        return weighted_quantile(np.array([score for _, score in scored]), weights)
-
-    def _score(self, model: ModelCalls) -> float | None:
-        """Return the error of a model's sum over its deviation, None if one of them is unknown."""
+    families, scores = [], []
+    for model in models:
         places = list(model.places)
-        actual = np.array(model.calls, dtype=float) * self.costs[places]
-        predicted = actual * np.exp(self.errors[places])
-        groups = [self.groups[place] for place in places]
-        deviation = sum_deviation(groups, predicted, self.deviations[places])
-        if not math.isfinite(deviation) or not np.isfinite(predicted).all():
-            return None
-        return abs(math.log(predicted.sum() / actual.sum())) * float(predicted.sum()) / deviation
+        actual = np.array(model.calls, dtype=float) * costs[places]
+        predicted = actual * np.exp(errors[places])
+        deviation = sum_deviation([groups[place] for place in places], predicted, deviations[places])
+        if math.isfinite(deviation) and np.isfinite(predicted).all():
+            families.append(model.family)
+            scores.append(abs(math.log(predicted.sum() / actual.sum())) * float(predicted.sum()) / deviation)
+    sizes = Counter(families)
+    return weighted_quantile(np.array(scores), np.array([1.0 / sizes[family] for family in families]))
 
 
-def groups_of(kinds: Sequence[str], is_far: npt.NDArray[np.bool_]) -> tuple[str, ...]:
+def groups_of(kinds: Sequence[str], is_far: Flags) -> tuple[str, ...]:
     """Return the group of each call whose errors have the same sign: its kind, or one of all calls far from samples."""
     return tuple(FAR if far else kind for kind, far in zip(kinds, is_far, strict=True))
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from opcost.estimates import FloatArray
 from opcost.operators.counts import OperatorCount
 from opcost.operators.values import InputData
 from opcost.prediction.features import RAW, Card, features, is_small, kind_of, raw_features
-from opcost.prediction.fitted import Forest, Smooth, places_of
+from opcost.prediction.fitted import Flags, Forest, Smooth, places_of
 from opcost.prediction.intervals import (
     SMALL_CALLS_ERROR,
     TOO_FEW,
@@ -31,8 +29,6 @@ ENOUGH_OF_A_KIND = 8
 
 TIME, POWER, ENERGY = "time", "power", "energy"
 TARGETS = (TIME, POWER)
-
-Flags: TypeAlias = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -96,9 +92,9 @@ class LearnedCosts:
     samples: int
 
     def costs(self, calls: Sequence[tuple[OperatorCount, InputData]]) -> CallCosts:
-        kinds = tuple(kind_of(count) for count, _ in calls)
+        """Return the costs of one call each."""
         raw = np.array([raw_features(count, data) for count, data in calls], dtype=float)
-        return self._costs(raw, kinds)
+        return self._costs(raw, tuple(kind_of(count) for count, _ in calls))
 
     def try_all(self) -> None:
         """Predict a call of each kind, which uses each array.
@@ -113,20 +109,21 @@ class LearnedCosts:
     def _costs(self, raw: FloatArray, kinds: tuple[str, ...]) -> CallCosts:
         found, base = features(raw, self.card, kinds)
         distances, is_outside = distances_to(self.surroundings, self.few, found, kinds)
+        is_new, small = np.isnan(distances), is_small(raw, self.card)
+        classes, unknown = list(map(class_of, kinds, small)), np.full(len(kinds), np.nan)
         times_s = np.exp(base + self.functions[TIME].predict(found, kinds))
         powers = self.functions.get(POWER)
-        energies_j = times_s * (np.full(len(kinds), np.nan) if powers is None else np.exp(powers.predict(found, kinds)))
-        small = is_small(raw, self.card)
-        classes = list(map(class_of, kinds, small))
-        time, energy = (
-            self.deviations[target].deviations(classes, distances, is_outside)
-            if target in self.deviations
-            else np.full(len(kinds), np.nan)
-            for target in (TIME, ENERGY)
+        deviations = {cost: one.deviations(classes, distances, is_outside) for cost, one in self.deviations.items()}
+        return CallCosts(
+            groups=groups_of(kinds, is_outside & ~is_new),
+            times_s=times_s,
+            energies_j=unknown if powers is None else times_s * np.exp(powers.predict(found, kinds)),
+            time_deviations=deviations.get(TIME, unknown),
+            energy_deviations=deviations.get(ENERGY, unknown),
+            is_outside=is_outside,
+            is_new=is_new,
+            is_small=small,
         )
-        is_new = np.isnan(distances)
-        groups = groups_of(kinds, is_outside & ~is_new)
-        return CallCosts(groups, times_s, energies_j, time, energy, is_outside, is_new, small)
 
     def half_width(
         self, cost: str, groups: Sequence[str], costs: FloatArray, deviations: FloatArray, is_small: Flags

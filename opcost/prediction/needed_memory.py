@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from opcost.measuring.conditions import DTYPES, Conditions
-from opcost.operators.counts import OperatorCount, OperatorCounts
+from opcost.operators.counts import OperatorCounts
 from opcost.operators.tuples import FLOAT32, TensorSpec, tensor_specs
 
 
@@ -34,28 +34,19 @@ class NeededMemory:
 
 
 def needed_memory(counts: OperatorCounts, conditions: Conditions) -> NeededMemory:
-    """Return the least memory of a run.
-
-    Args:
-        counts: of a model.
-        conditions: of the run; their precision decides the width of the weights.
-    """
+    """Return the least memory of a run; the precision of its conditions decides the width of the weights."""
     width = TensorSpec((1,), DTYPES.get(conditions.precision, FLOAT32)).floating_bytes
-    return NeededMemory(
-        weights_bytes=counts.parameters * width,
-        activations_bytes=largest_activations_bytes(counts),
-        device_bytes=conditions.device_memory_bytes,
-    )
+    weights_bytes = counts.parameters * width
+    return NeededMemory(weights_bytes, largest_activations_bytes(counts), conditions.device_memory_bytes)
 
 
 def largest_activations_bytes(counts: OperatorCounts) -> int:
     """Return the bytes of the inputs and outputs of the call that has most of them; 0 without calls."""
-    return max(map(_tensor_bytes, counts.counts), default=0)
-
-
-def _tensor_bytes(count: OperatorCount) -> int:
-    """Return the bytes of a call's distinct floating-point inputs, and of its outputs if no operation is in place."""
-    tensors = list(count.operator.floating_inputs)
-    if not any(name.endswith("_") for name, _ in count.operations):
-        tensors += {one.identity: one for one in tensor_specs([count.outputs])}.values()
-    return sum(tensor.floating_bytes for tensor in tensors)
+    largest = 0
+    for count in counts.counts:
+        tensors = list(count.operator.floating_inputs)
+        # Outputs of operations in place are inputs.
+        if not any(name.endswith("_") for name, _ in count.operations):
+            tensors += {one.identity: one for one in tensor_specs([count.outputs])}.values()
+        largest = max(largest, sum(tensor.floating_bytes for tensor in tensors))
+    return largest

@@ -89,13 +89,9 @@ class CostModel:
         """Return time in s and energy in J of a number of calls of an operator; both None if its FLOPs are unknown."""
         if count.flop is None:
             return None, None
-        own = self.own(kind_of(count.operator))
+        own = self.of_kind.get(kind_of(count.operator), self)
         time_s = calls * own.time.cost(count.flop, count.memory_bytes)
         return time_s, None if own.energy is None else calls * own.energy.cost(count.flop, count.memory_bytes)
-
-    def own(self, kind: str) -> CostModel:
-        """Return the rates of a kind, or the common rates if it has none."""
-        return self.of_kind.get(kind, self)
 
 
 def kind_of(operator: OperatorTuple) -> str:
@@ -110,14 +106,7 @@ def kind_of(operator: OperatorTuple) -> str:
 def predictor_of(
     counts: Iterable[OperatorCount], measurements: Measurements, conditions: Conditions, basis: EnergyBasis
 ) -> CostModel | None:
-    """Return rates fitted to those of these operators that are measured, None if these are too few.
-
-    Args:
-        counts: of any models.
-        measurements: the rows.
-        conditions: those of the rows that are used.
-        basis: that of the predicted energies.
-    """
+    """Return rates fitted to those of these operators that are measured, None if these are too few."""
     known = known_costs(counts, measurements, conditions, basis)
     return fitted(known) if len(known) >= MINIMUM_KNOWN else None
 
@@ -127,27 +116,21 @@ def fitted(known: Sequence[KnownCost]) -> CostModel:
 
     The sum of predictions is then close to the sum of measured costs. Rates from differences relative to the measured
     costs are too low: half of all operators by more than 35 % in time and 68 % in energy.
-
-    Args:
-        known: costs of at least ``MINIMUM_KNOWN`` operators of known FLOPs.
+    There must be at least ``MINIMUM_KNOWN`` operators of known FLOPs.
     """
+
+    def alike(those: Sequence[KnownCost]) -> CostModel:
+        sizes = [(one.count.flop or 0, one.count.memory_bytes) for one in those]
+        times = rates_of([(size, one.time_s) for size, one in zip(sizes, those, strict=True)])
+        energies = [(size, one.energy_j) for size, one in zip(sizes, those, strict=True) if one.energy_j is not None]
+        return CostModel(times, rates_of(energies) if len(energies) >= MINIMUM_KNOWN else None)
+
+    known = [one for one in known if one.count.flop is not None]
     kinds: dict[str, list[KnownCost]] = {}
     for one in known:
         kinds.setdefault(kind_of(one.count.operator), []).append(one)
-    of_kind = {kind: _fitted_alike(those) for kind, those in kinds.items() if len(those) >= ENOUGH_OF_A_KIND}
-    return replace(_fitted_alike(known), of_kind=of_kind)
-
-
-def _fitted_alike(known: Sequence[KnownCost]) -> CostModel:
-    with_energy = [(one, one.energy_j) for one in known if one.energy_j is not None]
-    is_enough = len(with_energy) >= MINIMUM_KNOWN
-    return CostModel(_rates([(one, one.time_s) for one in known]), _rates(with_energy) if is_enough else None)
-
-
-def _rates(known: Sequence[tuple[KnownCost, float]]) -> Rates:
-    return rates_of(
-        [((one.count.flop, one.count.memory_bytes), cost) for one, cost in known if one.count.flop is not None]
-    )
+    of_kind = {kind: alike(those) for kind, those in kinds.items() if len(those) >= ENOUGH_OF_A_KIND}
+    return replace(alike(known), of_kind=of_kind)
 
 
 def rates_of(known: Sequence[tuple[tuple[int, int], float]]) -> Rates:
@@ -171,7 +154,9 @@ def _not_negative_least_squares(factors: FloatArray, wanted: FloatArray) -> Floa
     choices can be tried.
     """
     best, least = np.zeros(factors.shape[1]), float("inf")
-    for columns in _choices(factors.shape[1]):
+    places = range(factors.shape[1])
+    choices = [list(chosen) for number in places for chosen in combinations(places, number + 1)]
+    for columns in reversed(choices):
         scale = np.linalg.norm(factors[:, columns], axis=0)
         # Columns are scaled because FLOPs and calls differ by many powers of ten.
         chosen = np.linalg.lstsq(factors[:, columns] / np.where(scale, scale, 1.0), wanted, rcond=None)[0]
@@ -183,10 +168,6 @@ def _not_negative_least_squares(factors: FloatArray, wanted: FloatArray) -> Floa
         if (found >= 0).all() and squares <= least:
             best, least = found, squares
     return best
-
-
-def _choices(columns: int) -> list[list[int]]:
-    return [list(chosen) for number in range(1, columns + 1) for chosen in combinations(range(columns), number)][::-1]
 
 
 def known_costs(

@@ -44,10 +44,6 @@ class Boards:
     offsets: Mapping[str | None, float]
     deviation: float
 
-    def at_mean_board(self, energy_j: float, board: str | None) -> float:
-        """Return an energy as a mean board would have it."""
-        return energy_j * math.exp(-self.offsets.get(board, 0.0))
-
 
 @dataclass(frozen=True)
 class Samples:
@@ -97,19 +93,20 @@ def samples_of(
         families: of the models that an operator is of, by its key.
     """
     boards = boards_of(cases.values())
-    parsed = [
-        (counts[tuple_key(of_case[0].key)], parse_input_data(of_case[0].input_data), of_case)
-        for of_case in cases.values()
-    ]
-    raw = np.array([raw_features(count, data) for count, data, _ in parsed], dtype=float)
-    kinds = tuple(kind_of(count) for count, _, _ in parsed)
+    found = [(counts[tuple_key(rows[0].key)], rows) for rows in cases.values()]
+    kinds = tuple(kind_of(count) for count, _ in found)
+    energies_j = []
+    for _, rows in found:
+        energies = [(_known_energy_j(row), boards.offsets.get(row.circumstances.device_uuid, 0.0)) for row in rows]
+        of_boards = [energy_j * math.exp(-offset) for energy_j, offset in energies if energy_j is not None]
+        energies_j.append(median(of_boards) if of_boards else math.nan)
     return Samples(
-        raw=raw,
+        raw=np.array([raw_features(count, parse_input_data(rows[0].input_data)) for count, rows in found], dtype=float),
         kinds=kinds,
-        shapes=tuple(shape_of(kind, count.operator) for kind, (count, _, _) in zip(kinds, parsed, strict=True)),
-        families=tuple(families.get(count.operator.key, frozenset()) for count, _, _ in parsed),
-        times_s=np.array([median(row.measurement.time_s for row in of_case) for _, _, of_case in parsed]),
-        energies_j=np.array([_energy_j(of_case, boards) for _, _, of_case in parsed]),
+        shapes=tuple(shape_of(kind, count.operator) for kind, (count, _) in zip(kinds, found, strict=True)),
+        families=tuple(families.get(count.operator.key, frozenset()) for count, _ in found),
+        times_s=np.array([median(row.measurement.time_s for row in rows) for _, rows in found]),
+        energies_j=np.array(energies_j),
         boards=boards,
     )
 
@@ -120,12 +117,7 @@ def cases_of(
     """Return the rows of each case that was measured under these conditions, by their key.
 
     Flagged rows, rows of other work than was counted, rows with zeros in weights, which no feature shows, and operators
-    that compute nothing are left out.
-
-    Args:
-        rows: of operators.
-        counts: of each operator, by its key.
-        conditions: those of the rows.
+    that compute nothing are left out. ``counts`` are by the operators' keys.
     """
     cases: dict[str, list[MeasurementRow]] = {}
     for row in rows:
@@ -138,11 +130,7 @@ def cases_of(
 
 
 def boards_of(cases: Iterable[Sequence[MeasurementRow]]) -> Boards:
-    """Return the energies of boards, from cases that were measured on several.
-
-    Args:
-        cases: the rows of each.
-    """
+    """Return the energies of boards, from the rows of each case that was measured on several."""
     differences: dict[str | None, list[float]] = {}
     for rows in cases:
         by_board: dict[str | None, list[float]] = {}
@@ -198,9 +186,3 @@ def _known_energy_j(row: MeasurementRow) -> float | None:
         if energy is not None:
             return energy.value
     return None
-
-
-def _energy_j(rows: Sequence[MeasurementRow], boards: Boards) -> float:
-    energies = [(_known_energy_j(row), row.circumstances.device_uuid) for row in rows]
-    known = [boards.at_mean_board(energy_j, board) for energy_j, board in energies if energy_j is not None]
-    return median(known) if known else math.nan

@@ -9,17 +9,17 @@ import pytest
 
 from opcost.prediction.intervals import (
     FEWEST_SCORES,
-    HeldOutSums,
     ModelCalls,
     groups_of,
     sum_deviation,
+    sum_factor,
     weighted_quantile,
 )
 
 
-def held_out(errors: list[float]) -> HeldOutSums:
+def factor(errors: list[float], wholes: list[ModelCalls]) -> float | None:
     number = len(errors)
-    return HeldOutSums(["a"] * number, np.ones(number), np.array(errors), np.full(number, 0.1))
+    return sum_factor(["a"] * number, np.ones(number), np.array(errors), np.full(number, 0.1), wholes)
 
 
 def models(families: list[str]) -> list[ModelCalls]:
@@ -44,20 +44,20 @@ def test_a_sum_with_an_unknown_deviation_has_none() -> None:
 def test_too_few_families_have_no_quantile() -> None:
     errors = [0.1 * place for place in range(FEWEST_SCORES)]
     families = [f"family {place}" for place in range(FEWEST_SCORES)]
-    assert held_out(errors).factor(models(families)) == pytest.approx(8.0)
-    assert held_out(errors).factor(models([*families[:-1], families[0]])) is None
-    assert held_out([]).factor([]) is None
+    assert factor(errors, models(families)) == pytest.approx(8.0)
+    assert factor(errors, models([*families[:-1], families[0]])) is None
+    assert factor([], []) is None
 
 
 def test_a_family_counts_once_however_many_models_it_has() -> None:
     # Twelve bad models of one family among nineteen others: one twentieth of all families, so they are in the tenth.
     errors, families = [0.1] * 19 + [0.9] * 12, [f"family {place}" for place in range(19)] + ["bad"] * 12
-    assert held_out(errors).factor(models(families)) == pytest.approx(1.0)
+    assert factor(errors, models(families)) == pytest.approx(1.0)
 
 
 def test_models_with_an_unknown_cost_have_no_score() -> None:
     errors, families = [0.1] * 9 + [math.nan] * 5, [f"family {place}" for place in range(14)]
-    assert held_out(errors).factor(models(families)) == pytest.approx(1.0)
+    assert factor(errors, models(families)) == pytest.approx(1.0)
 
 
 def test_intervals_cover_nine_tenths_of_further_families() -> None:
@@ -66,9 +66,9 @@ def test_intervals_cover_nine_tenths_of_further_families() -> None:
     for _ in range(400):
         errors = 0.1 * random.standard_normal(16).repeat(3)
         families = [f"family {place}" for place in range(15)]
-        factor = held_out(list(errors[:45])).factor(models([name for name in families for _ in range(3)]))
-        assert factor is not None
-        covered.append(abs(errors[-1]) <= 0.1 * factor)
+        width = factor(list(errors[:45]), models([name for name in families for _ in range(3)]))
+        assert width is not None
+        covered.append(abs(errors[-1]) <= 0.1 * width)
     assert 0.86 < np.mean(covered) < 0.98
 
 
