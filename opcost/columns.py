@@ -114,11 +114,6 @@ class Field:
         return isinstance(self.kind, type) and is_dataclass(self.kind)
 
     @property
-    def is_restricted(self) -> bool:
-        """Whether some values of its type are not allowed."""
-        return self.kind in (float, int) or self.column.values != ANY
-
-    @property
     def unit(self) -> str:
         """The unit of its numbers; empty for texts, counts and the like."""
         by_name = (unit for ending, unit in UNITS.items() if self.name.endswith(ending))
@@ -158,16 +153,8 @@ class Columns:
 @cache
 def _restricted_fields(kind: Any) -> tuple[tuple[Field, Any, Any], ...]:
     """Return the fields with restricted values, each with the bounds of its numbers; None without bounds."""
-    restricted = (field for field in fields_of(kind) if field.is_restricted)
+    restricted = (one for one in fields_of(kind) if one.kind in (float, int) or one.column.values != ANY)
     return tuple((field, *(field.column.values.bounds or (None, None))) for field in restricted)
-
-
-@cache
-def _getter_of(kind: Any) -> Callable[[Any], tuple[object, ...]]:
-    """Return the function that returns all values of a row, of which tables have many."""
-    paths = [path for path, _ in _columns_by_path(kind)]
-    get = attrgetter(*paths)
-    return get if len(paths) > 1 else lambda row: (get(row),)
 
 
 @cache
@@ -185,8 +172,17 @@ def _columns_by_path(kind: Any) -> tuple[tuple[str, Field], ...]:
 @cache
 def fields_of(kind: Any) -> tuple[Field, ...]:
     """Return the fields of a dataclass in order."""
-    hints = get_type_hints(kind, include_extras=True)
-    return tuple(_field(field.name, hints[field.name]) for field in fields(kind))
+    hints, found = get_type_hints(kind, include_extras=True), []
+    for name in (one.name for one in fields(kind)):
+        hint = hints[name]
+        of_field, column = get_args(hint)[:2] if get_origin(hint) is Annotated else (hint, Column())
+        kinds = get_args(of_field) or (of_field,)
+        if get_origin(of_field) is tuple:
+            found.append(Field(name, of_field, True, column))
+        else:
+            known = next(one for one in kinds if one is not NoneType)
+            found.append(Field(name, known, NoneType in kinds, column))
+    return tuple(found)
 
 
 def described(field: Field) -> tuple[str, str, str, str, str]:
@@ -206,14 +202,14 @@ def values_of(row: Any) -> tuple[object, ...]:
     return _getter_of(kind)(row)
 
 
+@cache
+def _getter_of(kind: Any) -> Callable[[Any], tuple[object, ...]]:
+    # Tables have many rows.
+    paths = [path for path, _ in _columns_by_path(kind)]
+    get = attrgetter(*paths)
+    return get if len(paths) > 1 else lambda row: (get(row),)
+
+
 def by_column(row: Any) -> dict[str, object]:
     """Return the values of a dataclass by the name of the column."""
     return {field.name: value for field, value in zip(columns_of(type(row)), values_of(row), strict=True)}
-
-
-def _field(name: str, hint: Any) -> Field:
-    kind, column = get_args(hint)[:2] if get_origin(hint) is Annotated else (hint, Column())
-    if get_origin(kind) is tuple:
-        return Field(name, kind, True, column)
-    kinds = get_args(kind) or (kind,)
-    return Field(name, next(one for one in kinds if one is not NoneType), NoneType in kinds, column)

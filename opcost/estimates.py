@@ -105,11 +105,8 @@ def mean_of_readings(readings: FloatArray, independent: float) -> Estimate:
     """Return the mean of equally weighted readings, of which ``independent`` are independent.
 
     The error is the larger of two estimates: the spread over the independent readings, which accounts for the meter's
-    averaging, and batch means, which account for slow changes of the power.
-
-    Args:
-        readings: meter readings in order of time, shape (n,), n at least 2, any unit.
-        independent: number of independent readings, above 1, at most n (see ``independent_averages``).
+    averaging, and batch means, which account for slow changes of the power. Readings are in order of time, in any unit;
+    for the number of independent ones, above 1, see ``independent_averages``.
 
     Raises:
         ValueError: fewer than two readings, or an impossible number of independent readings.
@@ -131,10 +128,7 @@ def error_of_beating(values: FloatArray) -> tuple[float, int] | None:
     its residual variance over (1 - the sum of its coefficients) squared (Fishman, Management Science 18 (1971), 21-38).
     The order of the model is that of the smallest corrected Akaike criterion (Hurvich and Tsai, Biometrika 76 (1989),
     297-307), which must be below that of independent values by ``EVIDENCE``. The error is at least ``LEAST_SHARE`` of
-    that of independent values.
-
-    Args:
-        values: shape (n,), n at least ``LEAST_SERIES``, any unit.
+    that of independent values. ``values`` are at least ``LEAST_SERIES``, in any unit.
     """
     count = len(values)
     residuals = values - values.mean()
@@ -177,9 +171,7 @@ def correlation_length(residuals: FloatArray) -> float:
     """Return the integral of the autocorrelation of evenly spaced values up to its first zero, in steps.
 
     It is 0.5 for independent values. The mean of n values has the error of n / (2 x this) independent values.
-
-    Args:
-        residuals: values minus their mean or a trend, shape (n,).
+    ``residuals`` are values minus their mean or a trend, shape (n,).
     """
     variance = float(np.mean(residuals**2))
     total = 0.5
@@ -196,11 +188,7 @@ def independent_averages(duration_s: float, averaging_time_s: float) -> float:
 
     The variance of the values' mean is the variance of one value divided by this number, for a quantity that varies
     independently from moment to moment: Bayley and Hammersley, Supplement to the Journal of the Royal Statistical
-    Society 8 (1946), 184-197, with the triangular autocorrelation of a moving average.
-
-    Args:
-        duration_s: length of the window, above 0.
-        averaging_time_s: averaging time of one value, above 0.
+    Society 8 (1946), 184-197, with the triangular autocorrelation of a moving average. Both times are above 0.
     """
     averages = duration_s / averaging_time_s
     if averages < 1:
@@ -212,11 +200,7 @@ def mean_of_chunks(durations_s: FloatArray, iterations: npt.NDArray[np.int64]) -
     """Return the time per iteration of consecutive chunks of a loop, in s.
 
     Every iteration has the same weight. The error is that of up to ``BATCHES`` batch means of consecutive chunks, so
-    that slow drift and correlated neighbours do not make it too small.
-
-    Args:
-        durations_s: duration of each chunk, shape (n,), n at least 2.
-        iterations: number of iterations of each chunk, shape (n,).
+    that slow drift and correlated neighbours do not make it too small. Both arrays have the shape (n,), n at least 2.
 
     Raises:
         ValueError: fewer than two chunks.
@@ -237,12 +221,7 @@ def mean_over_placements(durations_s: FloatArray, iterations: npt.NDArray[np.int
 
     The error is at least that of a mean over the placements, which repeated chunks in the same placement do not reduce.
 
-    Args:
-        durations_s, iterations: see ``mean_of_chunks``.
-        placements: number of placements; chunk k ran in placement k modulo this number.
-
-    Raises:
-        ValueError: fewer than two chunks.
+    Chunk k ran in placement k modulo ``placements``; see ``mean_of_chunks``, also for what it raises.
     """
     estimate = mean_of_chunks(durations_s, iterations)
     seen = min(placements, len(durations_s))
@@ -259,10 +238,7 @@ def without_placement_effects(
 
     The residuals are scaled for the degrees of freedom that the placements' means take, so that they scatter as in one
     placement. Durations of fewer than two rounds are returned unchanged, because the two kinds of scatter cannot be
-    distinguished.
-
-    Args:
-        durations_s, iterations, placements: see ``mean_over_placements``.
+    distinguished. For the arguments see ``mean_over_placements``.
     """
     chunks = len(durations_s)
     if placements < 2 or chunks < 2 * placements:
@@ -293,22 +269,14 @@ def mean_without_outliers(values: FloatArray) -> float:
 
 
 def is_within(estimate: Estimate, readings: int, relative_error: float) -> bool:
-    """Return whether the 95 % interval of an estimate is within a relative error of its value.
-
-    Args:
-        estimate: a mean.
-        readings: how many independent readings its error rests on; fewer than two say nothing.
-        relative_error: half the interval's width over the value.
-    """
+    """Return whether an estimate's 95 % interval is within a relative error of its value, see ``half_width_ratio``."""
     return half_width_ratio(estimate, readings) <= relative_error
 
 
 def half_width_ratio(estimate: Estimate, readings: int) -> float:
     """Return half the width of an estimate's 95 % interval over its value; infinite if unknown.
 
-    Args:
-        estimate: a mean.
-        readings: how many independent readings its error rests on; fewer than two say nothing.
+    Its error rests on a number of independent readings; fewer than two say nothing.
     """
     degrees = min(readings, BATCHES) - 1
     if degrees <= 0:

@@ -116,20 +116,22 @@ def _place(row: MeasurementRow) -> tuple[str, ...]:
 def _table(name: str, rows: Sequence[MeasurementRow], counts: Mapping[str, OperatorCount]) -> DataTable:
     described = [_described(row, counts.get(tuple_key(row.key))) for row in rows]
     names = in_order(name for _, cells in described for name in cells)
-    columns = [DataColumn(field.name, _kind_of_field(field)) for field in DECLARED]
+    columns = [DataColumn(one.name, one.kind if one.kind in (bool, int, float) else str) for one in DECLARED]
     columns[PLACE:PLACE] = [DataColumn(one, _kind_of(cells.get(one) for _, cells in described)) for one in names]
-    return DataTable(name, tuple(columns), tuple(_values(row, map(cells.get, names)) for row, cells in described))
-
-
-def _values(row: DataSetRow, cells: Iterable[Cell]) -> tuple[object, ...]:
-    declared = values_of(row)
-    return (*declared[:PLACE], *cells, *declared[PLACE:])
+    found = []
+    for row, cells in described:
+        values = list(values_of(row))
+        values[PLACE:PLACE] = map(cells.get, names)
+        found.append(tuple(values))
+    return DataTable(name, tuple(columns), tuple(found))
 
 
 def _described(row: MeasurementRow, count: OperatorCount | None) -> tuple[DataSetRow, Cells]:
     operator = parse_operator(row.operator, row.parameters, row.inputs, row.training_mode)
     data = parse_input_data(row.input_data)
-    outputs = None if count is None else count.outputs
+    outputs, intensity = None if count is None else count.outputs, None
+    if count is not None and count.flop is not None and count.memory_bytes:
+        intensity = count.flop / count.memory_bytes
     described = DataSetRow(
         key=row.key,
         operator=row.operator,
@@ -141,22 +143,13 @@ def _described(row: MeasurementRow, count: OperatorCount | None) -> tuple[DataSe
         weight_zeros_ratio=data.weight_zeros_ratio,
         flop=None if count is None else count.flop,
         memory_bytes=None if count is None else count.memory_bytes,
-        flop_per_byte=None if count is None else _intensity(count),
+        flop_per_byte=intensity,
         operations=None if count is None else operations_text(count.operations),
         measurement=row.measurement,
         conditions=row.conditions,
         circumstances=row.circumstances,
     )
     return described, cells_of(operator, data, outputs)
-
-
-def _intensity(count: OperatorCount) -> float | None:
-    return count.flop / count.memory_bytes if count.flop is not None and count.memory_bytes else None
-
-
-def _kind_of_field(field: Field) -> Kind:
-    kind: Kind = field.kind if field.kind in (bool, int, float) else str
-    return kind
 
 
 def _kind_of(cells: Iterable[Cell]) -> Kind:

@@ -1,8 +1,8 @@
 """Models in the order of their cost per sample, each with the sum of its operators.
 
-A model whose whole is not measured has the corrected sum of its operators as its cost. Operators that
-are not measured have predicted costs there. The error of such a sum is expected from the sums of other models with a
-measured whole, and from predictions of operators that were held out.
+A model whose whole is not measured has the corrected sum of its operators as its cost, with predicted costs of those
+that are not measured. The error of such a sum is expected from the sums of other models with a measured whole, and from
+predictions of operators that were held out.
 """
 
 from __future__ import annotations
@@ -47,30 +47,27 @@ class Doubt(Enum):
     ABOVE_LIMIT = "above the power limit"
 
 
-@dataclass(frozen=True)
-class SumFacts:
-    """Facts that can cast doubt on a sum. Ratios are None if they are unknown.
+def doubts_of(
+    flagged_ratio: float,
+    missing_ratio: float | None,
+    unexplained_ratio: float | None,
+    is_whole_flagged: bool = False,
+    is_above_limit: bool = False,
+) -> tuple[Doubt, ...]:
+    """Return the doubts of a sum. Ratios are None if they are unknown.
 
-    ``flagged_ratio`` is the share of the summed time in flagged rows, ``missing_ratio`` the share of the model that is
-    not in the sum (0 if no operator is missing), ``unexplained_ratio`` the unexplained share of the whole.
-    ``is_above_limit`` says whether a sum that is the cost of a model draws more than the power limit.
+    Args:
+        flagged_ratio: the share of the summed time in flagged rows.
+        missing_ratio: the share of the model that is not in the sum, 0 if no operator is missing.
+        unexplained_ratio: the unexplained share of the whole.
+        is_whole_flagged: whether the whole is.
+        is_above_limit: whether a sum that is the cost of a model draws more than the power limit.
     """
-
-    is_whole_flagged: bool
-    flagged_ratio: float
-    missing_ratio: float | None
-    unexplained_ratio: float | None
-    is_above_limit: bool = False
-
-
-def doubts_of(facts: SumFacts) -> tuple[Doubt, ...]:
-    """Return the doubts of a sum."""
-    missing, unexplained = facts.missing_ratio, facts.unexplained_ratio
     found = {
-        Doubt.FLAGGED: facts.is_whole_flagged or facts.flagged_ratio >= NO_RESULT_RATIO,
-        Doubt.MISSING: missing is None or missing >= NOTICEABLE_RATIO,
-        Doubt.UNEXPLAINED: unexplained is not None and abs(unexplained) >= UNEXPLAINED_RATIO,
-        Doubt.ABOVE_LIMIT: facts.is_above_limit,
+        Doubt.FLAGGED: is_whole_flagged or flagged_ratio >= NO_RESULT_RATIO,
+        Doubt.MISSING: missing_ratio is None or missing_ratio >= NOTICEABLE_RATIO,
+        Doubt.UNEXPLAINED: unexplained_ratio is not None and abs(unexplained_ratio) >= UNEXPLAINED_RATIO,
+        Doubt.ABOVE_LIMIT: is_above_limit,
     }
     return tuple(doubt for doubt, is_found in found.items() if is_found)
 
@@ -81,13 +78,12 @@ def doubts(row: ComparisonRow, remarks: Sequence[Remark], quantity: str) -> tupl
     if costs.summed is None or costs.whole is None:
         return ()
     shares = (one.figures["time_ratio"] for one in remarks if one.kind is RemarkKind.FLAGGED_OPERATORS)
-    facts = SumFacts(
-        is_whole_flagged=any(one.kind is RemarkKind.FLAGGED_WHOLE for one in remarks),
+    return doubts_of(
         flagged_ratio=max((share for share in shares if isinstance(share, float)), default=0.0),
         missing_ratio=costs.over_whole(costs.unmeasured) if row.missing_operators else 0.0,
         unexplained_ratio=costs.over_whole(costs.unexplained),
+        is_whole_flagged=any(one.kind is RemarkKind.FLAGGED_WHOLE for one in remarks),
     )
-    return doubts_of(facts)
 
 
 TIME, ENERGY, POWER, SAVING, NAME = "time", "energy", "power", "saving", "name"
@@ -113,10 +109,9 @@ class ModelFigures:
     """The cost of one run of a model under one set of conditions: the measured whole, and the sum of its operators.
 
     ``input_size`` has the batch first, and is empty if unknown. ``whole`` is None if it is not measured, ``cost`` if
-    the model is not counted, ``correction`` (all that corrects the sum) if it is
-    unknown. The sum has all
-    operators that compute something and have a row, whitelisted or not. ``predicted`` is the predicted cost of the
-    others, if it is a part of the cost.
+    the model is not counted, ``correction`` (all that corrects the sum) if it is unknown. The sum has all operators
+    that compute something and have a row, whitelisted or not. ``predicted`` is the predicted cost of the others, if it
+    is a part of the cost.
     """
 
     name: str
@@ -230,14 +225,13 @@ class ModelFigures:
     def doubts(self) -> tuple[Doubt, ...]:
         """The reasons why the whole or the sum is no result yet, as in a comparison."""
         ratios = (self.corrected_time_ratio, self.corrected_energy_ratio)
-        facts = SumFacts(
-            is_whole_flagged=self.is_whole_flagged,
-            flagged_ratio=self.flagged_ratio,
-            missing_ratio=self.missing_ratio,
+        return doubts_of(
+            self.flagged_ratio,
+            self.missing_ratio,
             unexplained_ratio=max((abs(ratio - 1) for ratio in ratios if ratio is not None), default=None),
+            is_whole_flagged=self.is_whole_flagged,
             is_above_limit=self.whole is None and is_above_limit(self.power_w, self.conditions.device_power_limit_w),
         )
-        return doubts_of(facts)
 
     @property
     def missing_ratio(self) -> float | None:
@@ -306,19 +300,23 @@ def sum_errors(models: Iterable[ModelFigures], is_corrected: bool) -> SumErrors:
         is_corrected: whether to take the sums with a cache correction, or those without.
     """
     sound = [one for one in models if (one.correction is not None) == is_corrected and Doubt.FLAGGED not in one.doubts]
-    time = _deviations(one.corrected_time_ratio for one in sound)
-    energy = _deviations(one.corrected_energy_ratio for one in sound)
     assumed = ASSUMED_SUM_ERRORS[is_corrected]
-    return SumErrors(
-        _at_least(time, assumed.time), _at_least(energy, assumed.energy), is_assumed=time is None or energy is None
-    )
+    time, has_time = _deviations((one.corrected_time_ratio for one in sound), assumed.time)
+    energy, has_energy = _deviations((one.corrected_energy_ratio for one in sound), assumed.energy)
+    return SumErrors(time, energy, is_assumed=not (has_time and has_energy))
 
 
-def _at_least(own: Deviations | None, assumed: Deviations) -> Deviations:
-    """Return deviations of which the high one is at least the assumed one if they are too few for a high quantile."""
-    if own is None or own.models >= ENOUGH_WHOLES:
-        return own or assumed
-    return replace(own, high_ratio=max(own.high_ratio, assumed.high_ratio))
+def _deviations(ratios: Iterable[float | None], assumed: Deviations) -> tuple[Deviations, bool]:
+    """Return deviations of ratios from 1, and whether they are their own: assumed ones, if too few are known.
+
+    The high one is at least the assumed one if they are too few for a high quantile.
+    """
+    found = [abs(ratio - 1) for ratio in ratios if ratio is not None]
+    if len(found) < FEWEST_WHOLES:
+        return assumed, False
+    # Of few values the next larger one, so that the error is not too small.
+    median, high = map(float, np.quantile(found, [0.5, EXPECTED_QUANTILE], method="higher"))
+    return Deviations(len(found), median, high if len(found) >= ENOUGH_WHOLES else max(high, assumed.high_ratio)), True
 
 
 def sum_errors_by_correction(models: Sequence[ModelFigures]) -> Mapping[bool, SumErrors]:
@@ -326,26 +324,13 @@ def sum_errors_by_correction(models: Sequence[ModelFigures]) -> Mapping[bool, Su
     return {is_corrected: sum_errors(models, is_corrected) for is_corrected in (True, False)}
 
 
-def _deviations(ratios: Iterable[float | None]) -> Deviations | None:
-    found = [abs(ratio - 1) for ratio in ratios if ratio is not None]
-    if len(found) < FEWEST_WHOLES:
-        return None
-    # Of few values the next larger one, so that the error is not too small.
-    median, high = np.quantile(found, [0.5, EXPECTED_QUANTILE], method="higher")
-    return Deviations(len(found), float(median), float(high))
-
-
 def completed(
     models: Iterable[ModelFigures], counts: Collection[OperatorCount], measurements: Measurements
 ) -> Iterator[ModelFigures]:
     """Yield the figures with the predicted cost of missing operators, unchanged if it is not needed or unknown.
 
-    It is unknown if less than ``MOSTLY_KNOWN_RATIO`` of the model's bytes or FLOPs is measured.
-
-    Args:
-        models: under any conditions.
-        counts: FLOPs and bytes of the operators that have rows.
-        measurements: their rows.
+    It is unknown if less than ``MOSTLY_KNOWN_RATIO`` of the model's bytes or FLOPs is measured. ``counts`` are those of
+    the operators that have rows, ``measurements``.
     """
     predictors: dict[tuple[str, EnergyBasis], CostModel | None] = {}
     for model in models:

@@ -144,13 +144,7 @@ def tuple_costs(comparisons: Sequence[Comparison]) -> list[TupleCost]:
 
 
 def flags_of_part(part: Part, work: Work | None, board: str | None) -> Iterator[TupleFlag]:
-    """Yield the flags of a part of a sum.
-
-    Args:
-        part: the part.
-        work: of one of its calls, None if unknown.
-        board: the whole model's (a device's UUID), None if it is unknown.
-    """
+    """Yield the flags of a part of a sum; the work of a call, and the whole model's board (a UUID), may be unknown."""
     measured = part.row.measurement
     held = {
         TupleFlag.FLAGGED: is_doubtful(part.row),
@@ -193,11 +187,8 @@ def roofline_of_rows(rows: Iterable[MeasurementRow], counts: Mapping[str, Operat
     """Return the roofline of rows under the same conditions that are sound and do the counted work.
 
     Rows with zeros in weights are left out: they draw less power than any model does. So is what the card cannot do.
-    Energies are at the reference temperature where that is known.
-
-    Args:
-        rows: of operators.
-        counts: FLOPs and bytes of each operator, by its key; rows of other operators are left out.
+    Energies are at the reference temperature where that is known. ``counts`` are by operators' keys; rows of other
+    operators are left out.
     """
     # All boards and repeats: the roof is the best rate of any, so neither order nor length of loops matters.
     usual = (row for row in rows if not has_zeros_in_weights(row.input_data))

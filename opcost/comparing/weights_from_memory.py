@@ -71,11 +71,7 @@ def excesses_from_memory(
     """Return how much longer a call of each operator takes with weights from memory than in the cache.
 
     Operators that were not measured both ways on one board, on the same input data and at full clocks are left out.
-
-    Args:
-        counts: of a model.
-        measurements: the rows.
-        conditions: those of the rows with weights in the cache.
+    ``conditions`` are those of the rows with weights in the cache.
     """
     if not is_corrected(conditions):
         return {}

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from itertools import islice
 from typing import TypeAlias
 
 from opcost.operators.counts import OperatorCount
@@ -66,7 +65,8 @@ def sample(
 ) -> list[OperatorCount]:
     """Return drawn tuples with their counts, fewer than wished if the kinds have no more valid ones.
 
-    A call has no more FLOPs and bytes than the largest known one of its kind, and at most ``MAXIMUM_BYTES``.
+    A call has no more FLOPs and bytes than the largest known one of its kind, and at most ``MAXIMUM_BYTES``. Each kind
+    is drawn in turn, until none has any more.
 
     Args:
         known: the counts of known tuples.
@@ -76,15 +76,24 @@ def sample(
     """
     counts = {one.operator.key: one for one in known}
     kinds = [_Kind.of(kind, counts.values(), wish.beyond_ratio) for kind in wish.kinds]
-    drawn = _draws([kind for kind in kinds if kind.known], random.Random(wish.seed), count, {*counts, *excluded})
-    return list(islice(drawn, wish.number))
+    kinds = [kind for kind in kinds if kind.known]
+    source, taken = random.Random(wish.seed), {*counts, *excluded}
+    drawn: list[OperatorCount] = []
+    while kinds and len(drawn) < wish.number:
+        for kind in list(kinds):
+            found = kind.valid(source, count, taken) if len(drawn) < wish.number else None
+            if found is None:
+                kinds.remove(kind)
+            else:
+                taken.add(found.operator.key)
+                drawn.append(found)
+    return drawn
 
 
 def usual_kinds(times: Iterable[tuple[OperatorTuple, float]]) -> tuple[str, ...]:
-    """Return the short names of the operators that take most of the time, those with the most time first.
+    """Return the short names of the operators that take most of the time in all models, the longest first.
 
-    Args:
-        times: operators with the time in s of all their calls, in any number of models.
+    ``times`` are operators with the time in s of all their calls, in any number of models.
     """
     of_kind: dict[str, float] = {}
     for operator, time_s in times:
@@ -115,7 +124,11 @@ class _Kind:
         values: dict[str, list[int]] = {}
         for size in (size for _, sizes in free for size in sizes):
             values.setdefault(size.name, []).append(size.value)
-        bounds = {name: _bounds(name, seen, beyond_ratio) for name, seen in values.items()}
+        bounds = {}
+        for name, seen in values.items():
+            # Models are counted at one usual batch, and run at any.
+            least = 1 if name == BATCH else max(1, math.ceil(min(seen) / beyond_ratio))
+            bounds[name] = least, math.floor(max(seen) * beyond_ratio)
         flop = max((one.flop or 0 for one in those), default=0)
         memory_bytes = min(max((one.memory_bytes for one in those), default=0), MAXIMUM_BYTES)
         return _Kind(tuple(one for one in free if one[1]), bounds, flop, memory_bytes)
@@ -130,43 +143,26 @@ class _Kind:
             new |= _placed(size, old, _drawn(size, *self.bounds[size.name], source))
         for size in free:
             new |= _placed(size, old, _divisible(size, new))
-        return with_sizes(operator, new | dict(_padding(old, new)))
+        for place, padding in old.items():
+            name, index = place
+            kernel = (KERNEL, index) if (KERNEL, index) in old else (KERNEL, None)
+            if name == PADDING and old.get(kernel, 1) > 1:
+                # It is to a kernel as it was: the size of the output stays where it stayed.
+                new[place] = round(padding * (new[kernel] - 1) / (old[kernel] - 1))
+        return with_sizes(operator, new)
 
-    def admits(self, count: OperatorCount) -> bool:
-        """Return whether an operator computes something, and a call is no larger than the largest known one."""
-        is_small = count.flop is not None and count.flop <= self.flop and count.memory_bytes <= self.memory_bytes
-        return is_small and count.computes
-
-
-def _bounds(name: str, seen: Sequence[int], beyond_ratio: float) -> tuple[int, int]:
-    # Models are counted at one usual batch, and run at any.
-    least = 1 if name == BATCH else max(1, math.ceil(min(seen) / beyond_ratio))
-    return least, math.floor(max(seen) * beyond_ratio)
-
-
-def _draws(kinds: Sequence[_Kind], source: random.Random, count: Count, taken: set[str]) -> Iterator[OperatorCount]:
-    """Yield distinct valid tuples of each kind in turn, until no kind has any more."""
-    open_kinds = list(kinds)
-    while open_kinds:
-        for kind in list(open_kinds):
-            found = _valid(kind, source, count, taken)
-            if found is None:
-                open_kinds.remove(kind)
-            else:
-                taken.add(found.operator.key)
-                yield found
-
-
-def _valid(kind: _Kind, source: random.Random, count: Count, taken: Collection[str]) -> OperatorCount | None:
-    for _ in range(ATTEMPTS):
-        operator = kind.draw(source)
-        if operator.key in taken or sum(spec.floating_bytes for spec in operator.floating_inputs) > kind.memory_bytes:
-            continue
-        found = count(operator)
-        # The count may have a shorter form of the same tuple.
-        if found is not None and found.operator.key not in taken and kind.admits(found):
-            return found
-    return None
+    def valid(self, source: random.Random, count: Count, taken: Collection[str]) -> OperatorCount | None:
+        """Return the count of a drawn tuple that computes something and is no larger than the largest known one."""
+        for _ in range(ATTEMPTS):
+            operator = self.draw(source)
+            moved_bytes = sum(spec.floating_bytes for spec in operator.floating_inputs)
+            found = None if operator.key in taken or moved_bytes > self.memory_bytes else count(operator)
+            # The count may have a shorter form of the same tuple.
+            if found is None or found.operator.key in taken or found.flop is None or not found.computes:
+                continue
+            if found.flop <= self.flop and found.memory_bytes <= self.memory_bytes:
+                return found
+        return None
 
 
 def _drawn(size: FreeSize, least: int, most: int, source: random.Random) -> int:
@@ -193,12 +189,3 @@ def _divisible(size: FreeSize, sizes: Mapping[Place, int]) -> int:
             step = math.lcm(divisor, 1 if value % ALIGNED_TO else ALIGNED_TO)
             value = max(1, round(value / step)) * step
     return value
-
-
-def _padding(old: Mapping[Place, int], new: Mapping[Place, int]) -> Iterator[tuple[Place, int]]:
-    """Yield the padding that is to a kernel as it was: the size of the output stays where it stayed."""
-    for place, padding in old.items():
-        name, index = place
-        kernel = (KERNEL, index) if (KERNEL, index) in old else (KERNEL, None)
-        if name == PADDING and old.get(kernel, 1) > 1:
-            yield place, round(padding * (new[kernel] - 1) / (old[kernel] - 1))

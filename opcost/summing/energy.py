@@ -45,28 +45,20 @@ class EnergyBasis(Enum):
         """Return the error in J of sum minus whole model that is due to power temperature coefficients.
 
         The error of the board's coefficient is multiplied by the difference of mean temperatures, the spread between
-        operators' coefficients by each operator's own difference.
-
-        Args:
-            parts: number of calls, and the row of one call.
-            whole: the whole model's row.
+        operators' coefficients by each operator's own difference. ``parts`` are numbers of calls with their row.
         """
-        whole_c = whole.measurement.temperature_c
-        kelvins_j = [
-            calls * energy_j.value * (row.measurement.temperature_c - whole_c)
-            for calls, row in parts
-            if (energy_j := self.energy_of(row)) is not None
-            and row.measurement.temperature_c is not None
-            and whole_c is not None
-        ]
+        whole_c, kelvins_j = whole.measurement.temperature_c, []
+        for calls, row in parts:
+            energy_j, celsius = self.energy_of(row), row.measurement.temperature_c
+            if energy_j is not None and celsius is not None and whole_c is not None:
+                kelvins_j.append(calls * energy_j.value * (celsius - whole_c))
         return temperature_error_j(kelvins_j)
 
 
 def temperature_error_j(kelvins_j: Iterable[float]) -> float:
     """Return the error in J of a difference of energies that is due to power temperature coefficients.
 
-    Args:
-        kelvins_j: for each part the energy in J times the difference of temperatures in K.
+    Each part is an energy in J times the difference of its temperatures in K.
     """
     parts = list(kelvins_j)
     board_j, operators_j = math.fsum(parts), math.hypot(*parts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from typing import TypeAlias
 
@@ -12,7 +13,7 @@ from opcost.measuring.record import MeasurementRow, is_doubtful, ran_as_requeste
 from opcost.operators.cases import Case, conditions_key, tuple_key
 from opcost.operators.counts import OperatorCounts, memory_bytes_of
 from opcost.operators.tuples import OperatorTuple
-from opcost.operators.values import InputData, has_zeros_in_weights, parse_input_data
+from opcost.operators.values import has_zeros_in_weights, parse_input_data
 from opcost.summing.energy import EnergyBasis
 
 RowsByData: TypeAlias = Mapping[str, Sequence[MeasurementRow]]
@@ -80,10 +81,13 @@ class Measurements:
 
     def nearest(self, case: Case, conditions: Conditions) -> MeasurementRow | None:
         """Return the best row of a case's operator on the most similar input data, under these conditions."""
-        rows = {_data_of(row): row for row in self.under(case.operator, conditions)}
-        inputs = len(case.operator.floating_inputs)
-        distances = {data: case.input_data.distance(data, inputs) for data in rows if data is not None}
-        return rows[min(distances, key=distances.__getitem__)] if distances else None
+        inputs, found = len(case.operator.floating_inputs), {}
+        for row in self.under(case.operator, conditions):
+            # Input data that this version cannot parse is like none.
+            with suppress(ValueError):
+                data = parse_input_data(row.input_data)
+                found[data] = case.input_data.distance(data, inputs), row
+        return min(found.values(), key=lambda one: one[0])[1] if found else None
 
     def _under(self, operator: OperatorTuple, conditions: Conditions) -> RowsByData:
         """Return the rows of an operator that count under these conditions."""
@@ -94,24 +98,18 @@ class Measurements:
         if place not in self._found:
             wanted = lookup_key(operator, conditions)
             same = [key for key in by_conditions if lookup_key(operator, self._conditions[key]) == wanted]
-            # Those of the very conditions come last.
-            keys = sorted(same, key=lambda key: key == conditions.key)
-            self._found[place] = _joined([by_conditions[key] for key in keys])
+            # Of equals, rows of the very conditions come last.
+            parts = [by_conditions[key] for key in sorted(same, key=lambda key: key == conditions.key)]
+            joined: dict[str, list[MeasurementRow]] = {}
+            for data, rows in (item for part in parts for item in part.items()):
+                joined.setdefault(data, []).extend(rows)
+            if len(parts) > 1:
+                joined = {data: _of_highest_quality(rows) for data, rows in joined.items()}
+            self._found[place] = joined
         return self._found[place]
 
     def _best(self, by_data: RowsByData) -> list[MeasurementRow]:
         return [_preferred(rows, self._board) for rows in by_data.values()]
-
-
-def _joined(parts: Sequence[RowsByData]) -> RowsByData:
-    """Return rows of the best quality on each input data; of equals, those of a later part come later."""
-    if len(parts) <= 1:
-        return parts[0] if parts else {}
-    joined: dict[str, list[MeasurementRow]] = {}
-    for part in parts:
-        for data, rows in part.items():
-            joined.setdefault(data, []).extend(rows)
-    return {data: _of_highest_quality(rows) for data, rows in joined.items()}
 
 
 def best_rows(rows: Iterable[MeasurementRow], board: str | None = None) -> dict[str, MeasurementRow]:
@@ -156,11 +154,3 @@ def best_of_each_board(rows: Sequence[MeasurementRow]) -> list[MeasurementRow]:
     for row in rows:
         boards.setdefault(row.circumstances.device_uuid, []).append(row)
     return [row for of_board in boards.values() for row in best_rows(of_board).values()]
-
-
-def _data_of(row: MeasurementRow) -> InputData | None:
-    """Return a row's input data, None if this version cannot parse it."""
-    try:
-        return parse_input_data(row.input_data)
-    except ValueError:
-        return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -76,23 +76,21 @@ class ModelCost:
         return 0.0 if self.time_s is None else 1 - math.fsum(others_s) / self.time_s.value
 
 
-def whole_rank(whole: MeasurementRow, cost: ModelCost) -> tuple[bool, bool, float]:
-    """Return the rank of a whole model's row for the comparison with a sum; the row with the highest rank is used."""
-    board_ratio = cost.board_ratio(whole.circumstances.device_uuid)
-    has_energy = EnergyBasis.MEASURED.is_known(whole)
-    return has_energy, not is_doubtful(whole), board_ratio
-
-
 def best_whole(
     wholes: Sequence[MeasurementRow], sum_of: Callable[[MeasurementRow], ModelCost]
 ) -> tuple[MeasurementRow, ModelCost]:
-    """Return the row of a whole model with the highest rank, of equals the last, and the sum beside it.
+    """Return the row of a whole model to compare with a sum, and the sum beside it, which ``sum_of`` returns.
 
-    Args:
-        wholes: rows of one model under one set of conditions, on several boards.
-        sum_of: returns the sum beside a row.
+    Of rows under one set of conditions, on several boards, preferred are those with energy, without doubtful flags, and
+    of the board with most of the sum; of equals the last.
     """
-    return max(((whole, sum_of(whole)) for whole in reversed(wholes)), key=lambda pair: whole_rank(*pair))
+
+    def rank(pair: tuple[MeasurementRow, ModelCost]) -> tuple[bool, bool, float]:
+        whole, cost = pair
+        board_ratio = cost.board_ratio(whole.circumstances.device_uuid)
+        return EnergyBasis.MEASURED.is_known(whole), not is_doubtful(whole), board_ratio
+
+    return max(((whole, sum_of(whole)) for whole in reversed(wholes)), key=rank)
 
 
 def sum_operators(
@@ -105,14 +103,8 @@ def sum_operators(
     """Sum time and energy over all calls of the counts that have a row under these conditions.
 
     The n calls of one row share one measured mean, so they contribute n times its error. Different rows were measured
-    independently, so their errors add in quadrature.
-
-    Args:
-        counts: a model's (filtered) operator counts.
-        measurements: the rows.
-        conditions: those of all summed rows.
-        input_data: one of ``INPUT_DATA``. If captured input data was not measured, the most similar is used.
-        basis: that of the summed energies.
+    independently, so their errors add in quadrature. If captured ``input_data`` was not measured, the most similar is
+    used. ``basis`` is that of the summed energies.
     """
     return _cost(counts, _rows_of(counts, measurements, conditions, input_data), basis)
 
@@ -141,29 +133,40 @@ Rows: TypeAlias = Sequence[tuple[OperatorCount, Sequence[tuple[Case, int, Measur
 
 
 def _rows_of(counts: OperatorCounts, measurements: Measurements, conditions: Conditions, input_data: str) -> Rows:
-    return [(count, tuple(_rows_of_count(count, measurements, conditions, input_data))) for count in counts.counts]
-
-
-def _rows_of_count(
-    count: OperatorCount, measurements: Measurements, conditions: Conditions, input_data: str
-) -> Iterator[tuple[Case, int, MeasurementRow]]:
-    for case, occurrences in cases_of_count(count, input_data):
-        row = measurements.find(case, conditions)
-        if row is None and input_data == CAPTURED:
-            row = measurements.nearest(case, conditions)
-        if row is not None:
-            yield case, occurrences, row
+    found = []
+    for count in counts.counts:
+        calls = []
+        for case, occurrences in cases_of_count(count, input_data):
+            row = measurements.find(case, conditions)
+            if row is None and input_data == CAPTURED:
+                row = measurements.nearest(case, conditions)
+            if row is not None:
+                calls.append((case, occurrences, row))
+        found.append((count, calls))
+    return found
 
 
 def _cost(counts: OperatorCounts, found: Rows, basis: EnergyBasis) -> ModelCost:
     parts = tuple(Part(*calls, basis) for _, rows in found for calls in rows)
     summed = tuple(count for count, rows in found if rows)
-    measured = _by_row(parts)
-    reason = _energy_missing_reason([row for _, row in measured], basis)
+    # Each row once, with its number of calls.
+    calls: dict[str, int] = {}
+    rows_of_keys: dict[str, MeasurementRow] = {}
+    for part in parts:
+        calls[part.row.key] = calls.get(part.row.key, 0) + part.occurrences
+        rows_of_keys[part.row.key] = part.row
+    measured = [(calls[key], row, basis.energy_of(row)) for key, row in rows_of_keys.items()]
+    without, reason = [row for _, row, energy in measured if energy is None], None
+    if not measured:
+        reason = "no operator of the model is measured"
+    elif without:
+        first = without[0].measurement.energy_missing_reason or "it cannot be normalised to 50 °C"
+        reason = f"{len(without)} of {len(measured)}{WITHOUT_ENERGY}{first}"
+    energies = [energy.times(number) for number, _, energy in measured if energy is not None]
     carried = share(summed, counts)
     return ModelCost(
-        time_s=sum_of_independent(time_of(row).times(n) for n, row in measured) if measured else None,
-        energy_j=sum_of_independent(_energies(measured, basis)) if reason is None else None,
+        time_s=sum_of_independent(time_of(row).times(number) for number, row, _ in measured) if measured else None,
+        energy_j=sum_of_independent(energies) if reason is None else None,
         energy_missing_reason=reason,
         basis=basis,
         summed=summed,
@@ -173,27 +176,3 @@ def _cost(counts: OperatorCounts, found: Rows, basis: EnergyBasis) -> ModelCost:
         memory_bytes_ratio=carried.memory_bytes_ratio,
         flop_missing_reason=counts.flop_missing_reason,
     )
-
-
-def _by_row(parts: Iterable[Part]) -> list[tuple[int, MeasurementRow]]:
-    """Return each row once, with its number of calls."""
-    calls: dict[str, int] = {}
-    rows: dict[str, MeasurementRow] = {}
-    for part in parts:
-        calls[part.row.key] = calls.get(part.row.key, 0) + part.occurrences
-        rows[part.row.key] = part.row
-    return [(calls[key], row) for key, row in rows.items()]
-
-
-def _energies(measured: Iterable[tuple[int, MeasurementRow]], basis: EnergyBasis) -> Iterable[Estimate]:
-    return (energy.times(n) for n, row in measured if (energy := basis.energy_of(row)) is not None)
-
-
-def _energy_missing_reason(rows: Sequence[MeasurementRow], basis: EnergyBasis) -> str | None:
-    if not rows:
-        return "no operator of the model is measured"
-    without = [row for row in rows if not basis.is_known(row)]
-    if not without:
-        return None
-    reason = without[0].measurement.energy_missing_reason or "it cannot be normalised to 50 °C"
-    return f"{len(without)} of {len(rows)}{WITHOUT_ENERGY}{reason}"
