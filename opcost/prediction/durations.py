@@ -154,7 +154,7 @@ class ExpectedTimes:
         return ratio * self.attempt_s(time_s, size, execution, protocol)
 
     def attempt_s(self, time_s: float, size: Size, execution: str, protocol: MeasurementProtocol) -> float:
-        """Return the time in s of an undisturbed measurement, for a model with all its builds; ``time_s`` is an iteration's."""
+        """Return the time in s of an undisturbed measurement, for a model with all its builds."""
         running_s = run_s(time_s, execution, protocol, self._device_type)
         if not self._are_models:
             drawing_s = CPU_SECONDS_PER_BYTE * size.memory_bytes if self._device_type == "cpu" else 0.0

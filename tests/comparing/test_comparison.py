@@ -141,39 +141,81 @@ def test_without_any_operator_there_is_no_ratio():
     assert comparison.remarks == ()
 
 
-def test_without_energy_of_the_whole_there_is_no_ratio_of_energies():
-    comparison = compared(CONVOLUTION_ROW, RELU_ROW, full=row_of(MODEL, (10.0, 0.1), None))
-    assert comparison.energy_ratio is None
-    assert comparison.time_ratio is not None
-
-
-def test_without_energy_of_an_operator_there_is_no_ratio_of_energies():
-    comparison = compared(CONVOLUTION_ROW, row_of(RELU, (1.0, 0.1), None))
+@pytest.mark.parametrize(("energy", "whole_energy"), [((5.0, 0.3), None), (None, (25.0, 1.0))])
+def test_without_energy_of_the_whole_or_of_an_operator_there_is_no_ratio_of_energies(energy, whole_energy):
+    relu = row_of(RELU, (1.0, 0.1), energy)
+    comparison = compared(CONVOLUTION_ROW, relu, full=row_of(MODEL, (10.0, 0.3), whole_energy))
     assert comparison.energy_ratio is None
     assert comparison.time_ratio == Estimate(1.0, pytest.approx(0.05))
 
 
-def test_rows_under_other_conditions_are_not_summed_but_remarked_on():
-    fp32 = replace(SIMULATED_CONDITIONS, precision="fp32", cudnn_tf32=False)
-    rows = [row_of(operator, (1.0, 0.1), None, conditions=fp32) for operator in [CONVOLUTION, RELU]]
-    old = row_of(RELU, (1.0, 0.1), None, conditions=replace(SIMULATED_CONDITIONS, torch_version="2.6.0"))
-    assert compared(*rows, old).remarks == (
-        Remark(
-            RemarkKind.OTHER_CONDITIONS,
-            {"operators": 2, "differences": ("precision: fp32 / torch-default", "cudnn_tf32: False / True")},
+def having(row, **changes):
+    return replace(row, measurement=replace(row.measurement, **changes))
+
+
+FP32 = replace(SIMULATED_CONDITIONS, precision="fp32", cudnn_tf32=False)
+OLD = replace(SIMULATED_CONDITIONS, torch_version="2.6.0")
+BOTH = (CONVOLUTION_ROW, RELU_ROW)
+OF_RELU = {"time_ratio": pytest.approx(0.4), "operator": "torch.nn.ReLU"}
+IN_FP32 = {"operators": 2, "differences": ("precision: fp32 / torch-default", "cudnn_tf32: False / True")}
+IN_A_GRAPH = {"name": "executed_as", "of_sum": "graph", "of_whole": "eager", "time_ratio": pytest.approx(0.4)}
+
+
+@pytest.mark.parametrize(
+    ("rows", "whole", "remarks"),
+    [
+        (
+            [row_of(one, (1.0, 0.1), None, of) for one, of in ((CONVOLUTION, FP32), (RELU, FP32), (RELU, OLD))],
+            {},
+            [
+                (RemarkKind.OTHER_CONDITIONS, IN_FP32),
+                (RemarkKind.OTHER_CONDITIONS, {"operators": 1, "differences": ("torch_version: 2.6.0 / 2.11.0",)}),
+            ],
         ),
-        Remark(RemarkKind.OTHER_CONDITIONS, {"operators": 1, "differences": ("torch_version: 2.6.0 / 2.11.0",)}),
-    )
-
-
-def test_rows_under_other_conditions_of_operators_that_are_summed_are_not_reported():
-    fp32 = replace(SIMULATED_CONDITIONS, precision="fp32")
-    assert compared(CONVOLUTION_ROW, RELU_ROW, row_of(RELU, (1.0, 0.1), None, conditions=fp32)).remarks == ()
-
-
-def test_rows_of_other_operators_are_not_reported():
-    other = row_of(OperatorTuple("torch.nn.GELU"), (1.0, 0.1), None, conditions=SIMULATED_CONDITIONS)
-    assert compared(CONVOLUTION_ROW, RELU_ROW, other).remarks == ()
+        # Of operators that are summed, or of no operator of the model.
+        ([*BOTH, row_of(RELU, (1.0, 0.1), None, FP32), row_of(GELU, (1.0, 0.1), None)], {}, []),
+        ([CONVOLUTION_ROW, having(RELU_ROW, executed_as="graph")], {}, [(RemarkKind.OTHER_CIRCUMSTANCE, IN_A_GRAPH)]),
+        (BOTH, {"waits": 48}, [(RemarkKind.WAITS, {"waits": 48})]),
+        (
+            [CONVOLUTION_ROW, having(RELU_ROW, flags=(Flag.IMPRECISE,))],
+            {},
+            [(RemarkKind.NOT_PRECISE, {"time_ratio": pytest.approx(0.4)})],
+        ),
+        (
+            [CONVOLUTION_ROW, having(RELU_ROW, flags=(Flag.UNEVEN, Flag.MODIFIES_INPUT))],
+            {"flags": (Flag.METERS_DISAGREE,)},
+            [
+                (RemarkKind.FLAGGED_WHOLE, {"flags": ("meters-disagree",)}),
+                (RemarkKind.FLAGGED_OPERATORS, {**OF_RELU, "flags": ("uneven",)}),
+            ],
+        ),
+        *(
+            (
+                [CONVOLUTION_ROW, having(RELU_ROW, flags=(flag,))],
+                {},
+                [(RemarkKind.OTHER_WORK, {**OF_RELU, "flags": (flag.value,)})],
+            )
+            for flag in (Flag.NOT_AS_COUNTED, Flag.VALUE_DEPENDENT)
+        ),
+        (
+            BOTH,
+            {"builds": 3, "builds_time_range_ratio": 0.026},
+            [(RemarkKind.BUILDS_DIFFER, {"builds": 3, "range_ratio": 0.026})],
+        ),
+        (BOTH, {"builds": 3, "builds_time_range_ratio": 0.004}, []),
+        *(
+            (
+                [CONVOLUTION_ROW, having(RELU_ROW, power_capped_ratio=ours)],
+                {"power_capped_ratio": theirs},
+                [(RemarkKind.THROTTLED, {"time_ratio": pytest.approx(0.4 * ours), "whole_time_ratio": theirs})],
+            )
+            for ours, theirs in ((0.5, 0.0), (0.0, 0.5), (0.5, None))
+        ),
+    ],
+)
+def test_what_a_reader_must_know_is_remarked_on_with_its_share_of_the_summed_time(rows, whole, remarks):
+    found = compared(*rows, full=having(FULL, **whole)).remarks
+    assert found == tuple(Remark(kind, figures) for kind, figures in remarks)
 
 
 def test_circumstances_that_differ_are_reported_with_their_share_of_the_summed_time():
@@ -186,13 +228,6 @@ def test_circumstances_that_differ_are_reported_with_their_share_of_the_summed_t
         ("meter", "nvidia-smi power.draw", "simulated", pytest.approx(0.4)),
         ("protocol", "a loop of 3 s", "a loop of 30 s", pytest.approx(0.6)),
     ]
-
-
-def test_another_execution_than_the_whole_s_is_reported():
-    in_a_graph = replace(RELU_ROW, measurement=replace(RELU_ROW.measurement, executed_as="graph"))
-    (remark,) = compared(CONVOLUTION_ROW, in_a_graph).remarks
-    figures = {"name": "executed_as", "of_sum": "graph", "of_whole": "eager", "time_ratio": pytest.approx(0.4)}
-    assert remark == Remark(RemarkKind.OTHER_CIRCUMSTANCE, figures)
 
 
 IN_GRAPHS = replace(SIMULATED_CONDITIONS, execution="graph")
@@ -222,11 +257,6 @@ def test_a_sum_of_graphs_is_not_compared_with_an_eager_whole():
     )
 
 
-def test_waits_of_a_whole_that_was_captured_in_pieces_are_remarked_on():
-    full = replace(FULL, measurement=replace(FULL.measurement, waits=48))
-    assert compared(CONVOLUTION_ROW, RELU_ROW, full=full).remarks == (Remark(RemarkKind.WAITS, {"waits": 48}),)
-
-
 SEEN = tuple((InputStatistics(ratio, 0.0, 1.0),) for ratio in (0.0, 0.5, 0.5, 1.0))
 LOOKED_AT = replace(COUNTS, counts=(COUNTS.counts[0], replace(COUNTS.counts[1], statistics=SEEN)))
 
@@ -247,49 +277,6 @@ def test_values_that_are_unknown_are_reported():
 def test_rows_on_other_values_that_are_not_summed_are_reported():
     comparison = compare(LOOKED_AT, FULL, Measurements([RELU_ROW]), OperatorRuns("zeros"))
     assert comparison.remarks == (Remark(RemarkKind.ON_OTHER_VALUES_ONLY, {"operators": 1}),)
-
-
-def test_what_is_less_precise_than_asked_is_reported_with_its_share_of_the_summed_time():
-    imprecise = replace(RELU_ROW.measurement, flags=(Flag.IMPRECISE,))
-    comparison = compared(CONVOLUTION_ROW, replace(RELU_ROW, measurement=imprecise))
-    assert comparison.remarks == (Remark(RemarkKind.NOT_PRECISE, {"time_ratio": pytest.approx(0.4)}),)
-
-
-def test_flagged_measurements_are_remarked_on_with_their_share_of_the_summed_time():
-    uneven = replace(RELU_ROW.measurement, flags=(Flag.UNEVEN, Flag.MODIFIES_INPUT))
-    disagreeing = replace(FULL.measurement, flags=(Flag.METERS_DISAGREE,))
-    full = replace(FULL, measurement=disagreeing)
-    figures = {"time_ratio": pytest.approx(0.4), "operator": "torch.nn.ReLU", "flags": ("uneven",)}
-    assert compared(CONVOLUTION_ROW, replace(RELU_ROW, measurement=uneven), full=full).remarks == (
-        Remark(RemarkKind.FLAGGED_WHOLE, {"flags": ("meters-disagree",)}),
-        Remark(RemarkKind.FLAGGED_OPERATORS, figures),
-    )
-
-
-@pytest.mark.parametrize("flag", [Flag.NOT_AS_COUNTED, Flag.VALUE_DEPENDENT])
-def test_other_work_than_the_models_is_remarked_on_with_its_share_of_the_summed_time(flag):
-    other = replace(RELU_ROW.measurement, flags=(Flag.IMPRECISE, flag))
-    figures = {"time_ratio": pytest.approx(0.4), "operator": "torch.nn.ReLU", "flags": (flag.value,)}
-    comparison = compared(CONVOLUTION_ROW, replace(RELU_ROW, measurement=other))
-    assert comparison.remarks[0] == Remark(RemarkKind.OTHER_WORK, figures)
-    assert comparison.cost.time_s == compared(CONVOLUTION_ROW, RELU_ROW).cost.time_s
-
-
-def test_builds_that_differ_are_remarked_on():
-    def remarks(range_ratio):
-        measured = replace(FULL.measurement, builds=3, builds_time_range_ratio=range_ratio)
-        return compared(CONVOLUTION_ROW, RELU_ROW, full=replace(FULL, measurement=measured)).remarks
-
-    assert remarks(0.026) == (Remark(RemarkKind.BUILDS_DIFFER, {"builds": 3, "range_ratio": 0.026}),)
-    assert remarks(0.004) == remarks(None) == ()
-
-
-@pytest.mark.parametrize(("ours", "theirs"), [(0.5, 0.0), (0.0, 0.5), (0.5, None)])
-def test_time_at_the_power_limit_is_reported_of_sum_and_whole(ours, theirs):
-    slowed = replace(RELU_ROW, measurement=replace(RELU_ROW.measurement, power_capped_ratio=ours))
-    full = replace(FULL, measurement=replace(FULL.measurement, power_capped_ratio=theirs))
-    figures = {"time_ratio": pytest.approx(0.4 * ours), "whole_time_ratio": theirs}
-    assert compared(CONVOLUTION_ROW, slowed, full=full).remarks == (Remark(RemarkKind.THROTTLED, figures),)
 
 
 def test_a_precision_is_reported_as_a_protocol():
