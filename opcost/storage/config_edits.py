@@ -27,10 +27,6 @@ def set_done(path: Path, case: str) -> bool:
 
     The file is replaced in one step, and its mode is kept.
 
-    Args:
-        path: the file.
-        case: the case's name, without lists that of the folder.
-
     Raises:
         UserError: the file is not valid or does not have the case (it may have been edited since it was loaded), or it
             cannot be written.
@@ -47,11 +43,19 @@ def set_done(path: Path, case: str) -> bool:
     value = f"[{name}]" if lists else "true"
     node = document.nodes.get(("done",))
     if node is None:
-        _add_entry(document, f"done: {value}")
-    elif isinstance(node, yaml.SequenceNode):
-        _add_item(document, node, name)
+        # The key gets a line of its own if the others have lines of their own.
+        keys = list(document.values)
+        end, column = _end_of(document, document.nodes[keys[-1],]), document.keys[keys[0],].start_mark.column
+        is_flow = document.text.startswith("{", document.nodes[()].start_mark.index)
+        _add(document, end, f", done: {value}" if is_flow else f"{' ' * column}done: {value}", is_line=not is_flow)
+    elif not isinstance(node, yaml.SequenceNode):
+        _replace_text(document, node.start_mark.index, node.end_mark.index, value)
+    elif not node.value:
+        _add(document, node.start_mark.index + 1, name, is_line=False)
+    elif node.flow_style:
+        _add(document, _end_of(document, node.value[-1]), f", {name}", is_line=False)
     else:
-        _replace_text(document, (node.start_mark.index, node.end_mark.index), value)
+        _add(document, _end_of(document, node), f"{' ' * node.start_mark.column}- {name}", is_line=True)
     return True
 
 
@@ -66,7 +70,7 @@ def clear_done(path: Path) -> None:
         node = document.nodes["done",]
         is_block = isinstance(node, yaml.SequenceNode) and not node.flow_style
         # A list may begin in the column of the keys, but a word may not.
-        _replace_text(document, (node.start_mark.index, _end_of(document, node)), " false" if is_block else "false")
+        _replace_text(document, node.start_mark.index, _end_of(document, node), " false" if is_block else "false")
 
 
 def replace_whitelist(path: Path, names: Sequence[str]) -> None:
@@ -87,7 +91,7 @@ def replace_whitelist(path: Path, names: Sequence[str]) -> None:
         new_line = "\r\n" if "\r\n" in document.text else "\n"
         indent = " " * node.start_mark.column
         text = indent.join(f"- {name}{new_line}" for name in names)
-    _replace_text(document, (begin, end), text)
+    _replace_text(document, begin, end, text)
 
 
 def _sound(path: Path) -> tuple[Document, Summary | GridFile | TuplesFile]:
@@ -97,38 +101,18 @@ def _sound(path: Path) -> tuple[Document, Summary | GridFile | TuplesFile]:
     return document, found
 
 
-def _add_entry(document: Document, text: str) -> None:
-    """Add a key with its value to the file, in a line of its own if the others have lines of their own."""
-    keys = list(document.values)
-    end = _end_of(document, document.nodes[keys[-1],])
-    if document.is_flow:
-        _insert(document, end, f", {text}")
-    else:
-        _insert_line(document, end, " " * document.keys[keys[0],].start_mark.column + text)
-
-
-def _add_item(document: Document, node: yaml.SequenceNode, item: str) -> None:
-    if not node.value:
-        _insert(document, node.start_mark.index + 1, item)
-    elif node.flow_style:
-        _insert(document, _end_of(document, node.value[-1]), f", {item}")
-    else:
-        _insert_line(document, _end_of(document, node), f"{' ' * node.start_mark.column}- {item}")
-
-
-def _insert(document: Document, position: int, text: str) -> None:
-    # A comment may follow a quote or a bracket without a space.
-    space = " " if document.text.startswith("#", position) else ""
-    _replace_text(document, (position, position), text + space)
-
-
-def _insert_line(document: Document, position: int, line: str) -> None:
+def _add(document: Document, position: int, text: str, is_line: bool) -> None:
+    """Add a text at a position, or as a new line behind that of the position."""
+    if not is_line:
+        # A comment may follow a quote or a bracket without a space.
+        _replace_text(document, position, position, text + (" " if document.text.startswith("#", position) else ""))
+        return
     new_line = "\r\n" if "\r\n" in document.text else "\n"
-    following = document.text.find("\n", position) + 1
+    following, end = document.text.find("\n", position) + 1, len(document.text)
     if following:
-        _replace_text(document, (following, following), line + new_line)
+        _replace_text(document, following, following, text + new_line)
     else:
-        _replace_text(document, (len(document.text),) * 2, new_line + line)
+        _replace_text(document, end, end, new_line + text)
 
 
 def _end_of(document: Document, node: yaml.Node) -> int:
@@ -143,9 +127,8 @@ def _end_of(document: Document, node: yaml.Node) -> int:
     return len(document.text[:end].rstrip()) if is_block else end
 
 
-def _replace_text(document: Document, span: tuple[int, int], text: str) -> None:
+def _replace_text(document: Document, begin: int, end: int, text: str) -> None:
     """Replace a span of the file's text; the file is replaced in one step."""
-    begin, end = span
     content = document.text[:begin] + text + document.text[end:]
     try:
         replace_file(document.path.resolve(), content.encode())

@@ -100,9 +100,7 @@ else:
 def plain(tree: Any, values: list[PlainValue] | None = None) -> PlainValue:
     """Return a tree as a value of a tuple, with the next identities for its tensors.
 
-    Args:
-        tree: of dicts, lists, tensors, numbers, texts and None.
-        values: those of the tensors before; those of this tree's are added.
+    The tree is of dicts, lists, tensors, numbers, texts and None. The values of its tensors are added to ``values``.
     """
     values = [] if values is None else values
     if isinstance(tree, Tensor):

@@ -16,7 +16,7 @@ from pydantic import AfterValidator, Discriminator, Field, Tag
 
 from opcost.errors import shortened
 from opcost.measuring.conditions import TORCH_DEFAULT
-from opcost.operators.grids import MAXIMUM_POINTS, Grid, GridTensor, Lists, TupleList
+from opcost.operators.grids import MAXIMUM_POINTS, Grid, GridTensor, TupleList
 from opcost.operators.texts import parse_tuple
 from opcost.operators.tuples import OperatorTuple, PlainValue, Structure
 from opcost.storage.config_trees import Dtype, FloatingDtype, Side, plain
@@ -136,8 +136,8 @@ class GridFile(MeasuredGrid):
         return Grid(
             operator=self.operator,
             inputs=tuple(GridTensor(tuple(shape), dtype) for shape, dtype in tensors),
-            parameters=_lists(self.parameters),
-            sizes=_lists(self.sizes),
+            parameters=tuple((name, _several(value)) for name, value in (self.parameters or {}).items()),
+            sizes=tuple((name, _several(value)) for name, value in (self.sizes or {}).items()),
             dtypes=_several(self.dtypes),
             input_zeros=_several(zeros.inputs),
             weight_zeros=_several(zeros.weights),
@@ -159,7 +159,8 @@ class GridFile(MeasuredGrid):
                 yield ("inputs",), f"{shown(side)} is the name of no size and no parameter, which are {names}; {remedy}"
             elif wrong:
                 yield ("inputs",), f"{side} is a side, but the parameter may be {wrong[0]!r}; {remedy}"
-        used = {*sides, *(text for values in parameters.values() for text in _texts(values))}
+        nested = Structure("", tuple(parameters.items()))
+        used = {*sides, *(text for text in _parts([nested]) if isinstance(text, str))}
         for name in sizes.keys() - used - parameters.keys():
             yield ("sizes", name), "in no shape and no parameter; remove it, or write it there"
         if grid.number > MAXIMUM_POINTS:
@@ -173,16 +174,14 @@ def _several(values: Any) -> tuple[Any, ...]:
     return tuple({repr(one): one for one in items}.values())
 
 
-def _lists(values: Mapping[str, Any] | None) -> Lists:
-    return tuple((name, _several(value)) for name, value in (values or {}).items())
-
-
-def _texts(values: tuple[PlainValue, ...]) -> Iterator[str]:
+def _parts(values: Iterable[PlainValue]) -> Iterator[PlainValue]:
+    """Yield each value and its parts, nested ones included."""
     for value in values:
-        if isinstance(value, tuple):
-            yield from _texts(value)
-        elif isinstance(value, str):
-            yield value
+        yield value
+        if isinstance(value, Structure):
+            yield from _parts(part for _, part in value.parts)
+        elif isinstance(value, tuple):
+            yield from _parts(value)
 
 
 def _tuple_in(text: str) -> OperatorTuple:
@@ -199,20 +198,12 @@ def _tuple_in(text: str) -> OperatorTuple:
         name = shortened(operator.operator)
         raise ValueError(f"{name} is no operator of torch or torchvision; remove the tuple")
     values = [*operator.inputs, *(value for _, value in (*operator.parameters, *operator.keyword_inputs))]
-    unknown = next((name for name in _structures(values) if name not in KNOWN_STRUCTURES), None)
+    structures = (one.kind for one in _parts(values) if isinstance(one, Structure))
+    unknown = next((kind for kind in structures if kind not in KNOWN_STRUCTURES), None)
     if unknown is not None:
         reason = f"its text has only the last part of the name of the class {shortened(unknown)}"
         raise ValueError(f"it cannot be run again, because {reason}; remove the tuple")
     return operator
-
-
-def _structures(values: Iterable[PlainValue]) -> Iterator[str]:
-    for value in values:
-        if isinstance(value, Structure):
-            yield value.kind
-            yield from _structures(part for _, part in value.parts)
-        elif isinstance(value, tuple):
-            yield from _structures(value)
 
 
 class TuplesFile(MeasuredGrid):

@@ -58,10 +58,6 @@ class Document:
     mistakes: list[Mistake] = field(default_factory=list)
     refused: set[str | int] = field(default_factory=set)
 
-    @property
-    def is_flow(self) -> bool:
-        return self.text.startswith("{", self.nodes[()].start_mark.index)
-
     def line(self, place: Place) -> int:
         """Return the line of a value; of a key in the file itself, that of the key; 1 if it is not there."""
         node = (self.keys if len(place) == 1 else self.nodes).get(place)
@@ -99,7 +95,8 @@ class Document:
         return found
 
     def _scalar(self, node: yaml.Node, place: Place) -> Any:
-        kind, text = _kind(node), node.value
+        # The last part of the tag: str, int, bool, null, float, timestamp, ...
+        kind, text = node.tag.rpartition(":")[2], node.value
         if kind == "null":
             return None
         if kind == "bool":
@@ -117,11 +114,7 @@ class Document:
 
 
 def read_document(path: Path, example: str) -> Document:
-    """Return a file's values. If a key is repeated, its first value is kept.
-
-    Args:
-        path: the file.
-        example: a valid line of such a file, for messages.
+    """Return a file's values. If a key is repeated, its first value is kept. Messages show an ``example`` of a line.
 
     Raises:
         UserError: the file cannot be read, is larger than ``MAXIMUM_BYTES``, is nested deeper than ``MAXIMUM_DEPTH``,
@@ -150,10 +143,9 @@ def document_of(path: Path, content: bytes, example: str) -> Document:
         line = content.count(b"\n", 0, error.start) + 1
         raise user_error(path, [(line, "the text is not UTF-8; save the file as UTF-8")]) from None
     except yaml.reader.ReaderError as error:
-        line, character = text.count("\n", 0, error.position) + 1, chr(error.character)
-        raise user_error(
-            path, [(line, f"not valid YAML: the character {character!r} is not allowed; remove it")]
-        ) from None
+        line = text.count("\n", 0, error.position) + 1
+        problem = f"not valid YAML: the character {chr(error.character)!r} is not allowed; remove it"
+        raise user_error(path, [(line, problem)]) from None
     except yaml.MarkedYAMLError as error:
         raise user_error(path, [_syntax_mistake(error, example)]) from None
     if not isinstance(root, yaml.MappingNode) or not root.value:
@@ -179,7 +171,7 @@ def described(node: yaml.Node) -> str:
     """Return a description of a node's value: ``the text '3'``, ``NO, in YAML a boolean``, ``empty``."""
     if isinstance(node, yaml.CollectionNode):
         return "a mapping" if isinstance(node, yaml.MappingNode) else f"a list of {len(node.value)}"
-    kind = _kind(node)
+    kind = node.tag.rpartition(":")[2]
     if kind == "str":
         return f"the text {quoted(node.value)}"
     return (node.value or "empty") if kind == "null" else f"{shown(node.value)}, in YAML {_NOUNS.get(kind, 'no text')}"
@@ -194,11 +186,6 @@ def shown(text: str) -> str:
     """Return a plain word unchanged, any other text in quotes."""
     is_plain = text.isascii() and text.isprintable() and " " not in text and 0 < len(text) <= SHOWN_CHARACTERS
     return text if is_plain else quoted(text)
-
-
-def _kind(node: yaml.Node) -> str:
-    """Return the last part of a node's tag: ``str``, ``int``, ``bool``, ``null``, ``float``, ``timestamp``, ..."""
-    return node.tag.rpartition(":")[2]
 
 
 def _line_of(node: Any) -> int:
@@ -226,21 +213,21 @@ class _PlainLoader(yaml.SafeLoader):
         if len(self.marks) >= MAXIMUM_DEPTH:
             problem = f"nested deeper than {MAXIMUM_DEPTH} levels"
             raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
+        found = []
         if isinstance(event, yaml.AliasEvent):
-            self.note(event, f"the alias *{shown(str(event.anchor))} is not allowed; write the value itself")
-            return yaml.ScalarEvent(None, REFUSED, (False, False), "", event.start_mark, event.end_mark)
-        found = [f"the anchor &{shown(event.anchor)} is not allowed; remove it"] if event.anchor is not None else []
-        if event.tag is not None:
-            found.append(f"the tag {shown(event.tag)} is not allowed; remove it")
-        elif isinstance(event, yaml.ScalarEvent) and re.search("[\ud800-\udfff]", event.value):
-            found.append(f"{quoted(event.value)} has half a character; write the character itself")
-        for text in found:
-            self.note(event, text)
-            event.anchor, event.tag = None, REFUSED
+            found = [f"the alias *{shown(str(event.anchor))} is not allowed; write the value itself"]
+            event = yaml.ScalarEvent(None, REFUSED, (False, False), "", event.start_mark, event.end_mark)
+        else:
+            if event.anchor is not None:
+                found = [f"the anchor &{shown(event.anchor)} is not allowed; remove it"]
+            if event.tag is not None:
+                found.append(f"the tag {shown(event.tag)} is not allowed; remove it")
+            elif isinstance(event, yaml.ScalarEvent) and re.search("[\ud800-\udfff]", event.value):
+                found.append(f"{quoted(event.value)} has half a character; write the character itself")
+            if found:
+                event.anchor, event.tag = None, REFUSED
+        self.mistakes += [(_line_of(event), text) for text in found]
         return event
-
-    def note(self, event: Any, text: str) -> None:
-        self.mistakes.append((_line_of(event), text))
 
 
 def _compose(text: str) -> tuple[yaml.Node | None, list[Mistake]]:
@@ -250,7 +237,7 @@ def _compose(text: str) -> tuple[yaml.Node | None, list[Mistake]]:
         root = loader.get_node() if loader.check_node() else None
         if loader.check_node():
             second = loader.peek_event()  # type: ignore[no-untyped-call]
-            loader.note(second, "a second document begins here; keep only one")
+            loader.mistakes.append((_line_of(second), "a second document begins here; keep only one"))
     except (ValueError, OverflowError):
         problem = "a number or an escape is out of range"
         raise yaml.MarkedYAMLError(problem=problem, problem_mark=loader.get_mark()) from None
