@@ -72,7 +72,7 @@ from opcost.stages.filter import filter_operators
 from opcost.storage.configs import load_whitelist
 from opcost.storage.counts_file import read_counts, write_counts
 from opcost.storage.database import Database
-from opcost.storage.model_folders import load_configs
+from opcost.storage.model_folders import ModelFolders
 from opcost.storage.table import CsvTable
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -128,7 +128,7 @@ class Kind:
 def read_summary(path: Path) -> None:
     from opcost.sources.registry import check_config
 
-    cases = load_configs(path.parent.parent, [path.parent.name], check_config)
+    cases = ModelFolders(path.parent.parent).configs([path.parent.name], check_config)
     plain = yaml.safe_load(path.read_bytes().decode("utf-8"))
     lists = cases[0].lists
     assert len(cases) == math.prod(len(plain[key]) for key in lists)
@@ -455,7 +455,7 @@ def valid_folder(folder: Path) -> Path:
     model.mkdir(parents=True)
     shutil.copy(ROOT / "measurements" / MODEL / "summary.yml", model)
     shutil.copy(ROOT / "measurements" / "operator_whitelist.yml", model.parent)
-    (config,) = load_configs(model.parent, [])
+    (config,) = ModelFolders(model.parent).configs([])
     counts = genuine_counts()[0]
     write_counts(model / "operators.pkl", replace(counts, model=model_tuple(config), composites=()))
     shutil.copytree(ROOT / "docs/data/resnet50", folder / "database")

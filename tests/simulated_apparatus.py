@@ -30,7 +30,7 @@ from opcost.stages.compare import ComparingReport, find_comparisons, keep_compar
 from opcost.storage.configs import ModelConfig
 from opcost.storage.counts_file import write_counts
 from opcost.storage.database import Database
-from opcost.storage.model_folders import WHITELIST, load_configs
+from opcost.storage.model_folders import WHITELIST, ModelFolders
 
 FLOP = 100
 SUMMARY = """\
@@ -98,7 +98,7 @@ class SimulatedCampaign:
         path = self.measurements / name / "summary.yml"
         path.parent.mkdir()
         path.write_text(SUMMARY.format(name=name, batch=batch, precision=precision, done=str(done).lower()))
-        (config,) = load_configs(self.measurements, [name])
+        (config,) = ModelFolders(self.measurements).configs([name])
         counts = tuple(OperatorCount(operator, number, FLOP, FLOP) for operator, number in occurrences.items())
         whole = FLOP * sum(occurrences.values())
         write_both(config, OperatorCounts(model_tuple(config), counts, whole, whole, 7, "2.11.0", "cuda"))

@@ -23,7 +23,7 @@ from opcost.operators.model_rows import rows_of
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.values import InputStatistics, parse_input_data
 from opcost.storage.database import Database
-from opcost.storage.model_folders import load_configs
+from opcost.storage.model_folders import ModelFolders
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 
@@ -288,7 +288,7 @@ def test_the_listed_architectures_are_configs_of_enough_models_of_each_source(be
         path = tmp_path / name / "summary.yml"
         path.parent.mkdir()
         path.write_text(yaml.safe_dump(summary), encoding="utf-8")
-    assert [config.name for config in load_configs(tmp_path, [])] == sorted(models)
+    assert [config.name for config in ModelFolders(tmp_path).configs([])] == sorted(models)
     sources = [summary["model_name"].partition(":")[0] for summary in models.values()]
     assert sources.count("transformers") >= 70
     assert sources.count("timm") >= 100

@@ -36,7 +36,7 @@ from opcost.stages.wanted_model import WantedModel
 from opcost.storage.configs import ModelConfig, load_config
 from opcost.storage.database import Database
 from opcost.storage.grid_files import GRID_NAME
-from opcost.storage.model_folders import WHITELIST, load_configs
+from opcost.storage.model_folders import WHITELIST, ModelFolders
 from opcost.summing.index import Measurements
 
 SHORT = MeasurementProtocol(warm_up_s=0.5, loop_s=1.0)
@@ -243,7 +243,7 @@ def test_a_changed_grid_is_to_be_counted_again(campaign: GridCampaign) -> None:
 
 def test_a_grid_has_no_profile(campaign: GridCampaign) -> None:
     campaign.prepare()
-    (config,) = load_configs(campaign.measurements, ["conv_grid"])
+    (config,) = ModelFolders(campaign.measurements).configs(["conv_grid"])
     assert WantedModel.of(config) is None
     assert Proposals.of([config]) == Proposals()
     with pytest.raises(UserError, match="is a config") as caught:

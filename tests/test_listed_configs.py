@@ -21,7 +21,7 @@ from opcost.stages.count import CountReport, count_operators
 from opcost.stages.filter import filter_operators
 from opcost.stages.measure_operators import OperatorsReport, measure_full_models, measure_operators
 from opcost.stages.show import Choice, show
-from opcost.storage.model_folders import ModelFolders, load_configs
+from opcost.storage.model_folders import ModelFolders
 
 FULL = MeasurementProtocol(warm_up_s=2.0, loop_s=FULL_LOOP_S)
 BEFORE, AFTER = (
@@ -86,7 +86,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> SimulatedCampaign:
     campaign.before = Interrupt(11)
     with pytest.raises(KeyboardInterrupt):
         measure(campaign, "squeezed")
-    first = [config.name for config in load_configs(campaign.measurements, ["squeezed"]) if config.done]
+    first = [config.name for config in ModelFolders(campaign.measurements).configs(["squeezed"]) if config.done]
     assert 0 < len(first) < len(CASES)
     assert content(campaign, "squeezed") == f"{BEFORE}[{', '.join(first)}]{AFTER}".encode()
     measured = len(campaign.database.operator_measurements.rows())
@@ -99,7 +99,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> SimulatedCampaign:
 
 
 def test_each_case_has_its_own_counts(finished: SimulatedCampaign) -> None:
-    configs = load_configs(finished.measurements, ["squeezed"])
+    configs = ModelFolders(finished.measurements).configs(["squeezed"])
     assert [config.name for config in configs] == CASES
     for config in configs:
         assert config.folder == finished.measurements / "squeezed" / config.name

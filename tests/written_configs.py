@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from opcost.errors import UserError
-from opcost.storage.model_folders import load_configs
+from opcost.storage.model_folders import ModelFolders
 
 VALID = """\
 # A model.
@@ -37,13 +37,13 @@ def write(measurements: Path, name: str, content: str | bytes, file: str = "summ
 
 
 def names(measurements: Path, *patterns: str) -> list[str]:
-    return [config.name for config in load_configs(measurements, patterns)]
+    return [config.name for config in ModelFolders(measurements).configs(patterns)]
 
 
 def error_lines(measurements: Path, *patterns: str) -> list[str]:
     """The error lines, which name the files, without the folder that all of them are in."""
     with pytest.raises(UserError) as caught:
-        load_configs(measurements, patterns)
+        ModelFolders(measurements).configs(patterns)
     assert all(len(line.splitlines()) == 1 for line in caught.value.lines)
     return [line.removeprefix(f"{measurements}/") for line in caught.value.lines]
 

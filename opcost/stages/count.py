@@ -270,7 +270,7 @@ def _count_and_report(
         counts, left_out = _count(task)
         if is_strict and counts.without_formula:
             reason = f"{config.model_name}: {counts.flop_missing_reason}; {FORMULA_REMEDY}, or count without --strict"
-            raise UserError(f"{config.where(config.main_key)}: {reason}")
+            raise UserError(f"{config.where(config.grid.key if config.grid else 'model_name')}: {reason}")
         _write(task, counts, request)
     except UserError as error:
         progress.fail(str(error))

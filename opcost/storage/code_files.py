@@ -26,10 +26,7 @@ _DOTTED = re.compile(rb"(?:\.[\s\\]*[\w\x80-\xff]+[\s\\]*)+")
 def find_code(named: ModelName, folder: Path) -> UserCode:
     """Return the code of a model whose source is a file.
 
-    Args:
-        named: the model's name.
-        folder: the folder to which a relative path refers. Modules are looked for in the working folder, then where
-            Python looks for them.
+    A relative path refers to ``folder``. Modules are looked for in the working folder, then where Python looks.
 
     Raises:
         UserError: there is no such file, or it is not Python; without the place of the name.
@@ -75,8 +72,7 @@ class _Files:
     def texts(self, module: str | None) -> dict[str, bytes]:
         """Return the text of the file and of those of the same root that it imports, directly or not.
 
-        Args:
-            module: its name, if it is imported by its name: its packages are imported first.
+        A ``module`` is imported by its name: its packages are imported first.
 
         Raises:
             OSError, SyntaxError, ValueError, RecursionError, MemoryError: a file cannot be read.
@@ -148,15 +144,10 @@ def _in_file(given: str, folder: Path) -> _Files:
 
 
 def _in_module(given: str) -> _Files:
-    roots = [Path.cwd(), *(Path(entry).resolve() for entry in sys.path if entry)]
-    for root in roots:
-        for path in _candidates(root, tuple(given.split("."))):
+    for root in [Path.cwd(), *(Path(entry).resolve() for entry in sys.path if entry)]:
+        place = root.joinpath(*given.split("."))
+        for path in (place.parent / f"{place.name}{SUFFIX}", place / PACKAGE_FILE):
             if path.is_file():
                 return _Files(path, root)
     remedy = f"correct it, run the command in the folder that has {given.partition('.')[0]}, or add it to PYTHONPATH"
     raise UserError(f"no module {given} in {Path.cwd()} or where Python looks; {remedy}")
-
-
-def _candidates(root: Path, module: tuple[str, ...]) -> tuple[Path, Path]:
-    place = root.joinpath(*module)
-    return place.parent / f"{place.name}{SUFFIX}", place / PACKAGE_FILE

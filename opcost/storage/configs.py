@@ -13,7 +13,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -145,16 +145,8 @@ class Summary(Schema):
         lists = {key: value for key, value in found.items() if isinstance(value, list) and value}
         return {key: value for key, value in lists.items() if key != INPUT_SIZE or _has_sizes(value)}
 
-    def is_done(self, case: str) -> bool:
-        """Return whether a case is done; names of cases that the lists had before have no effect."""
-        return self.done if isinstance(self.done, bool) else case in self.done
-
     def cases(self, folder: str) -> list[CaseValues]:
-        """Return the cases in the order of the lists; none if there are more than ``MAXIMUM_CASES``.
-
-        Args:
-            folder: the name of the config's folder.
-        """
+        """Return the cases of a folder's config in the order of the lists; none if they are over ``MAXIMUM_CASES``."""
         lists = self.lists
         if math.prod(map(len, lists.values())) > MAXIMUM_CASES:
             return []
@@ -163,12 +155,13 @@ class Summary(Schema):
         found = []
         for size, batch, precision, memory_format in itertools.product(sizes, batches, precisions, formats):
             full_size = tuple(size if batch is None else [batch, *size[1:]] if size else [])
-            varying = (
+            name = case_name(
+                folder,
                 full_size if BATCH in lists or INPUT_SIZE in lists else None,
                 precision if PRECISION in lists else None,
                 memory_format if MEMORY_FORMAT in lists else None,
             )
-            found.append(CaseValues(case_name(folder, *varying), full_size, precision, memory_format))
+            found.append(CaseValues(name, full_size, precision, memory_format))
         return found
 
     def mistakes(self, given: set[str]) -> Iterator[tuple[Place, str]]:
@@ -222,13 +215,7 @@ class CaseValues:
 def case_name(folder: str, input_size: Sequence[int] | None, precision: str | None, memory_format: str | None) -> str:
     """Return the name of a case: that of the folder, with the values that vary: ``resnet50_8x3x224x224_bf16``.
 
-    If input sizes vary, an input size at the end of the folder's name is left out.
-
-    Args:
-        folder: the name of the config's folder.
-        input_size: batch first; None if neither ``batch`` nor ``input_size`` is a list.
-        precision: None if it is no list.
-        memory_format: None if it is no list.
+    A value is None if it is no list. If input sizes vary, an input size at the end of the folder's name is left out.
     """
     beginning = folder if input_size is None else without_size(folder)
     size = None if input_size is None else "x".join(map(str, input_size))
@@ -287,10 +274,6 @@ class ModelConfig:
         return self.path.parent.name
 
     @property
-    def main_key(self) -> str:
-        return "model_name" if self.grid is None else self.grid.key
-
-    @property
     def shape(self) -> tuple[int, ...]:
         """The size of the first input, batch first; empty if it is unknown."""
         return self.input_size or (() if self.inputs is None else self.inputs.shape)
@@ -312,11 +295,10 @@ def read_config(path: Path) -> tuple[Document, Summary | GridFile | TuplesFile |
 
     The values are None without the keys that they need.
     """
-    return read_grid(path) if path.name == GRID_NAME else summary_in(read_document(path, SUMMARY_EXAMPLE))
+    return read_grid(path) if path.name == GRID_NAME else _summary_in(read_document(path, SUMMARY_EXAMPLE))
 
 
-def summary_in(document: Document) -> tuple[Document, Summary | None, list[Mistake]]:
-    """Return a ``summary.yml`` as ``read_config`` does."""
+def _summary_in(document: Document) -> tuple[Document, Summary | None, list[Mistake]]:
     found, mistakes = read_schema(document, Summary)
     folder = document.path.parent.name
     if found and found.lists and any(len(one.name.encode()) > LONGEST_FOLDER_BYTES for one in found.cases(folder)):
@@ -330,11 +312,9 @@ def load_config(
 ) -> list[ModelConfig]:
     """Return the cases in a ``summary.yml``, in the order of its lists; one if there are no lists, or if it is a grid.
 
-    Args:
-        path: the file.
-        own_folder: the folder for files about the model. If there are lists, each case has a folder in it.
-        check: returns one line for each further mistake in a case with a valid ``model_name``. Of other keys with a
-            mistake, this case has the default, and no ``input_size``.
+    ``own_folder`` is for files about the model; with lists, each case has a folder in it. ``check`` returns one line
+    for each further mistake in a case with a valid ``model_name``. Of other keys with a mistake, this case has the
+    default, and no ``input_size``.
 
     Raises:
         UserError: with one line for each mistake.
@@ -345,11 +325,13 @@ def load_config(
         problem = "the folder's name begins with a dash or has characters that cannot be printed; rename the folder"
         raise UserError(f"{printable(str(path))}: {problem}")
     document, found, mistakes = read_config(path)
-    configs = []
+    configs: list[ModelConfig] = []
     if isinstance(found, Summary):
         configs = _cases_of(document, found, own_folder, mistakes)
     elif found is not None:
-        configs = [_grid_config(document, found, own_folder)]
+        grid, lines = found.grid, _lines(document)
+        whole = ModelConfig(name, path, f"{GRID}:{grid.name}", None, (), found.done, found.precision, grid=grid)
+        configs = [replace(whole, own_folder=own_folder, lines=lines)]
     if path.name == GRID_NAME and path.with_name(SUMMARY_NAME).exists():
         mistakes.append((1, f"beside a {SUMMARY_NAME}, which describes a model; move one to another folder"))
     # Cases may share a mistake.
@@ -378,7 +360,8 @@ def _cases_of(document: Document, found: Summary, own_folder: Path, mistakes: li
             model_name=found.model_name,
             weights_name=weights,
             input_size=case.input_size,
-            done=found.is_done(case.name),
+            # Names of cases that the lists had before have no effect.
+            done=found.done if isinstance(found.done, bool) else case.name in found.done,
             precision=case.precision,
             memory_format=case.memory_format,
             seed=found.seed,
@@ -392,21 +375,6 @@ def _cases_of(document: Document, found: Summary, own_folder: Path, mistakes: li
         )
         for case in found.cases(path.parent.name)
     ]
-
-
-def _grid_config(document: Document, found: GridFile | TuplesFile, own_folder: Path) -> ModelConfig:
-    return ModelConfig(
-        name=document.path.parent.name,
-        path=document.path,
-        model_name=f"{GRID}:{found.grid.name}",
-        weights_name=None,
-        input_size=(),
-        done=found.done,
-        precision=found.precision,
-        grid=found.grid,
-        own_folder=own_folder,
-        lines=_lines(document),
-    )
 
 
 def _lines(document: Document) -> dict[str, int]:
@@ -426,7 +394,7 @@ def write_config(path: Path, text: str) -> None:
     """
     content = text.encode()
     try:
-        _, _, mistakes = summary_in(document_of(path, content, SUMMARY_EXAMPLE))
+        _, _, mistakes = _summary_in(document_of(path, content, SUMMARY_EXAMPLE))
         if mistakes:
             raise user_error(path, mistakes)
     except UserError as error:

@@ -74,11 +74,7 @@ def write_counts(path: Path, counts: OperatorCounts) -> None:
 
 
 def read_counts(path: Path, made_by: str) -> OperatorCounts:
-    """Read a model's operator counts.
-
-    Args:
-        path: the pickle.
-        made_by: the script that writes it, for the remedy.
+    """Read a model's operator counts. ``made_by`` is the script that writes the file, for the remedy.
 
     Raises:
         UserError: the file is missing, damaged, of another version, or does not hold operator counts.
@@ -151,11 +147,7 @@ class _Optional:
 
 
 def checked_counts(value: object, pickle_bytes: int) -> OperatorCounts:
-    """Return a value after checking that it is operator counts in all of its parts.
-
-    Args:
-        value: any value.
-        pickle_bytes: the size of the pickle that it was read from.
+    """Return a value from a pickle of so many bytes after checking that it is operator counts in all of its parts.
 
     Raises:
         UnpicklingError: the value is not, or is too large.
@@ -208,23 +200,23 @@ def _check_object(value: Any, cls: type[Any], budget: _Budget, depth: int) -> No
 
 
 def _check_call(count: OperatorCount) -> None:
-    if (count.flop is None) != bool(count.without_formula):
-        raise UnpicklingError("its FLOPs do not match its operations without a formula")
     try:
         # This fails for inputs that the operator cannot have.
         inputs, patterned = len(shown_inputs(count.operator)), len(patterned_inputs(count.operator))
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         raise UnpicklingError(f"it has an impossible call of {count.operator.short_name}") from None
-    if count.statistics and len(count.statistics) != count.occurrences:
-        raise UnpicklingError("its statistics do not match its calls")
-    if count.weight_zeros and len(count.weight_zeros) != len(count.statistics):
-        raise UnpicklingError("its weights do not match its calls")
-    if count.patterns and len(count.patterns) != len(count.statistics):
-        raise UnpicklingError("its patterns do not match its calls")
-    if any(len(call) not in (0, patterned) for call in count.patterns):
-        raise UnpicklingError("its patterns do not match its inputs")
-    if any(len(call) != inputs for call in count.statistics):
-        raise UnpicklingError("its statistics do not match its inputs")
+    calls, seen = len(count.statistics), {0, len(count.statistics)}
+    mistakes = {
+        "its FLOPs do not match its operations without a formula": (count.flop is None) != bool(count.without_formula),
+        "its statistics do not match its calls": calls not in (0, count.occurrences),
+        "its weights do not match its calls": len(count.weight_zeros) not in seen,
+        "its patterns do not match its calls": len(count.patterns) not in seen,
+        "its patterns do not match its inputs": any(len(call) not in (0, patterned) for call in count.patterns),
+        "its statistics do not match its inputs": any(len(call) != inputs for call in count.statistics),
+    }
+    for mistake, is_made in mistakes.items():
+        if is_made:
+            raise UnpicklingError(mistake)
 
 
 def _check_callers(counts: OperatorCounts) -> None:

@@ -1,15 +1,14 @@
-"""The folder of a data set: a file for each kind of operator, lists of files and of columns, and the citation."""
+"""Files for other programs: a data set with its lists of files and columns, and metered windows and layers."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TypeAlias
 
 from opcost.columns import COLUMN_HEAD, Field, described
 from opcost.comparing.data_set import DataTable, Kind
@@ -23,7 +22,6 @@ from opcost.storage.table import CsvTable
 
 CSV, PARQUET = FORMATS = ("csv", "parquet")
 ENDINGS = tuple(f".{one}" for one in FORMATS)
-Encoder: TypeAlias = Callable[[DataTable], bytes]
 
 TABLES = "tables.csv"
 TABLES_HEAD = ("file", "rows")
@@ -51,16 +49,16 @@ class DataFolder:
     def write(self, tables: Sequence[DataTable], columns: Sequence[Field], page: str) -> None:
         """Write a data set in the place of a former one; files that are not of it stay.
 
-        Args:
-            tables: one for each kind of operator.
-            columns: of the list of columns.
-            page: the same as a page.
+        ``tables`` has one for each kind of operator, ``columns`` the list of columns, and ``page`` the same as a page.
 
         Raises:
             UserError: see ``check``; or a file that is not of a former export has the name of one of this.
             ModuleNotFoundError: the format's library is missing.
         """
-        encode = _encoder(self.format)
+        # A missing library is found before any file changes.
+        encode = csv_of if self.format == CSV else parquet_of
+        if self.format == PARQUET:
+            import_module("pyarrow")
         self.check()
         names = {f"{table.name}.{self.format}": table for table in tables}
         texts = {
@@ -70,21 +68,18 @@ class DataFolder:
         }
         if citation().is_file():
             texts[CITATION] = citation().read_bytes()
-        self._remove_former(names, texts)
+        listed = self._listed()
+        former = set() if listed is None else {*listed, *texts}
+        there = {path.name: path for path in self.folder.iterdir()} if self.folder.exists() else {}
+        for name in (*texts, *names):
+            if name in there and name not in former:
+                raise UserError(f"{there[name]}: not of a former export; move it away, or name another --to")
+        for name in former.intersection(there).difference(names, texts):
+            there[name].unlink()
         for name, text in texts.items():
             replace_file(self.folder / name, text)
         for name, table in names.items():
             replace_file(self.folder / name, encode(table))
-
-    def _remove_former(self, tables: Iterable[str], texts: Iterable[str]) -> None:
-        listed = self._listed()
-        former = set() if listed is None else {*listed, *texts}
-        there = {path.name: path for path in self.folder.iterdir()} if self.folder.exists() else {}
-        for name in (*texts, *tables):
-            if name in there and name not in former:
-                raise UserError(f"{there[name]}: not of a former export; move it away, or name another --to")
-        for name in former.intersection(there).difference(tables, texts):
-            there[name].unlink()
 
     def _listed(self) -> set[str] | None:
         """Return the names of a former export's tables; None if the folder does not hold one."""
@@ -97,14 +92,6 @@ class DataFolder:
             return None
         names = {line[0] for line in lines if line}
         return {name for name in names if name.endswith(ENDINGS)} if tuple(head) == TABLES_HEAD else None
-
-
-def _encoder(data_format: str) -> Encoder:
-    """Return the function that makes a table's file; a missing library is found here, before any file changes."""
-    if data_format == CSV:
-        return csv_of
-    import_module("pyarrow")
-    return parquet_of
 
 
 def csv_of(table: DataTable) -> bytes:
@@ -124,21 +111,21 @@ def parquet_of(table: DataTable) -> bytes:
     from pyarrow import parquet
 
     types = {bool: pyarrow.bool_(), int: pyarrow.int64(), float: pyarrow.float64(), str: pyarrow.string()}
+
+    def value(value: object, kind: Kind) -> object:
+        # Numbers in a column of texts, and sets of flags, are as in CSV.
+        if kind is str and value is not None and not isinstance(value, str):
+            return cell_text(value)
+        return float(value) if kind is float and isinstance(value, int) else value
+
     schema = pyarrow.schema([(column.name, types[column.kind]) for column in table.columns])
     columns = [
-        pyarrow.array([_value(row[place], column.kind) for row in table.rows], types[column.kind])
+        pyarrow.array([value(row[place], column.kind) for row in table.rows], types[column.kind])
         for place, column in enumerate(table.columns)
     ]
     file = io.BytesIO()
     parquet.write_table(pyarrow.table(columns, schema=schema), file)
     return file.getvalue()
-
-
-def _value(value: object, kind: Kind) -> object:
-    """Return a value of a column's type: numbers in a column of texts, and sets of flags, as in CSV."""
-    if kind is str and value is not None and not isinstance(value, str):
-        return cell_text(value)
-    return float(value) if kind is float and isinstance(value, int) else value
 
 
 JSON_LINES = ".jsonl"

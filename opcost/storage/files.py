@@ -47,22 +47,25 @@ def user_folders(
 ) -> UserFolders:
     """Return the folders for these options.
 
-    Args:
-        home: the folder that has ``measurements`` and ``database``. Shipped files are read beside both.
-        measurements: the only folder of models, instead of the home's and the shipped one.
-        database: the only folder of tables, likewise.
-        environment: the environment's variables, None for this process's.
+    The ``home`` has ``measurements`` and ``database``; shipped files are read beside both. A folder that is named by
+    itself is the only one. ``environment`` are variables, None for this process's.
 
     Raises:
         UserError: the file that names the home is damaged, or the variable has an unknown home.
     """
+
+    def beside(own: Path, shipped: Path) -> Path | None:
+        # A copy of the package alone has no shipped folders.
+        is_same = os.path.realpath(own) == os.path.realpath(shipped)
+        return None if is_same or not shipped.is_dir() else shipped
+
     base = home if home is not None else _home(os.environ if environment is None else environment)
     own_models, own_tables = measurements or base / "measurements", database or base / "database"
     return UserFolders(
         own_models,
         own_tables,
-        _beside(own_models, shipped_measurements()) if measurements is None else None,
-        _beside(own_tables, shipped_database()) if database is None else None,
+        beside(own_models, shipped_measurements()) if measurements is None else None,
+        beside(own_tables, shipped_database()) if database is None else None,
     )
 
 
@@ -98,15 +101,6 @@ def xdg_folder(environment: Mapping[str, str], variable: str, default: str) -> P
     """Return a folder of the XDG base directory specification, which ignores relative paths."""
     named = Path(environment.get(variable, ""))
     return named if named.is_absolute() else Path(environment.get("HOME") or Path.home()) / default
-
-
-def _beside(own: Path, shipped: Path) -> Path | None:
-    """Return a shipped folder that is read beside one's own; None if it is the same, or not there.
-
-    A copy of the package alone has none.
-    """
-    is_same = os.path.realpath(own) == os.path.realpath(shipped)
-    return None if is_same or not shipped.is_dir() else shipped
 
 
 TEMPORARY = ".opcost-tmp"
@@ -177,8 +171,7 @@ def temporary_folder() -> Path:
 def held_folder(prefix: str) -> Iterator[Path]:
     """Make a temporary folder that is locked while this process lives; remove those that killed ones have left.
 
-    Args:
-        prefix: of the folder's name, of this kind of folders alone.
+    The ``prefix`` is of this kind of folders alone.
     """
     import tempfile
 
@@ -231,13 +224,9 @@ def kept(name: str, folder: Path) -> bytes | None:
 
 
 def keep(name: str, content: bytes, folder: Path, replaced: str) -> None:
-    """Write a file, and remove the others that match a pattern; nothing happens if the folder cannot be written.
+    """Write a file, and remove the others that match a pattern of names, such as ``a-*``.
 
-    Args:
-        name: of the file.
-        content: of the file.
-        folder: made if it does not exist.
-        replaced: a pattern of names, such as ``a-*``.
+    The folder is made if it does not exist. Nothing happens if it cannot be written.
     """
     with suppress(OSError):
         replace_file(folder / name, content)

@@ -53,10 +53,8 @@ class ModelFolders:
 
         Plain files and folders whose names begin with a dot are ignored.
 
-        Args:
-            patterns: names of folders, for all their cases, or of cases, with or without the input size; paths to them
-                or to a ``summary.yml`` or ``grid.yml``; or globs; all folders if empty.
-            check: returns one line for each further mistake in a case, see ``load_config``.
+        ``patterns`` are names of folders, for all their cases, or of cases, with or without the input size; paths to
+        them or to a ``summary.yml`` or ``grid.yml``; or globs; all folders if empty. ``check``: see ``load_config``.
 
         Raises:
             UserError: with one line for each mistake in any chosen file and for each pattern that matches nothing.
@@ -137,8 +135,7 @@ class ModelFolders:
 
     def has_any(self, pattern: str) -> bool:
         """Return whether a name or a glob means any folder or case."""
-        chosen, _ = self._choose([pattern])
-        return bool(chosen)
+        return bool(self._choose([pattern])[0])
 
     def is_meant(self, config: ModelConfig, pattern: str) -> bool:
         """Return whether a name or a glob means a case."""
@@ -161,7 +158,8 @@ class ModelFolders:
 
     @property
     def whitelist(self) -> Path:
-        return self._existing(Path(WHITELIST))
+        shipped, own = self.shipped and self.shipped / WHITELIST, self.own / WHITELIST
+        return shipped if shipped and shipped.exists() and not own.exists() else own
 
     def own_copy(self, path: Path) -> Path:
         """Return the path in ``own`` of one of these files: a copy of the shipped one, unless ``own`` has the file."""
@@ -191,11 +189,6 @@ class ModelFolders:
         # A path elsewhere must not match a folder of the same name.
         return os.path.realpath(folder) if os.path.exists(folder) else str(folder)
 
-    def _existing(self, path: Path) -> Path:
-        """Return the path of a file in ``own``, or of the shipped one if there is none."""
-        is_shipped = self.shipped is not None and not (self.own / path).exists() and (self.shipped / path).exists()
-        return self.shipped / path if self.shipped is not None and is_shipped else self.own / path
-
     def _choose(self, patterns: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
         """Return the chosen folders with the names and globs that mean them or their cases, and the mistakes.
 
@@ -216,7 +209,9 @@ class ModelFolders:
     def _has_meant(self, wanted: str, folder: str) -> bool:
         if _matches(folder, wanted):
             return True
-        may_be = _may_begin_alike(_GLOB.split(wanted)[0].rpartition("/")[2], without_size(folder))
+        # Configs are read only if one of their cases may have a name that begins so.
+        begin, base = _GLOB.split(wanted)[0].rpartition("/")[2], without_size(folder)
+        may_be = begin.startswith(base) or base.startswith(begin)
         return may_be and any(_is_meant(wanted, config) for config in self._listed(folder))
 
     def _listed(self, folder: str) -> list[ModelConfig]:
@@ -238,7 +233,8 @@ class ModelFolders:
         for config in listed:
             owner = owners.setdefault(config.name, config.config_name)
             if owner != config.config_name:
-                lines.setdefault(config.config_name, _collision(config, self.path_of(owner)))
+                text = f"{self.path_of(owner)} also has the name of the case {config.name}; rename a folder"
+                lines.setdefault(config.config_name, f"{config.where(config.lists[0])}: {text}")
         return lines
 
     def _no_match(self, pattern: str, wanted: str, folders: list[str]) -> str:
@@ -272,22 +268,6 @@ def _is_meant(wanted: str, config: ModelConfig) -> bool:
 def _means_case(wanted: str, config: ModelConfig) -> bool:
     """Return whether a name or a glob means a case, by its name or as ``FOLDER/CASE``."""
     return _matches(f"{config.config_name}/{config.name}" if "/" in wanted else config.name, wanted)
-
-
-def _may_begin_alike(one: str, other: str) -> bool:
-    return one.startswith(other) or other.startswith(one)
-
-
-def _collision(config: ModelConfig, other: Path) -> str:
-    key = config.lists[0]
-    return f"{config.where(key)}: {other} also has the name of the case {config.name}; rename a folder"
-
-
-def load_configs(
-    measurements: Path, patterns: Sequence[str], check: Callable[[ModelConfig], list[str]] | None = None
-) -> list[ModelConfig]:
-    """Return the chosen models of one folder, see ``ModelFolders.configs``."""
-    return ModelFolders(measurements).configs(patterns, check)
 
 
 def _folder_names(measurements: Path) -> list[str]:

@@ -12,7 +12,6 @@ import io
 import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from enum import Enum
 from functools import lru_cache, partial
 from typing import Any, Generic, TypeAlias, TypeVar, get_args, get_origin
 
@@ -82,7 +81,7 @@ class RowLines(Generic[Row]):
     def line(self, row: Row) -> str:
         """Return a row's line with its newline."""
         cells = encode(row)
-        return _line([*cells, _checksum(cells)])
+        return _line([*cells, _crc(_line(cells))])
 
     def reader(self, header: str) -> Callable[[str], Row]:
         """Return the parser of lines below a header of this version, or of an older one without some optional columns.
@@ -125,8 +124,19 @@ class RowLines(Generic[Row]):
         if len(missing) == len(self.columns) - 1:
             first = ",".join(self.columns[:NAMED_COLUMNS])
             return LineError("no header", f"begin the file with the line {first},…")
-        named = f"unknown: {_some(unknown)}; missing: {_some(missing)}"
-        differences = named if unknown or missing else "in another order"
+        differences = "in another order"
+        if unknown or missing:
+            texts = [
+                some_of(
+                    [
+                        name if name.isprintable() and len(name) <= LONGEST_QUOTED else _quoted(name)
+                        for name in sorted(names)
+                    ],
+                    NAMED_COLUMNS,
+                )
+                for names in (unknown, missing)
+            ]
+            differences = f"unknown: {texts[0] or 'none'}; missing: {texts[1] or 'none'}"
         return LineError(f"its columns are not those of this version of opcost ({differences})")
 
 
@@ -179,12 +189,12 @@ def _cell_reader(field: Field) -> _Reader:
     return read
 
 
-def _kept_text(kept: Callable[[str], str], cell: str) -> str:
-    return kept(_text(cell))
-
-
 def _members(kind: type[Enum], cell: str) -> tuple[Enum, ...]:
     return tuple(map(kind, cell.split(SEPARATOR)))
+
+
+def _kept_text(kept: Callable[[str], str], cell: str) -> str:
+    return kept(_text(cell))
 
 
 def _text(cell: str) -> str:
@@ -228,12 +238,8 @@ def _check(line: str, cells: Sequence[str]) -> None:
     *others, checksum = cells
     begin, _, last = line.rpartition(",")
     is_written_here = last == checksum and _crc(f"{begin}\n") == checksum
-    if checksum and not is_written_here and checksum != _checksum(others):
+    if checksum and not is_written_here and checksum != _crc(_line(others)):
         raise LineError(CHANGED, "delete the line, or empty its last cell if the values are right")
-
-
-def _checksum(cells: Sequence[str]) -> str:
-    return _crc(_line(cells))
 
 
 def _crc(line: str) -> str:
@@ -244,14 +250,6 @@ def _line(cells: Sequence[str]) -> str:
     buffer = io.StringIO(newline="")
     csv.writer(buffer, lineterminator="\n").writerow(cells)
     return buffer.getvalue()
-
-
-def _some(names: set[str]) -> str:
-    return some_of(list(map(_shown, sorted(names))), NAMED_COLUMNS) or "none"
-
-
-def _shown(name: str) -> str:
-    return name if name.isprintable() and len(name) <= LONGEST_QUOTED else _quoted(name)
 
 
 def _quoted(text: str) -> str:

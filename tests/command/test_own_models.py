@@ -13,7 +13,7 @@ import pytest
 from opcost.__main__ import main
 from opcost.errors import UserError
 from opcost.stages.proposals import Proposals
-from opcost.storage.model_folders import load_configs
+from opcost.storage.model_folders import ModelFolders
 
 NET = """
 from torch import nn, randn
@@ -45,7 +45,7 @@ class Home:
             return main()
 
     def proposals(self) -> Proposals:
-        return Proposals.of(load_configs(self.home / "measurements", []))
+        return Proposals.of(ModelFolders(self.home / "measurements").configs([]))
 
     def config(self, name: str) -> Path:
         return self.home / "measurements" / name / "summary.yml"

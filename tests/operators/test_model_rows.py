@@ -15,7 +15,7 @@ from opcost.running.request import COUNTS, Request
 from opcost.running.shipped_counts import counted_or_shipped, ship_counts, shipped_counts
 from opcost.storage.counts_file import write_counts
 from opcost.storage.database import Database
-from opcost.storage.model_folders import load_configs
+from opcost.storage.model_folders import ModelFolders
 
 TENSOR = TensorSpec((4, 4), "float32")
 RELU = OperatorTuple("torch.nn.ReLU", (("inplace", True),), (TENSOR,))
@@ -199,7 +199,7 @@ def test_counts_of_other_composites_do_not_stand_for_a_config(request_of_one):
     ship_counts(request_of_one, [config])
     COUNTS.path(config).unlink()
     config.path.write_text(config.path.read_text().replace("[Block]", "[]"))
-    assert shipped_counts(request_of_one, load_configs(request_of_one.measurements, [])) == {}
+    assert shipped_counts(request_of_one, ModelFolders(request_of_one.measurements).configs([])) == {}
 
 
 def test_a_damaged_table_is_a_mistake_of_one_line(request_of_one):

@@ -21,7 +21,7 @@ from opcost.stages.model_sizes import size_of
 from opcost.stages.replay import rebuild_operators
 from opcost.storage.configs import ModelConfig
 from opcost.storage.database import Database
-from opcost.storage.model_folders import ModelFolders, load_configs
+from opcost.storage.model_folders import ModelFolders
 
 transformers = pytest.importorskip("transformers")
 timm = pytest.importorskip("timm")
@@ -105,7 +105,7 @@ def config_of(folder: Path, text: str) -> ModelConfig:
     path = folder / "measurements" / "small" / "summary.yml"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text + "\n")
-    (config,) = load_configs(folder / "measurements", [])
+    (config,) = ModelFolders(folder / "measurements").configs([])
     return config
 
 
@@ -323,7 +323,7 @@ def test_configs_are_made_for_models_with_a_usual_size(tmp_path: Path, caplog: p
         "transformers_BertModel_1x128",
         "transformers_ViTModel_1x3x224x224",
     ]
-    configs = load_configs(tmp_path / "measurements", [])
+    configs = ModelFolders(tmp_path / "measurements").configs([])
     assert [check_config(config) for config in configs] == [[], [], []]
     assert [config.model_name for config in configs] == [
         "timm:vit_tiny_patch16_224",

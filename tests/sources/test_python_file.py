@@ -26,7 +26,7 @@ from opcost.sources.arguments import seeded
 from opcost.sources.models import resolve
 from opcost.sources.registry import check_config, check_that_code_may_run
 from opcost.storage.configs import ModelConfig
-from opcost.storage.model_folders import load_configs
+from opcost.storage.model_folders import ModelFolders
 from opcost.torch_backend.capture import capture
 from opcost.torch_backend.differences import difference
 from opcost.torch_backend.ready_model import ReadyModel
@@ -125,7 +125,7 @@ def config_of(folder: Path, name: str, further: str = "") -> ModelConfig:
     path = folder / "measurements" / "x" / "summary.yml"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"model_name: {name if ':' in name else f'../../net.py:{name}'}\n{further}\n")
-    (config,) = load_configs(folder / "measurements", [])
+    (config,) = ModelFolders(folder / "measurements").configs([])
     return config
 
 

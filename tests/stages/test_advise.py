@@ -26,7 +26,7 @@ from opcost.stages.advise import Advice, ModelAdvice, advise
 from opcost.stages.measure_operators import measure_full_models, measure_operators
 from opcost.storage.configs import load_whitelist
 from opcost.storage.counts_file import write_counts
-from opcost.storage.model_folders import WHITELIST, load_configs
+from opcost.storage.model_folders import WHITELIST, ModelFolders
 from opcost.storage.table import CsvTable
 
 SHORT = MeasurementProtocol(warm_up_s=1.0, loop_s=2.0)
@@ -74,7 +74,7 @@ def advised(campaign: SimulatedCampaign, target: float, *names: str, write: bool
 def test_no_whitelist_is_chosen_by_estimates_alone(
     campaign: SimulatedCampaign, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (config,) = load_configs(campaign.measurements, ["b"])
+    (config,) = ModelFolders(campaign.measurements).configs(["b"])
     unmeasured = OperatorCount(OperatorTuple("torch.nn.Softmax"), 1, 0, 500_000)
     counts = (unmeasured,)
     write_counts(COUNTS.path(config), OperatorCounts(model_tuple(config), counts, 0, 10**9, 7, "2.11.0", "cuda"))
@@ -196,7 +196,7 @@ def test_one_measured_operator_does_not_show_what_others_cost(campaign: Simulate
 def test_a_model_of_another_precision_is_left_out_because_its_operators_cost_something_else(
     campaign: SimulatedCampaign, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (config,) = load_configs(campaign.measurements, ["b"])
+    (config,) = ModelFolders(campaign.measurements).configs(["b"])
     config.path.write_text(config.path.read_text().replace(f"precision: {config.precision}", "precision: tf32"))
     advice, only = advised(campaign, 0.85)
     assert [model.name for model in advice.models] == [only.name] == ["a"]
@@ -236,7 +236,7 @@ def test_costs_are_those_of_the_device_on_which_these_models_are_measured(campai
 
 def test_counts_that_ship_with_the_rows_do_where_there_are_no_pickles(campaign: SimulatedCampaign) -> None:
     pickled = advised(campaign, 0.7, "b")
-    configs = load_configs(campaign.measurements, ["*"])
+    configs = ModelFolders(campaign.measurements).configs(["*"])
     for config in configs:
         # Later than what was shipped when the operators were measured.
         os.utime(COUNTS.path(config), (later_s := time.time() + 10, later_s))

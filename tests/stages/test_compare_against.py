@@ -28,7 +28,7 @@ from opcost.running.request import COUNTS, Request
 from opcost.running.shipped_counts import ship_counts
 from opcost.stages.compare_against import AgainstReport, compare_against
 from opcost.stages.measure_operators import measure_full_models, measure_operators
-from opcost.storage.model_folders import load_configs
+from opcost.storage.model_folders import ModelFolders
 
 ROOT = Path(__file__).parents[2]
 BOARDS = ("f09d", "2f9d", "fd55", "7e56", "49e4")
@@ -120,7 +120,7 @@ def test_without_names_every_model_is_compared_that_is_measured_under_both(campa
 
 def test_the_folder_of_several_cases_means_those_that_are_measured_under_both(campaign: SimulatedCampaign) -> None:
     measure(campaign)
-    ship_counts(campaign.request(), load_configs(campaign.measurements, []))
+    ship_counts(campaign.request(), ModelFolders(campaign.measurements).configs([]))
     path = campaign.measurements / "c" / "summary.yml"
     path.parent.mkdir()
     path.write_text("model_name: resnet18\ninput_size: [2, 3, 8, 8]\nprecision: [bf16, fp32]\n")
@@ -134,7 +134,7 @@ def test_counts_of_the_database_do_without_pickles_and_without_a_folder_of_the_o
 ) -> None:
     measure(campaign)
     pickled = against(campaign, "precision=fp32", "a_bf16")
-    configs = load_configs(campaign.measurements, [])
+    configs = ModelFolders(campaign.measurements).configs([])
     ship_counts(campaign.request(), configs)
     for config in configs:
         COUNTS.path(config).unlink()

@@ -32,7 +32,7 @@ from opcost.stages.model_sizes import size_of
 from opcost.storage.configs import ModelConfig
 from opcost.storage.counts_file import read_counts
 from opcost.storage.database import Database
-from opcost.storage.model_folders import load_configs
+from opcost.storage.model_folders import ModelFolders
 
 
 def add_model(folder: Path, name: str, model_name: str, input_size: list[int], done: bool = False) -> None:
@@ -46,7 +46,7 @@ def request(folder: Path, *names: str, dry_run: bool = False) -> Request:
 
 
 def config_of(folder: Path, name: str) -> ModelConfig:
-    (config,) = load_configs(folder / "measurements", [name])
+    (config,) = ModelFolders(folder / "measurements").configs([name])
     return config
 
 

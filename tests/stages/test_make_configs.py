@@ -9,14 +9,14 @@ import pytest
 from opcost.errors import UserError
 from opcost.sources.registry import check_config, models_matching
 from opcost.stages.make_configs import make_configs
-from opcost.storage.model_folders import ModelFolders, load_configs
+from opcost.storage.model_folders import ModelFolders
 
 SHIPPED = Path(__file__).parents[2] / "measurements"
 
 
 def test_every_model_gets_a_valid_config_of_its_published_size(tmp_path: Path) -> None:
     reports = make_configs(ModelFolders(tmp_path), [])
-    configs = load_configs(tmp_path, [], check_config)
+    configs = ModelFolders(tmp_path).configs([], check_config)
     assert [report.made for report in reports] == [True] * len(configs)
     assert sorted(config.model_name for config in configs) == [model.name for model in models_matching([])]
     assert all((config.weights_name, config.done, config.seed) == (None, False, 0) for config in configs)

@@ -17,7 +17,7 @@ from opcost.stages.make_configs import make_configs
 from opcost.stages.replay import rebuild_operators
 from opcost.storage.counts_file import read_counts, write_counts
 from opcost.storage.database import Database
-from opcost.storage.model_folders import ModelFolders, load_configs
+from opcost.storage.model_folders import ModelFolders
 
 ROOT = Path(__file__).parents[2]
 
@@ -56,7 +56,7 @@ def test_each_tuple_of_ten_models_does_alone_what_was_counted(request_of_models:
 def test_a_fresh_process_rebuilds_from_the_pickles_alone_and_what_was_counted_otherwise_is_status_1(
     request_of_models: Request,
 ) -> None:
-    (config,) = load_configs(request_of_models.measurements, ["vit_b_16*"])
+    (config,) = ModelFolders(request_of_models.measurements).configs(["vit_b_16*"])
     counts = read_counts(COUNTS.path(config), "x")
     first, *rest = counts.counts
     write_counts(COUNTS.path(config), replace(counts, counts=(replace(first, flop=first.flop + 2), *rest)))

@@ -17,7 +17,7 @@ from written_configs import FOLDER_NAMES, SWEEP, SWEPT, VALID, write
 from opcost.errors import UserError
 from opcost.storage.config_edits import clear_done, replace_whitelist, set_done
 from opcost.storage.configs import load_whitelist
-from opcost.storage.model_folders import load_configs
+from opcost.storage.model_folders import ModelFolders
 
 
 def check_splice(before: bytes, token: bytes, after: bytes) -> None:
@@ -25,7 +25,7 @@ def check_splice(before: bytes, token: bytes, after: bytes) -> None:
         path = write(Path(folder), "x", before + token + after)
         assert set_done(path, "x")
         assert path.read_bytes() == before + b"true" + after
-        assert load_configs(Path(folder), [])[0].done
+        assert ModelFolders(Path(folder)).configs([])[0].done
         assert not set_done(path, "x")
 
 
@@ -84,7 +84,7 @@ def test_done_is_added_to_a_file_without_it_and_every_other_byte_stays(
     path = write(tmp_path, "x", before)
     assert set_done(path, "x")
     assert path.read_bytes() == after
-    (config,) = load_configs(tmp_path, [])
+    (config,) = ModelFolders(tmp_path).configs([])
     assert (config.done, config.model_name, config.input_size) == (True, "a", (1, 3))
     assert not set_done(path, "x")
 
@@ -142,7 +142,7 @@ def test_done_is_cleared_for_all_cases(tmp_path: Path, done: str, after: str, en
     path = write(tmp_path, "x", text.format(done).replace("\n", end).encode())
     clear_done(path)
     assert path.read_bytes() == text.format(after).replace("\n", end).encode()
-    assert [config.done for config in load_configs(tmp_path, [])] == [False, False]
+    assert [config.done for config in ModelFolders(tmp_path).configs([])] == [False, False]
 
 
 def test_a_done_model_leaves_the_file_untouched(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_a_file_that_became_invalid_meanwhile_is_not_touched(tmp_path: Path) -> 
 
 
 def done_in(path: Path) -> list[str]:
-    return [config.name for config in load_configs(path.parents[1], [path.parent.name]) if config.done]
+    return [config.name for config in ModelFolders(path.parents[1]).configs([path.parent.name]) if config.done]
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ def test_a_value_that_is_added_to_a_list_is_not_done(tmp_path: Path) -> None:
     assert all(set_done(path, name) for name in SWEPT)
     path.write_text(path.read_text().replace("[1, 8]", "[1, 8, 32]"))
     assert done_in(path) == SWEPT
-    assert len(load_configs(tmp_path, [])) == 6
+    assert len(ModelFolders(tmp_path).configs([])) == 6
 
 
 def test_done_of_a_case_that_the_file_does_not_have_any_more_is_a_mistake(tmp_path: Path) -> None:
@@ -294,7 +294,7 @@ def test_cases_are_done_one_by_one_and_every_other_byte_stays(file: tuple[str, s
     folder, text = file
     with tempfile.TemporaryDirectory() as measurements:
         path = write(Path(measurements), folder, text)
-        order = [config.name for config in load_configs(Path(measurements), [])]
+        order = [config.name for config in ModelFolders(Path(measurements)).configs([])]
         random.shuffle(order)
         for number, name in enumerate(order, 1):
             before = path.read_bytes()

@@ -18,13 +18,13 @@ from opcost.operators.tuples import PlainValue, Structure, TensorSpec, tensor_sp
 from opcost.running.request import model_tuple
 from opcost.storage.config_trees import argument_in, tree_text
 from opcost.storage.configs import ModelConfig
-from opcost.storage.model_folders import load_configs
+from opcost.storage.model_folders import ModelFolders
 
 IDS = "input_ids: {shape: [2, 8], dtype: int64, range: [0, 30]}"
 
 
 def config_of(folder: Path, text: str) -> ModelConfig:
-    (config,) = load_configs(written(folder, text), [])
+    (config,) = ModelFolders(written(folder, text)).configs([])
     return config
 
 

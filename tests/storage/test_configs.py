@@ -17,7 +17,7 @@ from written_configs import FOLDER_NAMES, SHIPPED, SWEEP, SWEPT, VALID, error_li
 
 from opcost.errors import UserError
 from opcost.storage.configs import ModelConfig, case_name, load_whitelist, without_size
-from opcost.storage.model_folders import ModelFolders, load_configs
+from opcost.storage.model_folders import ModelFolders
 from opcost.storage.yaml_files import MAXIMUM_BYTES, MISTAKES_SHOWN
 
 PRECISIONS = ["torch-default", "fp32", "tf32", "bf16", "fp16", "amp-bf16"]
@@ -50,7 +50,7 @@ SHIPPED_NAMES = [
 
 def test_a_valid_file_becomes_a_config(tmp_path: Path) -> None:
     path = write(tmp_path, "small", VALID + "precision: fp32\n")
-    assert load_configs(tmp_path, []) == [
+    assert ModelFolders(tmp_path).configs([]) == [
         ModelConfig("small", path, "resnet18", None, (32, 3, 224, 224), done=False, precision="fp32")
     ]
 
@@ -58,13 +58,13 @@ def test_a_valid_file_becomes_a_config(tmp_path: Path) -> None:
 def test_weights_are_random_and_the_model_is_not_done_if_the_file_says_nothing(tmp_path: Path) -> None:
     write(tmp_path, "x", "model_name: resnet18\ninput_size: [32, 3, 224, 224]\n")
     write(tmp_path, "y", VALID)
-    short, long = load_configs(tmp_path, [])
+    short, long = ModelFolders(tmp_path).configs([])
     assert (short.weights_name, short.done, short.input_size) == (long.weights_name, long.done, long.input_size)
 
 
 def test_precision_is_what_torch_does_unasked_if_the_file_says_nothing(tmp_path: Path) -> None:
     write(tmp_path, "x", VALID)
-    assert load_configs(tmp_path, [])[0].precision == "torch-default"
+    assert ModelFolders(tmp_path).configs([])[0].precision == "torch-default"
 
 
 @pytest.mark.parametrize(
@@ -80,12 +80,14 @@ def test_precision_is_what_torch_does_unasked_if_the_file_says_nothing(tmp_path:
 )
 def test_other_spellings_of_the_same_file_are_read_alike(tmp_path: Path, content: str) -> None:
     path = write(tmp_path, "x", content)
-    assert load_configs(tmp_path, []) == [ModelConfig("x", path, "resnet18", None, (32, 3, 224, 224), done=False)]
+    assert ModelFolders(tmp_path).configs([]) == [
+        ModelConfig("x", path, "resnet18", None, (32, 3, 224, 224), done=False)
+    ]
 
 
 def test_a_quoted_word_that_yaml_takes_for_a_boolean_is_a_name(tmp_path: Path) -> None:
     write(tmp_path, "x", VALID.replace("null", '"NO"'))
-    assert load_configs(tmp_path, [])[0].weights_name == "NO"
+    assert ModelFolders(tmp_path).configs([])[0].weights_name == "NO"
 
 
 def errors_in(folder: Path, content: str) -> list[str]:
@@ -314,7 +316,7 @@ def test_what_the_caller_checks_is_reported_with_the_mistakes_of_all_files(tmp_p
     write(tmp_path, "c", VALID.replace("resnet18", "vgg99"))
     write(tmp_path, "d", VALID)
     with pytest.raises(UserError) as caught:
-        load_configs(tmp_path, [], known_models_only)
+        ModelFolders(tmp_path).configs([], known_models_only)
     assert [line.split("; ")[0] for line in caught.value.lines] == [
         f"{tmp_path}/a/summary.yml:2: model_name: unknown resnet19",
         f"{tmp_path}/b/summary.yml:5: done: the value is the text 'maybe'",
@@ -330,7 +332,7 @@ def test_a_file_with_a_mistake_is_checked_as_far_as_it_is_valid(tmp_path: Path) 
     write(tmp_path, "b", "model_name: resnet20\nweights_name: FIRST\ninput_size: [1, x]\ntraining: true\n")
     write(tmp_path, "c", "model_name: 3\ninput_size: [1, 3]\n")
     with pytest.raises(UserError) as caught:
-        load_configs(tmp_path, [], seen)
+        ModelFolders(tmp_path).configs([], seen)
     assert [line.removeprefix(f"{tmp_path}/").partition(" the ")[0] for line in caught.value.lines] == [
         "a/summary.yml:2: weights_name:",
         "resnet19 None (1, 3)",
@@ -343,7 +345,7 @@ def test_a_file_with_a_mistake_is_checked_as_far_as_it_is_valid(tmp_path: Path) 
 
 def test_configs_that_pass_the_callers_check_are_returned(tmp_path: Path) -> None:
     write(tmp_path, "a", VALID)
-    assert load_configs(tmp_path, [], known_models_only) == load_configs(tmp_path, [])
+    assert ModelFolders(tmp_path).configs([], known_models_only) == ModelFolders(tmp_path).configs([])
 
 
 def known_models_only(config: ModelConfig) -> list[str]:
@@ -403,7 +405,7 @@ def test_whatever_a_file_holds_it_is_a_config_or_lines_for_the_user(content: byt
 
 def mistakes_or_none(measurements: Path) -> tuple[str, ...]:
     try:
-        load_configs(measurements, [])
+        ModelFolders(measurements).configs([])
     except UserError as error:
         return error.lines or ("an error without lines",)
     return ()
@@ -433,7 +435,7 @@ def test_a_case_is_named_by_its_folder_and_the_values_that_vary(folder: str, val
 
 def test_a_config_becomes_the_product_of_its_lists_in_their_order(tmp_path: Path) -> None:
     path = write(tmp_path, "r", SWEEP)
-    configs = load_configs(tmp_path, [])
+    configs = ModelFolders(tmp_path).configs([])
     assert configs == [
         ModelConfig(name, path, "resnet18", None, (batch, 3, 64, 64), False, precision)
         for name, (batch, precision) in zip(SWEPT, itertools.product((1, 8), ("tf32", "bf16")), strict=True)
@@ -454,7 +456,7 @@ def test_a_list_of_one_value_is_a_list(tmp_path: Path) -> None:
 
 
 def test_each_shipped_config_is_one_case_with_the_name_and_folder_that_it_has_without_lists() -> None:
-    found = load_configs(SHIPPED, [])
+    found = ModelFolders(SHIPPED).configs([])
     assert {config.lists for config in found} == {(), ("batch",), ("precision",)}
     configs = [config for config in found if not config.lists]
     with_lists = {config.config_name for config in found if config.lists}
@@ -497,7 +499,7 @@ def test_the_cases_are_all_combinations_once_each_with_the_name_that_says_which(
     lists = {key for key, value in values.items() if is_list(key, value)}
     with tempfile.TemporaryDirectory() as measurements:
         write(Path(measurements), folder, yaml.safe_dump({"model_name": "a", **values}, allow_unicode=True))
-        configs = load_configs(Path(measurements), [])
+        configs = ModelFolders(Path(measurements)).configs([])
     sizes = values["input_size"] if "input_size" in lists else [values["input_size"]]
     if "batch" in lists:
         sizes = [[batch, *size[1:]] for size in sizes for batch in values["batch"]]
@@ -574,7 +576,7 @@ def test_the_shipped_models_are_valid_and_complete() -> None:
 
 def test_the_shipped_folder_names_say_what_is_in_them() -> None:
     """Users name folders of their own as they like."""
-    shipped = [config for config in load_configs(SHIPPED, []) if re.search(r"_\d+(x\d+){3,}$", config.name)]
+    shipped = [config for config in ModelFolders(SHIPPED).configs([]) if re.search(r"_\d+(x\d+){3,}$", config.name)]
     assert len(shipped) >= len(SHIPPED_NAMES)
     for config in shipped:
         batches = "_batches" if config.lists else ""

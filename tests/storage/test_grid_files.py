@@ -16,7 +16,7 @@ from opcost.operators.texts import parse_tuple
 from opcost.storage.config_edits import set_done
 from opcost.storage.configs import ModelConfig, load_config
 from opcost.storage.grid_files import GRID_NAME, LONGEST_TEXT, SHARES, tuples_text
-from opcost.storage.model_folders import ModelFolders, load_configs
+from opcost.storage.model_folders import ModelFolders
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "operator_texts.txt"
 
@@ -175,7 +175,7 @@ def test_a_folder_has_one_config(tmp_path: Path) -> None:
     path = written(tmp_path, CONV)
     path.with_name("summary.yml").write_text("model_name: resnet18\ninput_size: [1, 3, 32, 32]\n")
     with pytest.raises(UserError, match=r"summary\.yml.*move one"):
-        load_configs(tmp_path, ["conv_grid"])
+        ModelFolders(tmp_path).configs(["conv_grid"])
 
 
 def test_a_grid_is_named_as_a_model_is(tmp_path: Path) -> None:
