@@ -12,6 +12,7 @@ import io
 import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
 from functools import lru_cache, partial
 from typing import Any, Generic, TypeAlias, TypeVar, get_args, get_origin
 
