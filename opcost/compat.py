@@ -26,6 +26,7 @@ from opcost.meters.host import HostState, SystemClock
 from opcost.meters.nvml import NvmlError, NvmlGpu
 from opcost.power.log_rows import HostRow
 from opcost.power.ports import ClockReading
+from opcost.progress import Progress
 from opcost.running.energy_meter import EnergyMeter
 from opcost.running.energy_sources import CPU, gpu_named, open_sources, result_of
 from opcost.running.power_limit import NvmlPowerLimit, check_consent, set_for_good
@@ -70,10 +71,6 @@ class EnergyMeasurementTool(_Tool):
     """Measures time and energy of snippets, each between ``start`` and ``stop``.
 
     At the end of the program ``out_file`` gets a row for each: elapsed time (s), CPU energy (kWh), GPU energy (kWh).
-
-    Args:
-        out_file: replaced by an empty file now.
-        gpu_num: number of the GPU, as CUDA counts it.
     """
 
     def __init__(self, out_file: str | Path, gpu_num: int = 0) -> None:
@@ -82,15 +79,10 @@ class EnergyMeasurementTool(_Tool):
         atexit.register(self.flush)
 
     def start(self) -> None:
-        """Begin a snippet."""
         self._meter.start()
 
     def stop(self) -> None:
-        """End a snippet.
-
-        Raises:
-            UserError: none has begun.
-        """
+        """End a snippet; a ``UserError`` if none has begun."""
         self._meter.stop()
 
     def flush(self) -> None:
@@ -110,10 +102,6 @@ class AsynchronousMeasurementTool(_Tool):
     At ``stop``, or at the end of the program, ``out_file`` gets a row for each reading: elapsed time (s), CPU energy
     (kWh), CPU utilisation (%), CPU temperature (°C), GPU energy (kWh), GPU utilisation (%), GPU temperature (°C), GPU
     power (W). Energies are those since ``start``, the power is the mean since the reading before.
-
-    Args:
-        out_file: replaced by an empty file now.
-        gpu_num: number of the GPU, as CUDA counts it.
     """
 
     def __init__(self, out_file: str | Path, gpu_num: int = 0) -> None:
@@ -124,10 +112,7 @@ class AsynchronousMeasurementTool(_Tool):
         self._thread: threading.Thread | None = None
 
     def start(self, interval: float = 1) -> None:
-        """Begin to take readings.
-
-        Args:
-            interval: time between two readings in s.
+        """Begin to take readings, ``interval`` s apart.
 
         Raises:
             UserError: it has been started already, or the interval is not positive.
@@ -205,11 +190,7 @@ class LayerwiseMeasurementTool(_Tool):
 
     At ``stop``, ``out_file`` gets a row for each layer: class, mean energy of an iteration (J), forward and backward.
     The energy is empty where it is unknown. The file has no row for the time between layers, so that its sum is less
-    than that of the meter; ``opcost.LayerwiseEnergy`` has all.
-
-    Args:
-        out_file: replaced by an empty file now.
-        gpu_num: number of the GPU, as CUDA counts it. A model on the CPU is metered there.
+    than that of the meter; ``opcost.LayerwiseEnergy`` has all. A model on the CPU is metered there.
     """
 
     def __init__(self, out_file: str | Path, gpu_num: int = 0) -> None:
@@ -264,18 +245,8 @@ class _Training:
         return CapCost(window.duration_s, found.energy_j, found.energy_standard_error_j, found.missing_reason)
 
 
-class _Silent:
-    """Implements ``Progress``: a library prints nothing."""
-
-    def start(self, items: int, expected_s: Sequence[float] = ()) -> None: ...
-
-    def begin(self, name: str) -> None: ...
-
-    def finish(self, result: str) -> None: ...
-
-    def fail(self, reason: str) -> None: ...
-
-    def end(self) -> None: ...
+class _Silent(Progress):
+    """Shows nothing: a library prints nothing."""
 
 
 def power_cap_profiler(  # noqa: PLR0913, PLR0917 (the arguments are those that users know)
@@ -318,18 +289,17 @@ def set_power_cap(gpu_num: int, power_cap: float) -> None:
     Raises:
         UserError: there is no such GPU, no consent, no right to set limits, or the board refuses it.
     """
-    check_consent(is_given=False)
-    set_for_good(_board(gpu_num).open_limit, power_cap)
+    _set_limit(gpu_num, power_cap)
 
 
 def reset_power_cap(gpu_num: int) -> None:
-    """Set the power limit of a GPU to the board's default.
+    """Set the power limit of a GPU to the board's default; errors as of ``set_power_cap``."""
+    _set_limit(gpu_num, None)
 
-    Raises:
-        UserError: as ``set_power_cap``.
-    """
+
+def _set_limit(gpu_num: int, limit_w: float | None) -> None:
     check_consent(is_given=False)
-    set_for_good(_board(gpu_num).open_limit, None)
+    set_for_good(_board(gpu_num).open_limit, limit_w)
 
 
 @contextmanager

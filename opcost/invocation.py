@@ -34,12 +34,9 @@ RUN_MODELS = frozenset({"count", "layers", "measure", "measure-models", "verify 
 
 
 def command(name: str, *arguments: str, has_code: bool = False) -> str:
-    """Return the line of a command of ``opcost``, with the folders of the running program.
+    """Return the line of a command of ``opcost`` of one or two words, with the folders of the running program.
 
-    Args:
-        name: of the command, one or two words.
-        arguments: its models and options.
-        has_code: whether any of the models is a user's code.
+    ``arguments`` are its models and options. ``has_code``: any of the models is a user's code.
     """
     allowed = [ALLOW_CODE] if has_code and name in RUN_MODELS else []
     options = WITHOUT_MODELS if name == "qualify" else FOLDERS
@@ -83,19 +80,16 @@ def _quoted(word: str) -> str:
     """Return a word as a shell reads it; bytes of characters that are not shown are escapes, as in bash and zsh."""
     if word.isprintable():
         return shlex.quote(word)
-    escaped = (one if one.isprintable() and one not in "'\\" else _escaped(one) for one in word)
+    escaped = (
+        one if one.isprintable() and one not in "'\\" else "".join(f"\\x{byte:02x}" for byte in os.fsencode(one))
+        for one in word
+    )
     return f"$'{''.join(escaped)}'"
-
-
-def _escaped(character: str) -> str:
-    return "".join(f"\\x{byte:02x}" for byte in os.fsencode(character))
 
 
 def _opcost() -> list[str]:
     beside = Path(sys.executable).with_name("opcost")
-    if not beside.exists():
-        return [_python(), "-m", "opcost"]
-    return [_as_typed(beside)]
+    return [_as_typed(beside)] if beside.exists() else [_python(), "-m", "opcost"]
 
 
 def _python() -> str:

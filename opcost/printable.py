@@ -16,13 +16,17 @@ def printable(text: str, kept: str = "") -> str:
 
     Such characters colour or move the text of a terminal, reverse its direction, or are no characters at all.
 
-    Args:
-        text: any.
-        kept: the characters that stay as they are.
+    The ``kept`` characters stay as they are.
     """
+
+    def shown(character: str) -> str:
+        if character.isprintable() or character in kept:
+            return character
+        return " " if character.isspace() else repr(character)[1:-1]
+
     if text.isprintable():
         return text
-    return "".join(one if one in kept else _printable(one) for one in text)
+    return "".join(map(shown, text))
 
 
 def quotable(mistake: str) -> str:
@@ -37,9 +41,3 @@ def quotable(mistake: str) -> str:
 def is_one_line(path: str) -> bool:
     """Return whether a path has no characters but those that are shown, and tabs."""
     return path.replace("\t", " ").isprintable()
-
-
-def _printable(character: str) -> str:
-    if character.isprintable():
-        return character
-    return " " if character.isspace() else repr(character)[1:-1]

@@ -51,9 +51,7 @@ def settled(run_build: Callable[[MeasurementProtocol], Measurement], protocol: M
     At the power limit a short loop has full clocks in a part that is left to chance. Such a build runs again, with the
     time in which clocks settle as its warm-up.
 
-    Args:
-        run_build: measures the build by a protocol.
-        protocol: the one to begin with.
+    ``run_build`` measures by a protocol, beginning with the given one.
     """
     measurement = run_build(protocol)
     if protocol.relative_error is None or not is_at_power_limit(measurement):
@@ -79,15 +77,19 @@ def _with_differences(measurement: Measurement, builds: Sequence[Measurement]) -
     times_s, powers_w = [one.time_s for one in builds], [one.power_w for one in builds]
     measured_j, normalised_j = [one.energy_j for one in builds], [one.energy_at_reference_j for one in builds]
     error_s, share = measurement.time_standard_error_s, math.sqrt(math.pi / (2 * len(builds)))
+
+    def with_scatter(error: float | None, values: Sequence[float | None]) -> float | None:
+        return None if error is None else math.hypot(error, _unexplained(values, error))
+
     return replace(
         measurement,
         builds=len(builds),
         builds_time_range_ratio=_range_ratio(times_s),
         builds_energy_range_ratio=_range_ratio(measured_j if None in normalised_j else normalised_j),
         time_standard_error_s=math.hypot(error_s, share * _unexplained(times_s, error_s)),
-        power_standard_error_w=_with_scatter(measurement.power_standard_error_w, powers_w),
-        energy_standard_error_j=_with_scatter(measurement.energy_standard_error_j, measured_j),
-        energy_at_reference_standard_error_j=_with_scatter(
+        power_standard_error_w=with_scatter(measurement.power_standard_error_w, powers_w),
+        energy_standard_error_j=with_scatter(measurement.energy_standard_error_j, measured_j),
+        energy_at_reference_standard_error_j=with_scatter(
             measurement.energy_at_reference_standard_error_j, normalised_j
         ),
     )
@@ -97,10 +99,6 @@ def _range_ratio(values: Sequence[float | None]) -> float | None:
     """Return the range of two or more values over their median, None if one is unknown."""
     known = _all_known(values)
     return (max(known) - min(known)) / statistics.median(known) if known else None
-
-
-def _with_scatter(error: float | None, values: Sequence[float | None]) -> float | None:
-    return None if error is None else math.hypot(error, _unexplained(values, error))
 
 
 def _unexplained(values: Sequence[float | None], error: float) -> float:

@@ -65,12 +65,22 @@ def evaluate(
     """
     trace = _without_rows_if_clock_stepped(trace, loop)
     power, check = power_and_check(trace, loop.load_begin.epoch_s, loop.window)
+    check_w = None if check is None else check.mean.estimate_w
     state = device_state(trace, loop.window)
     unevenness, disagreement = _unevenness(loop), _disagreement(power, check)
     return Measurement(
-        **_of_the_loop(loop),
+        time_s=loop.time_s.value,
+        time_standard_error_s=loop.time_s.standard_error,
+        time_median_s=median(loop.times_s),
+        time_without_outliers_s=mean_without_outliers(loop.times_s),
+        iterations=loop.iterations,
+        loop_time_s=loop.duration_s,
+        started_at=_iso(loop.begin.epoch_s),
+        ended_at=_iso(loop.end.epoch_s),
         **_of_the_power(loop, power, state, device),
-        **_of_the_check(check),
+        check_power_w=value_of(check_w),
+        check_power_standard_error_w=standard_error_of(check_w),
+        check_meter=None if check is None else check.meter,
         **asdict(state),
         power_log=trace.log_name,
         executed_as=execution.executed_as,
@@ -87,19 +97,6 @@ def evaluate(
         notes=joined_notes(execution.notes, unevenness, disagreement),
         waits=execution.waits,
     )
-
-
-def _of_the_loop(loop: Loop) -> dict[str, Any]:
-    return {
-        "time_s": loop.time_s.value,
-        "time_standard_error_s": loop.time_s.standard_error,
-        "time_median_s": median(loop.times_s),
-        "time_without_outliers_s": mean_without_outliers(loop.times_s),
-        "iterations": loop.iterations,
-        "loop_time_s": loop.duration_s,
-        "started_at": _iso(loop.begin.epoch_s),
-        "ended_at": _iso(loop.end.epoch_s),
-    }
 
 
 def _of_the_power(loop: Loop, power: MeteredPower, state: DeviceState, device: KnownDevice) -> dict[str, Any]:
@@ -122,32 +119,23 @@ def _of_the_power(loop: Loop, power: MeteredPower, state: DeviceState, device: K
     }
 
 
-def _of_the_check(check: MeteredPower | None) -> dict[str, Any]:
-    check_w = None if check is None else check.mean.estimate_w
-    return {
-        "check_power_w": value_of(check_w),
-        "check_power_standard_error_w": standard_error_of(check_w),
-        "check_meter": None if check is None else check.meter,
-    }
-
-
 def with_repeatability(measurement: Measurement, repeatability: Repeatability) -> Measurement:
     """Return a measurement whose errors include the differences between builds and runs."""
-    time, power = repeatability.time_ratio, repeatability.power_ratio
+    measured, time, power = measurement, repeatability.time_ratio, repeatability.power_ratio
     energy = math.hypot(time, power)
+
+    def with_error(value: float | None, error: float | None, ratio: float) -> float | None:
+        return None if value is None or error is None else math.hypot(error, ratio * value)
+
     return replace(
-        measurement,
-        time_standard_error_s=math.hypot(measurement.time_standard_error_s, time * measurement.time_s),
-        power_standard_error_w=_with_error(measurement.power_w, measurement.power_standard_error_w, power),
-        energy_standard_error_j=_with_error(measurement.energy_j, measurement.energy_standard_error_j, energy),
-        energy_at_reference_standard_error_j=_with_error(
-            measurement.energy_at_reference_j, measurement.energy_at_reference_standard_error_j, energy
+        measured,
+        time_standard_error_s=math.hypot(measured.time_standard_error_s, time * measured.time_s),
+        power_standard_error_w=with_error(measured.power_w, measured.power_standard_error_w, power),
+        energy_standard_error_j=with_error(measured.energy_j, measured.energy_standard_error_j, energy),
+        energy_at_reference_standard_error_j=with_error(
+            measured.energy_at_reference_j, measured.energy_at_reference_standard_error_j, energy
         ),
     )
-
-
-def _with_error(value: float | None, error: float | None, ratio: float) -> float | None:
-    return None if value is None or error is None else math.hypot(error, ratio * value)
 
 
 def at_reference(

@@ -55,7 +55,7 @@ def lookup_key(operator: OperatorTuple, conditions: Conditions) -> LookupKey:
 
 @cache
 def _getter_of_others(without: frozenset[str]) -> Callable[[Conditions], LookupKey]:
-    """Return the function that returns all conditions but these; sums ask for thousands of keys."""
+    # Sums ask for thousands of keys.
     return attrgetter(*(name for name in _NAMES if name not in without))
 
 

@@ -47,7 +47,11 @@ def run_loop(workload: Workload, instruments: Instruments, protocol: Measurement
     load_begin = _now(instruments)
     rounds = _warm_up(workload, instruments, protocol)
     loops = _growing_loop(workload, instruments, rounds, load_begin)
-    if protocol.at_full_clocks and _is_too_heavy(load_begin, instruments):
+    is_too_heavy = False
+    if protocol.at_full_clocks:
+        load = Window(load_begin.epoch_s, instruments.clock.read().epoch_s)
+        is_too_heavy = is_far_above_limit(instruments.log(), load, instruments.device.power_limit_w)
+    if is_too_heavy:
         loop = replace(next(loops), is_too_heavy=True)
     elif protocol.relative_error is None:
         loop = next(loop for loop in loops if _is_long(loop, protocol.loop_s))
@@ -87,7 +91,9 @@ def _precise_loop(loops: Iterator[Loop], protocol: MeasurementProtocol, instrume
         # Without its power it is unknown whether a young load is throttled, or still the load before.
         is_known = is_due or power.mean.estimate_w is not None
         if protocol.at_full_clocks and is_known and is_throttled(device_state(trace, loop.window)):
-            return _before_throttling(loop, trace, protocol) or loop
+            before = loop.until(full_clocks_until_s(trace, loop.window))
+            wanted = protocol.relative_error or 0.0
+            return before if before and _is_part_precise(before, trace, wanted) else loop
         if is_due:
             checks += len(loop.chunk_durations_s) >= MINIMUM_PRECISE_CHUNKS
             is_enough = is_precise(loop.in_one_placement, power, relative_error)
@@ -102,12 +108,6 @@ def _precise_loop(loops: Iterator[Loop], protocol: MeasurementProtocol, instrume
                 return loop
             is_near = precise_checks or precise_halves or forecast.is_unlikely
             check_s = loop.duration_s * (NEXT_CHECK_GROWTH if is_near else CHECK_GROWTH)
-
-
-def _before_throttling(loop: Loop, trace: PowerTrace, protocol: MeasurementProtocol) -> Loop | None:
-    """Return the part of a loop at full clocks, None if it is too short to be as precise as the protocol asks for."""
-    before = loop.until(full_clocks_until_s(trace, loop.window))
-    return before if before and _is_part_precise(before, trace, protocol.relative_error or 0.0) else None
 
 
 def _is_part_precise(part: Loop, trace: PowerTrace, relative_error: float) -> bool:
@@ -158,11 +158,6 @@ def _warm_up(workload: Workload, instruments: Instruments, protocol: Measurement
                 workload.run(wanted)
                 return wanted
             rounds = min(wanted, 10 * rounds)
-
-
-def _is_too_heavy(load_begin: ClockReading, instruments: Instruments) -> bool:
-    load = Window(load_begin.epoch_s, instruments.clock.read().epoch_s)
-    return is_far_above_limit(instruments.log(), load, instruments.device.power_limit_w)
 
 
 def _is_warm(begin: ClockReading, now: ClockReading, instruments: Instruments, protocol: MeasurementProtocol) -> bool:

@@ -147,9 +147,7 @@ that cache effects of a pause and writes to memory during it are negligible."""
 def cycles_and_pause(cycle_s: float, duty_cycle: float) -> tuple[int, float]:
     """Return the number of cycles of calls before a pause, and the length of the pause in s.
 
-    Args:
-        cycle_s: time of one cycle of calls.
-        duty_cycle: largest share of time at work.
+    ``cycle_s`` is the time of one cycle of calls, ``duty_cycle`` the largest share of time at work.
 
     Raises:
         CannotMeasureError: a cycle and its pause are longer than the longest period.

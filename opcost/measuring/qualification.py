@@ -94,11 +94,8 @@ def run_loads(
 ) -> tuple[Timeline, PowerTrace]:
     """Run all loads while all meters log; return the loads' windows and the trace.
 
-    Args:
-        workload: a steady load with rounds of a few milliseconds.
-        meter: logs all meters at their full rate; the others' traces are checks of the first.
-        clock: any.
-        pause: sleeps for a number of seconds.
+    The ``workload`` is a steady load with rounds of a few milliseconds. The ``meter`` logs all meters at their full
+    rate; the others' traces are checks of the first. ``pause`` sleeps for a number of seconds.
     """
     workload.run(1)
     workload.finish()

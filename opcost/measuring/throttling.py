@@ -38,10 +38,8 @@ shorter loops throttled wholes still have 98 % to 99 % of full clocks (``docs/lo
 def most_power_ratio(loop_s: float, is_far_above: bool) -> float:
     """Return the largest mean power of a loop that a board can draw, as a share of its power limit.
 
-    Args:
-        loop_s: the length of the loop.
-        is_far_above: whether the load was measured with pauses, or ended before it was throttled. Pauses keep the mean
-            below the limit, at work it may draw more (up to 1.49, H200).
+    ``is_far_above``: the load was measured with pauses, or ended before it was throttled. Pauses keep the mean below
+    the limit, at work it may draw more (up to 1.49, H200).
     """
     if is_far_above:
         return 1 / min(DUTY_CYCLES)
@@ -67,15 +65,14 @@ def is_throttled(state: DeviceState) -> bool:
 
 def is_recovering(trace: PowerTrace, load_begin_s: float) -> bool:
     """Return whether a device was throttled when a load began (epoch), and the log still reports that."""
-    return any(_stays_capped(logged, load_begin_s) for logged in (trace, *trace.checks))
-
-
-def _stays_capped(trace: PowerTrace, load_begin_s: float) -> bool:
-    is_known = ~np.isnan(trace.power_capped)
-    capped = trace.power_capped[is_known] > 0
-    # The log may begin before the load, or one row after its begin.
-    at_begin = max(0, int(np.searchsorted(trace.epoch_s[is_known], load_begin_s, side="right")) - 1)
-    return bool(len(capped) and capped[at_begin] and capped[-1])
+    for logged in (trace, *trace.checks):
+        is_known = ~np.isnan(logged.power_capped)
+        capped = logged.power_capped[is_known] > 0
+        # The log may begin before the load, or one row after its begin.
+        at_begin = max(0, int(np.searchsorted(logged.epoch_s[is_known], load_begin_s, side="right")) - 1)
+        if len(capped) and capped[at_begin] and capped[-1]:
+            return True
+    return False
 
 
 def full_clocks_until_s(trace: PowerTrace, window: Window) -> float:
@@ -83,14 +80,11 @@ def full_clocks_until_s(trace: PowerTrace, window: Window) -> float:
 
     It lies ``STATE_PERIOD_S`` before the first row with throttling or with a clock below the window's highest.
     """
-    ends_s = [_first_slow_s(logged, window) for logged in (trace, *trace.checks)]
+    ends_s = [window.end_s + STATE_PERIOD_S]
+    for logged in (trace, *trace.checks):
+        inside = window.holds(logged.epoch_s)
+        clock_hz: FloatArray = logged.sm_clock_hz[inside]
+        # The highest of the known clocks; comparisons with an unknown value are False.
+        slow = (logged.power_capped[inside] > 0) | (clock_hz < np.fmax.reduce(clock_hz, initial=-math.inf))
+        ends_s += map(float, logged.epoch_s[inside][slow][:1])
     return min(ends_s) - STATE_PERIOD_S
-
-
-def _first_slow_s(trace: PowerTrace, window: Window) -> float:
-    inside = window.holds(trace.epoch_s)
-    epoch_s: FloatArray = trace.epoch_s[inside]
-    clock_hz: FloatArray = trace.sm_clock_hz[inside]
-    # The highest of the known clocks; comparisons with an unknown value are False.
-    slow = (trace.power_capped[inside] > 0) | (clock_hz < np.fmax.reduce(clock_hz, initial=-math.inf))
-    return float(epoch_s[slow][0]) if slow.any() else window.end_s + STATE_PERIOD_S

@@ -67,10 +67,8 @@ def of_operators(operators: Iterable[OperatorTuple]) -> Callable[[str], bool]:
 def cases_of(counts: Iterable[OperatorCount], input_data: str) -> Counter[Case]:
     """Return the cases to measure for these counts, with the number of calls of each.
 
-    Args:
-        counts: of operators.
-        input_data: one of ``INPUT_DATA``. Calls without statistics count as normal, and so do calls of operators whose
-            cost does not depend on values.
+    ``input_data`` is one of ``INPUT_DATA``. Calls without statistics count as normal, and so do calls of operators
+    whose cost does not depend on values.
     """
     calls: Counter[Case] = Counter()
     for count in counts:

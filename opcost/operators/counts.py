@@ -223,8 +223,6 @@ class OperatorCounts:
 def is_leaf(operator: OperatorTuple, composites: Collection[str] = ()) -> bool:
     """Return whether an operator is a module without children, so that a hook on leaf modules sees it.
 
-    Args:
-        operator: any.
-        composites: classes of modules that are counted as one operator each, besides ``COMPOSITES``.
+    ``composites`` are counted as one operator each, besides ``COMPOSITES``.
     """
     return not operator.is_function and operator.short_name not in (*COMPOSITES, *composites)

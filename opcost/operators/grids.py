@@ -102,14 +102,17 @@ class Grid:
 
     def points(self) -> Iterator[GridPoint]:
         """Yield the points in the order of the lists; those of the last list follow each other."""
-        for sizes in _combinations(self.sizes):
-            for given in _combinations(self.parameters):
-                parameters = {name: _substituted(value, sizes) for name, value in given.items()}
-                for dtype, *zeros in itertools.product(self.dtypes, self.input_zeros, self.weight_zeros):
-                    inputs = _inputs(self.inputs, {**parameters, **sizes}, str(dtype))
-                    shares = (float(share) for share in zeros)
-                    operator = OperatorTuple(self.operator, tuple(parameters.items()), inputs)
-                    yield GridPoint(operator, str(dtype), *shares)
+
+        def combinations(lists: Lists) -> Iterator[dict[str, PlainValue]]:
+            names = [name for name, _ in lists]
+            return (dict(zip(names, one, strict=True)) for one in itertools.product(*(values for _, values in lists)))
+
+        for sizes, given in itertools.product(combinations(self.sizes), combinations(self.parameters)):
+            parameters = {name: _substituted(value, sizes) for name, value in given.items()}
+            for dtype, *zeros in itertools.product(self.dtypes, self.input_zeros, self.weight_zeros):
+                inputs = _inputs(self.inputs, {**parameters, **sizes}, str(dtype))
+                operator = OperatorTuple(self.operator, tuple(parameters.items()), inputs)
+                yield GridPoint(operator, str(dtype), *map(float, zeros))
 
 
 @dataclass(frozen=True)
@@ -127,10 +130,8 @@ class TupleList:
 
     @property
     def operators(self) -> Mapping[str, str]:
-        places: dict[str, str] = {}
-        for index, one in enumerate(self.tuples):
-            places.setdefault(one.operator, place_of(index))
-        return {place: name for name, place in places.items()}
+        first = {one.operator: index for index, one in reversed([*enumerate(self.tuples)])}
+        return {place_of(index): name for name, index in sorted(first.items(), key=lambda item: item[1])}
 
     @property
     def number(self) -> int:
@@ -156,12 +157,6 @@ def place_of(index: int) -> str:
 
 def _model(name: str, contents: str) -> OperatorTuple:
     return OperatorTuple(f"{GRID}.{name}", (("contents", short_hash(contents)),), mode=None)
-
-
-def _combinations(lists: Lists) -> Iterator[dict[str, PlainValue]]:
-    names = [name for name, _ in lists]
-    for values in itertools.product(*(values for _, values in lists)):
-        yield dict(zip(names, values, strict=True))
 
 
 def _substituted(value: PlainValue, sizes: Mapping[str, PlainValue]) -> PlainValue:

@@ -116,10 +116,7 @@ class UserCode:
 def is_own(path: str, root: str, main: str) -> bool:
     """Return whether a file belongs to a user's code: it is in the root, and in no other installed package.
 
-    Args:
-        path: of the file.
-        root: the folder from which the code imports its own modules.
-        main: the path of the code's main file.
+    The ``root`` is the folder from which the code imports its own modules, ``main`` the path of its main file.
     """
     if not path.startswith(f"{root}/"):
         return False

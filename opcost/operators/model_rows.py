@@ -107,10 +107,8 @@ class ShippedCounts:
 def rows_of(name: str, counts: OperatorCounts, counted_at: str) -> list[ModelOperatorRow]:
     """Return the rows of a model's counts, the model itself first.
 
-    Args:
-        name: the model's folder in ``measurements/``.
-        counts: all of its operator tuples, including those that a whitelist would drop.
-        counted_at: time of the count, in UTC (ISO 8601).
+    ``name`` is the model's folder in ``measurements/``. The counts have all operator tuples, those that a whitelist
+    would drop included. ``counted_at`` is in UTC (ISO 8601).
     """
     whole = ModelOperatorRow(
         model_key=counts.model.key,
@@ -160,9 +158,6 @@ def counts_of(rows: Iterable[ModelOperatorRow]) -> tuple[ShippedCounts, ...]:
     Of several counts, those with input statistics win over those of shapes only, and later ones over earlier ones.
     Each call's statistics are those of its kind of values, so that ``cases_of`` returns the same kinds.
 
-    Args:
-        rows: of one model, possibly of several configs and several counts.
-
     Raises:
         ValueError: a row does not describe an operator tuple, or the row of the model itself is missing.
     """
@@ -171,28 +166,22 @@ def counts_of(rows: Iterable[ModelOperatorRow]) -> tuple[ShippedCounts, ...]:
 
 @lru_cache(MODELS_KEPT)
 def _counts_of(rows: tuple[ModelOperatorRow, ...]) -> tuple[ShippedCounts, ...]:
+    # Two runs that ended at the same time may both have added the same rows. A row of an older table, which has no
+    # operations, is the same as the row that has them. So is one whose bytes were counted by other rules: the first
+    # one counts.
+    once: dict[tuple[object, ...], ModelOperatorRow] = {}
+    for row in rows:
+        content = tuple((vars(row) | {"operations": None, "memory_bytes": None}).values())
+        if content not in once or row.operations is not None:
+            once[content] = row
     of_run: dict[tuple[str, str], list[ModelOperatorRow]] = {}
-    for row in _once(rows):
+    for row in once.values():
         of_run.setdefault((row.counted_at, row.model), []).append(row)
     best: dict[tuple[str, ...], ShippedCounts] = {}
     for (counted_at, _), of_one in sorted(of_run.items(), key=lambda item: (item[1][0].counted_on != META, item[0])):
         counts = _counts_of_run(of_one)
         best[counts.composites] = ShippedCounts(counts, counted_at)
     return tuple(best.values())
-
-
-def _once(rows: Iterable[ModelOperatorRow]) -> Iterable[ModelOperatorRow]:
-    """Return each row once: two runs that ended at the same time may both have added the same rows.
-
-    A row of an older table, which has no operations, is the same as the row that has them. So is one whose bytes were
-    counted by other rules: the first one counts.
-    """
-    found: dict[tuple[object, ...], ModelOperatorRow] = {}
-    for row in rows:
-        content = tuple((vars(row) | {"operations": None, "memory_bytes": None}).values())
-        if content not in found or row.operations is not None:
-            found[content] = row
-    return found.values()
 
 
 def _counts_of_run(rows: Sequence[ModelOperatorRow]) -> OperatorCounts:

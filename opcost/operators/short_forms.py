@@ -113,17 +113,16 @@ PLACEHOLDERS = (
 def cells_of(operator: OperatorTuple, data: InputData, outputs: PlainValue) -> Cells:
     """Return the cells of an operator tuple on input data by the names of their columns.
 
-    Args:
-        operator: a module or function.
-        data: the values of its inputs.
-        outputs: description of what a call returns, None if it is unknown.
+    ``outputs`` describes what a call returns; it is None if that is unknown.
     """
     arguments = (*enumerate(operator.inputs), *operator.keyword_inputs)
     specs = _distinct([value for _, value in arguments])
     numbers = {spec.identity: number for number, spec in enumerate(specs)}
+    shown = [(f"{PARAMETER}_{name}", value) for name, value in operator.parameters]
+    shown += [(f"{ARGUMENT}_{name}", value) for name, value in arguments if not _is_tensors(value)]
+    plain = {name: value if isinstance(value, (bool, int, float, str)) else value_text(value) for name, value in shown}
     return {
-        **{f"{PARAMETER}_{name}": _cell(value) for name, value in operator.parameters},
-        **{f"{ARGUMENT}_{name}": _cell(value) for name, value in arguments if not _is_tensors(value)},
+        **plain,
         **dict(_tensor_cells(INPUT, specs)),
         **dict(_value_cells(operator, data, numbers)),
         **dict(_tensor_cells(OUTPUT, _distinct([outputs]))),
@@ -147,10 +146,6 @@ def _distinct(values: Iterable[PlainValue]) -> Sequence[TensorSpec]:
 
 def _is_tensors(value: PlainValue) -> bool:
     return isinstance(value, TensorSpec) or (isinstance(value, tuple) and bool(value) and all(map(_is_tensors, value)))
-
-
-def _cell(value: PlainValue) -> Cell:
-    return value if isinstance(value, (bool, int, float, str)) else value_text(value)
 
 
 def _tensor_cells(sort: str, specs: Iterable[TensorSpec]) -> Iterator[tuple[str, Cell]]:

@@ -89,11 +89,10 @@ class Axis:
             ValueError: it is none.
         """
         sizes: set[int] = set()
-        for part in text.split(","):
-            for size in _sizes(part.strip()):
-                sizes.add(size)
-                if len(sizes) > MOST_SIZES:
-                    raise ValueError(f"{text!r} has more than {MOST_SIZES} sizes")
+        for size in (size for part in text.split(",") for size in _sizes(part.strip())):
+            sizes.add(size)
+            if len(sizes) > MOST_SIZES:
+                raise ValueError(f"{text!r} has more than {MOST_SIZES} sizes")
         return Axis(kind, tuple(sorted(sizes)))
 
     @staticmethod

@@ -53,12 +53,6 @@ _NUMBER = re.compile(r"-?\d[\d.]*(?:e[+-]?\d+)?")
 def parse_operator(operator: str, parameters: str, inputs: str, mode: str | None) -> OperatorTuple:
     """Return the operator tuple that these texts describe.
 
-    Args:
-        operator: qualified name.
-        parameters: ``parameters_text`` of the tuple.
-        inputs: ``inputs_text`` of the tuple.
-        mode: ``eval`` or ``train``, None for a function.
-
     Raises:
         ValueError: a text is not of the form that ``OperatorTuple`` renders.
     """
@@ -143,41 +137,30 @@ class _Reader:
 
     def _value(self) -> PlainValue:
         if tensor := self._match(_TENSOR):
-            return self._tensor(tensor)
+            dtype, sizes, is_channels_last, strides, number = tensor.groups()
+            shape, given = (tuple(map(int, text.split(", "))) if text else () for text in (sizes, strides or ""))
+            layout = channels_last_strides(shape) if is_channels_last else None
+            layout = layout if strides is None else given
+            identity = len(self._tensors) if number is None else int(number)
+            self._tensors.add(identity)
+            return TensorSpec(shape, dtype, layout, identity)
         if string := self._match(_STRING):
-            quoted = string[0]
             try:
-                text: str = ast.literal_eval(quoted)
+                text: str = ast.literal_eval(string[0])
             except SyntaxError:
                 # Such as an escape that is cut off.
                 raise self._unexpected() from None
             return text
-        if structure := self._match(_STRUCTURE):
-            positional, parts = self._arguments()
-            self._expect(")")
-            if positional:
+        structure = self._match(_STRUCTURE)
+        if structure or self._skip("("):
+            items, parts = self._arguments()
+            # A structure has named parts alone, a tuple has items alone.
+            if not self._skip(")") or (items if structure else parts):
                 raise self._unexpected()
-            return Structure(structure[1], parts)
-        if self._skip("("):
-            items, named = self._arguments()
-            self._expect(")")
-            if named:
-                raise self._unexpected()
-            return items
-        bare = self._match(_BARE)
-        if not bare:
-            raise self._unexpected()
-        return _bare_value(bare[0])
-
-    def _tensor(self, tensor: re.Match[str]) -> TensorSpec:
-        dtype, sizes, is_channels_last, strides, number = tensor.groups()
-        shape = _integers(sizes)
-        layout = channels_last_strides(shape) if is_channels_last else None
-        if strides is not None:
-            layout = _integers(strides)
-        identity = len(self._tensors) if number is None else int(number)
-        self._tensors.add(identity)
-        return TensorSpec(shape, dtype, layout, identity)
+            return Structure(structure[1], parts) if structure else items
+        if bare := self._match(_BARE):
+            return _bare_value(bare[0])
+        raise self._unexpected()
 
     def _match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
         found = pattern.match(self._text, self._position)
@@ -189,10 +172,6 @@ class _Reader:
         is_there = self._text.startswith(sign, self._position)
         self._position += is_there
         return is_there
-
-    def _expect(self, sign: str) -> None:
-        if not self._skip(sign):
-            raise self._unexpected()
 
     def _unexpected(self) -> ValueError:
         return ValueError(f"{shortened(self._text)!r} is not understood at character {self._position + 1}")
@@ -208,7 +187,3 @@ def _bare_value(text: str) -> PlainValue:
     if _CONSTANT.fullmatch(text):
         return Constant(text)
     raise ValueError(f"{shortened(text)!r} is not understood")
-
-
-def _integers(text: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in text.split(", ")) if text else ()

@@ -260,12 +260,8 @@ def model_operator(
     describes the input, even if the model takes a list of images or two frames; two numbers are the batch and the
     length of a text. Without an ``input_size`` the tuple has no inputs.
 
-    Args:
-        model_name: as in a config, see ``model_names``.
-        weights_name: None for random weights.
-        input_size: batch first.
-        seed: of random weights and of the input's values.
-        further: parameters.
+    ``weights_name`` is None for random weights. The ``seed`` is that of random weights and of the input's values;
+    ``further`` are parameters.
     """
     named = ModelName.of(model_name)
     if weights_name is not None and named.source == TORCHVISION:

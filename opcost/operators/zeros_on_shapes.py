@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from opcost.operators.counts import OperatorCount, OperatorCounts
@@ -45,39 +45,29 @@ class ZerosRule:
 SUMS = frozenset({"add", "add_"})
 RECTIFIERS = frozenset("ReLU relu relu_ ReLU6".split())
 
-RULES = (
-    ZerosRule(RECTIFIERS, Effect.MAKES, 0.35, "0.27 to 0.40 in two RegNets, three ResNets, a ResNeXt", after=SUMS),
-    ZerosRule(RECTIFIERS, Effect.MAKES, 0.5, "0.48 to 0.55 in 17 models; shares of DenseNets are of joined outputs"),
-    ZerosRule(
-        frozenset({"MaxPool2d", "max_pool2d"}),
-        Effect.SCALES,
-        0.4,
-        "kernel 3: 0 behind the first layer of 7 models, 0.20 in AlexNet, 0.25 to 0.43 in GoogLeNet",
-        smallest_area=5,
-    ),
-    ZerosRule(
-        frozenset({"MaxPool2d", "max_pool2d"}), Effect.SCALES, 0.7, "kernel 2: 0.31 in VGG-11, 0.38 in VGG-16-BN"
-    ),
-    ZerosRule(
-        frozenset("Dropout dropout Identity Flatten flatten contiguous clone reshape roll pad Permute".split()),
-        Effect.SCALES,
-        1.0,
-        "they copy values",
-    ),
-    ZerosRule(
-        frozenset({"AdaptiveAvgPool2d", "adaptive_avg_pool2d"}),
-        Effect.SCALES,
-        1.0,
-        "0.46 and 0.47 in VGGs, whose sizes stay the same; of smaller outputs see KEEPS_SIZE",
-    ),
-    ZerosRule(frozenset({"cat"}), Effect.JOINS, 1.0, "0.51 in GoogLeNet, 0.52 in ShuffleNet and SqueezeNet"),
-    ZerosRule(frozenset({"mul", "mul_"}), Effect.MULTIPLIES, 1.0, "0.50 in a RegNetY, whose gates have no zeros"),
-)
-"""The first rule that fits holds."""
+MAX_POOLS = frozenset({"MaxPool2d", "max_pool2d"})
+COPYING = frozenset("Dropout dropout Identity Flatten flatten contiguous clone reshape roll pad Permute".split())
 
 KEEPS_SIZE = frozenset({"AdaptiveAvgPool2d", "adaptive_avg_pool2d"})
 """Operators that have a share of zeros only where they return as many elements as they take: means of many values,
 0.00 to 0.08 zeros in 9 models, and 0.23 in GoogLeNet."""
+
+_KERNEL_3 = "kernel 3: 0 behind the first layer of 7 models, 0.20 in AlexNet, 0.25 to 0.43 in GoogLeNet"
+_KERNEL_2 = "kernel 2: 0.31 in VGG-11, 0.38 in VGG-16-BN"
+_MEANS = "0.46 and 0.47 in VGGs, whose sizes stay the same; of smaller outputs see KEEPS_SIZE"
+_JOINED = "0.51 in GoogLeNet, 0.52 in ShuffleNet and SqueezeNet"
+
+RULES = (
+    ZerosRule(RECTIFIERS, Effect.MAKES, 0.35, "0.27 to 0.40 in two RegNets, three ResNets, a ResNeXt", after=SUMS),
+    ZerosRule(RECTIFIERS, Effect.MAKES, 0.5, "0.48 to 0.55 in 17 models; shares of DenseNets are of joined outputs"),
+    ZerosRule(MAX_POOLS, Effect.SCALES, 0.4, _KERNEL_3, smallest_area=5),
+    ZerosRule(MAX_POOLS, Effect.SCALES, 0.7, _KERNEL_2),
+    ZerosRule(COPYING, Effect.SCALES, 1.0, "they copy values"),
+    ZerosRule(KEEPS_SIZE, Effect.SCALES, 1.0, _MEANS),
+    ZerosRule(frozenset({"cat"}), Effect.JOINS, 1.0, _JOINED),
+    ZerosRule(frozenset({"mul", "mul_"}), Effect.MULTIPLIES, 1.0, "0.50 in a RegNetY, whose gates have no zeros"),
+)
+"""The first rule that fits holds."""
 
 
 def with_usual_zeros(counts: OperatorCounts) -> OperatorCounts:
@@ -87,12 +77,22 @@ def with_usual_zeros(counts: OperatorCounts) -> OperatorCounts:
         return counts
     calls = sorted((position, place) for place, count in enumerate(counts.counts) for position in count.positions)
     statistics: list[list[tuple[InputStatistics, ...]]] = [[] for _ in counts.counts]
-    latest = _Latest()
+    # The latest tensors of each number of elements, and those that are rectified sums: the ends of residual blocks.
+    latest: dict[int, _Made] = {}
+    ends_of_blocks: dict[int, _Made] = {}
     for _, place in calls:
         count = counts.counts[place]
-        made = latest.inputs_of(count)
-        statistics[place].append(tuple(InputValues(one.zeros_ratio).statistics() for one in made))
-        latest.add(count, made)
+        name, sizes = count.operator.short_name, [spec.elements for spec in count.operator.floating_inputs]
+        inputs = []
+        for index, size in enumerate(sizes):
+            # The second addend is what the block began with. Inputs of the model have no zeros.
+            is_second = index > 0 and size == sizes[0] and name in SUMS
+            inputs.append((ends_of_blocks if is_second else latest).get(size, _Made(0.0)))
+        statistics[place].append(tuple(InputValues(one.zeros_ratio).statistics() for one in inputs))
+        for spec in tensor_specs([count.outputs]):
+            latest[spec.elements] = _Made(_returned(count, spec.elements, inputs), name)
+            if name in RECTIFIERS and inputs and inputs[0].operator in SUMS:
+                ends_of_blocks[spec.elements] = latest[spec.elements]
     found = (replace(count, statistics=tuple(own)) for count, own in zip(counts.counts, statistics, strict=True))
     return replace(counts, counts=tuple(found))
 
@@ -103,33 +103,6 @@ class _Made:
 
     zeros_ratio: float
     operator: str = ""
-
-
-@dataclass(frozen=True)
-class _Latest:
-    """The latest tensors of each number of elements, and those that are rectified sums: the ends of residual blocks."""
-
-    of_size: dict[int, _Made] = field(default_factory=dict)
-    ends_of_blocks: dict[int, _Made] = field(default_factory=dict)
-
-    def inputs_of(self, count: OperatorCount) -> list[_Made]:
-        """Return what is known of each distinct floating-point input; inputs of the model have no zeros."""
-        found: list[_Made] = []
-        sizes = [spec.elements for spec in count.operator.floating_inputs]
-        for place, size in enumerate(sizes):
-            # The second addend is what the block began with.
-            is_second = place > 0 and size == sizes[0] and count.operator.short_name in SUMS
-            known = self.ends_of_blocks if is_second else self.of_size
-            found.append(known.get(size, _Made(0.0)))
-        return found
-
-    def add(self, count: OperatorCount, inputs: Sequence[_Made]) -> None:
-        name = count.operator.short_name
-        for spec in tensor_specs([count.outputs]):
-            made = _Made(_returned(count, spec.elements, inputs), name)
-            self.of_size[spec.elements] = made
-            if name in RECTIFIERS and inputs and inputs[0].operator in SUMS:
-                self.ends_of_blocks[spec.elements] = made
 
 
 def _returned(count: OperatorCount, elements: int, inputs: Sequence[_Made]) -> float:
