@@ -246,7 +246,17 @@ class _Training:
 
 
 class _Silent(Progress):
-    """Shows nothing: a library prints nothing."""
+    """A library prints nothing."""
+
+    def start(self, items: int, expected_s: Sequence[float] = ()) -> None: ...
+
+    def begin(self, name: str) -> None: ...
+
+    def finish(self, result: str) -> None: ...
+
+    def fail(self, reason: str) -> None: ...
+
+    def end(self) -> None: ...
 
 
 def power_cap_profiler(  # noqa: PLR0913, PLR0917 (the arguments are those that users know)
