@@ -208,12 +208,7 @@ def test_done_is_set_and_every_other_byte_stays(tmp_path: Path, text: str) -> No
 def test_a_file_has_tuples_as_tables_show_them(tmp_path: Path) -> None:
     config = loaded(tmp_path, LIST)
     assert config.grid == TupleList(tuple(map(parse_tuple, (RELU, CONVOLUTION, ADD))))
-    assert (config.name, config.model_name, config.main_key, config.done) == (
-        "conv_grid",
-        "grid:tuples",
-        "tuples",
-        False,
-    )
+    assert (config.name, config.model_name, config.done) == ("conv_grid", "grid:tuples", False)
     assert (config.precision, config.batch_size) == ("fp32", None)
 
 
