@@ -118,10 +118,11 @@ def _weight(weight: nn.Parameter) -> Callable[[], None]:
             weight.data = data
         if weight.requires_grad != requires_grad:
             weight.requires_grad_(requires_grad)
-        if weight.grad is not grad:
-            weight.grad = grad
+        # A weight takes a gradient of its own device only.
         if grad is not None and grad_data is not None:
             grad.data = grad_data
+        if weight.grad is not grad:
+            weight.grad = grad
 
     return put_back
 
