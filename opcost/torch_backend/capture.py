@@ -81,26 +81,21 @@ def capture(
 ) -> OperatorCounts:
     """Run a model once in inference mode and count every call of its operators; ``run_first`` comes before.
 
-    Operators are torch's and torchvision's leaf modules (no children) and ``COMPOSITES``, and every function that is
-    called outside them and computes something; functions that only make views or allocate memory are omitted. Where
-    functions cannot be seen (scripted modules, other threads, higher-order operators, the parts of jagged tensors), and
-    inside ``torch.func.vmap``, which shows them a single sample, they are torch's operations instead. A module
-    called three times counts three times, and each call has its module's path and its place in the run. Operations
-    inside an operator are not counted again. The capture does not change the operations that run: operators see no hook
-    and no function mode, either of which disables attention's native path.
+    Operators are torch's and torchvision's leaf modules (no children), ``COMPOSITES`` and the further ``composites`` by
+    class name, and every function that is called outside them and computes something; functions that only make views or
+    allocate memory are omitted. Where functions cannot be seen (scripted modules, other threads, higher-order
+    operators, the parts of jagged tensors), and inside ``torch.func.vmap``, which shows them a single sample, they are
+    torch's operations instead. A module called three times counts three times, and each call has its module's path and
+    its place in the run. Operations inside an operator are not counted again. The capture does not change the
+    operations that run: operators see no hook and no function mode, either of which disables attention's native path.
 
-    Args:
-        ready: the model, in the mode in which it is measured.
-        model_tuple: describes the whole model.
-        composites: further classes, by name, whose modules are one operator each.
-        record: called with each operation that ran, in order.
-        name: that of the model in warnings; "" for the tuple's.
+    ``record`` is called with each operation that ran, in order. ``name`` is that of the model in warnings.
 
     Raises:
         DescriptionError: a call could not be described, which is a bug.
         CannotBuildError: the model switches autocast on or off, which no tuple describes.
     """
-    device_type, name = ready.device_type, name or model_tuple.short_name
+    name = name or model_tuple.short_name
     recorder = _recorded(ready, composites)
     first = ready.first
     # The set-up of a first run makes no difference from the second to the third.
@@ -115,10 +110,11 @@ def capture(
     if recorder.in_other_autocast:
         operator = recorder.in_other_autocast[0].operator
         raise CannotBuildError(f"{model_tuple.short_name} switches autocast itself, for {operator}")
-    costs = recorder.all_costs
+    costs = [*recorder.costs, *recorder.elsewhere, *recorder.before]
     for cost in costs:
         record(cost)
-    modules = called_modules(ready.model, recorder.callers, recorder.sizes)
+    callers = {call.caller for calls in recorder.calls.values() for call in calls}
+    modules = called_modules(ready.model, callers, recorder.sizes)
     counts = OperatorCounts(
         model=model_tuple,
         counts=tuple(recorder.counts(list(modules))),
@@ -126,7 +122,7 @@ def capture(
         total_memory_bytes=total(costs).memory_bytes,
         parameters=number_of_weights(ready.model),
         torch_version=str(torch.__version__),
-        device_type=device_type,
+        device_type=ready.device_type,
         outside=tuple(sorted(recorder.outside)),
         composites=tuple(composites),
         without_formula=operations_without_formula(costs),
@@ -140,13 +136,8 @@ def capture(
 
 def _recorded(ready: ReadyModel, composites: Collection[str]) -> _Recorder:
     recorder = _Recorder(device=ready.device_type)
-    in_threads = inside_of(recorder.of_another_thread)
-    with (
-        like_a_device(ready.device_type),
-        _Operations(recorder.run_outside),
-        CostCounter(recorder.costs.append),
-        in_threads,
-    ):
+    in_threads, counter = inside_of(recorder.of_another_thread), CostCounter(recorder.costs.append)
+    with like_a_device(ready.device_type), _Operations(recorder.run_outside), counter, in_threads:
         recorder.run(ready, composites)
     return recorder
 
@@ -167,14 +158,9 @@ def check_steady(ready: ReadyModel, context: Context = nullcontext) -> None:
 def run_first(ready: ReadyModel, context: Context = nullcontext) -> ReadyModel:
     """Run a model once as ``capture`` does, so that what it sets up in its first run is not counted.
 
-    Args:
-        ready: the model, in the mode in which it is measured.
-        context: returns the context of a run, such as autocast.
-
-    Returns:
-        The model, marked if it only runs outside of inference mode, because it computes gradients.
+    Each run is in a new ``context``, such as autocast. The model that is returned is marked if it only runs outside of
+    inference mode, because it computes gradients.
     """
-
     state = ModelState.of(ready.model)
 
     def run(one: ReadyModel) -> ReadyModel:
@@ -193,6 +179,11 @@ def run_first(ready: ReadyModel, context: Context = nullcontext) -> ReadyModel:
 
 
 def _work_of_run(ready: ReadyModel, context: Context = nullcontext) -> Work:
+    """Return the work of a run.
+
+    Raises:
+        CannotMeasureError: a part has not run, because the model's ``forward`` returns what computes when asked.
+    """
     costs: list[OperationCost] = []
 
     @contextmanager
@@ -200,9 +191,16 @@ def _work_of_run(ready: ReadyModel, context: Context = nullcontext) -> Work:
         with results_of_a_device(ready.device_type), CostCounter(costs.append):
             yield
 
-    counter = CostCounter(costs.append)
-    with like_a_device(ready.device_type), counter, inside_of(counted), unfused(), _no_lost_tangents(), context():
-        INFERENCE.run_once(partial(_run_completely, ready))
+    modes = like_a_device(ready.device_type), CostCounter(costs.append), inside_of(counted), unfused()
+    with ExitStack() as stack:
+        for mode in (*modes, _no_lost_tangents(), context(), INFERENCE.context()):
+            stack.enter_context(mode)
+        for result in tree_leaves(ready.run()):
+            if isinstance(result, Coroutine):
+                result.close()
+            if isinstance(result, NOT_RUN):
+                kind = type(result).__name__
+                raise CannotMeasureError(f"its forward returns a {kind}, of which nothing has run; return the results")
     return Work.of(costs)
 
 
@@ -221,16 +219,6 @@ def _no_lost_tangents() -> Iterator[None]:
 
     with patch.object(forward_ad, "make_dual", checked):
         yield
-
-
-def _run_completely(ready: ReadyModel) -> None:
-    """Run a model, and refuse it if a part has not run, because its ``forward`` returns what computes when asked."""
-    for result in tree_leaves(ready.run()):
-        if isinstance(result, NOT_RUN):
-            if isinstance(result, Coroutine):
-                result.close()
-            kind = type(result).__name__
-            raise CannotMeasureError(f"its forward returns a {kind}, of which nothing has run; return the results")
 
 
 NOT_RUN = (Awaitable, Iterator, AsyncIterator, FunctionType, MethodType, partial)
@@ -252,10 +240,9 @@ def watch(
 def operator_modules(module: nn.Module, composites: Collection[str] = ()) -> Iterator[nn.Module]:
     """Yield each module of a model that is counted as an operator once.
 
-    Scripted modules are none, because their ``forward`` cannot be observed.
-
-    Modules of other packages than torch and torchvision are none, so that no tuple needs code that only the model's
-    author has. Their children, and the functions that they call, are operators instead.
+    Scripted modules are none, because their ``forward`` cannot be observed. Modules of other packages than torch and
+    torchvision are none, so that no tuple needs code that only the model's author has. Their children, and the
+    functions that they call, are operators instead.
     """
     yield from (found for found, is_operator in _observed_modules(module, composites) if is_operator)
 
@@ -316,12 +303,12 @@ class _Recorder(TorchFunctionMode):
         self.outside: set[str] = set()
         self.sizes: dict[str, tuple[str, str]] = {}
         self.in_other_autocast: list[OperatorTuple] = []
-        self._elsewhere: list[OperationCost] = []
-        self._before: list[OperationCost] = []
+        self.elsewhere: list[OperationCost] = []
+        self.before: list[OperationCost] = []
         self._bugs: list[Exception] = []
         self._mark = mark
         self._device = device
-        self._calls: dict[OperatorTuple, list[_Call]] = {}
+        self.calls: dict[OperatorTuple, list[_Call]] = {}
         self._outputs: dict[OperatorTuple, PlainValue] = {}
         self._thread = threading.get_ident()
         self._is_inside = False
@@ -365,7 +352,7 @@ class _Recorder(TorchFunctionMode):
     @contextmanager
     def of_another_thread(self, began_before: bool = False) -> Iterator[None]:
         """Count each operation of another thread meanwhile as a call of an operator: its functions cannot be seen."""
-        costs = self._before if began_before else self._elsewhere
+        costs = self.before if began_before else self.elsewhere
         operations = _Operations(partial(self.run_outside, is_own_thread=False))
         with results_of_a_device(self._device), operations, CostCounter(costs.append):
             yield
@@ -388,18 +375,9 @@ class _Recorder(TorchFunctionMode):
         return result
 
     @property
-    def all_costs(self) -> list[OperationCost]:
-        return [*self.costs, *self._elsewhere, *self._before]
-
-    @property
     def work(self) -> Work:
         """The work of the run, without that of threads that began before it."""
-        return Work.of([*self.costs, *self._elsewhere])
-
-    @property
-    def callers(self) -> set[str]:
-        """The paths of the modules that called operators, or are some."""
-        return {call.caller for calls in self._calls.values() for call in calls}
+        return Work.of([*self.costs, *self.elsewhere])
 
     def _observing(self, module: nn.Module, path: str) -> AbstractContextManager[None]:
         """Count the calls of a module as calls of an operator meanwhile."""
@@ -430,23 +408,21 @@ class _Recorder(TorchFunctionMode):
 
         def found(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
             is_seen = self._is_inside or self._is_split or isinstance(module, torch.jit.ScriptModule)
-            if is_seen or not self._is_own_thread or isinstance(vars(module).get("forward"), ObservedForward):
+            is_elsewhere = threading.get_ident() != self._thread
+            if is_seen or is_elsewhere or isinstance(vars(module).get("forward"), ObservedForward):
                 return call(module, *args, **kwargs)
             if _is_operator(module, composites):
-                with self._observing(module, self._path):
-                    return call(module, *args, **kwargs)
-            with self._off() if _asks_for_modes(module) else nullcontext():
+                observing: AbstractContextManager[None] = self._observing(module, self._path)
+            else:
+                observing = self._off() if _asks_for_modes(module) else nullcontext()
+            with observing:
                 return call(module, *args, **kwargs)
 
         return found
 
-    @property
-    def _is_own_thread(self) -> bool:
-        return threading.get_ident() == self._thread
-
     def _installed(self, module: nn.Module, path: str, around: Around) -> AbstractContextManager[None]:
         def in_own_thread(forward: Forward, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            if self._is_own_thread:
+            if threading.get_ident() == self._thread:
                 return around(forward, args, kwargs)
             is_seen = any(isinstance(mode, CostCounter) for mode in _get_current_dispatch_mode_stack())
             before = getattr(self._elsewhere_paths, "innermost", "")
@@ -470,7 +446,7 @@ class _Recorder(TorchFunctionMode):
     def counts(self, modules: Sequence[str]) -> Iterator[OperatorCount]:
         """Yield the counts in order of first call, with indices of modules; costs are means over all calls."""
         indices = {path: index for index, path in enumerate(modules)}
-        for operator, calls in self._calls.items():
+        for operator, calls in self.calls.items():
             cost = total([call.cost for call in calls])
             yield OperatorCount(
                 operator=operator,
@@ -529,7 +505,7 @@ class _Recorder(TorchFunctionMode):
             self._is_split = False
 
     def _described(self, description: Description, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call | None:
-        """Return the description of a call. Errors are stored, because the model might catch an exception."""
+        """Return a call; None after an error, which is stored, because the model might catch an exception."""
         try:
             call = self._call(description, args, kwargs)
         except Exception as error:
@@ -561,7 +537,7 @@ class _Recorder(TorchFunctionMode):
             # The operations on the parts are the operators.
             return function(*args, **kwargs)
         weights = () if module is None else (*module.parameters(), *module.buffers())
-        if not is_within and (function in GRADIENTS or is_transformed((args, kwargs, weights))):
+        if not is_within and (function in GRADIENTS or _is_transformed((args, kwargs, weights))):
             with self._split():
                 return function(*args, **kwargs)
         call = None if self._is_inside else self._described(description, args, kwargs)
@@ -583,17 +559,12 @@ class _Recorder(TorchFunctionMode):
     def _count(self, call: _Call, ran: Sequence[OperationCost], caller: str) -> None:
         position = next(self._positions)
         call = replace(call, cost=total(ran), operations=operations_of(ran), caller=caller, position=position)
-        self._calls.setdefault(call.operator, []).append(call)
+        self.calls.setdefault(call.operator, []).append(call)
 
 
-ASK_FOR_MODES = (
-    nn.TransformerEncoder.forward,
-    nn.TransformerEncoderLayer.forward,
-    nn.MultiheadAttention.forward,
-)
-"""Those that take another branch under a function mode, where they are not operators themselves.
-
-The operations that it runs are the operators."""
+ASK_FOR_MODES = (nn.TransformerEncoder.forward, nn.TransformerEncoderLayer.forward, nn.MultiheadAttention.forward)
+"""Those that take another branch under a function mode, where they are not operators themselves. The operations that it
+runs are the operators."""
 
 
 def _asks_for_modes(module: nn.Module) -> bool:
@@ -628,17 +599,14 @@ class _Operations(TorchDispatchMode):
         return self._run(func, args, kwargs or {})
 
 
-def is_transformed(arguments: Any) -> bool:
+def _is_transformed(arguments: Any) -> bool:
     """Return whether a function runs others than its own operations on its tensors.
 
     Inside ``torch.func.vmap`` these stand for one sample of many, inside ``torch.func.jvp`` they have tangents.
     """
     if forward_ad._current_level >= 0:
         return True
+    transforms = (functorch.TransformType.Vmap, functorch.TransformType.Jvp)
     levels = functorch.get_interpreter_stack() or ()
-    if not any(level.key() in TRANSFORMS for level in levels):
-        return False
-    return any(map(functorch.is_functorch_wrapped_tensor, tensors_within(arguments)))
-
-
-TRANSFORMS = (functorch.TransformType.Vmap, functorch.TransformType.Jvp)
+    is_inside = any(level.key() in transforms for level in levels)
+    return is_inside and any(map(functorch.is_functorch_wrapped_tensor, tensors_within(arguments)))

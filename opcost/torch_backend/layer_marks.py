@@ -60,7 +60,6 @@ class HostStopwatch:
         return True
 
     def elapsed_s(self, begin: Moment, end: Moment) -> float:
-        """Return the time between two moments that are over, in s."""
         return float(end - begin)
 
     def release(self, moments: Iterable[Moment]) -> None:
@@ -88,7 +87,7 @@ class EventStopwatch(HostStopwatch):
         return bool(moment.query())
 
     def elapsed_s(self, begin: Moment, end: Moment) -> float:
-        """Return the time between two events in s, 0 where streams ran out of order."""
+        """The time is 0 where streams ran out of order."""
         return max(0.0, elapsed_s(begin, end))
 
     def release(self, moments: Iterable[Moment]) -> None:
@@ -113,10 +112,9 @@ def in_backward() -> bool:
 
 
 def refuse_unobservable(model: nn.Module) -> None:
-    """Refuse models whose layers cannot be seen, or are observed already.
+    """Refuse a model whose layers cannot be seen or are metered already.
 
-    Raises:
-        UserError: a part of the model is compiled or scripted, is copied to several GPUs in each call, or is metered.
+    It may be compiled or scripted, or copied to several GPUs in each call.
     """
     for path, module in model.named_modules():
         if isinstance(vars(module).get("forward"), ObservedForward):
@@ -132,12 +130,7 @@ def refuse_unobservable(model: nn.Module) -> None:
 
 
 class LayerMarks:
-    """Marks iterations of a model, one at a time, from ``open`` to ``close``.
-
-    Args:
-        model: the model; module 0 is the model itself.
-        stopwatch: marks moments.
-    """
+    """Marks iterations of a model, module 0, one at a time, from ``open`` to ``close``."""
 
     def __init__(self, model: nn.Module, stopwatch: HostStopwatch) -> None:
         named = dict(model.named_modules())
@@ -181,12 +174,7 @@ class LayerMarks:
         }
 
     def open(self, begin: Moment, describes: bool = False) -> None:
-        """Begin to mark an iteration.
-
-        Args:
-            begin: its begin.
-            describes: whether the operator tuples of its calls are noted, in ``calls_of_tuples``.
-        """
+        """Begin to mark an iteration; ``describes`` notes the operator tuples of its calls, in ``calls_of_tuples``."""
         if describes:
             self._calls_of_tuples, self._undescribed = {}, set()
         since = getattr(self._called, "until", _next_sequence_number())
@@ -199,13 +187,13 @@ class LayerMarks:
         iteration = self._iteration
         assert iteration is not None
         self.remove()
-        iteration.end(end)
+        iteration.moments.append(end)
         return iteration
 
     def remove(self) -> None:
         """Put back the forwards of all modules; the iteration that is open marks nothing any more."""
         if self._iteration is not None:
-            self._iteration.stop()
+            self._iteration.has_ended = True
         self._iteration = None
         self._backward.remove()
         for observed in self._observed:
@@ -218,9 +206,8 @@ class LayerMarks:
             self._called.until = _next_sequence_number()
 
     def _around_backward(self, run: Backward, roots: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
-        if self._iteration is None:
-            return run(roots, *args, **kwargs)
-        return self._iteration.run_backward(run, roots, *args, **kwargs)
+        around = run if self._iteration is None else partial(self._iteration.run_backward, run)
+        return around(roots, *args, **kwargs)
 
     def _around(self, index: int, forward: Forward, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         iteration = self._iteration
@@ -238,13 +225,12 @@ class LayerMarks:
         module = self._modules[index]
         if in_backward():
             return
-        if id(module) not in self._operators:
-            self._undescribed.add(index)
-            return
         try:
-            described = module_tuple(module, args, kwargs)
+            described = module_tuple(module, args, kwargs) if id(module) in self._operators else None
         except Exception:
             # Its cost is unknown; the user's loop runs on.
+            described = None
+        if described is None:
             self._undescribed.add(index)
             return
         self.autocasts.add(autocast_dtypes())
@@ -253,14 +239,10 @@ class LayerMarks:
 
 
 class MarkedIteration:
-    """The marks of one iteration.
+    """The marks of one iteration of ``layers`` modules.
 
-    Args:
-        stopwatch: marks moments.
-        begin: the begin of the iteration.
-        layers: the number of layers.
-        is_described: whether the operator tuples of its calls are noted.
-        since: the sequence number from which on no layer has made nodes in this thread.
+    ``is_described`` tells whether the operator tuples of its calls are noted. From the sequence number ``since`` on no
+    layer has made nodes in this thread. ``is_whole`` tells whether each backward has ended; one that failed has not.
     """
 
     def __init__(self, stopwatch: HostStopwatch, begin: Moment, layers: int, is_described: bool, since: int) -> None:
@@ -270,19 +252,11 @@ class MarkedIteration:
         self.is_described = is_described
         self.own_s = np.zeros(slots_of(layers))
         self.is_whole = True
-        """Whether each backward has ended; one that failed has not."""
+        self.has_ended = False
         self._stopwatch = stopwatch
-        self._ended = False
         self._threads: list[_Made] = []
         self._thread = _Thread(self._threads)
         self._thread.made.note(min(since, _next_sequence_number()), NO_LAYER)
-
-    def end(self, end: Moment) -> None:
-        self.stop()
-        self.moments.append(end)
-
-    def stop(self) -> None:
-        self._ended = True
 
     def spans(self) -> MarkedSpans:
         elapsed_s, moments = self._stopwatch.elapsed_s, self.moments
@@ -299,7 +273,7 @@ class MarkedIteration:
 
     def switch(self, slot: int) -> None:
         """Give the time from now on to an owner, with the nodes that this thread makes."""
-        if self._ended:
+        if self.has_ended:
             return
         begin_s = time.perf_counter()
         self.moments.append(self._stopwatch.mark())
@@ -333,7 +307,9 @@ class MarkedIteration:
         self._note()
         own = self._thread.made
         # A backward inside of another is that of modules that run again, which this thread has just done.
-        threads = [made for made in ([own] if in_backward() else self._threads) if made.has_nodes]
+        threads = [
+            made for made in ([own] if in_backward() else self._threads) if made.numbers[:1] != made.numbers[-1:]
+        ]
         owned = []
         for node in _nodes(roots):
             number = node._sequence_nr()
@@ -358,21 +334,17 @@ class _Made:
     """The owners of the nodes that one thread has made, by their sequence numbers."""
 
     def __init__(self) -> None:
-        self._numbers: list[int] = []
+        self.numbers: list[int] = []
         self._slots: list[int] = []
 
     def note(self, number: int, slot: int) -> None:
-        self._numbers.append(number)
+        self.numbers.append(number)
         self._slots.append(slot if slot < 0 else backward_slot(slot // 2))
-
-    @property
-    def has_nodes(self) -> bool:
-        return self._numbers[:1] != self._numbers[-1:]
 
     def owner(self, number: int) -> int | None:
         """Return the slot of a node's backward; None if it is not between the first and the last number noted."""
-        index = bisect_right(self._numbers, number)
-        return self._slots[index - 1] if 0 < index < len(self._numbers) else None
+        index = bisect_right(self.numbers, number)
+        return self._slots[index - 1] if 0 < index < len(self.numbers) else None
 
 
 class _Thread(threading.local):

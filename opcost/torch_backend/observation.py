@@ -142,27 +142,22 @@ def called_modules(
 ) -> Mapping[str, CalledModule]:
     """Return the modules with these paths, and the modules around them, by path in the order of ``named_modules``.
 
-    Args:
-        model: the model.
-        callers: the paths of modules that are or call operators.
-        sizes: those of inputs and outputs of the first call of each module that is no operator, by path.
+    ``callers`` are the paths of modules that are or call operators; ``sizes`` those of the inputs and outputs of the
+    first call of each module that is no operator, by path.
     """
     wanted = {"", *callers}
     for path in callers:
         wanted.update(at_level(path, level) for level in range(1, levels_of(path)))
     modules = dict(model.named_modules())
     # A name that has a dot stands for modules that are not there.
-    order = [*(path for path in modules if path in wanted), *sorted(wanted - modules.keys())]
-    called = {}
-    for path in order:
-        module = modules.get(path, NO_MODULE)
-        class_name = _shown(type(module).__name__)
-        own_sizes = sizes.get(path, (None, None))
-        called[path] = CalledModule(_shown(path), class_name, number_of_weights(module), *own_sizes)
-    return called
-
-
-NO_MODULE = nn.Module()
+    modules |= dict.fromkeys(sorted(wanted - modules.keys()), nn.Module())
+    return {
+        path: CalledModule(
+            _shown(path), _shown(type(module).__name__), number_of_weights(module), *sizes.get(path, (None, None))
+        )
+        for path, module in modules.items()
+        if path in wanted
+    }
 
 
 def _shown(name: str) -> str:

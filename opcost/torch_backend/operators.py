@@ -6,7 +6,7 @@ import functools
 import importlib
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext, suppress
 from operator import attrgetter
 from types import CodeType, MethodType
@@ -89,11 +89,9 @@ NAMESPACES_OF_TORCH = frozenset(
 PRODUCTS = ("matmul", "__matmul__", "__rmatmul__")
 MATRIX_DIMENSIONS = 2
 
+# Types of arguments in schemas of operations. Texts may name a file.
 TEXT_TYPES = ("str", "Optional[str]", "List[str]")
-"""Types of arguments that may name a file."""
-
 TENSOR_TYPES = ("Tensor", "Optional[Tensor]", "List[Tensor]")
-"""Types of tensor arguments in schemas of operations."""
 
 ALIASES = {"torch.spmm": "torch.mm"}
 """Better known names of functions, by the name under which torch lists them."""
@@ -146,7 +144,7 @@ def module_tuple(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, 
     if has_strides_of_channels_last(module) and not is_shown:
         parameters.append((MEMORY_FORMAT, CHANNELS_LAST))
     return OperatorTuple(
-        operator=public_name(operator_class(module)),
+        operator=public_name(_operator_class(module)),
         parameters=tuple(parameters),
         inputs=inputs,
         keyword_inputs=tuple((name, plain_value(value, identities)) for name, value in sorted(kwargs.items())),
@@ -154,14 +152,14 @@ def module_tuple(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, 
     )
 
 
-def operator_class(module: nn.Module) -> type[nn.Module]:
+def _operator_class(module: nn.Module) -> Any:
     """Return the class of ``torch.nn`` whose ``forward`` a module runs, or its own class if there is none.
 
     A subclass with only another constructor (torchvision's Conv3DSimple) runs the same kernels as its base. One that
     overrides what the base's ``forward`` uses, such as ``_conv_forward`` or ``weight``, may run any.
     """
     cls: Any = type(module)
-    return cast(type[nn.Module], _class_of_torch(cls))
+    return _class_of_torch(cls)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -184,8 +182,7 @@ def _names_in_forward(cls: Any) -> frozenset[str]:
         # Methods that all modules have are not followed: they use one another.
         own = (name for name in pending if name == "forward" or not _is_same(cls, nn.Module, name))
         methods = map(inspect.unwrap, filter(callable, (getattr(cls, name, None) for name in own)))
-        codes = (getattr(method, "__code__", None) for method in methods)
-        pending = {name for code in codes for name in _names_in(code)} - names
+        pending = {name for method in methods for name in _names_in(getattr(method, "__code__", None))} - names
     return frozenset(names)
 
 
@@ -205,7 +202,7 @@ def can_be_rebuilt(module: nn.Module) -> bool:
     It may for classes of ``TRUSTED_PACKAGES``, unless the class was made at run time or a method of the module was
     replaced. It does if the module that it builds has the same parts: other classes and weights are in no tuple.
     """
-    cls: Any = operator_class(module)
+    cls: Any = _operator_class(module)
     is_named = getattr(sys.modules.get(cls.__module__), cls.__qualname__, None) is cls
     is_trusted = is_named and cls.__module__.partition(".")[0] in TRUSTED_PACKAGES
     # An encoder layer leaves its fast path if there are any.
@@ -215,10 +212,17 @@ def can_be_rebuilt(module: nn.Module) -> bool:
     try:
         # A run that is being counted may look on.
         with _disable_current_modes():
-            return _has_parts_of(module, _on_shapes(OperatorTuple(public_name(cls), tuple(module_parameters(module)))))
+            alone = _on_shapes(OperatorTuple(public_name(cls), tuple(module_parameters(module))))
+            pairs = [(module.get_submodule(name), one) for name, one in alone.named_modules()]
+            weights = (*alone.named_parameters(), *alone.named_buffers())
+            of_both = [(attrgetter(name)(module), one) for name, one in weights]
     except Exception:
         # The tuple cannot be built, with any error of a constructor, or the module lacks a part.
         return False
+    form = attrgetter("shape", "dtype", "__torch_dispatch__")
+    return all(_operator_class(own) is _operator_class(one) for own, one in pairs) and all(
+        is_lazy(own) or form(own) == form(one) for own, one in of_both
+    )
 
 
 def _is_changed(part: nn.Module, with_hooks: bool) -> bool:
@@ -240,33 +244,16 @@ def _on_shapes(operator: OperatorTuple) -> nn.Module:
     return module if DTYPE in dict(operator.parameters) else module.float()
 
 
-def _has_parts_of(module: nn.Module, alone: nn.Module) -> bool:
-    """Return whether a module has the parts of another, of the same classes, shapes and dtypes; raise if one lacks."""
-    pairs = ((module.get_submodule(name), one) for name, one in alone.named_modules())
-    if not all(operator_class(own) is operator_class(one) for own, one in pairs):
-        return False
-    weights = ((attrgetter(name)(module), one) for name, one in (*alone.named_parameters(), *alone.named_buffers()))
-    form = attrgetter("shape", "dtype", "__torch_dispatch__")
-    return all(is_lazy(own) or form(own) == form(one) for own, one in weights)
-
-
 def function_tuple(
-    function: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    fingerprint: str | None = None,
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], fingerprint: str | None = None
 ) -> OperatorTuple:
     """Return the operator tuple of a function that is called with these arguments.
 
     All arguments are inputs. Keywords that equal their default are omitted, because torch's Python functions pass on
     all keywords, and newer versions have more of them. A size in a tensor is a number, as sizes are part of a tuple.
 
-    Args:
-        function: the function.
-        args: the positional arguments.
-        kwargs: the arguments by keyword.
-        fingerprint: the hash of the user's code whose model calls it, None for models of libraries. It is a parameter
-            of operations that are registered from Python: the code decides what they do.
+    ``fingerprint`` is the hash of the user's code whose model calls it, None for models of libraries. It is a parameter
+    of operations that are registered from Python: the code decides what they do.
     """
     name = function_name(function)
     args, kwargs = with_numbers(name, _with_index(name, tuple(map(unpacked, args))), kwargs)
@@ -278,10 +265,9 @@ def function_tuple(
         if not (name in defaults and type(value) is type(defaults[name]) and bool(value == defaults[name]))
     }
     is_of_user = fingerprint is not None and any(map(is_custom, _overloads(function)))
-    of_user = ((FINGERPRINT, fingerprint),) if is_of_user else ()
     return OperatorTuple(
         operator=name,
-        parameters=(*of_user, *_folding_weight(name, args)),
+        parameters=(*(((FINGERPRINT, fingerprint),) if is_of_user else ()), *_folding_weight(name, args)),
         inputs=tuple(plain_value(value, identities) for value in args),
         keyword_inputs=tuple((name, plain_value(value, identities)) for name, value in given.items()),
         mode=None,
@@ -329,14 +315,15 @@ def with_numbers(
     Sizes are the arguments of functions that create tensors, and those in a list with numbers or named as sizes. The
     lengths of packed sequences are a tensor with its values.
     """
-    if function.rpartition(".")[2] in OF_LENGTHS:
-        return tuple(
+    short_name = function.rpartition(".")[2]
+    if short_name in OF_LENGTHS:
+        lengths = [
             Integers.of(one)
-            if i == 1 and (isinstance(one, torch.Tensor) and one.dtype in SIZE_DTYPES and one.device.type == "cpu")
-            else one
-            for i, one in enumerate(args)
-        ), kwargs
-    if function.rpartition(".")[2] in INDEX_FUNCTIONS:
+            for one in args[1:2]
+            if isinstance(one, torch.Tensor) and one.dtype in SIZE_DTYPES and one.device.type == "cpu"
+        ]
+        return (*args[:1], *(lengths or args[1:2]), *args[2:]), kwargs
+    if short_name in INDEX_FUNCTIONS:
         return args, kwargs
     is_factory = function in FACTORIES and function not in OF_TENSORS
     numbers = {key: _number(value, is_factory or key in SIZE_KEYWORDS) for key, value in kwargs.items()}
@@ -445,10 +432,7 @@ def is_custom(operation: Any) -> bool:
 def build_module(operator: OperatorTuple, device: str, draws: bool = True) -> nn.Module:
     """Return a new module of a tuple with fresh weights on a device.
 
-    Args:
-        operator: the tuple.
-        device: that of the weights.
-        draws: whether weights may be drawn on the CPU where the constructor does not run on shapes.
+    ``draws`` says whether weights may be drawn on the CPU where the constructor does not run on shapes.
 
     Raises:
         CannotMeasureError: the class is not one of torch or torchvision, a constructor argument is unknown, or this
@@ -476,21 +460,17 @@ def build_module(operator: OperatorTuple, device: str, draws: bool = True) -> nn
     return module.train(operator.mode == "train")
 
 
-def module_parameters(module: nn.Module) -> Iterable[tuple[str, PlainValue]]:
+def module_parameters(module: nn.Module) -> Iterator[tuple[str, PlainValue]]:
     """Yield the constructor's arguments by name without those that equal their default.
 
     Arguments that the module does not keep are one entry, ``unknown``, with a hash of the shapes of its weights and its
     children, which distinguishes such modules.
     """
-    cls: Any = operator_class(module)
     unknown = []
-    for name, parameter in constructor_parameters(cls):
-        if (
-            name in ("device", DTYPE)
-            or name.startswith("_")
-            or _is_without_effect(module, name)
-            or (parameter.kind in VARIADIC and next(module.parameters(), None) is None)
-        ):
+    has_weights = next(module.parameters(), None) is not None
+    for name, parameter in _constructor_parameters(_operator_class(module)):
+        is_variadic = parameter.kind in VARIADIC and not has_weights
+        if name in ("device", DTYPE) or name.startswith("_") or is_variadic or _is_without_effect(module, name):
             continue
         value = _argument(module, name)
         if value == UNKNOWN:
@@ -513,7 +493,7 @@ def module_parameters(module: nn.Module) -> Iterable[tuple[str, PlainValue]]:
 
 
 @functools.lru_cache(maxsize=1024)
-def constructor_parameters(cls: Any) -> tuple[tuple[str, inspect.Parameter], ...]:
+def _constructor_parameters(cls: Any) -> tuple[tuple[str, inspect.Parameter], ...]:
     """Return the names and parameters of a class's constructor; recurrent modules hide them behind ``*args``."""
     if not issubclass(cls, nn.RNNBase):
         return tuple(inspect.signature(cls).parameters.items())
@@ -569,17 +549,16 @@ def function_defaults(function: Callable[..., Any]) -> Mapping[str, Any]:
 
 
 def _is_without_effect(module: nn.Module, name: str) -> bool:
-    class_name = type(module).__name__
     if name == "bias" and getattr(module, "affine", True) is False:
         # Norms without weights have no bias, and older versions of torch lack this argument.
         return True
-    return not module.training and any(
-        name == parameter and class_name.startswith(begin) for begin, parameter in WITHOUT_EFFECT_IN_EVAL
-    )
+    class_name = type(module).__name__
+    omitted = (begin for begin, parameter in WITHOUT_EFFECT_IN_EVAL if parameter == name)
+    return not module.training and class_name.startswith(tuple(omitted))
 
 
 def _argument(module: nn.Module, name: str) -> PlainValue:
-    reader = SPECIAL_READERS.get((operator_class(module).__name__, name))
+    reader = SPECIAL_READERS.get((_operator_class(module).__name__, name))
     if reader is not None:
         return plain_parameter(name, reader(module))
     if name == "bias" and getattr(module, "bias", 0) is None:

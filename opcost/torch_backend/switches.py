@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import Any, cast
@@ -41,21 +41,15 @@ class Switch:
 
     @property
     def value(self) -> Any:
-        """The present value; ``UNREADABLE`` if torch refuses to read it."""
+        """The present value; ``UNREADABLE`` if torch refuses to read it.
+
+        Raises:
+            AttributeError: this version of torch has no such switch.
+        """
         try:
             return self.read()
         except RuntimeError:
             return UNREADABLE
-
-    @property
-    def is_known(self) -> bool:
-        try:
-            self.read()
-        except AttributeError:
-            return False
-        except RuntimeError:
-            pass
-        return True
 
 
 def _attribute(path: str, *defaults: object) -> Switch:
@@ -90,28 +84,33 @@ def _fp32_precision(path: str, backend: str, operation: str) -> Switch:
 def _reduction(dtype: str) -> Switch:
     """Return the switch of reductions in a dtype; its value is that of the reduction, and of split-k if there is one.
 
-    Both are written at once, because torch refuses some pairs.
+    Both are written at once, because torch refuses some pairs. A value without split-k has a column of its own.
     """
     name = f"allow_{dtype}_reduced_precision_reduction"
+    switch = _attribute(f"backends.cuda.matmul.{name}", True, False, (True, True), (False, True))
 
     def read() -> object:
         matmul = torch.backends.cuda.matmul
         allowed, has_split_k = getattr(matmul, name), hasattr(matmul, f"{name}_split_k")
         return (allowed, getattr(matmul, f"{name}_split_k")) if has_split_k else allowed
 
-    path = f"backends.cuda.matmul.{name}"
-    # A value without split-k has a column of its own.
-    return Switch(f"torch.{path} = {{}}", read, _attribute(path).write, (True, False, (True, True), (False, True)))
+    return replace(switch, read=read)
+
+
+def _known(*switches: Switch) -> tuple[Switch, ...]:
+    """Return the switches that this version of torch has."""
+    known = []
+    for switch in switches:
+        with suppress(AttributeError):
+            switch.value  # noqa: B018 (reading shows whether it is there)
+            known.append(switch)
+    return tuple(known)
 
 
 def _library(path: str, *defaults: str) -> Switch:
     """Return the switch of a preferred library, by its name; the function ``path`` reads and sets it."""
     switch = _function(path, path, *defaults)
     return replace(switch, read=lambda: str(switch.read().name).lower())
-
-
-def _known(*switches: Switch) -> tuple[Switch, ...]:
-    return tuple(switch for switch in switches if switch.is_known)
 
 
 FP32_PRECISIONS = _known(
@@ -146,9 +145,7 @@ SWITCHES = _known(
     _function("backends.cuda.enable_cudnn_sdp", "backends.cuda.cudnn_sdp_enabled"),
     _function("backends.cuda.enable_math_sdp", "backends.cuda.math_sdp_enabled"),
     _function(
-        "backends.cuda.allow_fp16_bf16_reduction_math_sdp",
-        "backends.cuda.fp16_bf16_reduction_math_sdp_allowed",
-        False,
+        "backends.cuda.allow_fp16_bf16_reduction_math_sdp", "backends.cuda.fp16_bf16_reduction_math_sdp_allowed", False
     ),
     _reduction("bf16"),
     _reduction("fp16"),
@@ -191,8 +188,7 @@ VARIABLES = ("CUBLAS_WORKSPACE_CONFIG", "CUBLASLT_WORKSPACE_SIZE", "TORCH_CUDNN_
 def kept_switches() -> Iterator[list[str]]:
     """Put all switches back at the end of the context.
 
-    Yields:
-        A list that is empty in the context; behind it, it has the statement of each switch that was changed.
+    Yield a list that is empty in the context; behind it, it has the statement of each switch that was changed.
     """
     before = [(switch, value) for switch in SWITCHES if (value := switch.value) is not UNREADABLE]
     changes: list[str] = []
@@ -223,8 +219,7 @@ def reported_switches(user: str) -> Iterator[None]:
 def other_switches(environment: Mapping[str, str] | None = None) -> str | None:
     """Return the switches without a column of their own that are not at torch's default, None if all are.
 
-    They are statements that set them, and environment variables. Those of TF32 are not among them: a precision sets
-    them.
+    They are statements that set them, and environment variables. A precision sets those of TF32, which are left out.
     """
     recorded = ((switch, switch.value) for switch in SWITCHES if switch.defaults)
     statements = [switch.set_to(value) for switch, value in recorded if value not in (*switch.defaults, UNREADABLE)]
@@ -237,7 +232,6 @@ TF32_SWITCHES = {"fp32": (False, False), "tf32": (True, True)}
 """The switches of a precision: whether TF32 is used in matrix products, and in cuDNN. Others have torch's defaults."""
 
 DEFAULT_TF32_SWITCHES = (False, True)
-
 OVERRIDES = ("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE")
 """Environment variables that override torch's switches."""
 
@@ -267,9 +261,11 @@ class TorchState:
 
 def torch_state(device: str) -> TorchState:
     """Return torch's present versions and switches; those that do not affect the device are None."""
-    on_gpu = is_gpu(device)
+    on_gpu, cuda = is_gpu(device), torch.backends.cuda
     cudnn = torch.backends.cudnn.version() if on_gpu else None
     matmul_tf32, cudnn_tf32 = tf32_switches()
+    # Reductions that are as torch has them need no record.
+    bf16, fp16 = (getattr(cuda.matmul, f"allow_{kind}_reduced_precision_reduction") for kind in ("bf16", "fp16"))
     return TorchState(
         torch_version=str(torch.__version__),
         cuda_version=torch.version.cuda if on_gpu else None,
@@ -280,13 +276,13 @@ def torch_state(device: str) -> TorchState:
         cudnn_benchmark=torch.backends.cudnn.benchmark,
         cudnn_deterministic=torch.backends.cudnn.deterministic,
         deterministic_algorithms=torch.are_deterministic_algorithms_enabled(),
-        sdpa_flash=torch.backends.cuda.flash_sdp_enabled(),
-        sdpa_memory_efficient=torch.backends.cuda.mem_efficient_sdp_enabled(),
-        sdpa_cudnn=torch.backends.cuda.cudnn_sdp_enabled(),
-        sdpa_math=torch.backends.cuda.math_sdp_enabled(),
-        matmul_bf16_reduction=_unless(True, torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction),
-        matmul_fp16_reduction=_unless(True, torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction),
-        matmul_fp16_accumulation=_unless(False, getattr(torch.backends.cuda.matmul, "allow_fp16_accumulation", False)),
+        sdpa_flash=cuda.flash_sdp_enabled(),
+        sdpa_memory_efficient=cuda.mem_efficient_sdp_enabled(),
+        sdpa_cudnn=cuda.cudnn_sdp_enabled(),
+        sdpa_math=cuda.math_sdp_enabled(),
+        matmul_bf16_reduction=None if bf16 else False,
+        matmul_fp16_reduction=None if fp16 else False,
+        matmul_fp16_accumulation=getattr(cuda.matmul, "allow_fp16_accumulation", False) or None,
         other_switches=other_switches(),
     )
 
@@ -300,10 +296,6 @@ def tf32_switches() -> tuple[bool, bool]:
     if hasattr(matmul, "fp32_precision"):
         return matmul.fp32_precision == "tf32", cudnn.conv.fp32_precision == "tf32"
     return matmul.allow_tf32, cudnn.allow_tf32
-
-
-def _unless(default: bool, value: bool) -> bool | None:
-    return None if value == default else value
 
 
 @contextmanager
@@ -333,9 +325,8 @@ def autocast(precision: str, device: str, keeps_casts: bool = True) -> AbstractC
 
 def autocast_dtypes() -> tuple[torch.dtype | None, ...]:
     """Return the dtype to which autocast casts now on a CPU and on a GPU, None where it is off."""
-    return tuple(
-        torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None for device in ("cpu", "cuda")
-    )
+    is_on, dtype = torch.is_autocast_enabled, torch.get_autocast_dtype
+    return tuple(dtype(device) if is_on(device) else None for device in ("cpu", "cuda"))
 
 
 def check_overrides(environment: Mapping[str, str] | None = None) -> None:
@@ -346,6 +337,4 @@ def check_overrides(environment: Mapping[str, str] | None = None) -> None:
     """
     found = [name for name in OVERRIDES if name in (os.environ if environment is None else environment)]
     if found:
-        raise UserError(
-            *(f"{name} is set: unset it, and write precision: tf32 or fp32 in summary.yml" for name in found)
-        )
+        raise UserError(*(f"{one} is set: unset it, and write precision: tf32 or fp32 in summary.yml" for one in found))
