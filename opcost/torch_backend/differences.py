@@ -39,10 +39,6 @@ def replay_device(counted_on: str, device: str) -> str | None:
     """Return the device to replay a tuple on: of the kind that it was counted on; None if that is not here.
 
     Another kind of device may run other operations, because each has kernels of its own, as for attention.
-
-    Args:
-        counted_on: the type of the device of the count.
-        device: the device that is here.
     """
     if counted_on == device_type_of(device):
         return device
@@ -69,26 +65,24 @@ def difference(count: OperatorCount, device: str, context: Context = nullcontext
     flag = Flag.VALUE_DEPENDENT if depends_on_values else Flag.NOT_AS_COUNTED
     try:
         outputs, costs = replay(count.operator, device, context)
-    except CannotMeasureError as error:
-        return Difference(str(error), flag)
-    except REFUSED as error:
-        return Difference(one_line(error), flag)
+    except (CannotMeasureError, *REFUSED) as error:
+        return Difference(str(error) if isinstance(error, CannotMeasureError) else one_line(error), flag)
     # Where it copied its input in the model, and alone returns it as it is, the copy changed nothing but the device, as
     # one from the host does. A tuple does not have the device of its input: alone it is where the operator runs.
     if count.operations == COPY and not costs and outputs == count.outputs:
         flag = Flag.VALUE_DEPENDENT
-    cost, operations, text = total(costs), operations_of(costs), None
+    cost, operations = total(costs), operations_of(costs)
     if _form(outputs) != _form(count.outputs):
-        text = f"outputs {value_text(outputs)}, not {value_text(count.outputs)}"
-    elif count.operations and operations != count.operations:
-        text = f"operations {_names(operations)}, not {_names(count.operations)}"
-    elif cost.flop != count.flop:
+        return Difference(f"outputs {value_text(outputs)}, not {value_text(count.outputs)}", flag)
+    if count.operations and operations != count.operations:
+        return Difference(f"operations {_names(operations)}, not {_names(count.operations)}", flag)
+    if cost.flop != count.flop:
         shown, counted = ("unknown" if flop is None else flop for flop in (cost.flop, count.flop))
-        text = f"{shown} FLOPs, not {counted}"
+        return Difference(f"{shown} FLOPs, not {counted}", flag)
     # Older counts, which do not know their operations, have bytes by another rule.
-    elif count.operations and cost.memory_bytes != count.memory_bytes:
-        text = f"{cost.memory_bytes} bytes, not {count.memory_bytes}"
-    return None if text is None else Difference(text, flag)
+    if count.operations and cost.memory_bytes != count.memory_bytes:
+        return Difference(f"{cost.memory_bytes} bytes, not {count.memory_bytes}", flag)
+    return None
 
 
 def _names(operations: Iterable[tuple[str, int]]) -> str:

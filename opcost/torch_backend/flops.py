@@ -7,11 +7,12 @@ once, of every operation that is neither a view nor an allocation. Of some only 
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -59,10 +60,9 @@ WITHOUT_WORK = frozenset({"profiler"})
 
 @dataclass(frozen=True)
 class OperationCost:
-    """FLOPs and bytes of one ATen operation, or of several.
+    """FLOPs (None if unknown) and bytes of one ATen operation, or of several.
 
-    ``flop`` is None if it is unknown; ``without_formula`` are the qualified names of the operations without a formula,
-    ordered.
+    ``without_formula`` are the qualified names of the operations without a formula, ordered.
     """
 
     operation: str
@@ -190,7 +190,7 @@ def _moved_bytes(name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, 
     name = _name_in_lists(func)
     if name not in INDEXING:
         return sum(map(tensor_bytes, distinct.values())) + sum(map(tensor_bytes, outputs))
-    table = table_of(name, arguments_by_name(func, args, kwargs), result, tensor_bytes)
+    table = table_of(name, {**arguments_by_name(func, args, kwargs), RESULT: result}, tensor_bytes)
     others = (tensor for key, tensor in distinct.items() if key != id(table.tensor))
     made = sum(map(tensor_bytes, outputs)) if table.written_bytes is None else table.written_bytes
     return sum(map(tensor_bytes, others)) + table.read_bytes + made
@@ -230,20 +230,18 @@ def autocast_as_called() -> Iterator[None]:
             torch.set_autocast_enabled(device, False)
 
 
-@contextmanager
-def unfused() -> Iterator[None]:
+def unfused() -> AbstractContextManager[None]:
     """While active, scripted code runs operation by operation. Kernels that TorchScript fuses pass no dispatcher."""
-    with torch.jit.optimized_execution(False):  # type: ignore[attr-defined]
-        yield
+    return torch.jit.optimized_execution(False)  # type: ignore[attr-defined]
 
 
 def is_free(func: Any) -> bool:
     """Return whether an operation only makes a view, allocates memory, or notes something for a profiler."""
-    if func.namespace in WITHOUT_WORK:
+    if func.namespace in WITHOUT_WORK or torch.Tag.inplace_view in func.tags:
         return True
-    if func._overloadpacket.__name__ in ALLOCATIONS or torch.Tag.inplace_view in func.tags:
-        return True
-    return any(value.alias_info is not None and not value.alias_info.is_write for value in func._schema.returns)
+    declared = (value.alias_info for value in func._schema.returns)
+    is_view = any(alias is not None and not alias.is_write for alias in declared)
+    return is_view or func._overloadpacket.__name__ in ALLOCATIONS
 
 
 def has_formula(func: Any) -> bool:
@@ -272,11 +270,8 @@ def tensor_bytes(tensor: torch.Tensor) -> int:
     """Return the bytes of a tensor's elements in memory; expanded dimensions (stride 0) count once."""
     if not is_dense(tensor):
         return sum(part.numel() * part.element_size() for part in stored_parts(tensor))
-    if tensor.numel() == 0:
-        return 0
-    distinct = 1
-    for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
-        distinct *= size if stride != 0 else 1
+    sizes = zip(tensor.shape, tensor.stride(), strict=True)
+    distinct = math.prod(size for size, stride in sizes if stride or not size)
     return distinct * tensor.element_size()
 
 
@@ -297,9 +292,8 @@ def _flop(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any)
     name = _name_in_lists(func)
     if name in FORMULAS:
         return flops(name, {**arguments_by_name(func, args, kwargs), RESULT: result}, is_complex)
-    return int(flop_registry[func._overloadpacket](*args, **kwargs, out_val=result)) * (
-        COMPLEX_FACTOR if is_complex else 1
-    )
+    flop = int(flop_registry[func._overloadpacket](*args, **kwargs, out_val=result))
+    return flop * COMPLEX_FACTOR if is_complex else flop
 
 
 def arguments_by_name(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -332,11 +326,8 @@ def least_flop(costs: Iterable[OperationCost]) -> int:
 
 def operations_without_formula(costs: Iterable[OperationCost]) -> tuple[OperationWithoutFormula, ...]:
     """Return the operations without a formula in the costs of single operations, ordered by name."""
-    found: dict[str, list[OperationCost]] = {}
+    found: dict[str, list[int]] = {}
     for cost in costs:
         for name in cost.without_formula:
-            found.setdefault(name, []).append(cost)
-    return tuple(
-        OperationWithoutFormula(name, len(those), sum(cost.memory_bytes for cost in those))
-        for name, those in sorted(found.items())
-    )
+            found.setdefault(name, []).append(cost.memory_bytes)
+    return tuple(OperationWithoutFormula(name, len(sizes), sum(sizes)) for name, sizes in sorted(found.items()))

@@ -50,8 +50,6 @@ EUCLIDEAN_COLUMNS = 2
 LEAST_ROWS_OF_PRODUCT = 26
 """``cdist`` uses a product of matrices from so many rows on (``aten/src/ATen/native/Distance.cpp``)."""
 
-ENCODER_LAYER_HIDDEN_WEIGHT = "ffn_weight_1"
-
 
 def _shape(tensor: Any) -> tuple[int, ...]:
     return tuple(tensor.shape)
@@ -64,21 +62,19 @@ def _numel(tensor: Any) -> int:
 # Products
 
 
-def _attention(given: Given) -> float:
-    """FLOPs of scaled dot-product attention: each query head with all positions of a key's head.
+def _attention(key_widths: int, value_widths: int) -> Formula:
+    """FLOPs of attention: each query head with all positions of a key's head, so many products of either width.
 
-    Keys and values may have fewer heads than queries, which torch 2.11 and older refuse to count.
+    Forward it has the scores and the result; backward the scores again, their gradient, and those of queries, keys and
+    values. Keys and values may have fewer heads than queries, which torch 2.11 and older refuse to count.
     """
-    query, key, value = given["query"], given["key"], given["value"]
-    *heads, width = _shape(query)
-    return 2 * math.prod(heads) * _shape(key)[-2] * (width + _shape(value)[-1])
 
+    def flop(given: Given) -> float:
+        *heads, width = _shape(given["query"])
+        widths = key_widths * width + value_widths * _shape(given["value"])[-1]
+        return 2 * math.prod(heads) * _shape(given["key"])[-2] * widths
 
-def _attention_backward(given: Given) -> float:
-    """FLOPs of the gradients of attention: the scores again, their gradient, and those of queries, keys and values."""
-    query, value = given["query"], given["value"]
-    *heads, width = _shape(query)
-    return 2 * math.prod(heads) * _shape(given["key"])[-2] * (3 * width + 2 * _shape(value)[-1])
+    return flop
 
 
 def _attention_by_position(query_ends: str, key_ends: str) -> Formula:
@@ -129,17 +125,18 @@ def _grouped(given: Given) -> float:
     return 2 * _numel(left) * _shape(right)[-1]
 
 
-def _self_attention(query: Any, width: int) -> float:
-    """FLOPs of four projections of width x width per position, and two products of length x length x width a sample."""
-    batch, length, _ = _shape(query)
-    return 2 * batch * 4 * length * width * width + 2 * 2 * batch * length * length * width
+def _self_attention(query: str, hidden: str | None = None) -> Formula:
+    """FLOPs of four projections of width x width per position, and two products of length x length x width a sample.
 
+    All inputs (batch, length, width) have one shape. An encoder layer has two linear layers of width x ``hidden``, too.
+    """
 
-def _encoder_layer(given: Given) -> float:
-    """FLOPs of ``_transformer_encoder_layer_fwd``: self-attention, then two linear layers of width x hidden."""
-    source, width = given["src"], int(given["embed_dim"])
-    linear = 2 * 2 * (_numel(source) // width) * _numel(given[ENCODER_LAYER_HIDDEN_WEIGHT])
-    return _self_attention(source, width) + linear
+    def flop(given: Given) -> float:
+        width, (batch, length, _) = int(given["embed_dim"]), _shape(given[query])
+        linear = 0 if hidden is None else 2 * 2 * (_numel(given[query]) // width) * _numel(given[hidden])
+        return 2 * batch * 4 * length * width * width + 2 * 2 * batch * length * length * width + linear
+
+    return flop
 
 
 def _trilinear(given: Given) -> float:
@@ -156,13 +153,9 @@ def _trilinear(given: Given) -> float:
 
 def _distances(given: Given) -> float:
     """FLOPs of Euclidean distances by a product of matrices; other distances multiply no matrices."""
-    rows, columns = _shape(given["x1"])[-2], _shape(given["x2"])[-2]
-    by_product = given["compute_mode"] == 1 or (
-        given["compute_mode"] in (None, 0) and max(rows, columns) >= LEAST_ROWS_OF_PRODUCT
-    )
-    if given["p"] != 2.0 or not by_product:
-        return 0
-    return _euclidean(given)
+    most = max(_shape(given["x1"])[-2], _shape(given["x2"])[-2])
+    by_product = given["compute_mode"] == 1 or (given["compute_mode"] in (None, 0) and most >= LEAST_ROWS_OF_PRODUCT)
+    return _euclidean(given) if given["p"] == 2.0 and by_product else 0
 
 
 def _euclidean(given: Given) -> float:
@@ -173,20 +166,13 @@ def _euclidean(given: Given) -> float:
     return 2 * batch * rows * columns * (width + EUCLIDEAN_COLUMNS)
 
 
-def _recurrent(given: Given) -> float:
-    steps = math.prod(_shape(given["input"])[:-1])
-    weights = given["weight"] if "weight" in given else [given["weight0"], given["weight1"]]
-    return 2 * steps * sum(_numel(weight) for weight in weights if weight.dim() > 1)
-
-
-# Quantised layers, whose weights are packed
-
-
 def _packed_product(rows: str, *weights: str) -> Formula:
-    """FLOPs of products of each row of an input with all matrices, as in a linear or recurrent layer."""
+    """FLOPs of products of each row of an input with all matrices, as in a linear or recurrent layer.
+
+    Packed sequences have another name. In quantised layers weights are packed.
+    """
 
     def flop(given: Given) -> float:
-        # Packed sequences have another name.
         places = math.prod(_shape(given["data" if "data" in given else rows])[:-1])
         matrices = (one for one in tree_leaves([given[name] for name in weights]) if one.dim() > 1)
         return 2 * places * sum(map(_numel, matrices))
@@ -201,17 +187,18 @@ def _packed_convolution(places: str) -> Formula:
     )
 
 
-# Fourier transforms
+def _to_complex(factor: float) -> Formula:
+    """FLOPs of a Fourier transform of complex numbers, a factor of 5, or real ones."""
 
+    def flop(given: Given) -> float:
+        values = given["self"]
+        return factor * _numel(values) * math.log2(max(1, math.prod(_shape(values)[place] for place in given["dim"])))
 
-def _complex_transform(given: Given) -> float:
-    values = given["self"]
-    return 5 * _numel(values) * math.log2(max(1, math.prod(_shape(values)[place] for place in given["dim"])))
+    return flop
 
 
 def _to_real(given: Given) -> float:
-    values, dims = given["self"], given["dim"]
-    last = int(given["last_dim_size"])
+    values, dims, last = given["self"], given["dim"], int(given["last_dim_size"])
     elements = _numel(values) // max(1, _shape(values)[int(dims[-1])]) * last
     size = last * math.prod(_shape(values)[place] for place in dims[:-1])
     return 5 * elements * math.log2(max(1, size)) / 2
@@ -298,118 +285,114 @@ def _broadcast(one: Sequence[int], other: Sequence[int]) -> list[int]:
     return [max(sizes) for sizes in zip(*both, strict=True)]
 
 
-ATTENTION = tuple(
-    f"_scaled_dot_product_{kernel}"
-    for kernel in ("flash_attention", "flash_attention_for_cpu", "efficient_attention", "cudnn_attention")
-)
-
-_LINEAR = "linear linear_relu linear_leaky_relu linear_tanh linear_dynamic linear_relu_dynamic linear_dynamic_fp16 "
-QUANTISED: Mapping[str, Formula] = {
-    **dict.fromkeys((_LINEAR + "linear_relu_dynamic_fp16").split(), _packed_product("X", "W_prepack")),
-    **dict.fromkeys(
-        (f"quantized_{cell}_cell_dynamic" for cell in ("lstm", "gru", "rnn_relu", "rnn_tanh")),
+_ROWS: Sequence[tuple[str, Formula]] = (
+    (
+        "_scaled_dot_product_flash_attention _scaled_dot_product_flash_attention_for_cpu "
+        "_scaled_dot_product_efficient_attention _scaled_dot_product_cudnn_attention",
+        _attention(1, 1),
+    ),
+    ("_scaled_dot_product_flash_attention_for_cpu_backward", _attention(3, 2)),
+    ("_native_multi_head_attention", _self_attention("query")),
+    ("_transformer_encoder_layer_fwd", _self_attention("src", "ffn_weight_1")),
+    ("_flash_attention_forward", _attention_by_position("cum_seq_q", "cum_seq_k")),
+    ("_efficient_attention_forward", _attention_by_position("cu_seqlens_q", "cu_seqlens_k")),
+    ("affine_grid_generator", _affine_grid),
+    ("_grouped_mm _scaled_grouped_mm", _grouped),
+    ("mv dot vdot", _vector("self")),
+    ("addmv addmv_", _vector("mat")),
+    ("addmm_ _addmm_activation", _matrices("mat1", "mat2")),
+    ("baddbmm_ addbmm addbmm_", _matrices("batch1", "batch2")),
+    ("_int_mm _scaled_mm_v2", _matrices("self", "mat2")),
+    ("quantized::matmul", _matrices("qa", "qb")),
+    ("_trilinear", _trilinear),
+    ("_cdist_forward", _distances),
+    ("_euclidean_dist", _euclidean),
+    # Offsets (batch, offsets, height, width) have the size of the output.
+    (
+        "deform_conv2d",
+        lambda given: 2 * given["offset"].shape[0] * math.prod(given["offset"].shape[2:]) * _numel(given["weight"]),
+    ),
+    ("mkldnn_rnn_layer", _packed_product("input", "weight0", "weight1")),
+    ("_cudnn_rnn", _packed_product("input", "weight")),
+    ("quantized_lstm quantized_gru", _packed_product("input", "params")),
+    (
+        "quantized::linear quantized::linear_relu quantized::linear_leaky_relu quantized::linear_tanh "
+        "quantized::linear_dynamic quantized::linear_relu_dynamic quantized::linear_dynamic_fp16 "
+        "quantized::linear_relu_dynamic_fp16",
+        _packed_product("X", "W_prepack"),
+    ),
+    (
+        " ".join(f"quantized::quantized_{cell}_cell_dynamic" for cell in ("lstm", "gru", "rnn_relu", "rnn_tanh")),
         _packed_product("input", "w_ih", "w_hh"),
     ),
-    **dict.fromkeys(
-        (f"conv{sides}d{ending}" for sides in (1, 2, 3) for ending in ("", "_relu", "_dynamic", "_add", "_add_relu")),
+    (
+        " ".join(
+            f"quantized::conv{sides}d{ending}"
+            for sides in (1, 2, 3)
+            for ending in ("", "_relu", "_dynamic", "_add", "_add_relu")
+        ),
         _packed_convolution(RESULT),
     ),
-    **dict.fromkeys(
-        (f"conv_transpose{sides}d{ending}" for sides in (1, 2, 3) for ending in ("", "_dynamic")),
+    (
+        " ".join(f"quantized::conv_transpose{sides}d{ending}" for sides in (1, 2, 3) for ending in ("", "_dynamic")),
         _packed_convolution("qx"),
     ),
-    "matmul": _matrices("qa", "qb"),
-}
-"""Formulas for operations of the namespace ``quantized``, by their names in it."""
-
-FORMULAS: Mapping[str, Formula] = {
-    **{f"quantized::{name}": formula for name, formula in QUANTISED.items()},
-    **dict.fromkeys(("quantized_lstm", "quantized_gru"), _packed_product("input", "params")),
-    **dict.fromkeys(ATTENTION, _attention),
-    "_scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
-    # All inputs (batch, length, width) have one shape.
-    "_native_multi_head_attention": lambda given: _self_attention(given["query"], int(given["embed_dim"])),
-    "_transformer_encoder_layer_fwd": _encoder_layer,
-    "_flash_attention_forward": _attention_by_position("cum_seq_q", "cum_seq_k"),
-    "_efficient_attention_forward": _attention_by_position("cu_seqlens_q", "cu_seqlens_k"),
-    "affine_grid_generator": _affine_grid,
-    "_grouped_mm": _grouped,
-    "_scaled_grouped_mm": _grouped,
-    "mv": _vector("self"),
-    "dot": _vector("self"),
-    "vdot": _vector("self"),
-    "addmv": _vector("mat"),
-    "addmv_": _vector("mat"),
-    "addmm_": _matrices("mat1", "mat2"),
-    "_addmm_activation": _matrices("mat1", "mat2"),
-    "baddbmm_": _matrices("batch1", "batch2"),
-    "addbmm": _matrices("batch1", "batch2"),
-    "addbmm_": _matrices("batch1", "batch2"),
-    "_int_mm": _matrices("self", "mat2"),
-    "_scaled_mm_v2": _matrices("self", "mat2"),
-    "_trilinear": _trilinear,
-    "_cdist_forward": _distances,
-    "_euclidean_dist": _euclidean,
-    # Offsets (batch, offsets, height, width) have the size of the output.
-    "deform_conv2d": lambda given: (
-        2 * given["offset"].shape[0] * math.prod(given["offset"].shape[2:]) * _numel(given["weight"])
+    ("_fft_c2c", _to_complex(5)),
+    ("_fft_r2c", _to_complex(2.5)),
+    ("_fft_c2r", _to_real),
+    ("linalg_lu_factor_ex linalg_lu _linalg_det _linalg_slogdet", _each("A", _lu)),
+    ("geqrf", _each("self", lambda *sizes: 2 * _lu(*sizes))),
+    ("linalg_qr", _each("A", _qr_with_columns)),
+    (
+        "linalg_householder_product",
+        _each("input", lambda rows, columns, given: _orthogonal(rows, columns, given["tau"].shape[-1])),
     ),
-    "mkldnn_rnn_layer": _recurrent,
-    "_cudnn_rnn": _recurrent,
-    "_fft_c2c": _complex_transform,
-    "_fft_r2c": lambda given: _complex_transform(given) / 2,
-    "_fft_c2r": _to_real,
-    "linalg_lu_factor_ex": _each("A", _lu),
-    "linalg_lu": _each("A", _lu),
-    "_linalg_det": _each("A", _lu),
-    "_linalg_slogdet": _each("A", _lu),
-    "geqrf": _each("self", lambda *sizes: 2 * _lu(*sizes)),
-    "linalg_qr": _each("A", _qr_with_columns),
-    "linalg_householder_product": _each(
-        "input", lambda rows, columns, given: _orthogonal(rows, columns, given["tau"].shape[-1])
-    ),
-    "ormqr": _each("input3", _reflected),
-    "linalg_cholesky_ex": _square("self", 1 / 3),
-    "cholesky_inverse": _square("self", 2 / 3),
-    "linalg_ldl_factor_ex": _square("self", 1 / 3),
-    "linalg_inv_ex": _square("A", 2.0),
-    "linalg_matrix_exp": _square("self", 2.0 * MATRIX_EXPONENTIAL_PRODUCTS),
-    "linalg_eig": _square("self", 25.0),
-    "_linalg_eigvals": _square("self", 10.0),
-    "_linalg_eigh": lambda given: (
-        math.prod(given["A"].shape[:-2]) * (9 if given["compute_v"] else 4 / 3) * given["A"].shape[-1] ** 3
-    ),
-    "linalg_matrix_sqrth": _square("self", 9.0 + 2.0),
+    ("ormqr", _each("input3", _reflected)),
+    ("linalg_cholesky_ex linalg_ldl_factor_ex", _square("self", 1 / 3)),
+    ("cholesky_inverse", _square("self", 2 / 3)),
+    ("linalg_inv_ex", _square("A", 2.0)),
+    ("linalg_matrix_exp", _square("self", 2.0 * MATRIX_EXPONENTIAL_PRODUCTS)),
+    ("linalg_eig", _square("self", 25.0)),
     # Composites of the operations with vectors, which they would compute while a dispatch mode looks on.
-    "linalg_eigvals": _square("self", 10.0),
-    "linalg_eigvalsh": _square("self", 4 / 3),
-    "linalg_svdvals": _each("A", lambda rows, columns, _: _singular(rows, columns, "none")),
-    "_linalg_svd": _each("A", _singular_values),
+    ("_linalg_eigvals linalg_eigvals", _square("self", 10.0)),
+    ("linalg_eigvalsh", _square("self", 4 / 3)),
+    ("linalg_svdvals", _each("A", lambda rows, columns, _: _singular(rows, columns, "none"))),
+    ("_linalg_eigh", _each("A", lambda rows, _, given: (9 if given["compute_v"] else 4 / 3) * rows**3)),
+    ("linalg_matrix_sqrth", _square("self", 9.0 + 2.0)),
+    ("_linalg_svd", _each("A", _singular_values)),
     # Singular values and vectors, and the product of both matrices of vectors; a Hermitian matrix has eigenvalues.
-    "linalg_pinv": _each(
-        "self",
-        lambda rows, columns, given: (
-            (9 + 2) * rows**3
-            if given["hermitian"]
-            else _singular(rows, columns, "thin") + 2 * rows * columns * min(rows, columns)
+    (
+        "linalg_pinv",
+        _each(
+            "self",
+            lambda rows, columns, given: (
+                (9 + 2) * rows**3
+                if given["hermitian"]
+                else _singular(rows, columns, "thin") + 2 * rows * columns * min(rows, columns)
+            ),
         ),
     ),
     # Singular values and vectors, and two products with them.
-    "linalg_polar": _each(
-        "A",
-        lambda rows, columns, _: (
-            _singular(rows, columns, "thin")
-            + (2 * rows * columns * min(rows, columns) + 2 * columns * columns * min(rows, columns))
+    (
+        "linalg_polar",
+        _each(
+            "A",
+            lambda rows, columns, _: (
+                _singular(rows, columns, "thin")
+                + (2 * rows * columns * min(rows, columns) + 2 * columns * columns * min(rows, columns))
+            ),
         ),
     ),
-    "linalg_lstsq": _each("self", _least_squares),
-    "_linalg_solve_ex": _solved("A", "B", 2.0, 2 / 3, may_be_vectors=True),
-    "linalg_lu_solve": _solved("LU", "B", 2.0),
-    "linalg_ldl_solve": _solved("LD", "B", 2.0),
-    "cholesky_solve": _solved("input2", "self", 2.0),
-    "linalg_solve_triangular": _solved("self", "B", 1.0),
-    "triangular_solve": _solved("A", "self", 1.0),
-}
+    ("linalg_lstsq", _each("self", _least_squares)),
+    ("_linalg_solve_ex", _solved("A", "B", 2.0, 2 / 3, may_be_vectors=True)),
+    ("linalg_lu_solve", _solved("LU", "B", 2.0)),
+    ("linalg_ldl_solve", _solved("LD", "B", 2.0)),
+    ("cholesky_solve", _solved("input2", "self", 2.0)),
+    ("linalg_solve_triangular", _solved("self", "B", 1.0)),
+    ("triangular_solve", _solved("A", "self", 1.0)),
+)
+
+FORMULAS: Mapping[str, Formula] = {name: formula for names, formula in _ROWS for name in names.split()}
 """Formulas for operations without one in ``torch.utils.flop_counter`` that holds for all arguments."""
 
 ON_COMPLEX_NUMBERS = frozenset({"_fft_c2c", "_fft_r2c", "_fft_c2r"})
@@ -417,36 +400,18 @@ ON_COMPLEX_NUMBERS = frozenset({"_fft_c2c", "_fft_r2c", "_fft_c2r"})
 
 
 def flops(name: str, given: Given, is_complex: bool) -> int | None:
-    """Return the FLOPs of an operation of ``FORMULAS``, None if values give them that are not there.
-
-    Args:
-        name: of the operation, without namespace and overload.
-        given: its arguments by name, defaults included.
-        is_complex: whether it computes complex numbers.
-    """
+    """Return the FLOPs of an operation of ``FORMULAS`` on real or complex numbers, None if its values give them."""
     flop = FORMULAS[name](given)
     if math.isnan(flop):
         return None
     return round(flop * (COMPLEX_FACTOR if is_complex and name not in ON_COMPLEX_NUMBERS else 1))
 
 
-Touched: TypeAlias = Callable[[Given, Any], int]
-"""Returns the number of elements of a table that an operation touches, from its arguments and its result."""
+Touched: TypeAlias = Callable[[Given], int]
+"""Returns the number of elements of a table that an operation touches."""
 
 
-def _table(given: Given, argument: str) -> torch.Tensor:
-    """Return a table; of packed weights it is the first tensor."""
-    table: torch.Tensor = given[argument][0] if isinstance(given[argument], list) else given[argument]
-    return table
-
-
-def _of_rows(given: Given, _: Any) -> int:
-    table = given["self"]
-    rows = max(1, table.shape[given["dim"]]) if table.dim() else 1
-    return int(given["index"].numel() * (table.numel() // rows))
-
-
-def _of_places(given: Given, _: Any) -> int:
+def _elements_at(given: Given) -> int:
     """Return the elements at the places of ``index_put_``: indices are broadcast, other dimensions are whole.
 
     A mask may choose any number of places, so it counts as all.
@@ -459,27 +424,33 @@ def _of_places(given: Given, _: Any) -> int:
     return math.prod((*places, *whole))
 
 
+def _elements_of_rows(given: Given) -> int:
+    table = given["self"]
+    rows = max(1, table.shape[given["dim"]]) if table.dim() else 1
+    return int(given["index"].numel() * (table.numel() // rows))
+
+
+def _elements_of_bags(given: Given) -> int:
+    table = given["weight"][0] if isinstance(given["weight"], list) else given["weight"]
+    return int(given["indices"].numel() * table.shape[-1])
+
+
 READ: Mapping[str, tuple[str, Touched]] = {
     **dict.fromkeys(
-        ("index_select", "gather", "take", "index", "_unsafe_index"), ("self", lambda _, result: int(result.numel()))
+        "index_select gather take index _unsafe_index".split(), ("self", lambda given: given[RESULT].numel())
     ),
-    **dict.fromkeys(("embedding", "quantized::embedding_byte"), ("weight", lambda _, result: int(result.numel()))),
+    **dict.fromkeys(("embedding", "quantized::embedding_byte"), ("weight", lambda given: given[RESULT].numel())),
     **dict.fromkeys(
         ("_embedding_bag", "_embedding_bag_forward_only", "quantized::embedding_bag_byte"),
-        (
-            "weight",
-            lambda given, _: int(given["indices"].numel() * _table(given, "weight").shape[-1]),
-        ),
+        ("weight", _elements_of_bags),
     ),
 }
 """Operations that read a part of a table, with the argument's name."""
 
 WRITTEN: Mapping[str, Touched] = {
-    **dict.fromkeys(("index_copy_", "index_add_", "index_reduce_", "index_fill_"), _of_rows),
-    **dict.fromkeys(
-        ("scatter_", "scatter_add_", "scatter_reduce_", "put_"), lambda given, _: int(given["index"].numel())
-    ),
-    **dict.fromkeys(("index_put_", "_index_put_impl_"), _of_places),
+    **dict.fromkeys("index_copy_ index_add_ index_reduce_ index_fill_".split(), _elements_of_rows),
+    **dict.fromkeys("scatter_ scatter_add_ scatter_reduce_ put_".split(), lambda given: given["index"].numel()),
+    **dict.fromkeys(("index_put_", "_index_put_impl_"), _elements_at),
 }
 """Operations that write a part of their first argument, in place."""
 
@@ -515,18 +486,12 @@ INDEXING = READ.keys() | WRITTEN.keys()
 """Operations that touch a part of a table; others read and write whole tensors."""
 
 
-def table_of(name: str, given: Given, result: Any, size: Callable[[torch.Tensor], int]) -> Table:
-    """Return the table that an operation of ``INDEXING`` touches in part.
-
-    Args:
-        name: of the operation, as in ``INDEXING``.
-        given: its arguments by name, defaults included.
-        result: its result.
-        size: returns the bytes of a whole tensor.
-    """
+def table_of(name: str, given: Given, size: Callable[[torch.Tensor], int]) -> Table:
+    """Return the table that an operation of ``INDEXING`` touches in part; ``size`` returns a tensor's bytes."""
     argument, touched = READ[name] if name in READ else ("self", WRITTEN[name])
-    table = _table(given, argument)
-    part = min(size(table), touched(given, result) * table.element_size())
+    # Of packed weights it is the first tensor.
+    table: torch.Tensor = given[argument][0] if isinstance(given[argument], list) else given[argument]
+    part = min(size(table), touched(given) * table.element_size())
     if name in READ:
         return Table(table, part)
     is_combining = name in COMBINING or given.get("accumulate") or given.get("reduce") is not None
@@ -551,16 +516,15 @@ WITHOUT_PRODUCTS = frozenset(
     "_log_softmax_backward_data _thnn_fused_lstm_cell _thnn_fused_gru_cell "
     # normalisation, softmax
     "native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_no_training cudnn_batch_norm "
-    "miopen_batch_norm _batch_norm_with_update native_group_norm native_layer_norm _fused_rms_norm "
-    "linalg_vector_norm norm "
-    "_weight_norm_interface _softmax _log_softmax _safe_softmax logsumexp _logcumsumexp "
+    "miopen_batch_norm _batch_norm_with_update native_group_norm native_layer_norm _fused_rms_norm linalg_vector_norm "
+    "norm _weight_norm_interface _softmax _log_softmax _safe_softmax logsumexp _logcumsumexp "
     # pooling, interpolation
     "avg_pool2d avg_pool3d _adaptive_avg_pool2d _adaptive_avg_pool3d max_pool2d_with_indices max_pool3d_with_indices "
     "adaptive_max_pool2d adaptive_max_pool3d fractional_max_pool2d fractional_max_pool3d max_unpool2d max_unpool3d "
-    "grid_sampler_2d grid_sampler_3d cudnn_grid_sampler upsample_nearest1d upsample_nearest2d "
-    "upsample_nearest3d _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d "
-    "upsample_linear1d upsample_bilinear2d upsample_bicubic2d upsample_trilinear3d "
-    "_upsample_bilinear2d_aa _upsample_bicubic2d_aa roi_align roi_pool ps_roi_align ps_roi_pool "
+    "grid_sampler_2d grid_sampler_3d cudnn_grid_sampler upsample_nearest1d upsample_nearest2d upsample_nearest3d "
+    "_upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d upsample_linear1d "
+    "upsample_bilinear2d upsample_bicubic2d upsample_trilinear3d _upsample_bilinear2d_aa _upsample_bicubic2d_aa "
+    "roi_align roi_pool ps_roi_align ps_roi_pool "
     # reductions, searches
     "sum mean amax amin aminmax max min any all prod argmax argmin cumsum cumprod cummax cummin _cummax_helper "
     "_cummin_helper var std var_mean std_mean median nanmedian kthvalue mode topk sort nonzero bincount histc "
@@ -572,30 +536,27 @@ WITHOUT_PRODUCTS = frozenset(
     "_pdist_forward logcumsumexp nonzero_static "
     # moving
     "block_diag clone copy copy_ _to_copy cat stack repeat repeat_interleave roll flip rot90 constant_pad_nd "
-    "reflection_pad1d "
-    "reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d im2col col2im "
-    "pixel_shuffle pixel_unshuffle channel_shuffle native_channel_shuffle index index_select index_put index_put_ "
-    "_unsafe_index _index_put_impl_ index_add index_add_ index_copy index_copy_ index_reduce index_reduce_ gather "
-    "scatter scatter_ scatter_add scatter_add_ scatter_reduce scatter_reduce_ take put put_ masked_select "
+    "reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d im2col "
+    "col2im pixel_shuffle pixel_unshuffle channel_shuffle native_channel_shuffle index index_select index_put "
+    "index_put_ _unsafe_index _index_put_impl_ index_add index_add_ index_copy index_copy_ index_reduce index_reduce_ "
+    "gather scatter scatter_ scatter_add scatter_add_ scatter_reduce scatter_reduce_ take put put_ masked_select "
     "masked_scatter masked_scatter_ embedding embedding_renorm_ _embedding_bag _embedding_bag_forward_only tril tril_ "
-    "triu triu_ "
-    "slice_backward select_backward embedding_dense_backward index_backward reflection_pad1d_backward "
+    "triu triu_ slice_backward select_backward embedding_dense_backward index_backward reflection_pad1d_backward "
     "reflection_pad2d_backward reflection_pad3d_backward replication_pad1d_backward replication_pad2d_backward "
     "replication_pad3d_backward upsample_nearest1d_backward upsample_nearest2d_backward upsample_nearest3d_backward "
-    "upsample_bilinear2d_backward avg_pool2d_backward native_layer_norm_backward "
-    "native_group_norm_backward native_batch_norm_backward "
-    "diag_embed slice_scatter select_scatter diagonal_scatter as_strided_scatter _unsafe_masked_index "
-    "_unsafe_masked_index_put_accumulate _chunk_cat unfold_backward max_pool2d_with_indices_backward lu_unpack "
-    "expand_copy diagonal_copy alias_copy as_strided_copy narrow_copy view_copy permute_copy split_copy "
-    "split_with_sizes_copy unbind_copy unfold_copy squeeze_copy unsqueeze_copy transpose_copy t_copy detach_copy "
-    "slice_copy select_copy _pack_padded_sequence _to_sparse _to_sparse_csr _to_sparse_csc "
-    "_to_sparse_bsr _to_sparse_bsc _to_dense _jagged_to_padded_dense_forward convert_element_type "
+    "upsample_bilinear2d_backward avg_pool2d_backward native_layer_norm_backward native_group_norm_backward "
+    "native_batch_norm_backward diag_embed slice_scatter select_scatter diagonal_scatter as_strided_scatter "
+    "_unsafe_masked_index _unsafe_masked_index_put_accumulate _chunk_cat unfold_backward "
+    "max_pool2d_with_indices_backward lu_unpack expand_copy diagonal_copy alias_copy as_strided_copy narrow_copy "
+    "view_copy permute_copy split_copy split_with_sizes_copy unbind_copy unfold_copy squeeze_copy unsqueeze_copy "
+    "transpose_copy t_copy detach_copy slice_copy select_copy _pack_padded_sequence _to_sparse _to_sparse_csr "
+    "_to_sparse_csc _to_sparse_bsr _to_sparse_bsc _to_dense _jagged_to_padded_dense_forward convert_element_type "
     "_padded_dense_to_jagged_forward _nested_tensor_from_mask _nested_tensor_from_mask_left_aligned "
     "_nested_tensor_from_tensor_list to_padded_tensor "
     # filling
     "fill fill_ index_fill index_fill_ zero_ zeros ones full eye zeros_like ones_like full_like new_zeros new_ones "
-    "_new_zeros_with_same_feature_meta "
-    "new_full scalar_tensor arange linspace logspace tril_indices triu_indices hann_window hamming_window one_hot "
+    "_new_zeros_with_same_feature_meta new_full scalar_tensor arange linspace logspace tril_indices triu_indices "
+    "hann_window hamming_window one_hot "
     # quantisation in training
     "_fused_moving_avg_obs_fq_helper fake_quantize_per_tensor_affine_cachemask "
     "fake_quantize_per_channel_affine_cachemask _fake_quantize_per_tensor_affine_cachemask_tensor_qparams "

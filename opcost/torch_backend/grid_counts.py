@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,7 +15,7 @@ from opcost.operators.counts import OperationWithoutFormula, OperatorCount, Oper
 from opcost.operators.grids import AnyGrid, GridPoint
 from opcost.operators.input_roles import shown_inputs
 from opcost.operators.tuples import DTYPE, FLOAT32, META, OperatorTuple, TensorSpec
-from opcost.operators.values import NORMAL, InputData, InputStatistics, InputValues
+from opcost.operators.values import NORMAL, InputData, InputValues
 from opcost.torch_backend.capture import capture
 from opcost.torch_backend.operators import UNKNOWN, find_operator
 from opcost.torch_backend.ready_model import ReadyModel
@@ -125,27 +124,27 @@ def _only(counts: Sequence[OperatorCount]) -> OperatorCount:
 def _together(grid: AnyGrid, points: Sequence[OperatorCounts], device: str) -> OperatorCounts:
     """Return the counts of all points as those of a model that calls each once."""
     groups: dict[OperatorTuple, list[OperatorCount]] = {}
-    calls: Counter[str] = Counter()
-    memory_bytes: Counter[str] = Counter()
+    missing: dict[str, list[OperationWithoutFormula]] = {}
     for point in points:
         groups.setdefault(point.counts[0].operator, []).append(point.counts[0])
         for one in point.without_formula:
-            calls[one.operation] += one.calls
-            memory_bytes[one.operation] += one.memory_bytes
+            missing.setdefault(one.operation, []).append(one)
+    counts = []
+    for calls in groups.values():
+        zeros = tuple(next(iter(call.weight_zeros), 0.0) for call in calls)
+        statistics = tuple(one for call in calls for one in call.statistics)
+        weight_zeros = zeros if any(zeros) else ()
+        counts.append(replace(calls[0], occurrences=len(calls), statistics=statistics, weight_zeros=weight_zeros))
     return OperatorCounts(
         model=grid.model,
-        counts=tuple(map(_calls, groups.values())),
+        counts=tuple(counts),
         total_flop=sum(one.total_flop for one in points),
         total_memory_bytes=sum(one.total_memory_bytes for one in points),
         parameters=0,
         torch_version=str(torch.__version__),
         device_type=META if device == META else torch.device(device).type,
-        without_formula=tuple(OperationWithoutFormula(name, calls[name], memory_bytes[name]) for name in sorted(calls)),
+        without_formula=tuple(
+            OperationWithoutFormula(name, sum(one.calls for one in those), sum(one.memory_bytes for one in those))
+            for name, those in sorted(missing.items())
+        ),
     )
-
-
-def _calls(counts: Sequence[OperatorCount]) -> OperatorCount:
-    statistics: tuple[tuple[InputStatistics, ...], ...] = tuple(call for count in counts for call in count.statistics)
-    zeros = [next(iter(count.weight_zeros), 0.0) for count in counts]
-    weight_zeros = tuple(zeros) if any(zeros) else ()
-    return replace(counts[0], occurrences=len(counts), statistics=statistics, weight_zeros=weight_zeros)

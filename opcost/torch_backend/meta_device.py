@@ -7,7 +7,7 @@ once, and runs a layer of an LSTM in one kernel (oneDNN). Source: ``aten/src/ATe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -72,11 +72,11 @@ def is_fused_attention(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, An
     """
     if func is not torch.ops.aten.scaled_dot_product_attention.default or not args[0].is_meta:
         return False
-    given = _attention_given(args, kwargs)
-    tensors = {name: value for name, value in given.items() if isinstance(value, torch.Tensor)}
+    given = dict(zip(ATTENTION_ARGUMENTS, args, strict=False)) | dict(kwargs)
     # A run that is being counted may look on.
     with _disable_current_modes():
-        choice = torch._fused_sdp_choice(**{**given, **{name: _on_cpu(tensor) for name, tensor in tensors.items()}})
+        on_cpu = {name: _on_cpu(value) for name, value in given.items() if isinstance(value, torch.Tensor)}
+        choice = torch._fused_sdp_choice(**{**given, **on_cpu})
     return choice == SDPBackend.FLASH_ATTENTION.value
 
 
@@ -90,22 +90,13 @@ def _on_cpu(tensor: torch.Tensor) -> torch.Tensor:
     return like.requires_grad_() if tensor.requires_grad else like
 
 
-def _attention_given(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    return dict(zip(ATTENTION_ARGUMENTS, args, strict=False)) | dict(kwargs)
-
-
 def fused_attention(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> torch.Tensor:
-    """Return attention on the meta device in one kernel, as on a CPU.
+    """Return ``scaled_dot_product_attention`` on the meta device in one kernel, as on a CPU.
 
     torch has the fused kernel on the meta device, but calls it on devices with data only.
-
-    Args:
-        args: the positional arguments of ``scaled_dot_product_attention``.
-        kwargs: those by keyword.
     """
-    given = _attention_given(args, kwargs)
-    query, key, value = (given[name] for name in ATTENTION_ARGUMENTS[:3])
-    mask = given.get("attn_mask")
+    given = {"attn_mask": None, **dict(zip(ATTENTION_ARGUMENTS, args, strict=False)), **kwargs}
+    query, key, value, mask = (given[name] for name in ATTENTION_ARGUMENTS[:4])
     if mask is not None and mask.dtype == torch.bool:
         numbers = (torch.scalar_tensor(value, dtype=query.dtype, device=META) for value in (0.0, -torch.inf))
         mask = torch.where(mask, *numbers)
@@ -183,12 +174,10 @@ LSTM_MODE = 2
 
 
 def recurrent(func: Any, args: tuple[Any, ...]) -> tuple[Tensor, ...]:
-    """Return the output and the last states of recurrent layers on the meta device.
+    """Return the output and the last states of recurrent layers on the meta device; ``func`` is one of ``RECURRENT``.
 
-    Args:
-        func: one of ``RECURRENT``.
-        args: its arguments: (length, batch, width) inputs, states, weights, whether they have biases, the number of
-            layers, dropout, whether it trains, whether there are two directions, whether the batch comes first.
+    ``args`` are (length, batch, width) inputs, states, weights, whether they have biases, the number of layers,
+    dropout, whether it trains, whether there are two directions, whether the batch comes first.
     """
     inputs, state, weights, has_biases, layers, dropout, train, is_bidirectional, batch_first = args
     kind, states = RECURRENT[func.name()], list(state) if func.name() == "aten::lstm.input" else [state]
@@ -242,29 +231,22 @@ class _Layer:
         steps = linear(values, of_input, biases[0]).unbind(0)
         outputs = []
         for step in reversed(steps) if self.is_reverse else steps:
-            state = CELLS[self.kind](step, state, linear(state[0], of_hidden, biases[1]))
+            state = _cell(self.kind, step, state, linear(state[0], of_hidden, biases[1]))
             if projection is not None:
                 state = linear(state[0], projection), *state[1:]
             outputs.append(state[0])
         return torch.stack(outputs[::-1] if self.is_reverse else outputs), state
 
 
-def _lstm(step: Tensor, state: State, gates: Tensor) -> State:
-    entry, keep, new, exit_ = gates.add_(step).chunk(4, 1)
-    kept = (keep.sigmoid_() * state[1]).add_(entry.sigmoid_() * new.tanh_())
-    return exit_.sigmoid_() * kept.tanh(), kept
-
-
-def _gru(step: Tensor, state: State, gates: Tensor) -> State:
-    (reset, update, new), (of_reset, of_update, of_new) = gates.chunk(3, 1), step.chunk(3, 1)
-    new = of_new.add(new.mul_(reset.add_(of_reset).sigmoid_())).tanh_()
-    return ((state[0] - new).mul_(update.add_(of_update).sigmoid_()).add_(new),)
-
-
-CELLS: Mapping[str, Callable[[Tensor, State, Tensor], State]] = {
-    "aten::lstm": _lstm,
-    "aten::gru": _gru,
-    "aten::rnn_tanh": lambda step, _, gates: (gates.add_(step).tanh(),),
-    "aten::rnn_relu": lambda step, _, gates: (gates.add_(step).relu(),),
-}
-"""The step of a layer by its kind: the input of its gates, its state, and the hidden state's part of the gates."""
+def _cell(kind: str, step: Tensor, state: State, gates: Tensor) -> State:
+    """Return the next state, by the input of the gates in a ``step`` and the hidden state's part of the ``gates``."""
+    if kind == "aten::lstm":
+        entry, keep, new, exit_ = gates.add_(step).chunk(4, 1)
+        kept = (keep.sigmoid_() * state[1]).add_(entry.sigmoid_() * new.tanh_())
+        return exit_.sigmoid_() * kept.tanh(), kept
+    if kind == "aten::gru":
+        (reset, update, new), (of_reset, of_update, of_new) = gates.chunk(3, 1), step.chunk(3, 1)
+        new = of_new.add(new.mul_(reset.add_(of_reset).sigmoid_())).tanh_()
+        return ((state[0] - new).mul_(update.add_(of_update).sigmoid_()).add_(new),)
+    total = gates.add_(step)
+    return (total.tanh() if kind == "aten::rnn_tanh" else total.relu(),)

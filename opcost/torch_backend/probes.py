@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
@@ -25,8 +26,8 @@ from opcost.torch_backend.workload import EagerWorkload, GraphWorkload, refused_
 def single_iteration_times_s(workload: Workload, device: str, number: int) -> list[float]:
     """Return the times of successive iterations in s; none if the workload has no single iterations.
 
-    On a GPU events are recorded between iterations that are launched ahead, so the host does not slow the device.
-    A graph of several iterations is replaced by one of a single iteration.
+    On a GPU events are recorded between iterations that are launched ahead, so the host does not slow the device. A
+    graph of several iterations is replaced by one of a single iteration.
 
     Raises:
         CannotMeasureError: an iteration failed.
@@ -71,9 +72,7 @@ RESET_PEAK = "5"
 class MemoryWatch:
     """Reads the memory of a device: torch's tensors and graphs since the begin on a GPU, the process on a CPU.
 
-    Args:
-        device: the torch device.
-        process: the folder of this process in ``/proc``.
+    ``process`` is the folder of this process in ``/proc``.
     """
 
     def __init__(self, device: str, process: Path = PROCESS) -> None:
@@ -114,9 +113,8 @@ class MemoryWatch:
     def _status_bytes(self, name: str) -> int | None:
         """Return a size in the status of this process, which gives it in kB of 1024 bytes."""
         with suppress(OSError, ValueError, IndexError):
-            for line in (self._process / "status").read_text().splitlines():
-                if line.startswith(f"{name}:"):
-                    return int(line.split()[1]) * 1024
+            found = re.search(rf"^{name}:\s*(\d+)", (self._process / "status").read_text(), re.MULTILINE)
+            return None if found is None else int(found[1]) * 1024
         return None
 
 
@@ -137,11 +135,7 @@ class Kernel:
 
 
 def profiled(run: Callable[[Mark], None]) -> list[Kernel]:
-    """Return the kernels that a run launches, in order of launch.
-
-    Args:
-        run: called with a ``Mark``. Marks must not be nested.
-    """
+    """Return the kernels that a run launches under marks that are not nested, in order of launch."""
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
         # The profiler reports the first kernel twice.
         with record_function(f"{MARK}{FIRST}"):

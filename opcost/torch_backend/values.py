@@ -107,23 +107,33 @@ DEVICE = "device"
 
 
 def plain_value(value: Any, identities: dict[int, int]) -> PlainValue:
-    """Return an argument of a call as plain data; ``identities`` numbers the tensors seen so far by their id."""
-    if isinstance(value, torch.Tensor):
-        return _plain_tensor(value, identities)
+    """Return an argument of a call as plain data; ``identities`` numbers the tensors seen so far by their id.
+
+    Of values that cannot be recreated there is a description: NumPy's numbers by value, all others by name.
+    """
+    if isinstance(value, torch.Tensor) or value is None:
+        return None if value is None else _plain_tensor(value, identities)
     if _is_sequence(value):
         return tuple(plain_value(item, identities) for item in value)
-    for scalar in SCALARS:
-        if isinstance(value, scalar):
-            # Subclasses (NumPy's scalars, enumerations) have other texts and pickles.
-            return scalar(value)
+    scalar = next((one for one in SCALARS if isinstance(value, one)), None)
+    if scalar is not None:
+        # Subclasses (NumPy's scalars, enumerations) have other texts and pickles.
+        return scalar(value)
     if isinstance(value, CONSTANTS):
         name = ELLIPSIS if value is Ellipsis else str(value)
         return Constant(DEVICE if isinstance(value, torch.device) else name)
     parts = _parts(value)
-    if value is None or parts is None:
-        return None if value is None else _opaque(value)
+    if parts is None:
+        return _described(value)
     kind = "dict" if isinstance(value, Mapping) else public_name(type(value))
     return Structure(kind, tuple((str(name), plain_value(part, identities)) for name, part in parts.items()))
+
+
+def _described(value: Any) -> PlainValue:
+    if isinstance(value, numpy.generic):
+        return plain_value(value.item(), {})
+    is_named = isinstance(value, type) or hasattr(value, "__qualname__")
+    return f"<{value.__module__}.{value.__qualname__}>" if is_named else f"<{type(value).__qualname__}>"
 
 
 def tensors_within(value: Any) -> Iterator[torch.Tensor]:
@@ -158,21 +168,10 @@ def _parts(value: Any) -> Mapping[Any, Any] | None:
     return parts or None
 
 
-def _opaque(value: Any) -> PlainValue:
-    """Return a description of a value that cannot be recreated: NumPy's numbers by value, all others by name."""
-    if isinstance(value, numpy.generic):
-        return plain_value(value.item(), {})
-    is_named = isinstance(value, type) or hasattr(value, "__qualname__")
-    return f"<{value.__module__}.{value.__qualname__}>" if is_named else f"<{type(value).__qualname__}>"
-
-
 def real_value(plain: PlainValue, device: str, tensor: Callable[[TensorSpec], torch.Tensor]) -> Any:
-    """Return the argument that a plain value describes; sequences become lists.
+    """Return the argument that a plain value describes, with a ``tensor`` for each spec; sequences become lists.
 
-    Args:
-        plain: the plain value.
-        device: replaces the device that the model ran on.
-        tensor: returns a tensor for a spec.
+    ``device`` replaces the device that the model ran on.
 
     Raises:
         CannotMeasureError: the value cannot be recreated.
@@ -190,7 +189,9 @@ def real_value(plain: PlainValue, device: str, tensor: Callable[[TensorSpec], to
         return value
     if isinstance(plain, Structure):
         parts = {name: real_value(part, device, tensor) for name, part in plain.parts}
-        return parts if plain.kind == "dict" else _structure(plain.kind, parts)
+        if plain.kind not in BUILDERS:
+            raise CannotMeasureError(f"an argument of type {plain.kind} cannot be recreated")
+        return BUILDERS[plain.kind](**parts)
     if isinstance(plain, str) and plain.startswith("<"):
         raise CannotMeasureError(f"an argument of type {plain} cannot be recreated")
     return plain
@@ -217,7 +218,7 @@ def stored_parts(tensor: torch.Tensor) -> list[torch.Tensor]:
     return [tensor]
 
 
-def tensor_spec(tensor: torch.Tensor, identity: int) -> TensorSpec:
+def _tensor_spec(tensor: torch.Tensor, identity: int) -> TensorSpec:
     """Return a tensor's shape, dtype and layout; equivalent strides are stored in one form.
 
     Strides of one image may be channels last by their order, and contiguous by torch's choice of kernels and results.
@@ -250,20 +251,6 @@ def public_name(cls: type) -> str:
     return f"{cls.__module__}.{cls.__qualname__}"
 
 
-def _structure(kind: str, parts: Mapping[str, Any]) -> Any:
-    if kind == NESTED:
-        return torch.nested.nested_tensor(list(parts.values()))
-    if kind == "slice":
-        return slice(*parts.values())
-    if kind in BUILDERS:
-        return BUILDERS[kind](**parts)
-    if kind not in STRUCTURES:
-        raise CannotMeasureError(f"an argument of type {kind} cannot be recreated")
-    from torchvision.models.detection.image_list import ImageList
-
-    return ImageList(*parts.values())
-
-
 def _plain_tensor(tensor: torch.Tensor, identities: dict[int, int]) -> PlainValue:
     if not (is_nested(tensor) or is_dense(tensor)):
         dtype = str(tensor.dtype).removeprefix("torch.")
@@ -276,13 +263,19 @@ def _plain_tensor(tensor: torch.Tensor, identities: dict[int, int]) -> PlainValu
         # The samples are new views at each call, so that the tensor identifies them.
         keys = [identities.setdefault(hash((identity, place)), len(identities)) for place in range(tensor.size(0))]
         samples = zip(keys, tensor.unbind(), strict=True)
-        return Structure(NESTED, tuple((str(key), tensor_spec(sample, key)) for key, sample in samples))
-    spec = tensor_spec(tensor, identity)
+        return Structure(NESTED, tuple((str(key), _tensor_spec(sample, key)) for key, sample in samples))
+    spec = _tensor_spec(tensor, identity)
     with _disable_current_modes() if tensor.is_quantized else nullcontext():
         if not tensor.is_quantized or tensor.qscheme() not in CHANNEL_SCHEMES:
             return spec
         parts = ("values", spec), ("axis", tensor.q_per_channel_axis()), ("scheme", str(tensor.qscheme()))
     return Structure(public_name(ByChannel), parts)
+
+
+def _image_list(**parts: Any) -> Any:
+    from torchvision.models.detection.image_list import ImageList
+
+    return ImageList(**parts)
 
 
 def _packed_sequence(data: torch.Tensor, batch_sizes: torch.Tensor, **indices: torch.Tensor | None) -> PackedSequence:
@@ -310,6 +303,10 @@ def _packed_weights(class_name: str, state: list[Any]) -> Any:
 
 
 BUILDERS: Mapping[str, Callable[..., Any]] = {
+    "dict": dict,
+    NESTED: lambda **samples: torch.nested.nested_tensor(list(samples.values())),
+    "slice": lambda **parts: slice(*parts.values()),
+    "torchvision.models.detection.image_list.ImageList": _image_list,
     public_name(Integers): torch.tensor,
     public_name(PackedSequence): _packed_sequence,
     public_name(ByChannel): _quantised_by_channel,

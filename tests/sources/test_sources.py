@@ -43,6 +43,7 @@ from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.switches import autocast
 from opcost.torch_backend.values import public_name
 from opcost.torch_backend.weight_form import stored_like
+from tests.small_model import SmallModel
 
 ALL_MODELS = f"{command('make-configs', '--dry-run')} lists them)"
 PUBLISHED = Path(registry.__file__).with_name(FILE_NAME)
@@ -464,23 +465,15 @@ def test_a_name_with_dots_is_one_mistake_that_quotes_all_of_it(name: str, mistak
     assert line.startswith(f"{tmp_path}/summary.yml:1: model_name: {mistake}")
 
 
-class Anchors(nn.Module):
-    """Converts its anchors to the dtype of its input, and keeps them, as torchvision's detectors do."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(4, 4)
-        self.anchors = torch.zeros(4)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        features = self.linear(x)
-        self.anchors = self.anchors.to(features.dtype)
-        return features + self.anchors
+def run_anchors(self: Any, x: torch.Tensor) -> torch.Tensor:
+    features = self.linear(x)
+    self.anchors = self.anchors.to(features.dtype)
+    return features + self.anchors
 
 
 def test_a_data_dependent_model_has_initialised_its_caches_under_autocast_before_it_is_counted() -> None:
     operator = run_under(model_operator("anchors", None, (2, 4)), "bfloat16")
-    source: Any = OneModel(Anchors())
+    source: Any = OneModel(SmallModel(run_anchors, linear=nn.Linear(4, 4), anchors=torch.zeros(4)))
     listed = ListedModel("anchors", "detection", (2, 4), True, PublishedFacts(None, None))
     context = partial(autocast, "amp-bf16", "cpu")
     ready = ResolvedModel(operator, source, listed).ready_to_count("cpu", context)

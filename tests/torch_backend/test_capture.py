@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy
 import pytest
@@ -39,6 +40,7 @@ from opcost.torch_backend.operators import can_be_rebuilt, function_name
 from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.switches import autocast
 from opcost.torch_backend.workload import operator_workload
+from tests.small_model import SmallModel
 
 ROOT = Path(__file__).parents[2]
 MODEL = model_operator("resnet18", None, (2, 3, 8, 8))
@@ -84,21 +86,8 @@ class SelfAttention(nn.Module):
         return self.attention(x, x, x, need_weights=False)[0]
 
 
-class Fails(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        raise RuntimeError("this leaf always fails")
-
-
-class Einsum(nn.Module):
-    """A product of an output in the dtype of autocast and of a weight in float32."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(8, 8)
-        self.weight = nn.Parameter(torch.zeros(8, 8))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.einsum("bi,ij->bj", self.linear(x), self.weight)
+def run_fails(self: Any, x: torch.Tensor) -> torch.Tensor:
+    raise RuntimeError("this leaf always fails")
 
 
 class Forgetful(nn.Module):
@@ -138,15 +127,9 @@ def test_two_modules_of_one_kind_are_one_tuple() -> None:
 
 
 def test_one_module_with_two_input_sizes_is_two_tuples() -> None:
-    class TwoSizes(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = nn.Linear(4, 4)
-
-        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            return self.linear(x)[:1], self.linear(x[:1])
-
-    counts = counts_of(TwoSizes(), torch.randn(3, 4))
+    counts = counts_of(
+        SmallModel(lambda self, x: (self.linear(x)[:1], self.linear(x[:1])), linear=nn.Linear(4, 4)), torch.randn(3, 4)
+    )
     assert [count.operator.inputs for count in counts.counts] == [
         (TensorSpec((3, 4), "float32"),),
         (TensorSpec((1, 4), "float32"),),
@@ -170,15 +153,7 @@ def test_layouts_of_inputs_are_kept_apart() -> None:
 
 
 def test_keyword_arguments_are_inputs_too() -> None:
-    class ByKeyword(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = nn.Linear(4, 3)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.linear(input=x)
-
-    count = only(counts_of(ByKeyword(), torch.randn(2, 4)))
+    count = only(counts_of(SmallModel(lambda self, x: self.linear(input=x), linear=nn.Linear(4, 3)), torch.randn(2, 4)))
     assert count.operator.inputs == ()
     assert count.operator.keyword_inputs == (("input", TensorSpec((2, 4), "float32")),)
     assert count.flop == 2 * 2 * 4 * 3
@@ -369,20 +344,11 @@ def test_models_of_torchvision_have_the_committed_tuples(name: str) -> None:
 # Values
 
 
-class Rectified(nn.Module):
-    """Calls a ReLU twice: on what comes, and on what it gave."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.relu = nn.ReLU(inplace=True)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.relu(self.relu(x) + 0.0)
-
-
 def test_what_each_call_saw_is_kept() -> None:
     (x,) = (torch.tensor([-3.0, -1.0, 1.0, 3.0]),)
-    relu, add = counts_of(Rectified(), x).counts
+    relu, add = counts_of(
+        SmallModel(lambda self, x: self.relu(self.relu(x) + 0.0), relu=nn.ReLU(inplace=True)), x
+    ).counts
     seen, after = InputStatistics(0.0, 0.0, 5.0**0.5), InputStatistics(0.5, 1.0, 1.5**0.5)
     assert [(call.zeros_ratio, call.mean) for (call,) in relu.statistics] == [(0.0, 0.0), (0.5, 1.0)]
     assert [call.spread for (call,) in relu.statistics] == pytest.approx([seen.spread, after.spread])
@@ -432,16 +398,12 @@ def test_values_of_any_magnitude_are_seen(value: float | torch.Tensor, kind: Inp
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2, torch.bfloat16, torch.float64], ids=str)
 @pytest.mark.parametrize("side", [4, 700])
 def test_floating_inputs_of_any_kind_are_seen(dtype: torch.dtype, side: int) -> None:
-    class Cast(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.child = nn.Identity()
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x.to(torch.float16)
-
     x = torch.linspace(-1, 1, side * side).reshape(side, side).relu().to(dtype)
-    ((seen,),) = next(count for count in counts_of(Cast(), x).counts if count.operator.is_function).statistics
+    ((seen,),) = next(
+        count
+        for count in counts_of(SmallModel(lambda self, x: x.to(torch.float16), child=nn.Identity()), x).counts
+        if count.operator.is_function
+    ).statistics
     assert seen.zeros_ratio == pytest.approx(0.5, abs=0.02)
     assert seen.mean == pytest.approx(0.25, abs=0.03)
 
@@ -489,15 +451,9 @@ def test_a_function_outside_modules_is_a_tuple_with_all_its_arguments_as_inputs(
 
 
 def test_modules_and_functions_carry_the_whole_run() -> None:
-    class Product(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = nn.Linear(4, 4)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.softmax(self.linear(x) @ x.t(), -1)
-
-    counts = counts_of(Product(), torch.randn(2, 4))
+    counts = counts_of(
+        SmallModel(lambda self, x: torch.softmax(self.linear(x) @ x.t(), -1), linear=nn.Linear(4, 4)), torch.randn(2, 4)
+    )
     assert [count.operator.short_name for count in counts.counts] == ["Linear", "matmul", "softmax"]
     assert [count.flop for count in counts.counts] == [2 * 2 * 4 * 4, 2 * 2 * 4 * 2, 0]
     assert (counts.flop, counts.memory_bytes) == (counts.total_flop, counts.total_memory_bytes)
@@ -580,17 +536,14 @@ def test_a_function_goes_by_its_qualified_name_and_plain_arguments(
 
 
 def test_views_are_left_out() -> None:
-    class Views(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = nn.Linear(4, 4)
+    def views(self: Any, x: torch.Tensor) -> torch.Tensor:
+        first, second = x.contiguous().flatten(1).chunk(2, dim=1)
+        shape = torch.Size([first.shape[0], 1, 4])
+        return self.linear(second.view(shape).transpose(1, 2).squeeze(2))
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            first, second = x.contiguous().flatten(1).chunk(2, dim=1)
-            shape = torch.Size([first.shape[0], 1, 4])
-            return self.linear(second.view(shape).transpose(1, 2).squeeze(2))
-
-    assert only(counts_of(Views(), torch.randn(2, 2, 4))).operator.short_name == "Linear"
+    assert (
+        only(counts_of(SmallModel(views, linear=nn.Linear(4, 4)), torch.randn(2, 2, 4))).operator.short_name == "Linear"
+    )
 
 
 def test_functions_inside_an_operator_are_the_operators() -> None:
@@ -599,31 +552,24 @@ def test_functions_inside_an_operator_are_the_operators() -> None:
 
 
 def test_a_parameter_that_is_used_functionally_is_an_input() -> None:
-    class LayerScale(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = nn.Linear(4, 4)
-            self.scale = nn.Parameter(torch.ones(4))
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return nn.functional.linear(self.scale * x, self.linear.weight)
-
-    multiply, linear = counts_of(LayerScale(), torch.randn(2, 4)).counts
+    multiply, linear = counts_of(
+        SmallModel(
+            lambda self, x: nn.functional.linear(self.scale * x, self.linear.weight),
+            linear=nn.Linear(4, 4),
+            scale=nn.Parameter(torch.ones(4)),
+        ),
+        torch.randn(2, 4),
+    ).counts
     assert str(multiply.operator) == "torch.Tensor.mul on (float32[4], float32[2, 4])"
     assert str(linear.operator) == "torch.nn.functional.linear on (float32[2, 4], float32[4, 4])"
     assert linear.flop == 2 * 2 * 4 * 4
 
 
 def test_a_model_may_return_a_dict_and_leave_children_uncalled() -> None:
-    class Heads(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.used, self.unused = nn.Linear(4, 3), nn.Linear(4, 7)
-
-        def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
-            return {"out": self.used(x), "aux": x * 2}
-
-    counts = counts_of(Heads(), torch.randn(2, 4))
+    counts = counts_of(
+        SmallModel(lambda self, x: {"out": self.used(x), "aux": x * 2}, used=nn.Linear(4, 3), unused=nn.Linear(4, 7)),
+        torch.randn(2, 4),
+    )
     assert [count.operator.short_name for count in counts.counts] == ["Linear", "mul"]
     assert counts.parameters == 4 * 3 + 3 + 4 * 7 + 7
 
@@ -633,15 +579,16 @@ def test_inputs_that_are_dicts_and_lists_keep_their_tensors() -> None:
         def forward(self, maps: dict[str, torch.Tensor], sizes: list[tuple[int, int]]) -> torch.Tensor:
             return maps["0"] + 1
 
-    class Gives(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.takes = Takes()
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.takes({"0": x, "pool": x[:1]}, [(1, 2)])
-
-    operator = only(capture(ReadyModel(Gives(), (torch.randn(2, 4),)), MODEL, ["Takes"])).operator
+    operator = only(
+        capture(
+            ReadyModel(
+                SmallModel(lambda self, x: self.takes({"0": x, "pool": x[:1]}, [(1, 2)]), takes=Takes()),
+                (torch.randn(2, 4),),
+            ),
+            MODEL,
+            ["Takes"],
+        )
+    ).operator
     maps = Structure("dict", (("0", TensorSpec((2, 4), "float32")), ("pool", TensorSpec((1, 4), "float32", None, 1))))
     assert operator.inputs == (maps, ((1, 2),))
     assert operator.inputs_text == "dict(0=float32[2, 4], pool=float32[1, 4]), ((1, 2),)"
@@ -657,26 +604,14 @@ def test_a_module_that_counts_its_calls_stays_one_tuple() -> None:
             self.calls += 1
             return x * 2
 
-    class Twice(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.counting = Counting()
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.counting(self.counting(x))
-
-    model = Twice()
+    model = SmallModel(lambda self, x: self.counting(self.counting(x)), counting=Counting())
     assert only(counts_of(model, torch.randn(2, 4))).occurrences == 2
     assert only(counts_of(model, torch.randn(2, 4))).occurrences == 2
     assert model.counting.calls == 4
 
 
 def test_an_operation_that_has_no_formula_has_bytes_and_unknown_flop() -> None:
-    class Unknown(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch._standard_gamma(x) @ torch._standard_gamma(x)
-
-    counts = counts_of(Unknown(), torch.eye(3))
+    counts = counts_of(SmallModel(lambda self, x: torch._standard_gamma(x) @ torch._standard_gamma(x)), torch.eye(3))
     unknown, product = counts.counts
     assert (unknown.flop, unknown.without_formula) == (None, ("aten::_standard_gamma",))
     assert (product.flop, product.without_formula) == (2 * 3**3, ())
@@ -704,15 +639,7 @@ def test_a_composite_with_an_operation_without_a_formula_has_unknown_flop() -> N
 
 
 def counts_of_call(call: Callable[[torch.Tensor], object], x: torch.Tensor) -> OperatorCounts:
-    class Calls(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.child = nn.Identity()
-
-        def forward(self, x: torch.Tensor) -> object:
-            return call(x)
-
-    return counts_of(Calls(), x)
+    return counts_of(SmallModel(lambda self, x: call(x), child=nn.Identity()), x)
 
 
 def test_powers_are_counted_though_python_knows_no_signature_for_them() -> None:
@@ -751,24 +678,19 @@ def test_in_place_views_cost_nothing_and_out_is_not_read() -> None:
 def test_a_bug_in_describing_a_call_does_not_reach_the_model_and_is_no_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
     reached: list[str] = []
 
-    class Catches(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.child = nn.Identity()
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            try:
-                return x + 1
-            except TypeError:
-                reached.append("the model")
-                return x
+    def catches(self: Any, x: torch.Tensor) -> torch.Tensor:
+        try:
+            return x + 1
+        except TypeError:
+            reached.append("the model")
+            return x
 
     def broken(*_: object, **__: object) -> None:
         raise TypeError("a bug")
 
     monkeypatch.setattr("opcost.torch_backend.capture.function_tuple", broken)
     with pytest.raises(DescriptionError):
-        counts_of(Catches(), torch.ones(3))
+        counts_of(SmallModel(catches, child=nn.Identity()), torch.ones(3))
     assert reached == []
 
 
@@ -806,16 +728,11 @@ def test_function_modes_of_the_model_keep_their_order_within_operators_and_after
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x + 1
 
-    class UsesModes(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.adds = Adds()
+    def uses_modes(self: Any, x: torch.Tensor) -> torch.Tensor:
+        with Named("outer", seen), Named("middle", seen), Named("inner", seen):
+            return self.adds(x) * 2
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            with Named("outer", seen), Named("middle", seen), Named("inner", seen):
-                return self.adds(x) * 2
-
-    counts = capture(ReadyModel(UsesModes(), (torch.ones(3),)), MODEL, ["Adds"])
+    counts = capture(ReadyModel(SmallModel(uses_modes, adds=Adds()), (torch.ones(3),)), MODEL, ["Adds"])
     assert [count.operator.short_name for count in counts.counts] == ["Adds", "mul"]
     assert seen == ["inner", "middle", "outer"] * 2
 
@@ -1103,15 +1020,15 @@ def test_a_subclass_of_a_composite_is_one_too() -> None:
     class MyAttention(nn.MultiheadAttention):
         pass
 
-    class Uses(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.attention = MyAttention(8, 2, batch_first=True)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.attention(x, x, x, need_weights=False)[0]
-
-    count = only(counts_of(Uses(), torch.randn(3, 5, 8)))
+    count = only(
+        counts_of(
+            SmallModel(
+                lambda self, x: self.attention(x, x, x, need_weights=False)[0],
+                attention=MyAttention(8, 2, batch_first=True),
+            ),
+            torch.randn(3, 5, 8),
+        )
+    )
     assert (count.operator.short_name, count.operator.mode) == ("MultiheadAttention", "eval")
 
 
@@ -1151,32 +1068,24 @@ def test_calls_of_one_tuple_that_differ_in_work_have_their_mean() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.linear(x[x[:, 0] > 0]).sum() + x
 
-    class Two(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.routed = Routed()
-
-        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-            return self.routed(x), self.routed(y)
-
     few, all_rows = torch.tensor([[1.0] * 4] * 2 + [[-1.0] * 4] * 4), torch.ones(6, 4)
-    counts = capture(ReadyModel(Two().eval(), (few, all_rows)), MODEL, ["Routed"])
+    counts = capture(
+        ReadyModel(
+            SmallModel(lambda self, x, y: (self.routed(x), self.routed(y)), routed=Routed()).eval(), (few, all_rows)
+        ),
+        MODEL,
+        ["Routed"],
+    )
     (count,) = counts.counts
     assert (count.occurrences, count.flop) == (2, (2 + 6) // 2 * 2 * 4 * 4)
     assert 2 * count.memory_bytes == pytest.approx(counts.memory_bytes, abs=1)
 
 
 def test_parameters_that_modules_share_are_one() -> None:
-    class Tied(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4, bias=False)
-            self.second.weight, self.again = self.first.weight, self.first
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.again(self.second(self.first(x)))
-
-    assert counts_of(Tied(), torch.zeros(2, 4)).parameters == 4 * 4 + 4
+    first, second = nn.Linear(4, 4), nn.Linear(4, 4, bias=False)
+    model = nn.Sequential(first, second, first)
+    second.weight = first.weight
+    assert counts_of(model, torch.zeros(2, 4)).parameters == 4 * 4 + 4
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
@@ -1216,7 +1125,7 @@ def test_hooks_are_gone_afterwards() -> None:
 
 
 def test_hooks_and_counting_are_gone_after_an_error() -> None:
-    model = nn.Sequential(nn.Linear(4, 4), Fails())
+    model = nn.Sequential(nn.Linear(4, 4), SmallModel(run_fails))
     with pytest.raises(RuntimeError, match="always fails"):
         counts_of(model, torch.randn(2, 4))
     assert hooks_on(model) == 0
@@ -1225,18 +1134,13 @@ def test_hooks_and_counting_are_gone_after_an_error() -> None:
 
 
 def test_a_failing_leaf_whose_model_goes_on_does_not_take_the_costs_of_the_next() -> None:
-    class Forgiving(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.fails, self.linear = nn.Conv1d(5, 5, 1), nn.Linear(4, 3)
+    def forgiving(self: Any, x: torch.Tensor) -> torch.Tensor:
+        try:
+            return self.fails(x)
+        except RuntimeError:
+            return self.linear(x)
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            try:
-                return self.fails(x)
-            except RuntimeError:
-                return self.linear(x)
-
-    counts = counts_of(Forgiving(), torch.randn(2, 4))
+    counts = counts_of(SmallModel(forgiving, fails=nn.Conv1d(5, 5, 1), linear=nn.Linear(4, 3)), torch.randn(2, 4))
     assert {count.operator.short_name: count.flop for count in counts.counts} == {"Conv1d": 0, "Linear": 2 * 2 * 4 * 3}
 
 
@@ -1324,7 +1228,14 @@ def test_models_may_set_autocast_to_what_it_is(precision: str, is_enabled: bool)
 
 def test_products_inside_a_composite_operation_are_cast_by_autocast_as_in_the_model() -> None:
     with autocast("amp-bf16", "cpu"):
-        einsum = counts_of(Einsum(), torch.zeros(2, 8)).counts[-1]
+        einsum = counts_of(
+            SmallModel(
+                lambda self, x: torch.einsum("bi,ij->bj", self.linear(x), self.weight),
+                linear=nn.Linear(8, 8),
+                weight=nn.Parameter(torch.zeros(8, 8)),
+            ),
+            torch.zeros(2, 8),
+        ).counts[-1]
     assert einsum.outputs == TensorSpec((2, 8), "bfloat16")
     casts_of_the_weight, product = 6 * 8 * 8, 2 * (2 * 8 + 8 * 8 + 2 * 8)
     assert einsum.memory_bytes == casts_of_the_weight + product
@@ -1394,45 +1305,36 @@ class Cache:
         self.layers = [SimpleNamespace(keys=torch.ones(2, 8))]
 
 
-class Decoder(nn.Module):
-    def forward(self, x: torch.Tensor, cache: Cache) -> torch.Tensor:
-        layer = cache.layers[0]
-        layer.keys = torch.cat([layer.keys, x])
-        return x @ layer.keys.T
+def decoder(self: Any, x: torch.Tensor, cache: Cache) -> torch.Tensor:
+    layer = cache.layers[0]
+    layer.keys = torch.cat([layer.keys, x])
+    return x @ layer.keys.T
 
 
 def test_a_state_among_the_inputs_is_new_in_each_run() -> None:
     cache = Cache()
     keys = cache.layers[0].keys
-    ready = run_first(ReadyModel(Decoder(), (torch.ones(1, 8), cache)))
+    ready = run_first(ReadyModel(SmallModel(decoder), (torch.ones(1, 8), cache)))
     check_steady(ready)
     assert capture(ready, OperatorTuple("model")).total_flop == 2 * 8 * 3
     assert cache.layers[0].keys is keys
 
 
-class Copying(nn.Module):
-    """Runs a copy of its layer with other weights, as in meta-learning."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(8, 8, bias=False)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        copied = deepcopy(self.layer)
-        copied.weight = nn.Parameter(torch.zeros(64, 8))
-        found: torch.Tensor = copied(x)
-        return found
+def copying(self: Any, x: torch.Tensor) -> torch.Tensor:
+    copied = deepcopy(self.layer)
+    copied.weight = nn.Parameter(torch.zeros(64, 8))
+    found: torch.Tensor = copied(x)
+    return found
 
 
 def test_a_copy_made_in_the_forward_runs_its_own_weights() -> None:
-    ready = run_first(ReadyModel(Copying(), (torch.ones(4, 8),)))
+    ready = run_first(ReadyModel(SmallModel(copying, layer=nn.Linear(8, 8, bias=False)), (torch.ones(4, 8),)))
     assert capture(ready, OperatorTuple("model")).total_flop == 2 * 4 * 8 * 64
     assert ready.run().shape == (4, 64)
 
 
-class Lazy(nn.Module):
-    def forward(self, x: torch.Tensor) -> Iterator[torch.Tensor]:
-        yield x @ x.T
+def lazy(self: Any, x: torch.Tensor) -> Iterator[torch.Tensor]:
+    yield x @ x.T
 
 
 class Awaited(nn.Module):
@@ -1440,49 +1342,39 @@ class Awaited(nn.Module):
         return x @ x.T
 
 
-@pytest.mark.parametrize("model", [Lazy(), Awaited()])
+@pytest.mark.parametrize("model", [SmallModel(lazy), Awaited()])
 def test_a_forward_of_which_nothing_runs_is_refused(model: nn.Module) -> None:
     with pytest.raises(CannotMeasureError, match="of which nothing has run; return the results"):
         run_first(ReadyModel(model, (torch.ones(4, 8),)))
 
 
-class Threads(nn.Module):
-    """Runs its layers in threads of a pool."""
+def run_threads(self: Any, x: torch.Tensor) -> torch.Tensor:
+    def run(layer: nn.Module) -> torch.Tensor:
+        with torch.inference_mode():
+            found: torch.Tensor = layer(x)
+            return found
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(2))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        def run(layer: nn.Module) -> torch.Tensor:
-            with torch.inference_mode():
-                found: torch.Tensor = layer(x)
-                return found
-
-        with ThreadPoolExecutor(2) as pool:
-            return torch.stack(list(pool.map(run, self.layers))).sum(0)
+    with ThreadPoolExecutor(2) as pool:
+        return torch.stack(list(pool.map(run, self.layers))).sum(0)
 
 
-class Threaded(nn.Module):
-    """Calls a function in a thread of its own."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(8, 8))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        found: list[torch.Tensor] = []
-        thread = threading.Thread(target=lambda: found.append(x.detach() @ self.weight.detach()))
-        thread.start()
-        thread.join()
-        return found[0] + 1
+def threaded(self: Any, x: torch.Tensor) -> torch.Tensor:
+    found: list[torch.Tensor] = []
+    thread = threading.Thread(target=lambda: found.append(x.detach() @ self.weight.detach()))
+    thread.start()
+    thread.join()
+    return found[0] + 1
 
 
 @pytest.mark.parametrize(
     ("model", "flop", "operators"),
     [
-        (Threads(), 2 * 2 * 4 * 8 * 8, ["addmm", "stack", "sum"]),
-        (Threaded(), 512, ["mm", "add"]),
+        (
+            SmallModel(run_threads, layers=nn.ModuleList(nn.Linear(8, 8) for _ in range(2))),
+            2 * 2 * 4 * 8 * 8,
+            ["addmm", "stack", "sum"],
+        ),
+        (SmallModel(threaded, weight=nn.Parameter(torch.ones(8, 8))), 512, ["mm", "add"]),
     ],
 )
 def test_operations_in_other_threads_are_operators(model: nn.Module, flop: int, operators: list[str]) -> None:
@@ -1496,60 +1388,40 @@ def test_operations_in_other_threads_are_operators(model: nn.Module, flop: int, 
     assert torch.equal(ready.run(), model(torch.ones(4, 8)))
 
 
-class Chosen(nn.Module):
-    """Chooses one of two branches by a value."""
+def chosen(self: Any, x: torch.Tensor) -> torch.Tensor:
+    def two(one: torch.Tensor) -> torch.Tensor:
+        return one @ self.weight @ self.weight
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(8, 8))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        def two(one: torch.Tensor) -> torch.Tensor:
-            return one @ self.weight @ self.weight
-
-        return torch.cond(x.sum() > 0, two, lambda one: one @ self.weight, (x,))  # type: ignore[no-any-return]
+    return torch.cond(x.sum() > 0, two, lambda one: one @ self.weight, (x,))  # type: ignore[no-any-return]
 
 
-class Repeated(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(8, 8)
+def repeated(self: Any, x: torch.Tensor) -> torch.Tensor:
+    def step(number: torch.Tensor, one: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return number - 1, self.linear(one)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        def step(number: torch.Tensor, one: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            return number - 1, self.linear(one)
-
-        return while_loop(lambda number, _: number > 0, step, (torch.tensor(3), x))[1]  # type: ignore[no-any-return]
+    return while_loop(lambda number, _: number > 0, step, (torch.tensor(3), x))[1]  # type: ignore[no-any-return]
 
 
-class Scanned(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(8, 8))
+def scanned(self: Any, x: torch.Tensor) -> torch.Tensor:
+    def step(carried: torch.Tensor, one: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        new = torch.tanh(carried + self.weight.mv(one))
+        return new, new.clone()
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        def step(carried: torch.Tensor, one: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            new = torch.tanh(carried + self.weight.mv(one))
-            return new, new.clone()
-
-        return scan(step, torch.zeros(8), x)[1]  # type: ignore[no-any-return]
+    return scan(step, torch.zeros(8), x)[1]  # type: ignore[no-any-return]
 
 
-class Flexible(nn.Module):
-    """Attends with a changed score, in the sizes that keep every product one of heads."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        query = x.expand(2, 3, 4, 8).contiguous()
-        return flex_attention(query, query, query, score_mod=lambda score, *_: score * 2)  # type: ignore[no-any-return]
+def flexible(self: Any, x: torch.Tensor) -> torch.Tensor:
+    query = x.expand(2, 3, 4, 8).contiguous()
+    return flex_attention(query, query, query, score_mod=lambda score, *_: score * 2)  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize(
     ("model", "flop"),
     [
-        (Chosen(), 2 * 2 * 4 * 8 * 8),
-        (Scanned(), 4 * 2 * 8 * 8),
-        (Repeated(), 3 * 2 * 4 * 8 * 8),
-        (Flexible(), 2 * 2 * 2 * 3 * 4 * 4 * 8),
+        (SmallModel(chosen, weight=nn.Parameter(torch.ones(8, 8))), 2 * 2 * 4 * 8 * 8),
+        (SmallModel(scanned, weight=nn.Parameter(torch.ones(8, 8))), 4 * 2 * 8 * 8),
+        (SmallModel(repeated, linear=nn.Linear(8, 8)), 3 * 2 * 4 * 8 * 8),
+        (SmallModel(flexible), 2 * 2 * 2 * 3 * 4 * 4 * 8),
     ],
 )
 def test_the_operations_that_higher_order_operators_run_are_operators(model: nn.Module, flop: int) -> None:
@@ -1558,22 +1430,15 @@ def test_the_operations_that_higher_order_operators_run_are_operators(model: nn.
     assert (counts.total_flop, counts.flop, counts.covered_ratio) == (flop, flop, 1.0)
 
 
-class Jagged(nn.Module):
-    """Calls a module, and functions, on samples of several lengths in one tensor."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(8, 4)
-
-    def forward(self, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-        jagged = torch.nested.nested_tensor([one, other], layout=torch.jagged)
-        return (self.linear(jagged).relu() * 2).to_padded_tensor(0.0)
+def run_jagged(self: Any, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    jagged = torch.nested.nested_tensor([one, other], layout=torch.jagged)
+    return (self.linear(jagged).relu() * 2).to_padded_tensor(0.0)
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 def test_operators_on_jagged_tensors_are_those_on_their_values(device: str) -> None:
     inputs = torch.ones(5, 8, device=device), torch.ones(9, 8, device=device)
-    ready = run_first(ReadyModel(Jagged().to(device), inputs))
+    ready = run_first(ReadyModel(SmallModel(run_jagged, linear=nn.Linear(8, 4)).to(device), inputs))
     counts = capture(ready, OperatorTuple("model"))
     assert (counts.total_flop, counts.flop, counts.covered_ratio) == (2 * 14 * 8 * 4, 2 * 14 * 8 * 4, 1.0)
     assert {"addmm", "relu", "mul"} < {count.operator.short_name for count in counts.counts}

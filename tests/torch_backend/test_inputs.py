@@ -20,6 +20,7 @@ from opcost.torch_backend.capture import capture
 from opcost.torch_backend.inputs import model_inputs, operator_inputs, patterns_of
 from opcost.torch_backend.operators import function_tuple, module_tuple
 from opcost.torch_backend.ready_model import ReadyModel
+from tests.small_model import SmallModel
 
 
 def drawn(values: PlainValue, dtype: str = "float32", shape: tuple[int, ...] = (40, 50), seed: int = 0) -> torch.Tensor:
@@ -235,21 +236,17 @@ def test_large_tables_take_no_time() -> None:
     assert patterns_of(function_tuple(torch.take, args, {}), args, {}) == ()
 
 
-class TwoTexts(nn.Module):
-    """A model that reads one table by random tokens and by one token."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.table = nn.Embedding(ROWS, 4)
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        read: torch.Tensor = self.table(tokens) + self.table(torch.full_like(tokens, 3))
-        return read
+def run_two_texts(self: Any, tokens: torch.Tensor) -> torch.Tensor:
+    read: torch.Tensor = self.table(tokens) + self.table(torch.full_like(tokens, 3))
+    return read
 
 
 def test_calls_of_one_tuple_with_other_patterns_are_other_cases(tmp_path: Path) -> None:
     tokens = torch.randint(ROWS, (COUNT,), generator=GENERATOR)
-    counts = capture(ReadyModel(TwoTexts().eval(), (tokens,)), model_operator("two_texts", None, (COUNT,)))
+    counts = capture(
+        ReadyModel(SmallModel(run_two_texts, table=nn.Embedding(ROWS, 4)).eval(), (tokens,)),
+        model_operator("two_texts", None, (COUNT,)),
+    )
 
     def of_table(cases: dict[Case, int]) -> dict[str, int]:
         return {str(case.input_data): calls for case, calls in cases.items() if "Embedding" in case.operator.operator}

@@ -27,29 +27,23 @@ from opcost.torch_backend.layer_marks import (
     stopwatch_of,
 )
 from opcost.torch_backend.observation import ObservedForward
+from tests.small_model import SmallModel
 
 
-class Block(nn.Module):
-    """A convolution that is called twice, an operation in place, and work of its own."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(4, 4, 3, padding=1)
-        self.relu = nn.ReLU(inplace=True)
-        self.unused = nn.Linear(3, 3)
-
-    def forward(self, x: Tensor) -> dict[str, Any]:
-        found = self.conv(self.conv(x))
-        found += x
-        found = self.relu(found)
-        return {"out": found, "none": None, "pair": (found, 1)}
+def run_block(self: Any, x: Tensor) -> dict[str, Any]:
+    found = self.conv(self.conv(x))
+    found += x
+    found = self.relu(found)
+    return {"out": found, "none": None, "pair": (found, 1)}
 
 
 class Net(nn.Module):
     def __init__(self, checkpointed: bool | None = None) -> None:
         super().__init__()
         self.stem = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
-        self.block = Block()
+        self.block = SmallModel(
+            run_block, conv=nn.Conv2d(4, 4, 3, padding=1), relu=nn.ReLU(inplace=True), unused=nn.Linear(3, 3)
+        )
         self.head = nn.Linear(4, 2)
         self.checkpointed = checkpointed
 
@@ -249,17 +243,12 @@ def test_a_failed_backward_is_noticed_and_hooks_of_an_ended_iteration_do_nothing
 
 
 def test_gradients_inside_of_a_forward_belong_to_its_layers() -> None:
-    class Forces(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.energy = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+    def run_forces(self: Any, x: Tensor) -> Tensor:
+        x = x.detach().requires_grad_()
+        (forces,) = torch.autograd.grad(self.energy(x).sum(), x, create_graph=True)
+        return forces
 
-        def forward(self, x: Tensor) -> Tensor:
-            x = x.detach().requires_grad_()
-            (forces,) = torch.autograd.grad(self.energy(x).sum(), x, create_graph=True)
-            return forces
-
-    model = Forces()
+    model = SmallModel(run_forces, energy=nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)))
     marks, iteration = marked(model, lambda: model(torch.randn(2, 3)))
     found = owners(marks, iteration)
     assert {"energy.0 b", "energy.1 b", "energy.2 b"} <= set(found)

@@ -11,6 +11,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from opcost.torch_backend.flops import CostCounter, OperationCost, operations_of, tensors_of, total
 from opcost.torch_backend.meta_device import like_a_device
+from tests.small_model import SmallModel
 
 IMAGE = torch.zeros(2, 4, 8, 8)
 CHANNELS_LAST = IMAGE.contiguous(memory_format=torch.channels_last)
@@ -125,15 +126,17 @@ def test_a_vision_transformer_of_windows_and_reduced_keys_costs_the_same() -> No
 
 @pytest.mark.parametrize("keywords", [{"need_weights": False}, {}, {"average_attn_weights": False}])
 def test_attention_takes_its_native_path(keywords: dict[str, bool]) -> None:
-    class SelfAttention(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
-
-        def forward(self, x: torch.Tensor) -> object:
-            return self.attention(x, x, x, **keywords)
-
-    (here, costs), (there, meta_costs) = (run(SelfAttention(), device, SEQUENCE) for device in ("cpu", "meta"))
+    (here, costs), (there, meta_costs) = (
+        run(
+            SmallModel(
+                lambda self, x: self.attention(x, x, x, **keywords),
+                attention=nn.MultiheadAttention(8, 2, batch_first=True),
+            ),
+            device,
+            SEQUENCE,
+        )
+        for device in ("cpu", "meta")
+    )
     assert [cost.operation for cost in costs] == ["_native_multi_head_attention"]
     assert costs == meta_costs
     assert [None if x is None else x.shape for x in here] == [None if x is None else x.shape for x in there]  # type: ignore[attr-defined]

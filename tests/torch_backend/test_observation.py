@@ -19,6 +19,7 @@ from opcost.operators.whitelist import EVERYTHING, select
 from opcost.storage.counts_file import read_counts, write_counts
 from opcost.torch_backend.capture import capture
 from opcost.torch_backend.ready_model import ReadyModel
+from tests.small_model import SmallModel
 
 MODEL = model_operator("resnet18", None, (2, 4))
 
@@ -79,14 +80,13 @@ def test_modules_have_their_class_and_parameters_and_those_around_them_are_there
 
 
 def test_modules_that_are_no_operators_have_the_sizes_of_their_first_call() -> None:
-    class Wraps(nn.Module):
-        def forward(self, x: Tensor, *, more: Mapping[str, Any]) -> dict[str, Any]:
-            return {"a": x.flatten() + 1, "b": [x > 0, "text"], "c": [x + number for number in range(9)], "d": more}
+    def run_wraps(self: Any, x: Tensor, *, more: Mapping[str, Any]) -> dict[str, Any]:
+        return {"a": x.flatten() + 1, "b": [x > 0, "text"], "c": [x + number for number in range(9)], "d": more}
 
     class Calls(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.wraps, self.linear = Wraps(), nn.Linear(4, 2)
+            self.wraps, self.linear = SmallModel(run_wraps), nn.Linear(4, 2)
 
         def forward(self, x: Tensor) -> Tensor:
             self.wraps(x, more={"mask": x > 0, "other": x})
@@ -108,16 +108,13 @@ def test_a_shared_module_has_its_first_path_at_each_call() -> None:
 
 
 def test_a_composite_is_one_call_with_its_own_path() -> None:
-    class Attends(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+    def attends(self: Any, x: Tensor) -> Tensor:
+        found: Tensor = self.attention(x, x, x, need_weights=False)[0]
+        return found
 
-        def forward(self, x: Tensor) -> Tensor:
-            found: Tensor = self.attention(x, x, x, need_weights=False)[0]
-            return found
-
-    counts = counts_of(nn.Sequential(Attends()), torch.ones(1, 3, 8))
+    counts = counts_of(
+        nn.Sequential(SmallModel(attends, attention=nn.MultiheadAttention(8, 2, batch_first=True))), torch.ones(1, 3, 8)
+    )
     assert calls_of(counts) == [("0.attention", "MultiheadAttention")]
     assert [module.path for module in counts.modules] == ["", "0", "0.attention"]
     own = counts_of(nn.Sequential(Block(), nn.Linear(4, 4)), torch.ones(2, 4), composites=("Block",))
@@ -125,43 +122,41 @@ def test_a_composite_is_one_call_with_its_own_path() -> None:
 
 
 def test_functions_of_a_module_that_is_no_operator_have_its_path() -> None:
-    class Norm(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True))
-
-    found = calls_of(counts_of(nn.Sequential(nn.Linear(4, 4), Norm()), torch.ones(2, 4)))
+    found = calls_of(
+        counts_of(
+            nn.Sequential(
+                nn.Linear(4, 4), SmallModel(lambda self, x: x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True)))
+            ),
+            torch.ones(2, 4),
+        )
+    )
     assert found == [("0", "Linear"), *(("1", name) for name in ("pow", "mean", "rsqrt", "mul"))]
 
 
 def test_calls_after_an_exception_that_the_model_catches_have_their_own_path() -> None:
-    class Fails(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            raise ValueError
+    def fails(self: Any, x: Tensor) -> Tensor:
+        raise ValueError
 
-    class Catches(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = nn.Sequential(Fails())
+    def catches(self: Any, x: Tensor) -> Tensor:
+        try:
+            found: Tensor = self.inner(x)
+        except ValueError:
+            found = x + 1
+        return found
 
-        def forward(self, x: Tensor) -> Tensor:
-            try:
-                found: Tensor = self.inner(x)
-            except ValueError:
-                found = x + 1
-            return found
-
-    assert calls_of(counts_of(nn.Sequential(Catches()), torch.ones(2))) == [("0", "add")]
+    assert calls_of(
+        counts_of(nn.Sequential(SmallModel(catches, inner=nn.Sequential(SmallModel(fails)))), torch.ones(2))
+    ) == [("0", "add")]
 
 
 def test_a_module_sees_its_own_signature_and_keeps_a_forward_of_its_own() -> None:
     seen: list[Mapping[str, inspect.Parameter]] = []
 
-    class Looks(nn.Module):
-        def forward(self, x: Tensor, *, factor: float = 2.0) -> Tensor:
-            seen.append(inspect.signature(self.forward).parameters)
-            return x * factor
+    def looks(self: Any, x: Tensor, *, factor: float = 2.0) -> Tensor:
+        seen.append(inspect.signature(self.forward).parameters)
+        return x * factor
 
-    model = nn.Sequential(Looks())
+    model = nn.Sequential(SmallModel(looks))
     own = model[0].forward
     object.__setattr__(model[0], "forward", own)
     assert calls_of(counts_of(model, torch.ones(2))) == [("0", "mul")]

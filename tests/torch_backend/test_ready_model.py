@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from opcost.operators.tuples import OperatorTuple
 from opcost.torch_backend.capture import capture, run_first
 from opcost.torch_backend.ready_model import ReadyModel, borrowed, device_of
+from tests.small_model import SmallModel
 
 X, Y = torch.ones(2, 3), torch.zeros(4)
 Pair = namedtuple("Pair", "x y")
@@ -55,22 +56,15 @@ def test_a_tensor_that_is_there_twice_stays_one() -> None:
     assert (more["more"].shape, number) == (Y.shape, 3)
 
 
-class Forces(nn.Module):
-    """The gradient of an energy, computed in the forward, as in models of molecules."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.energy = nn.Linear(3, 1)
-
-    def forward(self, positions: torch.Tensor) -> torch.Tensor:
-        with torch.enable_grad():
-            positions = positions.detach().requires_grad_()
-            (gradient,) = torch.autograd.grad(self.energy(positions).sum(), positions)
-        return -gradient
+def run_forces(self: Any, positions: torch.Tensor) -> torch.Tensor:
+    with torch.enable_grad():
+        positions = positions.detach().requires_grad_()
+        (gradient,) = torch.autograd.grad(self.energy(positions).sum(), positions)
+    return -gradient
 
 
 def test_a_model_that_computes_gradients_runs_outside_of_inference_mode() -> None:
-    ready = run_first(ReadyModel(Forces(), (X,)))
+    ready = run_first(ReadyModel(SmallModel(run_forces, energy=nn.Linear(3, 1)), (X,)))
     assert ready.computes_gradients
     with torch.inference_mode():
         assert torch.equal(ready.run(), -ready.model.energy.weight.expand(2, 3))
@@ -83,21 +77,19 @@ def test_a_model_that_computes_gradients_runs_outside_of_inference_mode() -> Non
 
 
 def test_other_models_run_in_inference_mode() -> None:
-    class Asking(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            assert torch.is_inference_mode_enabled()
-            return x
+    def asking(self: Any, x: torch.Tensor) -> torch.Tensor:
+        assert torch.is_inference_mode_enabled()
+        return x
 
-    assert not run_first(ReadyModel(Asking(), (X,))).computes_gradients
+    assert not run_first(ReadyModel(SmallModel(asking), (X,))).computes_gradients
 
 
 def test_an_error_in_both_ways_of_running_is_that_in_inference_mode() -> None:
-    class Failing(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            raise RuntimeError("inference" if torch.is_inference_mode_enabled() else "gradients")
+    def failing(self: Any, x: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError("inference" if torch.is_inference_mode_enabled() else "gradients")
 
     with pytest.raises(RuntimeError, match="inference"):
-        run_first(ReadyModel(Failing(), (X,)))
+        run_first(ReadyModel(SmallModel(failing), (X,)))
 
 
 class Counter(nn.Module):
@@ -199,12 +191,11 @@ def test_a_model_comes_back_from_another_device() -> None:
 def test_inputs_are_copies_and_the_same_tensor_stays_the_same() -> None:
     x = torch.ones(2, 3)
 
-    class Two(nn.Module):
-        def forward(self, a: Tensor, b: Tensor) -> bool:
-            a += 1
-            return a is b
+    def two(self: Any, a: Tensor, b: Tensor) -> bool:
+        a += 1
+        return a is b
 
-    with borrowed(Two(), (x, x)) as ready:
+    with borrowed(SmallModel(two), (x, x)) as ready:
         assert ready.run()
     assert x.tolist() == torch.ones(2, 3).tolist()
 
@@ -219,25 +210,17 @@ def test_inputs_without_a_tensor_are_refused() -> None:
         pass
 
 
-class Holding(nn.Module):
-    """Changes what is no tensor of torch's own: a counter, a list, a tensor that is an attribute; adds a buffer."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(3, 3)
-        self.calls, self.seen, self.cache = 0, [1], torch.zeros(2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.calls += 1
-        self.seen.append(2)
-        self.cache += 1
-        self.register_buffer("added", torch.ones(1))
-        self.extra = nn.ReLU()
-        return self.layer(x)
+def holding(self: Any, x: Tensor) -> Tensor:
+    self.calls += 1
+    self.seen.append(2)
+    self.cache += 1
+    self.register_buffer("added", torch.ones(1))
+    self.extra = nn.ReLU()
+    return self.layer(x)
 
 
 def test_attributes_containers_and_what_a_forward_adds_are_put_back() -> None:
-    model = Holding()
+    model = SmallModel(holding, layer=nn.Linear(3, 3), calls=0, seen=[1], cache=torch.zeros(2))
     cache, seen = model.cache, model.seen
     with borrowed(model, torch.ones(2, 3)) as ready:
         run(ready)

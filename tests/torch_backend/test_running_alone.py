@@ -22,6 +22,7 @@ from opcost.torch_backend.differences import difference
 from opcost.torch_backend.inputs import operator_inputs
 from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.workload import operator_workload
+from tests.small_model import SmallModel
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:torch.ao.quantization is deprecated"),
@@ -110,13 +111,8 @@ def test_a_packed_sequence_is_measured_and_counted_on_shapes() -> None:
 # Parametrised weights
 
 
-class Doubled(nn.Module):
-    def forward(self, weight: torch.Tensor) -> torch.Tensor:
-        return weight * 2
-
-
 def with_parametrization(layer: nn.Module) -> nn.Module:
-    register_parametrization(layer, "weight", Doubled())
+    register_parametrization(layer, "weight", SmallModel(lambda self, weight: weight * 2))
     return layer
 
 
@@ -139,18 +135,12 @@ def test_parametrised_layers_are_functions_that_run_alone(layer: nn.Module, x: t
     assert not {"nn.Linear", "nn.Conv2d"} & {*names(counts)}
 
 
-class Attention(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.attention(x, x, x, need_weights=False)[0]
-
-
 @pytest.mark.parametrize(("path", "name"), [("attention", "in_proj_weight"), ("attention.out_proj", "weight")])
 def test_attention_with_a_parametrised_weight_is_not_taken_for_plain_attention(path: str, name: str) -> None:
-    model = Attention()
+    model = SmallModel(
+        lambda self, x: self.attention(x, x, x, need_weights=False)[0],
+        attention=nn.MultiheadAttention(8, 2, batch_first=True),
+    )
     parametrizations.weight_norm(model.get_submodule(path), name)
     counts = counts_of(model, TOKENS)
     assert "nn.MultiheadAttention" not in names(counts)
