@@ -22,7 +22,7 @@ import torch
 from opcost.measuring.flags import Flag, Flags
 from opcost.measuring.workload import Call, Calls
 from opcost.torch_backend.passes import INFERENCE
-from opcost.torch_backend.pieces import CaptureRefusal, Graph, Pieces, SynchronisationRefusal, captured_in_pieces
+from opcost.torch_backend.pieces import CaptureRefusal, Graph, SynchronisationRefusal, captured_in_pieces
 
 REPLAY_S = 0.01
 """Length of a replay with one graph."""
@@ -80,10 +80,7 @@ class CapturedCalls:
     notes: str = ""
 
     def replay(self, times: int, placement: int = 0) -> None:
-        """Launch the graph of a placement (modulo the number of placements) a number of times.
-
-        The device may still run it when this returns.
-        """
+        """Launch the graph of a placement, modulo their number, and return while the device may still run it."""
         graph = self.graphs[placement % len(self.graphs)]
         with torch.cuda.stream(self.stream):
             for _ in range(times):
@@ -104,8 +101,9 @@ def capture_calls(calls: Calls, device: str) -> CapturedCalls:
     """
     stream = torch.cuda.Stream(device)
     stream.wait_stream(torch.cuda.current_stream(device))
-    make_room(device)
-    shortages = _shortages(device)
+    _make_room(device)
+    # The failed allocations so far include those that a library recovered from.
+    shortages = torch.cuda.memory_stats(device).get("num_ooms", 0)
     with torch.cuda.stream(stream), INFERENCE.context():
         try:
             captured = _in_placements(calls, stream)
@@ -114,7 +112,7 @@ def capture_calls(calls: Calls, device: str) -> CapturedCalls:
                 # A pause is no operation of torch: a replay in pieces would leave it out.
                 raise
             captured = _in_pieces(calls.cycle, stream, refusal)
-    if _shortages(device) > shortages:
+    if torch.cuda.memory_stats(device).get("num_ooms", 0) > shortages:
         captured = replace(captured, flags=(Flag.OUT_OF_MEMORY_IN_CAPTURE,))
     for placement in range(len(captured.graphs)):
         # The first launch uploads a graph to the device, which takes 1 us for each of its kernels.
@@ -123,13 +121,9 @@ def capture_calls(calls: Calls, device: str) -> CapturedCalls:
 
 
 def capture_once(calls: Calls, stream: torch.cuda.Stream) -> CapturedCalls:
-    """Capture one cycle of calls that a graph has captured before, on its stream.
-
-    Raises:
-        torch.OutOfMemoryError: there is not enough memory, even after torch has released its cache.
-    """
+    """Capture one cycle of calls that a graph has captured before, on its stream."""
     with torch.cuda.stream(stream), INFERENCE.context():
-        graph = _captured_in_cleared_memory(calls.cycle, 1, stream)
+        graph = _in_cleared_memory(lambda recorder: recorder.captured(calls.cycle, 1), stream)
     return CapturedCalls((graph,), 1, stream, (calls.cycle,))
 
 
@@ -138,7 +132,7 @@ def _in_placements(calls: Calls, stream: torch.cuda.Stream) -> CapturedCalls:
     free = torch.cuda.mem_get_info(device)[0]
     cycles, placements = _division(calls, stream)
     kept = [calls.cycle]
-    graphs = [_captured_in_cleared_memory(calls.cycle, cycles, stream)]
+    graphs = [_in_cleared_memory(partial(GraphRecorder.captured, call=calls.cycle, calls=cycles), stream)]
     taken = free - torch.cuda.mem_get_info(device)[0]
     missing_reason = ""
     try:
@@ -147,7 +141,7 @@ def _in_placements(calls: Calls, stream: torch.cuda.Stream) -> CapturedCalls:
                 missing_reason = "not enough free memory"
                 break
             call = calls.relocated()
-            graphs.append(_captured_in_cleared_memory(call, cycles, stream))
+            graphs.append(_in_cleared_memory(partial(GraphRecorder.captured, call=call, calls=cycles), stream))
             kept.append(call)
     except Exception as error:
         reason = str(error).partition("\n")[0]
@@ -158,19 +152,13 @@ def _in_placements(calls: Calls, stream: torch.cuda.Stream) -> CapturedCalls:
 
 def _in_pieces(call: Call, stream: torch.cuda.Stream, refusal: SynchronisationRefusal) -> CapturedCalls:
     """Return one call, captured in pieces; refuse one with too many or only operations that wait."""
-
-    def captured() -> Pieces:
-        recorder = GraphRecorder(stream)
-        with recorder.refusing():
-            return captured_in_pieces(call, recorder)
-
-    pieces = _in_cleared_memory(captured, stream)
+    pieces = _in_cleared_memory(partial(captured_in_pieces, call), stream)
     if pieces.waits * SHORTEST_BETWEEN_WAITS_S > device_time_s(pieces.replay, stream) or not pieces.graphs:
         raise refusal
     return CapturedCalls((pieces,), 1, stream, (call,), pieces.waits)
 
 
-def make_room(device: str) -> None:
+def _make_room(device: str) -> None:
     """Release torch's unused memory if little else is free.
 
     During a capture torch allocates new memory and releases none. With too little memory, cuDNN does not always fail:
@@ -181,11 +169,6 @@ def make_room(device: str) -> None:
     if free < FREE_SHARE * total and unused > UNUSED_SHARE * total:
         torch.cuda.synchronize(device)
         torch.cuda.empty_cache()
-
-
-def _shortages(device: str) -> int:
-    """Return the number of failed allocations so far, including those that a library recovered from."""
-    return int(torch.cuda.memory_stats(device).get("num_ooms", 0))
 
 
 def _division(calls: Calls, stream: torch.cuda.Stream) -> tuple[int, int]:
@@ -208,11 +191,7 @@ def _warm_up(call: Call, stream: torch.cuda.Stream) -> float:
 
 
 def time_in_graph_s(call: Call, calls: int, device: str) -> float:
-    """Return the time in s of a number of calls in a graph.
-
-    Raises:
-        CaptureRefusal: a call cannot be captured.
-    """
+    """Return the time in s of a number of calls in a graph; ``CaptureRefusal`` if a call cannot be captured."""
     stream = torch.cuda.Stream(device)
     stream.wait_stream(torch.cuda.current_stream(device))
     with torch.cuda.stream(stream), INFERENCE.context():
@@ -221,34 +200,29 @@ def time_in_graph_s(call: Call, calls: int, device: str) -> float:
 
 
 def _replayed_s(call: Call, calls: int, stream: torch.cuda.Stream) -> float:
-    probe = CapturedCalls((_captured_in_cleared_memory(call, calls, stream),), calls, stream, (call,))
+    graph = _in_cleared_memory(lambda recorder: recorder.captured(call, calls), stream)
+    probe = CapturedCalls((graph,), calls, stream, (call,))
     probe.replay(1)
     return device_time_s(partial(probe.replay, PROBE_REPLAYS), stream) / PROBE_REPLAYS
 
 
-def _captured_in_cleared_memory(call: Call, calls: int, stream: torch.cuda.Stream) -> torch.cuda.CUDAGraph:
-    def captured() -> torch.cuda.CUDAGraph:
-        recorder = GraphRecorder(stream)
-        with recorder.refusing():
-            recorder.begin()
-            for _ in range(calls):
-                call()
-            return recorder.end()
-
-    return _in_cleared_memory(captured, stream)
-
-
-def _in_cleared_memory(capture: Callable[[], T], stream: torch.cuda.Stream) -> T:
+def _in_cleared_memory(capture: Callable[[GraphRecorder], T], stream: torch.cuda.Stream) -> T:
     """Return a capture. If it is out of memory, release torch's cache and try again.
 
     Outside captures torch does this by itself.
     """
+
+    def captured() -> T:
+        recorder = GraphRecorder(stream)
+        with recorder.refusing():
+            return capture(recorder)
+
     try:
-        return capture()
+        return captured()
     except torch.OutOfMemoryError:
         torch.cuda.synchronize(stream.device)
         torch.cuda.empty_cache()
-        return capture()
+        return captured()
 
 
 def device_time_s(start: Callable[[], object], stream: torch.cuda.Stream) -> float:
@@ -298,16 +272,22 @@ class GraphRecorder:
         with _synchronisation_mode(ALLOW_SYNCHRONISATION):
             return call()
 
+    def captured(self, call: Call, calls: int) -> torch.cuda.CUDAGraph:
+        """Capture a number of calls in one graph."""
+        self.begin()
+        for _ in range(calls):
+            call()
+        return self.end()
+
     def begin(self) -> None:
         # torch.cuda.graph() would synchronise and empty the cache, so that the GPU would idle and cool every time.
         self._graph = torch.cuda.CUDAGraph()
         self._graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
 
     def end(self) -> torch.cuda.CUDAGraph:
-        graph = self._graph
-        assert graph is not None
-        graph.capture_end()
-        self._graph = None
+        assert self._graph is not None
+        self._graph.capture_end()
+        graph, self._graph = self._graph, None
         return graph
 
     @contextmanager
@@ -318,7 +298,7 @@ class GraphRecorder:
             CaptureRefusal: torch raised an error other than being out of memory.
         """
         try:
-            with unnoticed_capture():
+            with _unnoticed_capture():
                 yield
         except BaseException as error:
             if self._graph is not None:
@@ -338,7 +318,7 @@ class GraphRecorder:
 
 
 @contextmanager
-def unnoticed_capture() -> Iterator[None]:
+def _unnoticed_capture() -> Iterator[None]:
     """While active, ``torch.cuda.is_current_stream_capturing`` says no, as in the run that was counted.
 
     In a capture transformers gives attention a mask that it leaves out otherwise, and with which models took up to five

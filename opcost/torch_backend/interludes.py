@@ -30,14 +30,9 @@ PROBE_CLOCKS = 2_000_000
 
 
 def with_pauses(calls: Calls, device: str, duty_cycle: float) -> Calls:
-    """Return calls that run for at most this share of the time and pause for the rest.
+    """Return calls on an idle GPU that run for at most a share of the time, 0 to 1, and pause for the rest.
 
     A pause is a kernel of one thread that counts clocks. It is part of the calls' overhead.
-
-    Args:
-        calls: calls on a GPU that is idle now.
-        device: that GPU.
-        duty_cycle: above 0 and below 1.
 
     Raises:
         CannotMeasureError: the calls are too long for pauses.
@@ -137,9 +132,8 @@ class BackgroundLoad(Observer):
             try:
                 self._workload = self._make_workload()
             except CannotMeasureError as error:
-                logging.getLogger(__name__).warning(
-                    "no background load between operators, so short loops may begin on a cool device: %s", error
-                )
+                text = "no background load between operators, so short loops may begin on a cool device: %s"
+                logging.getLogger(__name__).warning(text, error)
                 self._is_refused = True
                 return
             self._thread.start()
@@ -175,11 +169,7 @@ class BackgroundLoad(Observer):
 
 
 def additions(device: str) -> Workload:
-    """Return additions as a background load.
-
-    Raises:
-        CannotMeasureError: the device has not enough memory.
-    """
+    """Return additions as a background load; ``CannotMeasureError`` if the device has not enough memory."""
     with refused_calls(device):
         augend, addend, total = (torch.randn(ELEMENTS, device=device) for _ in range(3))
         return as_graph(EagerWorkload(Calls(partial(torch.add, augend, addend, out=total)), device))

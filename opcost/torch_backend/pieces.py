@@ -7,7 +7,7 @@ in this order, so the device is idle only where the model itself waits for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -41,14 +41,10 @@ class Recorder(Protocol):
     device_type: str
 
     def run_without_waiting(self, call: Call) -> object:
-        """Make a call outside a capture and return its result.
-
-        Raises:
-            SynchronisationRefusal: it waits for the device; it has not run to its end.
-        """
+        """Make a call outside a capture; ``SynchronisationRefusal`` if it waits, when it has not run to its end."""
 
     def run_waiting(self, call: Call) -> object:
-        """Make a call that may wait, within ``run_without_waiting``, and return its result."""
+        """Make a call that may wait, within ``run_without_waiting``."""
 
     def begin(self) -> None:
         """Begin a capture: what is launched from now on is captured and does not run."""
@@ -59,10 +55,7 @@ class Recorder(Protocol):
 
 @dataclass(frozen=True)
 class Pieces:
-    """The steps of a call in order: replays of graphs, and operations that wait for the device.
-
-    ``graphs`` and ``waits`` are the numbers of both.
-    """
+    """The steps of a call in order, replays of graphs and operations that wait for the device, and the numbers of both."""
 
     steps: tuple[Call, ...]
     graphs: int
@@ -80,13 +73,24 @@ def captured_in_pieces(call: Call, recorder: Recorder) -> Pieces:
     Raises:
         CaptureRefusal: its operations differ from call to call, or it waits for the device outside an operation.
     """
-    survey = _Survey(recorder)
-    with survey:
+    operations: list[tuple[object, bool]] = []
+
+    def surveyed(operation: Operation) -> Any:
+        """Run an operation on the device, and note whether it waits."""
+        try:
+            result, waits = recorder.run_without_waiting(operation.run), False
+        except SynchronisationRefusal:
+            result, waits = recorder.run_waiting(operation.run), True
+        operations.append((operation.function, waits))
+        return result
+
+    with _DeviceMode(recorder.device_type, surveyed):
         recorder.run_without_waiting(call)
-    capture = _Capture(recorder, survey.operations)
-    with capture:
+    capture = _Capture(recorder, operations)
+    with _DeviceMode(recorder.device_type, capture.observed):
         call()
-    return capture.finished()
+    capture.end()
+    return Pieces(tuple(capture.steps), len(capture.steps) - len(capture.waits), len(capture.waits))
 
 
 @dataclass
@@ -109,79 +113,56 @@ class _Wait:
 
 
 class _DeviceMode(ObservingMode):
-    """Observes the operations that may launch work on a device."""
+    """Runs the operations that may launch work on a device by a function."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, device_type: str, run: Callable[[Operation], Any]) -> None:
         super().__init__()
-        self.recorder = recorder
+        self._device_type = device_type
+        self._run = run
 
     def __torch_dispatch__(  # type: ignore[no-untyped-def]
         self, func, types, args=(), kwargs=None
     ) -> Any:
         operation = Operation(func, args, kwargs or {})
-        return self.observed(operation) if may_launch_on(self.recorder.device_type, operation) else operation.run()
-
-    def observed(self, operation: Operation) -> Any:
-        raise NotImplementedError
+        return self._run(operation) if may_launch_on(self._device_type, operation) else operation.run()
 
 
-class _Survey(_DeviceMode):
-    """Notes each operation of a call on the device, and whether it waits."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        super().__init__(recorder)
-        self.operations: list[tuple[object, bool]] = []
-
-    def observed(self, operation: Operation) -> Any:
-        try:
-            result, waits = self.recorder.run_without_waiting(operation.run), False
-        except SynchronisationRefusal:
-            result, waits = self.recorder.run_waiting(operation.run), True
-        self.operations.append((operation.function, waits))
-        return result
-
-
-class _Capture(_DeviceMode):
+class _Capture:
     """Captures the operations of a call, and runs those that wait between two captures."""
 
     def __init__(self, recorder: Recorder, operations: Iterable[tuple[object, bool]]) -> None:
-        super().__init__(recorder)
+        self.steps: list[Call] = []
+        self.waits: list[_Wait] = []
+        self._recorder = recorder
         self._expected = iter(operations)
         self._is_capturing = False
-        self._steps: list[Call] = []
-        self._waits: list[_Wait] = []
 
     def observed(self, operation: Operation) -> Any:
         function, waits = next(self._expected, (None, False))
         if function is not operation.function:
             raise CaptureRefusal("its operations differ from call to call")
         written = set(map(storage_of, operation.written))
-        for wait in self._waits:
+        for wait in self.waits:
             wait.is_modified |= not written.isdisjoint(map(storage_of, tensors_of(wait.output)))
         if waits:
-            self._end()
+            self.end()
             wait = _Wait(operation, operation.run())
-            self._waits.append(wait)
-            self._steps.append(wait.repeat)
+            self.waits.append(wait)
+            self.steps.append(wait.repeat)
             return wait.output
         if not self._is_capturing:
-            self.recorder.begin()
+            self._recorder.begin()
             self._is_capturing = True
         return operation.run()
 
-    def finished(self) -> Pieces:
-        self._end()
-        waits = len(self._waits)
-        return Pieces(tuple(self._steps), len(self._steps) - waits, waits)
-
-    def _end(self) -> None:
+    def end(self) -> None:
         """End the capture, if any, and run what it captured, whose values the next operation may need."""
         if not self._is_capturing:
             return
-        graph = self.recorder.end()
+        graph = self._recorder.end()
         self._is_capturing = False
         graph.replay()
-        self._steps.append(graph.replay)
+        self.steps.append(graph.replay)
 
 
 def may_launch_on(device_type: str, operation: Operation) -> bool:

@@ -70,7 +70,6 @@ class Operation:
 
     @property
     def given(self) -> dict[str, Any]:
-        """The arguments by name, with the defaults of those not given."""
         return arguments_by_name(self.function, self.args, self.kwargs)
 
     @property
@@ -109,7 +108,10 @@ def repeatable(call: Callable[[], object], inputs: Iterable[torch.Tensor]) -> Ca
     if len(observer.operations) == 1:
         (operation,) = observer.operations
         undoing = opposite(operation)
-        return elsewhere(operation) if undoing is None else in_turn(operation, undoing)
+        if undoing is None:
+            return elsewhere(operation)
+        # Both run the operation's kernel, which adds and subtracts the same.
+        return Calls(lambda: (operation.run(), undoing.run())[1], period=2, flags=MODIFIES, notes=IN_TURN)
     names = ", ".join(operation.name for operation in writing)
     raise CannotMeasureError(f"it cannot be repeated: {names} modifies its input, among other operations")
 
@@ -146,26 +148,14 @@ def opposite(operation: Operation) -> Operation | None:
     added = next((name for name in ADDED.get(operation.name, ()) if name in given), None)
     if added is None:
         return None
-    return Operation(operation.function, (target,), {**given, added: _negative(given[added])})
-
-
-def _negative(value: Any) -> Any:
-    if not isinstance(value, torch.Tensor):
-        return -value
-    negative = copy.deepcopy(value)
-    # Elements of expanded dimensions share memory, so the storage is negated.
-    negative.as_strided((negative.untyped_storage().nbytes() // negative.itemsize,), (1,), 0).neg_()
-    return negative
-
-
-def in_turn(operation: Operation, undoing: Operation) -> Calls:
-    """Return calls that add to a tensor in place and then subtract the same, both with the operation's kernel."""
-
-    def both() -> object:
-        operation.run()
-        return undoing.run()
-
-    return Calls(both, period=2, flags=MODIFIES, notes=IN_TURN)
+    negative = given[added]
+    if isinstance(negative, torch.Tensor):
+        negative = copy.deepcopy(negative)
+        # Elements of expanded dimensions share memory, so the storage is negated.
+        negative.as_strided((negative.untyped_storage().nbytes() // negative.itemsize,), (1,), 0).neg_()
+    else:
+        negative = -negative
+    return Operation(operation.function, (target,), {**given, added: negative})
 
 
 def elsewhere(operation: Operation) -> Calls:
@@ -177,27 +167,23 @@ def elsewhere(operation: Operation) -> Calls:
     Raises:
         CannotMeasureError: the operation has no such variants.
     """
+
+    def arguments(overload: Any) -> set[tuple[str, str]]:
+        return {(one.name, str(one.type)) for one in overload._schema.arguments}
+
     packet = getattr(torch.ops.aten, operation.name.removesuffix("_"), None)
     overloads = [] if packet is None else [getattr(packet, name) for name in packet.overloads()]
-    same = [one for one in overloads if _arguments(one) == _arguments(operation.function)]
+    given, own = operation.given, arguments(operation.function)
+    outs = {one: arguments(one) - own for one in overloads if {name for name, _ in arguments(one) ^ own} <= {"out"}}
     # Generated ones (``relu.out``) come last, because they copy; of others, those into a buffer come first.
-    variant = min(same, key=lambda one: (torch.Tag.generated in one.tags, not _takes_buffer(one)), default=None)
+    variant = min(outs, key=lambda one: (torch.Tag.generated in one.tags, not outs[one]), default=None)
     if variant is None:
         raise CannotMeasureError(f"{operation.name} modifies its input and has no variant that does not")
-    given = operation.given
-    if _takes_buffer(variant):
+    if outs[variant]:
         given["out"] = torch.empty_like(operation.args[0])
     if operation.name in COPIES_FIRST or torch.Tag.generated in variant.tags:
         return Calls(lambda: variant(**given), flags=(*MODIFIES, Flag.NOT_AS_COUNTED), notes=ON_A_COPY)
     return Calls(lambda: variant(**given), flags=MODIFIES, notes=ELSEWHERE)
-
-
-def _arguments(overload: Any) -> set[tuple[str, str]]:
-    return {(one.name, str(one.type)) for one in overload._schema.arguments if one.name != "out"}
-
-
-def _takes_buffer(overload: Any) -> bool:
-    return any(one.name == "out" for one in overload._schema.arguments)
 
 
 class ObservingMode(TorchDispatchMode):
@@ -288,13 +274,8 @@ class Layer:
         """A module's parameters and buffers, or the weights among a function's inputs."""
         if isinstance(self.function, nn.Module):
             return [*self.function.parameters(), *self.function.buffers()]
-        return [value for value in self.args[self._weights_at] if isinstance(value, torch.Tensor)]
-
-    @property
-    def _weights_at(self) -> slice:
-        """The place of the weights among a function's arguments, empty without any."""
         place = WEIGHTS_OF_FUNCTIONS.get(self.function, len(self.args))
-        return slice(place, place + 1)
+        return [value for value in self.args[place : place + 1] if isinstance(value, torch.Tensor)]
 
     @property
     def inputs(self) -> list[torch.Tensor]:
@@ -310,9 +291,8 @@ class Layer:
         """Return a layer with the same inputs and a copy of the weights."""
         if isinstance(self.function, nn.Module):
             return replace(self, function=copy.deepcopy(self.function))
-        args = list(self.args)
-        args[self._weights_at] = [tensor.clone() for tensor in self.weights]
-        return replace(self, args=tuple(args))
+        place = WEIGHTS_OF_FUNCTIONS[self.function]
+        return replace(self, args=(*self.args[:place], *(one.clone() for one in self.weights), *self.args[place + 1 :]))
 
 
 @dataclass(frozen=True)
@@ -337,19 +317,13 @@ def repeated(layer: Layer, cache: str, memory: Callable[[], DeviceMemory]) -> Ca
     Raises:
         CannotMeasureError: the layer cannot be repeated.
     """
-    calls = _in_one_placement(layer, cache, memory)
+    calls = repeatable(layer.call, tensors_of((layer.args, dict(layer.kwargs))))
+    if cache != WARM:
+        is_in_place = Flag.MODIFIES_INPUT in calls.flags
+        calls = _as_warm(calls, IN_PLACE_AS_WARM) if is_in_place else _cold(layer, memory())
     if calls.overhead is not None:
         return calls
-    return replace(calls, relocated=lambda: _in_one_placement(layer.relocated(), cache, memory).cycle)
-
-
-def _in_one_placement(layer: Layer, cache: str, memory: Callable[[], DeviceMemory]) -> Calls:
-    again = repeatable(layer.call, tensors_of((layer.args, dict(layer.kwargs))))
-    if cache == WARM:
-        return again
-    if Flag.MODIFIES_INPUT in again.flags:
-        return _as_warm(again, IN_PLACE_AS_WARM)
-    return _cold(layer, memory())
+    return replace(calls, relocated=lambda: repeated(layer.relocated(), cache, memory).cycle)
 
 
 def _as_warm(calls: Calls, reason: str) -> Calls:

@@ -75,7 +75,7 @@ class DeviceQueue:
     def started(self, rounds: int, stream: torch.cuda.Stream | None = None, uncounted: Span | None = None) -> int:
         """Register rounds that were started on a stream; wait for the rounds before them and return their number.
 
-        The span ``uncounted`` is not part of their time. On a CPU the rounds have ended, and their number is returned.
+        On a CPU the rounds have ended, and their number is returned.
         """
         if not is_gpu(self.device):
             return rounds
@@ -106,13 +106,9 @@ def _now(stream: torch.cuda.Stream) -> torch.cuda.Event:
 
 
 class EagerWorkload(DeviceQueue):
-    """Calls in a Python loop, in inference mode, as in a user's program.
+    """Calls in a Python loop, in inference mode, as in a user's program; each loop is in a new ``context``.
 
-    Args:
-        calls: the calls.
-        device: the device that they run on.
-        only_waits: whether they do nothing but wait.
-        context: returns a context manager for a loop of them.
+    ``only_waits`` says that they do nothing but wait.
     """
 
     execution = EAGER
@@ -203,17 +199,15 @@ def as_graph(workload: EagerWorkload) -> GraphWorkload | EagerWorkload:
     Raises:
         CannotMeasureError: torch raised an error (out of memory, unsupported).
     """
+
+    def graph_of(eager: EagerWorkload, overhead: GraphWorkload | None) -> GraphWorkload:
+        with refused_calls(eager.device), eager.context():
+            return GraphWorkload(capture_calls(eager.calls, eager.device), eager, overhead)
+
     try:
-        overhead = None if workload.overhead is None else _graph_of(workload.overhead, None)
-        return _graph_of(workload, overhead)
+        return graph_of(workload, None if workload.overhead is None else graph_of(workload.overhead, None))
     except CaptureRefusal as refusal:
         return workload.annotated(f"eager: {refusal}")
-
-
-def _graph_of(workload: EagerWorkload, overhead: GraphWorkload | None) -> GraphWorkload:
-    with refused_calls(workload.device), workload.context():
-        captured = capture_calls(workload.calls, workload.device)
-    return GraphWorkload(captured, workload, overhead)
 
 
 def operator_workload(
@@ -242,8 +236,7 @@ def operator_workload(
                 read = {name: value for name, value in layer.kwargs.items() if name != "out"}
                 with INFERENCE.context():
                     flags = flags_of_output(calls.cycle(), (layer.args, read))
-        workload = EagerWorkload(calls, device, context=context)
-        return workload.annotated(flags=flags) if flags else workload
+        return EagerWorkload(calls, device, context=context).annotated(flags=flags)
 
 
 def operator_call(
@@ -320,9 +313,8 @@ MATRIX_DIMENSIONS = 2
 def matrices_of(function: Callable[..., object], args: Sequence[object]) -> list[torch.Tensor]:
     """Return the weights of a module, or those among a function's arguments, without vectors such as biases."""
     if isinstance(function, nn.Module):
-        found: list[torch.Tensor] = [
-            one for name, one in function.named_parameters() if "weight" in name.rpartition(".")[2]
-        ]
+        named = function.named_parameters()
+        found: list[torch.Tensor] = [one for name, one in named if "weight" in name.rpartition(".")[2]]
     else:
         found = Layer(function, tuple(args), {}).weights
     return [weight for weight in found if weight.dim() >= MATRIX_DIMENSIONS]
