@@ -22,8 +22,12 @@ WEIGHTS = "weights"
 
 
 def arguments_of(operator: OperatorTuple, device: str) -> dict[str, Any]:
-    """Return the keyword arguments of the function or class that builds a model."""
-    return dict(real_value(dict(operator.parameters).get(ARGUMENTS, Structure("dict", ())), device, _no_tensor))
+    """Return the keyword arguments, which have no tensors, of the function or class that builds a model."""
+
+    def no_tensor(_: object) -> torch.Tensor:
+        raise TypeError("arguments have no tensors")
+
+    return dict(real_value(dict(operator.parameters).get(ARGUMENTS, Structure("dict", ())), device, no_tensor))
 
 
 def reserved_mistakes(config: ConfiguredModel, reserved: Collection[str]) -> list[str]:
@@ -35,11 +39,7 @@ def reserved_mistakes(config: ConfiguredModel, reserved: Collection[str]) -> lis
 
 @contextmanager
 def building(model_name: str) -> Iterator[None]:
-    """Convert what a library raises while it builds a model to an error of one line.
-
-    Raises:
-        CannotBuildError: the library raised an error. A lack of memory is raised as it is.
-    """
+    """Convert what a library raises while it builds a model to a ``CannotBuildError``, but for a lack of memory."""
     try:
         yield
     except (CannotMeasureError, UserError, torch.OutOfMemoryError):
@@ -80,7 +80,3 @@ def weights_mistakes(config: ConfiguredModel) -> list[str]:
         return []
     text = f"no file or folder {config.weights_name}; write null for random weights, or the path of local ones"
     return [f"{config.where('weights_name')}: {text}"]
-
-
-def _no_tensor(_: object) -> torch.Tensor:
-    raise TypeError("arguments have no tensors")

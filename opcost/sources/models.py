@@ -42,8 +42,8 @@ class ResolvedModel:
     def with_inputs(self, device: str, context: Context = nullcontext) -> ReadyModel:
         """Return the model in eval mode with its inputs, on a device.
 
-        A model that may raise anything has run once or twice in a ``context``, such as autocast.
-        Switches of torch that it set are put back, with a warning.
+        A model that may raise anything has run once or twice in a ``context``, such as autocast. Switches of torch that
+        it set are put back, with a warning.
 
         Raises:
             CannotBuildError: the function that builds the model, or the model itself, raises an error; its weights are
@@ -61,16 +61,14 @@ class ResolvedModel:
         return ready
 
     def _tried(self, ready: ReadyModel, context: Context) -> ReadyModel:
-        with kept_switches() as changes:
-            ready = self._run_foreign(ready, context)
-        if changes:
-            # Only the first run may import something.
+        for _ in range(2):
             with kept_switches() as changes:
                 ready = self._run_foreign(ready, context)
-        if changes:
-            text = f"{self.listed.name} sets switches of torch when it runs: {'; '.join(changes)}"
-            raise CannotBuildError(text)
-        return ready
+            # Only the first run may import something.
+            if not changes:
+                return ready
+        text = f"{self.listed.name} sets switches of torch when it runs: {'; '.join(changes)}"
+        raise CannotBuildError(text)
 
     def _run_foreign(self, ready: ReadyModel, context: Context) -> ReadyModel:
         if self.code is not None:
@@ -87,10 +85,6 @@ class ResolvedModel:
     def ready_to_count(self, device: str, context: Context = nullcontext) -> ReadyModel:
         """Return the result of ``with_inputs``, after a first run in a ``context``: set-up is no part of the counts.
 
-        Args:
-            device: the device.
-            context: returns a context manager for a run.
-
         Raises:
             CannotMeasureError: the model does not fit onto the device, or raised an error that torch's own never do.
         """
@@ -106,11 +100,7 @@ class ResolvedModel:
 
 
 def resolve(operator: OperatorTuple, code: UserCode | None = None) -> ResolvedModel:
-    """Return the model that a tuple describes.
-
-    Args:
-        operator: the tuple.
-        code: the user's code that builds it and may run, None for models of libraries.
+    """Return the model that a tuple describes; ``code`` is the user's that builds it and may run, None for libraries.
 
     Raises:
         CannotMeasureError: no source has the model in this version, or its code may not run.

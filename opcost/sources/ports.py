@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.resources import files
+from io import StringIO
 from typing import TYPE_CHECKING, Protocol
 
 from opcost.operators.model_inputs import DescribedInputs
@@ -118,3 +121,19 @@ def suggestion(name: str, known: Sequence[str], otherwise: str) -> str:
     similar = [*longer, *difflib.get_close_matches(name, known, n=SUGGESTED)]
     close = list(dict.fromkeys(similar))[:SUGGESTED]
     return f"did you mean {' or '.join(close)}?" if close else otherwise
+
+
+def published_models() -> dict[str, ListedModel]:
+    """Return the facts that torchvision publishes of its models, by name, for plans on machines without torch.
+
+    ``published.csv`` is made of ``torchvision.listed`` by ``pytest tests/sources --renew-golden``.
+    """
+    text = files("opcost.sources").joinpath("published.csv").read_text(encoding="utf-8")
+    models = {}
+    for line in csv.DictReader(StringIO(text)):
+        multiply_adds, parameters = line["multiply_adds"], line["parameters"]
+        facts = PublishedFacts(float(multiply_adds) if multiply_adds else None, int(parameters) if parameters else None)
+        size = tuple(map(int, line["input_size"].split("x")))
+        is_data_dependent = line["is_data_dependent"] == "1"
+        models[line["name"]] = ListedModel(line["name"], line["task"], size, is_data_dependent, facts)
+    return models

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any, TextIO, cast
+from unittest.mock import patch
 
 import torch
 from torch import nn
@@ -77,15 +78,10 @@ def lent_stderr() -> Iterator[None]:
 
 @contextmanager
 def own_frames(code: UserCode, remedy: str | None = None) -> Iterator[None]:
-    """Convert an exception of the user's code to a ``CannotBuildError`` with the user's own frames.
+    """Convert an exception of the user's code to a ``CannotBuildError`` with the user's own frames, and a remedy.
 
     Errors of opcost are raised as they are, and so is a lack of memory. ``sys.exit`` is an exception like others, and
-    so are those that are no ``Exception``, but interrupts.
-    Output of the code goes to stderr, see ``lent_stderr``.
-
-    Args:
-        code: the user's.
-        remedy: of an exception, None for the usual one.
+    so are those that are no ``Exception``, but interrupts. Output of the code goes to stderr, see ``lent_stderr``.
     """
     try:
         with lent_stderr():
@@ -93,55 +89,33 @@ def own_frames(code: UserCode, remedy: str | None = None) -> Iterator[None]:
     except (CannotMeasureError, DescriptionError, UserError, torch.OutOfMemoryError, KeyboardInterrupt):
         raise
     except BaseException as error:
-        text = "\n".join([f"{code} raised {one_line(error)}", *_frames(code, error)])
+        lines = [f"{code} raised {one_line(error)}"]
+        frames = [one for one in traceback.extract_tb(error.__traceback__) if code.is_own(one.filename)]
+        for frame in frames[-SHOWN_FRAMES:]:
+            lines.append(f"  {frame.filename}:{frame.lineno} in {frame.name}: {shortened(frame.line or '')}")
         own = _remedy_of_import(code, error) if isinstance(error, ImportError) else None
-        raise CannotBuildError(text, own or remedy) from error
+        raise CannotBuildError("\n".join(lines), own or remedy) from error
 
 
 def _remedy_of_import(code: UserCode, error: ImportError) -> str | None:
-    """Return what to do about an import that has failed; None for the usual."""
-    return _remedy_of_relative_import(code, error) or _remedy_of_missing(error)
-
-
-def _remedy_of_missing(error: ImportError) -> str | None:
-    """Return what to do if there is no package or module of a name; None if a package lacks a part."""
+    """Return what to do about an import that has failed; None for the usual remedy, as if a package lacks a part."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    path = Path(code.path)
+    if code.module is None and frame.filename == code.path:
+        # The file was named by its path, so that it is in no package.
+        tree = ast.parse(path.read_bytes(), filename=code.path)
+        imports = (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level)
+        level = next((node.level for node in imports if node.lineno == frame.lineno), 0)
+        if level:
+            # It is in some packages, at least in those that the import needs.
+            inside = itertools.takewhile(lambda folder: (folder / PACKAGE_FILE).exists(), path.parents)
+            depth = max(level, len(list(inside)))
+            module = ".".join([*(path.parents[up].name for up in reversed(range(depth))), path.stem])
+            return f"name the module, {module}:{code.function}, and run the command in {path.parents[depth]}"
     if not isinstance(error, ModuleNotFoundError) or error.name is None or "." in error.name:
         return None
     install = pip_install("PACKAGE")
     return f"correct the import, install the package that has it with {install}, or add its folder to PYTHONPATH"
-
-
-def _remedy_of_relative_import(code: UserCode, error: ImportError) -> str | None:
-    """Return what to do if a file that was named by its path has failed in a relative import; else None."""
-    if code.module is not None:
-        return None
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    level = next((node.level for node in _relative_imports(code.path) if node.lineno == frame.lineno), 0)
-    if not level or frame.filename != code.path:
-        return None
-    path = Path(code.path)
-    packages = [path.parents[up].name for up in reversed(range(_packages_of(path, level)))]
-    module, root = ".".join([*packages, path.stem]), path.parents[len(packages)]
-    return f"name the module, {module}:{code.function}, and run the command in {root}"
-
-
-def _relative_imports(path: str) -> list[ast.ImportFrom]:
-    tree = ast.parse(Path(path).read_bytes(), filename=path)
-    return [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level]
-
-
-def _packages_of(path: Path, level: int) -> int:
-    """Return the number of packages that a file is in, at least those that a relative import of a level needs."""
-    inside = itertools.takewhile(lambda folder: (folder / PACKAGE_FILE).exists(), path.parents)
-    return max(level, len(list(inside)))
-
-
-def _frames(code: UserCode, error: BaseException) -> list[str]:
-    found = [frame for frame in traceback.extract_tb(error.__traceback__) if code.is_own(frame.filename)]
-    return [
-        f"  {frame.filename}:{frame.lineno} in {frame.name}: {shortened(frame.line or '')}"
-        for frame in found[-SHOWN_FRAMES:]
-    ]
 
 
 @dataclass(eq=False)
@@ -197,42 +171,23 @@ def module_of(code: UserCode) -> ModuleType:
         _current[:] = [imported]
         imported.enter()
     if imported.module is None:
-        if _fingerprint(code) != code.fingerprint:
+        try:
+            found = fingerprint_of({name: Path(code.root, name).read_bytes() for name in code.files})
+        except OSError:
+            found = None
+        if found != code.fingerprint:
             text = f"{code.path} or a file that it imports has changed meanwhile"
             raise CannotBuildError(text, remedy="run the command again")
-        with _without_bytecode():
+        # Python takes compiled files for current if a file of equal size was changed in the same second.
+        with patch.object(sys, "dont_write_bytecode", True):
             imported.module = _import(code)
-        _check_names(code)
+        for name, path in code.modules():
+            file = getattr(sys.modules.get(name), "__file__", None)
+            if name in sys.modules and (file is None or Path(file).resolve() != Path(path).resolve()):
+                text = f"{path}: Python has another module {name}, {file or 'built in'}"
+                raise CannotBuildError(text, remedy="rename the file")
         _imported[key] = imported
     return imported.module
-
-
-def _fingerprint(code: UserCode) -> str | None:
-    """Return the hash of the code's files as they are now, None if one cannot be read."""
-    try:
-        return fingerprint_of({name: Path(code.root, name).read_bytes() for name in code.files})
-    except OSError:
-        return None
-
-
-@contextmanager
-def _without_bytecode() -> Iterator[None]:
-    """Write no compiled files: Python takes them for current if a file of equal size was changed in the same second."""
-    before = sys.dont_write_bytecode
-    sys.dont_write_bytecode = True
-    try:
-        yield
-    finally:
-        sys.dont_write_bytecode = before
-
-
-def _check_names(code: UserCode) -> None:
-    """Check that the code's own modules are those that Python found, and not others of the same names."""
-    for name, path in code.modules():
-        file = getattr(sys.modules.get(name), "__file__", None)
-        if name in sys.modules and (file is None or Path(file).resolve() != Path(path).resolve()):
-            text = f"{path}: Python has another module {name}, {file or 'built in'}"
-            raise CannotBuildError(text, remedy="rename the file")
 
 
 def _import(code: UserCode) -> ModuleType:
@@ -301,10 +256,8 @@ class PythonFile:
                 if inspect.iscoroutine(model):
                     # Else Python warns that it was never awaited.
                     model.close()
-                kind = type(model).__name__
-                raise CannotBuildError(
-                    f"{self.code} returned {kind} instead of a torch.nn.Module, or of one and its inputs"
-                )
+                text = f"returned {type(model).__name__} instead of a torch.nn.Module, or of one and its inputs"
+                raise CannotBuildError(f"{self.code} {text}")
             # Both may be the user's, and return nothing.
             model.eval()
             model.to(device)
@@ -320,13 +273,16 @@ class PythonFile:
 
     def _called(self, arguments: Mapping[str, Any]) -> Any:
         function = self._function()
-        parameters = _parameters_of(function)
-        if parameters is not None:
-            try:
-                parameters.bind(**arguments)
-            except TypeError as error:
-                names = ", ".join(map(str, parameters.parameters.values())) or "none"
-                raise CannotBuildError(f"{self.code}: {error}", f"its arguments are {names}", "arguments") from error
+        try:
+            parameters = inspect.signature(function)
+        except (TypeError, ValueError):
+            # Python does not know them.
+            return function(**arguments)
+        try:
+            parameters.bind(**arguments)
+        except TypeError as error:
+            names = ", ".join(map(str, parameters.parameters.values())) or "none"
+            raise CannotBuildError(f"{self.code}: {error}", f"its arguments are {names}", "arguments") from error
         return function(**arguments)
 
     def _function(self) -> Callable[..., Any]:
@@ -337,29 +293,14 @@ class PythonFile:
             raise CannotBuildError(f"{self.code}: {name} is a model and no function", remedy)
         if not callable(found):
             text = f"{name} is {'a value and no function' if hasattr(module, name) else 'not there'}"
-            functions = [own for own, value in vars(module).items() if _is_of(module, value)]
+            known = ((own, value) for own, value in vars(module).items() if isinstance(value, FunctionType))
+            functions = [own for own, value in known if value.__module__ == module.__name__]
             others = f"the file has {some_of(functions) or 'no function'}"
             raise CannotBuildError(f"{self.code}: {text}", suggestion(name, functions, others))
         return found  # type: ignore[no-any-return]
 
 
-def _is_of(module: ModuleType, value: object) -> bool:
-    return isinstance(value, FunctionType) and value.__module__ == module.__name__
-
-
-def _parameters_of(function: Callable[..., Any]) -> inspect.Signature | None:
-    """Return the parameters of a function or class, None if Python does not know them."""
-    try:
-        return inspect.signature(function)
-    except (TypeError, ValueError):
-        return None
-
-
 def register_operations(code: UserCode) -> None:
-    """Import a user's file, which may register operations of its own (``torch.library``).
-
-    Raises:
-        CannotBuildError: the file raises an error.
-    """
+    """Import a user's file, which may register operations of its own (``torch.library``)."""
     with own_frames(code):
         module_of(code)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import fnmatch
+import importlib
 import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from opcost import __version__
 from opcost.errors import CannotMeasureError, UserError
@@ -24,26 +25,18 @@ if TYPE_CHECKING:
     from opcost.torch_backend.ready_model import ReadyModel
 
 
-def _torchvision() -> ModelSource:
-    from opcost.sources import torchvision
-
-    return torchvision
-
-
-def _timm() -> ModelSource:
-    with _installed("timm"):
-        from opcost.sources import timm
-    return timm
-
-
-def _transformers() -> ModelSource:
-    with _installed("transformers"):
-        from opcost.sources import transformers
-    return transformers
+def _library_source(name: str) -> ModelSource:
+    """Return a source of a library, which is imported now; ``CannotMeasureError`` if that is not installed."""
+    try:
+        return cast("ModelSource", importlib.import_module(f"opcost.sources.{name}"))
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+        raise CannotMeasureError(f"{name} is not installed; install it with {pip_install(name)}") from error
 
 
 SOURCES: Mapping[str, Callable[[], ModelSource]] = MappingProxyType(
-    {TORCHVISION: _torchvision, "timm": _timm, "transformers": _transformers}
+    {name: partial(_library_source, name) for name in (TORCHVISION, "timm", "transformers")}
 )
 """Sources by the first component of their tuples' names: ``torchvision.models.resnet18``."""
 
@@ -67,28 +60,8 @@ class _Objects:
         raise CannotMeasureError(f"{operator.short_name} is an object of a Python program; call opcost.profile there")
 
 
-@contextmanager
-def _installed(package: str) -> Iterator[None]:
-    """Explain an optional package that is missing.
-
-    Raises:
-        CannotMeasureError: it is not installed.
-    """
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if error.name != package:
-            raise
-        text = f"{package} is not installed; install it with {pip_install(package)}"
-        raise CannotMeasureError(text) from error
-
-
 def source_of(operator: OperatorTuple, code: UserCode | None = None) -> ModelSource:
-    """Return the source of the model that a tuple describes.
-
-    Args:
-        operator: the tuple.
-        code: the user's code that may run, None for models of libraries.
+    """Return the source of the model that a tuple describes; ``code`` is the user's that may run, None for libraries.
 
     Raises:
         CannotMeasureError: there is no such source, it is not installed, or the model's code may not run.
@@ -171,8 +144,12 @@ def models_matching(patterns: Sequence[str]) -> list[ListedModel]:
     lines = []
     for pattern in patterns or ["*"]:
         prefix, colon, glob = pattern.removeprefix(f"{TORCHVISION}:").rpartition(":")
+        named = prefix or TORCHVISION
+        if named not in SOURCES:
+            lines.append(f"{pattern!r}: unknown source of models {named}; opcost knows {', '.join(SOURCES)}")
+            continue
         try:
-            source = _source_named(prefix or TORCHVISION)
+            source = SOURCES[named]()
         except CannotMeasureError as error:
             lines.append(f"{pattern!r}: {error}")
             continue
@@ -181,16 +158,17 @@ def models_matching(patterns: Sequence[str]) -> list[ListedModel]:
         names = fnmatch.filter(known, glob) or ([] if set(glob) & set("*?[") else [glob])
         for name in names:
             try:
-                found[prefix + colon + name] = _listed(source, prefix + colon, name)
+                model = source.listed(name)
+                found[prefix + colon + name] = replace(model, name=prefix + colon + model.name)
             except CannotMeasureError as error:
                 if name == glob and name not in known:
-                    lines.append(_no_match(prefix or TORCHVISION, glob, known))
+                    lines.append(_no_match(named, glob, known))
                 elif name == glob:
                     lines.append(f"{pattern!r}: {error}")
                 else:
                     logging.getLogger(__name__).warning("left out: %s", error)
         if not names:
-            lines.append(_no_match(prefix or TORCHVISION, glob, known))
+            lines.append(_no_match(named, glob, known))
     if lines:
         raise UserError(*lines)
     return [found[name] for name in sorted(found)]
@@ -212,29 +190,13 @@ def with_usual_size(models: Sequence[ListedModel]) -> list[ListedModel]:
     return found
 
 
-def _source_named(name: str) -> ModelSource:
-    if name not in SOURCES:
-        raise CannotMeasureError(f"unknown source of models {name}; opcost knows {', '.join(SOURCES)}")
-    return SOURCES[name]()
-
-
-def _listed(source: ModelSource, prefix: str, name: str) -> ListedModel:
-    model = source.listed(name)
-    return replace(model, name=prefix + model.name) if prefix else model
-
-
 def _no_match(source: str, pattern: str, known: Sequence[str]) -> str:
     otherwise = f"{command('make-configs', *_all_of(source), '--dry-run')} shows all"
     return f"{source} has no model {pattern!r}; {suggestion(pattern, known, otherwise)}"
 
 
 def grid_mistakes(grid: AnyGrid, where: Callable[[str], str]) -> Iterator[str]:
-    """Yield a line for each operator that there is not.
-
-    Args:
-        grid: or a list of tuples.
-        where: returns the place of a key in the file, for a message.
-    """
+    """Yield a line for each operator that there is not; ``where`` returns the place of a key in the file."""
     # It imports torch, which a plan for a product does without.
     from opcost.torch_backend.operators import find_operator
 

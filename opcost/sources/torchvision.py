@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
@@ -83,10 +82,19 @@ def listed(model_name: str) -> ListedModel:
     published = next(iter(_weights_of(model_name)), None)
     meta = {} if published is None else published.meta
     multiply_adds = meta.get("_ops")
+    # The size of one sample is that of the weights' transforms if they give one.
+    if task == "detection":
+        side = next((size for part, size in DETECTION_NAMES_SIZE.items() if part in model_name), DETECTION_SIZE)
+        size: tuple[int, ...] = (3, side, side)
+    elif task == "optical_flow":
+        size = (3, *OPTICAL_FLOW_SIZE)
+    else:
+        frames = [VIDEO_FRAMES] if task == "video" else []
+        size = (3, *frames, *(_transformed_size(published) or USUAL_SIZE))
     return ListedModel(
         name=model_name,
         task=task,
-        input_size=(BATCH_SIZES[task], *_sample_size(model_name, task, published)),
+        input_size=(BATCH_SIZES[task], *size),
         is_data_dependent=task == "detection",
         published=PublishedFacts(None if multiply_adds is None else multiply_adds * 1e9, meta.get("num_params")),
         is_foreign=not get_model_builder(model_name).__module__.startswith(TORCHVISION_MODELS),
@@ -116,17 +124,6 @@ def _registered() -> list[str]:
     return [name for name in list_models() if name == name.lower()]
 
 
-def _sample_size(model_name: str, task: str, published: WeightsEnum | None) -> tuple[int, ...]:
-    """Return the size of one sample, from the weights' transforms if they give one."""
-    if task == "detection":
-        side = next((size for part, size in DETECTION_NAMES_SIZE.items() if part in model_name), DETECTION_SIZE)
-        return (3, side, side)
-    if task == "optical_flow":
-        return (3, *OPTICAL_FLOW_SIZE)
-    height, width = _transformed_size(published) or USUAL_SIZE
-    return (3, *([VIDEO_FRAMES] if task == "video" else []), height, width)
-
-
 def _weights_of(model_name: str) -> list[WeightsEnum]:
     """Return the published weights of a model, the default first; models registered by users have none."""
     try:
@@ -139,80 +136,67 @@ def _weights_of(model_name: str) -> list[WeightsEnum]:
 
 def mistakes(config: ConfiguredModel) -> list[str]:
     """Return one line for each mistake in a known model's config: unknown weights, other inputs than one tensor."""
-    found = [*_weights_mistakes(config), *_size_mistakes(config), *reserved_mistakes(config, LOADING)]
+    found = []
+    members = sorted(weights.name for weights in _weights_of(config.model_name))
+    if config.weights_name is not None and config.weights_name.rpartition(".")[2] not in members:
+        choice = ", ".join(members) or "none, so write null"
+        text = f"{config.model_name} has no weights {config.weights_name!r}; it has: {choice}"
+        found.append(f"{config.where('weights_name')}: {text}")
+    usual = listed(config.model_name).input_size
+    given = len(config.input_size if config.inputs is None else config.inputs.shape)
+    if given not in (0, len(usual)):
+        key = "input_size" if config.inputs is None else "inputs"
+        text = f"{config.model_name} takes {len(usual)} numbers such as {list(usual)}, not {given}"
+        found.append(f"{config.where(key)}: {text}")
+    found += reserved_mistakes(config, LOADING)
     if config.inputs is not None and not config.inputs.is_one_tensor:
         text = f"{config.model_name} takes one tensor; write input_size, or inputs: {{shape: [...]}}"
         found.append(f"{config.where('inputs')}: {text}")
     return found
 
 
-def _size_mistakes(config: ConfiguredModel) -> list[str]:
-    usual = listed(config.model_name).input_size
-    key = "input_size" if config.inputs is None else "inputs"
-    given = len(config.input_size if config.inputs is None else config.inputs.shape)
-    if given in (0, len(usual)):
-        return []
-    mistake = f"{config.model_name} takes {len(usual)} numbers such as {list(usual)}, not {given}"
-    return [f"{config.where(key)}: {mistake}"]
-
-
-def _weights_mistakes(config: ConfiguredModel) -> list[str]:
-    if config.weights_name is None:
-        return []
-    members = sorted(weights.name for weights in _weights_of(config.model_name))
-    if config.weights_name.rpartition(".")[2] in members:
-        return []
-    choice = ", ".join(members) or "none, so write null"
-    mistake = f"{config.model_name} has no weights {config.weights_name!r}; it has: {choice}"
-    return [f"{config.where('weights_name')}: {mistake}"]
-
-
 def build(operator: OperatorTuple, device: str) -> nn.Module:
     """Return the model that a tuple describes, in eval mode, on a device; on ``meta`` without memory and weights.
 
-    Without named weights the model has random weights but the graph of the published weights, which may differ from
-    that of the bare builder: frozen batch norms, auxiliary heads, a transformed input, another image size. With
-    ``arguments`` it is the graph of the bare builder.
+    Without named weights the model has random weights but the graph of the published weights for the input's size, or
+    else of the default ones, which may differ from that of the bare builder: frozen batch norms, auxiliary heads, a
+    transformed input, another image size. With ``arguments`` it is the graph of the bare builder.
 
     Raises:
         CannotMeasureError: this version of torchvision has no such model.
         CannotBuildError: its builder, which a user may have registered, raises an error or returns no module.
         UserError: its weights cannot be downloaded.
     """
-    model_name, parameters = operator.short_name, dict(operator.parameters)
+    model_name, weights_name = operator.short_name, dict(operator.parameters).get("weights")
     _must_be_known(model_name)
-    weights_name = parameters.get("weights")
-    arguments = arguments_of(operator, device)
+    given = arguments_of(operator, device)
     with ExitStack() as stack:
         if weights_name is None or device == META:
-            stack.enter_context(_without_download())
+            stack.enter_context(patch.object(WeightsEnum, "get_state_dict", lambda *_, **__: {}))
+            stack.enter_context(patch.object(nn.Module, "load_state_dict", lambda *_, **__: None))
         if device == META:
             stack.enter_context(_UninitialisedOnMeta())
         stack.enter_context(seeded(operator))
         weights: WeightsEnum | None = None
         if weights_name is not None:
             weights = get_model_weights(model_name)[str(weights_name)]
-        elif not arguments:
-            weights = _fitting_weights(operator)
+        elif not given:
+            (spec,) = tensor_specs(operator.inputs)
+            published = _weights_of(model_name)
+            fitting = (one for one in published if _transformed_size(one) == spec.shape[-2:])
+            weights = next(fitting, next(iter(published), None))
         try:
-            model = _built(model_name, weights, arguments)
+            model = get_model_builder(model_name)(**{**_arguments(model_name, weights), **given})
         except OSError as error:
             raise UserError(f"the weights {weights_name} of {model_name} cannot be downloaded: {error}") from error
-    return model.eval().to(device)
-
-
-def _built(model_name: str, weights: WeightsEnum | None, given: Mapping[str, object]) -> nn.Module:
-    """Return what a model's builder returns. Errors of files and of torch are raised as they are."""
-    try:
-        model = get_model_builder(model_name)(**{**_arguments(model_name, weights), **given})
-    except (OSError, RuntimeError):
-        raise
-    except Exception as error:
-        # A builder that a user has registered may raise anything.
-        raise CannotBuildError(f"the builder of {model_name} raised {one_line(error)}") from error
+        except RuntimeError:
+            raise
+        except Exception as error:
+            # A builder that a user has registered may raise anything.
+            raise CannotBuildError(f"the builder of {model_name} raised {one_line(error)}") from error
     if not isinstance(model, nn.Module):
         raise CannotBuildError(f"the builder of {model_name} returned no torch.nn.Module but {type(model).__name__}")
-    return model
+    return model.eval().to(device)
 
 
 def ready(operator: OperatorTuple, device: str) -> ReadyModel:
@@ -243,28 +227,11 @@ def _arguments(model_name: str, weights: WeightsEnum | None) -> dict[str, object
     return arguments | ({"init_weights": False} if model_name in SLOW_INITIALISATION else {})
 
 
-def _fitting_weights(operator: OperatorTuple) -> WeightsEnum | None:
-    """Return the published weights for the input's size, or the default weights if there are none for it."""
-    (spec,) = tensor_specs(operator.inputs)
-    published = _weights_of(operator.short_name)
-    fitting = [weights for weights in published if _transformed_size(weights) == spec.shape[-2:]]
-    return next(iter((*fitting, *published)), None)
-
-
 def _transformed_size(weights: WeightsEnum | None) -> tuple[int, int] | None:
     """Return the height and width of images after the weights' transforms, None if these give none."""
     transforms: Any = None if weights is None else weights.transforms()
     size = getattr(transforms, "crop_size", None) or getattr(transforms, "resize_size", None)
     return None if size is None else (size[0], size[-1])
-
-
-@contextmanager
-def _without_download() -> Iterator[None]:
-    with (
-        patch.object(WeightsEnum, "get_state_dict", lambda *_, **__: {}),
-        patch.object(nn.Module, "load_state_dict", lambda *_, **__: None),
-    ):
-        yield
 
 
 class _UninitialisedOnMeta(TorchFunctionMode):

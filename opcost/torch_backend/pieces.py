@@ -55,7 +55,9 @@ class Recorder(Protocol):
 
 @dataclass(frozen=True)
 class Pieces:
-    """The steps of a call in order, replays of graphs and operations that wait for the device, and the numbers of both."""
+    """The steps of a call in order: replays of graphs, and operations that wait for the device. Both have their
+    numbers.
+    """
 
     steps: tuple[Call, ...]
     graphs: int

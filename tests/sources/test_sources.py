@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import subprocess
 import sys
 import urllib.error
@@ -32,8 +33,7 @@ from opcost.operators.tuples import (
 )
 from opcost.sources import registry
 from opcost.sources.models import ResolvedModel, resolve
-from opcost.sources.ports import ListedModel, PublishedFacts, suggestion
-from opcost.sources.published import FILE_NAME, published_models, text_of
+from opcost.sources.ports import ListedModel, PublishedFacts, published_models, suggestion
 from opcost.sources.registry import check_config, models_matching
 from opcost.sources.torchvision import build, input_values, listed
 from opcost.storage.configs import ModelConfig
@@ -46,7 +46,7 @@ from opcost.torch_backend.weight_form import stored_like
 from tests.small_model import SmallModel
 
 ALL_MODELS = f"{command('make-configs', '--dry-run')} lists them)"
-PUBLISHED = Path(registry.__file__).with_name(FILE_NAME)
+PUBLISHED = Path(registry.__file__).with_name("published.csv")
 FILE = "measurements/x/summary.yml:3"
 SIZE = (1, 3, 32, 32)
 
@@ -405,7 +405,13 @@ def test_the_published_facts_without_torch_are_those_of_torchvision(
 ) -> None:
     models = {model.name: model for model in models_matching([]) if not model.is_foreign}
     if pytestconfig.getoption("--renew-golden"):
-        PUBLISHED.write_text(text_of(models.values()), encoding="utf-8")
+        with PUBLISHED.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(("name", "task", "input_size", "is_data_dependent", "multiply_adds", "parameters"))
+            for one in models.values():
+                size, facts = "x".join(map(str, one.input_size)), one.published
+                values = one.name, one.task, size, int(one.is_data_dependent), facts.multiply_adds, facts.parameters
+                writer.writerow(values)
     assert published_models() == models
 
 

@@ -152,11 +152,12 @@ def test_calls_after_an_exception_that_the_model_catches_have_their_own_path() -
 def test_a_module_sees_its_own_signature_and_keeps_a_forward_of_its_own() -> None:
     seen: list[Mapping[str, inspect.Parameter]] = []
 
-    def looks(self: Any, x: Tensor, *, factor: float = 2.0) -> Tensor:
-        seen.append(inspect.signature(self.forward).parameters)
-        return x * factor
+    class Looks(nn.Module):
+        def forward(self, x: Tensor, *, factor: float = 2.0) -> Tensor:
+            seen.append(inspect.signature(self.forward).parameters)
+            return x * factor
 
-    model = nn.Sequential(SmallModel(looks))
+    model = nn.Sequential(Looks())
     own = model[0].forward
     object.__setattr__(model[0], "forward", own)
     assert calls_of(counts_of(model, torch.ones(2))) == [("0", "mul")]
