@@ -168,18 +168,18 @@ def elsewhere(operation: Operation) -> Calls:
         CannotMeasureError: the operation has no such variants.
     """
 
-    def arguments(overload: Any) -> set[tuple[str, str]]:
-        return {(one.name, str(one.type)) for one in overload._schema.arguments}
+    def arguments(overload: Any) -> dict[str, str]:
+        return {one.name: str(one.type) for one in overload._schema.arguments}
 
     packet = getattr(torch.ops.aten, operation.name.removesuffix("_"), None)
     overloads = [] if packet is None else [getattr(packet, name) for name in packet.overloads()]
-    given, own = operation.given, arguments(operation.function)
-    outs = {one: arguments(one) - own for one in overloads if {name for name, _ in arguments(one) ^ own} <= {"out"}}
+    given, own = operation.given, {**arguments(operation.function), "out": ""}
+    same = {one: "out" in arguments(one) for one in overloads if {**arguments(one), "out": ""} == own}
     # Generated ones (``relu.out``) come last, because they copy; of others, those into a buffer come first.
-    variant = min(outs, key=lambda one: (torch.Tag.generated in one.tags, not outs[one]), default=None)
+    variant = min(same, key=lambda one: (torch.Tag.generated in one.tags, not same[one]), default=None)
     if variant is None:
         raise CannotMeasureError(f"{operation.name} modifies its input and has no variant that does not")
-    if outs[variant]:
+    if same[variant]:
         given["out"] = torch.empty_like(operation.args[0])
     if operation.name in COPIES_FIRST or torch.Tag.generated in variant.tags:
         return Calls(lambda: variant(**given), flags=(*MODIFIES, Flag.NOT_AS_COUNTED), notes=ON_A_COPY)
