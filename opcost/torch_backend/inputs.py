@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, cast
 
 import torch
@@ -49,10 +49,6 @@ MOST_ELEMENTS = 2**22
 """Inputs with more elements or of larger tables are taken as usual: they would take seconds on a CPU."""
 
 
-TABLES_KEPT = 64
-"""The expectations that are kept: calls of a model read few tables."""
-
-
 def patterns_of(operator: OperatorTuple, args: Iterable[Any], kwargs: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the patterns of a call's ``patterned_inputs`` by name; empty if all are usual."""
     patterned = patterned_inputs(operator)
@@ -92,7 +88,8 @@ def _of_indices(indices: torch.Tensor, rows: int) -> Pattern:
     return nearest
 
 
-@lru_cache(TABLES_KEPT)
+# Calls of a model read few tables.
+@lru_cache(64)
 def _expected_distinct(rows: int, draws: int) -> Mapping[Pattern, float]:
     uniform = -rows * math.expm1(draws * math.log1p(-1.0 / rows))
     zipf = -torch.expm1(draws * torch.log1p(-_zipf(rows))).sum().item()
@@ -137,15 +134,13 @@ def drawn_pattern(given: PatternedInput, pattern: Pattern, generator: torch.Gene
         if given.role is Role.MASK:
             drawn = _mask(shape, pattern)
         elif given.role is Role.LOADS:
-            last = given.bound
-            ends = (_zipf(math.prod(shape)).cumsum(0) * last).long()
-            ends[-1] = last
-            drawn = ends.reshape(shape)
+            drawn = (_zipf(math.prod(shape)).cumsum(0) * given.bound).long()
+            drawn[-1] = given.bound
         else:
             drawn = _indices(shape, given.bound, pattern, generator)
     if pattern in (Pattern.SORTED, Pattern.SORTED_ZIPF):
-        drawn = drawn.flatten().sort().values.reshape(shape)
-    return drawn.expand(given.spec.shape)
+        drawn = drawn.flatten().sort().values
+    return drawn.reshape(shape).expand(given.spec.shape)
 
 
 def _mask(shape: tuple[int, ...], pattern: Pattern) -> torch.Tensor:
@@ -207,21 +202,12 @@ class Kinds:
 class DrawnInputs:
     """Draws seeded tensors of given shapes, dtypes and layouts: floating-point values, or integers from 0.
 
-    Specs of equal identity give the same tensor, as in the model. On the ``meta`` device tensors have shapes only.
-
-    Args:
-        device: device of the tensors.
-        seed: of the random values.
-        drawn_on: device to draw on; the same seed gives other values on another device.
-        kinds: kinds of values.
+    Specs of equal identity give the same tensor, as in the model. On the ``meta`` device tensors have shapes only. The
+    same seed gives other values where they are ``drawn_on`` another device than their own, the default.
     """
 
     def __init__(
-        self,
-        device: str,
-        seed: int = DEFAULT_SEED,
-        drawn_on: str | None = None,
-        kinds: Kinds | None = None,
+        self, device: str, seed: int = DEFAULT_SEED, drawn_on: str | None = None, kinds: Kinds | None = None
     ) -> None:
         self._device = device
         self._drawn_on = META if device == META else drawn_on or device
@@ -247,16 +233,16 @@ class DrawnInputs:
         return real_value(value, self._device, tensor)
 
     def _draw(self, spec: TensorSpec) -> torch.Tensor:
-        if spec.identity in self._kinds.patterns:
-            drawn = drawn_pattern(*self._kinds.patterns[spec.identity], self._generator)
-            return self._laid_out(spec, drawn)
-        if spec.identity in self._kinds.box_sides:
-            return self._boxes(spec, self._kinds.box_sides[spec.identity])
-        for first, ends in enumerate((self._kinds.group_starts, self._kinds.group_ends)):
-            if spec.identity in ends:
-                groups = torch.arange(first, first + spec.elements, device=self._device) * ends[spec.identity]
+        kinds, identity = self._kinds, spec.identity
+        if identity in kinds.patterns:
+            return self._laid_out(spec, drawn_pattern(*kinds.patterns[identity], self._generator))
+        if identity in kinds.box_sides:
+            return self._boxes(spec, kinds.box_sides[identity])
+        for first, ends in enumerate((kinds.group_starts, kinds.group_ends)):
+            if identity in ends:
+                groups = torch.arange(first, first + spec.elements, device=self._device) * ends[identity]
                 return (groups // spec.elements).to(getattr(torch, spec.dtype)).reshape(spec.shape)
-        described = self._kinds.described.get(spec.identity, NORMALLY_DISTRIBUTED)
+        described = kinds.described.get(identity, NORMALLY_DISTRIBUTED)
         if described != NORMALLY_DISTRIBUTED:
             return self._described(spec, described)
         elements, strides = stored_elements(spec)
@@ -265,10 +251,10 @@ class DrawnInputs:
             values = torch.randn(elements, device=self._drawn_on, generator=self._generator)
             buffer = torch.quantize_per_tensor(values, QUANTISED_STEP, 0, dtype)
         elif dtype.is_floating_point or dtype.is_complex:
-            buffer = self._floating(elements, dtype, self._kinds.floating.get(spec.identity, NORMAL))
+            buffer = self._floating(elements, dtype, kinds.floating.get(identity, NORMAL))
         else:
             # An empty table has an empty index.
-            bound = max(1, self._kinds.bounds.get(spec.identity, USUAL_BOUND))
+            bound = max(1, kinds.bounds.get(identity, USUAL_BOUND))
             buffer = torch.randint(bound, (elements,), device=self._drawn_on, generator=self._generator).to(dtype)
         return buffer.to(self._device).as_strided(spec.shape, strides)
 
@@ -288,10 +274,18 @@ class DrawnInputs:
 
     def _described(self, spec: TensorSpec, values: PlainValue) -> torch.Tensor:
         """Draw the values that a config describes; they are laid out as in the spec."""
-        dtype: torch.dtype = getattr(torch, spec.dtype)
-        drawn = self._in_range(spec, values) if isinstance(values, tuple) else self._named(spec, str(values))
-        if values == CAUSAL and dtype.is_floating_point:
-            drawn = torch.log(drawn)
+        if isinstance(values, tuple):
+            drawn = self._in_range(spec, values)
+        elif values == ZEROS:
+            drawn = torch.zeros(spec.shape, device=self._drawn_on)
+        elif values == POSITIVE_DEFINITE:
+            factor = torch.randn(spec.shape, device=self._drawn_on, generator=self._generator)
+            drawn = factor @ factor.mT + torch.eye(spec.shape[-1], device=self._drawn_on)
+        else:
+            drawn = torch.ones(spec.shape, device=self._drawn_on)
+            drawn = drawn.tril() if values == CAUSAL else drawn
+            if values == CAUSAL and getattr(torch, spec.dtype).is_floating_point:
+                drawn = torch.log(drawn)
         return self._laid_out(spec, drawn)
 
     def _laid_out(self, spec: TensorSpec, drawn: torch.Tensor) -> torch.Tensor:
@@ -312,15 +306,6 @@ class DrawnInputs:
             boundaries: torch.Tensor = torch.arange(number + 1) * end // max(number, 1)
             return (boundaries.diff() if is_lengths else boundaries).expand(spec.shape)
         return torch.randint(first, end, spec.shape, device=self._drawn_on, generator=self._generator)
-
-    def _named(self, spec: TensorSpec, values: str) -> torch.Tensor:
-        if values == ZEROS:
-            return torch.zeros(spec.shape, device=self._drawn_on)
-        if values == POSITIVE_DEFINITE:
-            factor = torch.randn(spec.shape, device=self._drawn_on, generator=self._generator)
-            return factor @ factor.mT + torch.eye(spec.shape[-1], device=self._drawn_on)
-        ones = torch.ones(spec.shape, device=self._drawn_on)
-        return ones.tril() if values == CAUSAL else ones
 
     def _boxes(self, spec: TensorSpec, side: float) -> torch.Tensor:
         """Draw boxes (left, top, right, bottom; with five columns, the first is the image's number, zero).
@@ -345,16 +330,15 @@ def operator_inputs(
     Raises:
         CannotMeasureError: an argument cannot be recreated.
     """
-    floating = {spec.identity: data.kind(index) for index, spec in enumerate(operator.floating_inputs)}
     patterned = zip(patterned_inputs(operator), data.patterns, strict=False)
     kinds = Kinds(
-        floating,
-        dict(integer_bounds(operator)),
-        dict(box_sides(operator)),
-        dict(group_ends(operator)),
-        dict(group_starts(operator)),
-        dict(described_values(operator)),
-        {one.spec.identity: (one, pattern) for one, pattern in patterned if pattern is not USUAL[one.role]},
+        floating={spec.identity: data.kind(index) for index, spec in enumerate(operator.floating_inputs)},
+        bounds=dict(integer_bounds(operator)),
+        box_sides=dict(box_sides(operator)),
+        group_ends=dict(group_ends(operator)),
+        group_starts=dict(group_starts(operator)),
+        described=dict(described_values(operator)),
+        patterns={one.spec.identity: (one, pattern) for one, pattern in patterned if pattern is not USUAL[one.role]},
     )
     inputs = DrawnInputs(device, kinds=kinds)
     args = inputs.values(operator.inputs)
@@ -371,10 +355,7 @@ def model_inputs(
 ) -> tuple[tuple[object, ...], dict[str, object]]:
     """Return positional and keyword arguments for a whole model, drawn on the CPU: all devices do the same work.
 
-    Args:
-        model: the model's tuple, with its inputs.
-        device: the device of the tensors.
-        values: the values of tensors by their identities, besides those in the tuple (``operators.model_inputs``).
+    ``values`` are those of tensors by their identities, besides those in the tuple (``operators.model_inputs``).
     """
     kinds = Kinds(described={**values, **values_of(model)})
     inputs = DrawnInputs(device, seed_of(model), drawn_on="cpu", kinds=kinds)
@@ -389,8 +370,16 @@ def input_statistics(args: Iterable[Any], kwargs: Mapping[str, Any]) -> tuple[In
 
 
 def _statistics(tensor: torch.Tensor) -> InputStatistics:
+    """Return the statistics of all values of a tensor, or of a random sample at the same positions each time."""
     try:
-        values = _sample(tensor).to(torch.float64)
+        if tensor.numel() > SAMPLE_SIZE:
+            generator = torch.Generator(tensor.device).manual_seed(DEFAULT_SEED)
+            draw = partial(torch.randint, size=(SAMPLE_SIZE,), device=tensor.device, generator=generator)
+            index = tuple(draw(high=size) for size in tensor.shape)
+            # torch cannot index one-byte floats.
+            is_small = tensor.itemsize == 1
+            tensor = tensor.view(torch.uint8)[index].view(tensor.dtype) if is_small else tensor[index]
+        values = tensor.to(torch.float64)
         if not values.numel():
             return UNKNOWN_STATISTICS
         found = [value.item() for value in torch.std_mean(values, correction=0)]
@@ -400,15 +389,3 @@ def _statistics(tensor: torch.Tensor) -> InputStatistics:
     except (RuntimeError, ValueError):
         # torch cannot read values of some tensors, such as 4-bit floats.
         return UNKNOWN_STATISTICS
-
-
-def _sample(tensor: torch.Tensor) -> torch.Tensor:
-    """Return all values of a small tensor, or a random sample of a large one, at the same positions each time."""
-    if tensor.numel() <= SAMPLE_SIZE:
-        return tensor
-    generator = torch.Generator(tensor.device).manual_seed(DEFAULT_SEED)
-    index = tuple(
-        torch.randint(size, (SAMPLE_SIZE,), device=tensor.device, generator=generator) for size in tensor.shape
-    )
-    # torch cannot index one-byte floats.
-    return tensor.view(torch.uint8)[index].view(tensor.dtype) if tensor.itemsize == 1 else tensor[index]

@@ -22,6 +22,10 @@ def weight_dtype(module: nn.Module) -> torch.dtype:
     return next((weight.dtype for weight in _weights(module)), torch.float32)
 
 
+def _channels_last(module: nn.Module) -> Iterator[torch.Tensor]:
+    return (weight for weight in _weights(module) if weight.stride() == channels_last_strides(weight.shape))
+
+
 def has_channels_last(module: nn.Module) -> bool:
     """Return whether any weight is stored channels last and not also contiguous."""
     return any(not weight.is_contiguous() for weight in _channels_last(module))
@@ -87,10 +91,6 @@ def check_form(ready: ReadyModel, operator: OperatorTuple, name: str) -> None:
     if is_channels_last and not any(tensor.dim() in CHANNELS_LAST_FORMATS for tensor in tensors):
         text = f"{name} has no weights and no inputs of 4 or 5 dimensions, which channels_last is for"
         raise CannotBuildError(text, KeyRemedy("memory_format"))
-
-
-def _channels_last(module: nn.Module) -> Iterator[torch.Tensor]:
-    return (weight for weight in _weights(module) if weight.stride() == channels_last_strides(weight.shape))
 
 
 def _weights(module: nn.Module) -> Iterator[torch.Tensor]:
