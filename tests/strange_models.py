@@ -78,15 +78,8 @@ def of_call(call: Callable[..., Any], *size: int) -> Kind:
     return Kind(lambda: Calls(call), floats(*size))
 
 
-class SelfAttention(nn.Module):
-    def __init__(self, **options: Any) -> None:
-        super().__init__()
-        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
-        self.options = options
-
-    def forward(self, x: Tensor) -> Tensor:
-        found: Tensor = self.attention(x, x, x, **self.options)[0]
-        return found
+def self_attention(**options: Any) -> Make:
+    return lambda: Calls(lambda one, x: one(x, x, x, **options)[0], nn.MultiheadAttention(8, 2, batch_first=True))
 
 
 class Padded(nn.Module):
@@ -100,36 +93,23 @@ class Padded(nn.Module):
         return found
 
 
-class Recurrent(nn.Module):
-    def __init__(self, cell: type[nn.RNNBase], **options: Any) -> None:
-        super().__init__()
-        self.layer = cell(8, 6, batch_first=True, **options)
-
-    def forward(self, x: Tensor) -> Tensor:
-        found: Tensor = self.layer(x)[0]
-        return found
+def recurrent(cell: type[nn.RNNBase], **options: Any) -> Make:
+    return lambda: Calls(lambda one, x: one(x)[0], cell(8, 6, batch_first=True, **options))
 
 
-class Packed(nn.Module):
-    def __init__(self, cell: type[nn.RNNBase], **options: Any) -> None:
-        super().__init__()
-        self.layer = cell(8, 6, batch_first=True, **options)
+def packed(cell: type[nn.RNNBase], **options: Any) -> Make:
+    def call(layer: nn.Module, x: Tensor) -> Tensor:
+        given = pack_padded_sequence(x, LENGTHS, batch_first=True)
+        return pad_packed_sequence(layer(given)[0], batch_first=True)[0]
 
-    def forward(self, x: Tensor) -> Tensor:
-        packed = pack_padded_sequence(x, LENGTHS, batch_first=True)
-        return pad_packed_sequence(self.layer(packed)[0], batch_first=True)[0]
+    return lambda: Calls(call, cell(8, 6, batch_first=True, **options))
 
 
-class Cells(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.lstm, self.gru = nn.LSTMCell(8, 8), nn.GRUCell(8, 8)
-
-    def forward(self, x: Tensor) -> Tensor:
-        state = None
-        for step in x.unbind(1):
-            state = self.lstm(step, state)
-        return self.gru(state[0])
+def cells(lstm: nn.Module, gru: nn.Module, x: Tensor) -> Tensor:
+    state = None
+    for step in x.unbind(1):
+        state = lstm(step, state)
+    return gru(state[0])
 
 
 class Weighted(nn.Module):
@@ -183,8 +163,8 @@ KINDS: Mapping[str, Kind] = {
     "sdpa": of_call(lambda x: functional.scaled_dot_product_attention(x, x, x, is_causal=True), 2, 2, 5, 8),
     "sdpa_masked": of_call(block_mask, 2, 2, 5, 8),
     "sdpa_3d": of_call(lambda x: functional.scaled_dot_product_attention(x, x, x), 2, 5, 8),
-    "mha": Kind(partial(SelfAttention, need_weights=False), floats(3, 5, 8)),
-    "mha_weights": Kind(partial(SelfAttention, average_attn_weights=False), floats(3, 5, 8)),
+    "mha": Kind(self_attention(need_weights=False), floats(3, 5, 8)),
+    "mha_weights": Kind(self_attention(average_attn_weights=False), floats(3, 5, 8)),
     "encoder_layer": Kind(lambda: nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), floats(3, 5, 8)),
     "encoder": Kind(
         lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2), floats(3, 5, 8)
@@ -193,14 +173,14 @@ KINDS: Mapping[str, Kind] = {
     "decoder_layer": Kind(
         lambda: Calls(lambda one, x: one(x, x), nn.TransformerDecoderLayer(8, 2, 16, batch_first=True)), floats(3, 5, 8)
     ),
-    "lstm": Kind(partial(Recurrent, nn.LSTM), floats(3, 5, 8)),
-    "lstm_two": Kind(partial(Recurrent, nn.LSTM, num_layers=2, bidirectional=True), floats(3, 5, 8)),
-    "lstm_projected": Kind(partial(Recurrent, nn.LSTM, proj_size=4), floats(3, 5, 8)),
-    "gru": Kind(partial(Recurrent, nn.GRU, bidirectional=True), floats(3, 5, 8)),
-    "rnn": Kind(partial(Recurrent, nn.RNN), floats(3, 5, 8)),
-    "cells": Kind(Cells, floats(3, 5, 8)),
-    "lstm_packed": Kind(partial(Packed, nn.LSTM), floats(3, 5, 8)),
-    "gru_packed": Kind(partial(Packed, nn.GRU, bidirectional=True), floats(3, 5, 8)),
+    "lstm": Kind(recurrent(nn.LSTM), floats(3, 5, 8)),
+    "lstm_two": Kind(recurrent(nn.LSTM, num_layers=2, bidirectional=True), floats(3, 5, 8)),
+    "lstm_projected": Kind(recurrent(nn.LSTM, proj_size=4), floats(3, 5, 8)),
+    "gru": Kind(recurrent(nn.GRU, bidirectional=True), floats(3, 5, 8)),
+    "rnn": Kind(recurrent(nn.RNN), floats(3, 5, 8)),
+    "cells": Kind(lambda: Calls(cells, nn.LSTMCell(8, 8), nn.GRUCell(8, 8)), floats(3, 5, 8)),
+    "lstm_packed": Kind(packed(nn.LSTM), floats(3, 5, 8)),
+    "gru_packed": Kind(packed(nn.GRU, bidirectional=True), floats(3, 5, 8)),
     "embedding": Kind(lambda: nn.Embedding(9, 8), lambda: (torch.randint(9, (3, 5)),)),
     "embedding_bag": Kind(lambda: nn.EmbeddingBag(9, 8), lambda: (torch.randint(9, (3, 5)),)),
     "norm": Kind(lambda: nn.LayerNorm(8), floats(3, 5, 8)),
@@ -256,13 +236,8 @@ class Construction:
     word: Word = Word.NONE
 
 
-class Shared(nn.Module):
-    def __init__(self, layer: nn.Module) -> None:
-        super().__init__()
-        self.one, self.other = layer, layer
-
-    def forward(self, *x: Tensor) -> Tensor:
-        return self.one(*x) + self.other(*x)
+def both(one: nn.Module, other: nn.Module, *x: Tensor) -> Any:
+    return one(*x) + other(*x)
 
 
 def tied(make: Make) -> nn.Module:
@@ -270,7 +245,7 @@ def tied(make: Make) -> nn.Module:
     for (path, _), (_, weight) in zip(list(other.named_parameters()), list(one.named_parameters()), strict=True):
         owner, _, name = path.rpartition(".")
         setattr(other.get_submodule(owner), name, weight)
-    return Calls(lambda one, other, *x: one(*x) + other(*x), one, other)
+    return Calls(both, one, other)
 
 
 class PlainList(nn.Module):
@@ -298,22 +273,18 @@ def grad_kept(function: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
-def in_thread(layer: nn.Module, *x: Tensor) -> Any:
-    found: list[Any] = []
-    run = grad_kept(layer)
-    thread = threading.Thread(target=lambda: found.append(run(*x)))
-    thread.start()
-    thread.join()
-    return found[0]
+def in_thread(make: Callable[[Callable[[], None]], threading.Thread]) -> Callable[..., Any]:
+    """Return a call in a thread that is made for it."""
 
+    def call(layer: nn.Module, *x: Tensor) -> Any:
+        found: list[Any] = []
+        run = grad_kept(layer)
+        thread = make(lambda: found.append(run(*x)))
+        thread.start()
+        thread.join()
+        return found[0]
 
-def in_timer(layer: nn.Module, *x: Tensor) -> Any:
-    found: list[Any] = []
-    run = grad_kept(layer)
-    thread = threading.Timer(0, lambda: found.append(run(*x)))
-    thread.start()
-    thread.join()
-    return found[0]
+    return call
 
 
 def in_pool(layer: nn.Module, *x: Tensor) -> Any:
@@ -479,15 +450,6 @@ def replaced_forward(make: Make) -> nn.Module:
     return nn.Sequential(layer)
 
 
-class Copied(nn.Module):
-    def __init__(self, layer: nn.Module, duplicate: Callable[[nn.Module], nn.Module]) -> None:
-        super().__init__()
-        self.layer, self.duplicate = layer, duplicate
-
-    def forward(self, *x: Tensor) -> Any:
-        return self.duplicate(self.layer)(*x)
-
-
 class Named(torch.Tensor):
     """A subclass of tensors that changes nothing."""
 
@@ -538,9 +500,9 @@ def within(context: Callable[[], contextlib.AbstractContextManager[Any]]) -> Con
     return calls(call)
 
 
-def calls(call: Callable[..., Any], times: int | None = 1, layers: int = 1) -> Construction:
+def calls(call: Callable[..., Any], times: int | None = 1, layers: int = 1, word: Word = Word.NONE) -> Construction:
     """Return models that call a function with layers and the input."""
-    return Construction(lambda make: Calls(call, *(make() for _ in range(layers))), times)
+    return Construction(lambda make: Calls(call, *(make() for _ in range(layers))), times, word)
 
 
 def compiled(layer: nn.Module, *x: Tensor) -> Any:
@@ -582,31 +544,12 @@ class Growing(nn.Module):
         return self.kept.sum() + self.kept
 
 
-class Yields(nn.Module):
-    def __init__(self, layer: nn.Module) -> None:
-        super().__init__()
-        self.layer = layer
-
-    def forward(self, *x: Tensor) -> Iterator[Any]:
-        yield self.layer(*x)
+def yields(layer: nn.Module, *x: Tensor) -> Iterator[Any]:
+    yield layer(*x)
 
 
-class Awaits(nn.Module):
-    def __init__(self, layer: nn.Module) -> None:
-        super().__init__()
-        self.layer = layer
-
-    async def forward(self, *x: Tensor) -> Any:
-        return self.layer(*x)
-
-
-class Lazily(nn.Module):
-    def __init__(self, layer: nn.Module, result: Callable[[Callable[[], Any]], Any]) -> None:
-        super().__init__()
-        self.layer, self.result = layer, result
-
-    def forward(self, *x: Tensor) -> Any:
-        return self.result(lambda: self.layer(*x))
+async def awaits(layer: nn.Module, *x: Tensor) -> Any:
+    return layer(*x)
 
 
 class Attributes(nn.Module):
@@ -651,7 +594,7 @@ CONSTRUCTIONS: Mapping[str, Construction] = {
     "plain": Construction(lambda make: make()),
     "sequential": Construction(lambda make: nn.Sequential(nn.Identity(), make(), nn.Identity())),
     "twice": calls(lambda layer, *x: layer(*x) + layer(*x), 2),
-    "shared": Construction(lambda make: Shared(make()), 2),
+    "shared": Construction(lambda make: Calls(both, *[make()] * 2), 2),
     "tied": Construction(tied, 2),
     "plain_list": Construction(lambda make: PlainList(make())),
     "closure": Construction(in_closure),
@@ -659,8 +602,8 @@ CONSTRUCTIONS: Mapping[str, Construction] = {
     "by_class": calls(lambda layer, *x: type(layer).forward(layer, *x)),
     "by_call_impl": calls(lambda layer, *x: layer._call_impl(*x)),
     "dictionary": calls(lambda layer, *x: {"found": layer(*x)}),
-    "thread": calls(in_thread),
-    "timer": calls(in_timer),
+    "thread": calls(in_thread(lambda target: threading.Thread(target=target))),
+    "timer": calls(in_thread(partial(threading.Timer, 0))),
     "pool": calls(in_pool, 2),
     "thread_pool": calls(in_thread_pool, 2),
     "thread_pool_applied": calls(in_applied_pool),
@@ -695,9 +638,9 @@ CONSTRUCTIONS: Mapping[str, Construction] = {
     "jacobian": calls(lambda layer, x: torch.func.jacrev(lambda one: layer(one).sum())(x), None),
     "dual": calls(dual, None),
     "autograd_function": calls(Once.apply),
-    "deepcopy": Construction(lambda make: Copied(make(), copy.deepcopy)),
-    "copy": Construction(lambda make: Copied(make(), copy.copy)),
-    "pickle": Construction(lambda make: Copied(make(), lambda layer: pickle.loads(pickle.dumps(layer)))),
+    "deepcopy": calls(lambda layer, *x: copy.deepcopy(layer)(*x)),
+    "copy": calls(lambda layer, *x: copy.copy(layer)(*x)),
+    "pickle": calls(lambda layer, *x: pickle.loads(pickle.dumps(layer))(*x)),
     "hooks": Construction(with_hooks),
     "called_by_hook": Construction(called_by_hook),
     "weight_norm": Construction(parametrized(parametrizations.weight_norm)),
@@ -732,7 +675,7 @@ CONSTRUCTIONS: Mapping[str, Construction] = {
     "profiled": within(torch.autograd.profiler.profile),
     "saved_hooks": within(lambda: torch.autograd.graph.saved_tensors_hooks(lambda one: one, lambda one: one)),
     "forked_rng": within(torch.random.fork_rng),
-    "asks_for_modes": replace(calls(asking, 2), word=Word.WARNED),
+    "asks_for_modes": calls(asking, 2, word=Word.WARNED),
     "failing": calls(failing, 2),
     "fresh": Construction(Fresh),
     "counter": Construction(lambda make: Changing(make(), lambda calls: calls), word=Word.WARNED),
@@ -742,10 +685,10 @@ CONSTRUCTIONS: Mapping[str, Construction] = {
         lambda make: Changing(make(), lambda _: random.randint(1, 20)), None, word=Word.WARNED
     ),
     "growing": Construction(lambda make: Growing(make()), word=Word.WARNED),
-    "yields": Construction(lambda make: Yields(make()), word=Word.REFUSED),
-    "awaits": Construction(lambda make: Awaits(make()), word=Word.REFUSED),
-    "lazy": Construction(lambda make: Lazily(make(), lambda call: call), word=Word.REFUSED),
-    "lazy_map": Construction(lambda make: Lazily(make(), lambda call: zip(call() for _ in [1])), word=Word.REFUSED),
-    "lazy_generator": Construction(lambda make: Lazily(make(), lambda call: (call() for _ in [1])), word=Word.REFUSED),
-    "lazy_list": Construction(lambda make: Lazily(make(), lambda call: [(call() for _ in [1])]), word=Word.REFUSED),
+    "yields": calls(yields, word=Word.REFUSED),
+    "awaits": calls(awaits, word=Word.REFUSED),
+    "lazy": calls(lambda layer, *x: lambda: layer(*x), word=Word.REFUSED),
+    "lazy_map": calls(lambda layer, *x: zip(layer(*x) for _ in [1]), word=Word.REFUSED),
+    "lazy_generator": calls(lambda layer, *x: (layer(*x) for _ in [1]), word=Word.REFUSED),
+    "lazy_list": calls(lambda layer, *x: [(layer(*x) for _ in [1])], word=Word.REFUSED),
 }

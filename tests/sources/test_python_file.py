@@ -390,8 +390,8 @@ def test_what_a_function_raises_is_shown_with_its_own_innermost_frames(folder: P
             "import no_such_package",
             "build",
             "",
-            "raised ModuleNotFoundError: No module named 'no_such_package'; correct the import, install the package that has "
-            f"it with {pip_install('PACKAGE')}, or add its folder to PYTHONPATH",
+            "raised ModuleNotFoundError: No module named 'no_such_package'; correct the import, install the package "
+            f"that has it with {pip_install('PACKAGE')}, or add its folder to PYTHONPATH",
             "<module>: import no_such_package",
         ),
         ("import torch.none", "build", "", "raised ModuleNotFoundError: No module named 'torch.none'", "<module>: "),
