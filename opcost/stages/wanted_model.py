@@ -16,7 +16,7 @@ from opcost.operators.counts import OperatorCounts
 from opcost.operators.model_names import ModelName, UserCode
 from opcost.operators.tuples import PlainValue
 from opcost.running.request import COUNTS
-from opcost.sources.published import published_models
+from opcost.sources.ports import published_models
 from opcost.storage.config_trees import argument_in, tree_text
 from opcost.storage.configs import ModelConfig, case_name
 from opcost.storage.model_folders import ModelFolders
