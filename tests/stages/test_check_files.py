@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import runpy
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,19 @@ def table(database: Database) -> CsvTable[MeasurementRow]:
     return database.operator_measurements
 
 
+@pytest.fixture
+def check(
+    campaign: SimulatedCampaign, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[object, str]]:
+    """A function that runs ``opcost check`` on the campaign, and returns its status and output."""
+
+    def run(*options: str) -> tuple[object, str]:
+        folders = ("--measurements", campaign.measurements, "--database", campaign.database.folder)
+        return status(monkeypatch, "check", *folders, *options), capsys.readouterr().out
+
+    return run
+
+
 def status(monkeypatch: pytest.MonkeyPatch, *arguments: str | Path) -> object:
     monkeypatch.setattr(sys, "argv", ["opcost", *map(str, arguments)])
     with pytest.raises(SystemExit) as caught:
@@ -51,69 +65,57 @@ def test_the_files_of_the_project_have_no_mistakes() -> None:
 
 
 def test_what_is_wrong_is_reported_by_file_and_line(
-    campaign: SimulatedCampaign, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    campaign: SimulatedCampaign, check: Callable[..., tuple[object, str]]
 ) -> None:
-    folders = ("--measurements", campaign.measurements, "--database", campaign.database.folder)
-    assert status(monkeypatch, "check", *folders) == 0
-    assert capsys.readouterr().out == "4 files read, no mistakes\n"
+    assert check() == (0, "4 files read, no mistakes\n")
+    assert json.loads(check("--json")[1]) == {"files": 4, "problems": [], "repaired": []}
+    whitelist = campaign.measurements / "operator_whitelist.yml"
+    whitelist.write_text("operators: []\n")
+    code, printed = check("--json")
+    problems = json.loads(printed)["problems"]
+    assert (code, [problem.partition(": ")[0] for problem in problems]) == (1, [f"{whitelist}:1"])
     model = campaign.measurements / "a"
-    (campaign.measurements / "operator_whitelist.yml").write_text("operators: 3\n")
-    assert status(monkeypatch, "check", *folders) == 1
-    assert capsys.readouterr().out.endswith(" files read, 1 mistake\n")
+    whitelist.write_text("operators: 3\n")
+    assert check()[1].endswith(" files read, 1 mistake\n")
     (model / "summary.yml").write_text((model / "summary.yml").read_text().replace("resnet18", "resnet18 19"))
     campaign.add_model("b", {RELU: 1})
     (campaign.measurements / "b" / "operators_filtered.pkl").write_bytes(b"damaged")
-    (campaign.measurements / "operator_whitelist.yml").write_text("operators: 3\n")
     path = table(campaign.database).path
     path.write_text(path.read_text() + "one,two\n")
     path.with_name("failures.csv.torn").write_text("half a row\n")
-    assert status(monkeypatch, "check", *folders) == 1
-    *problems, last = capsys.readouterr().out.splitlines()
+    *problems, last = check()[1].splitlines()
     for file, problem in {
         f"{path}:3": "2 cells, ",
         f"{path.with_name('failures.csv.torn')}": "unfinished lines",
         f"{model / 'summary.yml'}": "model_name",
         f"{campaign.measurements / 'b' / 'operators_filtered.pkl'}": "wrong checksum",
-        f"{campaign.measurements / 'operator_whitelist.yml'}": "operators",
+        f"{whitelist}": "operators",
     }.items():
         assert any(line.startswith(file) and problem in line for line in problems), file
     assert last == f"7 files read, {len(problems)} mistakes"
 
 
 def test_a_folder_that_cannot_be_named_is_one_line_that_changes_no_terminal(
-    campaign: SimulatedCampaign, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    campaign: SimulatedCampaign, check: Callable[..., tuple[object, str]]
 ) -> None:
     (campaign.measurements / "a").rename(campaign.measurements / "a\x1b[31m\n\udcff")
-    folders = ("--measurements", campaign.measurements, "--database", campaign.database.folder)
-    assert status(monkeypatch, "check", *folders) == 1
-    line, _ = capsys.readouterr().out.splitlines()
+    code, printed = check()
+    line, _ = printed.splitlines()
+    assert code == 1
     assert line.startswith(f"{campaign.measurements}/a\\x1b[31m \\udcff/summary.yml: ")
     assert line.isprintable()
 
 
-def test_mistakes_as_json_are_one_object(
-    campaign: SimulatedCampaign, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folders = ("--measurements", campaign.measurements, "--database", campaign.database.folder)
-    assert status(monkeypatch, "check", "--json", *folders) == 0
-    assert json.loads(capsys.readouterr().out) == {"files": 4, "problems": [], "repaired": []}
-    whitelist = campaign.measurements / "operator_whitelist.yml"
-    whitelist.write_text("operators: []\n")
-    assert status(monkeypatch, "check", "--json", *folders) == 1
-    report = json.loads(capsys.readouterr().out)
-    assert [problem.partition(": ")[0] for problem in report["problems"]] == [f"{whitelist}:1"]
-
-
 def test_repairing_keeps_the_good_lines_and_the_old_file(
-    campaign: SimulatedCampaign, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    campaign: SimulatedCampaign, check: Callable[..., tuple[object, str]]
 ) -> None:
     path = table(campaign.database).path
     good = path.read_text()
     path.write_text(good + "one,two\n" + good.splitlines()[1] + "\n")
     damaged = path.read_text()
-    folders = ("--measurements", campaign.measurements, "--database", campaign.database.folder)
-    assert status(monkeypatch, "check", *folders, "--repair") == 0
-    assert f"{path}: removed 1 bad lines; the old file is {path.name}.old" in capsys.readouterr().out
+    code, printed = check("--repair")
+    assert code == 0
+    assert f"{path}: removed 1 bad lines; the old file is {path.name}.old" in printed
     assert path.with_name(f"{path.name}.old").read_text() == damaged
     assert table(campaign.database).rows() == [simulated_row(RELU)] * 2
 

@@ -25,11 +25,7 @@ from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.whitelist import select
 from opcost.reporting.charts import draw_comparisons
-from opcost.running.request import (
-    COUNTS,
-    FILTERED_COUNTS,
-    model_tuple,
-)
+from opcost.running.request import COUNTS, FILTERED_COUNTS, model_tuple
 from opcost.stages.compare import ComparingReport
 from opcost.stages.measure_operators import measure_full_models, measure_operators
 from opcost.storage.configs import ModelConfig
@@ -56,14 +52,22 @@ ENERGY_J = sum(number * PARTS[part].energy_j for part, number in OCCURRENCES.ite
 MODEL = model_operator("resnet18", None, (2, 3, 8, 8))
 
 
-def campaign_in(folder: Path, whole: Load, meter: MeterModel | None = None) -> SimulatedCampaign:
-    return SimulatedCampaign(folder, {**PARTS, MODEL: whole}, meter=meter or MeterModel())
+def campaign_in(folder: Path, whole: Load, meter: MeterModel | None = None, done: bool = False) -> SimulatedCampaign:
+    campaign = SimulatedCampaign(folder, {**PARTS, MODEL: whole}, meter=meter or MeterModel())
+    campaign.add_model("a", OCCURRENCES, done=done)
+    return campaign
 
 
 @pytest.fixture
 def campaign(tmp_path: Path) -> SimulatedCampaign:
-    campaign = campaign_in(tmp_path, Load(time_s=TIME_S, power_w=ENERGY_J / TIME_S))
-    campaign.add_model("a", OCCURRENCES)
+    return campaign_in(tmp_path, Load(time_s=TIME_S, power_w=ENERGY_J / TIME_S))
+
+
+@pytest.fixture
+def measured(campaign: SimulatedCampaign) -> SimulatedCampaign:
+    """The campaign with rows of the operators and of the whole."""
+    measure_parts(campaign)
+    measure_whole(campaign)
     return campaign
 
 
@@ -93,15 +97,11 @@ def stored(campaign: SimulatedCampaign) -> list[ComparisonRow]:
 # Declared truth
 
 
-def test_operators_with_declared_costs_sum_to_the_declared_whole(campaign: SimulatedCampaign) -> None:
-    measure_parts(campaign)
-    measure_whole(campaign)
-    row = compared_row(campaign)
-    assert row.time_s == pytest.approx(TIME_S, rel=1e-6)
-    assert row.full_time_s == pytest.approx(TIME_S, rel=1e-6)
+def test_operators_with_declared_costs_sum_to_the_declared_whole(measured: SimulatedCampaign) -> None:
+    row = compared_row(measured)
+    assert (row.time_s, row.full_time_s) == pytest.approx((TIME_S, TIME_S), rel=1e-6)
     assert row.time_ratio == pytest.approx(1, rel=1e-6)
-    assert row.energy_j == pytest.approx(ENERGY_J, rel=0.01)
-    assert row.energy_ratio == pytest.approx(1, rel=0.01)
+    assert (row.energy_j, row.energy_ratio) == pytest.approx((ENERGY_J, 1), rel=0.01)
     assert (row.summed_operators, row.missing_operators, row.missing, row.flop_ratio) == (3, 0, "", 1.0)
     assert row.remarks == ""
 
@@ -116,19 +116,18 @@ def test_the_truth_lies_within_the_stated_errors(tmp_path: Path, seed: int) -> N
     measure_parts(campaign)
     measure_whole(campaign)
     row = compared_row(campaign)
-    assert row.time_ratio is not None
-    assert row.time_standard_error_ratio is not None
-    assert row.energy_ratio is not None
-    assert row.energy_standard_error_ratio is not None
-    assert 0 < row.time_standard_error_ratio < 0.02
-    assert 0 < row.energy_standard_error_ratio < 0.03
-    assert abs(row.time_ratio - 1) < 4 * row.time_standard_error_ratio
-    assert abs(row.energy_ratio - 1) < 4 * row.energy_standard_error_ratio
+    for ratio, error, largest in (
+        (row.time_ratio, row.time_standard_error_ratio, 0.02),
+        (row.energy_ratio, row.energy_standard_error_ratio, 0.03),
+    ):
+        assert ratio is not None
+        assert error is not None
+        assert 0 < error < largest
+        assert abs(ratio - 1) < 4 * error
 
 
 def test_a_whole_that_costs_more_than_its_parts_shows_it(tmp_path: Path) -> None:
     campaign = campaign_in(tmp_path, Load(time_s=2 * TIME_S, power_w=ENERGY_J / TIME_S))
-    campaign.add_model("a", OCCURRENCES)
     measure_parts(campaign)
     measure_whole(campaign)
     row = compared_row(campaign)
@@ -139,20 +138,22 @@ def test_a_whole_that_costs_more_than_its_parts_shows_it(tmp_path: Path) -> None
 # What is missing
 
 
-def test_a_missing_tuple_is_named_with_the_share_that_is_left(campaign: SimulatedCampaign) -> None:
-    measure_whole(campaign)
-    measure_parts(campaign)
-    path = campaign.database.operator_measurements.path
-    lines = path.read_text().splitlines(keepends=True)
-    path.write_text("".join(line for line in lines if "torch.nn.SiLU" not in line))
-    row = compared_row(campaign)
+def test_a_missing_tuple_is_named_with_the_share_that_is_left(measured: SimulatedCampaign) -> None:
+    remove_lines(measured, "torch.nn.SiLU")
+    row = compared_row(measured)
     assert row.missing == str(SILU)
     assert (row.summed_operators, row.missing_operators) == (2, 1)
     assert row.flop_ratio == pytest.approx(4 / 6)
     assert row.time_s == pytest.approx(3 * 0.001 + 0.002)
 
 
-def test_rows_under_other_conditions_are_not_summed_and_the_difference_is_reported(campaign: SimulatedCampaign) -> None:
+def remove_lines(campaign: SimulatedCampaign, *operators: str) -> None:
+    path = campaign.database.operator_measurements.path
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(line for line in lines if not any(operator in line for operator in operators)))
+
+
+def test_each_set_of_conditions_is_compared_by_itself_and_others_are_a_difference(campaign: SimulatedCampaign) -> None:
     measure_parts(campaign)
     campaign.conditions = replace(campaign.conditions, torch_version="2.12.0")
     measure_whole(campaign)
@@ -161,15 +162,11 @@ def test_rows_under_other_conditions_are_not_summed_and_the_difference_is_report
     assert row.missing_operators == 3
     assert "torch_version: 2.11.0 / 2.12.0" in row.remarks
     assert row.energy_missing_reason == "no operator of the model is measured"
-
-
-def test_each_set_of_conditions_is_compared_by_itself(campaign: SimulatedCampaign) -> None:
-    for version in ("2.11.0", "2.12.0"):
-        campaign.conditions = replace(campaign.conditions, torch_version=version)
-        measure_parts(campaign)
-        measure_whole(campaign)
+    measure_parts(campaign)
+    campaign.conditions = replace(campaign.conditions, torch_version="2.11.0")
+    measure_whole(campaign)
     (report,) = compare(campaign)
-    assert [row.conditions.torch_version for row in report.comparisons] == ["2.11.0", "2.12.0"]
+    assert sorted(row.conditions.torch_version for row in report.comparisons) == ["2.11.0", "2.12.0"]
     assert all(row.time_ratio == pytest.approx(1, rel=1e-6) for row in report.comparisons)
 
 
@@ -199,7 +196,6 @@ def test_other_circumstances_are_listed_with_their_share(campaign: SimulatedCamp
 
 def test_energies_of_some_operators_are_no_energy_of_the_sum(tmp_path: Path) -> None:
     campaign = campaign_in(tmp_path, Load(time_s=TIME_S), MeterModel(missing_reason="no meter here"))
-    campaign.add_model("a", OCCURRENCES)
     measure_parts(campaign)
     measure_whole(campaign)
     row = compared_row(campaign)
@@ -209,11 +205,18 @@ def test_energies_of_some_operators_are_no_energy_of_the_sum(tmp_path: Path) -> 
     assert "3 of 3 operators have no energy: no meter here" in row.energy_missing_reason
 
 
-def test_a_whole_that_is_not_measured_is_said_with_the_remedy(campaign: SimulatedCampaign) -> None:
+def test_what_cannot_be_compared_is_said_with_the_remedy_and_writes_nothing(campaign: SimulatedCampaign) -> None:
+    with pytest.raises(UserError, match=r"no such folder; name the folder of a database"):
+        compare(campaign)
+    assert not campaign.database.folder.exists()
     measure_parts(campaign)
     (report,) = compare(campaign)
     assert report.comparisons == ()
     assert report.reason == f"the whole model is not measured; run {command('measure-models', 'a')}"
+    measure_whole(campaign)
+    (report,) = compare(campaign, dry_run=True)
+    assert len(report.comparisons) == 1
+    assert not campaign.database.sum_vs_full.path.exists()
 
 
 # Which devices
@@ -221,18 +224,12 @@ def test_a_whole_that_is_not_measured_is_said_with_the_remedy(campaign: Simulate
 
 @pytest.mark.parametrize(("device", "compared"), [(None, 1), ("SIMULATED", 1), ("cpu", 0), ("cuda:0", 0)])
 def test_a_device_selects_rows_by_its_type_or_a_part_of_its_name(
-    campaign: SimulatedCampaign, device: str | None, compared: int
+    measured: SimulatedCampaign, device: str | None, compared: int
 ) -> None:
-    measure_parts(campaign)
-    measure_whole(campaign)
-    (report,) = compare_models(campaign.request(device=device))
+    (report,) = compare_models(measured.request(device=device))
     assert len(report.comparisons) == compared
-
-
-def test_a_device_without_rows_is_refused(campaign: SimulatedCampaign) -> None:
-    measure_whole(campaign)
     with pytest.raises(UserError, match="--device H200: no row of it; there are rows of simulated machine"):
-        compare_models(campaign.request(device="H200"))
+        compare_models(measured.request(device="H200"))
 
 
 # Which models
@@ -306,33 +303,28 @@ def test_no_counts_at_all_are_one_line(campaign: SimulatedCampaign, names: tuple
     assert caught.value.lines == (f"{campaign.measurements}: no model is counted; run {command('count')}{said}",)
 
 
-def test_counts_that_ship_with_the_rows_do_where_there_are_no_pickles(campaign: SimulatedCampaign) -> None:
-    measure_parts(campaign)
-    measure_whole(campaign)
-    (pickled,) = compare(campaign)
-    campaign.add_model("b", {RELU: 1}, batch=3)
+def test_counts_that_ship_with_the_rows_do_where_there_are_no_pickles(measured: SimulatedCampaign) -> None:
+    (pickled,) = compare(measured)
+    measured.add_model("b", {RELU: 1}, batch=3)
     for name in ("a", "b"):
-        (campaign.measurements / name / "operators.pkl").unlink()
+        (measured.measurements / name / "operators.pkl").unlink()
     for names in ((), ("*",), ("a", "*")):
-        (shipped,) = compare(campaign, *names)
+        (shipped,) = compare(measured, *names)
         ours, theirs = shipped.comparisons[0], pickled.comparisons[0]
         assert replace(ours, compared_at=theirs.compared_at) == theirs
-    _, left_out = compare(campaign, "a", "b")
+    _, left_out = compare(measured, "a", "b")
     assert "b/operators.pkl: no such file" in (left_out.reason or "")
 
 
-def test_a_comparison_follows_the_whitelist_as_it_is(campaign: SimulatedCampaign) -> None:
-    measure_parts(campaign)
-    measure_whole(campaign)
-    (campaign.measurements / WHITELIST).write_text("operators: [ReLU]\n")
-    row = compared_row(campaign)
+def test_a_comparison_follows_the_whitelist_as_it_is(measured: SimulatedCampaign) -> None:
+    (measured.measurements / WHITELIST).write_text("operators: [ReLU]\n")
+    row = compared_row(measured)
     assert row.time_s == pytest.approx(3 * 0.001, rel=1e-6)
     assert row.dropped_time_s == pytest.approx(0.002 + 2 * 0.003, rel=1e-6)
 
 
 def test_done_models_are_compared_too(tmp_path: Path) -> None:
-    campaign = campaign_in(tmp_path, Load())
-    campaign.add_model("a", OCCURRENCES, done=True)
+    campaign = campaign_in(tmp_path, Load(), done=True)
     campaign.database.folder.mkdir()
     assert len(compare(campaign)) == 1
 
@@ -340,20 +332,14 @@ def test_done_models_are_compared_too(tmp_path: Path) -> None:
 # What is written
 
 
-def test_a_later_comparison_takes_the_place_of_the_earlier_one(campaign: SimulatedCampaign) -> None:
+def test_a_later_comparison_takes_the_place_of_an_earlier_one_unless_it_is_equal(
+    campaign: SimulatedCampaign, monkeypatch: pytest.MonkeyPatch
+) -> None:
     measure_whole(campaign)
     compare(campaign)
     measure_parts(campaign)
     row = compared_row(campaign)
     assert stored(campaign) == [row]
-
-
-def test_an_equal_comparison_leaves_the_file_as_it_is(
-    campaign: SimulatedCampaign, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    measure_parts(campaign)
-    measure_whole(campaign)
-    compare(campaign)
     before = campaign.database.sum_vs_full.path.read_bytes()
 
     class Later(datetime):
@@ -364,18 +350,6 @@ def test_an_equal_comparison_leaves_the_file_as_it_is(
     monkeypatch.setattr("opcost.stages.compare.datetime", Later)
     compare(campaign)
     assert campaign.database.sum_vs_full.path.read_bytes() == before
-
-
-def test_a_database_that_is_not_there_is_one_line_and_stays_away(campaign: SimulatedCampaign) -> None:
-    with pytest.raises(UserError, match=r"no such folder; name the folder of a database"):
-        compare(campaign)
-    assert not campaign.database.folder.exists()
-
-
-def test_nothing_to_compare_writes_nothing(campaign: SimulatedCampaign) -> None:
-    measure_parts(campaign)
-    compare(campaign)
-    assert not campaign.database.sum_vs_full.path.exists()
 
 
 def test_rows_of_other_models_stay(campaign: SimulatedCampaign) -> None:
@@ -399,14 +373,6 @@ def test_sums_of_each_cache_stand_beside_one_another_in_the_file(campaign: Simul
         (row,) = report.comparisons
         assert (row.conditions.cache, row.missing_operators) == (cache, 0)
     assert sorted(row.conditions.cache for row in stored(campaign)) == ["cold", "warm"]
-
-
-def test_a_dry_run_compares_and_writes_nothing(campaign: SimulatedCampaign) -> None:
-    measure_parts(campaign)
-    measure_whole(campaign)
-    (report,) = compare(campaign, dry_run=True)
-    assert len(report.comparisons) == 1
-    assert not campaign.database.sum_vs_full.path.exists()
 
 
 def test_a_comparison_does_not_wait_for_torch() -> None:
@@ -507,8 +473,6 @@ def test_figures_show_each_comparison_with_its_kinds_of_operators(
 
 
 def test_too_few_measurements_leave_what_is_missing_unknown(explained: SimulatedCampaign) -> None:
-    path = explained.database.operator_measurements.path
-    lines = path.read_text().splitlines(keepends=True)
-    path.write_text("".join(line for line in lines if "SiLU" not in line and "GELU" not in line))
+    remove_lines(explained, "SiLU", "GELU")
     row = compared_row(explained)
     assert (row.unmeasured_time_s, row.dropped_time_s, row.unexplained_time_s) == (None, None, None)

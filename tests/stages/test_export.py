@@ -75,11 +75,15 @@ def test_the_shipped_tables_have_the_operations_of_nearly_all_tuples(tmp_path: P
         assert found <= (linear if "Linear" in name else {"convolution 1"}), name
 
 
-def test_the_same_rows_give_the_same_files(tmp_path: Path) -> None:
+def test_the_same_rows_give_the_same_files_and_the_page_names_every_column(tmp_path: Path) -> None:
     exported(tmp_path / "a")
     exported(tmp_path / "b")
     contents = [{path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in "ab"]
     assert contents[0] == contents[1]
+    page = (tmp_path / "a" / "columns.md").read_text()
+    names = read(tmp_path / "a" / "columns.csv")["column"]
+    assert [name for name in names if f"| `{name}` |" not in page] == []
+    assert {"input_N_size_M", "parameter_NAME", "time_s", "flop_per_byte"} <= set(names)
 
 
 def test_only_rows_of_a_kind_and_device_are_exported(tmp_path: Path) -> None:
@@ -89,9 +93,6 @@ def test_only_rows_of_a_kind_and_device_are_exported(tmp_path: Path) -> None:
             exported(tmp_path, kind)
     with pytest.raises(UserError, match="^--device H100: no row of it; there are rows of NVIDIA H200$"):
         exported(tmp_path, device="H100")
-
-
-def test_a_database_without_measurements_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="operator_measurements.csv: no measurements of operators; "):
         exported(tmp_path / "to", database=tmp_path)
     assert not (tmp_path / "to").exists()
@@ -123,7 +124,7 @@ def test_a_row_that_is_no_operator_tuple_is_a_line(tmp_path: Path) -> None:
         exported(tmp_path / "to", database=tmp_path)
 
 
-def test_the_command_says_what_it_wrote(
+def test_the_command_says_what_it_wrote_in_a_format_that_can_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     to = tmp_path / "to"
@@ -133,16 +134,5 @@ def test_the_command_says_what_it_wrote(
     rows = len(read(to / "torch.nn.Linear.csv"))
     said = f"{to}: {rows} measurement{'s' * (rows > 1)} of 1 kind of operators; the columns are explained in columns.md"
     assert capsys.readouterr().out == f"{said}\n"
-
-
-def test_the_command_takes_the_formats_that_can_be_written() -> None:
     for name in FORMATS:
         assert subcommand("export").parser().parse_args(["--format", name]).format == name
-
-
-def test_the_page_names_every_column_of_the_list(tmp_path: Path) -> None:
-    exported(tmp_path)
-    page = (tmp_path / "columns.md").read_text()
-    names = read(tmp_path / "columns.csv")["column"]
-    assert [name for name in names if f"| `{name}` |" not in page] == []
-    assert {"input_N_size_M", "parameter_NAME", "time_s", "flop_per_byte"} <= set(names)

@@ -123,9 +123,7 @@ def test_a_model_and_an_execution_and_a_device_can_be_chosen() -> None:
     assert held(execution="eager", device="H100") == []
     with pytest.raises(UserError, match="--device A100: no row of it; there are rows of NVIDIA H100"):
         held(device="A100")
-
-
-def test_a_chosen_model_is_shown_in_its_precision_only() -> None:
+    # A chosen model is shown in its precision only.
     found = held("convnext_tiny_32x3x224x224_tf32", device="H200")
     complete = [(one.conditions.precision, model) for one in found for model in one.complete]
     assert complete == [("tf32", "convnext_tiny_32x3x224x224_tf32")]
@@ -177,7 +175,14 @@ def test_a_campaign_completes_what_was_held_in_part_in_the_expected_time(campaig
     assert (found.tuples, found.complete, found.partial, found.expected_s) == (3, ("a", "b"), (), 0)
 
 
-def test_a_whole_is_held_without_its_operators(campaign: SimulatedCampaign) -> None:
+def test_an_empty_database_holds_nothing_and_a_whole_is_held_without_its_operators(
+    campaign: SimulatedCampaign, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(UserError, match="no such folder"):
+        holdings(campaign.request())
+    campaign.database.folder.mkdir()
+    print_holdings(holdings(campaign.request()))
+    assert capsys.readouterr().out == "No row.\n"
     measure_full_models(campaign.request("c"), lambda _: SHORT, campaign.open_apparatus, RecordedProgress())
     (found,) = holdings(campaign.request())
     assert (found.tuples, found.wholes, found.complete, found.partial) == (0, 1, (), ())
@@ -219,39 +224,22 @@ def test_each_set_of_conditions_has_its_own_holdings(
     assert "resnet18_1x3x8x8 lacks 1 of 2 tuples" in printed
 
 
-def test_nothing_is_held_by_an_empty_database(campaign: SimulatedCampaign, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(UserError, match="no such folder"):
-        holdings(campaign.request())
-    campaign.database.folder.mkdir()
-    found = holdings(campaign.request())
-    assert found == []
-    print_holdings(found)
-    assert capsys.readouterr().out == "No row.\n"
-
-
 # The command
 
 
-def run_show(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    monkeypatch.setattr("sys.argv", ["opcost", "show", *arguments])
-    return main()
-
-
-def test_json_has_all_models_and_conditions(
+def test_json_has_all_models_and_conditions_and_options_of_the_ranking_are_refused(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run_show(monkeypatch, "swin3d_s", "--conditions", "--json", "--device", "H200") == 0
+    def run(*arguments: str) -> int:
+        monkeypatch.setattr("sys.argv", ["opcost", "show", *arguments, "--conditions"])
+        return main()
+
+    for option in ("--csv", "--why", "--operators"):
+        with pytest.raises(UserError, match=f"^--conditions: not with {option}; leave one of them out$"):
+            run(option)
+    assert run("swin3d_s", "--json", "--device", "H200") == 0
     objects = json.loads(capsys.readouterr().out)
     assert objects == json.loads(json.dumps([asdict(one) for one in held("swin3d_s", device="H200")]))
     found = next(one for one in objects if one["partial"])
     assert (found["conditions"]["precision"], found["missing"]) == ("torch-default", 25)
     assert found["partial"][0].keys() == {"name", "tuples", "missing", "expected_s"}
-
-
-@pytest.mark.parametrize("option", ["--csv", "--why", "--operators"])
-def test_options_of_the_ranking_are_refused(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], option: str
-) -> None:
-    with pytest.raises(UserError, match=f"^--conditions: not with {option}; leave one of them out$"):
-        run_show(monkeypatch, "--conditions", option)
-    assert capsys.readouterr().out == ""

@@ -57,54 +57,42 @@ def test_the_shipped_rows_are_counted() -> None:
     assert (shipped.database, shipped.measurements) == (str(ROOT / "database"), str(ROOT / "measurements"))
 
 
-def test_a_new_home_has_no_rows_and_the_shipped_ones_are_read(tmp_path: Path) -> None:
+def test_a_new_home_has_no_rows_and_folders_that_are_named_are_the_only_ones(tmp_path: Path) -> None:
     own = info.find_info(user_folders(tmp_path)).own
     assert (own.rows, own.shipped_models_are_read, own.shipped_rows_are_read) == (0, True, True)
     assert (own.database, own.measurements) == (str(tmp_path / "database"), str(tmp_path / "measurements"))
-
-
-def test_folders_that_are_named_are_the_only_ones(tmp_path: Path) -> None:
     own = info.find_info(user_folders(None, tmp_path, ROOT / "docs/data/resnet50")).own
     assert (own.shipped_models_are_read, own.shipped_rows_are_read) == (False, False)
     assert own.rows == len(Database(ROOT / "docs/data/resnet50").operator_measurements.rows())
 
 
-def test_a_gpu_has_the_meters_that_answer(with_gpu: None) -> None:
-    (gpu,) = found().gpus
-    assert gpu == info.DeviceInfo("NVIDIA L4", ("counter",), None, "GPU-1", "580.1")
+def test_a_gpu_has_the_meters_that_answer_or_the_reason(with_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert found().gpus == (info.DeviceInfo("NVIDIA L4", ("counter",), None, "GPU-1", "580.1"),)
     assert found().no_gpu_reason is None
-
-
-def test_a_gpu_without_meters_has_the_reason(with_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(OneGpu, "energy_j", lambda self: self.power_samples(0.0))
     (gpu,) = found().gpus
     assert (gpu.meters, gpu.no_meter_reason) == ((), "NVML: Not Supported; NVML: Not Supported")
 
 
-def test_without_a_gpu_there_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_gpu_or_nvml_there_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setitem(sys.modules, "pynvml", None)
+        assert (found().gpus, found().no_gpu_reason) == ((), "nvidia-ml-py is not installed")
     monkeypatch.setattr(info, "gpu_products", dict)
     monkeypatch.setattr(info, "driver_version", lambda: "580.1")
     assert (found().gpus, found().no_gpu_reason) == ((), "NVML lists no GPU")
 
 
-def test_without_nvml_the_reason_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert (found().gpus, found().no_gpu_reason) == ((), "nvidia-ml-py is not installed")
-
-
-def test_without_torch_the_first_step_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_step_measures_or_installs_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(name: str) -> str:
         raise PackageNotFoundError(name)
 
+    assert found().versions.torch == importlib.metadata.version("torch")
+    assert "measure-models" in found().next_steps[0].command
     monkeypatch.setattr(info, "version", refuse)
     versions, first = found().versions, found().next_steps[0]
     assert (versions.torch, versions.torchvision) == (None, None)
     assert first.command.endswith("-m pip install 'opcost[torch]'")
-
-
-def test_with_torch_the_first_step_measures() -> None:
-    assert found().versions.torch == importlib.metadata.version("torch")
-    assert "measure-models" in found().next_steps[0].command
 
 
 @pytest.mark.parametrize("arguments", [[], ["--json"]])

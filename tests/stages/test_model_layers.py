@@ -224,11 +224,6 @@ def test_a_users_function_has_its_layers_and_nothing_is_written(
     assert not campaign.database.folder.exists()
 
 
-def test_a_users_code_runs_on_request_only(campaign: SimulatedCampaign, net: str) -> None:
-    with pytest.raises(UserError, match="--allow-code"):
-        find_layers(campaign.request(), WantedModel(net), RowsChoice(), RecordedProgress())
-
-
 def test_a_measured_model_is_shown_by_its_name_and_by_that_of_its_config(
     campaign: SimulatedCampaign, net: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -273,16 +268,16 @@ def test_counts_of_an_earlier_version_name_the_command_that_counts_again(campaig
     assert line.endswith(f"count {folder.name} --allow-code")
 
 
-def test_a_config_with_several_cases_names_them(campaign: SimulatedCampaign) -> None:
+def test_an_ambiguous_or_unknown_model_or_device_and_code_that_may_not_run_are_one_line(
+    campaign: SimulatedCampaign, net: str, tmp_path: Path
+) -> None:
     folder = campaign.measurements / "sweep"
     folder.mkdir()
     (folder / "summary.yml").write_text("model_name: resnet18\ninput_size: [1, 3, 32, 32]\nbatch: [1, 2]\n")
     line = mistake_of(campaign.request(), "sweep")
     assert line.startswith(f"{folder / 'summary.yml'}: sweep has 2 cases")
     assert "sweep_1x3x32x32" in line
-
-
-def test_an_unknown_model_and_an_unknown_device_are_one_line(tmp_path: Path) -> None:
+    assert "--allow-code" in mistake_of(campaign.request(), net)
     request = Request((), tmp_path, committed(), shipped_measurements=ROOT / "measurements")
     assert "resnet50" in mistake_of(request, "resnet5000")
     assert mistake_of(request, "resnet18_32x3x32x32", RowsChoice("A100")).startswith("--device A100: ")

@@ -87,19 +87,13 @@ def test_a_measured_whole_is_the_answer_and_the_corrected_sum_its_check(request_
     assert len(boards) > 1
     assert all(found.time_s.has(row.measurement.time_s) for row in boards)
     assert all(found.energy_j.has(value_of(found.basis.energy_of(row))) for row in boards)
-    # The check is the sum that show has.
+    # The check is the sum that show has, with the error that it expects.
     assert found.run.time_s.value / found.time_s.value == pytest.approx(shown.corrected_time_ratio)
     assert found.run.energy_j is not None
     assert found.run.energy_j.value / found.energy_j.value == pytest.approx(shown.corrected_energy_ratio)
     assert found.power_w == pytest.approx(shown.power_w)
-    assert found.run.calls == ()
-    assert found.run.measured_time_ratio == 1
+    assert (found.run.calls, found.run.measured_time_ratio) == ((), 1)
     assert found.run.time_s.has(found.time_s.value)
-
-
-def test_the_sum_of_measured_operators_has_the_error_that_show_expects(request_of: Request, cache: Path) -> None:
-    found = predicted(request_of, cache, "resnet50")
-    (shown,) = (one.row for one in show(request_of).models if one.row.name == found.name)
     half_width = found.run.time_s.upper / found.run.time_s.value - 1
     assert half_width == pytest.approx(shown.expected_time_error_ratio, abs=0.002)
 
@@ -210,22 +204,18 @@ def test_small_calls_are_a_reason_for_a_wide_interval_at_batch_1(request_of: Req
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("precision", "options", "message"),
     [
-        ({"device": "H20"}, "--device H20: no row of it; there are rows of NVIDIA H200"),
-        ({"execution": "eager"}, "no measured operators"),
+        ("torch-default", {"device": "H20"}, "--device H20: no row of it; there are rows of NVIDIA H200"),
+        ("torch-default", {"execution": "eager"}, "no measured operators"),
+        ("bf16", {}, "--precision bf16: no measured operators of H200 in it, only in torch-default"),
     ],
 )
-def test_what_has_no_rows_is_refused(
-    request_of: Request, cache: Path, options: dict[str, object], message: str
+def test_what_has_no_rows_is_refused_with_what_there_is(
+    request_of: Request, cache: Path, precision: str, options: dict[str, str], message: str
 ) -> None:
+    wish = PredictionRequest(WantedModel("resnet50", precision=precision), **{"device": "H200", **options})
     with pytest.raises(UserError, match=message):
-        predicted(request_of, cache, "resnet50", **options)
-
-
-def test_a_precision_without_rows_is_refused_with_those_that_there_are(request_of: Request, cache: Path) -> None:
-    wish = PredictionRequest(WantedModel("resnet50", precision="bf16"), "H200")
-    with pytest.raises(UserError, match="--precision bf16: no measured operators of H200 in it, only in torch-default"):
         predict(request_of, wish, cache, RecordedProgress())
 
 
