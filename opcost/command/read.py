@@ -71,9 +71,9 @@ def _show_conditions(request: Request, arguments: Namespace) -> int:
 def layers(arguments: Namespace) -> int:
     """Print the layers; return 0."""
     from opcost.reporting.layer_tables import layers_object, print_csv, print_layers
-    from opcost.stages.model_layers import RowsChoice, find_layers
+    from opcost.stages.model_layers import find_layers
 
-    choice = RowsChoice(arguments.device, arguments.execution)
+    choice = Choice(device=arguments.device, execution=arguments.execution)
     wanted = WantedModel.from_arguments(arguments)
     found = find_layers(Request.for_rows(arguments), wanted, choice, progress_on_stderr())
     if arguments.json:

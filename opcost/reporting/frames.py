@@ -438,8 +438,10 @@ def layers(  # noqa: PLR0913 (a call in a notebook names its options)
         Exception: any that the model raises on these inputs, as it is.
     """
     # They import torch.
-    from opcost.stages.model_layers import RowsChoice, layers_of_object
+    from opcost.stages.model_layers import layers_of_object
     from opcost.stages.profile_object import ObjectModel
 
     own = ObjectModel(model, inputs, name, precision)
-    return LayersResult(layers_of_object(_request(database, dry_run=False), own, RowsChoice(device, execution)), depth)
+    return LayersResult(
+        layers_of_object(_request(database, dry_run=False), own, Choice(device=device, execution=execution)), depth
+    )

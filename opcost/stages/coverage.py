@@ -152,32 +152,27 @@ def check_coverage(
     tasks = [(model, model.counting_device(device, on_meta)) for model in models]
     # Each runs once more, unobserved.
     counted_s = [
-        counting_s(published_size(model.listed, size), device)
-        for (model, device), size in zip(tasks, sizes, strict=True)
+        counting_s(published_size(model.listed, size), on_device)
+        for (model, on_device), size in zip(tasks, sizes, strict=True)
     ]
     progress.start(len(tasks), [time_s * (RUNS + 1) / RUNS for time_s in counted_s])
+    rows, failures = [], []
     try:
-        results = [_check_and_report(model, device, progress) for model, device in tasks]
+        for model, on_device in tasks:
+            progress.begin(model.listed.name)
+            try:
+                row = _check(model, on_device)
+            except (CannotMeasureError, *REFUSALS) as error:
+                failures.append(CoverageFailure(model.listed.name, one_line(error)))
+                progress.fail(failures[-1].reason)
+            else:
+                rows.append(row)
+                progress.finish(f"{row.tuples} tuples")
     finally:
         progress.end()
-    return CoverageReport(
-        rows=tuple(result for result in results if isinstance(result, CoverageRow)),
-        failures=tuple(result for result in results if isinstance(result, CoverageFailure)),
-        device_product=product_of(device),
-        libraries=(f"torch {torch.__version__}", *sorted({model.source.library() for model in models})),
-    )
-
-
-def _check_and_report(model: ResolvedModel, device: str, progress: Progress) -> CoverageRow | CoverageFailure:
-    progress.begin(model.listed.name)
-    try:
-        row = _check(model, device)
-    except (CannotMeasureError, *REFUSALS) as error:
-        reason = one_line(error)
-        progress.fail(reason)
-        return CoverageFailure(model.listed.name, reason)
-    progress.finish(f"{row.tuples} tuples")
-    return row
+    libraries = {model.source.library() for model in models}
+    versions = (f"torch {torch.__version__}", *sorted(libraries))
+    return CoverageReport(tuple(rows), tuple(failures), product_of(device), versions)
 
 
 def _check(resolved: ResolvedModel, device: str) -> CoverageRow:

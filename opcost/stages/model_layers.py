@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from opcost.comparing.layers import UNKNOWN_COSTS, Layers, RunCosts, layers_of
 from opcost.comparing.ranking import ModelFigures
 from opcost.invocation import command
-from opcost.measuring.conditions import WARM, Conditions, is_device_name, usual_execution
-from opcost.measuring.setting import is_meant, refuse_unknown
+from opcost.measuring.conditions import WARM, Conditions, is_device_name
+from opcost.measuring.setting import refuse_unknown
 from opcost.operators.counts import OperatorCounts
 from opcost.progress import Progress
 from opcost.running.request import Request
@@ -17,23 +17,9 @@ from opcost.stages.count import count_in_memory
 from opcost.stages.profile_configs import configs_of, existing_config, scratch_folder
 from opcost.stages.profile_object import ObjectModel, counted_object
 from opcost.stages.ranking_data import RankingData, read_ranking_data
+from opcost.stages.show import Choice
 from opcost.stages.wanted_model import WantedModel, config_named, pickled
 from opcost.storage.configs import ModelConfig
-
-
-@dataclass(frozen=True)
-class RowsChoice:
-    """The device whose rows are used: a type or a part of a product's name, None for the one with the most.
-
-    ``execution`` is None for the usual one: graph on a GPU, eager on a CPU.
-    """
-
-    device: str | None = None
-    execution: str | None = None
-
-    def is_meant(self, conditions: Conditions) -> bool:
-        execution = self.execution or usual_execution(conditions.device_type)
-        return conditions.execution == execution and conditions.cache == WARM and is_meant(self.device, conditions)
 
 
 @dataclass(frozen=True)
@@ -60,7 +46,7 @@ class LayersReport:
         return any(call.lacks_row for call in self.layers.calls)
 
 
-def find_layers(request: Request, wanted: WantedModel, choice: RowsChoice, progress: Progress) -> LayersReport:
+def find_layers(request: Request, wanted: WantedModel, choice: Choice, progress: Progress) -> LayersReport:
     """Return the layers of a model. Nothing is measured or written.
 
     A model that block 0 has counted is not run. Any other is run once, on shapes if possible.
@@ -87,7 +73,7 @@ def find_layers(request: Request, wanted: WantedModel, choice: RowsChoice, progr
     )
 
 
-def layers_of_object(request: Request, own: ObjectModel, choice: RowsChoice) -> LayersReport:
+def layers_of_object(request: Request, own: ObjectModel, choice: Choice) -> LayersReport:
     """Return the layers of a model that is an object. It runs once, on its own device; nothing is measured.
 
     Raises:
@@ -99,7 +85,7 @@ def layers_of_object(request: Request, own: ObjectModel, choice: RowsChoice) -> 
         return layers_report(config, counts, data, choice)
 
 
-def layers_report(config: ModelConfig, counts: OperatorCounts, data: RankingData, choice: RowsChoice) -> LayersReport:
+def layers_report(config: ModelConfig, counts: OperatorCounts, data: RankingData, choice: Choice) -> LayersReport:
     """Return the layers of a model from its counts with paths.
 
     ``data`` is of this model alone, from counts of as many calls. Of several sets of conditions, a GPU comes before a
@@ -116,7 +102,8 @@ def layers_report(config: ModelConfig, counts: OperatorCounts, data: RankingData
         ratio = 0.0 if one.cost is None else one.cost.memory_bytes_ratio or 0.0
         return is_gpu, one.cost is not None, one.whole is not None, ratio, data.newest[one.conditions]
 
-    found = [one for conditions in data.newest if choice.is_meant(conditions) for one in data.figures(conditions)]
+    usual = (one for one in data.newest if one.cache == WARM and one.execution == choice.execution_on(one.device_type))
+    found = [figures for conditions in usual if choice.means(conditions) for figures in data.figures(conditions)]
     figures = max(found, key=rank, default=None)
     product = None if figures is None else figures.conditions.device_product
     return LayersReport(

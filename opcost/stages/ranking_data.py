@@ -97,11 +97,6 @@ class RankingData:
     chains: Sequence[ChainRow]
     newest: Mapping[Conditions, str]
 
-    @property
-    def all_counts(self) -> list[OperatorCount]:
-        own = (count for model in self.models if model.counts is not None for count in model.counts.counts)
-        return [*self.operator_counts.values(), *own]
-
     def roofline(self, conditions: Conditions) -> Roofline | None:
         rows = (row for row in self.operator_rows if row.conditions == conditions)
         return roofline_of_rows(rows, self.operator_counts)

@@ -430,7 +430,9 @@ def _shown(data: RankingData, one: _Set, choice: Choice) -> list[ShownModel]:
     """Return the models to show in order. The errors of their sums rest on all models."""
     roofline, errors = data.roofline(one.conditions), sum_errors_by_correction(one.figures)
     named = (figures for figures in one.figures if figures.name in one.names)
-    models = {model.name: model for model in completed(named, data.all_counts, data.measurements)}
+    own_counts = (count for model in data.models if model.counts is not None for count in model.counts.counts)
+    counts = [*data.operator_counts.values(), *own_counts]
+    models = {model.name: model for model in completed(named, counts, data.measurements)}
     sources = (RankingSource(model, errors[model.correction is not None], roofline) for model in models.values())
     found = []
     for row in ranked(map(ranking_row, sources), choice.by):

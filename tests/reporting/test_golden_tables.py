@@ -61,7 +61,7 @@ from opcost.stages.holdings import holdings as find_holdings
 from opcost.stages.kernels import KernelsReport, KindOfOperator
 from opcost.stages.measure_operators import FullModelReport, OperatorsReport
 from opcost.stages.measure_units import UnitReport
-from opcost.stages.model_layers import RowsChoice, find_layers
+from opcost.stages.model_layers import find_layers
 from opcost.stages.predict import Prediction
 from opcost.stages.profile import KnownCost, ModelProfile, OperatorLine, Profile
 from opcost.stages.replay import RebuildReport
@@ -316,7 +316,7 @@ def operators_by_saving() -> None:
 
 def layers() -> None:
     request = Request((), ROOT / "measurements", committed())
-    print_layers(find_layers(request, WantedModel("resnet18_32x3x32x32"), RowsChoice(), RecordedProgress()), 1)
+    print_layers(find_layers(request, WantedModel("resnet18_32x3x32x32"), Choice(), RecordedProgress()), 1)
 
 
 @cache

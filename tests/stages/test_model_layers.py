@@ -32,14 +32,15 @@ from opcost.operators.tuples import OperatorTuple
 from opcost.running.request import COUNTS, Request
 from opcost.stages.compare import find_comparisons
 from opcost.stages.measure_units import Protocols
-from opcost.stages.model_layers import LayersReport, RowsChoice, find_layers
+from opcost.stages.model_layers import LayersReport, find_layers
 from opcost.stages.profile import EVERY_OPERATOR, Measuring, profile
+from opcost.stages.show import USUAL_CHOICE, Choice
 from opcost.stages.wanted_model import WantedModel, arguments_of
 from opcost.storage.counts_file import read_counts, write_counts
 from opcost.storage.database import Database
 
 ROOT = Path(__file__).parents[2]
-H200, H100 = RowsChoice("H200"), RowsChoice("H100")
+H200, H100 = Choice(device="H200"), Choice(device="H100")
 
 SMALL = ["hidden_size=32", "intermediate_size=64", "num_attention_heads=2", "num_hidden_layers=2", "vocab_size=99"]
 
@@ -52,7 +53,7 @@ def totals(rows: Iterable[LayerRow]) -> tuple[float, float]:
     )
 
 
-def shipped_layers(name: str, choice: RowsChoice, tmp_path: Path) -> LayersReport:
+def shipped_layers(name: str, choice: Choice, tmp_path: Path) -> LayersReport:
     request = Request((), tmp_path / "mine", committed(), shipped_measurements=ROOT / "measurements")
     return find_layers(request, WantedModel(name), choice, RecordedProgress())
 
@@ -79,7 +80,7 @@ def test_layers_add_up_to_the_sum_of_the_comparison(name: str, tmp_path: Path) -
     expected = sums_of(f"{name}_32x3x224x224", ROOT / "measurements", committed())
     assert expected
     for product, sums in expected.items():
-        found = shipped_layers(name, RowsChoice(product), tmp_path)
+        found = shipped_layers(name, Choice(device=product), tmp_path)
         assert found.conditions is not None
         assert found.conditions.device_product == product
         assert not found.differs
@@ -167,7 +168,7 @@ def test_layers_of_small_transformers_are_complete_and_add_up(campaign: Simulate
     pytest.importorskip("transformers")
     sums = profiled(campaign, wanted)
     progress = RecordedProgress()
-    report = find_layers(replace(campaign.request()), wanted, RowsChoice(execution=GRAPH), progress)
+    report = find_layers(replace(campaign.request()), wanted, Choice(execution=GRAPH), progress)
     assert progress.names == []
     rows = report.layers.rows
     assert totals(rows) == pytest.approx(sums, rel=1e-12)
@@ -248,7 +249,7 @@ def test_a_measured_model_is_shown_by_its_name_and_by_that_of_its_config(
 # Mistakes
 
 
-def mistake_of(request: Request, name: str, choice: RowsChoice = RowsChoice()) -> str:  # noqa: B008 (frozen)
+def mistake_of(request: Request, name: str, choice: Choice = USUAL_CHOICE) -> str:
     with pytest.raises(UserError) as caught:
         find_layers(request, WantedModel(name), choice, RecordedProgress())
     (line,) = caught.value.lines
@@ -280,7 +281,7 @@ def test_an_ambiguous_or_unknown_model_or_device_and_code_that_may_not_run_are_o
     assert "--allow-code" in mistake_of(campaign.request(), net)
     request = Request((), tmp_path, committed(), shipped_measurements=ROOT / "measurements")
     assert "resnet50" in mistake_of(request, "resnet5000")
-    assert mistake_of(request, "resnet18_32x3x32x32", RowsChoice("A100")).startswith("--device A100: ")
+    assert mistake_of(request, "resnet18_32x3x32x32", Choice(device="A100")).startswith("--device A100: ")
 
 
 # Of an object
