@@ -26,7 +26,7 @@ import numpy as np
 from opcost import EnergyMeter, LayerwiseEnergy, UserError
 from opcost.columns import by_column
 from opcost.estimates import Estimate, student_quantile
-from opcost.metering.layer_rows import MeteredLayerRow
+from opcost.metering.layers import MeteredLayerRow
 
 TINY = "tiny"
 SIZE = 224

@@ -18,10 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from opcost.errors import UserError
-from opcost.metering.cap_objectives import Wish
-from opcost.metering.cap_rows import CapCost, PowerCapRow
-from opcost.metering.layer_rows import BETWEEN
-from opcost.metering.readings import EnergySource
+from opcost.metering.cap_rows import CapCost, PowerCapRow, Wish
+from opcost.metering.layers import BETWEEN
+from opcost.metering.window_energy import EnergySource
 from opcost.meters.host import HostState, SystemClock
 from opcost.meters.nvml import NvmlError, NvmlGpu
 from opcost.power.log_rows import HostRow

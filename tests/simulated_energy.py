@@ -14,7 +14,7 @@ from simulated_machine import FIRST_EPOCH_S, Device, Load, SimulatedMachine
 
 from opcost.estimates import FloatArray
 from opcost.metering.pieces import pieces_of_samples
-from opcost.metering.readings import PLACEMENT_ERROR_S, Readings
+from opcost.metering.window_energy import PLACEMENT_ERROR_S, Readings
 from opcost.power.trace import Window
 
 READ_S = 0.0044

@@ -19,7 +19,7 @@ from opcost.operators.sweep_axes import Axis, AxisKind
 from opcost.operators.tuples import OperatorTuple
 from opcost.progress import Progress
 from opcost.running.held_workload import HeldWorkload
-from opcost.running.sweep_bench import SweepBench
+from opcost.running.worker_bench import SweepBench
 from opcost.stages.sweep import Measured, Sweep, SweepProtocol, measure_sweep, sweep_of
 from opcost.stages.sweep_results import SweepResult, result_of
 from opcost.stages.wanted_model import WantedModel

@@ -231,7 +231,7 @@ def sweep(arguments: Namespace) -> int:
 
 
 def _measured(request: Request, swept: Sweep, arguments: Namespace, progress: Progress) -> Measured | None:
-    from opcost.running.sweep_bench import open_sweep_bench
+    from opcost.running.worker_bench import open_sweep_bench
     from opcost.stages.sweep import SweepProtocol, measure_sweep
     from opcost.stages.sweep_results import recorded
 

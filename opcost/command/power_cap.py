@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from opcost.errors import UserError
 from opcost.measuring.setting import Setting
-from opcost.metering.cap_objectives import Objective, Wish
-from opcost.metering.cap_rows import PowerCapRow
+from opcost.metering.cap_rows import Objective, PowerCapRow, Wish
 from opcost.power.ports import PowerLimitError
 from opcost.reporting.json_object import print_object
 from opcost.reporting.power_cap_tables import CapPlan, cap_sweep_object, plan_object, print_cap_plan, print_cap_sweep
@@ -99,7 +98,7 @@ def _swept(request: Request, arguments: Namespace, board: CapBoard, config: Mode
             pass
         open_work = partial(_opened, CommandWork(tuple(arguments.work), board.device))
     else:
-        from opcost.running.sweep_bench import open_sweep_bench
+        from opcost.running.worker_bench import open_sweep_bench
         from opcost.stages.cap_models import open_model
 
         request = replace(request, device=board.device)

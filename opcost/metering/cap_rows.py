@@ -1,14 +1,57 @@
-"""Rows of power-cap sweeps: one for each measurement at a cap."""
+"""Power caps: what one is looked for, a measurement at one, and its row. Standard library only, for the options."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import Annotated
 
 from opcost.boards import short_uuid
 from opcost.columns import ABOVE_0, COUNT, COUNT_FROM_1, FROM_0, MOMENT, Column, Columns
-from opcost.metering.cap_objectives import Objective
-from opcost.metering.power_caps import CapPoint
+from opcost.units import percent
+
+
+class Objective(Enum):
+    """The quantity that the proposed cap minimises: energy times time to some power."""
+
+    ENERGY = "energy"
+    EDP = "edp"
+    ED2P = "ed2p"
+
+    @property
+    def delays(self) -> int:
+        """The power of time."""
+        return {Objective.ENERGY: 0, Objective.EDP: 1, Objective.ED2P: 2}[self]
+
+    def of(self, time_s: float, energy_j: float) -> float:
+        """Return the quantity in J, J s or J s²."""
+        return energy_j * time_s**self.delays
+
+
+@dataclass(frozen=True)
+class Wish:
+    """The cap that is looked for: the least of an objective, or the least energy within a slowdown."""
+
+    objective: Objective = Objective.ENERGY
+    max_slowdown_ratio: float | None = None
+
+    def __str__(self) -> str:
+        if self.max_slowdown_ratio is None:
+            return {"energy": "energy", "edp": "EDP", "ed2p": "ED²P"}[self.objective.value]
+        return f"energy within a slowdown of {percent(self.max_slowdown_ratio)}"
+
+
+@dataclass(frozen=True)
+class CapPoint:
+    """One measurement at a cap: time and energy of the same work."""
+
+    cap_w: float
+    time_s: float
+    energy_j: float
+
+    @property
+    def power_w(self) -> float:
+        return self.energy_j / self.time_s
 
 
 @dataclass(frozen=True)
@@ -60,17 +103,16 @@ class CapSweepFacts:
 
     def row(self, place: int, cap_w: float, cost: CapCost) -> PowerCapRow:
         """Return the row of a measurement."""
-        energy_j = cost.energy_j
-        known = None if energy_j is None else CapPoint(cap_w, cost.time_s, energy_j)
+        time_s, energy_j = cost.time_s, cost.energy_j
         return PowerCapRow(
             **vars(self),
             place=place,
             cap_w=cap_w,
-            time_s=cost.time_s,
+            time_s=time_s,
             energy_j=energy_j,
             energy_standard_error_j=cost.energy_standard_error_j,
-            power_w=None if known is None else known.power_w,
-            energy_delay_product=None if known is None else Objective.EDP.of(known.time_s, known.energy_j),
-            energy_delay_squared_product=None if known is None else Objective.ED2P.of(known.time_s, known.energy_j),
+            power_w=None if energy_j is None else energy_j / time_s,
+            energy_delay_product=None if energy_j is None else Objective.EDP.of(time_s, energy_j),
+            energy_delay_squared_product=None if energy_j is None else Objective.ED2P.of(time_s, energy_j),
             energy_missing_reason=cost.missing_reason,
         )

@@ -80,9 +80,8 @@ class Pieces:
         whole_j = float((power_w[1:-1] * parts_s[1:-1]).sum())
         ends = {first, last - 1}
         parts = [self._part_j(index, window) for index in ends]
-        return Estimate(
-            whole_j + math.fsum(part.value for part in parts), math.hypot(*(part.standard_error for part in parts))
-        )
+        error_j = math.hypot(*(part.standard_error for part in parts))
+        return Estimate(whole_j + math.fsum(part.value for part in parts), error_j)
 
     @cached_property
     def noise_w(self) -> float:
@@ -120,8 +119,8 @@ class Pieces:
         if inside_ratio >= 1:
             return Estimate(mean_w * duration_s, 0.0)
         high_ratio = (mean_w - low_w) / (high_w - low_w) if high_w > low_w else 0.0
-        first_ratio = _overlap(from_ratio, to_ratio, 0.0, high_ratio)
-        last_ratio = _overlap(from_ratio, to_ratio, 1 - high_ratio, 1.0)
+        first_ratio = max(0.0, min(to_ratio, high_ratio) - from_ratio)
+        last_ratio = max(0.0, to_ratio - max(from_ratio, 1 - high_ratio))
         before_w = self.power_w[max(0, index - 1)]
         after_w = self.power_w[min(len(self.power_w) - 1, index + 1)]
         likely = 0.5 + 0.5 * float(before_w - after_w) / (high_w - low_w) if high_w > low_w else 0.5
@@ -169,7 +168,3 @@ def pieces_of_ticks(ticks: Sequence[tuple[float, float]]) -> Pieces:
 def _overlap_s(begin_s: FloatArray, end_s: FloatArray, window: Window) -> FloatArray:
     inside: FloatArray = np.minimum(end_s, window.end_s) - np.maximum(begin_s, window.begin_s)
     return np.maximum(inside, 0.0)
-
-
-def _overlap(begin: float, end: float, other_begin: float, other_end: float) -> float:
-    return max(0.0, min(end, other_end) - max(begin, other_begin))

@@ -19,7 +19,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from opcost.metering.cap_objectives import Objective, Wish
+from opcost.metering.cap_rows import CapPoint, Objective, Wish
 
 Array: TypeAlias = npt.NDArray[np.float64]
 
@@ -49,19 +49,6 @@ ASIDE_RATIO = 0.045
 
 LEAST_SAVING_RATIO = 0.005
 """Smallest gain that is called one: below it single measurements do not show it."""
-
-
-@dataclass(frozen=True)
-class CapPoint:
-    """One measurement at a cap: time and energy of the same work."""
-
-    cap_w: float
-    time_s: float
-    energy_j: float
-
-    @property
-    def power_w(self) -> float:
-        return self.energy_j / self.time_s
 
 
 @dataclass(frozen=True)
@@ -134,14 +121,13 @@ def spread_caps(lowest_w: float, highest_w: float, number: int = CAPS) -> tuple[
 
 
 def fit_caps(points: Sequence[CapPoint], around_w: float | None = None) -> CapFit:
-    """Fit time and power over the cap.
-
-    Args:
-        points: measurements; of several at one cap the medians count.
-        around_w: cap near which points count most, None for equal weights.
-    """
-    caps, times, powers, numbers = _medians(points)
-    weights = numbers if around_w is None else numbers * _weights(caps, math.log(around_w))
+    """Fit time and power over the cap; of several points at one cap the medians count, those near ``around_w`` most."""
+    merged = medians_of(points)
+    logarithms = [(math.log(one.cap_w), math.log(one.time_s), math.log(one.power_w)) for one in merged]
+    caps, times, powers = np.array(logarithms, dtype=np.float64).T
+    weights = np.array([float(sum(point.cap_w == one.cap_w for point in points)) for one in merged])
+    if around_w is not None:
+        weights *= np.maximum(LEAST_WEIGHT, np.exp(-(((caps - math.log(around_w)) / NEARBY) ** 2)))
     power = _fitted(caps, powers, weights, -1.0)
     # A limit that holds no power down cannot cost time.
     time = (
@@ -216,28 +202,11 @@ def medians_of(points: Iterable[CapPoint]) -> list[CapPoint]:
     by_cap: defaultdict[float, list[CapPoint]] = defaultdict(list)
     for point in points:
         by_cap[point.cap_w].append(point)
-    return [
-        CapPoint(
-            cap_w,
-            float(np.median([point.time_s for point in by_cap[cap_w]])),
-            float(np.median([point.energy_j for point in by_cap[cap_w]])),
-        )
-        for cap_w in sorted(by_cap)
-    ]
-
-
-def _medians(points: Sequence[CapPoint]) -> tuple[Array, Array, Array, Array]:
-    """Return logarithms of caps, times and powers, and the number of measurements of each cap."""
-    merged = medians_of(points)
-    numbers = [float(sum(point.cap_w == one.cap_w for point in points)) for one in merged]
-    rows = [(math.log(one.cap_w), math.log(one.time_s), math.log(one.power_w)) for one in merged]
-    caps, times, powers = np.array(rows, dtype=np.float64).T
-    return caps, times, powers, np.array(numbers)
-
-
-def _weights(caps: Array, around: float) -> Array:
-    weights: Array = np.maximum(LEAST_WEIGHT, np.exp(-(((caps - around) / NEARBY) ** 2)))
-    return weights
+    found = []
+    for cap_w, same in sorted(by_cap.items()):
+        time_s, energy_j = np.median([(point.time_s, point.energy_j) for point in same], axis=0).tolist()
+        found.append(CapPoint(cap_w, time_s, energy_j))
+    return found
 
 
 def _fitted(caps: Array, values: Array, weights: Array, sign: float) -> Curve:
@@ -266,12 +235,8 @@ def _least(
 ) -> tuple[float, Array, int]:
     """Return the weighted squares of the best monotone curve, its level, slope and curvature, and its knee's place.
 
-    Args:
-        below: for each knee and point, how far the point is below the knee.
-        values: of the points.
-        weights: of the points.
-        sign: 1 for a curve that rises below its knee, -1 for one that falls.
-        powers: of the distance below the knee that the curve has.
+    ``below`` has how far each point is below each knee, shape (knees, points); values and weights are those of the
+    points. The curve rises below its knee for sign 1 and falls for -1, by these powers of the distance below it.
     """
     matrix = np.stack([np.ones_like(below), *(below**power for power in powers)], axis=2)
     weighted = matrix * weights[:, None]

@@ -11,14 +11,21 @@ So a fault of the samples that both have alike, as under pulses of tens of milli
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from opcost.estimates import Estimate, FloatArray
-from opcost.metering.pieces import Pieces
-from opcost.metering.readings import Readings
+from opcost.metering.pieces import NO_PIECES, Pieces, pieces_of_ticks
 from opcost.power.trace import Window
+
+PLACEMENT_ERROR_S = 0.015
+"""Standard error of the time at which samples and counter of a GPU show a change of the load. In the recorded steps of
+an H200 and an H100 (``tests/recordings``) samples follow 5 ms and 12 to 19 ms later; their times scatter by 7 ms. Of 62
+windows on another H200, 85 % of the 95 % intervals contained the counted energy with 10 ms, and 95 % do with 15 ms
+(``docs/data/metered_windows.csv``)."""
 
 SHORTEST_SPAN_S = 1.0
 """The shortest span of the counter, if earlier ticks are known: two errors of a tick's time are then 0.2 % of it."""
@@ -40,6 +47,59 @@ STEADY_ERROR_RATIO = 0.003
 """The same under a steady load: seven times the largest deviation there, since the counter confirms nothing."""
 
 
+@dataclass(frozen=True, eq=False)
+class Readings:
+    """The readings of a device around a window, or the reason why there are none.
+
+    ``samples`` are the power as a function of time, no pieces where the device has no samples. ``ticks`` are readings
+    of an energy counter: epoch seconds and J, oldest first. ``resolution_s`` is the shortest window that the meters
+    resolve, ``tick_error_s`` the standard error of a tick's time, and ``placement_error_s`` that of the time at which
+    the meters show a change of the load.
+    """
+
+    samples: Pieces = NO_PIECES
+    ticks: Sequence[tuple[float, float]] = ()
+    sample_meter: str = ""
+    counter_meter: str = ""
+    resolution_s: float = 0.0
+    tick_error_s: float = 0.0
+    placement_error_s: float = PLACEMENT_ERROR_S
+    missing_reason: str | None = None
+
+    @property
+    def pieces(self) -> Pieces:
+        """The samples, or the counter from tick to tick where there are none."""
+        return self.samples if len(self.samples.power_w) else pieces_of_ticks(self.ticks)
+
+
+class EnergySource(Protocol):
+    """A device whose energy is metered, from ``open`` to ``close`` in threads of its own."""
+
+    @property
+    def device(self) -> str:
+        """The device's name in results: ``cuda:0``, ``cpu``, ``dram``."""
+
+    @property
+    def uuid(self) -> str | None:
+        """The UUID of a GPU, None for other devices."""
+
+    @property
+    def idle_power_w(self) -> float | None:
+        """The power before anything was metered, None if the device was not idle then."""
+
+    def edge(self) -> None:
+        """A window begins or ends now: read a meter that may be read at any moment. It takes less than 0.1 ms."""
+
+    def readings(self, window: Window) -> Readings:
+        """Return the readings around a window that has ended; wait for the last ones, some tenths of a second."""
+
+    def forget_before(self, epoch_s: float) -> None:
+        """Drop readings that no later window needs."""
+
+    def close(self) -> None:
+        """End the device's threads."""
+
+
 @dataclass(frozen=True)
 class WindowEnergy:
     """The energy of a window, or the reason why it is unknown.
@@ -59,35 +119,28 @@ def window_energy(readings: Readings, window: Window) -> WindowEnergy:
     if readings.missing_reason is not None:
         return WindowEnergy(None, meter, 0.0, readings.missing_reason)
     if window.duration_s < readings.resolution_s or window.duration_s <= 0:
-        return WindowEnergy(None, meter, 0.0, _too_short(window.duration_s, meter, readings.resolution_s))
+        lengths = (
+            f"{window.duration_s * 1e3:.3g} ms is shorter than {meter} resolves, {readings.resolution_s * 1e3:.3g} ms"
+        )
+        return WindowEnergy(None, meter, 0.0, f"the window of {lengths}")
     pieces = readings.pieces
     coverage_ratio = min(1.0, pieces.covered_s(window) / window.duration_s)
     if coverage_ratio < LEAST_COVERAGE_RATIO:
         reason = f"{meter} has readings for {coverage_ratio:.0%} of the window only"
         return WindowEnergy(None, meter, coverage_ratio, reason)
-    energy_j, scaled_by = _energy(readings, pieces, window)
+    span = _span(readings, window) if len(readings.samples.power_w) else None
+    if not len(readings.samples.power_w):
+        energy_j = pieces.energy_j(window)
+        # The ticks are the ends of the window, or near them, and maybe too near each other for a power of their own.
+        energy_j = energy_j.with_error(math.sqrt(2) * energy_j.value / window.duration_s * readings.tick_error_s)
+    elif span is None:
+        energy_j = _by_samples_alone(readings, window)
+    else:
+        energy_j = _scaled(readings, window, *span)
+        meter = f"{meter}, scaled by {readings.counter_meter}"
     energy_j = energy_j.times(1 / coverage_ratio).with_error((1 - coverage_ratio) * energy_j.value)
-    meter = f"{meter}, scaled by {scaled_by}" if scaled_by else meter
     unresolved = _unresolved(energy_j, window, meter)
     return WindowEnergy(None if unresolved else energy_j, meter, coverage_ratio, unresolved)
-
-
-def _energy(readings: Readings, pieces: Pieces, window: Window) -> tuple[Estimate, str]:
-    """Return the energy of the covered part of a window, and the name of the counter that scaled it."""
-    if not len(readings.samples.power_w):
-        return _by_the_counter(readings, pieces, window), ""
-    span = _span(readings, window)
-    if span is None:
-        return _by_samples_alone(readings, window), ""
-    return _scaled(readings, window, *span), readings.counter_meter
-
-
-def _by_the_counter(readings: Readings, pieces: Pieces, window: Window) -> Estimate:
-    """Return the energy by a counter alone; its ticks are the ends of the window, or near them."""
-    energy_j = pieces.energy_j(window)
-    # Ticks may be so near each other that their own power says nothing.
-    mean_w = energy_j.value / window.duration_s
-    return energy_j.with_error(math.sqrt(2) * mean_w * readings.tick_error_s)
 
 
 def _by_samples_alone(readings: Readings, window: Window) -> Estimate:
@@ -107,6 +160,9 @@ def _scaled(readings: Readings, window: Window, span: Window, counted_j: float) 
     outside: as much as it differs from 1, where one is a steady load and the other is not.
     """
     samples = readings.samples
+    inside, spanned = samples.touch(window), samples.touch(span)
+    rest_w = samples.power_w[spanned & ~inside]
+    unlikeness = abs(_swing_ratio(samples.power_w[inside]) - _swing_ratio(rest_w)) if len(rest_w) else 0.0
     inside_j, spanned_j = samples.energy_j(window), samples.energy_j(span)
     scale, share = counted_j / spanned_j.value, inside_j.value / spanned_j.value
     ends_w = math.hypot(samples.power_at_w(span.begin_s), samples.power_at_w(span.end_s))
@@ -114,19 +170,12 @@ def _scaled(readings: Readings, window: Window, span: Window, counted_j: float) 
         inside_j.standard_error,
         share * spanned_j.standard_error,
         share * ends_w * readings.tick_error_s,
-        abs(1 - share) * samples.timing_error_j(samples.touch(window)),
-        share * samples.timing_error_j(samples.touch(span) & ~samples.touch(window)),
-        abs(scale - 1) * inside_j.value * abs(1 - share) * _unlikeness(samples, window, span),
+        abs(1 - share) * samples.timing_error_j(inside),
+        share * samples.timing_error_j(spanned & ~inside),
+        abs(scale - 1) * inside_j.value * abs(1 - share) * unlikeness,
     )
     energy_j = Estimate(scale * inside_j.value, scale * math.hypot(*errors_j))
     return energy_j.with_error(_placement_error_j(readings, window, span) * scale)
-
-
-def _unlikeness(samples: Pieces, window: Window, span: Window) -> float:
-    """Return by how much the load swings differently in a window and in the rest of a span: 0 if alike, at most 1."""
-    inside, spanned = samples.touch(window), samples.touch(span)
-    rest_w = samples.power_w[spanned & ~inside]
-    return abs(_swing_ratio(samples.power_w[inside]) - _swing_ratio(rest_w)) if len(rest_w) else 0.0
 
 
 def _swing_ratio(power_w: FloatArray) -> float:
@@ -138,19 +187,21 @@ def _swing_ratio(power_w: FloatArray) -> float:
 def _placement_error_j(readings: Readings, window: Window, span: Window | None) -> float:
     """Return how much the samples' energy changes, as they are shifted by the error of their time to either side."""
 
+    samples, error_s = readings.samples, readings.placement_error_s
+
     def energy_j(shift_s: float) -> float:
-        inside_j = readings.samples.energy_j(_shifted(window, shift_s)).value
+        inside_j = samples.energy_j(Window(window.begin_s + shift_s, window.end_s + shift_s)).value
         if span is None:
             return inside_j
-        spanned_j = readings.samples.energy_j(span).value
-        return inside_j * spanned_j / (readings.samples.energy_j(_shifted(span, shift_s)).value or spanned_j)
+        spanned_j = samples.energy_j(span).value
+        return (
+            inside_j
+            * spanned_j
+            / (samples.energy_j(Window(span.begin_s + shift_s, span.end_s + shift_s)).value or spanned_j)
+        )
 
-    here_j, error_s = energy_j(0.0), readings.placement_error_s
+    here_j = energy_j(0.0)
     return math.sqrt(((energy_j(error_s) - here_j) ** 2 + (energy_j(-error_s) - here_j) ** 2) / 2)
-
-
-def _shifted(window: Window, shift_s: float) -> Window:
-    return replace(window, begin_s=window.begin_s + shift_s, end_s=window.end_s + shift_s)
 
 
 def _span(readings: Readings, window: Window) -> tuple[Window, float] | None:
@@ -173,10 +224,6 @@ def _span(readings: Readings, window: Window) -> tuple[Window, float] | None:
     if not is_fit or spanned_s < 0.999 * span.duration_s or readings.samples.energy_j(span).value <= 0:
         return None
     return span, counted_j
-
-
-def _too_short(duration_s: float, meter: str, resolution_s: float) -> str:
-    return f"the window of {duration_s * 1e3:.3g} ms is shorter than {meter} resolves, {resolution_s * 1e3:.3g} ms"
 
 
 def _unresolved(energy_j: Estimate, window: Window, meter: str) -> str | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from opcost.metering.pieces import NO_PIECES, Pieces, pieces_of_samples
-from opcost.metering.readings import Readings
+from opcost.metering.window_energy import Readings
 from opcost.meters.nvml import MIG_REASON, NvmlError, NvmlGpu, is_power
 from opcost.meters.nvml_meters import SAMPLES_SOURCE, TICK_S, CounterSampler, PowerSampler, TimedRows
 from opcost.meters.rapl import (

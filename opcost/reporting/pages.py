@@ -13,8 +13,8 @@ from opcost.columns import COLUMN_HEAD, Field, columns_of, described, fields_of
 from opcost.comparing.conditions_side_by_side import KindSides, OperatorSides
 from opcost.comparing.data_set import DataSetRow, data_columns
 from opcost.measuring.flags import Flag
-from opcost.metering.layer_rows import MeteredKindRow, MeteredLayerRow
-from opcost.metering.rows import MeteredWindowRow
+from opcost.metering.layers import MeteredKindRow, MeteredLayerRow
+from opcost.metering.result import MeteredWindowRow
 from opcost.reporting.layer_tables import LayerLine
 from opcost.reporting.show_lines import ModelLine, OperatorLine
 from opcost.storage.database import Database

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from opcost.columns import by_column
 from opcost.measuring.record import MeasurementRow
-from opcost.metering.cap_objectives import Objective
+from opcost.metering.cap_rows import Objective
 from opcost.metering.power_caps import ABOVE_POWER_RATIO, free_cap_w, is_efficient, medians_of
 from opcost.reporting.layout import Column
 from opcost.reporting.terminal import print_line, print_table

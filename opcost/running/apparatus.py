@@ -6,12 +6,13 @@ import itertools
 import os
 import platform
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from importlib import metadata
-from typing import TypeAlias
+from types import MappingProxyType
+from typing import Protocol, TypeAlias
 
 from opcost import __version__
 from opcost.boards import short_uuid
@@ -27,6 +28,7 @@ from opcost.measuring.conditions import (
     DeviceFacts,
     device_type_of,
     is_gpu,
+    usual_execution,
 )
 from opcost.measuring.instruments import Instruments, Observer, ProcessWatch, WaitingPower
 from opcost.measuring.known_device import KnownDevice, known_beforehand
@@ -34,26 +36,111 @@ from opcost.measuring.procedure import measure, undisturbed
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import Measurement, leaves_clocks_low
 from opcost.measuring.setting import Setting
-from opcost.measuring.workload import Workload
+from opcost.measuring.workload import Calls, Workload
 from opcost.meters.host import SystemClock, cpu_product
 from opcost.meters.nvidia_smi import NvidiaSmiError
 from opcost.meters.nvml import NvmlError, NvmlGpu
 from opcost.meters.opening import Meters, no_energy_reason, no_meters, open_meters
 from opcost.meters.other_work import OtherLoad, OtherProcesses
 from opcost.operators.cases import Case
+from opcost.operators.tuples import OperatorTuple
 from opcost.power.meter_names import AUTO
 from opcost.power.ports import Clock
 from opcost.running.device_lock import device_lock
 from opcost.running.devices import choose_device, facts_of
-from opcost.running.workloads import NO_MODELS, MakeWorkload, ReadyModels, Workloads, execution_on
+from opcost.sources.models import resolve
+from opcost.sources.python_file import register_operations
 from opcost.storage.database import Database
-from opcost.torch_backend.interludes import BackgroundLoad, additions
+from opcost.torch_backend.capture import check_steady
+from opcost.torch_backend.differences import Difference, difference, replay_device
+from opcost.torch_backend.interludes import BackgroundLoad, additions, with_pauses
 from opcost.torch_backend.passes import INFERENCE
-from opcost.torch_backend.switches import check_overrides, precision, torch_state
+from opcost.torch_backend.ready_model import ReadyModel
+from opcost.torch_backend.switches import autocast, check_overrides, precision, torch_state
+from opcost.torch_backend.workload import EagerWorkload, as_graph, operator_workload
 
 SLOWED_FOR_S = 0.25
 """Shortest time from the measurement of a throttled load to the warm-up of the next one; reading the meters takes 0.05
 s before. After it H100s report throttling for another 0.15 s, and so long the warm-up lasts."""
+
+
+def execution_on(device: str, setting: Setting) -> str:
+    """Return the execution on a device: the setting's, else ``graph`` on a GPU and ``eager`` on a CPU."""
+    return setting.execution or usual_execution(device_type_of(device))
+
+
+OPERATIONS = "torch.ops."
+"""The beginning of the names of registered operations, a user's among them."""
+
+
+class MakeWorkload(Protocol):
+    """Builds the workload of an operator or a model in a setting, for use within a context, with a duty cycle."""
+
+    def __call__(self, case: Case, setting: Setting, duty_cycle: float = 1.0) -> AbstractContextManager[Workload]: ...
+
+
+ReadyModels: TypeAlias = Mapping[OperatorTuple, ReadyModel]
+"""Models that are objects of this process, by their tuples. Others are built from their source."""
+
+NO_MODELS: ReadyModels = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Workloads:
+    """Builds workloads on a device; the background load, if there is one, pauses while one is in use."""
+
+    device: str
+    background: BackgroundLoad | None = None
+    ready: ReadyModels = field(default_factory=dict)
+
+    @contextmanager
+    def __call__(self, case: Case, setting: Setting, duty_cycle: float = 1.0) -> Iterator[Workload]:
+        """Build a workload while the background load runs; pause the load until the end of the context."""
+        with precision(setting.precision):
+            eager = self._eager(case, setting)
+            if self.background is not None:
+                self.background.pause()
+            try:
+                if duty_cycle < 1:
+                    with eager.context():
+                        eager = eager.of(with_pauses(eager.calls, self.device, duty_cycle))
+                yield as_graph(eager) if execution_on(self.device, setting) == GRAPH else eager
+            finally:
+                if self.background is not None:
+                    self.background.resume()
+
+    def _eager(self, case: Case, setting: Setting) -> EagerWorkload:
+        context = partial(autocast, setting.precision, self.device)
+        if case.operator.is_model:
+            ready = self.ready.get(case.operator)
+            ready = ready or resolve(case.operator, setting.code).with_inputs(self.device, context)
+            if ready.first is not None:
+                check_steady(ready, context)
+                # The state before takes memory that the loop does not need.
+                ready = replace(ready, first=None)
+
+            def run() -> object:
+                with context():
+                    return ready.run()
+
+            return EagerWorkload(Calls(run), self.device)
+        if setting.code is not None and case.operator.operator.startswith(OPERATIONS):
+            register_operations(setting.code)
+        # Before it is built, so that the memory never holds it twice.
+        found = self._difference(case, setting)
+        loop = partial(context, keeps_casts=False)
+        workload = operator_workload(case.operator, self.device, case.input_data, setting.cache, loop)
+        if found is None:
+            return workload
+        return workload.annotated(f"not as counted: {found.text}", (found.flag,))
+
+    def _difference(self, case: Case, setting: Setting) -> Difference | None:
+        """Return how an operator differs from its count; None if it does not, or if that is unknown."""
+        counted = case.counted
+        device = None if counted is None else replay_device(counted.device_type, self.device)
+        if counted is None or device is None:
+            return None
+        return difference(counted.count, device, partial(autocast, setting.precision, device))
 
 
 class Rest:
@@ -186,13 +273,10 @@ OpenApparatus: TypeAlias = Callable[[str | None, Database, bool], AbstractContex
 def open_apparatus(
     device_name: str | None, database: Database, with_meter: bool = True, ready: ReadyModels = NO_MODELS
 ) -> Iterator[Apparatus]:
-    """Make a device ready to measure on; its power is logged until the end of the context.
+    """Make a device ready to measure on; its power is logged in the database until the end of the context.
 
-    Args:
-        device_name: as the user named it, None for a GPU if there is one.
-        database: keeps the raw power logs.
-        with_meter: False if only conditions are needed.
-        ready: models that are objects of this process.
+    The name is the user's, None for a GPU if there is one. ``with_meter`` is False if only conditions are needed.
+    ``ready`` are models that are objects of this process.
 
     Raises UserError: the device is not there or in use, or nvidia-smi does not answer.
     """
@@ -206,7 +290,12 @@ def open_apparatus(
                 stack.enter_context(device_lock(facts.uuid or "cpu"))
             meters = open_meters(device, facts, database.power_logs, stack) if with_meter else no_meters(device)
             watch = _process_watch(facts, stack) if with_meter else None
-            background = _background_load(device, stack) if with_meter else None
+            background = None
+            if with_meter and is_gpu(device):
+                # Keeps the GPU at work from now on.
+                background = BackgroundLoad(partial(additions, device))
+                stack.callback(background.close)
+                background.resume()
             clock = SystemClock()
             yield Apparatus(
                 device=device,
@@ -226,25 +315,6 @@ def open_apparatus(
         raise UserError(str(error)) from error
 
 
-def _check_setting(device: str, setting: Setting) -> None:
-    if is_gpu(device):
-        return
-    if setting.execution == GRAPH:
-        raise UserError(f"--execution {GRAPH}: only GPUs have CUDA graphs; use --execution {EAGER} or --device cuda")
-    if setting.cache == COLD:
-        raise UserError(f"--cache {COLD}: the cache size of a CPU is unknown; use --cache {WARM} or --device cuda")
-
-
-def _background_load(device: str, stack: ExitStack) -> BackgroundLoad | None:
-    """Keep a GPU at work from now on."""
-    if not is_gpu(device):
-        return None
-    background = BackgroundLoad(partial(additions, device))
-    stack.callback(background.close)
-    background.resume()
-    return background
-
-
 def _process_watch(facts: DeviceFacts, stack: ExitStack) -> ProcessWatch | None:
     """Watch for other processes on a device. Raises UserError: another process is using it."""
     if facts.uuid is None:
@@ -261,7 +331,10 @@ def _process_watch(facts: DeviceFacts, stack: ExitStack) -> ProcessWatch | None:
 
 def _conditions(device: str, facts: DeviceFacts, setting: Setting) -> Conditions:
     """Return the conditions of measurements in a setting."""
-    _check_setting(device, setting)
+    if not is_gpu(device) and setting.execution == GRAPH:
+        raise UserError(f"--execution {GRAPH}: only GPUs have CUDA graphs; use --execution {EAGER} or --device cuda")
+    if not is_gpu(device) and setting.cache == COLD:
+        raise UserError(f"--cache {COLD}: the cache size of a CPU is unknown; use --cache {WARM} or --device cuda")
     with precision(setting.precision):
         state = torch_state(device)
     return Conditions(

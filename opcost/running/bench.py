@@ -1,9 +1,10 @@
-"""The port through which a campaign measures: a device with its meters, in this process or in another."""
+"""The port through which a campaign measures: a device with its meters, in this process or in another; its times."""
 
 from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from datetime import datetime, timezone
@@ -14,8 +15,18 @@ from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import Measurement, MeasurementRow, StepTimes
 from opcost.measuring.setting import Setting
 from opcost.operators.cases import Case
-from opcost.running.spent_time import SpentTime
+from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.storage.database import Database
+
+SIDE = 8192
+STEADY_LOAD = Case(
+    OperatorTuple(
+        "torch.add",
+        inputs=(TensorSpec((SIDE, SIDE), "float32"), TensorSpec((SIDE, SIDE), "float32", identity=1)),
+        mode=None,
+    )
+)
+"""Adds 256 MB to 256 MB: bound by memory, so that it stays below the power limit (H200: 657 of 700 W)."""
 
 
 class Bench(Protocol):
@@ -57,6 +68,36 @@ class Bench(Protocol):
         """
 
 
+OpenBench: TypeAlias = Callable[[str | None, Database, bool], AbstractContextManager[Bench]]
+"""Makes a device ready. Arguments: its name (None for a GPU if there is one), the database, whether to log power."""
+
+
+class SpentTime:
+    """Adds up the durations of its contexts, and the time of each step of a bench in them, in s.
+
+    Names of steps have underscores for spaces, as the keys of JSON have.
+    """
+
+    def __init__(self, bench: Bench) -> None:
+        self.total_s = 0.0
+        self.steps_s: dict[str, float] = {}
+        self._bench = bench
+        self._begin_s = 0.0
+        self._steps_before_s: dict[str, float] = {}
+
+    def __enter__(self) -> SpentTime:
+        self._begin_s = time.monotonic()
+        self._steps_before_s = dict(self._bench.step_times_s)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.total_s += time.monotonic() - self._begin_s
+        for step, time_s in self._bench.step_times_s.items():
+            name = step.replace(" ", "_")
+            spent_s = time_s - self._steps_before_s.get(step, 0.0)
+            self.steps_s[name] = self.steps_s.get(name, 0.0) + spent_s
+
+
 def measured_row(
     bench: Bench, case: Case, setting: Setting, protocol: MeasurementProtocol, circumstances: Circumstances
 ) -> MeasurementRow:
@@ -87,7 +128,3 @@ def measured_row(
         circumstances=circumstances,
         step_times=StepTimes(spent.total_s, **{f"{name}_s": time_s for name, time_s in spent.steps_s.items()}),
     )
-
-
-OpenBench: TypeAlias = Callable[[str | None, Database, bool], AbstractContextManager[Bench]]
-"""Makes a device ready. Arguments: its name (None for a GPU if there is one), the database, whether to log power."""

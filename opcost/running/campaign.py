@@ -4,26 +4,36 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
 from opcost.errors import CannotMeasureError
-from opcost.measuring.conditions import WARM
-from opcost.measuring.flags import Flag, Flags
+from opcost.estimates import value_of
+from opcost.invocation import command
+from opcost.measuring.conditions import GRAPH, WARM
+from opcost.measuring.flags import Flag, flags_of
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import FailureRow, MeasurementRow, quality_flags
+from opcost.measuring.setting import USUAL, Setting
 from opcost.operators.cases import of_operators
 from opcost.operators.short_forms import short_form, short_inputs
 from opcost.operators.values import NORMAL_DATA
+from opcost.prediction.durations import OPERATOR_BUILDING_S, run_s
 from opcost.progress import Progress
-from opcost.running.bench import Bench, measured_row
-from opcost.running.drift_check import DriftCheck
+from opcost.running.bench import Bench, SpentTime, measured_row
 from opcost.running.expected_times import QUALIFICATION_S, expected_times, starting_s
 from opcost.running.plan import Demand, KnownRows, PlanItem, PlannedWork, Work, make_plan
 from opcost.running.request import Request
-from opcost.running.spent_time import SpentTime
 from opcost.storage.table import CsvTable
-from opcost.units import millijoules, milliseconds
+from opcost.summing.energy import common_basis
+from opcost.units import millijoules, milliseconds, percent
+
+EVERY = 100
+"""Measurements between two checks: at half a second each, one check a minute."""
+
+LOOP_S = 0.8
+"""Loop of a check if other loops end at a relative error. Those are too short for nvidia-smi, which has a new value
+every 0.1 s, to check the meter that energies come from."""
 
 
 @dataclass(frozen=True)
@@ -55,15 +65,94 @@ class _Account:
     measured: int = 0
 
 
+class DriftCheck:
+    """Measures a bench's ``drift_case``, if it has one, first, last and after every ``EVERY`` measurements.
+
+    If two meters disagree on it, all rows are flagged until they agree again.
+    """
+
+    def __init__(self, bench: Bench, protocol: MeasurementProtocol, table: CsvTable[MeasurementRow]) -> None:
+        self._bench = bench
+        self.case = bench.drift_case
+        is_short = protocol.relative_error is not None
+        self._protocol = replace(protocol, loop_s=LOOP_S, relative_error=None) if is_short else protocol
+        # Now, since a bench whose process ends with its first operator answers no more.
+        self._circumstances = bench.circumstances(self._protocol)
+        self._table = table
+        self._rows: list[MeasurementRow] = []
+        self._last_setting = USUAL
+        self._measured_since = 0
+
+    def measure_if_due(self, setting: Setting | None) -> None:
+        """Measure the case first of all, after every ``EVERY`` other measurements, and after the last one (None)."""
+        if setting is None:
+            if self._rows and self._measured_since:
+                self._measure(self._last_setting)
+        elif not self._rows or self._measured_since >= EVERY:
+            self._measure(setting)
+
+    def expected_s(self, items: int) -> float:
+        """Return the time of all checks among a number of items in s."""
+        if self.case is None or not items:
+            return 0.0
+        checks = 2 + (items - 1) // EVERY
+        return checks * (OPERATOR_BUILDING_S + run_s(0.0, GRAPH, self._protocol, "cuda"))
+
+    def checked(self, row: MeasurementRow) -> MeasurementRow:
+        """Count a measurement; return it, flagged if meters disagreed at the last check.
+
+        A row with a check of its own gets no flag.
+        """
+        self._measured_since += 1
+        meters_disagree = self._rows and Flag.METERS_DISAGREE in self._rows[-1].measurement.flags
+        if not meters_disagree or row.measurement.check_power_w is not None:
+            return row
+        flags = flags_of([*row.measurement.flags, Flag.METERS_DISAGREED_BEFORE])
+        return replace(row, measurement=replace(row.measurement, flags=flags))
+
+    def report_drift(self) -> None:
+        """Log by how much time and energy have drifted."""
+        basis = common_basis(self._rows)
+        energies_j = [value_of(basis.energy_of(row)) for row in self._rows]
+        figures = {
+            "time": [row.measurement.time_s for row in self._rows],
+            "energy": [energy_j for energy_j in energies_j if energy_j],
+        }
+        texts = [
+            f"{name} drifted by {percent(max(values) / min(values) - 1, digits=2)}"
+            for name, values in figures.items()
+            if len(values) > 1
+        ]
+        if texts:
+            text = "drift check, %d measurements: %s"
+            logging.getLogger(__name__).warning(text, len(self._rows), ", ".join(texts))
+
+    def _measure(self, setting: Setting) -> None:
+        if self.case is None:
+            return
+        self._table.prepare()
+        try:
+            row = measured_row(self._bench, self.case, setting, self._protocol, self._circumstances)
+        except CannotMeasureError as error:
+            logging.getLogger(__name__).warning("no drift check: %s", error)
+            self.case = None
+            return
+        if Flag.METERS_DISAGREE in row.measurement.flags:
+            before = f" The {self._measured_since} rows before may be wrong, too." if self._measured_since else ""
+            text = "drift check: meters disagree (%.1f W and %.1f W). Rows from now on are flagged.%s Run %s."
+            figures = (row.measurement.power_w, row.measurement.check_power_w)
+            logging.getLogger(__name__).warning(text, *figures, before, command("qualify"))
+        self._table.append(row)
+        self._rows.append(row)
+        self._last_setting = setting
+        self._measured_since = 0
+
+
 class Campaign:
     """Plans the measurements of some models and carries the plan out, with drift checks if the bench has a case for it.
 
-    Args:
-        bench: measures.
-        protocol: length or relative error of each loop.
-        request: names the database, and says whether rows of other boards count.
-        table: the known rows; new ones are appended.
-        works: the cases of each model.
+    The request says where the database is and whether rows of other boards count. ``table`` has the known rows, and new
+    ones are appended. ``works`` are the cases of each model.
     """
 
     def __init__(
@@ -101,7 +190,7 @@ class Campaign:
 
     def without_drift_checks(self) -> Campaign:
         """Return the campaign without drift checks, since another one of the same run has them."""
-        self._drift_check.turn_off()
+        self._drift_check.case = None
         return self
 
     @property
@@ -155,7 +244,7 @@ class Campaign:
                 pending.remove(item.key)
                 yield from self._completed(accounts, pending)
             with self._checking:
-                self._drift_check.measure_last()
+                self._drift_check.measure_if_due(None)
         finally:
             progress.end()
             self._drift_check.report_drift()
@@ -202,18 +291,15 @@ class Campaign:
         self._known.add([row])
         energy = "no energy" if row.measurement.energy_j is None else millijoules(row.measurement.energy_j)
         flags = quality_flags(row.measurement)
-        self._explain(flags)
-        names = f"  ({', '.join(flag.value for flag in flags)})" if flags else ""
-        progress.finish(f"{milliseconds(row.measurement.time_s)}  {energy}{names}")
-        return True
-
-    def _explain(self, flags: Flags) -> None:
-        """Log the meaning of each flag that this campaign has not met yet."""
         for flag in flags:
+            # Each flag that this campaign has not met yet.
             if flag not in self._explained:
                 meaning = flag.meaning.removeprefix(f"{flag.value}: ")
                 logging.getLogger(__name__).warning("(%s): %s", flag.value, meaning)
                 self._explained.add(flag)
+        names = f"  ({', '.join(flag.value for flag in flags)})" if flags else ""
+        progress.finish(f"{milliseconds(row.measurement.time_s)}  {energy}{names}")
+        return True
 
     def _fail(self, item: PlanItem, reason: str) -> None:
         operator = item.case.operator

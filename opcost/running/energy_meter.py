@@ -17,16 +17,15 @@ import os
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
-from contextlib import aclosing, contextmanager
+from contextlib import ExitStack, aclosing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast
 
 from opcost.errors import UserError
-from opcost.metering.readings import EnergySource
-from opcost.metering.repeated import until_resolved
-from opcost.metering.result import WindowResult
-from opcost.metering.rows import rows_of
+from opcost.estimates import NORMAL_QUANTILE
+from opcost.metering.result import WindowResult, window_rows
+from opcost.metering.window_energy import EnergySource
 from opcost.meters.host import SystemClock
 from opcost.power.ports import Clock, ClockReading
 from opcost.running import marks
@@ -40,6 +39,12 @@ SETTLED_AFTER_S = 60.0
 """Age from which windows are settled without a look at their results, so that their readings need not be kept."""
 
 LONGEST_REPETITION_S = 60.0
+
+FIRST_S = 0.25
+"""Length of the first window of a repetition: a dozen samples of 20 ms."""
+
+GROWTH = 2.0
+"""Factor from one window to the next. The relative error is inversely proportional to the length, or falls faster."""
 
 
 class MeteredWindow:
@@ -70,12 +75,10 @@ class MeteredWindow:
 
     @property
     def duration_s(self) -> float:
-        """The length of the window in s."""
         return self.result.duration_s
 
     @property
     def energy_j(self) -> float | None:
-        """The energy of all devices in J; None where any is unknown, see ``result.missing_reason``."""
         return self.result.energy_j
 
     def __str__(self) -> str:
@@ -245,7 +248,11 @@ class EnergyMeter:
         return self._end(own[-1])
 
     def _begin(self, label: str) -> MeteredWindow:
-        sources = self._sources_now()
+        with self._lock:
+            if self._sources is None:
+                self._sources = open_sources(self._names)
+                atexit.register(self.close)
+            sources = self._sources
         self._synchronise()
         for source in sources:
             source.edge()
@@ -281,28 +288,38 @@ class EnergyMeter:
     ) -> WindowResult:
         """Run code again and again until its energy is known within a relative error (95 % interval).
 
-        It runs once before. ``energy_per_repeat_j`` and ``time_per_repeat_s`` of the result are those of one run.
+        It runs once before, then in longer and longer windows up to ``longest_s``. ``energy_per_repeat_j`` and
+        ``time_per_repeat_s`` of the result are those of one run.
         """
         name = getattr(function, "__qualname__", "") if label is None else label
         function()
+        length_s = min(FIRST_S, longest_s)
+        while True:
+            result = self._repeated_for(length_s, function, name)
+            energy = result.energy
+            if energy is not None and NORMAL_QUANTILE * energy.standard_error <= relative_error * energy.value:
+                return result
+            has_readings = all(device.coverage_ratio > 0 for device in result.devices)
+            if not has_readings or length_s >= longest_s:
+                return result
+            length_s = min(GROWTH * max(length_s, result.duration_s), longest_s)
 
-        def metered_for(length_s: float) -> WindowResult:
-            window, end_s = self._begin(name), time.perf_counter() + length_s
-            window.repeats = 0
-            try:
-                while not window.repeats or time.perf_counter() < end_s:
-                    function()
-                    window.repeats += 1
-                    if window.repeats & (window.repeats - 1) == 0:
-                        # Launches may be far ahead of the GPU: looked at ever more rarely, it costs nothing.
-                        self._synchronise()
-            except BaseException as error:
-                window.repeats = max(window.repeats, 1)
-                self._end(window, type(error))
-                raise
-            return self._end(window).result
-
-        return until_resolved(metered_for, relative_error, longest_s)
+    def _repeated_for(self, length_s: float, function: Callable[[], object], name: str) -> WindowResult:
+        """Repeat code for at least some seconds in a new window, and return that."""
+        window, end_s = self._begin(name), time.perf_counter() + length_s
+        window.repeats = 0
+        try:
+            while not window.repeats or time.perf_counter() < end_s:
+                function()
+                window.repeats += 1
+                if window.repeats & (window.repeats - 1) == 0:
+                    # Launches may be far ahead of the GPU: looked at ever more rarely, it costs nothing.
+                    self._synchronise()
+        except BaseException as error:
+            window.repeats = max(window.repeats, 1)
+            self._end(window, type(error))
+            raise
+        return self._end(window).result
 
     def close(self) -> None:
         """End the open windows, write the output, and end the meters. A later window opens them again."""
@@ -312,22 +329,18 @@ class EnergyMeter:
         if os.getpid() != self._process:
             # The meters of a forked process are those of its parent, which writes the output.
             return
-        try:
+        with ExitStack() as stack:
+            if self._sources is not None:
+                stack.callback(self._close_sources, self._sources)
+                stack.callback(self._write)
             while self._open:
                 self._end(self._open[-1], kind)
-        finally:
-            self._close_sources()
 
-    def _close_sources(self) -> None:
-        if self._sources is None:
-            return
-        try:
-            self._write()
-        finally:
-            for source in self._sources:
-                source.close()
-            self._sources = None
-            atexit.unregister(self.close)
+    def _close_sources(self, sources: Sequence[EnergySource]) -> None:
+        for source in sources:
+            source.close()
+        self._sources = None
+        atexit.unregister(self.close)
 
     def _end(self, window: MeteredWindow, kind: type[BaseException] | None = None) -> MeteredWindow:
         """End a window; after an exception, too, of which a CUDA error may keep the GPU from being awaited."""
@@ -376,15 +389,7 @@ class EnergyMeter:
         windows, self._written = self._windows[self._written :], len(self._windows)
         results = [window.result for window in windows]
         if self._output is not None:
-            append_windows(self._output, [row for result in results for row in rows_of(result)])
-
-    def _sources_now(self) -> Sequence[EnergySource]:
-        """Return the devices' meters; open them first if they are not."""
-        with self._lock:
-            if self._sources is None:
-                self._sources = open_sources(self._names)
-                atexit.register(self.close)
-            return self._sources
+            append_windows(self._output, [row for result in results for row in window_rows(result)])
 
     def _synchronise(self) -> None:
         if self._synchronises:

@@ -10,10 +10,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from opcost.errors import UserError
-from opcost.metering.readings import EnergySource
 from opcost.metering.result import DeviceEnergy, WindowResult, device_energy
-from opcost.metering.window_energy import WindowEnergy, window_energy
-from opcost.meters.energy import CPU, MEMORY, GpuEnergy, NoEnergy, RaplEnergy, open_rapl
+from opcost.metering.window_energy import EnergySource, WindowEnergy, window_energy
+from opcost.meters.energy import CPU, MEMORY, GpuEnergy, NoEnergy, open_rapl
 from opcost.meters.nvml import NvmlError, names_mig, visible_gpus
 from opcost.power.ports import ClockReading
 from opcost.power.trace import Window
@@ -75,37 +74,31 @@ def names_of(devices: str | int | Sequence[str | int]) -> tuple[str, ...]:
 def open_sources(names: Sequence[str] | None) -> list[EnergySource]:
     """Open the meters of devices; with None those of all that have any. Where there is none, log why.
 
-    Raises UserError: there is no such device.
+    Raises NoDeviceError: there is no such device.
     """
     gpus, no_gpu = _gpus()
-    wants_cpu = names is None or CPU in names or MEMORY in names
-    cpus, no_cpu = open_rapl() if wants_cpu else ([], None)
-    if names is not None:
-        return _chosen(names_of(names), gpus, cpus, None if no_gpu is None else str(no_gpu), no_cpu)
+    wanted = None if names is None else names_of(names)
+    cpus, no_cpu = open_rapl() if wanted is None or {CPU, MEMORY} & {*wanted} else ([], None)
+    there: dict[str, EnergySource] = {cpu.device: cpu for cpu in cpus}
+    if wanted is not None:
+        unknown = next((name for name in wanted if name not in gpus and name not in there), None)
+        for cpu in cpus:
+            if unknown is not None or cpu.device not in wanted:
+                cpu.close()
+        if unknown is not None:
+            of_cpu = no_cpu or f"this CPU has no counter of {unknown}"
+            reason = of_cpu if unknown in (CPU, MEMORY) else str(no_gpu or "unknown name")
+            metered = ", ".join([*gpus, *there]) or NONE_THERE
+            raise NoDeviceError(f"EnergyMeter: no device {unknown}: {reason}", f"devices with a meter: {metered}")
+        return [there[name] if name in there else GpuEnergy(name, gpus[name]) for name in wanted]
+    log = logging.getLogger(__name__)
     if cpus and no_gpu is not None and no_gpu.hides_gpu:
-        logging.getLogger(__name__).warning("no GPU is metered: %s", no_gpu)
+        log.warning("no GPU is metered: %s", no_gpu)
     if gpus or cpus:
         return [*(GpuEnergy(name, uuid) for name, uuid in gpus.items()), *cpus]
     reason = f"{no_gpu}; {no_cpu}"
-    logging.getLogger(__name__).warning("no energy is metered: %s", reason)
+    log.warning("no energy is metered: %s", reason)
     return [NoEnergy(reason)]
-
-
-def _chosen(
-    names: Sequence[str], gpus: dict[str, str], cpus: Sequence[RaplEnergy], no_gpu: str | None, no_cpu: str | None
-) -> list[EnergySource]:
-    """Open the named devices, and close the others. Raises NoDeviceError: there is no such device."""
-    there = {cpu.device: cpu for cpu in cpus}
-    unknown = next((name for name in names if name not in gpus and name not in there), None)
-    for cpu in cpus:
-        if unknown is not None or cpu.device not in names:
-            cpu.close()
-    if unknown is not None:
-        is_cpu = unknown in (CPU, MEMORY)
-        reason = (no_cpu or f"this CPU has no counter of {unknown}") if is_cpu else no_gpu or "unknown name"
-        metered = ", ".join([*gpus, *there]) or NONE_THERE
-        raise NoDeviceError(f"EnergyMeter: no device {unknown}: {reason}", f"devices with a meter: {metered}")
-    return [there[name] if name in there else GpuEnergy(name, gpus[name]) for name in names]
 
 
 def synchronise(devices: Sequence[str]) -> None:
@@ -150,5 +143,4 @@ def _torch_on_gpus() -> Any | None:
     """Return the module torch if it is imported and uses GPUs already, else None."""
     torch: Any = sys.modules.get("torch")
     # It may still be being imported.
-    is_there = torch is not None and hasattr(torch, "cuda") and torch.cuda.is_initialized()
-    return torch if is_there else None
+    return torch if torch is not None and hasattr(torch, "cuda") and torch.cuda.is_initialized() else None

@@ -1,12 +1,14 @@
-"""The expected times of a campaign, from the rows of the database, else from FLOPs and bytes."""
+"""What tables tell before a campaign: the time that it takes, from rows, else from FLOPs and bytes; numbers of rows."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import MeasurementRow
-from opcost.operators.cases import tuple_key
+from opcost.operators.cases import conditions_key, tuple_key
 from opcost.operators.model_rows import ModelOperatorRow
 from opcost.prediction.durations import ExpectedTimes, Size
 from opcost.running.plan import Work
@@ -39,13 +41,9 @@ def expected_times(
     works: Sequence[Work],
     conditions: Conditions,
 ) -> ExpectedTimes:
-    """Return the expected times of a campaign.
+    """Return the expected times of a campaign that adds to a table, of which ``rows`` are of the wanted operators.
 
-    Args:
-        database: has sizes and rows of operators.
-        table: the table that the campaign adds to, of which ``rows`` are those of the wanted operators.
-        works: the cases of each model.
-        conditions: any of the campaign.
+    ``conditions`` are any of the campaign.
     """
     sizes = sizes_in(database.model_operators) | {key: size for work in works for key, size in work.sizes.items()}
     are_models = all(case.operator.is_model for work in works for case in work.cases)
@@ -63,3 +61,27 @@ def rows_if_few(table: CsvTable[MeasurementRow]) -> list[MeasurementRow]:
 def sizes_in(table: CsvTable[ModelOperatorRow]) -> dict[str, Size]:
     """Return the sizes of measured operators and models by the keys of their tuples."""
     return {tuple_key(row.key): Size(row.flop, row.memory_bytes, row.weights or 0) for row in table.rows()}
+
+
+@dataclass
+class RowTally:
+    """Counts rows by the key of their conditions, and wants the first ``parsed`` of each."""
+
+    parsed: int = 1
+    numbers: Counter[str] = field(default_factory=Counter)
+
+    def __call__(self, key: str) -> bool:
+        """Count a row by its key; return whether it is among the first under its conditions."""
+        conditions = conditions_key(key)
+        self.numbers[conditions] += 1
+        return self.numbers[conditions] <= self.parsed
+
+
+def numbers_of_rows(table: CsvTable[MeasurementRow]) -> Mapping[Conditions, int]:
+    """Return the number of rows under each set of conditions: one row of each is parsed.
+
+    Raises UserError: the header or one of these rows is damaged.
+    """
+    tally = RowTally()
+    firsts = {row.conditions: conditions_key(row.key) for row in table.rows(tally)}
+    return {conditions: tally.numbers[key] for conditions, key in firsts.items()}

@@ -1,16 +1,76 @@
-"""The iterations of a loop whose layers are timed: which are marked, and what their marks say once they are over."""
+"""What ``LayerwiseEnergy`` needs torch for: which models it takes, the marked iterations, and known costs of layers."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from statistics import median
 from typing import Any
 
+import torch
 from torch import nn
 
-from opcost.metering.layer_times import LayerTimes
-from opcost.torch_backend.layer_marks import HostStopwatch, LayerMarks, MarkedIteration, Moment, in_backward
+from opcost.errors import UserError
+from opcost.measuring.conditions import AUTOCAST_DTYPES, TORCH_DEFAULT, WARM, device_type_of, usual_execution
+from opcost.measuring.lookup import lookup_key
+from opcost.measuring.record import MeasurementRow
+from opcost.metering.layers import KnownCost, LayerTimes
+from opcost.operators.cases import of_operators, tuple_key
+from opcost.operators.tuples import OperatorTuple
+from opcost.running.devices import product_of
+from opcost.storage.database import Database
+from opcost.summing.energy import EnergyBasis
+from opcost.summing.index import best_of_each_board
+from opcost.torch_backend.layer_marks import (
+    HostStopwatch,
+    LayerMarks,
+    MarkedIteration,
+    Moment,
+    in_backward,
+    refuse_unobservable,
+    stopwatch_of,
+)
 from opcost.torch_backend.observation import Forward, ObservedForward
+from opcost.torch_backend.switches import DEFAULT_TF32_SWITCHES, TF32_SWITCHES, tf32_switches
+
+BUDGET_RATIO = 0.01
+"""The share of the loop's time that marks may take: half of the 2 % that are allowed in all."""
+
+FORCED = (0, 2, 8, 26)
+"""Iterations that are marked whatever it costs: with three behind the first, the cost of marks is known in short loops,
+too. Later ones would take about 1 % of a launch-bound loop, beside the budget (``docs/log/meters.md``)."""
+
+GOLDEN_RATIO = 0.618034
+"""Multiples of it modulo one are spread evenly. They keep marks out of step with what a loop repeats."""
+
+DIFFERENT_IN_TRAINING = ("BatchNorm", "InstanceNorm", "Dropout", "DropPath", "StochasticDepth", "RReLU", "Transformer")
+"""Parts of names of classes that run other kernels in training than in eval mode, of which alone there are rows."""
+
+
+def check_model(model: nn.Module) -> None:
+    """Check that the layers of a model can be observed. Raises UserError: it is no module, or compiled."""
+    if not isinstance(model, nn.Module):
+        raise UserError(f"LayerwiseEnergy: a {type(model).__name__}, not a torch.nn.Module; pass a module")
+    refuse_unobservable(model)
+
+
+def loop_around(model: nn.Module) -> tuple[str, LayerLoop]:
+    """Return the torch device of a model's tensors, ``cpu`` without any, and the loop around it, not open yet.
+
+    Raises UserError: it cannot be observed, is on several devices, or on neither a CPU nor an NVIDIA GPU.
+    """
+    check_model(model)
+    devices = {tensor.device for tensors in (model.parameters(), model.buffers()) for tensor in tensors}
+    if len(devices) > 1:
+        names = ", ".join(sorted(map(str, devices)))
+        raise UserError(f"LayerwiseEnergy: the model is on several devices ({names}); put it on one")
+    device: Any = next(iter(devices), torch.device("cpu"))
+    if device.type not in ("cpu", "cuda"):
+        raise UserError(f"LayerwiseEnergy: the model is on {device}; only cpu and cuda are metered")
+    name = f"cuda:{device.index or 0}" if device.type == "cuda" else "cpu"
+    return name, LayerLoop(model, stopwatch_of(name))
 
 
 class LayerLoop:
@@ -70,8 +130,11 @@ class LayerLoop:
 
     def read(self) -> None:
         """Read all marks that are over."""
-        while self._unread and self._is_over(self._unread[0][2], self._unread[0][3]):
-            number, begin, end, marked = self._unread.popleft()
+        while self._unread:
+            number, begin, end, marked = self._unread[0]
+            if not all(map(self._stopwatch.is_over, (end, *(() if marked is None else marked.moments)))):
+                return
+            self._unread.popleft()
             period_s = self._stopwatch.elapsed_s(begin, end)
             if number and not (marked is not None and marked.is_described):
                 self.times.add_period(period_s, is_marked=marked is not None)
@@ -81,10 +144,6 @@ class LayerLoop:
             if marked.is_whole:
                 self.times.add(marked.spans(), is_first=marked.is_described)
             self._stopwatch.release(marked.moments[:-1])
-
-    def _is_over(self, end: Moment, marked: MarkedIteration | None) -> bool:
-        is_over = self._stopwatch.is_over
-        return is_over(end) and (marked is None or all(map(is_over, marked.moments)))
 
     def _around_model(self, forward: Forward, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self._depth or not self.is_open or in_backward():
@@ -136,17 +195,6 @@ class LayerLoop:
         self.own_s += time.perf_counter() - begin_s
 
 
-BUDGET_RATIO = 0.01
-"""The share of the loop's time that marks may take: half of the 2 % that are allowed in all."""
-
-FORCED = (0, 2, 8, 26)
-"""Iterations that are marked whatever it costs: with three behind the first, the cost of marks is known in short loops,
-too. Later ones would take about 1 % of a launch-bound loop, beside the budget (``docs/log/meters.md``)."""
-
-GOLDEN_RATIO = 0.618034
-"""Multiples of it modulo one are spread evenly. They keep marks out of step with what a loop repeats."""
-
-
 class MarkingBudget:
     """Chooses iterations: as many as the budget allows, and a few in any case."""
 
@@ -157,12 +205,7 @@ class MarkingBudget:
         self._marked = 0
 
     def wants(self, iteration: int, elapsed_s: float) -> bool:
-        """Return whether an iteration is to be marked.
-
-        Args:
-            iteration: its number, from 0.
-            elapsed_s: the time since the begin of iteration 0.
-        """
+        """Return whether the iteration of a number is to be marked, some time after the begin of iteration 0."""
         if iteration in FORCED:
             return True
         jitter = (self._marked * GOLDEN_RATIO) % 1
@@ -172,3 +215,103 @@ class MarkingBudget:
         self._marked += 1
         self._cost_s = cost_s
         self.spent_s += cost_s
+
+
+@dataclass(frozen=True)
+class LoopState:
+    """The device of a loop, and torch's precision in it as rows name it: they decide which rows are used."""
+
+    device_type: str
+    product: str
+    precision: str
+    matmul_tf32: bool
+    cudnn_tf32: bool
+
+    def is_of(self, row: MeasurementRow, operator: OperatorTuple) -> bool:
+        """Return whether a row was measured on this product, in a precision that runs the operator in the same way.
+
+        Versions of driver and torch may differ: the rows only weight shares of energy.
+        """
+        own = row.conditions
+        if own.device_product != self.product or own.cache != WARM:
+            return False
+        if own.execution != usual_execution(self.device_type):
+            return False
+        wanted = replace(own, precision=self.precision, matmul_tf32=self.matmul_tf32, cudnn_tf32=self.cudnn_tf32)
+        return lookup_key(operator, wanted) == lookup_key(operator, own)
+
+
+def state_of(device: str, autocasts: Collection[tuple[torch.dtype | None, ...]]) -> LoopState | None:
+    """Return what rows must have in common with a loop on a torch device.
+
+    ``autocasts`` are the dtypes of autocast on a CPU and on a GPU that its iterations had. It is None where they change
+    within the loop, or are of a dtype that no rows have.
+    """
+    if len(autocasts) != 1:
+        return None
+    device_type, switches = device_type_of(device), tf32_switches()
+    dtype = next(iter(autocasts))[0 if device_type == "cpu" else 1]
+    if dtype is None:
+        # Rows in bf16 and fp16 are found by the dtypes of their tuples, whatever this name is.
+        names = {DEFAULT_TF32_SWITCHES: TORCH_DEFAULT, **{known: name for name, known in TF32_SWITCHES.items()}}
+        precision = names.get(switches)
+    else:
+        cast_as = str(dtype).removeprefix("torch.")
+        precision = next((precision for precision, cast in AUTOCAST_DTYPES.items() if cast == cast_as), None)
+    return None if precision is None else LoopState(device_type, product_of(device), precision, *switches)
+
+
+def known_costs(
+    calls: Mapping[int, Mapping[OperatorTuple, int]], state: LoopState, database: Database
+) -> dict[int, KnownCost]:
+    """Return the cost of the forward of each layer all of whose operator tuples have rows with energy.
+
+    ``calls`` has each layer's operator tuples and the number of their calls in one iteration.
+    """
+    measured = {operator: measured_as(operator) for of_layer in calls.values() for operator in of_layer}
+    wanted = [operator for operator in dict.fromkeys(measured.values()) if operator is not None]
+    if not wanted:
+        return {}
+    rows: dict[str, list[MeasurementRow]] = {}
+    for row in database.operator_measurements.rows(of_operators(wanted)):
+        rows.setdefault(tuple_key(row.key), []).append(row)
+    costs = {operator: _cost(operator, rows.get(operator.key, ()), state) for operator in wanted}
+    known = {}
+    for layer, of_layer in calls.items():
+        time_s = energy_j = 0.0
+        for operator, number in of_layer.items():
+            as_measured = measured[operator]
+            cost = None if as_measured is None else costs[as_measured]
+            if cost is None:
+                break
+            time_s += number * cost.time_s
+            energy_j += number * cost.energy_j
+        else:
+            known[layer] = KnownCost(time_s, energy_j)
+    return known
+
+
+def measured_as(operator: OperatorTuple) -> OperatorTuple | None:
+    """Return the tuple in eval mode that runs the same kernels, None if there is none."""
+    if operator.mode != "train":
+        return operator
+    if any(part in operator.short_name for part in DIFFERENT_IN_TRAINING):
+        return None
+    if dict(operator.parameters).get("dropout"):
+        return None
+    return replace(operator, mode="eval")
+
+
+def _cost(operator: OperatorTuple, rows: Iterable[MeasurementRow], state: LoopState) -> KnownCost | None:
+    """Return the cost of an operator under its newest conditions.
+
+    Of rows on several input data the median counts, because the values of a loop's tensors are not looked at.
+    """
+    fitting = [row for row in rows if state.is_of(row, operator) and EnergyBasis.MEASURED.is_known(row)]
+    if not fitting:
+        return None
+    newest = max(fitting, key=lambda row: row.measurement.started_at).conditions
+    best = best_of_each_board([row for row in fitting if row.conditions == newest])
+    costs = [(row.measurement.time_s, row.measurement.energy_j) for row in best]
+    energies_j = [energy_j for _, energy_j in costs if energy_j is not None]
+    return KnownCost(median(time_s for time_s, _ in costs), median(energies_j)) if energies_j else None

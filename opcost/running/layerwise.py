@@ -16,25 +16,27 @@ from typing import TYPE_CHECKING
 
 from opcost.errors import UserError
 from opcost.estimates import total_if_known
-from opcost.metering.layer_rows import (
+from opcost.metering.layers import (
     BETWEEN,
     MODEL,
+    UNKNOWN_LAYER,
     UNKNOWN_OWNER,
     KnownCost,
     LayerShare,
     LoopTotals,
     MeteredKindRow,
     MeteredLayerRow,
+    backward_slot,
+    forward_slot,
     kind_rows,
     layer_rows,
 )
-from opcost.metering.layer_times import UNKNOWN_LAYER, backward_slot, forward_slot
 from opcost.metering.result import WindowResult
 from opcost.meters.host import SystemClock
+from opcost.power.ports import ClockReading
 from opcost.printable import printable
 from opcost.running.energy_meter import EnergyMeter
 from opcost.running.energy_sources import NoDeviceError, NoEnergy, result_of, synchronise
-from opcost.running.layer_powers import NO_COSTS, LoopState, known_costs
 from opcost.storage.data_files import write_layers
 from opcost.storage.database import Database
 from opcost.storage.files import user_folders
@@ -44,8 +46,14 @@ if TYPE_CHECKING:
     # Only for types: the name is found without torch, which a loop imports.
     from torch import nn
 
-    from opcost.running.layer_loop import LayerLoop
+    from opcost.running.layer_loop import LayerLoop, LoopState
 
+
+SHOWN = 20
+"""The most layers in a table; files have all."""
+
+LAYER_HEAD = ("layer", "class", "calls", "forward ms", "backward ms", "forward mJ", "backward mJ", "mJ", "W", "share")
+KIND_HEAD = ("class", "layers", "ms", "mJ", "W", "time share", "energy share", "database mJ")
 
 UNKNOWN_OWNER_REASON = (
     f"{UNKNOWN_OWNER}: backward of calls before the iteration, or by several threads; "
@@ -80,23 +88,20 @@ class LayerwiseResult:
 
     def __str__(self) -> str:
         """Return tables of the layers and of their classes, per iteration, with the window that they add up to."""
-        own_ratio = self.own_s / self.window.duration_s
         weighted = [row for row in self.rows if row.database_power_w is not None]
         powers = f"powers of {number_of(len(weighted), 'layer')} are known from rows" if weighted else "by time alone"
-        is_unknown = any(row.layer == UNKNOWN_OWNER for row in self.rows)
-        scaled = [row.energy_missing_reason or "" for row in self.rows if row.time_s is None]
         shares = "no energy" if self.window.energy_j is None else f"shares of energy: {powers}"
-        return "\n".join(
-            [
-                f"{number_of(self.iterations, 'iteration')} of {self.window}",
-                f"{self.marked} of them marked ({percent(own_ratio, 2)} of the time); {shares}",
-                *layer_lines(self.rows),
-                *([UNKNOWN_OWNER_REASON] if is_unknown else []),
-                *scaled,
-                "",
-                *kind_lines(self.kinds),
-            ]
-        )
+        is_unknown = any(row.layer == UNKNOWN_OWNER for row in self.rows)
+        lines = [
+            f"{number_of(self.iterations, 'iteration')} of {self.window}",
+            f"{self.marked} of them marked ({percent(self.own_s / self.window.duration_s, 2)} of the time); {shares}",
+            *_layer_lines(self.rows),
+            *([UNKNOWN_OWNER_REASON] if is_unknown else []),
+            *(row.energy_missing_reason or "" for row in self.rows if row.time_s is None),
+            "",
+            *_table(KIND_HEAD, 1, [_kind_cells(kind) for kind in self.kinds]),
+        ]
+        return "\n".join(lines)
 
 
 class LayerwiseEnergy:
@@ -114,7 +119,7 @@ class LayerwiseEnergy:
     """
 
     def __init__(self, model: nn.Module, database: str | Path | None = None) -> None:
-        from opcost.running.layer_model import check_model
+        from opcost.running.layer_loop import check_model
 
         check_model(model)
         self._model = model
@@ -122,36 +127,54 @@ class LayerwiseEnergy:
         self._device = ""
         self._loop: LayerLoop | None = None
         self._state: LoopState | None = None
-        self._window: LayerWindow | None = None
+        self._meter: EnergyMeter | NoEnergy
+        self._begin: ClockReading
+        self._window: WindowResult | None = None
         self._result: LayerwiseResult | None = None
 
     def __enter__(self) -> LayerwiseEnergy:
         """Begin to meter. Raises UserError: the model is compiled, on several devices, or metered already."""
-        from opcost.running.layer_model import check_model, device_of, loop_on
+        from opcost.running.layer_loop import loop_around
 
-        check_model(self._model)
-        self._device = device_of(self._model)
-        self._result = None
-        loop = loop_on(self._model, self._device)
-        self._window = LayerWindow(self._device)
+        self._device, loop = loop_around(self._model)
+        self._window = self._result = None
+        try:
+            self._meter = EnergyMeter([self._device])
+            self._meter.start()
+        except UserError as error:
+            # Without a meter of the device, times are known all the same.
+            self._meter = NoEnergy(error.reason if isinstance(error, NoDeviceError) else str(error))
+            synchronise([self._device])
+        self._begin = SystemClock().read()
         loop.open()
         self._loop = loop
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        from opcost.running.layer_loop import state_of
+
         assert self._loop is not None
-        assert self._window is not None
+        # After an exception, a CUDA error may keep the GPU from being awaited.
         errors = () if kind is None else (RuntimeError,)
         try:
             with suppress(*errors):
                 self._loop.close(is_failed=kind is not None)
         finally:
-            self._window.close(kind)
-        from opcost.running.layer_model import state_of
-
+            self._close_window(errors)
         with suppress(*errors):
             self._loop.read()
             self._state = state_of(self._device, self._loop.marks.autocasts)
+
+    def _close_window(self, errors: tuple[type[RuntimeError], ...]) -> None:
+        if isinstance(self._meter, NoEnergy):
+            with suppress(*errors):
+                synchronise([self._device])
+            self._window = result_of([self._meter], "", self._begin, SystemClock().read())
+            return
+        with suppress(*errors):
+            self._meter.stop()
+        self._meter.close()
+        self._window = self._meter.result
 
     def step(self) -> None:
         """End an iteration here, instead of at the next call of the model."""
@@ -165,23 +188,19 @@ class LayerwiseEnergy:
 
         Raises UserError: it has not ended, or the model was not called in it.
         """
-        if self._result is None:
-            self._result = self._evaluated()
-        return self._result
-
-    def _evaluated(self) -> LayerwiseResult:
-        window = None if self._window is None else self._window.result
-        if self._loop is None or window is None:
+        if self._result is not None:
+            return self._result
+        loop, window = self._loop, self._window
+        if loop is None or window is None:
             raise UserError("LayerwiseEnergy: result before the end; look at it after the `with` block")
-        loop = self._loop
         if not loop.times.marked:
             raise UserError(
                 "LayerwiseEnergy: no call of the model ended in the `with` block; run the loop inside of it"
             )
         totals = LoopTotals(window.duration_s, window.energy_j, loop.iterations, loop.times.marked)
-        shares = _shares(loop, self._known())
+        shares = _shares(loop, self._known_costs(loop))
         called = {share.layer for share in shares}
-        return LayerwiseResult(
+        self._result = LayerwiseResult(
             window=window,
             rows=tuple(layer_rows(totals, shares, window.missing_reason)),
             iterations=loop.iterations,
@@ -189,12 +208,15 @@ class LayerwiseEnergy:
             own_s=loop.own_s,
             uncalled=tuple(path for path in loop.marks.paths if path and path not in called),
         )
+        return self._result
 
-    def _known(self) -> Mapping[int, KnownCost]:
-        if self._loop is None or self._state is None:
-            return NO_COSTS
+    def _known_costs(self, loop: LayerLoop) -> Mapping[int, KnownCost]:
+        from opcost.running.layer_loop import known_costs
+
+        if self._state is None:
+            return {}
         database = Database.of(user_folders(database=self._database))
-        return known_costs(self._loop.marks.calls_of_tuples, self._state, database)
+        return known_costs(loop.marks.calls_of_tuples, self._state, database)
 
 
 def _shares(loop: LayerLoop, known: Mapping[int, KnownCost]) -> Sequence[LayerShare]:
@@ -221,73 +243,19 @@ def _shares(loop: LayerLoop, known: Mapping[int, KnownCost]) -> Sequence[LayerSh
     return found
 
 
-class LayerWindow:
-    """From its construction to ``close``.
-
-    Args:
-        device: the torch device whose energy is metered.
-    """
-
-    def __init__(self, device: str) -> None:
-        self._device = device
-        self._result: WindowResult | None = None
-        self._missing_reason: str | None = None
-        try:
-            self._meter = EnergyMeter([device])
-            self._meter.start()
-        except UserError as error:
-            # Without a meter of the device, times are known all the same.
-            self._missing_reason = error.reason if isinstance(error, NoDeviceError) else str(error)
-            synchronise([device])
-        self._begin = SystemClock().read()
-
-    def close(self, kind: type[BaseException] | None = None) -> None:
-        """End the window; after an exception, too, of which a CUDA error may keep the GPU from being awaited."""
-        errors = () if kind is None else (RuntimeError,)
-        if self._missing_reason is None:
-            with suppress(*errors):
-                self._meter.stop()
-            self._meter.close()
-            self._result = self._meter.result
-            return
-        with suppress(*errors):
-            synchronise([self._device])
-        reason = NoEnergy(self._missing_reason)
-        self._result = result_of([reason], "", self._begin, SystemClock().read())
-
-    @property
-    def result(self) -> WindowResult | None:
-        """The cost of the window, None while it is open."""
-        return self._result
-
-
-SHOWN = 20
-"""The most layers in a table; files have all."""
-
-LAYER_HEAD = ("layer", "class", "calls", "forward ms", "backward ms", "forward mJ", "backward mJ", "mJ", "W", "share")
-KIND_HEAD = ("class", "layers", "ms", "mJ", "W", "time share", "energy share", "database mJ")
-
-
-def layer_lines(rows: Sequence[MeteredLayerRow]) -> Iterator[str]:
+def _layer_lines(rows: Sequence[MeteredLayerRow]) -> Iterator[str]:
     """Yield a table of the layers that take most energy, of time where that is unknown, and the time between."""
-    layers = sorted((row for row in rows if row.layer != BETWEEN), key=_rank, reverse=True)
+    layers = [row for row in rows if row.layer != BETWEEN]
+    layers.sort(key=lambda row: (row.time_s if row.energy_j is None else row.energy_j) or 0.0, reverse=True)
     between = [row for row in rows if row.layer == BETWEEN]
     yield from _table(LAYER_HEAD, 2, [_layer_cells(row) for row in (*layers[:SHOWN], *between)])
     if len(layers) > SHOWN:
-        yield f"and {number_of(len(layers) - SHOWN, 'layer')} more, of {_share(layers[SHOWN:])} in all"
+        share = total_if_known(_share(row) for row in layers[SHOWN:])
+        yield f"and {number_of(len(layers) - SHOWN, 'layer')} more, of {percent(share)} in all"
 
 
-def kind_lines(kinds: Sequence[MeteredKindRow]) -> Iterator[str]:
-    """Yield a table of the classes of layers."""
-    yield from _table(KIND_HEAD, 1, [_kind_cells(kind) for kind in kinds])
-
-
-def _rank(row: MeteredLayerRow) -> float:
-    return (row.time_s if row.energy_j is None else row.energy_j) or 0.0
-
-
-def _share(rows: Sequence[MeteredLayerRow]) -> str:
-    return percent(total_if_known(row.time_ratio if row.energy_ratio is None else row.energy_ratio for row in rows))
+def _share(row: MeteredLayerRow) -> float | None:
+    return row.time_ratio if row.energy_ratio is None else row.energy_ratio
 
 
 def _layer_cells(row: MeteredLayerRow) -> tuple[str, ...]:
@@ -295,8 +263,8 @@ def _layer_cells(row: MeteredLayerRow) -> tuple[str, ...]:
     figures = (row.forward_time_s, row.backward_time_s, row.forward_energy_j, row.backward_energy_j, row.energy_j)
     if row.layer == BETWEEN:
         figures = (row.time_s, None, None, None, row.energy_j)
-    share = row.time_ratio if row.energy_ratio is None else row.energy_ratio
-    return row.layer, row.layer_class or "", calls, *map(milli, figures), _power(row.power_w), percent(share)
+    texts = row.layer, row.layer_class or "", calls
+    return *texts, *map(milli, figures), _power(row.power_w), percent(_share(row))
 
 
 def _kind_cells(kind: MeteredKindRow) -> tuple[str, ...]:

@@ -2,21 +2,155 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import difflib
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from opcost import __version__
 from opcost.errors import UserError
-from opcost.measuring.setting import DEVICES
-from opcost.running.bench import Bench, OpenBench
-from opcost.running.planned_bench import open_planned_bench
+from opcost.measuring.conditions import Circumstances, Conditions, usual_execution
+from opcost.measuring.protocol import MeasurementProtocol
+from opcost.measuring.record import Measurement, MeasurementRow
+from opcost.measuring.setting import DEVICES, Setting, is_part_of
+from opcost.operators.cases import Case, conditions_key
+from opcost.running.bench import STEADY_LOAD, Bench, OpenBench
+from opcost.running.expected_times import RowTally
 from opcost.running.request import Request
 from opcost.running.worker_bench import open_child_bench
 from opcost.storage.database import Database
 
 if TYPE_CHECKING:
-    from opcost.running.workloads import ReadyModels
+    from opcost.running.apparatus import ReadyModels
+
+PARSED = 100
+"""The rows of each set of conditions that are parsed: they show its product, and whether it has a meter."""
+
+
+@dataclass(frozen=True)
+class PlannedBench:
+    """Implements ``Bench`` for a product, on a board that no row is of; it cannot measure.
+
+    ``rows`` are some of the product, or of another one that stands in for it, at least one under each set of its
+    conditions. ``numbers`` are those of all rows by the key of their conditions.
+    """
+
+    device: str
+    rows: Sequence[MeasurementRow]
+    numbers: Mapping[str, int]
+
+    @property
+    def is_stand_in(self) -> bool:
+        return self.rows[0].conditions.device_product != self.device
+
+    @property
+    def is_gpu(self) -> bool:
+        return self.rows[0].conditions.device_type == "cuda"
+
+    @property
+    def has_meter(self) -> bool:
+        return any(row.measurement.energy_j is not None for row in self.rows)
+
+    @property
+    def drift_case(self) -> Case | None:
+        return STEADY_LOAD if self.is_gpu else None
+
+    @property
+    def step_times_s(self) -> dict[str, float]:
+        return {}
+
+    def conditions(self, setting: Setting) -> Conditions:
+        """Return the conditions with the most rows in a setting, the newest of several.
+
+        If no row is in this setting, they are those of another setting with this one's precision, execution and cache.
+        """
+        execution = setting.execution or usual_execution(self.rows[0].conditions.device_type)
+        wanted = setting.precision, execution, setting.cache
+        newest = {
+            row.conditions: (self.numbers[conditions_key(row.key)], row.measurement.ended_at) for row in self.rows
+        }
+        found = max(newest, key=lambda one: ((one.precision, one.execution, one.cache) == wanted, newest[one]))
+        conditions = replace(found, precision=setting.precision, execution=execution, cache=setting.cache)
+        return replace(conditions, device_product=self.device)
+
+    def circumstances(self, protocol: MeasurementProtocol) -> Circumstances:
+        """Return the circumstances on an unknown board and host."""
+        is_precise = protocol.relative_error is not None
+        return Circumstances(
+            device_uuid=None,
+            host_cpu="",
+            python_version="",
+            opcost_version=__version__,
+            torchvision_version=None,
+            warm_up_s=protocol.warm_up_s,
+            loop_s=None if is_precise else protocol.loop_s,
+            relative_error=protocol.relative_error,
+        )
+
+    def measure(self, case: Case, setting: Setting, protocol: MeasurementProtocol, log_name: str) -> Measurement:
+        """Raise an error: there is no device."""
+        raise AssertionError(f"{self.device}: a plan measures nothing")
+
+
+@dataclass(frozen=True)
+class AssumedVersions:
+    """The software that a plan assumes on a device that is not here.
+
+    With other versions everything is measured, and all cache corrections, which take ``cache_corrections_s``.
+    """
+
+    torch_version: str
+    driver_version: str | None
+    cache_corrections_s: float
+
+
+def assumed_versions(bench: Bench, setting: Setting, cache_corrections_s: float = 0.0) -> AssumedVersions | None:
+    """Return the versions that the plan for a product assumes; None if they do not matter.
+
+    They do not on a device that is here, nor on a product without rows.
+    """
+    if not isinstance(bench, PlannedBench) or bench.is_stand_in:
+        return None
+    conditions = bench.conditions(setting)
+    return AssumedVersions(conditions.torch_version, conditions.driver_version, cache_corrections_s)
+
+
+@contextmanager
+def open_planned_bench(device: str | None, database: Database, with_meter: bool) -> Iterator[PlannedBench]:
+    """Yield a bench of the product that a name means, or of one without rows, for which the most similar stands in.
+
+    Raises UserError: the database has no rows, or the name is a part of several products' names.
+    """
+    name = str(device)
+    operators, wholes = RowTally(PARSED), RowTally(PARSED)
+    rows = [*database.operator_measurements.rows(operators), *database.full_model_measurements.rows(wholes)]
+    numbers = operators.numbers + wholes.numbers
+    product = _meant_product(name, rows)
+    if product is not None:
+        yield PlannedBench(product, [row for row in rows if row.conditions.device_product == product], numbers)
+        return
+    if not rows:
+        raise UserError(f"--device {name}: no row of it, nor of another device to plan with; use {DEVICES}")
+    found = [row.conditions for row in rows if row.conditions.device_type == "cuda"] or [row.conditions for row in rows]
+    products = sorted({one.device_product for one in found})
+    stand_in = max(products, key=lambda one: difflib.SequenceMatcher(None, one.casefold(), name.casefold()).ratio())
+    text = "no rows of %s: times are expected from rows of %s, and everything is to be measured"
+    logging.getLogger(__name__).warning(text, name, stand_in)
+    yield PlannedBench(name, [row for row in rows if row.conditions.device_product == stand_in], numbers)
+
+
+def _meant_product(name: str, rows: Iterable[MeasurementRow]) -> str | None:
+    """Return the product that has a name, or a part of it; None if none has."""
+    products = sorted(
+        {row.conditions.device_product for row in rows if is_part_of(name, row.conditions.device_product)}
+    )
+    exact = [product for product in products if product.casefold() == name.casefold()]
+    if len(products) > 1 and not exact:
+        raise UserError(f"--device {name}: a part of several names ({', '.join(products)}); name one of them")
+    return next(iter([*exact, *products]), None)
 
 
 def bench_opener(request: Request) -> OpenBench:

@@ -1,4 +1,4 @@
-"""The plan of a campaign: the cases of some models that the database is missing, and why, as plain data.
+"""The plans of a campaign and of a sweep: the cases or repetitions that the database is missing, as plain data.
 
 A plan knows neither a device nor a file: it can be passed to another process or machine.
 """
@@ -8,18 +8,22 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import TypeAlias
 
 from opcost.measuring.conditions import Conditions, measurement_key
 from opcost.measuring.lookup import LookupKey, lookup_key
 from opcost.measuring.protocol import FULL_LOOP_S, RETRIES, MeasurementProtocol
 from opcost.measuring.record import MeasurementRow, is_doubtful
 from opcost.measuring.setting import Setting
+from opcost.measuring.sweep_record import SweepRepetitionRow
 from opcost.operators.cases import Case, case_key
 from opcost.prediction.durations import Size
 from opcost.summing.index import best_rows
+
+IN_A_BLOCK = 5
+"""Repetitions that share one build. Two builds of ten repetitions show whether builds differ; a build of a model takes
+as long as several repetitions."""
 
 
 class Reason(Enum):
@@ -172,55 +176,93 @@ def make_plan(
 ) -> Plan:
     """Plan the measurements of all keys that are not complete.
 
-    Args:
-        works: the cases of each model.
-        known: the rows of the database.
-        protocol: length or relative error of each loop. With an ``order_seed`` each model's operators come in shuffled
-            order, so that drift does not follow its layers.
-        conditions: the conditions of each setting.
-        failed_keys: keys that failed before.
+    ``known`` are the rows of the database, ``conditions`` those of each setting. With an ``order_seed`` of the protocol
+    each model's operators come in shuffled order, so that drift does not follow its layers. ``failed_keys`` are those
+    that failed before.
     """
-    chosen = _chosen(works, known, conditions)
-    planned = [
-        _planned(work, known, protocol.order_seed, keys, failed_keys) for work, keys in zip(works, chosen, strict=True)
-    ]
-    planned_keys: set[str] = set()
-    distinct = []
-    for work in planned:
-        items = tuple(item for item in work.items if item.key not in planned_keys)
-        distinct.append(replace(work, items=items))
-        planned_keys |= {item.key for item in items}
-    return Plan(protocol, tuple(distinct))
-
-
-Chosen: TypeAlias = Mapping[Case, tuple[str, Setting]]
-"""The cases of a model with their keys, and the settings to measure them in."""
-
-
-def _chosen(works: Iterable[Work], known: KnownRows, conditions: Mapping[Setting, Conditions]) -> list[Chosen]:
-    """Return the keys of each model's cases: one for all settings in which rows of a case stand for each other."""
+    # One key for all settings in which rows of a case stand for each other.
     keys: dict[tuple[str, LookupKey], tuple[str, Setting]] = {}
-    found: list[Chosen] = []
+    planned_keys: set[str] = set()
+    planned = []
     for work in works:
         under = conditions[work.setting]
-        places = {case: (case.key, lookup_key(case.operator, under)) for case in work.cases}
-        for case, place in places.items():
+        chosen: dict[Case, tuple[str, Setting]] = {}
+        for case in work.cases:
+            place = case.key, lookup_key(case.operator, under)
             if place not in keys:
                 keys[place] = known.key(case, under), work.setting
-        found.append({case: keys[place] for case, place in places.items()})
-    return found
+            chosen[case] = keys[place]
+        cases = list(work.cases)
+        if protocol.order_seed is not None:
+            random.Random(protocol.order_seed).shuffle(cases)
+        items = []
+        for case in cases:
+            key, setting = chosen[case]
+            reason = known.reason(key)
+            if reason is not None and key not in planned_keys:
+                items.append(PlanItem(case, setting, key, reason, key in failed_keys))
+        planned_keys |= {item.key for item in items}
+        planned.append(PlannedWork(work.name, tuple(key for key, _ in chosen.values()), tuple(items)))
+    return Plan(protocol, tuple(planned))
 
 
-def _planned(
-    work: Work, known: KnownRows, order_seed: int | None, chosen: Chosen, failed_keys: Collection[str]
-) -> PlannedWork:
-    cases = list(work.cases)
-    if order_seed is not None:
-        random.Random(order_seed).shuffle(cases)
-    items = tuple(
-        PlanItem(case, setting, key, reason, key in failed_keys)
-        for case in cases
-        for key, setting in [chosen[case]]
-        if (reason := known.reason(key)) is not None
-    )
-    return PlannedWork(work.name, tuple(key for key, _ in chosen.values()), items)
+@dataclass(frozen=True)
+class Block:
+    """The numbers of some repetitions of the size with a key, which share build ``number`` of this size."""
+
+    key: str
+    number: int
+    repetitions: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Repetitions of each size on a board, by loops of a length in s."""
+
+    repetitions: int
+    loop_s: float
+    device_uuid: str | None
+
+    def counts(self, row: SweepRepetitionRow) -> bool:
+        """Return whether a row is one of them: repetitions on other boards or with other loops are not."""
+        circumstances = row.circumstances
+        return circumstances.loop_s == self.loop_s and circumstances.device_uuid == self.device_uuid
+
+
+def planned_blocks(
+    keys: Sequence[str], rows: Iterable[SweepRepetitionRow], wanted: Wanted, last: Iterable[str], seed: int
+) -> tuple[Block, ...]:
+    """Return the blocks of missing repetitions.
+
+    The first block of each size comes before any second one, so that a sweep that ends early has all sizes. Within such
+    a round sizes are shuffled, so that drift does not follow them.
+
+    ``keys`` are those of the sizes, ``rows`` known repetitions of any sizes. The blocks of sizes that failed before,
+    with keys ``last``, come last.
+    """
+    known: dict[str, list[SweepRepetitionRow]] = {key: [] for key in keys}
+    for row in rows:
+        if row.place.key in known and wanted.counts(row):
+            known[row.place.key].append(row)
+    missing: dict[str, list[Block]] = {}
+    for key, found in known.items():
+        numbers = sorted(set(range(1, wanted.repetitions + 1)) - {row.repetition for row in found})
+        parts = [tuple(numbers[begin : begin + IN_A_BLOCK]) for begin in range(0, len(numbers), IN_A_BLOCK)]
+        first = 1 + max((row.block for row in found), default=0)
+        missing[key] = [Block(key, number, part) for number, part in enumerate(parts, start=first)]
+    chance, ordered = random.Random(seed), []
+    for number in range(max(map(len, missing.values()), default=0)):
+        of_this_round = [blocks[number] for blocks in missing.values() if number < len(blocks)]
+        chance.shuffle(of_this_round)
+        ordered += of_this_round
+    failed = set(last)
+    return tuple(sorted(ordered, key=lambda block: block.key in failed))
+
+
+def by_key(rows: Iterable[SweepRepetitionRow], wanted: Wanted) -> Mapping[str, list[SweepRepetitionRow]]:
+    """Return the repetitions that count, by the key of their size. A number that is there twice counts once."""
+    found: dict[str, dict[int, SweepRepetitionRow]] = {}
+    for row in rows:
+        if wanted.counts(row):
+            found.setdefault(row.place.key, {}).setdefault(row.repetition, row)
+    return {key: list(numbers.values()) for key, numbers in found.items()}

@@ -25,7 +25,7 @@ from opcost.measuring.record import REFERENCE_TEMPERATURE_C
 from opcost.measuring.setting import USUAL
 from opcost.power.meter_names import COUNTER, SAMPLES, short_name
 from opcost.running.apparatus import Apparatus, OpenApparatus
-from opcost.running.drift_check import STEADY_LOAD
+from opcost.running.bench import STEADY_LOAD
 from opcost.storage.database import Database
 from opcost.storage.table import CsvTable
 
@@ -44,22 +44,20 @@ RETRIED_AFTER = timedelta(days=1)
 def qualified(
     open_apparatus: OpenApparatus, device: str | None, database: Database, with_meter: bool
 ) -> Iterator[Apparatus]:
-    """Open a device, and first qualify its meters if that has not been done under its driver.
-
-    Args:
-        open_apparatus: makes the device ready.
-        device, database, with_meter: its arguments; without a meter nothing is qualified.
-    """
+    """Open a device, and first qualify its meters, if it has any, unless that has been done under its driver."""
     table = database.meter_qualifications
+    log = logging.getLogger(__name__)
     with open_apparatus(device, database, with_meter) as apparatus:
-        rows = _rows_of(apparatus, table)
+        board = (_uuid(apparatus), apparatus.conditions(USUAL).driver_version)
+        # The oldest first.
+        rows = [row for row in table.rows() if (row.device_uuid, row.driver_version) == board]
         if with_meter and apparatus.meters.every_tick is not None and not _is_known(rows, apparatus.meters.names):
             rows += _qualified_if_possible(apparatus, table)
         found = {row.quality.meter: row.quality for row in rows}
         for name, quality in found.items():
             if not quality.is_right_when_steady:
                 text = "meter %s: %s; other meters are preferred, unless --meter names it"
-                logging.getLogger(__name__).warning(text, name, quality.verdict)
+                log.warning(text, name, quality.verdict)
         coefficient = _power_temperature_coefficient(rows)
         known = replace(apparatus.known, power_coefficient_per_kelvin=coefficient, meters=KnownMeters(found))
         yield replace(apparatus, known=known, drift_case=STEADY_LOAD if apparatus.is_gpu else None)
@@ -80,12 +78,6 @@ def _qualified_if_possible(apparatus: Apparatus, table: CsvTable[QualificationRo
             REFERENCE_TEMPERATURE_C,
         )
     return rows
-
-
-def _rows_of(apparatus: Apparatus, table: CsvTable[QualificationRow]) -> list[QualificationRow]:
-    """Return the qualifications of a board's meters under its present driver, the oldest first."""
-    board = (_uuid(apparatus), apparatus.conditions(USUAL).driver_version)
-    return [row for row in table.rows() if (row.device_uuid, row.driver_version) == board]
 
 
 def _is_known(rows: list[QualificationRow], names: Iterable[str]) -> bool:

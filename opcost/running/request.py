@@ -17,15 +17,17 @@ from opcost.measuring.conditions import AUTOCAST_DTYPES, CHANNELS_LAST, DTYPES, 
 from opcost.measuring.setting import USUAL, ChosenConditions, Setting
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.model_names import FINGERPRINT, UserCode
+from opcost.operators.model_rows import ModelOperatorRow
+from opcost.operators.texts import parse_operator
 from opcost.operators.tuples import ARGUMENTS, FLOAT32, OperatorTuple, Structure, model_operator, run_under, stored_as
 from opcost.operators.whitelist import select
-from opcost.running.counted_code import has_changed_code
 from opcost.sources.registry import check_config, check_that_code_may_run, grid_mistakes
 from opcost.storage.configs import ModelConfig, load_whitelist
 from opcost.storage.counts_file import read_counts
 from opcost.storage.database import Database
 from opcost.storage.files import user_folders
 from opcost.storage.model_folders import ModelFolders
+from opcost.storage.table import CsvTable
 from opcost.units import number_of, some_of
 
 Check: TypeAlias = Callable[[ModelConfig], list[str]]
@@ -102,10 +104,7 @@ class Request:
     def configs(self, check: Check | None = None) -> list[ModelConfig]:
         """Return the named configs, done or not; all if none is named.
 
-        Args:
-            check: returns a line for each further mistake in a config.
-
-        Raises UserError: with one line for each mistake in any of them.
+        ``check`` returns a line for each further mistake in a config. Raises UserError: with a line for each mistake.
         """
         return self.folders.configs(self.names, check)
 
@@ -123,8 +122,14 @@ class Request:
 
         A model whose code has changed since it was counted is not done, and a warning says so; as it does if all are.
         """
-        configs = self.configs(check)
-        opened = [config for config in configs if self.names or not self._is_done(config)]
+        configs, opened = self.configs(check), []
+        for config in configs:
+            has_changed = not self.names and config.done and self._has_changed_code(config)
+            if has_changed:
+                text = "%s: its code has changed since it was done; count and measure it again"
+                logging.getLogger(__name__).warning(text, config.name)
+            if self.names or has_changed or not config.done:
+                opened.append(config)
         if not opened:
             _warn_of_done(configs)
         return opened
@@ -148,22 +153,18 @@ class Request:
             warn_left_out(f"{', '.join(names)}: Python code of yours; if you trust it, run {counting}")
         return allowed, refused
 
-    def _is_done(self, config: ModelConfig) -> bool:
-        if config.done and has_changed_code(config, COUNTS.path(config), self.database.model_operators):
-            text = "%s: its code has changed since it was done; count and measure it again"
-            logging.getLogger(__name__).warning(text, config.name)
-            return False
-        return config.done
+    def _has_changed_code(self, config: ModelConfig) -> bool:
+        return has_changed_code(config, COUNTS.path(config), self.database.model_operators)
 
     def is_named(self, config: ModelConfig) -> bool:
         """Return whether the user named this model or its folder, not only by a glob."""
         return any(self.folders.is_named(config, name) for name in self.names)
 
     def whitelist(self) -> tuple[str, ...]:
+        """Return the operator names of the whitelist."""
         return load_whitelist(self.folders.whitelist) if self.operators is None else self.operators
 
     def whitelist_if_any(self) -> tuple[str, ...] | None:
-        """Return the operator names of the whitelist, None if there is no such file."""
         return self.whitelist() if self.operators is not None or self.folders.whitelist.exists() else None
 
 
@@ -240,12 +241,9 @@ class CountsFile:
         raise UserError(f"{self.path(config)}: {_changed(config, counts)}; {remedy}")
 
     def commands(self, names: Sequence[str], counted_before: bool, has_code: bool) -> str:
-        """Return the commands that write these models' files, with block 0 if it has not run.
+        """Return the commands that write these models' files, with block 0 unless it has run.
 
-        Args:
-            names: of the models.
-            counted_before: whether block 0 has run.
-            has_code: whether any of them is a user's code.
+        ``has_code`` says whether any of them is a user's code.
         """
         steps = dict.fromkeys([self.made_by] if counted_before else [COUNTS.made_by, self.made_by])
         return " and ".join(command(step, *names, has_code=has_code) for step in steps)
@@ -275,15 +273,7 @@ def is_counted(config: ModelConfig) -> bool:
 
 
 def counts_of(config: ModelConfig, kind: CountsFile, shipped: Mapping[str, OperatorCounts]) -> OperatorCounts:
-    """Return a model's counts.
-
-    Args:
-        config: the model's.
-        kind: of pickle.
-        shipped: counts that replace pickles, by the config's name; see ``shipped_counts``.
-
-    Raises UserError: there are none, or they are wrong.
-    """
+    """Return a model's shipped counts, which replace its pickle, or those of the pickle, see ``CountsFile.read``."""
     return shipped[config.name] if config.name in shipped else kind.read(config)
 
 
@@ -294,7 +284,7 @@ def counted(
     shipped: Mapping[str, OperatorCounts] = NOTHING_SHIPPED,
     is_strict: bool = True,
 ) -> list[tuple[ModelConfig, OperatorCounts]]:
-    """Return the configs with their counts, see ``counts_of``.
+    """Return the configs with their counts.
 
     Of the models that a glob matches, those with missing or wrong counts are left out with a warning; if none is named,
     those with wrong counts. If none is left because those with counts are done, a warning says so. A model that is
@@ -370,17 +360,32 @@ def selected(request: Request, configs: Sequence[ModelConfig]) -> list[tuple[Mod
         return [(config, select(counts, request.operators).kept) for config, counts in models]
     models = counted(request, configs, FILTERED_COUNTS)
     whitelist = request.whitelist() if any(is_counted(config) for config, _ in models) else ()
-    mistakes = [(config, UserError(text)) for config, kept in models if (text := _mistake(config, kept, whitelist))]
-    wrong = [config for config, _ in mistakes]
-    found = [(config, kept) for config, kept in models if config not in wrong]
+    found, mistakes = [], []
+    for config, kept in models:
+        path, remedy = FILTERED_COUNTS.path(config), f"run {command('filter', config.name)}"
+        if not kept.counts:
+            mistakes.append((config, UserError(f"{path}: the whitelist keeps no operator; fix it and {remedy}")))
+        elif is_counted(config) and select(COUNTS.read(config), whitelist).kept != kept:
+            text = f"{path}: the whitelist or {COUNTS.file_name} has changed since; {remedy}"
+            mistakes.append((config, UserError(text)))
+        else:
+            found.append((config, kept))
     leave_out(request, mistakes, is_error=not found)
     return found
 
 
-def _mistake(config: ModelConfig, kept: OperatorCounts, whitelist: tuple[str, ...]) -> str | None:
-    path = FILTERED_COUNTS.path(config)
-    if not kept.counts:
-        return f"{path}: the whitelist keeps no operator; fix it and run {command('filter', config.name)}"
-    if is_counted(config) and select(COUNTS.read(config), whitelist).kept != kept:
-        return f"{path}: the whitelist or {COUNTS.file_name} has changed since; run {command('filter', config.name)}"
-    return None
+def has_changed_code(config: ModelConfig, pickle: Path, table: CsvTable[ModelOperatorRow]) -> bool:
+    """Return whether a model was counted with other code of the user's than the present one.
+
+    It was counted in the pickle, else in the table of the database. Raises UserError: the table is damaged.
+    """
+    if config.code is None:
+        return False
+    counted: list[OperatorTuple] = []
+    try:
+        counted.append(read_counts(pickle, "").model)
+    except UserError:
+        rows = (row for row in table.rows() if row.model == config.name and row.key.startswith(row.model_key))
+        counted += [parse_operator(row.operator, row.parameters, row.inputs, row.training_mode) for row in rows]
+    fingerprints = {dict(model.parameters).get(FINGERPRINT) for model in counted}
+    return bool(counted) and config.code.fingerprint not in fingerprints

@@ -44,18 +44,13 @@ def without_newer_pickle(found: TableCounts, configs: Collection[ModelConfig]) -
 
 def with_newer_pickles(found: TableCounts, configs: Iterable[ModelConfig]) -> dict[Identity, OperatorCounts]:
     """Return the counts of all models in a table, and those of these configs' folders that are newer or not in it."""
-    of_table = {identity: one.counts for identity, one in found.items()}
-    pickled = ((identity_of(config), _newer_pickle(found, config)) for config in configs)
-    return of_table | {identity: counts for identity, counts in pickled if counts is not None}
-
-
-def _newer_pickle(found: TableCounts, config: ModelConfig) -> OperatorCounts | None:
-    """Return the counts of a config's folder, None if there are none, they are outdated, or a table's are newer."""
-    if config.name in without_newer_pickle(found, [config]):
-        return None
-    with suppress(UserError):
-        return COUNTS.read(config)
-    return None
+    counts = {identity: one.counts for identity, one in found.items()}
+    for config in configs:
+        if config.name not in without_newer_pickle(found, [config]):
+            # There may be no pickle, or an outdated one.
+            with suppress(UserError):
+                counts[identity_of(config)] = COUNTS.read(config)
+    return counts
 
 
 def with_older_counts(found: TableCounts, configs: Collection[ModelConfig]) -> dict[str, OperatorCounts]:
@@ -120,16 +115,14 @@ def _new_rows(config: ModelConfig, counts: OperatorCounts, known: ShippedCounts 
         text = "%s: counts not added to the database (%s)"
         logging.getLogger(__name__).warning(text, config.name, shortened(str(error)))
         return ()
-    return () if known is not None and _is_known(read.counts, known.counts) else rows
-
-
-def _is_known(counts: OperatorCounts, known: OperatorCounts) -> bool:
-    """Return whether counts are known already, perhaps without their operations, as in an older table."""
-    operations = {count.operator: count.operations for count in counts.counts}
-    with_operations = (
-        replace(one, operations=one.operations or operations.get(one.operator, ())) for one in known.counts
+    if known is None:
+        return rows
+    # An older table may lack the operations.
+    operations = {count.operator: count.operations for count in read.counts.counts}
+    completed = tuple(
+        replace(one, operations=one.operations or operations.get(one.operator, ())) for one in known.counts.counts
     )
-    return replace(known, counts=tuple(with_operations)) == counts
+    return () if replace(known.counts, counts=completed) == read.counts else rows
 
 
 def identity_of(config: ModelConfig) -> Identity:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from opcost.errors import CannotMeasureError, UserError
 from opcost.measuring.conditions import Circumstances, Conditions
@@ -16,13 +16,15 @@ from opcost.measuring.instruments import NOTHING, Finding, Observer
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import Measurement
 from opcost.measuring.setting import Setting
+from opcost.measuring.sweep_record import KernelUse, Repetition
 from opcost.operators.cases import Case
 from opcost.running.bench import Bench
-from opcost.running.worker_process import OPENING, Answering, ChildFaultError, ChildProcess, ReportStep
+from opcost.running.worker_process import OPENING, Answering, ChildFaultError, ChildProcess, OpenAnswering, ReportStep
 from opcost.storage.database import Database
 
 if TYPE_CHECKING:
     from opcost.running.apparatus import Apparatus
+    from opcost.running.held_workload import HeldWorkload
 
 
 CPU_PATIENCE = 10.0
@@ -33,14 +35,19 @@ FAULTS_IN_A_ROW = 3
 
 
 FACTS = "facts"
+"""The question for properties that do not change while a bench is open."""
 
 AnyChildBench = TypeVar("AnyChildBench", bound="ChildBench")
 
+BUILDING = "building"
+WARMING_UP = "warming up"
+LOOPING = "looping"
+READING_METERS = "reading meters"
+STEPS = (BUILDING, WARMING_UP, LOOPING, READING_METERS)
+"""The steps of a measurement. Building includes the first call, which may load libraries and choose algorithms."""
 
-class OpenBenchAnswering(Protocol):
-    """Opens a function that answers questions with a bench, as ``answering`` does."""
-
-    def __call__(self, opening: Opening, *, report_step: ReportStep) -> AbstractContextManager[Answering]: ...
+INTERVAL_S = 5.0
+"""The time between two reports of one step. A report takes 20 us, between two chunks of a loop."""
 
 
 @dataclass(frozen=True)
@@ -95,30 +102,13 @@ class BenchFacts:
 
 @contextmanager
 def open_child_bench(
-    device: str | None,
-    database: Database,
-    with_meter: bool,
-    limits: Limits = USUAL_LIMITS,
+    device: str | None, database: Database, with_meter: bool, limits: Limits = USUAL_LIMITS
 ) -> Iterator[ChildBench]:
     """Make a device ready in a child process, which qualifies the board's meters if that has not been done.
 
-    A process that is silent for longer than its ``limits`` is ended.
-
-    Raises UserError: the device cannot be made ready.
+    A process that is silent for longer than its ``limits`` is ended. Raises UserError: the device cannot be made ready.
     """
-    with started(ChildBench(Opening(device, database, with_meter), limits)) as bench:
-        yield bench
-
-
-@contextmanager
-def started(bench: AnyChildBench) -> Iterator[AnyChildBench]:
-    """Start a bench's child process, and end it afterwards, also if it cannot be made ready.
-
-    Raises UserError: the device cannot be made ready.
-    """
-    with ExitStack() as stack:
-        stack.push(bench.end)
-        bench.start()
+    with ChildBench(Opening(device, database, with_meter), limits) as bench:
         yield bench
 
 
@@ -126,25 +116,32 @@ class ChildBench:
     """Implements ``Bench`` by asking one in a child process, which is started again after a crash."""
 
     def __init__(
-        self, opening: Opening, limits: Limits = USUAL_LIMITS, open_answering: OpenBenchAnswering | None = None
+        self, opening: Opening, limits: Limits = USUAL_LIMITS, open_answering: OpenAnswering | None = None
     ) -> None:
-        self._child = ChildProcess(partial(open_answering or answering, opening), limits.opening_s)
+        self._child = ChildProcess(open_answering or partial(answering, opening), limits.opening_s)
         self._limits = limits
         self._facts = BenchFacts(device="", is_gpu=False, has_meter=False, drift_case=None)
         self._answers: dict[Question, Any] = {}
         self._faults = 0
 
-    def start(self) -> None:
-        """Start the process. Raises UserError: the device cannot be made ready."""
+    def __enter__(self: AnyChildBench) -> AnyChildBench:
+        with ExitStack() as stack:
+            stack.push(self._child)
+            self._start()
+            # It stays until the end of the context.
+            stack.pop_all()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        """End the process, at once after an error."""
+        self._child.__exit__(*error)
+
+    def _start(self) -> None:
         try:
             self._child.__enter__()
             self._facts = self._child.ask(Question(FACTS), {OPENING: self._limits.opening_s})
         except ChildFaultError as fault:
             raise UserError(f"the measuring process does not start: {fault}; see its messages above") from fault
-
-    def end(self, *error: Any) -> None:
-        """End the process, at once after an error (the arguments of ``__exit__``)."""
-        self._child.__exit__(*(error or (None, None, None)))
 
     @property
     def device(self) -> str:
@@ -205,7 +202,7 @@ class ChildBench:
                     "check `nvidia-smi` and `dmesg`, then run the same command again"
                 ) from fault
             logging.getLogger(__name__).warning("the measuring process ended (%s); starting it again", fault)
-            self.start()
+            self._start()
             raise CannotMeasureError(f"it ended the measuring process: {fault}") from fault
         self._faults = 0
         return found
@@ -246,17 +243,6 @@ def answer(bench: Bench, question: Question) -> object:
     return getattr(bench, question.method)(*question.arguments)
 
 
-BUILDING = "building"
-WARMING_UP = "warming up"
-LOOPING = "looping"
-READING_METERS = "reading meters"
-STEPS = (BUILDING, WARMING_UP, LOOPING, READING_METERS)
-"""The steps of a measurement. Building includes the first call, which may load libraries and choose algorithms."""
-
-INTERVAL_S = 5.0
-"""The time between two reports of one step. A report takes 20 us, between two chunks of a loop."""
-
-
 class Heartbeat(Observer):
     """Reports each step of a measurement when it begins, and every ``INTERVAL_S`` while it goes on."""
 
@@ -288,3 +274,95 @@ class Heartbeat(Observer):
         if step != last_step or now_s - last_s >= INTERVAL_S:
             self._last = step, now_s
             self._report_step(step)
+
+
+HELD = ("hold", "repeat", "kernels")
+"""The methods of a bench that holds a workload."""
+
+
+class SweepBench(Protocol):
+    """A device that is ready to measure a workload again and again."""
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether the device is a GPU."""
+
+    def conditions(self, setting: Setting) -> Conditions:
+        """Return the conditions of measurements in a setting.
+
+        Raises UserError: the device does not support the setting, or has no such meter.
+        """
+
+    def circumstances(self, protocol: MeasurementProtocol) -> Circumstances:
+        """Return the circumstances of measurements with a protocol."""
+
+    def hold(self, case: Case, setting: Setting) -> None:
+        """Build a model and keep it until the next one, or its release.
+
+        Raises CannotMeasureError: it cannot be built here.
+        """
+
+    def repeat(self, protocol: MeasurementProtocol, log_name: str) -> Repetition:
+        """Measure the model that is held; its raw power log gets a name.
+
+        Raises CannotMeasureError: it cannot be measured here.
+        """
+
+    def kernels(self, case: Case, setting: Setting) -> tuple[KernelUse, ...]:
+        """Return the kernels of one eager run of a model; none on a CPU. A model that is held is released before.
+
+        Raises CannotMeasureError: it cannot be built here.
+        """
+
+
+OpenSweepBench: TypeAlias = Callable[[str | None, Database, bool], AbstractContextManager[Any]]
+"""Makes a device ready, see ``OpenBench``: yields a ``SweepBench``, or a ``Bench`` if nothing is measured."""
+
+
+class ChildSweepBench(ChildBench):
+    """Implements ``SweepBench`` by asking one in a child process, which is started again after a crash."""
+
+    def __init__(self, opening: Opening, limits: Limits = USUAL_LIMITS) -> None:
+        super().__init__(opening, limits, partial(sweep_answering, opening))
+
+    def hold(self, case: Case, setting: Setting) -> None:
+        self.guarded(Question("hold", (case, setting)), is_model=True)
+
+    def repeat(self, protocol: MeasurementProtocol, log_name: str) -> Repetition:
+        found: Repetition = self.guarded(Question("repeat", (protocol, log_name)), is_model=True)
+        return found
+
+    def kernels(self, case: Case, setting: Setting) -> tuple[KernelUse, ...]:
+        found: tuple[KernelUse, ...] = self.guarded(Question("kernels", (case, setting)), is_model=True)
+        return found
+
+
+@contextmanager
+def open_sweep_bench(device: str | None, database: Database, with_meter: bool) -> Iterator[ChildSweepBench]:
+    """Make a device ready in a child process, see ``open_child_bench``.
+
+    Raises UserError: the device cannot be made ready.
+    """
+    with ChildSweepBench(Opening(device, database, with_meter)) as bench:
+        yield bench
+
+
+@contextmanager
+def sweep_answering(opening: Opening, *, report_step: ReportStep) -> Iterator[Answering]:
+    """Open a bench that holds a workload in this process, the one that measures."""
+    # It imports torch, which the parent need not wait for.
+    from opcost.running.held_workload import HeldWorkload
+
+    with open_observed(opening, report_step) as apparatus:
+        held = HeldWorkload(apparatus)
+        try:
+            yield partial(held_answer, held)
+        finally:
+            held.release()
+
+
+def held_answer(held: HeldWorkload, question: Question) -> object:
+    """Answer one question with a workload that is held, or with its apparatus."""
+    if question.method in HELD:
+        return getattr(held, question.method)(*question.arguments)
+    return answer(held.apparatus, question)

@@ -12,7 +12,6 @@ import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
-from functools import partial
 from multiprocessing import resource_tracker, util
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -63,15 +62,11 @@ class ChildFaultError(Exception):
 class ChildProcess:
     """A child process that answers questions from ``__enter__`` to ``__exit__``.
 
-    ``step_times_s`` adds up the time of each step of all answers, in s.
-
     The child ends when this process ends, for whatever reason. A child that has ended may be entered again. Its log
-    records are logged here.
+    records are logged here. ``step_times_s`` adds up the time of each step of all answers, in s.
 
-    Args:
-        open_answering: called in the child; opens the function that answers. It is pickled, so it is a function of a
-            module, possibly with arguments (``functools.partial``).
-        opening_s: the longest silence of the child during the opening, in s; None for any time.
+    ``open_answering`` is called in the child and opens the function that answers. It is pickled, so it is a function of
+    a module, possibly with arguments (``functools.partial``). ``opening_s`` is the longest silence meanwhile.
     """
 
     def __init__(self, open_answering: OpenAnswering, opening_s: float | None = None) -> None:
@@ -254,12 +249,24 @@ def _serve(connection: Connection, open_answering: OpenAnswering, log_level: int
     # Ctrl-C reaches all processes of a terminal; the parent handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def end_with_parent() -> None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+    def report_step(step: str) -> None:
+        # If the parent has gone, this process ends soon.
+        with suppress(OSError):
+            connection.send((STEP, step))
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
     root = logging.getLogger()
     root.addHandler(_ConnectionHandler(connection))
     root.setLevel(log_level)
     try:
-        with open_answering(report_step=partial(_report_step, connection)) as answering:
+        with open_answering(report_step=report_step) as answering:
             connection.send((ANSWER, None))
             _answer_all(connection, answering)
     except PASSED_ON as error:
@@ -281,16 +288,3 @@ def _answer_all(connection: Connection, answering: Answering) -> None:
         except PASSED_ON as error:
             answer = (ERROR, error)
         connection.send(answer)
-
-
-def _report_step(connection: Connection, step: str) -> None:
-    # If the parent has gone, this process ends soon.
-    with suppress(OSError):
-        connection.send((STEP, step))
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        os._exit(1)

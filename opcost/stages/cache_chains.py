@@ -28,9 +28,8 @@ from opcost.operators.cases import Case
 from opcost.operators.tuples import FLOAT32, OperatorTuple
 from opcost.prediction.durations import ExpectedTimes, Size
 from opcost.progress import Progress
-from opcost.running.bench import Bench, measured_row
+from opcost.running.bench import Bench, SpentTime, measured_row
 from opcost.running.expected_times import rows_if_few
-from opcost.running.spent_time import SpentTime
 from opcost.storage.database import Database
 from opcost.storage.table import CsvTable
 from opcost.units import duration, percent

@@ -18,7 +18,7 @@ from opcost.operators.cases import Case, case_key
 from opcost.prediction.durations import MODEL_BUILDING_S
 from opcost.running.expected_times import starting_s
 from opcost.running.request import Request, model_tuple
-from opcost.running.sweep_bench import OpenSweepBench, SweepBench
+from opcost.running.worker_bench import OpenSweepBench, SweepBench
 from opcost.stages.sweep import BETWEEN_S
 from opcost.storage.configs import ModelConfig
 from opcost.storage.database import Database

@@ -21,10 +21,9 @@ from opcost.operators.whitelist import select, share
 from opcost.prediction.durations import SECONDS_PER_PARAMETER, Size
 from opcost.prediction.rates import Rates
 from opcost.progress import Progress
-from opcost.running.counted_code import has_changed_code
 from opcost.running.devices import choose_device
 from opcost.running.expected_times import sizes_in
-from opcost.running.request import COUNTS, Request, counted, model_tuple
+from opcost.running.request import COUNTS, Request, counted, has_changed_code, model_tuple
 from opcost.sources.models import ResolvedModel, resolve
 from opcost.sources.python_file import CORRECT_MODEL, lent_stderr, own_frames
 from opcost.sources.registry import check_that_code_may_run

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TextIO, TypeVar
 
 from opcost.errors import UserError
-from opcost.metering.readings import EnergySource
 from opcost.metering.result import WindowResult
+from opcost.metering.window_energy import EnergySource
 from opcost.meters.host import HostState, SystemClock
 from opcost.meters.nvidia_smi import LogFollower, NvidiaSmiError, NvidiaSmiLogger
 from opcost.power.log_rows import FOLLOWED_COLUMNS, HostRow, PowerRow, followed_line, power_of

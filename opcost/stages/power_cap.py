@@ -16,14 +16,12 @@ from typing import Protocol, TypeAlias
 
 from opcost.boards import short_uuid
 from opcost.errors import UserError
-from opcost.metering.cap_objectives import Wish
-from opcost.metering.cap_rows import CapCost, CapSweepFacts, PowerCapRow
+from opcost.metering.cap_rows import CapCost, CapPoint, CapSweepFacts, PowerCapRow, Wish
 from opcost.metering.power_caps import (
     ABOVE_POWER_RATIO,
     CAPS,
     FURTHER_CAPS,
     CapFit,
-    CapPoint,
     Proposal,
     best_cap,
     further_cap,

@@ -24,8 +24,8 @@ from opcost.operators.whitelist import EVERYTHING, select
 from opcost.operators.zeros_on_shapes import with_usual_zeros
 from opcost.prediction.needed_memory import NeededMemory, needed_memory
 from opcost.progress import Progress
+from opcost.running.expected_times import numbers_of_rows
 from opcost.running.request import Request, model_tuple
-from opcost.running.row_tally import numbers_of_rows
 from opcost.running.shipped_counts import shipped_counts
 from opcost.stages.extras import PREDICT, require
 from opcost.stages.ranking_data import RankingData

@@ -34,9 +34,9 @@ from opcost.prediction.durations import (
 )
 from opcost.progress import Progress
 from opcost.running.expected_times import QUALIFICATION_S, starting_s
+from opcost.running.plan import Block, Wanted, by_key, planned_blocks
 from opcost.running.request import Request, model_tuple
-from opcost.running.sweep_bench import OpenSweepBench, SweepBench
-from opcost.running.sweep_plan import Block, Wanted, by_key, planned_blocks
+from opcost.running.worker_bench import OpenSweepBench, SweepBench
 from opcost.stages.model_layers import config_of
 from opcost.stages.model_sizes import size_of
 from opcost.stages.profile_configs import configs_of, scratch_folder

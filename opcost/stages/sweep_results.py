@@ -30,9 +30,9 @@ from opcost.measuring.sweep_record import SweepKernelRow, SweepRepetitionRow
 from opcost.operators.cases import case_key
 from opcost.prediction.needed_memory import largest_activations_bytes
 from opcost.progress import Progress
+from opcost.running.expected_times import numbers_of_rows
+from opcost.running.plan import Wanted, by_key
 from opcost.running.request import Request
-from opcost.running.row_tally import numbers_of_rows
-from opcost.running.sweep_plan import Wanted, by_key
 from opcost.stages.predict import RowsOfRun, computing_counts, conditions_for, measurements_of, run_under
 from opcost.stages.sweep import Measured, Sweep, SweepPoint
 from opcost.stages.trained import trained

@@ -13,8 +13,8 @@ from pathlib import Path
 from opcost.columns import COLUMN_HEAD, Field, described
 from opcost.comparing.data_set import DataTable, Kind
 from opcost.errors import UserError
-from opcost.metering.layer_rows import MeteredLayerRow
-from opcost.metering.rows import MeteredWindowRow
+from opcost.metering.layers import MeteredLayerRow
+from opcost.metering.result import MeteredWindowRow
 from opcost.shipped import citation
 from opcost.storage.files import replace_file
 from opcost.storage.rows import cell_text

@@ -31,7 +31,7 @@ from torch.autograd import Variable
 
 from opcost.errors import UserError
 from opcost.measuring.conditions import is_gpu
-from opcost.metering.layer_times import NO_LAYER, UNKNOWN_LAYER, MarkedSpans, backward_slot, forward_slot, slots_of
+from opcost.metering.layers import NO_LAYER, UNKNOWN_LAYER, MarkedSpans, backward_slot, forward_slot, slots_of
 from opcost.operators.tuples import OperatorTuple
 from opcost.torch_backend.capture import operator_modules
 from opcost.torch_backend.cuda_graph import elapsed_s

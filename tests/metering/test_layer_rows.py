@@ -9,8 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opcost.metering.layer_rows import BETWEEN, KnownCost, LayerShare, LoopTotals, kind_rows, layer_rows
-from opcost.metering.layer_times import NO_LAYER, LayerTimes, MarkedSpans, backward_slot, forward_slot, slots_of
+from opcost.metering.layers import (
+    BETWEEN,
+    NO_LAYER,
+    KnownCost,
+    LayerShare,
+    LayerTimes,
+    LoopTotals,
+    MarkedSpans,
+    backward_slot,
+    forward_slot,
+    kind_rows,
+    layer_rows,
+    slots_of,
+)
 from opcost.running.layer_loop import MarkingBudget
 
 TIMES_S = st.one_of(st.none(), st.floats(1e-7, 1.0))

@@ -11,8 +11,7 @@ from simulated_energy import SimulatedGpu, pulsed_gpu
 
 from opcost.estimates import NORMAL_QUANTILE
 from opcost.metering.pieces import NO_PIECES, pieces_of_samples
-from opcost.metering.readings import Readings
-from opcost.metering.window_energy import WindowEnergy, window_energy
+from opcost.metering.window_energy import Readings, WindowEnergy, window_energy
 from opcost.power.trace import Window
 
 SEEDS = Seeds(300)

@@ -22,11 +22,11 @@ from torch.autograd import Variable
 from torch.utils.checkpoint import checkpoint
 
 from opcost import LayerwiseEnergy, UserError
-from opcost.metering.layer_rows import BETWEEN, UNKNOWN_OWNER, KnownCost, MeteredLayerRow
+from opcost.metering.layers import BETWEEN, UNKNOWN_OWNER, KnownCost, MeteredLayerRow
 from opcost.operators.tuples import OperatorTuple
 from opcost.power.trace import Window
-from opcost.running import energy_meter, layer_model, layerwise
-from opcost.running.layer_powers import LoopState, known_costs, measured_as
+from opcost.running import energy_meter, layer_loop
+from opcost.running.layer_loop import LoopState, known_costs, measured_as
 from opcost.storage.database import Database
 from opcost.storage.files import user_folders
 from opcost.storage.table import CsvTable
@@ -98,7 +98,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> SimulatedMachine:
     machine.idle(3.0)
     monkeypatch.setattr(energy_meter, "open_sources", lambda _: [SimulatedSource(machine)])
     monkeypatch.setattr(energy_meter, "SystemClock", lambda: machine)
-    monkeypatch.setattr(layer_model, "stopwatch_of", lambda _: SimulatedStopwatch(machine))
+    monkeypatch.setattr(layer_loop, "stopwatch_of", lambda _: SimulatedStopwatch(machine))
     return machine
 
 
@@ -121,7 +121,7 @@ def test_layers_have_their_declared_times_and_with_known_powers_their_energies(
 ) -> None:
     model = nn.Sequential(Layer(machine, HOT), Layer(machine, COOL))
     hot_j, cool_j = 0.010 * 600.0, 0.020 * 300.0
-    monkeypatch.setattr(layerwise, "known_costs", lambda *_: {1: KnownCost(0.010, hot_j), 2: KnownCost(0.020, cool_j)})
+    monkeypatch.setattr(layer_loop, "known_costs", lambda *_: {1: KnownCost(0.010, hot_j), 2: KnownCost(0.020, cool_j)})
     source = SimulatedSource(machine)
     with LayerwiseEnergy(model) as layers, torch.no_grad():
         layers._loop.marks.autocasts = {(None, None)}  # type: ignore[union-attr]

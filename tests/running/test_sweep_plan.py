@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opcost.running.sweep_plan import IN_A_BLOCK, Wanted, planned_blocks
+from opcost.running.plan import IN_A_BLOCK, Wanted, planned_blocks
 
 
 @given(

@@ -20,8 +20,8 @@ from opcost.measuring.setting import Setting
 from opcost.operators.cases import Case
 from opcost.operators.texts import parse_operator
 from opcost.operators.tuples import OperatorTuple, model_operator, storage_form
+from opcost.running.apparatus import Workloads
 from opcost.running.request import model_tuple
-from opcost.running.workloads import Workloads
 from opcost.sources.arguments import seeded
 from opcost.sources.models import resolve
 from opcost.sources.registry import check_config, check_that_code_may_run

@@ -529,7 +529,7 @@ def test_a_seed_shuffles_the_operators_of_a_model_and_stands_in_the_rows(tmp_pat
 def test_a_sentinel_is_measured_first_and_last_and_now_and_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("opcost.running.drift_check.EVERY", 2)
+    monkeypatch.setattr("opcost.running.campaign.EVERY", 2)
     campaign = SimulatedCampaign(tmp_path, LOADS, drift_case=Case(LINEAR))
     campaign.add_model("a", {RELU: 1, GELU: 1, SILU: 1})
     (report,) = run(campaign)
@@ -606,7 +606,7 @@ def test_a_row_with_a_check_of_its_own_needs_no_sentinel(tmp_path: Path) -> None
 def test_what_was_measured_before_a_meter_went_wrong_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("opcost.running.drift_check.EVERY", 1)
+    monkeypatch.setattr("opcost.running.campaign.EVERY", 1)
     campaign = SimulatedCampaign(tmp_path, LOADS, meter=RING, drift_case=Case(LINEAR))
     campaign.machine.checks = (MeterModel(averaging_time_s=0.025),)
 

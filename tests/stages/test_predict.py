@@ -22,8 +22,8 @@ from opcost.operators.counts import OperatorCounts
 from opcost.reporting.report_sections import ranking
 from opcost.reporting.show_lines import ranking_objects
 from opcost.reporting.show_tables import print_rankings
+from opcost.running.expected_times import numbers_of_rows
 from opcost.running.request import Request
-from opcost.running.row_tally import numbers_of_rows
 from opcost.running.shipped_counts import shipped_counts
 from opcost.stages.count import count_operators
 from opcost.stages.predict import Prediction, PredictionRequest, predict

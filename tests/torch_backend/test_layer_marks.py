@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from opcost import UserError
-from opcost.metering.layer_times import NO_LAYER
+from opcost.metering.layers import NO_LAYER
 from opcost.running.layer_loop import LayerLoop
 from opcost.torch_backend.layer_marks import (
     EventStopwatch,

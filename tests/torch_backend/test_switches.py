@@ -19,7 +19,7 @@ from opcost.measuring.conditions import TORCH_DEFAULT
 from opcost.measuring.setting import Setting
 from opcost.operators.cases import Case
 from opcost.operators.tuples import model_operator
-from opcost.running.workloads import Workloads
+from opcost.running.apparatus import Workloads
 from opcost.sources.models import resolve
 from opcost.torch_backend.switches import (
     FP32_PRECISIONS,

@@ -1,4 +1,7 @@
-"""Rows of the layers of a metered loop: its time and energy, divided so that the rows add up to the meter's totals.
+"""The layers of a metered loop: the time of each in marked iterations, and rows that add up to the meter's totals.
+
+An iteration is a sequence of spans, each of one slot: a layer's forward, its backward, or none. The spans of an
+iteration add up to its length.
 
 Samples of power are means over 20 ms to 100 ms, so they cannot resolve layers of microseconds. The energy of the window
 is divided in proportion to time x power. The power of a layer's forward is that of its operator tuple in the database;
@@ -8,12 +11,25 @@ all else has the mean of the known powers. Without any known power, shares of en
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final
 
+import numpy as np
+
 from opcost.columns import ABOVE_0, COUNT_FROM_1, FROM_0, SHARE, Column, Columns
-from opcost.estimates import total_if_known
+from opcost.estimates import FloatArray, total_if_known
+
+PERIODS_KEPT = 1000
+LEAST_PERIODS = 3
+"""The fewest marked and unmarked iterations whose medians are compared."""
+
+NO_LAYER = -1
+"""The slot of the time between layers."""
+
+UNKNOWN_LAYER = -2
+"""The slot of the backward of operations whose layer is unknown."""
 
 BETWEEN: Final = "(between layers)"
 """The row of the time and energy that are attributed to no layer: optimizer, loss, data, gaps between iterations."""
@@ -25,6 +41,100 @@ MODEL: Final = "(model)"
 """The name of the model itself: what it calculates outside of its layers."""
 
 OTHERS: Final = f"`{BETWEEN}`: no layer, `{UNKNOWN_OWNER}`: backward whose layer is unknown"
+
+
+def forward_slot(layer: int) -> int:
+    """Return the slot of a layer's forward."""
+    return 2 * layer
+
+
+def backward_slot(layer: int) -> int:
+    """Return the slot of a layer's backward."""
+    return 2 * layer + 1
+
+
+def slots_of(layers: int) -> int:
+    """Return the number of slots, with those that count from the end."""
+    return 2 * layers + 2
+
+
+@dataclass(frozen=True, eq=False)
+class MarkedSpans:
+    """The spans of one iteration: the slot and the length of each.
+
+    ``own_s`` is the host's time for marking in the spans of each slot, ``calls`` the number of each layer's forward
+    calls.
+    """
+
+    slots: Sequence[int]
+    times_s: Sequence[float]
+    own_s: FloatArray
+    calls: FloatArray
+
+
+class LayerTimes:
+    """Means over marked iterations. Iteration 0, which warms up, counts only if there is no other."""
+
+    def __init__(self, layers: int) -> None:
+        self._slots = slots_of(layers)
+        self.marked = 0
+        self.calls = np.zeros(layers)
+        self._mean_s, self._squares, self._own_s = (np.zeros(self._slots) for _ in range(3))
+        self._is_seen = np.zeros(self._slots, dtype=bool)
+        self._is_warm = False
+        self._periods_s: dict[bool, deque[float]] = {
+            is_marked: deque(maxlen=PERIODS_KEPT) for is_marked in (False, True)
+        }
+
+    def add_period(self, period_s: float, is_marked: bool) -> None:
+        """Add the length of an iteration."""
+        self._periods_s[is_marked].append(period_s)
+
+    def add(self, spans: MarkedSpans, is_first: bool) -> None:
+        """Add a marked iteration."""
+        if is_first and self.marked:
+            return
+        if self.marked and not self._is_warm:
+            self.marked = 0
+            for sums in (self.calls, self._mean_s, self._squares, self._own_s):
+                sums[:] = 0
+            self._is_seen[:] = False
+        self._is_warm = not is_first
+        self.marked += 1
+        slots = np.asarray(spans.slots, dtype=np.int64) % self._slots
+        times_s = np.bincount(slots, spans.times_s, self._slots)
+        self._is_seen[slots] = True
+        step_s = times_s - self._mean_s
+        self._mean_s += step_s / self.marked
+        self._squares += step_s * (times_s - self._mean_s)
+        self._own_s += (spans.own_s - self._own_s) / self.marked
+        self.calls += (spans.calls - self.calls) / self.marked
+
+    @property
+    def excess_s(self) -> float | None:
+        """By how much marked iterations take longer than others, by their medians; None of too few, never below 0."""
+        marked, unmarked = self._periods_s[True], self._periods_s[False]
+        if min(len(marked), len(unmarked)) < LEAST_PERIODS:
+            return None
+        return max(0.0, float(np.median(marked) - np.median(unmarked)))
+
+    def time_s(self, slot: int) -> float | None:
+        """Return a slot's time per iteration, without that of marking; None if it has no span.
+
+        Marking takes time of the host. As much of it is subtracted as made the marked iterations longer: all where the
+        host is what the loop waits for, nothing where the device works on meanwhile.
+        """
+        if not self._is_seen[slot]:
+            return None
+        own_s = float(self._own_s.sum())
+        excess_ratio = min(1.0, (self.excess_s or 0.0) / own_s) if own_s > 0 else 0.0
+        return max(0.0, float(self._mean_s[slot] - excess_ratio * self._own_s[slot]))
+
+    def standard_error_s(self, slot: int) -> float | None:
+        """Return the standard error of a slot's time over the marked iterations; None of fewer than two."""
+        if self.marked < 2 or not self._is_seen[slot]:
+            return None
+        return float(np.sqrt(self._squares[slot] / (self.marked - 1) / self.marked))
 
 
 @dataclass(frozen=True)
@@ -111,63 +221,50 @@ class MeteredKindRow(Columns):
 def layer_rows(totals: LoopTotals, layers: Sequence[LayerShare], missing_reason: str | None) -> list[MeteredLayerRow]:
     """Return a row for each layer and one for the time between, which add up to the totals over all iterations.
 
-    Args:
-        totals: the window's.
-        layers: those that ran. If they take more than the window, as marked iterations may, all are scaled to it, and
-            the row between them is unknown.
-        missing_reason: why the energy is unknown, if it is.
+    If layers take more than the window, as marked iterations may, all are scaled to it, and the row between them is
+    unknown. ``missing_reason`` says why the energy is unknown, if it is.
     """
-    time_s = totals.time_s / totals.iterations
-    layers_s = math.fsum(layer.time_s for layer in layers)
+    runs, energy_j = totals.iterations, totals.energy_j
+    time_s, layers_s = totals.time_s / runs, math.fsum(layer.time_s for layer in layers)
     scale = min(1.0, time_s / layers_s) if layers_s > 0 else 1.0
-    between_s = max(0.0, time_s - scale * layers_s)
-    division = _Division(layers, between_s / scale, totals.energy_j)
-    between = _row(totals, LayerShare(BETWEEN, "", None, between_s / scale, None), scale, division, missing_reason)
+    between = LayerShare(BETWEEN, "", None, max(0.0, time_s - scale * layers_s) / scale, None)
+    known = [(layer.forward_time_s, layer.known.power_w) for layer in layers if layer.known and layer.forward_time_s]
+    known_s = math.fsum(passed_s for passed_s, _ in known)
+    mean_w = math.fsum(passed_s * power_w for passed_s, power_w in known) / known_s if known_s > 0 else 1.0
+    # The weights of each share's forward and backward: time x power.
+    weights = [
+        (
+            (layer.forward_time_s or 0.0) * (layer.known.power_w if layer.known else mean_w),
+            (layer.backward_time_s or 0.0) * mean_w,
+        )
+        for layer in (*layers, between)
+    ]
+    total = math.fsum([forward + backward for forward, backward in weights])
+    rows = []
+    for layer, (forward, backward) in zip((*layers, between), weights, strict=True):
+        of_passes_j = None if energy_j is None else (energy_j * (forward / total), energy_j * (backward / total))
+        rows.append(_row(totals, layer, scale, of_passes_j, missing_reason))
     if scale < 1.0:
         reason = f"layers of marked iterations took longer than a mean iteration, and are scaled by {scale:.4g}"
         unknown: dict[str, Any] = dict.fromkeys(
             ("time_s", "time_ratio", "energy_j", "energy_by_time_j", "energy_ratio", "power_w")
         )
-        between = replace(between, **unknown, energy_missing_reason=f"{BETWEEN} is unknown: {reason}")
-    return [*(_row(totals, layer, scale, division, missing_reason) for layer in layers), between]
-
-
-class _Division:
-    """The shares of energy: time x power over its sum."""
-
-    def __init__(self, layers: Sequence[LayerShare], between_s: float, energy_j: float | None) -> None:
-        self.energy_j = energy_j
-        known = [
-            (layer.forward_time_s, layer.known.power_w) for layer in layers if layer.known and layer.forward_time_s
-        ]
-        known_s = math.fsum(time_s for time_s, _ in known)
-        self.mean_w = math.fsum(time_s * power_w for time_s, power_w in known) / known_s if known_s > 0 else 1.0
-        parts = [self._forward(layer) + self._backward(layer) for layer in layers]
-        self._sum = math.fsum([*parts, between_s * self.mean_w])
-
-    def forward_j(self, layer: LayerShare) -> float | None:
-        return self._part_j(self._forward(layer))
-
-    def backward_j(self, layer: LayerShare) -> float | None:
-        return self._part_j(self._backward(layer))
-
-    def _part_j(self, weight: float) -> float | None:
-        return None if self.energy_j is None else self.energy_j * (weight / self._sum)
-
-    def _forward(self, layer: LayerShare) -> float:
-        return (layer.forward_time_s or 0.0) * (layer.known.power_w if layer.known else self.mean_w)
-
-    def _backward(self, layer: LayerShare) -> float:
-        return (layer.backward_time_s or 0.0) * self.mean_w
+        rows[-1] = replace(rows[-1], **unknown, energy_missing_reason=f"{BETWEEN} is unknown: {reason}")
+    return rows
 
 
 def _row(
-    totals: LoopTotals, layer: LayerShare, scale: float, division: _Division, missing_reason: str | None
+    totals: LoopTotals,
+    layer: LayerShare,
+    scale: float,
+    of_passes_j: tuple[float, float] | None,
+    missing_reason: str | None,
 ) -> MeteredLayerRow:
+    """Return the row of a layer with the energies of its forward and backward in all iterations."""
     is_between, runs = layer.layer == BETWEEN, totals.iterations
-    forward_j, backward_j = division.forward_j(layer), division.backward_j(layer)
+    forward_j, backward_j = of_passes_j or (None, None)
     time_s = scale * layer.time_s
-    energy_j = None if forward_j is None or backward_j is None else (forward_j + backward_j) / runs
+    energy_j = None if of_passes_j is None else sum(of_passes_j) / runs
     time_ratio = min(1.0, time_s * runs / totals.time_s)
 
     def of_pass(value: float | None, pass_s: float | None, factor: float) -> float | None:
@@ -203,24 +300,23 @@ def kind_rows(rows: Iterable[MeteredLayerRow]) -> list[MeteredKindRow]:
     kinds: dict[str, list[MeteredLayerRow]] = {}
     for row in rows:
         kinds.setdefault(row.layer_class or row.layer, []).append(row)
-    summed = [_kind(name, own) for name, own in kinds.items()]
+    found = []
+    for name, own in kinds.items():
+        time_s, energy_j, time_ratio, energy_ratio, database_energy_j = (
+            total_if_known(getattr(row, column) for row in own)
+            for column in ("time_s", "energy_j", "time_ratio", "energy_ratio", "database_energy_j")
+        )
+        kind = MeteredKindRow(
+            layer_class=name,
+            layers=len(own),
+            time_s=time_s,
+            energy_j=energy_j,
+            power_w=None if energy_j is None or not time_s else energy_j / time_s,
+            time_ratio=None if time_ratio is None else min(1.0, time_ratio),
+            energy_ratio=None if energy_ratio is None else min(1.0, energy_ratio),
+            database_energy_j=database_energy_j,
+        )
+        found.append(kind)
     return sorted(
-        summed, key=lambda kind: (kind.time_s if kind.energy_j is None else kind.energy_j) or 0.0, reverse=True
-    )
-
-
-def _kind(name: str, rows: Sequence[MeteredLayerRow]) -> MeteredKindRow:
-    time_s, energy_j, time_ratio, energy_ratio, database_energy_j = (
-        total_if_known(getattr(row, column) for row in rows)
-        for column in ("time_s", "energy_j", "time_ratio", "energy_ratio", "database_energy_j")
-    )
-    return MeteredKindRow(
-        layer_class=name,
-        layers=len(rows),
-        time_s=time_s,
-        energy_j=energy_j,
-        power_w=None if energy_j is None or not time_s else energy_j / time_s,
-        time_ratio=None if time_ratio is None else min(1.0, time_ratio),
-        energy_ratio=None if energy_ratio is None else min(1.0, energy_ratio),
-        database_energy_j=database_energy_j,
+        found, key=lambda kind: (kind.time_s if kind.energy_j is None else kind.energy_j) or 0.0, reverse=True
     )
