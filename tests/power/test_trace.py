@@ -49,60 +49,52 @@ def readings_of(pairs, begin_s=-math.inf, end_s=math.inf, source=INSTANT):
     return fresh_readings(trace_of(pairs, source), Window(begin_s, end_s)).tolist()
 
 
-def test_a_value_counts_when_it_first_appears():
-    assert readings_of(every_second(100, 200, 200, 300, 300, 300, 200)) == [200, 300, 200]
+def every_half_second(*values_and_rows):
+    """Rows of a meter with a new reading every 2 s: each value in some rows."""
+    values = [value for value, number in values_and_rows for _ in range(number)]
+    return [(index / 2, value) for index, value in enumerate(values)]
 
 
-def test_the_first_row_may_repeat_a_value_from_before_the_log():
-    assert readings_of(every_second(100)) == []
-    assert readings_of([]) == []
+# 100, 200, 200, 200, 300, 300 and 100 W; and a value that appears at 2 s and lasts. Its equal readings are noticed half
+# a period after they must have come, at 5 and 7 s.
+LASTING = every_half_second((100, 4), (200, 12), (300, 8), (100, 4))
+APPEARING = every_half_second((100, 4), (200, 12))
+GAP = [(0, 100), (1, 200), (1.25, 200)]
 
 
-def test_both_ends_of_a_window_belong_to_it():
-    assert readings_of(every_second(100, 200, 300, 400, 500), 1, 3) == [200, 300, 400]
-    assert readings_of(every_second(100, 200, 300, 400, 500), 1.01, 2.99) == [300]
-
-
-def test_a_value_that_first_appeared_before_the_window_does_not_count():
-    assert readings_of(every_second(100, 200, 200, 300), 2, 3) == [300]
-
-
-def test_rows_without_a_value_do_not_count():
-    assert readings_of(every_second(NAN, 100, NAN, 100, 200, NAN, 300)) == [200, 300]
-    assert readings_of(every_second(NAN, NAN)) == []
-
-
-def test_a_value_that_outlasts_the_update_period_is_an_equal_reading():
-    """A meter with a new reading every 2 s, a row every half: 100, 200, 200, 200, 300, 300 and 100 W."""
-    values = [100, 200, 200, 200, 300, 300, 100]
-    pairs = [(index / 2, value) for index, value in enumerate(value for value in values for _ in range(4))]
-    assert readings_of(pairs, source=EVERY_TWO_SECONDS) == [200, 200, 200, 300, 300, 100]
-    assert readings_of(pairs) == [200, 300, 100]
-
-
-def test_an_equal_reading_lies_where_its_row_does():
-    pairs = [(index / 2, value) for index, value in enumerate([100] * 4 + [200] * 12)]
-    # The value appears at 2 s; equal readings are noticed half a period after they must have come, at 5 and 7 s.
-    assert readings_of(pairs, 2, 4.9, EVERY_TWO_SECONDS) == [200]
-    assert readings_of(pairs, 2.1, 5, EVERY_TWO_SECONDS) == [200]
-    assert readings_of(pairs, 5.1, 7, EVERY_TWO_SECONDS) == [200]
-    assert readings_of(pairs, 7.1, 9, EVERY_TWO_SECONDS) == []
-
-
-def test_a_value_that_comes_a_little_late_is_no_equal_reading():
-    pairs = [(index / 2, value) for index, value in enumerate([100] * 4 + [200] * 5 + [300] * 3)]
-    assert readings_of(pairs, source=EVERY_TWO_SECONDS) == [200, 300]
-
-
-def test_the_first_value_counts_from_its_second_reading_on():
-    pairs = [(index / 2, 100) for index in range(11)]
-    assert readings_of(pairs, source=EVERY_TWO_SECONDS) == [100, 100]
-
-
-@pytest.mark.parametrize("after_gap", [200, 300])
-def test_a_gap_in_the_log_does_not_multiply_the_value_before_it(after_gap):
-    pairs = [(0, 100), (1, 200), (1.25, 200), (60, after_gap), (60.25, after_gap), (60.5, after_gap), (61, 400)]
-    assert readings_of(pairs, source=EVERY_TWO_SECONDS) == [200, after_gap, 400]
+@pytest.mark.parametrize(
+    ("pairs", "window", "source", "expected"),
+    [
+        pytest.param(every_second(100, 200, 200, 300, 300, 300, 200), (), INSTANT, [200, 300, 200], id="first rows"),
+        pytest.param(every_second(100), (), INSTANT, [], id="a first row may repeat a value from before the log"),
+        pytest.param([], (), INSTANT, [], id="no rows"),
+        pytest.param(every_second(100, 200, 300, 400, 500), (1, 3), INSTANT, [200, 300, 400], id="both ends belong"),
+        pytest.param(every_second(100, 200, 300, 400, 500), (1.01, 2.99), INSTANT, [300], id="inside"),
+        pytest.param(every_second(100, 200, 200, 300), (2, 3), INSTANT, [300], id="appeared before"),
+        pytest.param(every_second(NAN, 100, NAN, 100, 200, NAN, 300), (), INSTANT, [200, 300], id="without a value"),
+        pytest.param(every_second(NAN, NAN), (), INSTANT, [], id="without any value"),
+        pytest.param(LASTING, (), EVERY_TWO_SECONDS, [200, 200, 200, 300, 300, 100], id="equal readings"),
+        pytest.param(LASTING, (), INSTANT, [200, 300, 100], id="of an unknown period"),
+        pytest.param(APPEARING, (2, 4.9), EVERY_TWO_SECONDS, [200], id="an equal reading lies where its row does"),
+        pytest.param(APPEARING, (2.1, 5), EVERY_TWO_SECONDS, [200], id="the second one"),
+        pytest.param(APPEARING, (5.1, 7), EVERY_TWO_SECONDS, [200], id="the third one"),
+        pytest.param(APPEARING, (7.1, 9), EVERY_TWO_SECONDS, [], id="no fourth one"),
+        pytest.param(every_half_second((100, 4), (200, 5), (300, 3)), (), EVERY_TWO_SECONDS, [200, 300], id="late"),
+        pytest.param(every_half_second((100, 11)), (), EVERY_TWO_SECONDS, [100, 100], id="from the second reading on"),
+        *(
+            pytest.param(
+                [*GAP, (60, after), (60.25, after), (60.5, after), (61, 400)],
+                (),
+                EVERY_TWO_SECONDS,
+                [200, after, 400],
+                id=f"a gap before {after} W does not multiply the value before it",
+            )
+            for after in (200, 300)
+        ),
+    ],
+)
+def test_fresh_readings_are_the_first_rows_of_values_and_equal_readings(pairs, window, source, expected):
+    assert readings_of(pairs, *window, source=source) == expected
 
 
 @given(rows, st.data(), st.sampled_from([0.0, 0.25, 1.0]))
@@ -144,12 +136,9 @@ def test_mean_power_is_the_mean_of_the_fresh_readings():
     assert result.estimate_w.standard_error == pytest.approx(math.sqrt(250 / 5))
 
 
-def test_absurd_rows_outside_the_window_do_not_count():
+def test_rows_outside_the_window_or_within_the_rise_time_do_not_count():
     absurd = every_second(1e9, 1e9 + 1, 10, 20, 30, 40, 50, 1e9, 1e9 + 1)
     assert mean_power(trace_of(absurd), 0, Window(2, 6)).estimate_w.value == 30
-
-
-def test_readings_within_the_rise_time_after_the_load_began_do_not_count():
     slow = PowerSource("slow", rise_time_s=2.0, averaging_time_s=0.0)
     pairs = every_second(0, 5, 6, 10, 20, 30, 40, 50, 0)
     assert mean_power(trace_of(pairs, slow), 1, Window(1, 7)).estimate_w.value == 30
@@ -170,21 +159,15 @@ def test_few_fresh_readings_give_no_power_but_the_reason(readings):
         assert result.missing_reason is None
 
 
-def test_a_meter_that_stands_still_and_does_not_say_how_often_it_should_move_gives_no_power():
-    assert mean_power(trace_of(every_second(*[300] * 20)), 0, Window(0, 20)).estimate_w is None
-
-
-def test_one_single_value_throughout_gives_no_power_though_it_counts_as_readings():
-    result = mean_power(trace_of(every_second(*[300] * 20), STEADY), 0, Window(0, 20))
+def test_one_single_value_gives_a_power_only_if_the_meter_moved_before():
+    still = every_second(*[300] * 20)
+    assert mean_power(trace_of(still), 0, Window(0, 20)).estimate_w is None
     reason = "steady showed a single value, 300 W, from begin to end: it may be stuck"
-    assert result == MeanPower(None, 18, reason)
-
-
-def test_one_single_value_of_a_meter_that_moved_before_is_known_to_within_its_smallest_step():
-    trace = trace_of(every_second(100, 99.5, 103, NAN, *[300] * 20), STEADY)
-    result = mean_power(trace, 0, Window(5, 25))
-    error_w = pytest.approx(0.5 / math.sqrt(12))
-    assert result == MeanPower(Estimate(300.0, error_w), 18)
+    assert mean_power(trace_of(still, STEADY), 0, Window(0, 20)) == MeanPower(None, 18, reason)
+    moved = mean_power(trace_of(every_second(100, 99.5, 103, NAN, *[300] * 20), STEADY), 0, Window(5, 25))
+    # To within its smallest step.
+    assert moved == MeanPower(Estimate(300.0, pytest.approx(0.5 / math.sqrt(12))), 18)
+    assert mean_power(trace_of(every_second(*[300, 301] * 10)), 0, Window(0, 20)).estimate_w is not None
 
 
 @pytest.mark.parametrize(
@@ -198,29 +181,19 @@ def test_one_single_value_has_the_noise_that_a_qualification_saw(correlation_tim
     assert result == MeanPower(Estimate(300.0, pytest.approx(3.0 / math.sqrt(independent))), 18)
 
 
-def test_readings_that_differ_by_one_watt_are_not_stuck():
-    assert mean_power(trace_of(every_second(*[300, 301] * 10)), 0, Window(0, 20)).estimate_w is not None
-
-
-def test_readings_of_a_smoothing_meter_are_not_all_independent():
-    smooth = PowerSource("smooth", rise_time_s=0.0, averaging_time_s=4.0)
-    pairs = every_second(*range(13))
-    result = mean_power(trace_of(pairs, smooth), 0, Window(0, 12))
-    # 12 s hold 3 averaging times, which makes 3.4 independent readings.
-    assert result == MeanPower(mean_of_readings(np.arange(1.0, 13.0), independent_averages(12, 4)), 3)
-
-
-def test_time_within_the_rise_time_holds_no_independent_readings():
-    smooth = PowerSource("smooth", rise_time_s=6.0, averaging_time_s=2.0)
-    pairs = every_second(*range(13))
-    result = mean_power(trace_of(pairs, smooth), 0, Window(0, 12))
-    assert result == MeanPower(mean_of_readings(np.arange(6.0, 13.0), independent_averages(6, 2)), 3)
-
-
-def test_there_are_no_more_independent_readings_than_readings():
-    fast = PowerSource("fast", rise_time_s=0.0, averaging_time_s=0.025)
-    result = mean_power(trace_of(every_second(*range(7)), fast), 0, Window(0, 6))
-    assert result == MeanPower(mean_of_readings(np.arange(1.0, 7.0), 6), 6)
+@pytest.mark.parametrize(
+    ("rise_s", "averaging_s", "seconds", "first", "independent"),
+    [
+        # 12 s hold 3 averaging times, which makes 3.4 independent readings.
+        pytest.param(0.0, 4.0, 12, 1, independent_averages(12, 4), id="a smoothing meter"),
+        pytest.param(6.0, 2.0, 12, 6, independent_averages(6, 2), id="none in the rise time"),
+        pytest.param(0.0, 0.025, 6, 1, 6, id="no more than readings"),
+    ],
+)
+def test_readings_of_a_smoothing_meter_are_not_all_independent(rise_s, averaging_s, seconds, first, independent):
+    trace = trace_of(every_second(*range(seconds + 1)), PowerSource("smooth", rise_s, averaging_s))
+    expected = mean_of_readings(np.arange(float(first), seconds + 1.0), independent)
+    assert mean_power(trace, 0, Window(0, seconds)) == MeanPower(expected, math.floor(independent))
 
 
 SCATTERED = (99.2, 100.4, 98.5, 100.9, 101.3, 99.7, 100.6, 100.5, 99.8, 99.3, 98.2, 101.6)
