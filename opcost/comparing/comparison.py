@@ -112,12 +112,8 @@ def compare(
 ) -> Comparison:
     """Compare a model's summed operators with the whole model, under the whole model's conditions and execution.
 
-    Args:
-        selection: the model's counts, split into summed and dropped operators.
-        full: the row of the whole model.
-        evidence: rows under any conditions; rows of the whole model's board are preferred.
-        runs: input data, cache mode and choice of the summed operators.
-        cost: the sum, if it is known already; see ``summed``.
+    Of ``evidence``, rows of the whole model's board are preferred. ``cost`` is the sum, if it is known already; see
+    ``summed``.
     """
     cost = summed(selection, full, evidence, runs) if cost is None else cost
     evidence = evidence.preferring(full.circumstances.device_uuid)

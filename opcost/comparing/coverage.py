@@ -72,20 +72,23 @@ class Addition:
 
 def costs_of(cost: ModelCost, predictor: CostModel) -> Costs | None:
     """Return the cost of each operator in a model, measured or else predicted; None if the time of one is unknown."""
-    by_operator = {count.operator: count for count in cost.summed}
+    counts = {count.operator: count for count in cost.summed}
     found: dict[str, OperatorCost] = {}
+
+    def add(name: str, added: OperatorCost) -> None:
+        found[name] = found.get(name, OperatorCost()).plus(added)
+
     for part in cost.parts:
-        name, energy_j = part.case.operator.short_name, part.energy_j
+        energy_j = part.energy_j
         if energy_j is None:
-            _, energy_j = predictor.cost(by_operator[part.case.operator], part.occurrences)
+            _, energy_j = predictor.cost(counts[part.case.operator], part.occurrences)
         doubtful_s = part.time_s if is_doubtful(part.row) else 0.0
-        cost_of_part = OperatorCost(part.time_s, energy_j, part.time_s, doubtful_s)
-        found[name] = found.get(name, OperatorCost()).plus(cost_of_part)
+        add(part.case.operator.short_name, OperatorCost(part.time_s, energy_j, part.time_s, doubtful_s))
     for count in cost.missing:
-        name, (time_s, energy_j) = count.operator.short_name, predictor.cost(count, count.occurrences)
+        time_s, energy_j = predictor.cost(count, count.occurrences)
         if time_s is None:
             return None
-        found[name] = found.get(name, OperatorCost()).plus(OperatorCost(time_s, energy_j))
+        add(count.operator.short_name, OperatorCost(time_s, energy_j))
     return found
 
 
@@ -120,13 +123,11 @@ def missing_operators(costs: Costs, whitelist: Collection[str]) -> list[Addition
 
 def to_add(costs: Costs, whitelist: Collection[str], target_ratio: float) -> list[Addition]:
     """Return the operators to add to a whitelist to reach a target, in descending order of their shares."""
-    names, added = set(whitelist), []
-    for addition in missing_operators(costs, whitelist):
-        if share_of(costs, names).reaches(target_ratio):
-            break
-        names.add(addition.operator)
-        added.append(addition)
-    return added
+    missing = missing_operators(costs, whitelist)
+    for number in range(len(missing)):
+        if share_of(costs, {*whitelist, *(one.operator for one in missing[:number])}).reaches(target_ratio):
+            return missing[:number]
+    return missing
 
 
 def over_all(models: Sequence[Costs], whitelist: Collection[str]) -> list[Addition]:

@@ -14,9 +14,8 @@ from statistics import median
 
 from opcost.estimates import total_if_known, value_of
 from opcost.measuring.conditions import EAGER, GRAPH
-from opcost.measuring.record import MeasurementRow
 from opcost.summing.index import Measurements
-from opcost.summing.summation import ModelCost, Part
+from opcost.summing.summation import ModelCost
 
 LONG_RATIO = 1.1
 """Largest ratio of eager time to graph time of a loop that is bound by the device. The difference is the gap between
@@ -47,32 +46,23 @@ class EagerCost:
 
     @property
     def is_launch_bound(self) -> bool:
-        """Whether launches take longer than the device."""
         return self.launch_time_s > self.device_time_s
 
 
 @dataclass(frozen=True)
 class Twins:
-    """Calls in an eager sum, and the row of the same operator in a CUDA graph."""
+    """Calls in an eager sum, and the same operator in a CUDA graph: times and energies (None if unknown) of one call.
 
-    part: Part
-    graph: MeasurementRow
+    ``is_alike`` says whether both were measured on the same input data.
+    """
 
-    @property
-    def calls(self) -> int:
-        return self.part.occurrences
-
-    @property
-    def kind(self) -> str:
-        return self.part.case.operator.short_name
-
-    @property
-    def eager_s(self) -> float:
-        return self.part.row.measurement.time_s
-
-    @property
-    def graph_s(self) -> float:
-        return self.graph.measurement.time_s
+    kind: str
+    calls: int
+    eager_s: float
+    graph_s: float
+    eager_j: float | None
+    graph_j: float | None
+    is_alike: bool
 
 
 def eager_cost(cost: ModelCost, measurements: Measurements) -> EagerCost | None:
@@ -117,7 +107,18 @@ def _twins(cost: ModelCost, measurements: Measurements) -> list[Twins]:
         graph = measurements.nearest(part.case, replace(conditions, execution=GRAPH))
         if conditions.execution != EAGER or graph is None or graph.measurement.executed_as != GRAPH:
             return []
-        found.append(Twins(part, graph))
+        eager, energy_of = part.row, part.basis.energy_of
+        found.append(
+            Twins(
+                kind=part.case.operator.short_name,
+                calls=part.occurrences,
+                eager_s=eager.measurement.time_s,
+                graph_s=graph.measurement.time_s,
+                eager_j=value_of(energy_of(eager)),
+                graph_j=value_of(energy_of(graph)),
+                is_alike=graph.input_data == eager.input_data,
+            )
+        )
     return found
 
 
@@ -126,15 +127,13 @@ def _energy_j(twins: Sequence[Twins], waiting: Sequence[Twins], time_s: float) -
 
     The power of a waiting device is the additional energy of launch-bound loops over their additional time.
     """
-    is_alike = all(one.graph.input_data == one.part.row.input_data for one in twins)
-    graphs = [(one.calls, value_of(one.part.basis.energy_of(one.graph))) for one in twins]
-    graphs_j = total_if_known(None if energy_j is None else calls * energy_j for calls, energy_j in graphs)
-    known_w = []
-    for one in waiting:
-        eager_j, graph_j = (value_of(one.part.basis.energy_of(row)) for row in (one.part.row, one.graph))
-        if eager_j is not None and graph_j is not None:
-            known_w.append((eager_j - graph_j) / (one.eager_s - one.graph_s))
-    if graphs_j is None or len(known_w) < len(waiting) or not is_alike:
+    graphs_j = total_if_known(None if one.graph_j is None else one.calls * one.graph_j for one in twins)
+    known_w = [
+        (one.eager_j - one.graph_j) / (one.eager_s - one.graph_s)
+        for one in waiting
+        if one.eager_j is not None and one.graph_j is not None
+    ]
+    if graphs_j is None or len(known_w) < len(waiting) or not all(one.is_alike for one in twins):
         return None
     graphs_s = math.fsum(one.calls * one.graph_s for one in twins)
     return graphs_j + max(time_s - graphs_s, 0.0) * max(median(known_w), 0.0)

@@ -88,14 +88,13 @@ def loads_of(cost: ModelCost) -> list[Load] | None:
     )
     if throttled_s > THROTTLED_SHARE * math.fsum(part.time_s for part in cost.parts):
         return None
-    has_products = {count.operator for count in cost.summed if count.flop}
-    loads = []
-    for part in cost.parts:
-        if part.energy_j is None:
-            return None
-        exponent = PRODUCTS if part.case.operator in has_products else OTHERS
-        loads.append(Load(part.time_s, part.energy_j, exponent))
-    return loads
+    exponents = {count.operator: PRODUCTS for count in cost.summed if count.flop}
+    loads = [
+        Load(part.time_s, part.energy_j, exponents.get(part.case.operator, OTHERS))
+        for part in cost.parts
+        if part.energy_j is not None
+    ]
+    return loads if len(loads) == len(cost.parts) else None
 
 
 def at_limit(loads: Sequence[Load], limit_w: float) -> Excess | None:

@@ -98,27 +98,14 @@ class Roofline:
 
 
 def roofline_of(works: Iterable[Work], memory_rate: float = math.inf) -> Roofline | None:
-    """Return the roofline of calls; None if none computes or none moves anything.
+    """Return the roofline of calls on one card; None if none computes or none moves anything.
 
-    Args:
-        works: of calls on one card.
-        memory_rate: the largest bytes per second of its memory: faster calls find their data in caches.
+    Calls that are faster than ``memory_rate``, the largest bytes per second of its memory, find their data in caches.
     """
     works = [work for work in works if work.is_possible]
     time = _roof([(work, work.time_s) for work in works], memory_rate)
     energy = _roof([(work, work.energy_j) for work in works if work.energy_j is not None], memory_rate)
     return None if time is None else Roofline(time, energy)
-
-
-def _streaming(costs: list[tuple[Work, float]]) -> list[tuple[Work, float]]:
-    """Return the costs that show the memory's rate best."""
-    beyond_caches = [(work, cost) for work, cost in costs if work.memory_bytes > STREAM_BYTES]
-    if any(work.flop == 0 for work, _ in beyond_caches):
-        return beyond_caches
-    without_products = [(work, cost) for work, cost in costs if work.flop == 0] or costs
-    most = max((work.memory_bytes for work, _ in without_products), default=0)
-    largest = [(work, cost) for work, cost in without_products if work.memory_bytes >= LARGE_RATIO * most]
-    return [*beyond_caches, *largest]
 
 
 def _roof(costs: list[tuple[Work, float]], memory_rate: float) -> Roof | None:
@@ -127,7 +114,13 @@ def _roof(costs: list[tuple[Work, float]], memory_rate: float) -> Roof | None:
         if work.flop:
             flop_rates[work.arithmetic] = max(flop_rates.get(work.arithmetic, 0.0), work.flop / cost)
     from_memory = [(work, cost) for work, cost in costs if work.memory_bytes <= memory_rate * work.time_s]
-    byte_rate = max((work.memory_bytes / cost for work, cost in _streaming(from_memory)), default=0.0)
+    # The costs that show the memory's rate best.
+    streaming = [(work, cost) for work, cost in from_memory if work.memory_bytes > STREAM_BYTES]
+    if not any(work.flop == 0 for work, _ in streaming):
+        without_products = [(work, cost) for work, cost in from_memory if work.flop == 0] or from_memory
+        most = max((work.memory_bytes for work, _ in without_products), default=0)
+        streaming += [(work, cost) for work, cost in without_products if work.memory_bytes >= LARGE_RATIO * most]
+    byte_rate = max((work.memory_bytes / cost for work, cost in streaming), default=0.0)
     return Roof(flop_rates, byte_rate) if flop_rates and byte_rate else None
 
 
@@ -203,10 +196,7 @@ def memory_rate(product: str) -> float:
 def is_beyond_sheet(work: Work, operator: OperatorTuple, product: str) -> bool:
     """Return whether a call seems to compute or move more than its card can.
 
-    Args:
-        work: of one call.
-        operator: that is called; FLOPs of convolutions are those of the direct algorithm.
-        product: name of the device.
+    FLOPs of convolutions are those of the direct algorithm.
     """
     sheet = SHEETS.get(product)
     if sheet is None:

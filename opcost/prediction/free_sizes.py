@@ -84,10 +84,14 @@ def free_sizes(operator: OperatorTuple) -> tuple[FreeSize, ...]:
     linked = list(_links(operator, sizes))
     free = [place for place, size in sizes.items() if isinstance(place[0], int) and size > 1]
     free += [place for place in sizes if place[0] in UNLINKED or place in {parameter for parameter, _ in linked}]
-    ties = [*linked, *_equal_sides(operator, tensors), *_depthwise(sizes)]
-    first = tensors[0].identity if tensors else None
-    ranks = {spec.identity: len(spec.shape) for spec in tensors}
-    return tuple(_free_size(places, sizes, ranks, first) for places in _tied(free, ties))
+    # Free places in groups, those that are tied together in one.
+    group_of = {place: [place] for place in free}
+    for one, other in [*linked, *_equal_sides(operator, tensors), *_depthwise(sizes)]:
+        if one in group_of and other in group_of and group_of[one] is not group_of[other]:
+            group_of[one] += group_of[other]
+            group_of |= dict.fromkeys(group_of[other], group_of[one])
+    groups = {id(places): tuple(places) for places in group_of.values()}.values()
+    return tuple(_free_size(places, sizes, tensors) for places in groups)
 
 
 def with_sizes(operator: OperatorTuple, sizes: Mapping[Place, int]) -> OperatorTuple:
@@ -167,38 +171,22 @@ def _place(spec: TensorSpec, side: int) -> Place:
     return spec.identity, side % len(spec.shape)
 
 
-def _tied(free: Iterable[Place], ties: Iterable[tuple[Place, Place]]) -> list[tuple[Place, ...]]:
-    """Return the free places, those that are tied together."""
-    group_of = {place: [place] for place in free}
-    for one, other in ties:
-        if one in group_of and other in group_of and group_of[one] is not group_of[other]:
-            group_of[one] += group_of[other]
-            group_of |= dict.fromkeys(group_of[other], group_of[one])
-    return [tuple(places) for places in {id(places): places for places in group_of.values()}.values()]
-
-
-def _free_size(
-    places: tuple[Place, ...], sizes: Mapping[Place, int], ranks: Mapping[int, int], first: int | None
-) -> FreeSize:
-    names = {str(name): index for name, index in places if isinstance(name, str)}
+def _free_size(places: tuple[Place, ...], sizes: Mapping[Place, int], tensors: Sequence[TensorSpec]) -> FreeSize:
+    parameters = {str(name): index for name, index in places if isinstance(name, str)}
     sides = sorted((identity, side) for identity, side in places if isinstance(identity, int) and side is not None)
-    is_batch = (first, 0) in sides
+    is_batch = bool(tensors) and (tensors[0].identity, 0) in sides
     is_square = len({identity for identity, _ in sides}) < len(sides)
-    is_small = not sides and not names.keys().isdisjoint(SMALL)
+    is_small = not sides and not parameters.keys().isdisjoint(SMALL)
+    if parameters:
+        name = next(known for known in (*UNLINKED, *LINKED) if known in parameters)
+        name = name if parameters[name] is None else f"{name} {parameters[name]}"
+    elif is_batch:
+        name = BATCH
+    else:
+        ranks = {spec.identity: len(spec.shape) for spec in tensors}
+        name = f"side {sides[0][1]} of {ranks[sides[0][0]]}"
     value = min(sizes[place] for place in places)
-    return FreeSize(_name(names, sides, ranks, is_batch), value, places, not (is_batch or is_square or is_small))
-
-
-def _name(
-    names: Mapping[str, int | None], sides: Sequence[tuple[int, int]], ranks: Mapping[int, int], is_batch: bool
-) -> str:
-    if names:
-        name = next(known for known in (*UNLINKED, *LINKED) if known in names)
-        return name if names[name] is None else f"{name} {names[name]}"
-    if is_batch:
-        return BATCH
-    identity, side = sides[0]
-    return f"side {side} of {ranks[identity]}"
+    return FreeSize(name, value, places, is_channels=not (is_batch or is_square or is_small))
 
 
 def _strides(spec: TensorSpec, shape: tuple[int, ...]) -> tuple[int, ...] | None:

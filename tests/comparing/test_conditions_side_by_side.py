@@ -10,7 +10,7 @@ import pytest
 from simulated_machine import SIMULATED_CONDITIONS, simulated_row
 
 from opcost.comparing.conditions_side_by_side import Calls, Pair, Side, SideBySide, side_by_side, sides_of
-from opcost.comparing.remarks import RemarkKind, side_remarks
+from opcost.comparing.remarks import Remark, RemarkKind, side_remarks
 from opcost.measuring.conditions import Conditions, measurement_key
 from opcost.measuring.flags import Flag
 from opcost.measuring.record import MeasurementRow
@@ -98,7 +98,6 @@ def kinds_of(remarks: SideBySide) -> list[RemarkKind]:
 
 def test_the_whole_is_saved_in_joules_as_a_share_and_per_sample() -> None:
     whole = found().whole
-    assert whole is not None
     assert (whole.time_s, whole.other_time_s, whole.energy_j, whole.other_energy_j) == (0.01, 0.02, 2.0, 5.0)
     assert (whole.power_w, whole.other_power_w) == (200.0, 250.0)
     assert whole.saved_energy_j == 3.0
@@ -157,7 +156,6 @@ def test_without_energies_times_decide() -> None:
     assert costs["Conv2d"].saved_energy_j is None
     assert costs["Conv2d"].costs_more_energy is None
     assert costs["Conv2d"].costs_more
-    assert report.total is not None
     assert (report.total.energy_j, report.total.saved_energy_per_sample_j) == (None, None)
 
 
@@ -170,7 +168,6 @@ def test_energies_of_both_sides_are_normalised_only_if_all_can_be() -> None:
     whole, other = normalised(WHOLE, 60.0), normalised(OTHER_WHOLE, 60.0)
     report = found(ours, theirs, whole, other)
     assert report.basis is EnergyBasis.NORMALISED
-    assert report.whole is not None
     assert report.whole.saved_energy_j == 0.0
     # The errors of both wholes at the same temperature cancel; those of measured energies do not.
     assert report.whole.saved_energy_standard_error_j == pytest.approx(math.hypot(0.02, 0.05))
@@ -185,7 +182,6 @@ def test_energies_of_both_sides_are_normalised_only_if_all_can_be() -> None:
 
 def test_calls_without_a_row_are_in_no_total_and_named() -> None:
     report = found(rows=ROWS[1:])
-    assert report.total is not None
     assert report.total.calls == report.total.other_calls + 1 == 3
     assert report.total.other_energy_j == pytest.approx(0.4)
     (left_out,) = [kind for kind in report.kinds if kind.standing == "not measured"]
@@ -196,55 +192,55 @@ def test_calls_without_a_row_are_in_no_total_and_named() -> None:
     assert report.operators[-1].standing == "not measured"
 
 
-def test_without_any_row_there_is_no_total() -> None:
+def test_without_any_row_there_is_no_total_and_a_whole_of_one_side_alone_is_not_compared() -> None:
     assert found(rows=[], other_rows=[]).total is None
-
-
-def test_a_whole_of_one_side_alone_is_not_compared() -> None:
     report = found(whole=None)
     assert report.whole is None
-    (remark,) = side_remarks(report)
-    assert (remark.kind, remark.figures) == (RemarkKind.WHOLE_NOT_MEASURED, {"conditions": "bf16"})
+    assert side_remarks(report) == (Remark(RemarkKind.WHOLE_NOT_MEASURED, {"conditions": "bf16"}),)
 
 
 # Remarks
 
 
-def test_sound_rows_of_one_board_need_no_remark() -> None:
-    assert kinds_of(found()) == []
-
-
-def test_two_boards_are_a_remark_for_wholes_and_for_operators() -> None:
-    whole = row_of(MODEL, 0.02, 5.0, FP32, device_uuid="another")
-    assert kinds_of(found(other_whole=whole)) == [RemarkKind.WHOLES_OF_TWO_BOARDS]
+def test_operators_of_two_boards_are_a_remark_with_their_share_of_the_time() -> None:
     apart = [OTHER_ROWS[0], row_of(FULL_NORM, 0.001, 0.2, FP32, device_uuid="another")]
     (remark,) = side_remarks(found(other_rows=apart))
-    assert remark.kind is RemarkKind.OPERATORS_OF_TWO_BOARDS
     # Two calls of 1 ms on each side, of 3 x (1 + 4) + 2 x (1 + 1) ms.
-    assert remark.figures == {"time_ratio": pytest.approx(4 / 19)}
+    assert remark == Remark(RemarkKind.OPERATORS_OF_TWO_BOARDS, {"time_ratio": pytest.approx(4 / 19)})
 
 
-def test_flags_and_throttling_are_remarks_with_their_conditions() -> None:
-    flagged = row_of(MODEL, 0.01, 2.0, BF16, flags=(Flag.UNEVEN,))
-    (remark,) = side_remarks(found(whole=flagged))
-    assert remark.kind is RemarkKind.FLAGGED_WHOLE
-    assert remark.figures == {"conditions": "bf16", "flags": (Flag.UNEVEN.value,)}
-    rows = [row_of(CONVOLUTION, 0.001, 0.1, BF16, flags=(Flag.UNEVEN,)), *ROWS[1:]]
+@pytest.mark.parametrize(
+    ("changes", "kinds"),
+    [
+        ({}, []),
+        (
+            {"other_whole": row_of(MODEL, 0.02, 5.0, FP32, device_uuid="another")},
+            [RemarkKind.WHOLES_OF_TWO_BOARDS],
+        ),
+        ({"whole": row_of(MODEL, 0.01, 2.0, BF16, executed_as="graph")}, [RemarkKind.TWO_EXECUTIONS]),
+        ({"other_whole": row_of(MODEL, 0.02, 5.0, FP32, power_capped_ratio=0.5)}, [RemarkKind.THROTTLED]),
+    ],
+)
+def test_what_differs_between_both_sides_is_a_remark(changes: dict[str, MeasurementRow], kinds: list) -> None:
+    assert kinds_of(found(**changes)) == kinds
+
+
+@pytest.mark.parametrize(
+    ("flag", "kind"),
+    [(Flag.UNEVEN, RemarkKind.FLAGGED_OPERATORS), (Flag.NOT_AS_COUNTED, RemarkKind.OTHER_WORK)],
+)
+def test_flags_are_remarks_with_their_conditions(flag: Flag, kind: RemarkKind) -> None:
+    rows = [row_of(CONVOLUTION, 0.001, 0.1, BF16, flags=(flag,)), *ROWS[1:]]
     (remark,) = side_remarks(found(rows=rows))
-    assert remark.kind is RemarkKind.FLAGGED_OPERATORS
-    assert remark.figures["time_ratio"] == pytest.approx(3 / 7)
-    rows = [row_of(CONVOLUTION, 0.001, 0.1, BF16, flags=(Flag.NOT_AS_COUNTED,)), *ROWS[1:]]
-    (remark,) = side_remarks(found(rows=rows))
-    assert remark.kind is RemarkKind.OTHER_WORK
-    shown = {"operator": MEASURED.operator, "flags": (Flag.NOT_AS_COUNTED.value,)}
-    assert remark.figures == {"conditions": "bf16", "time_ratio": pytest.approx(3 / 7), **shown}
+    figures = {"time_ratio": pytest.approx(3 / 7), "operator": MEASURED.operator, "flags": (flag.value,)}
+    assert remark == Remark(kind, {"conditions": "bf16", **figures})
     assert str(remark).startswith("in bf16: ")
-    assert kinds_of(found(other_whole=row_of(MODEL, 0.02, 5.0, FP32, power_capped_ratio=0.5))) == [RemarkKind.THROTTLED]
+    (remark,) = side_remarks(found(whole=row_of(MODEL, 0.01, 2.0, BF16, flags=(Flag.UNEVEN,))))
+    assert remark == Remark(RemarkKind.FLAGGED_WHOLE, {"conditions": "bf16", "flags": (Flag.UNEVEN.value,)})
+
+
+def test_a_sum_above_the_power_limit_is_a_remark() -> None:
     limited = found()
     limit_w = 0.9 * limited.total.power_w
     of_card = replace(limited.these, conditions=replace(limited.these.conditions, device_power_limit_w=limit_w))
     assert kinds_of(replace(limited, these=of_card)) == [RemarkKind.ABOVE_LIMIT]
-
-
-def test_a_whole_in_another_execution_is_a_remark() -> None:
-    assert kinds_of(found(whole=row_of(MODEL, 0.01, 2.0, BF16, executed_as="graph"))) == [RemarkKind.TWO_EXECUTIONS]

@@ -69,7 +69,6 @@ def test_declared_rates_explain_the_costs_that_they_make(
     declared = Rates(*rates)
     known = [known_cost(flop, size, declared.cost(flop, size), 5 * declared.cost(flop, size)) for flop, size in sizes]
     found = fitted(known)
-    assert found.energy is not None
     for one in known:
         work = one.count.flop, one.count.memory_bytes
         assert found.time.cost(*work) == pytest.approx(one.time_s, rel=1e-3)

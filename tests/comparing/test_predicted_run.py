@@ -69,7 +69,6 @@ def run_of(
 
 
 def half_width(one: Range | None) -> float:
-    assert one is not None
     return float(np.log(one.upper / one.value))
 
 
@@ -101,7 +100,6 @@ def test_a_kind_without_any_row_widens_the_interval_and_is_named_first() -> None
 @pytest.mark.parametrize(("factor", "is_reason"), [(1.1, False), (3.0, True), (0.2, True)])
 def test_the_interval_reaches_to_what_predicted_operators_take_on_another_card(factor: float, is_reason: bool) -> None:
     alone = run_of(learned(), "ReLU", "Erf")
-    assert alone.energy_j is not None
     (relu,) = [one for one in alone.calls if one.group == "relu"]
     there = Estimate(factor * relu.time_s, 0.0), Estimate(factor * (relu.energy_j or 0.0), 0.0)
     other = ModelCost(*there, None, EnergyBasis.MEASURED, (relu.count,), (), (), 0.0, 0.0)
@@ -110,7 +108,6 @@ def test_the_interval_reaches_to_what_predicted_operators_take_on_another_card(f
     total_s = alone.time_s.value + (factor - 1) * relu.time_s
     ends = alone.time_s.including(total_s)
     assert (found.time_s.lower, found.time_s.upper) == pytest.approx((ends.lower, ends.upper))
-    assert found.energy_j is not None
     assert found.energy_j.has(alone.energy_j.value + (factor - 1) * (relu.energy_j or 0.0))
     reason = Widened(WidthReason.OTHER_CARD, 0.5, ("ReLU",))
     assert (reason in found.widened) == is_reason == (found.time_s != alone.time_s)
@@ -163,8 +160,6 @@ def test_the_interval_of_a_run_that_draws_more_than_the_power_limit_is_wider() -
     assert above.time_s.value == below.time_s.value
     assert above.time_s.upper == pytest.approx(below.time_s.upper / 0.8)
     assert above.time_s.lower == below.time_s.lower
-    assert above.energy_j is not None
-    assert below.energy_j is not None
     assert above.energy_j.lower == pytest.approx(0.8 * below.energy_j.lower)
 
 

@@ -121,7 +121,6 @@ def test_an_eager_whole_has_no_ratio_to_a_sum_of_graphs() -> None:
     cost = sum_of({RELU: 1}, row_of(RELU, 1.0, 1.0))
     compared = replace(whole("m", 2.0, 2.0), cost=cost)
     assert (compared.corrected_time_ratio, compared.corrected_energy_ratio) == (0.5, 0.5)
-    assert compared.whole is not None
     row = replace(compared.whole, conditions=replace(compared.whole.conditions, execution=GRAPH))
     eager = replace(compared, whole=row)
     assert eager.corrected_time_ratio is eager.corrected_energy_ratio is None
@@ -340,8 +339,6 @@ def test_the_roof_is_the_best_rate_of_any_board_whatever_its_loop_and_place(loop
     fast = replace(fast, measurement=replace(fast.measurement, loop_time_s=loop_s))
     fast = replace(fast, circumstances=replace(fast.circumstances, device_uuid="another"))
     roofline = roofline_of_rows([slow, fast][::order], COUNTS)
-    assert roofline is not None
-    assert roofline.energy is not None
     assert (*roofline.time.flop_rates.values(), roofline.time.byte_rate) == (1e14, 1e10)
     assert (*roofline.energy.flop_rates.values(), roofline.energy.byte_rate) == (2e11, 2e7)
 

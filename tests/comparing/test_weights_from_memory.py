@@ -17,6 +17,7 @@ from opcost.comparing.weights_from_memory import (
     excesses_from_memory,
     matrix_bytes,
 )
+from opcost.estimates import Estimate
 from opcost.measuring.conditions import COLD, WARM
 from opcost.measuring.flags import Flag
 from opcost.measuring.record import MeasurementRow
@@ -110,18 +111,11 @@ def found_of(*rows: MeasurementRow, board: str | None = None, **conditions: str)
 
 
 def test_the_difference_of_both_rows_has_the_errors_of_both() -> None:
-    found = found_of(WARM_ROW, COLD_ROW)
-    assert found is not None
-    assert found.energy_j is not None
-    assert (found.time_s.value, found.time_s.standard_error) == (3.0, pytest.approx(0.3 * 2**0.5))
-    assert (found.energy_j.value, found.energy_j.standard_error) == (50.0, pytest.approx(4.0 * 2**0.5))
-
-
-def test_a_pair_without_energies_has_a_time_and_one_that_lacks_an_energy_is_none() -> None:
-    found = found_of(row(WARM, 2.0), row(COLD, 5.0))
-    assert found is not None
-    assert (found.time_s.value, found.energy_j) == (3.0, None)
-    assert found_of(WARM_ROW, row(COLD, 5.0)) is None
+    time_s, energy_j = Estimate(3.0, pytest.approx(0.3 * 2**0.5)), Estimate(50.0, pytest.approx(4.0 * 2**0.5))
+    assert found_of(WARM_ROW, COLD_ROW) == Excess(time_s, energy_j)
+    # A pair without energies has a time; one that lacks an energy, and a row alone, is no pair.
+    assert found_of(row(WARM, 2.0), row(COLD, 5.0)) == Excess(time_s, None)
+    assert found_of(WARM_ROW, row(COLD, 5.0)) is found_of(WARM_ROW) is found_of(COLD_ROW) is None
 
 
 def flagged(flag: Flag) -> Callable[[MeasurementRow], MeasurementRow]:
@@ -156,33 +150,17 @@ def test_only_graphs_of_warm_operators_have_a_difference(conditions: dict[str, s
     assert found_of(WARM_ROW, COLD_ROW, **conditions) is None
 
 
-def test_one_row_is_no_pair() -> None:
-    assert found_of(WARM_ROW) is None
-    assert found_of(COLD_ROW) is None
-
-
-def test_a_pair_may_be_of_another_board_than_the_sum() -> None:
-    other = on_board("another")
-    slower = replace(WARM_ROW, measurement=replace(WARM_ROW.measurement, time_s=2.5))
-    found = found_of(WARM_ROW, other(slower), other(COLD_ROW), board=WARM_ROW.circumstances.device_uuid)
-    assert found is not None
-    assert found.time_s.value == 2.5
-
-
-def test_a_row_without_its_pair_hides_no_other_pair() -> None:
-    other = on_board("another")(COLD_ROW)
-    for board in (None, "another", WARM_ROW.circumstances.device_uuid):
-        found = found_of(WARM_ROW, COLD_ROW, other, board=board)
-        assert found is not None
-        assert found.time_s.value == 3.0
-
-
-def test_the_pair_of_the_whole_models_board_comes_first() -> None:
-    other = on_board("another")
-    slower = replace(WARM_ROW, measurement=replace(WARM_ROW.measurement, time_s=2.5))
-    rows = (WARM_ROW, COLD_ROW, other(slower), other(COLD_ROW))
-    times = {board: found_of(*rows, board=board) for board in ("another", WARM_ROW.circumstances.device_uuid)}
-    assert [one.time_s.value for one in times.values() if one is not None] == [2.5, 3.0]
+def test_the_pair_of_the_whole_models_board_comes_first_and_else_any() -> None:
+    other, ours = on_board("another"), WARM_ROW.circumstances.device_uuid
+    slower = other(replace(WARM_ROW, measurement=replace(WARM_ROW.measurement, time_s=2.5)))
+    for rows, board, time_s in (
+        ((WARM_ROW, COLD_ROW, slower, other(COLD_ROW)), "another", 2.5),
+        ((WARM_ROW, COLD_ROW, slower, other(COLD_ROW)), ours, 3.0),
+        ((WARM_ROW, slower, other(COLD_ROW)), ours, 2.5),
+        # A row without its pair hides no other pair.
+        *(((WARM_ROW, COLD_ROW, other(COLD_ROW)), board, 3.0) for board in (None, "another", ours)),
+    ):
+        assert found_of(*rows, board=board).time_s.value == time_s
 
 
 def test_of_several_input_data_those_of_most_calls_count() -> None:
