@@ -24,7 +24,7 @@ from opcost.operators.cases import Case, tuple_key
 from opcost.prediction.rates import MINIMUM_KNOWN, Rates, rates_of
 
 # The constants below are fitted to the committed rows of 2026-11-21 to 2026-11-23 (H200) where no other source is
-# named. ``tests/prediction/test_committed_durations.py`` recomputes them.
+# named. ``tests/prediction/test_durations.py`` recomputes them.
 
 OPERATOR_BUILDING_S = 0.21
 """Time to build and capture an operator, and for the last rows of the log: the mean over operators of 0.1 to 100 MB."""
