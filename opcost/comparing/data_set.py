@@ -86,10 +86,7 @@ def data_columns() -> tuple[Field, ...]:
 
 def data_tables(rows: Iterable[MeasurementRow], counts: Mapping[str, OperatorCount]) -> list[DataTable]:
     """Return a table for each kind of operator, by name; its rows are in the order of their texts, and oldest first.
-
-    Args:
-        rows: measurements of operators.
-        counts: by the keys of operator tuples.
+    ``counts`` are by the keys of operator tuples.
 
     Raises:
         ValueError: a row does not describe an operator tuple or its input data.

@@ -74,12 +74,8 @@ def gap(
 ) -> Gap:
     """Return the parts of a whole model's cost.
 
-    Args:
-        cost: the sum of its operators.
-        dropped: the sum of the dropped operators, on the same energy basis.
-        full: the row of the whole model.
-        predictor: of unmeasured operators on this device; like the corrections derived from operators alone.
-        corrections: cache corrections of the device.
+    The sum of dropped operators is on the same energy basis as the sum. Predictor and cache corrections are the
+    device's, derived from operators alone, not from whole models; None if unknown.
     """
 
     def measured(parts: Iterable[Part]) -> Piece:

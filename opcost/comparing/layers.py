@@ -231,11 +231,8 @@ def layers_of(counts: OperatorCounts, cost: ModelCost | None) -> Layers:
     """Return the layers of a model; the costs of all calls add up to the sum.
 
     Calls of one operator with different rows share their mean cost if it is unknown which is which: if the model was
-    counted on shapes only, or on other values than the sum's.
-
-    Args:
-        counts: of a run whose modules are known.
-        cost: the sum of the operators with the same calls, None if nothing is measured.
+    counted on shapes only, or on other values than the sum's. The counts are of a run whose modules are known, the sum
+    is of operators with the same calls, None if nothing is measured.
     """
     of_operator: dict[str, list[Part]] = {}
     for part in () if cost is None else cost.parts:

@@ -68,13 +68,7 @@ class KindCosts(Columns):
 
 
 def operator_costs(model: ModelFigures, roofline: Roofline | None, by: str) -> tuple[OperatorCost, ...]:
-    """Return the measured operator tuples of a model, the largest first; by name if asked for.
-
-    Args:
-        model: the model; without a sum there are none.
-        roofline: the device's under these conditions, None if unknown.
-        by: one of ``SORTS``.
-    """
+    """Return the measured operator tuples of a model, none without a sum, the largest first; ``by`` is of ``SORTS``."""
     board = None if model.whole is None else model.whole.circumstances.device_uuid
     found = []
     for operator, calls, costs in _shares(model.works, roofline, lambda part: part.case.operator):

@@ -157,13 +157,7 @@ def predicted_run(
 
     Errors of measured operators, of predicted ones, of the corrections, of sums against wholes, and the differences
     between boards (in energy) are independent, so their squares add. The interval reaches to what the predicted
-    operators take on other cards.
-
-    Args:
-        counts: of all operators that compute something.
-        cost: the sum of those that have rows.
-        known: what predicts the others.
-        elsewhere: the sums of the others' rows on other cards, under otherwise the same conditions.
+    operators take on other cards: ``elsewhere`` has the sums of their rows there, under otherwise the same conditions.
     """
     learned = known.learned
     calls = _predicted_calls(cost.missing, learned)

@@ -54,14 +54,10 @@ def doubts_of(
     is_whole_flagged: bool = False,
     is_above_limit: bool = False,
 ) -> tuple[Doubt, ...]:
-    """Return the doubts of a sum. Ratios are None if they are unknown.
+    """Return the doubts of a sum. Unknown ratios are None.
 
-    Args:
-        flagged_ratio: the share of the summed time in flagged rows.
-        missing_ratio: the share of the model that is not in the sum, 0 if no operator is missing.
-        unexplained_ratio: the unexplained share of the whole.
-        is_whole_flagged: whether the whole is.
-        is_above_limit: whether a sum that is the cost of a model draws more than the power limit.
+    They are the shares of the summed time in flagged rows, of the model that is not in the sum (0 if no operator is
+    missing), and of the whole that is unexplained. ``is_above_limit`` is of a sum that is the cost of a model.
     """
     found = {
         Doubt.FLAGGED: is_whole_flagged or flagged_ratio >= NO_RESULT_RATIO,
@@ -293,11 +289,8 @@ an H200 in graphs and of six run eagerly."""
 def sum_errors(models: Iterable[ModelFigures], is_corrected: bool) -> SumErrors:
     """Return the deviations of complete sums from their wholes; assumed ones if fewer than ``FEWEST_WHOLES`` are known.
 
-    Flagged wholes and sums with flagged parts are left out.
-
-    Args:
-        models: of one device, in one execution.
-        is_corrected: whether to take the sums with a cache correction, or those without.
+    Flagged wholes and sums with flagged parts are left out, and either sums with a cache correction or those without.
+    The models are of one device, in one execution.
     """
     sound = [one for one in models if (one.correction is not None) == is_corrected and Doubt.FLAGGED not in one.doubts]
     assumed = ASSUMED_SUM_ERRORS[is_corrected]

@@ -240,14 +240,9 @@ def sum_factor(
 ) -> float | None:
     """Return the deviations within which nine tenths of sums are; None with too few families of models.
 
-    The score of a model is the error of its sum over its deviation; a model with an unknown one has no score.
-
-    Args:
-        groups: of samples whose errors have the same sign, see ``groups_of``.
-        costs: of the samples.
-        errors: of the logarithms of the samples when they were held out.
-        deviations: expected of the samples.
-        models: of these samples.
+    The score of a model is the error of its sum over its deviation; a model with an unknown one has no score. Costs of
+    samples, errors of their logarithms when they were held out, and expected deviations are arrays of the shape
+    (samples,); for groups see ``groups_of``.
     """
     families, scores = [], []
     for model in models:

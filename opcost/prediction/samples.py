@@ -85,12 +85,8 @@ def samples_of(
 ) -> Samples:
     """Return a sample for each case; repeats and boards give their median.
 
-    Energies are at the reference temperature where that is known.
-
-    Args:
-        cases: the rows of each, see ``cases_of``.
-        counts: FLOPs, bytes and operations of each operator, by its key.
-        families: of the models that an operator is of, by its key.
+    Energies are at the reference temperature where that is known. ``counts``, and ``families`` of the models that an
+    operator is of, are by the operator's key.
     """
     boards = boards_of(cases.values())
     found = [(counts[tuple_key(rows[0].key)], rows) for rows in cases.values()]

@@ -66,13 +66,8 @@ def sample(
     """Return drawn tuples with their counts, fewer than wished if the kinds have no more valid ones.
 
     A call has no more FLOPs and bytes than the largest known one of its kind, and at most ``MAXIMUM_BYTES``. Each kind
-    is drawn in turn, until none has any more.
-
-    Args:
-        known: the counts of known tuples.
-        wish: what to draw.
-        count: runs a tuple on shapes.
-        excluded: keys of tuples that are not drawn, besides those of known ones.
+    is drawn in turn, until none has any more. ``count`` runs a tuple on shapes. Known tuples, and those with one of the
+    keys ``excluded``, are not drawn.
     """
     counts = {one.operator.key: one for one in known}
     kinds = [_Kind.of(kind, counts.values(), wish.beyond_ratio) for kind in wish.kinds]
