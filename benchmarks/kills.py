@@ -14,30 +14,25 @@ import time
 from pathlib import Path
 
 from faulty_campaign import faulty_processes, run_faulty_campaign
-from killed_campaigns import fill_the_disk, interrupt_one_by_one, kill_among_four, kill_one_by_one
+from killed_campaigns import attack
 
-KINDS = {
-    "kills": (kill_one_by_one, 1000),
-    "among_four": (kill_among_four, 200),
-    "full_disks": (fill_the_disk, 100),
-    "interrupts": (interrupt_one_by_one, 200),
-}
-
+TIMES = {"kills": 1000, "among_four": 200, "full_disks": 100, "interrupts": 200}
 FAULT_RATIO = 0.15
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, (_, times) in KINDS.items():
+    for name, times in TIMES.items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=times, metavar="NUMBER")
     parser.add_argument("--operators", type=int, default=1000, metavar="NUMBER", help="15 %% of which fail")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
-    for name, (attack, _) in KINDS.items():
+    for name in TIMES:
         begin_s = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:
-            tally = attack(Path(folder), getattr(arguments, name), arguments.seed)
-        print(f"{name}: {tally}: no row lost, none twice ({time.monotonic() - begin_s:.0f} s)", flush=True)
+            ended, complete = attack(name, Path(folder), getattr(arguments, name), arguments.seed)
+        took_s = time.monotonic() - begin_s
+        print(f"{name}: {ended}, {complete} campaigns: no row lost, none twice ({took_s:.0f} s)", flush=True)
     if arguments.operators:
         with tempfile.TemporaryDirectory() as folder, faulty_processes():
             faulty = run_faulty_campaign(Path(folder), arguments.operators, FAULT_RATIO, arguments.seed)

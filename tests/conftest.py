@@ -33,7 +33,7 @@ SECOND_TIER = (
     "test_wheel.py test_benchmarks.py test_committed_durations.py test_independent_sums.py test_show.py "
     "test_allow_code.py test_own_models.py test_profile.py test_holdings.py test_frames.py test_predict.py "
     "test_sample_operators.py test_sweep_command.py test_committed_keys.py test_example_networks.py "
-    "test_transformers.py test_layerwise_overhead.py test_time_limit.py test_skips.py"
+    "test_transformers.py test_time_limit.py test_skips.py"
 ).split()
 """Pages, clean clone, browser, kills, models of libraries and users, all shipped rows, the tests' own machinery:
 ``--quick`` leaves them out, and tests with the marker ``second_tier``."""

@@ -12,8 +12,8 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from simulated_apparatus import RecordedProgress, SimulatedCampaign
@@ -41,9 +41,8 @@ LONGEST_END_S = 3.0
 STARTED, REPORTED = b"s", b"."
 """Reports of processes, byte by byte."""
 
-KILLED = -signal.SIGKILL
-INTERRUPTED = {128 + signal.SIGINT, -signal.SIGINT}
-"""The second after its main has ended. A shell sees the same status for both."""
+ENDED_BY = {signal.SIGKILL: {-signal.SIGKILL}, signal.SIGINT: {128 + signal.SIGINT, -signal.SIGINT}}
+"""Statuses after a signal; -SIGINT after main has ended. A shell sees the same status for both."""
 
 
 class PipedProgress(RecordedProgress):
@@ -58,26 +57,52 @@ class PipedProgress(RecordedProgress):
         os.write(self._descriptor, REPORTED)
 
 
-@dataclass
+@dataclass(frozen=True)
+class Process:
+    """A process that was forked, and where it reports rows."""
+
+    identifier: int
+    reading: int
+
+    def status_after(self, seconds: float, sent: signal.Signals = signal.SIGKILL) -> int:
+        """Send it a signal then, unless it has ended; return its status, below 0 for the signal that ended it."""
+        status = self._status_within(seconds)
+        if status is None:
+            os.kill(self.identifier, sent)
+            status = self._status_within(LONGEST_END_S)
+        assert status is not None, f"{sent.name} did not end it within {LONGEST_END_S} s"
+        return status
+
+    def _status_within(self, seconds: float) -> int | None:
+        end_s = time.monotonic() + seconds
+        while time.monotonic() < end_s:
+            identifier, status = os.waitpid(self.identifier, os.WNOHANG)
+            if identifier:
+                return os.waitstatus_to_exitcode(status)
+            time.sleep(0.0005)
+        return None
+
+    def reported(self) -> int:
+        """Return how many rows it reported."""
+        with os.fdopen(self.reading, "rb") as pipe:
+            return pipe.read().count(REPORTED)
+
+
 class KilledCampaign:
     """A folder with four models of operators of their own, and how many rows were reported in it so far."""
 
-    folder: Path
-    seed: int
-    reported: int = 0
-    ends: int = 0
-    campaign: SimulatedCampaign = field(init=False)
-
-    def __post_init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
+        self.reported = self.ends = 0
+        folder.mkdir()
         operators = {
-            name: [_operator(index, number) for number in range(1, OPERATORS_OF_A_MODEL + 1)]
-            for index, name in enumerate(MODELS)
+            name: [
+                OperatorTuple("torch.nn.ReLU", (), (TensorSpec((index, number), "float32"),))
+                for number in range(1, OPERATORS_OF_A_MODEL + 1)
+            ]
+            for index, name in enumerate(MODELS, 1)
         }
         load = Load(time_s=0.01, power_w=300.0)
-        self.folder.mkdir()
-        self.campaign = SimulatedCampaign(
-            self.folder, {operator: load for own in operators.values() for operator in own}
-        )
+        self.campaign = SimulatedCampaign(folder, {operator: load for own in operators.values() for operator in own})
         for name, own in operators.items():
             self.campaign.add_model(name, dict.fromkeys(own, 2))
 
@@ -106,10 +131,9 @@ class KilledCampaign:
         if file_bytes is not None:
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, resource.RLIM_INFINITY))
-        campaign = self.campaign
-        request = campaign.request(*names)
+        request = self.campaign.request(*names)
         try:
-            measure_operators(request, lambda _: FULL, campaign.open_apparatus, PipedProgress(writing))
+            measure_operators(request, lambda _: FULL, self.campaign.open_apparatus, PipedProgress(writing))
         except UserError as error:
             return NO_ROOM if "make room" in str(error) else 1
         return 0
@@ -122,15 +146,14 @@ class KilledCampaign:
         """
         self.reported += sum(process.reported() for process in processes)
         self.ends += len(processes)
-        rows = self.rows()
-        keys = [row.key for row in rows]
+        keys = [row.key for row in self.rows()]
         assert len(set(keys)) == len(keys), "a row is there twice"
-        assert self.reported <= len(rows) <= self.reported + self.ends, (
-            f"{self.reported} rows reported, {len(rows)} there"
+        assert self.reported <= len(keys) <= self.reported + self.ends, (
+            f"{self.reported} rows reported, {len(keys)} there"
         )
+        measured = {tuple_key(key) for key in keys}
         for config in self.campaign.request().configs():
             wanted = {count.operator.key for count in FILTERED_COUNTS.read(config).counts}
-            measured = {tuple_key(key) for key in keys}
             assert not config.done or wanted <= measured, f"{config.name} is done and lacks rows"
 
     def rows(self) -> list[MeasurementRow]:
@@ -148,124 +171,60 @@ class KilledCampaign:
         return all(config.done for config in configs) and len(self.rows()) == len(MODELS) * OPERATORS_OF_A_MODEL
 
 
-@dataclass(frozen=True)
-class Process:
-    """A process that was forked, and where it reports rows."""
-
-    identifier: int
-    reading: int
-
-    def status_after(self, seconds: float, sent: signal.Signals = signal.SIGKILL) -> int:
-        """Send it a signal then, unless it has ended; return its status, below 0 for the signal that ended it."""
-        status = self._status_within(seconds)
-        if status is not None:
-            return status
-        os.kill(self.identifier, sent)
-        status = self._status_within(LONGEST_END_S)
-        assert status is not None, f"{sent.name} did not end it within {LONGEST_END_S} s"
-        return status
-
-    def _status_within(self, seconds: float) -> int | None:
-        end_s = time.monotonic() + seconds
-        while time.monotonic() < end_s:
-            identifier, status = os.waitpid(self.identifier, os.WNOHANG)
-            if identifier:
-                return os.waitstatus_to_exitcode(status)
-            time.sleep(0.0005)
-        return None
-
-    def reported(self) -> int:
-        """Return how many rows it reported."""
-        with os.fdopen(self.reading, "rb") as pipe:
-            return pipe.read().count(REPORTED)
-
-    def wait_for_its_start(self) -> None:
-        """Return when it runs its script: Python itself may not be interrupted while it forks."""
-        os.read(self.reading, 1)
-
-
-@dataclass
-class Tally:
-    """Outcomes of processes: how many were killed, met a full disk, or ended by themselves."""
-
-    killed: int = 0
-    interrupted: int = 0
-    without_room: int = 0
-    complete: int = 0
-
-
-def kill_one_by_one(folder: Path, kills: int, seed: int) -> Tally:
-    """Kill processes one after the other, each going on where the one before was killed."""
-    return _until(folder, seed, lambda tally: tally.killed >= kills, _killed)
-
-
-def interrupt_one_by_one(folder: Path, times: int, seed: int) -> Tally:
-    """Send processes Ctrl-C one after the other."""
-    return _until(folder, seed, lambda tally: tally.interrupted >= times, _interrupted)
-
-
-def fill_the_disk(folder: Path, times: int, seed: int) -> Tally:
-    """Let files grow to random sizes only, in processes one after the other."""
-    return _until(folder, seed, lambda tally: tally.without_room >= times, _without_room)
-
-
-def kill_among_four(folder: Path, kills: int, seed: int) -> Tally:
-    """Kill one of four processes that write into the same files, and start another in its place, again and again."""
-    return _until(folder, seed, lambda tally: tally.killed >= kills, _one_of_four_killed)
-
-
-def _until(
-    folder: Path,
-    seed: int,
-    is_enough: Callable[[Tally], bool],
-    step: Callable[[KilledCampaign, random.Random, Tally], None],
-) -> Tally:
-    """Take steps in one campaign after the other; each ends complete."""
-    tally, chance = Tally(), random.Random(seed)
-    while not is_enough(tally):
-        campaign = KilledCampaign(folder / f"campaign-{tally.complete}", seed)
-        while not campaign.is_complete:
-            step(campaign, chance, tally)
-        tally.complete += 1
-    return tally
-
-
-def _killed(campaign: KilledCampaign, chance: random.Random, tally: Tally) -> None:
+def killed(campaign: KilledCampaign, chance: random.Random, sent: signal.Signals = signal.SIGKILL) -> int:
+    """Go on in a process, and send it a signal at a random moment; return whether that ended it."""
     process = campaign.started()
-    status = process.status_after(chance.uniform(0, 0.2))
-    assert status in (0, KILLED), f"status {status}"
-    tally.killed += status == KILLED
+    if sent != signal.SIGKILL:
+        # Python itself may not be interrupted while it forks.
+        os.read(process.reading, len(STARTED))
+    status = process.status_after(chance.uniform(0, 0.2), sent)
+    assert status in {0, *ENDED_BY[sent]}, f"status {status}"
     campaign.note(process)
+    return int(status != 0)
 
 
-def _interrupted(campaign: KilledCampaign, chance: random.Random, tally: Tally) -> None:
-    process = campaign.started()
-    process.wait_for_its_start()
-    status = process.status_after(chance.uniform(0, 0.2), signal.SIGINT)
-    assert status in {0, *INTERRUPTED}, f"status {status}"
-    tally.interrupted += status in INTERRUPTED
-    campaign.note(process)
+def interrupted(campaign: KilledCampaign, chance: random.Random) -> int:
+    """Do the same with Ctrl-C."""
+    return killed(campaign, chance, signal.SIGINT)
 
 
-def _without_room(campaign: KilledCampaign, chance: random.Random, tally: Tally) -> None:
+def without_room(campaign: KilledCampaign, chance: random.Random) -> int:
+    """Go on in a process whose files may grow to a random size only; return whether it met that limit."""
     path = campaign.campaign.database.operator_measurements.path
     size = path.stat().st_size if path.exists() else 0
     process = campaign.started(file_bytes=size + chance.randrange(4000))
     status = process.status_after(LONGEST_S)
     assert status in (0, NO_ROOM), f"status {status}"
-    tally.without_room += status == NO_ROOM
     campaign.note(process)
+    return int(status == NO_ROOM)
 
 
-def _one_of_four_killed(campaign: KilledCampaign, chance: random.Random, tally: Tally) -> None:
+def killed_among_four(campaign: KilledCampaign, chance: random.Random) -> int:
+    """Kill some of four processes that write into the same files; return how many."""
     processes = [campaign.started(name) for name in MODELS]
     victims = chance.sample(processes, chance.randrange(1, len(processes) + 1))
-    for process in processes:
-        status = process.status_after(chance.uniform(0, 0.1) if process in victims else LONGEST_S)
-        assert status in (0, KILLED), f"status {status}"
-        tally.killed += status == KILLED
+    statuses = [one.status_after(chance.uniform(0, 0.1) if one in victims else LONGEST_S) for one in processes]
+    assert {*statuses} <= {0, *ENDED_BY[signal.SIGKILL]}, f"statuses {statuses}"
     campaign.note(*processes)
+    return sum(status != 0 for status in statuses)
 
 
-def _operator(model: int, number: int) -> OperatorTuple:
-    return OperatorTuple("torch.nn.ReLU", (), (TensorSpec((model + 1, number), "float32"),))
+ATTACKS = {"kills": killed, "among_four": killed_among_four, "full_disks": without_room, "interrupts": interrupted}
+
+
+def attack(name: str, folder: Path, times: int, seed: int) -> tuple[int, int]:
+    """Attack campaigns one after the other until so many processes were ended by it; each goes on until it is complete.
+
+    Returns:
+        How many processes were ended, and how many campaigns were completed.
+
+    Raises:
+        AssertionError: what an attack left is not as it must be.
+    """
+    chance, ended, complete = random.Random(seed), 0, 0
+    while ended < times:
+        campaign = KilledCampaign(folder / f"campaign-{complete}")
+        while not campaign.is_complete:
+            ended += ATTACKS[name](campaign, chance)
+        complete += 1
+    return ended, complete

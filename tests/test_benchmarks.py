@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import importlib
 import json
 import math
 import os
 import subprocess
 import sys
-from dataclasses import astuple, fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -194,17 +193,6 @@ def test_report_of_runs_shows_spread_averages_meters_and_boards(benchmark):
     # Times 9, 10, 11 and 2, 1, 3 with errors of 0.5 each: differences of 1, 1, 2 and 1, 1, 2, of 0.71 each.
     assert "| time, all | 6 | 66.7% | 2.00 |" in said
     assert "| energy at the reference temperature, all | 0 |  |  |" in said
-
-
-# Overhead of layers
-
-
-def test_paired_blocks_give_a_difference_and_its_interval(benchmark):
-    on, off = (1.0, 2.02, 4.0, 8.08), (1.0, 2.0, 4.0, 8.0)
-    difference = benchmark("layerwise_overhead").paired(on, off)
-    # Student's quantile for 3 degrees of freedom is 3.18.
-    assert difference.value == pytest.approx(0.005)
-    assert difference.standard_error == pytest.approx(3.18 * 0.00577 / 2, rel=0.01)
 
 
 # Sums and wholes
@@ -413,28 +401,3 @@ def test_kinds_of_few_samples_have_one_row_together(benchmark, synthetic):
     rows = script.tuples_table(synthetic, [(None, np.arange(15)), (None, np.arange(15, 30))], found)
     assert list(rows["kind"]) == ["all", "addmm"]
     assert rows.loc[0, ["time_median", "time_within_10", "time_covered"]].tolist() == pytest.approx([0.05, 1, 0.6])
-
-
-def test_the_table_of_metered_windows_has_sums_errors_and_unknown_ones(benchmark, tmp_path):
-    metered_windows = benchmark("metered_windows")
-    window = metered_windows.Window("opcost", 0.2, 0.1, 0.1, 100.0, 101.0, 1.0, "", 0.001, 0.002)
-    windows = [
-        window,
-        replace(window, metered_j=97.0),
-        replace(window, metered_j=None, standard_error_j=None, missing_reason="too short"),
-        replace(window, length_s=5.0, metered_j=100.5),
-        replace(window, tool="Zeus", metered_j=0.0, standard_error_j=None),
-    ]
-    path = tmp_path / "windows.csv"
-    with path.open("w", newline="") as file:
-        table = csv.writer(file)
-        table.writerow([field.name for field in fields(metered_windows.Window)])
-        table.writerows(map(astuple, windows))
-    assert metered_windows.read(path) == windows
-    lines = metered_windows.evaluate(windows).splitlines()[2:]
-    assert [[cell.strip() for cell in line.strip("|").split("|")] for line in lines] == [
-        ["opcost", "0.2", "3", "1", "-1.00%", "2.2%", "50%", "3.0"],
-        ["opcost", "1 to 10", "1", "0", "+0.50%", "0.5%", "100%", "3.0"],
-        ["Zeus", "0.2", "1", "0", "-100.00%", "100.0%", "-", "3.0"],
-        ["Zeus", "1 to 10", "0", "0", "-", "-", "-", "nan"],
-    ]
