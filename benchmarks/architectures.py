@@ -65,21 +65,15 @@ class Result:
     value_dependent: tuple[str, ...] = ()
 
     @property
-    def flops_ratio(self) -> float:
-        return self.counted_flops / self.flops if self.flops else 1.0
-
-    @property
-    def bytes_ratio(self) -> float:
-        return self.counted_bytes / self.bytes if self.bytes else 1.0
-
-    @property
-    def source(self) -> str:
-        return str(self.summary["model_name"]).partition(":")[0]
+    def shares(self) -> tuple[float, float]:
+        """The shares of FLOPs and bytes that tuples have."""
+        return self.counted_flops / self.flops if self.flops else 1.0, self.counted_bytes / max(1, self.bytes)
 
     @property
     def passes(self) -> bool:
         """Whether tuples have all FLOPs and nearly all bytes, and each was rebuilt the same."""
-        is_whole = abs(self.flops_ratio - 1) < FLOP_TOLERANCE_RATIO and self.bytes_ratio >= LEAST_BYTES_RATIO
+        flops_ratio, bytes_ratio = self.shares
+        is_whole = abs(flops_ratio - 1) < FLOP_TOLERANCE_RATIO and bytes_ratio >= LEAST_BYTES_RATIO
         return not self.refused and is_whole and self.rebuilt == self.tuples
 
 
@@ -131,30 +125,24 @@ def check_all(models: Mapping[str, dict[str, Any]], processes: int) -> list[Resu
 
 def check(names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Return the fields of each model's result: counted in one process, rebuilt in another."""
-    found = {report["name"]: counted(report) for report in opcost("count", names)}
-    refused = [name for name in names if "refused" in found[name]]
-    reports = opcost("verify operators", [name for name in names if name not in refused])
-    for name in (name for name in names if name not in refused):
-        counts = read_counts(FOLDER / name / "operators.pkl", name)
-        operators = [f"{count.operator}: " for count in counts.counts]
+    found: dict[str, dict[str, Any]] = {}
+    for report in opcost("count", names):
+        if "reason" in report:
+            found[report["name"]] = {"refused": report["reason"].partition("model_name: ")[2] or report["reason"]}
+        else:
+            same = {key: report[key] for key in ("flops", "counted_flops", "bytes", "counted_bytes")}
+            numbers = {"calls": report["operator_calls"], "tuples": report["unique_tuples"]}
+            found[report["name"]] = {**numbers, **same, "outside": tuple(report["outside"])}
+    counted = [name for name in names if "refused" not in found[name]]
+    reports = opcost("verify operators", counted)
+    for name in counted:
+        operators = tuple(f"{one.operator}: " for one in read_counts(FOLDER / name / "operators.pkl", name).counts)
         # A tuple is rebuilt once for all models that have it.
         for key, field in (("failures", "differences"), ("value_dependent", "value_dependent")):
             lines = [line for report in reports for line in report[key]]
-            found[name][field] = tuple(line for line in lines if line.startswith(tuple(operators)))
+            found[name][field] = tuple(line for line in lines if line.startswith(operators))
         found[name]["rebuilt"] = len(operators) - len(found[name]["differences"]) - len(found[name]["value_dependent"])
     return found
-
-
-def counted(report: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a result that `opcost count` gives."""
-    if "reason" in report:
-        return {"refused": report["reason"].partition("model_name: ")[2] or report["reason"]}
-    return {
-        "calls": report["operator_calls"],
-        "tuples": report["unique_tuples"],
-        "outside": tuple(report["outside"]),
-        **{key: report[key] for key in ("flops", "counted_flops", "bytes", "counted_bytes")},
-    }
 
 
 def opcost(subcommand: str, names: Sequence[str]) -> list[dict[str, Any]]:
@@ -233,21 +221,17 @@ def page(results: Sequence[Result], run: Mapping[str, Any]) -> str:
 def summary_lines(results: Sequence[Result]) -> Iterable[str]:
     """Yield the totals, and a line for each model that is not counted or not rebuilt wholly."""
     known = [result for result in results if not result.refused]
-    passing = Counter(result.source for result in results if result.passes)
-    all_of = Counter(result.source for result in results)
-    passed = ", ".join(f"{passing[source]} of {number} of {source}" for source, number in all_of.items())
+    sources = Counter(str(result.summary["model_name"]).partition(":")[0] for result in results)
+    passing = Counter(str(one.summary["model_name"]).partition(":")[0] for one in results if one.passes)
+    passed = ", ".join(f"{passing[source]} of {number} of {source}" for source, number in sources.items())
     tuples, rebuilt = sum(result.tuples for result in known), sum(result.rebuilt for result in known)
     outside = sorted({operation for result in known for operation in result.outside})
+    flops_ratio, bytes_ratio = map(min, zip(*(result.shares for result in known), strict=True))
     yield f"- architectures that pass: {passed}"
-    yield (
-        f"- in tuples: at least {min(result.flops_ratio for result in known):.4%} of FLOPs, "
-        f"{min(result.bytes_ratio for result in known):.4%} of bytes"
-    )
+    yield f"- in tuples: at least {flops_ratio:.4%} of FLOPs, {bytes_ratio:.4%} of bytes"
     yield f"- operations in no tuple: {', '.join(outside) or 'none'}"
     yield f"- tuples with the same operations, outputs, FLOPs and bytes in a fresh process: {rebuilt:,} of {tuples:,}"
-    yield from (
-        f"- not counted: {result.name} ({result.refused.partition('; ')[0]})" for result in results if result.refused
-    )
+    yield from (f"- not counted: {one.name} ({one.refused.partition('; ')[0]})" for one in results if one.refused)
     for result in known:
         yield from (f"- not the same: {result.name}: `{shortened(line)}`" for line in result.differences)
         yield from (f"- depends on values: {result.name}: `{shortened(line)}`" for line in result.value_dependent)
@@ -264,30 +248,16 @@ def independent_table(results: Sequence[Result]) -> str:
 
 
 def cells(result: Result) -> list[str]:
-    name = str(result.summary["model_name"]).replace(":", " ")
-    sizes = [result.summary["input_size"]] if "input_size" in result.summary else shapes(result.summary["inputs"])
-    given = [name, plain(result.summary.get("arguments", {})), ", ".join("x".join(map(str, size)) for size in sizes)]
+    summary = result.summary
+    named = [result.name, str(summary["model_name"]).replace(":", " ")]
+    pairs = (f"{key}={json.dumps(value)}" for key, value in summary.get("arguments", {}).items())
+    sizes = [summary["input_size"]] if "input_size" in summary else [one["shape"] for one in summary["inputs"].values()]
+    named += [", ".join(pairs).replace('"', ""), ", ".join("x".join(map(str, size)) for size in sizes)]
     if result.refused:
-        return [result.name, *given, *["-"] * 6]
-    return [
-        result.name,
-        *given,
-        str(result.calls),
-        str(result.tuples),
-        f"{result.flops / 1e9:.3f}",
-        f"{result.flops_ratio:.2%}",
-        f"{result.bytes_ratio:.2%}",
-        f"{result.rebuilt} / {result.tuples}",
-    ]
-
-
-def shapes(inputs: Mapping[str, Any]) -> list[list[int]]:
-    return [tensor["shape"] for tensor in inputs.values()]
-
-
-def plain(arguments: Mapping[str, Any]) -> str:
-    """Return arguments in one cell: ``num_hidden_layers=2``."""
-    return ", ".join(f"{key}={json.dumps(value)}" for key, value in arguments.items()).replace('"', "")
+        return [*named, *["-"] * 6]
+    shares = (f"{share:.2%}" for share in result.shares)
+    numbers = [str(result.calls), str(result.tuples), f"{result.flops / 1e9:.3f}"]
+    return [*named, *numbers, *shares, f"{result.rebuilt} / {result.tuples}"]
 
 
 def shortened(text: str) -> str:

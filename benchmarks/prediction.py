@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from committed_samples import MULTIPROCESSORS, committed_samples
-from prediction_baselines import BASELINES
+from prediction_baselines import BASELINES, MULTIPROCESSORS, committed_samples
 
 from opcost.comparing.predicted_run import NORMAL_FACTOR
 from opcost.estimates import FloatArray
@@ -87,8 +87,8 @@ def tuple_errors(data: TrainingData, fold: Fold) -> dict[str, Errors]:
     known, others = (part_of(data, places) for places in fold)
     learned = learned_costs(known)
     costs = learned.costs(others.calls)
-    halves = {TIME: learned.deviations[TIME].factor * costs.time_deviations}
-    halves[ENERGY] = learned.deviations[ENERGY].factor * costs.energy_deviations
+    deviations = {TIME: costs.time_deviations, ENERGY: costs.energy_deviations}
+    halves = {cost: learned.deviations[cost].factor * of_cost for cost, of_cost in deviations.items()}
     found = {LEARNED: Errors(errors_of(others, costs.times_s, costs.energies_j), halves)}
     for name, baseline in BASELINES.items():
         errors = errors_of(others, *baseline(known)(others))
@@ -219,8 +219,8 @@ def curve_row(data: TrainingData, size: int, draw: int) -> dict[str, float]:
 # Times
 
 
-def times_table(data: TrainingData) -> pd.DataFrame:
-    """Return how long learning from all samples takes, and predicting many calls."""
+def times_table(data: TrainingData, _: object) -> pd.DataFrame:
+    """Return how long learning from all samples takes, and predicting many calls, alone."""
     started = time.perf_counter()
     learned = learned_costs(data)
     training_s = time.perf_counter() - started
@@ -231,38 +231,36 @@ def times_table(data: TrainingData) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["what", "calls", "seconds"])
 
 
-class Tables:
-    """The tables, each made of parts that run in processes of their own."""
-
-    def __init__(self, data: TrainingData, run: Callable[..., Iterator]) -> None:
-        """Keep the data, and a function that maps another one over arguments."""
-        self.data, self._run = data, run
-
-    def tuples(self) -> pd.DataFrame:
-        """Return the errors of tuples whose shape was not learned from."""
-        folds = shape_folds(self.data)
-        return tuples_table(self.data, folds, list(self._run(tuple_errors, [self.data] * len(folds), folds)))
-
-    def families(self) -> pd.DataFrame:
-        """Return the errors of models whose family was not learned from."""
-        families = sorted({whole.calls.family for whole in self.data.wholes})
-        found = self._run(family_rows, [self.data] * len(families), families)
-        return pd.DataFrame([row for rows in found for row in rows])
-
-    def curve(self) -> pd.DataFrame:
-        """Return the errors after learning from some of the samples."""
-        most = min(len(learned) for learned, _ in shape_folds(self.data))
-        points = [(size, draw) for size in (*CURVE_SIZES, most) for draw in range(CURVE_DRAWS)]
-        sizes, draws = zip(*points, strict=True)
-        return pd.DataFrame(self._run(curve_row, [self.data] * len(points), sizes, draws))
-
-    def times(self) -> pd.DataFrame:
-        """Return how long learning and predicting take, alone."""
-        return times_table(self.data)
+Run = Callable[..., Iterator[Any]]
+"""Maps a function over arguments, in processes of their own."""
 
 
-PARTS = ("times", "tuples", "families", "curve")
-FILES = {"times": "times", "tuples": "unseen_tuples", "families": "unseen_families", "curve": "learning_curve"}
+def tuples(data: TrainingData, run: Run) -> pd.DataFrame:
+    """Return the errors of tuples whose shape was not learned from."""
+    folds = shape_folds(data)
+    return tuples_table(data, folds, list(run(tuple_errors, [data] * len(folds), folds)))
+
+
+def families(data: TrainingData, run: Run) -> pd.DataFrame:
+    """Return the errors of models whose family was not learned from."""
+    names = sorted({whole.calls.family for whole in data.wholes})
+    return pd.DataFrame([row for rows in run(family_rows, [data] * len(names), names) for row in rows])
+
+
+def curve(data: TrainingData, run: Run) -> pd.DataFrame:
+    """Return the errors after learning from some of the samples."""
+    most = min(len(learned) for learned, _ in shape_folds(data))
+    points = [(size, draw) for size in (*CURVE_SIZES, most) for draw in range(CURVE_DRAWS)]
+    return pd.DataFrame(run(curve_row, [data] * len(points), *zip(*points, strict=True)))
+
+
+PARTS: Mapping[str, tuple[str, Callable[[TrainingData, Run], pd.DataFrame]]] = {
+    "times": ("times", times_table),
+    "tuples": ("unseen_tuples", tuples),
+    "families": ("unseen_families", families),
+    "curve": ("learning_curve", curve),
+}
+"""Each table's file, and what makes it."""
 
 
 def shown(name: str, table: pd.DataFrame) -> str:
@@ -290,16 +288,17 @@ def by_method(rows: pd.DataFrame) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="where the tables are written")
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="the tables (default: all)")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="the tables (default: all)")
     parser.add_argument("--processes", type=int, default=2, help="at once (default 2)")
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
     with ProcessPoolExecutor(arguments.processes) as pool:
-        tables = Tables(committed_samples(ROOT), pool.map)
+        data = committed_samples(ROOT)
         for name in arguments.parts:
             started = time.perf_counter()
-            table = getattr(tables, name)()
-            table.to_csv(arguments.folder / f"{FILES[name]}.csv", index=False, float_format="%.5g")
+            file, made_by = PARTS[name]
+            table = made_by(data, pool.map)
+            table.to_csv(arguments.folder / f"{file}.csv", index=False, float_format="%.5g")
             print(f"{name}, {time.perf_counter() - started:.0f} s\n{shown(name, table)}\n", flush=True)
     return 0
 

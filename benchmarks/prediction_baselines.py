@@ -1,4 +1,4 @@
-"""Simpler predictors of operators' costs, to compare the learned ones with.
+"""The committed samples that predictors learn from, and simpler predictors to compare the learned ones with.
 
 Each is made of samples and returns the times in s and the energies in J of others.
 """
@@ -8,10 +8,11 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
-from committed_samples import MULTIPROCESSORS
+from claim_tables import committed, usual_conditions
 from sklearn.ensemble import RandomForestRegressor
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.feature_extraction import DictVectorizer
@@ -25,16 +26,28 @@ from opcost.operators.tuples import PlainValue, tensor_specs
 from opcost.prediction.features import CONVOLUTION, RAW
 from opcost.prediction.fitted import places_of
 from opcost.prediction.samples import card_of
-from opcost.stages.trained import TrainingData
+from opcost.running.request import Request
+from opcost.stages.ranking_data import read_ranking_data
+from opcost.stages.trained import TrainingData, training_data
 
 Costs: TypeAlias = tuple[FloatArray, FloatArray]
 Predict: TypeAlias = Callable[[TrainingData], Costs]
+
+MULTIPROCESSORS = 132
+"""Of an H200, the card of the committed rows."""
 
 FEWEST, FOLDS, DEGREE = 20, 10, 2
 """The fewest samples of a kind for polynomials of its own, the folds that choose their penalty, and their degree."""
 
 PENALTIES, STEPS = 20, 2000
 TREES = 100
+
+
+def committed_samples(root: Path) -> TrainingData:
+    """Return the samples under the conditions that most committed rows have, and the whole models of them."""
+    request = Request((), root / "measurements", committed(root))
+    data = read_ranking_data(request, request.configs(), ())
+    return training_data(data, usual_conditions(data.operator_rows))
 
 
 def roofline(known: TrainingData) -> Predict:

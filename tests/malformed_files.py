@@ -373,9 +373,9 @@ def peak_memory_mb(begin: bool = False) -> float:
 class Reader:
     """A process that reads inputs, replaced when one has ended it."""
 
-    def __init__(self, get_kinds: Callable[[], list[Kind]]) -> None:
+    def __init__(self, get_kinds: Callable[[], list[Kind]], is_forked: bool = False) -> None:
         self._get_kinds = get_kinds
-        self._context = multiprocessing.get_context("spawn")
+        self._context: Any = multiprocessing.get_context("fork" if is_forked else "spawn")
         self._start()
 
     def _start(self) -> None:

@@ -34,7 +34,6 @@ from opcost.stages.replay import rebuild_operators
 from opcost.stages.trained import read_training_data
 from opcost.stages.wanted_model import WantedModel
 from opcost.storage.configs import ModelConfig, load_config
-from opcost.storage.database import Database
 from opcost.storage.grid_files import GRID_NAME
 from opcost.storage.model_folders import WHITELIST, ModelFolders
 from opcost.summing.index import Measurements
@@ -56,6 +55,9 @@ tuples:
 - torch.nn.Conv2d(in_channels=8, out_channels=8, kernel_size=3, padding=1) on (float32[2, 8, 16, 16]) eval
 done: false
 """
+RELU = "torch.nn.ReLU() on (float32[8, 64]) eval"
+ADD = "torch.Tensor.add on (float32[8, 64], float32[8, 64])"
+LIST = f"tuples:\n- {RELU}\n- {ADD}\ndone: false # stays\n"
 TEXTS = (
     "normal",
     "captured: normal; weights 0.9 zeros",
@@ -149,12 +151,8 @@ def test_block_1_and_the_replay_take_a_grid_as_a_model(campaign: GridCampaign) -
     assert (selection.kept_tuples, selection.measurements) == (2, 8)
     (replay,) = rebuild_operators(campaign.request(device="cpu"), RecordedProgress())
     assert (replay.operators, replay.rebuilt, replay.failures) == (2, 2, ())
-    assert check_files(campaign.request().folders, with_folder(campaign.database)).problems == ()
-
-
-def with_folder(database: Database) -> Database:
-    database.folder.mkdir(exist_ok=True)
-    return database
+    campaign.database.folder.mkdir(exist_ok=True)
+    assert check_files(campaign.request().folders, campaign.database).problems == ()
 
 
 def test_a_plan_measures_nothing(campaign: GridCampaign) -> None:
@@ -234,9 +232,10 @@ def test_rows_with_zeros_in_weights_are_in_no_sum(campaign: GridCampaign) -> Non
         assert Measurements(sparse).nearest(case, SIMULATED_CONDITIONS) is None
 
 
-def test_a_changed_grid_is_to_be_counted_again(campaign: GridCampaign) -> None:
-    campaign.prepare()
-    config = campaign.add_grid(CONV.replace("side: [4, 8]", "side: [4, 16]"))
+@pytest.mark.parametrize(("text", "old", "new"), [(CONV, "[4, 8]", "[4, 16]"), (LIST, f"- {ADD}\n", "")])
+def test_a_changed_grid_is_to_be_counted_again(campaign: GridCampaign, text: str, old: str, new: str) -> None:
+    campaign.prepare(text)
+    config = campaign.add_grid(text.replace(old, new))
     with pytest.raises(UserError, match=r"grid\.yml, which has changed since; run .*count conv_grid"):
         COUNTS.read(config)
 
@@ -283,7 +282,7 @@ def beside_a_model(campaign: GridCampaign) -> GridCampaign:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_grid_is_left_out_where_models_are_meant(
+def test_a_grid_is_left_out_where_models_are_meant_and_alone_is_a_mistake(
     beside_a_model: GridCampaign, command: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     run = COMMANDS[command]
@@ -292,34 +291,25 @@ def test_a_grid_is_left_out_where_models_are_meant(
     (line,) = [record.getMessage() for record in caplog.records if "conv_grid" in record.getMessage()]
     assert "measure conv_grid" in line
     assert run(beside_a_model, beside_a_model.request()) == ["a"]
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_a_grid_alone_is_a_mistake_where_models_are_meant(beside_a_model: GridCampaign, command: str) -> None:
     with pytest.raises(UserError, match="conv_grid is a grid") as caught:
-        COMMANDS[command](beside_a_model, beside_a_model.request("conv_grid"))
+        run(beside_a_model, beside_a_model.request("conv_grid"))
     assert len(caught.value.lines) == 1
 
 
-def test_holdings_name_models_only(beside_a_model: GridCampaign) -> None:
+def test_holdings_advice_and_other_conditions_are_for_models(beside_a_model: GridCampaign) -> None:
     (one,) = holdings(beside_a_model.request())
     assert (one.tuples, one.complete, one.partial) == (2, ("a",), ())
-    with pytest.raises(UserError, match="conv_grid is a grid"):
-        holdings(beside_a_model.request("conv_grid"))
-
-
-def test_advice_and_other_conditions_are_for_models(beside_a_model: GridCampaign) -> None:
-    with pytest.raises(UserError, match="conv_grid is a grid"):
-        advise(beside_a_model.request("conv_grid"), 0.9, False)
-    with pytest.raises(UserError, match="conv_grid is a grid"):
-        compare_against(beside_a_model.request("conv_grid"), ["precision=fp32"])
+    grid = beside_a_model.request("conv_grid")
+    for use in (
+        holdings,
+        lambda grid: advise(grid, 0.9, False),
+        lambda grid: compare_against(grid, ["precision=fp32"]),
+    ):
+        with pytest.raises(UserError, match="conv_grid is a grid"):
+            use(grid)
 
 
 # Lists of tuples
-
-RELU = "torch.nn.ReLU() on (float32[8, 64]) eval"
-ADD = "torch.Tensor.add on (float32[8, 64], float32[8, 64])"
-LIST = f"tuples:\n- {RELU}\n- {ADD}\ndone: false # stays\n"
 
 
 def test_tuples_of_a_list_become_rows_and_the_list_is_done(campaign: GridCampaign) -> None:
@@ -336,28 +326,24 @@ def test_tuples_of_a_list_become_rows_and_the_list_is_done(campaign: GridCampaig
     assert (grid.operator, [row.key for row in operators]) == ("grid.tuples", [case.key for case in cases])
 
 
-def test_a_changed_list_is_to_be_counted_again(campaign: GridCampaign) -> None:
-    campaign.prepare(LIST)
-    with pytest.raises(UserError, match=r"grid\.yml, which has changed since; run .*count conv_grid"):
-        COUNTS.read(campaign.add_grid(LIST.replace(f"- {ADD}\n", "")))
-
-
-def test_a_list_that_torch_refuses_is_a_failure(campaign: GridCampaign) -> None:
-    campaign.add_grid(LIST.replace(RELU, "torch.Tensor.add on (float32[8], float32[9])").replace(f"- {ADD}\n", ""))
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (CONV.replace("groups: 8", "groups: 7"), ("operator:", "16 combinations", "divisible")),
+        (
+            "tuples:\n- torch.Tensor.add on (float32[8], float32[9])\n",
+            ("tuples:", "1 operator tuple left out", "must match"),
+        ),
+    ],
+)
+def test_a_grid_of_which_nothing_is_left_is_a_failure(
+    campaign: GridCampaign, text: str, words: tuple[str, ...]
+) -> None:
+    campaign.add_grid(text)
     (failure,) = campaign.count("conv_grid")
     assert isinstance(failure, CountFailure)
-    words = ("grid.yml:1: tuples:", "1 operator tuple left out", "must match", "; correct its parameters")
+    words = ("grid.yml:1:", *words, "; correct its parameters")
     assert [word for word in words if word not in failure.reason] == []
-
-
-def test_an_unknown_operator_of_a_list_is_named_with_its_line(campaign: GridCampaign) -> None:
-    path = campaign.measurements / "conv_grid" / GRID_NAME
-    path.parent.mkdir()
-    path.write_text(LIST.replace("Tensor.add", "Tensor.addd"))
-    with pytest.raises(UserError) as caught:
-        campaign.count("conv_grid")
-    (line,) = caught.value.lines
-    assert line.startswith(f"{path}:3: tuples: item 2: this version of torch has no operator torch.Tensor.addd; ")
 
 
 # The commands
@@ -368,34 +354,23 @@ def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return warm_python.run([sys.executable, "-m", "opcost", *words, *options])
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "words"),
-    [
-        ("torch.nn.Conv2d", "torch.nn.Conv2dd", "grid.yml:1: operator: Conv2dd; did you mean Conv2d"),
-        ("torch.nn.Conv2d", "torch.nn.functional.softmacks", "grid.yml:1: operator: ; did you mean softmax"),
-        ("torch.nn.Conv2d", "torch.os.system", "grid.yml:1: operator: torch.os.system ;"),
-        ("torch.nn.Conv2d", "torch.nix.Conv2d", "grid.yml:1: operator: torch.nix.Conv2d ;"),
-        ("torch.nn.Conv2d", "timm.layers.Conv2dSame", "grid.yml:1: operator: ; torch.nn.Conv2d"),
-        ("sizes:", "sises:", "grid.yml:2: sises: ; did you mean sizes?"),
-    ],
-)
-def test_a_mistake_is_one_line(campaign: GridCampaign, old: str, new: str, words: str) -> None:
+def test_a_mistake_is_one_line(campaign: GridCampaign) -> None:
     path = campaign.measurements / "conv_grid" / GRID_NAME
     path.parent.mkdir()
-    path.write_text(CONV.replace(old, new))
-    with pytest.raises(UserError) as caught:
-        campaign.count("conv_grid")
-    place, *others = words.split()
-    line = next(line for line in caught.value.lines if place in line)
-    assert [word for word in others if word not in line] == []
-
-
-def test_a_grid_of_which_nothing_is_left_is_a_failure(campaign: GridCampaign) -> None:
-    campaign.add_grid(CONV.replace("groups: 8", "groups: 7"))
-    (failure,) = campaign.count("conv_grid")
-    assert isinstance(failure, CountFailure)
-    words = ("grid.yml:1: operator:", "16 combinations", "divisible", "; correct its parameters")
-    assert [word for word in words if word not in failure.reason] == []
+    for text, old, new, place, *words in (
+        (CONV, "torch.nn.Conv2d", "torch.nn.Conv2dd", "1: operator: ", "Conv2dd", "did you mean Conv2d"),
+        (CONV, "torch.nn.Conv2d", "torch.nn.functional.softmacks", "1: operator: ", "did you mean softmax"),
+        (CONV, "torch.nn.Conv2d", "torch.os.system", "1: operator: ", "torch.os.system"),
+        (CONV, "torch.nn.Conv2d", "torch.nix.Conv2d", "1: operator: ", "torch.nix.Conv2d"),
+        (CONV, "torch.nn.Conv2d", "timm.layers.Conv2dSame", "1: operator: ", "torch.nn.Conv2d"),
+        (CONV, "sizes:", "sises:", "2: sises: ", "did you mean sizes?"),
+        (LIST, "Tensor.add", "Tensor.addd", "3: tuples: ", "item 2: this version of torch has no operator"),
+    ):
+        path.write_text(text.replace(old, new))
+        with pytest.raises(UserError) as caught:
+            campaign.count("conv_grid")
+        line = next(line for line in caught.value.lines if line.startswith(f"{path}:{place}"))
+        assert [word for word in (*words, "; ") if word not in line] == [], line
 
 
 def test_the_commands_take_a_grid(campaign: GridCampaign) -> None:

@@ -81,7 +81,8 @@ def staged() -> list[Kind]:
 
 @pytest.fixture
 def reader() -> Iterator[Reader]:
-    reader = Reader(staged)
+    # Imports again and again would take half a minute.
+    reader = Reader(staged, is_forked=True)
     yield reader
     reader.end()
 
