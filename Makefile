@@ -22,12 +22,15 @@ demo_arguments := $(demo_model) --measurements $(demo)/measurements --database $
 pytest := env -u PYTHONDONTWRITEBYTECODE $(venv_python) -m pytest \
   --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
+lint_imports := $(venv_python) -c "from importlinter.cli import lint_imports_command; lint_imports_command()" --no-cache --no-logo
+
+# Types and imports are checked beside the tests, and shown after them.
 define checks
 @$(venv_python) -m ruff check
 @$(venv_python) -m ruff format --check
-@$(venv_python) -m mypy
-@$(venv_python) -c "from importlinter.cli import lint_imports_command; lint_imports_command()" --no-cache --no-logo
-@$(pytest)$(1)
+@mkdir -p build
+@( $(venv_python) -m mypy && $(lint_imports) ) > build/types.log 2>&1 & types=$$!; \
+  $(pytest)$(1); failed=$$?; wait $$types || failed=1; cat build/types.log; exit $$failed
 endef
 
 # Prints "good", "old" or "bare"; any Python from 2.7 on can run it.

@@ -1,11 +1,14 @@
-"""A simulated bench that a child process can open without torch, and operators that end that process."""
+"""A simulated bench that a child process can open without torch, and operators that fail in all ways that are known.
+
+An operator's name says what happens.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -33,7 +36,27 @@ FATALS = tuple(operator("Fatal", width) for width in range(10, 13))
 HANGING_WHILE_BUILT, HANGING_IN_ITS_LOOP = operator("HangingWhileBuilt"), operator("HangingInItsLoop")
 LONG = operator("Long")
 LIFE_S = 0.25
+LIMIT_S = 2.0
+"""Of silence, in place of minutes."""
+
 LOAD = Load(time_s=0.001, power_w=300.0)
+
+CANNOT = {"Large": "out of memory", "Unsupported": "not implemented for this device"}
+ENDS: Mapping[str, Callable[[], object]] = {
+    "Fatal": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "Segmentation": lambda: os.kill(os.getpid(), signal.SIGSEGV),
+    "Exited": lambda: os._exit(3),
+}
+ENDED = "it ended the measuring process:"
+REASONS = {
+    **CANNOT,
+    "Bug": f"{ENDED} ZeroDivisionError: a bug",
+    "Fatal": f"{ENDED} ended by SIGKILL",
+    "Segmentation": f"{ENDED} ended by SIGSEGV",
+    "Exited": f"{ENDED} ended with status 3",
+    "HangingWhileBuilt": f"{ENDED} silent for {LIMIT_S:g} s while building",
+}
+"""Expected report of each kind of fault."""
 
 
 class FatalBench:
@@ -55,19 +78,21 @@ class FatalBench:
         return replace(SIMULATED_CIRCUMSTANCES, warm_up_s=protocol.warm_up_s, loop_s=protocol.loop_s)
 
     def measure(self, case: Case, setting: Setting, protocol: MeasurementProtocol, log_name: str) -> Measurement:
-        if case.operator in FATALS:
-            os.kill(os.getpid(), signal.SIGKILL)
-        if case.operator == LARGE:
-            raise CannotMeasureError("out of memory")
-        if case.operator == BUG:
+        """Measure, or do what the operator's name says."""
+        name = case.operator.short_name
+        if name in CANNOT:
+            raise CannotMeasureError(CANNOT[name])
+        if name == "Bug":
             raise ZeroDivisionError("a bug")
+        if name in ENDS:
+            ENDS[name]()
         self.report_step(BUILDING)
-        if case.operator == HANGING_WHILE_BUILT:
+        if name == "HangingWhileBuilt":
             time.sleep(1000)
         self.report_step(LOOPING)
-        if case.operator == HANGING_IN_ITS_LOOP:
+        if name == "HangingInItsLoop":
             time.sleep(1000)
-        for _ in range(8 if case.operator == LONG else 0):
+        for _ in range(8 if name == "Long" else 0):
             time.sleep(LIFE_S)
             self.report_step(LOOPING)
         machine = SimulatedMachine(LOAD)

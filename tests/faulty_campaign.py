@@ -1,6 +1,6 @@
 """A campaign in which operators fail in all ways that a measuring process knows, among many that are good.
 
-The bench is simulated (``faulty_bench.py``), processes and files are real.
+The bench is simulated (``fatal_bench.py``), processes and files are real.
 """
 
 from __future__ import annotations
@@ -14,15 +14,13 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from fatal_bench import operator
-from faulty_bench import LIMIT_S, REASONS, faulty_answering
+from fatal_bench import LIMIT_S, REASONS, fatal_answering, operator
 from simulated_apparatus import RecordedProgress, SimulatedCampaign
 
 from opcost.errors import UserError
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.cases import tuple_key
-from opcost.operators.tuples import OperatorTuple
 from opcost.running import worker_bench
 from opcost.running.worker_bench import Limits, open_child_bench
 from opcost.stages.measure_operators import measure_operators
@@ -59,7 +57,10 @@ def run_faulty_campaign(folder: Path, operators: int, fault_ratio: float, seed: 
     while {tuple_key(row.key) for row in _rows(campaign)} != good and runs < MOST_RUNS:
         runs += 1
         _run(campaign)
-    _check(campaign, wanted, good)
+    assert sorted(tuple_key(row.key) for row in _rows(campaign)) == sorted(good)
+    reasons = {tuple_key(row.key): row.reason for row in campaign.database.failures.rows()}
+    assert reasons == {one.key: REASONS[one.short_name] for one in wanted if one.key not in good and one.key in reasons}
+    assert not good & reasons.keys()
     assert set(children()) <= set(before)
     return FaultyTally(len(good), faults, runs)
 
@@ -80,15 +81,6 @@ def _rows(campaign: SimulatedCampaign) -> list[MeasurementRow]:
     return campaign.database.operator_measurements.rows()
 
 
-def _check(campaign: SimulatedCampaign, wanted: list[OperatorTuple], good: set[str]) -> None:
-    measured = sorted(tuple_key(row.key) for row in _rows(campaign))
-    assert measured == sorted(good)
-    failures = campaign.database.failures.rows()
-    reasons = {tuple_key(row.key): row.reason for row in failures}
-    assert reasons == {one.key: REASONS[one.short_name] for one in wanted if one.key not in good and one.key in reasons}
-    assert not good & reasons.keys()
-
-
 def children() -> list[int]:
     """Return the processes that this one has started and that are still there, but for one of Python's own."""
     found = []
@@ -107,7 +99,7 @@ def children() -> list[int]:
 def faulty_processes() -> Iterator[None]:
     """Let measuring processes be faulty."""
     before = worker_bench.answering
-    worker_bench.answering = faulty_answering
+    worker_bench.answering = fatal_answering
     try:
         yield
     finally:

@@ -36,7 +36,7 @@ def benchmark(monkeypatch):
 
 def test_scripts_say_how_they_are_run(benchmark, monkeypatch, capsys):
     scripts = [path.stem for path in BENCHMARKS.glob("*.py") if "__main__" in path.read_text(encoding="utf-8")]
-    assert len(scripts) > 8
+    assert len(scripts) > 7
     for name in sorted(scripts):
         monkeypatch.setattr(sys, "argv", [f"{name}.py", "--help"])
         with pytest.raises(SystemExit) as ended:
@@ -117,82 +117,6 @@ def test_every_script_and_every_table_is_explained():
     data = BENCHMARKS.parent / "docs" / "data"
     tables = (data / "README.md").read_text(encoding="utf-8")
     assert [path.name for path in data.iterdir() if path.name not in tables and path.name != "README.md"] == []
-
-
-# Tables
-
-
-def test_sizes_are_of_magnitudes_and_leave_out_what_is_unknown(benchmark):
-    sizes = benchmark("tables").sizes
-    assert sizes(pd.Series([-0.03, 0.01, math.nan, 0.02])) == ["3", "2.000%", "2.900%", "3.000%"]
-    assert sizes(pd.Series([math.nan])) == ["0", "", "", ""]
-
-
-# Repeated runs
-
-
-def run_of(*rows, board="GPU-1"):
-    """Return a run's table; a row is key, time, power, and notes."""
-    return pd.DataFrame(
-        {
-            "key": key,
-            "operator": f"torch.{key}",
-            "parameters": math.nan,
-            "inputs": "float32[8]",
-            "input_data": "normal",
-            "time_s": time_s,
-            "time_median_s": time_s * 1.01,
-            "time_without_outliers_s": time_s,
-            "power_w": power_w,
-            "power_median_w": 100.0,
-            "power_without_outliers_w": power_w,
-            "energy_j": time_s * power_w,
-            "energy_at_reference_j": math.nan,
-            "time_standard_error_s": 0.5,
-            "energy_standard_error_j": 50.0,
-            "energy_at_reference_standard_error_j": math.nan,
-            "notes": notes,
-            "check_power_w": power_w * 1.02,
-            "check_meter": "log",
-            "meter": "ring",
-            "device_uuid": board,
-        }
-        for key, time_s, power_w, notes in rows
-    )
-
-
-LIMITED = "at the power limit of 700 W: slower where it lasts"
-RUNS = [
-    run_of(("a", 9.0, 100.0, math.nan), ("b", 2.0, 100.0, LIMITED), ("lonely", 1.0, 1.0, "")),
-    run_of(("a", 99.0, 1.0, ""), ("a", 10.0, 100.0, ""), ("b", 1.0, 100.0, ""), board="GPU-2"),
-    run_of(("b", 3.0, 100.0, ""), ("a", 11.0, 100.0, "")),
-]
-
-
-def test_runs_are_joined_by_key_and_the_last_row_of_a_key_counts(benchmark):
-    repeatability = benchmark("repeatability")
-    rows = repeatability.joined(RUNS)
-    spread = repeatability.variation(rows, rows["time_s"])
-    assert spread.to_dict() == pytest.approx({"torch.a() float32[8] normal": 0.1, "torch.b() float32[8] normal": 0.5})
-
-
-def test_an_operator_that_one_run_found_at_the_limit_is_at_the_limit(benchmark):
-    repeatability = benchmark("repeatability")
-    assert set(repeatability.never_at_the_limit(repeatability.joined(RUNS))["key"]) == {"a"}
-
-
-def test_report_of_runs_shows_spread_averages_meters_and_boards(benchmark):
-    said = benchmark("repeatability").report(RUNS)
-    assert "3 runs, 2 operators in all of them (1 in some only), 2 boards: GPU-1, GPU-2" in said
-    assert "| time, all | 2 | 30.000% | 48.000% | 50.000% | torch.b() float32[8] normal |" in said
-    assert "| time, never at the power limit | 1 | 10.000% |" in said
-    assert "| energy at the reference temperature, all | 0 |  |  |  |  |" in said
-    assert "| time: median | 6 | 1.000% | 1.000% | 1.000% |" in said
-    assert "| power x time: mean without outliers | 2 | 30.000% |" in said
-    assert "| log against ring | 6 | +2.000% |" in said
-    # Times 9, 10, 11 and 2, 1, 3 with errors of 0.5 each: differences of 1, 1, 2 and 1, 1, 2, of 0.71 each.
-    assert "| time, all | 6 | 66.7% | 2.00 |" in said
-    assert "| energy at the reference temperature, all | 0 |  |  |" in said
 
 
 # Sums and wholes

@@ -76,3 +76,24 @@ def test_advice_names_what_the_whitelist_lacks_and_writes_one_that_lacks_nothing
     assert "written: " in capsys.readouterr().out
     assert copied.main(monkeypatch, "general_pipeline_block1.py") == 0
     assert copied.main(monkeypatch, "compare_sum_vs_full.py", "--coverage-target", "0.9") == 0
+
+
+@pytest.mark.second_tier
+def test_figures_are_drawn_beside_the_comparison(
+    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert project.main(monkeypatch, "compare_sum_vs_full.py", "a_resnet", "--figures", str(tmp_path / "figures")) == 0
+    drawn = list((tmp_path / "figures").iterdir())
+    assert {path.name for path in drawn} == {"parity.svg", "operators.svg", "errors.svg"}
+    (written,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("written: ")]
+    assert all(str(path) in written for path in drawn)
+
+
+def test_nothing_is_drawn_in_a_dry_run_and_that_is_reported(
+    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    figures, report = tmp_path / "figures", tmp_path / "report.html"
+    wanted = ("--figures", str(figures), "--report", str(report))
+    assert project.main(monkeypatch, "compare_sum_vs_full.py", "a_resnet", "--dry-run", *wanted) == 0
+    assert f"dry run: not written: {figures}, {report}\n" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

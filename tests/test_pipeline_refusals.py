@@ -57,39 +57,32 @@ def test_all_mistakes_in_yaml_are_one_line_each(
     assert len(lines) == 4
 
 
-@pytest.mark.parametrize("option", [["--cache", "cold"], ["--counted", "leaf"], ["--figures", "figures"]])
-def test_advice_refuses_what_only_comparisons_have(
-    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], option: list[str]
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--coverage-target", "0.9", "--cache", "cold"], ["error: --coverage-target ", "--cache"]),
+        (["--coverage-target", "0.9", "--counted", "leaf"], ["error: --coverage-target ", "--counted"]),
+        (["--coverage-target", "0.9", "--figures", "figures"], ["error: --coverage-target ", "--figures"]),
+        (["--write-whitelist"], ["error: --write-whitelist needs --coverage-target, such as 0.9; see "]),
+        (["--figures", "{file}"], ["error: ", "figures is a file; name a folder"]),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused_before_anything_is_compared(
+    project: Project,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    options: list[str],
+    told: list[str],
 ) -> None:
+    file = tmp_path / "figures"
+    file.write_text("mine")
     with pytest.raises(SystemExit, match="^2$"):
-        project.main(monkeypatch, "compare_sum_vs_full.py", "--coverage-target", "0.9", *option)
+        project.main(monkeypatch, "compare_sum_vs_full.py", *(option.format(file=file) for option in options))
     output, errors = capsys.readouterr()
-    assert output == ""
-    assert errors.startswith("error: --coverage-target ")
-    assert option[0] in errors
-
-
-def test_a_whitelist_is_not_written_without_a_target(
-    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit, match="^2$"):
-        project.main(monkeypatch, "compare_sum_vs_full.py", "--write-whitelist")
-    output, errors = capsys.readouterr()
-    assert output == ""
-    assert errors.startswith("error: --write-whitelist needs --coverage-target, such as 0.9; see ")
-
-
-def test_figures_into_a_file_are_refused_before_anything_is_compared(
-    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    figures = tmp_path / "figures"
-    figures.write_text("mine")
-    with pytest.raises(SystemExit, match="^2$"):
-        project.main(monkeypatch, "compare_sum_vs_full.py", "a_resnet", "--figures", str(figures))
-    output, errors = capsys.readouterr()
-    assert output == ""
-    assert "figures is a file; name a folder" in errors
-    assert figures.read_text() == "mine"
+    assert (output, file.read_text()) == ("", "mine")
+    assert errors.startswith(told[0])
+    assert all(text in errors for text in told)
 
 
 def test_a_name_that_no_folder_has_gets_a_suggestion(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
