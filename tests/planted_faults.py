@@ -18,7 +18,6 @@ import os
 import queue
 import random
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -38,6 +37,7 @@ import libcst as cst
 from coverage import CoverageData
 from libcst.metadata import MetadataWrapper, PositionProvider
 from mutmut.mutation import mutators
+from repository_copy import copy_repository
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = [
@@ -326,6 +326,18 @@ def results_of(name: str, results: Path, ending: str) -> Path:
     return results / f"{name.replace('/', '.')}.{ending}"
 
 
+def observe(name: str, copies: queue.Queue[Path], results: Path) -> None:
+    """Run a test file under coverage.py, and keep what ran and how long it took."""
+    settings = results_of(name, results, "ini")
+    settings.write_text(COVERAGE_SETTINGS.format(data_file=results_of(name, results, "coverage")), encoding="utf-8")
+    command = ["-m", "coverage", "run", f"--rcfile={settings}", "-m", "pytest", f"tests/{name}", "-q"]
+    copy = copies.get()
+    try:
+        run_python(copy, [*command, f"--junitxml={results_of(name, results, 'xml')}"], OBSERVED_S)
+    finally:
+        copies.put(copy)
+
+
 def times_of(name: str, report: Path) -> dict[str, float]:
     """Return how long each test of a file took, that of all its parameters; without those that fail."""
     time_s: dict[str, float] = defaultdict(float)
@@ -338,18 +350,6 @@ def times_of(name: str, report: Path) -> dict[str, float]:
     if failed:
         print(f"left out, since they fail without a fault: {', '.join(sorted(failed))}", flush=True)
     return {test: seconds for test, seconds in time_s.items() if test not in failed}
-
-
-def observe(name: str, copies: queue.Queue[Path], results: Path) -> None:
-    """Run a test file under coverage.py, and keep what ran and how long it took."""
-    settings = results_of(name, results, "ini")
-    settings.write_text(COVERAGE_SETTINGS.format(data_file=results_of(name, results, "coverage")), encoding="utf-8")
-    command = ["-m", "coverage", "run", f"--rcfile={settings}", "-m", "pytest", f"tests/{name}", "-q"]
-    copy = copies.get()
-    try:
-        run_python(copy, [*command, f"--junitxml={results_of(name, results, 'xml')}"], OBSERVED_S)
-    finally:
-        copies.put(copy)
 
 
 def run_python(folder: Path, arguments: Sequence[str], limit_s: float) -> int | None:
@@ -426,17 +426,6 @@ def outcome_of(copy: Path, tests: Sequence[str], clean_s: float) -> Outcome:
     return Outcome.HANGS if status is None else Outcome.NOTICED if status else Outcome.SURVIVED
 
 
-def copy_of_project(folder: Path) -> Path:
-    """Copy what git knows, or would, to a folder."""
-    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    names = subprocess.run(listed, cwd=ROOT, capture_output=True, check=True).stdout.decode().split("\0")
-    for name in filter(None, names):
-        if (ROOT / name).exists():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, folder / name, follow_symlinks=False)
-    return folder
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("packages", nargs="*", default=PACKAGES, help="such as power or running/plan (default: all)")
@@ -448,7 +437,7 @@ def main() -> None:
     copies: queue.Queue[Path] = queue.Queue()
     with tempfile.TemporaryDirectory(prefix="opcost-faults-") as folder:
         for number in range(arguments.at_a_time):
-            copies.put(copy_of_project(Path(folder, str(number))))
+            copies.put(copy_repository(Path(folder, str(number))))
         hanging: list[Trial] = []
         survivors: list[Trial] = []
         rest = faults
