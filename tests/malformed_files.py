@@ -11,6 +11,7 @@ Example: python tests/malformed_files.py --inputs 10000
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import gc
 import logging
 import math
@@ -316,6 +317,8 @@ def users_kinds() -> list[Kind]:
 def serve(connection: Connection, get_kinds: Callable[[], list[Kind]]) -> None:
     """Read each path that comes with its kind's number, and answer what came of it."""
     logging.disable()
+    # A fork would print the trace of an end that is wanted.
+    faulthandler.disable()
     known = get_kinds()
     limit = virtual_memory() + 2 * MEMORY_MB * 2**20
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
