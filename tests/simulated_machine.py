@@ -277,29 +277,18 @@ class SimulatedWorkload:
         """The device is idle whenever a run has returned."""
 
 
-class SimulatedPause:
+class SimulatedPause(SimulatedWorkload):
     """Behaviour of a machine while a load with a duty cycle pauses."""
 
-    flags: Flags = ()
-    notes = ""
-    execution = EAGER
-    placements = 1
-    waits = None
-    overhead = None
     only_waits = True
-    ended_s = None
 
     def __init__(self, machine: SimulatedMachine, pause_s: float, iterations_per_round: int) -> None:
-        self.iterations_per_round = iterations_per_round
-        self._machine = machine
-        self._pause_s = pause_s
+        super().__init__(machine, Load())
+        self.iterations_per_round, self._pause_s = iterations_per_round, pause_s
 
     def run(self, rounds: int) -> int:
         self._machine.idle(rounds * self._pause_s)
         return rounds
-
-    def finish(self) -> None:
-        """The device is idle anyway."""
 
 
 class SimulatedMachine(SimulatedWorkload):
@@ -338,11 +327,9 @@ class SimulatedMachine(SimulatedWorkload):
 
     def place_ratios(self, load: Load) -> FloatArray:
         """Return what iterations of a load take in each of its placements, over its declared time."""
-        spread = (
-            self._random.standard_normal(load.placements) if load.placement_spread_ratio else np.zeros(load.placements)
-        )
-        ratios: FloatArray = 1 + load.placement_spread_ratio * spread
-        return ratios
+        if not load.placement_spread_ratio:
+            return np.ones(load.placements)
+        return 1 + load.placement_spread_ratio * self._random.standard_normal(load.placements)
 
     def run_load(self, load: Load, iterations: int, is_first: bool = False, place_ratio: float = 1.0) -> None:
         """Advance time by that many iterations of a load."""
@@ -416,8 +403,7 @@ class SimulatedMachine(SimulatedWorkload):
 
     def _swing(self, at_s: Times) -> Times:
         device = self.device
-        swing: Times = device.clock_swing_ratio * np.sin(2 * np.pi * at_s / device.clock_swing_period_s)
-        return swing
+        return device.clock_swing_ratio * np.sin(2 * np.pi * at_s / device.clock_swing_period_s)
 
     def _advance(self, load: Load | None, duration_s: float) -> None:
         if load is not self._phases[-1].load and load != self._phases[-1].load:
@@ -443,9 +429,7 @@ class SimulatedMachine(SimulatedWorkload):
 
     def _epoch_s(self, at_s: Times) -> Times:
         step = self._clock_step
-        jump_s = 0.0 if step is None else step.step_s * (at_s >= step.after_s)
-        epoch_s: Times = FIRST_EPOCH_S + at_s + jump_s
-        return epoch_s
+        return FIRST_EPOCH_S + at_s + (0.0 if step is None else step.step_s * (at_s >= step.after_s))
 
     def _course(self, at_s: FloatArray) -> _Course:
         new = self._phases[self._columns.shape[1] :]
@@ -465,8 +449,8 @@ class SimulatedMachine(SimulatedWorkload):
 
     def _is_throttled(self, at_s: FloatArray, course: _Course) -> npt.NDArray[np.bool_]:
         """Return where a burst has drawn more than the device may for long enough."""
-        throttled: npt.NDArray[np.bool_] = at_s - course.burst_begin_s >= self.device.capping_delay_s
-        return throttled & (course.burst_power_w >= self.device.power_limit_w)
+        lasts = at_s - course.burst_begin_s >= self.device.capping_delay_s
+        return lasts & (course.burst_power_w >= self.device.power_limit_w)
 
     def _warmth(self, at_s: FloatArray, course: _Course) -> FloatArray:
         """Return how warm the device is: 0 cold, 1 in equilibrium under load."""
@@ -474,8 +458,7 @@ class SimulatedMachine(SimulatedWorkload):
 
     def _approached(self, target: FloatArray | float, at_begin: FloatArray | float, passed_s: Times) -> Times:
         """Return the warmth some time after a phase began."""
-        warmth: Times = target + (at_begin - target) * np.exp(-passed_s / self.device.warming_time_s)
-        return warmth
+        return target + (at_begin - target) * np.exp(-passed_s / self.device.warming_time_s)
 
     def _temperature_c(self, warmth: FloatArray) -> FloatArray:
         device = self.device
@@ -494,14 +477,13 @@ class SimulatedMachine(SimulatedWorkload):
     def _is_capped(self, at_s: FloatArray) -> npt.NDArray[np.bool_]:
         """Return where the power limit holds clocks down; where no delay is declared, wherever power is as large."""
         course = self._course(at_s)
-        is_large: npt.NDArray[np.bool_] = self._steady_power_w(at_s, course) >= self.device.power_limit_w
+        is_large = self._steady_power_w(at_s, course) >= self.device.power_limit_w
         return is_large if math.isinf(self.device.capping_delay_s) else is_large & self._is_throttled(at_s, course)
 
     def _reports_capping(self, at_s: FloatArray) -> npt.NDArray[np.bool_]:
         """Return where the device is throttled, or was until a while ago."""
         earlier_s = np.arange(0.0, self.device.capping_reported_s + REPORT_STEP_S, REPORT_STEP_S)
-        capped: npt.NDArray[np.bool_] = np.any([self._is_capped(np.maximum(at_s - s, 0.0)) for s in earlier_s], axis=0)
-        return capped
+        return np.any([self._is_capped(np.maximum(at_s - s, 0.0)) for s in earlier_s], axis=0)
 
     def _readings_w(self, row_s: FloatArray, meter: MeterModel) -> FloatArray:
         """Return what a meter shows at each row."""
@@ -512,8 +494,8 @@ class SimulatedMachine(SimulatedWorkload):
         looks = max(meter.looks, 1)
         looked_s = fresh_s[:, None] - np.arange(looks) * (meter.averaging_time_s / looks)
         last_j, first_j = (np.interp(at_s, edges_s, energy_j) for at_s in (looked_s, looked_s - seen_s))
-        readings_w: FloatArray = (last_j - first_j).mean(axis=1) / seen_s
-        return _in_ticks(readings_w, meter.tick_w)
+        readings_w = (last_j - first_j).mean(axis=1) / seen_s
+        return np.round(readings_w / meter.tick_w) * meter.tick_w if meter.tick_w else readings_w
 
     def energy_curve(self) -> tuple[FloatArray, FloatArray]:
         """Return the true energy since before the log began, noise included, at moments of the machine's time."""
@@ -540,11 +522,8 @@ class SimulatedMachine(SimulatedWorkload):
                 shocks[0] = self._random.standard_normal()
             self._correlated_noise = np.concatenate([self._correlated_noise, _remembered(shocks, memory)])
             self._white_noise_w = np.concatenate([self._white_noise_w, self._random.standard_normal(new)])
-        device = self.device
-        return (
-            device.white_noise_w * self._white_noise_w[:steps]
-            + device.correlated_noise_w * self._correlated_noise[:steps]
-        )
+        white_w = self.device.white_noise_w * self._white_noise_w[:steps]
+        return white_w + self.device.correlated_noise_w * self._correlated_noise[:steps]
 
 
 def simulated_row(
@@ -579,7 +558,3 @@ def _remembered(shocks: FloatArray, memory: float) -> FloatArray:
         sums[span:] += memory**span * sums[:-span]
         span *= 2
     return sums
-
-
-def _in_ticks(values: FloatArray, tick: float) -> FloatArray:
-    return np.round(values / tick) * tick if tick else values

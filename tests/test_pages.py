@@ -1,7 +1,7 @@
 """The pages: every link leads somewhere, every command runs, and samples of output are what the commands print.
 
-Commands that measure or write the tables run with ``--dry-run``; ``--renew-golden`` writes the samples again. What the
-README proposes leaves ``git status`` of a fresh clone clean.
+Commands that measure or write the tables run with ``--dry-run``; ``--renew-golden`` writes the samples again. Commands
+that the README proposes leave ``git status`` of a fresh clone clean.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def test_all_mistakes_in_yaml_are_one_line_each(
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "words"),
     [
         (["--coverage-target", "0.9", "--cache", "cold"], ["error: --coverage-target ", "--cache"]),
         (["--coverage-target", "0.9", "--counted", "leaf"], ["error: --coverage-target ", "--counted"]),
@@ -73,7 +73,7 @@ def test_options_that_do_not_go_together_are_refused_before_anything_is_compared
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
     options: list[str],
-    told: list[str],
+    words: list[str],
 ) -> None:
     file = tmp_path / "figures"
     file.write_text("mine")
@@ -81,8 +81,8 @@ def test_options_that_do_not_go_together_are_refused_before_anything_is_compared
         project.main(monkeypatch, "compare_sum_vs_full.py", *(option.format(file=file) for option in options))
     output, errors = capsys.readouterr()
     assert (output, file.read_text()) == ("", "mine")
-    assert errors.startswith(told[0])
-    assert all(text in errors for text in told)
+    assert errors.startswith(words[0])
+    assert all(text in errors for text in words)
 
 
 def test_a_name_that_no_folder_has_gets_a_suggestion(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ QUOTING = {
     GLOSSARY,
     ROOT / "tests" / "test_words.py",
     # Phrases of version 0.2, which are replaced by flags.
-    ROOT / "opcost" / "storage" / "former_tables.py",
+    ROOT / "opcost" / "storage" / "rows.py",
     ROOT / "tests" / "storage" / "test_former_tables.py",
 }
 """Files that name such expressions because they are about them."""

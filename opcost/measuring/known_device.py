@@ -1,4 +1,4 @@
-"""What is known of a device before it is measured: its repeatability, and the quality of its meters as rows."""
+"""Knowledge of a device before it is measured: its repeatability, and the quality of its meters as rows."""
 
 from __future__ import annotations
 

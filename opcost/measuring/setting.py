@@ -1,4 +1,4 @@
-"""What a user or a config chooses of a measurement: its settings, the conditions to compare, and the device.
+"""Choices of a user or a config for a measurement: its settings, the conditions to compare, and the device.
 
 Conditions are asked for as ``precision=fp32,memory_format=contiguous,device=H100``. A device is ``cpu``, ``cuda``,
 ``cuda:N``, or whole words of a product's name.

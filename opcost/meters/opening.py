@@ -128,7 +128,7 @@ def _read_times_s(reads: Mapping[str, Callable[[], object]]) -> dict[str, float]
     times_s = {}
     for name, read in reads.items():
         begin_s = time.perf_counter()
-        # What cannot be read cannot be timed.
+        # A value that cannot be read cannot be timed.
         with suppress(NvmlError):
             for _ in range(TIMED_READS):
                 read()

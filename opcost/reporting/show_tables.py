@@ -434,7 +434,7 @@ def _cost(value: float | None, error: float | None, unit: str) -> str:
     return f"{milli(value)} {unit}" if error is None else f"{milli(value)} ± {milli(error, 2)} {unit}"
 
 
-# What is not measured, and the commands that measure it
+# Operators and models that are not measured, and the commands that measure them
 
 
 def _print_measuring(ranking: DeviceRanking, report: ShowReport, is_named: bool) -> None:

@@ -93,7 +93,7 @@ def measure_units(
     for part in (part for report in found for part in (report.operators, report.whole)):
         parts_s.update({name: time_s for name, time_s in part.besides_parts_s.items() if name not in ONCE})
         taken_s += part.taken_s
-    # What has no other name is the start.
+    # Time without another name is the start.
     return _with_besides(found, {"start": run_s - taken_s - sum(parts_s.values()), **parts_s})
 
 

@@ -160,7 +160,7 @@ def shown(console: Console) -> str:
 
 
 def on_bar(name: str = "", end: str = "finish", result: str = "", items: int = 1, width: int = 100) -> str:
-    """What a bar shows of items of which one begins, and ends if it has a result."""
+    """Return what a bar shows of items of which one begins, and ends if it has a result."""
     console = terminal(width)
     bar = BarProgress(console)
     bar.start(items, [100.0] * items)
