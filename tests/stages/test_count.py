@@ -35,10 +35,13 @@ from opcost.storage.database import Database
 from opcost.storage.model_folders import ModelFolders
 
 
-def add_model(folder: Path, name: str, model_name: str, input_size: list[int], done: bool = False) -> None:
+def add_model(
+    folder: Path, name: str, model_name: str, input_size: list[int], done: bool = False, keys: str = ""
+) -> None:
     path = folder / "measurements" / name / "summary.yml"
     path.parent.mkdir(parents=True)
-    path.write_text(f"model_name: {model_name}\nweights_name: null\ninput_size: {input_size}\ndone: {done}\n".lower())
+    text = f"model_name: {model_name}\nweights_name: null\ninput_size: {input_size}\ndone: {done}\n".lower()
+    path.write_text(text + keys)
 
 
 def request(folder: Path, *names: str, dry_run: bool = False) -> Request:
@@ -98,10 +101,13 @@ def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_done_models_are_counted_only_if_they_are_named(tmp_path: Path) -> None:
+def test_done_models_are_counted_only_if_they_are_named_and_are_filtered_all_the_same(tmp_path: Path) -> None:
     add_model(tmp_path, "small", "squeezenet1_1", [2, 3, 32, 32], done=True)
+    write_whitelist(tmp_path, "Conv2d")
     assert count_operators(request(tmp_path), RecordedProgress()) == []
     assert len(count_operators(request(tmp_path, "small"), RecordedProgress())) == 1
+    assert [report.name for report in filter_operators(request(tmp_path))] == ["small"]
+    assert FILTERED_COUNTS.path(config_of(tmp_path, "small")).exists()
 
 
 def test_models_that_do_not_run_on_their_input_are_reported_at_once_and_the_others_are_counted(tmp_path: Path) -> None:
@@ -162,7 +168,7 @@ def test_filtering_without_counts_names_block_0(tmp_path: Path) -> None:
         filter_operators(request(tmp_path, "a"))
 
 
-def test_models_without_counts_are_left_out_with_a_warning_if_a_glob_matches_them(
+def test_models_without_counts_or_with_those_of_another_size_are_left_out_with_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     add_model(tmp_path, "a", "squeezenet1_1", [2, 3, 32, 32])
@@ -173,58 +179,34 @@ def test_models_without_counts_are_left_out_with_a_warning_if_a_glob_matches_the
     assert caplog.messages == []
     assert [report.name for report in filter_operators(request(tmp_path, "*"))] == ["a"]
     assert caplog.messages == [f"1 model is not counted and left out: b; run {command('count', '*')}"]
-
-
-def test_unnamed_models_whose_counts_are_of_another_size_are_left_out_with_a_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    for name in ("a", "b"):
-        add_model(tmp_path, name, "squeezenet1_1", [2, 3, 32, 32])
-    write_whitelist(tmp_path, "Conv2d")
-    count_operators(request(tmp_path), RecordedProgress())
+    count_operators(request(tmp_path, "b"), RecordedProgress())
     summary = tmp_path / "measurements" / "b" / "summary.yml"
-    summary.write_text(summary.read_text().replace("32", "64"))
+    summary.write_text(summary.read_text().replace("64", "32"))
     assert [report.name for report in filter_operators(request(tmp_path))] == ["a"]
     assert "b/operators.pkl" in caplog.text
     with pytest.raises(UserError, match=r"b/operators.pkl: .*summary\.yml"):
         filter_operators(request(tmp_path, "b"))
 
 
-def test_a_whitelist_that_misspells_an_operator_is_refused(tmp_path: Path) -> None:
-    add_model(tmp_path, "a", "squeezenet1_1", [2, 3, 32, 32])
-    write_whitelist(tmp_path, "Conv2D", "Hardswish")
-    count_operators(request(tmp_path), RecordedProgress())
-    with pytest.raises(UserError) as caught:
-        filter_operators(request(tmp_path))
-    (line,) = caught.value.lines
-    assert line.endswith("operator_whitelist.yml: Conv2D matches no operator; did you mean Conv2d?")
-
-
-def test_a_whitelist_that_keeps_nothing_or_nearly_names_an_operator_is_reported(
+def test_a_whitelist_that_keeps_nothing_or_misspells_an_operator_is_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     add_model(tmp_path, "a", "squeezenet1_1", [2, 3, 32, 32])
     count_operators(request(tmp_path), RecordedProgress())
-    write_whitelist(tmp_path, "Conv2dd", "Hardswish", "BatchNorm2d")
-    filter_operators(request(tmp_path))
-    assert [record.getMessage() for record in caplog.records] == [
-        "Conv2dd in the whitelist matches no operator; did you mean Conv2d?",
-        "a: the whitelist keeps no operator",
-    ]
-    caplog.clear()
-    write_whitelist(tmp_path, "Conv2d", "Conv2dd", "Conv1d")
-    filter_operators(request(tmp_path))
-    assert caplog.records == []
-
-
-def test_a_model_that_is_done_is_filtered_all_the_same(tmp_path: Path) -> None:
-    add_model(tmp_path, "a", "squeezenet1_1", [2, 3, 32, 32])
-    count_operators(request(tmp_path), RecordedProgress())
-    path = config_of(tmp_path, "a").path
-    path.write_text(path.read_text().replace("done: false", "done: true"))
-    write_whitelist(tmp_path, "Conv2d")
-    assert [report.name for report in filter_operators(request(tmp_path))] == ["a"]
-    assert FILTERED_COUNTS.path(config_of(tmp_path, "a")).exists()
+    nearly = "Conv2dd in the whitelist matches no operator; did you mean Conv2d?"
+    for names, messages in (
+        (("Conv2dd", "Hardswish", "BatchNorm2d"), [nearly, "a: the whitelist keeps no operator"]),
+        (("Conv2d", "Conv2dd", "Conv1d"), []),
+    ):
+        caplog.clear()
+        write_whitelist(tmp_path, *names)
+        filter_operators(request(tmp_path))
+        assert caplog.messages == messages
+    write_whitelist(tmp_path, "Conv2D", "Hardswish")
+    with pytest.raises(UserError) as caught:
+        filter_operators(request(tmp_path))
+    (line,) = caught.value.lines
+    assert line.endswith("operator_whitelist.yml: Conv2D matches no operator; did you mean Conv2d?")
 
 
 @pytest.mark.parametrize("model_name", ["swin_t", "googlenet"])
@@ -338,9 +320,8 @@ def test_detectors_are_counted_alike_each_time_and_the_seed_is_part_of_the_model
 
 @pytest.mark.parametrize("asked", ["precision: fp16", "precision: amp-bf16", "memory_format: channels_last"])
 def test_a_refusal_names_the_keys_besides_the_size_that_may_be_its_cause(tmp_path: Path, asked: str) -> None:
-    add_model(tmp_path, "small", "resnet18", [2, 4, 32, 32])
+    add_model(tmp_path, "small", "resnet18", [2, 4, 32, 32], keys=f"{asked}\n")
     path = config_of(tmp_path, "small").path
-    path.write_text(f"{path.read_text()}{asked}\n")
     (report,) = count_operators(request(tmp_path), RecordedProgress())
     assert isinstance(report, CountFailure)
     key = asked.partition(":")[0]
@@ -349,9 +330,7 @@ def test_a_refusal_names_the_keys_besides_the_size_that_may_be_its_cause(tmp_pat
 
 
 def test_a_model_under_autocast_is_counted_on_values_although_shapes_are_asked_for(tmp_path: Path) -> None:
-    add_model(tmp_path, "small", "squeezenet1_1", [1, 3, 32, 32])
-    config = config_of(tmp_path, "small")
-    config.path.write_text(config.path.read_text() + "precision: amp-bf16\n")
+    add_model(tmp_path, "small", "squeezenet1_1", [1, 3, 32, 32], keys="precision: amp-bf16\n")
     (report,) = count_operators(request(tmp_path), RecordedProgress(), on_meta=True)
     assert (report.name, report.counted_on) == ("small", "cpu")
 
@@ -418,9 +397,8 @@ def test_composites_of_a_config_are_one_operator_each(tmp_path: Path) -> None:
 
 
 def test_a_composite_that_the_model_does_not_have_is_a_line(tmp_path: Path) -> None:
-    add_model(tmp_path, "small", "squeezenet1_1", [2, 3, 64, 64])
+    add_model(tmp_path, "small", "squeezenet1_1", [2, 3, 64, 64], keys="composites: [Fyre, Fire]\n")
     path = config_of(tmp_path, "small").path
-    path.write_text(path.read_text() + "composites: [Fyre, Fire]\n")
     (failure,) = count_operators(request(tmp_path), RecordedProgress(), on_meta=True)
     assert isinstance(failure, CountFailure)
     assert failure.reason.startswith(f"{path}:5: composites: squeezenet1_1 has no module of class Fyre; it has ")
@@ -457,27 +435,10 @@ def test_a_model_with_an_operation_without_a_formula_is_counted_and_its_flop_are
     (shipped,) = counts_of(rows_of("own", counts, "2026-11-25T10:00:00+00:00"))
     assert shipped.counts.without_formula == counts.without_formula
     assert [one.flop for one in shipped.counts.counts] == [one.flop for one in counts.counts]
-
-
-@pytest.mark.usefixtures("inverts")
-def test_shares_of_unknown_flop_are_unknown(tmp_path: Path) -> None:
-    count_operators(request(tmp_path), RecordedProgress())
-    (report,) = filter_operators(request(tmp_path))
-    shares = [report.kept, report.dropped, report.outside, *(one.share for one in report.operators)]
+    (filtered,) = filter_operators(request(tmp_path))
+    shares = [filtered.kept, filtered.dropped, filtered.outside, *(one.share for one in filtered.operators)]
     assert {share.flop_ratio for share in shares} == {None}
-    assert report.kept.memory_bytes_ratio == 1.0
-
-
-@pytest.mark.usefixtures("inverts")
-def test_strict_refuses_operations_without_a_formula_in_one_line(tmp_path: Path) -> None:
-    (failure,) = count_operators(request(tmp_path), RecordedProgress(), is_strict=True)
-    assert isinstance(failure, CountFailure)
-    assert failure.reason == (
-        f"{tmp_path}/measurements/own/summary.yml:1: model_name: inverts: no formula for the FLOPs of "
-        "aten::_standard_gamma; register one with torch.utils.flop_counter.register_flop_formula, or count without "
-        "--strict"
-    )
-    assert not COUNTS.path(config_of(tmp_path, "own")).exists()
+    assert filtered.kept.memory_bytes_ratio == 1.0
 
 
 @pytest.mark.usefixtures("inverts")
@@ -495,7 +456,12 @@ def test_the_command_names_operations_without_a_formula_with_their_shares(
     assert main() == status
     shown = capsys.readouterr()
     if status:
-        assert "no formula for the FLOPs of aten::_standard_gamma" in shown.err
+        reason = (
+            "summary.yml:1: model_name: inverts: no formula for the FLOPs of aten::_standard_gamma; register one with"
+        )
+        assert reason in shown.err
+        assert "register_flop_formula, or count without --strict" in shown.err
+        assert not COUNTS.path(config_of(tmp_path, "own")).exists()
         return
     assert "≥ " in shown.out
     words = " ".join(shown.out.split())

@@ -23,9 +23,9 @@ from opcost.measuring.conditions import GRAPH
 from opcost.measuring.protocol import RETRIES, MeasurementProtocol
 from opcost.operators.tuples import META, OperatorTuple, PlainValue
 from opcost.reporting.measurement_tables import announced
-from opcost.reporting.profile_tables import print_profile, profile_object
+from opcost.reporting.profile_tables import print_profile
 from opcost.running import opening
-from opcost.running.request import COUNTS, FILTERED_COUNTS, Request
+from opcost.running.request import COUNTS, Request
 from opcost.stages.measure_units import Protocols, UnitReport
 from opcost.stages.profile import Measuring, Profile, profile
 from opcost.stages.profile_configs import configs_of, scratch_folder
@@ -106,23 +106,22 @@ def test_a_profile_measures_every_operator_and_the_whole(campaign: SimulatedCamp
     assert (model.conditions, row.missing_operators) == (row.conditions, 0)
 
 
-def test_the_pickles_of_block_1_are_left_alone(campaign: SimulatedCampaign) -> None:
-    profiled(campaign)
-    folder = campaign.measurements / "tiny_net_2x3x8x8"
-    assert sorted(path.name for path in folder.iterdir()) == [COUNTS.file_name, "summary.yml"]
-    assert not (folder / FILTERED_COUNTS.file_name).exists()
-
-
 def test_the_same_profile_again_measures_and_counts_nothing(campaign: SimulatedCampaign) -> None:
     first = profiled(campaign)
-    built, times = list(campaign.built), (campaign.measurements / first.models[0].name / COUNTS.file_name).stat()
+    folder = campaign.measurements / first.models[0].name
+    built, times = list(campaign.built), (folder / COUNTS.file_name).stat()
+    # Block 1's pickle is not made.
+    assert sorted(path.name for path in folder.iterdir()) == [COUNTS.file_name, "summary.yml"]
     again = profiled(campaign)
     assert campaign.built == built
-    assert (campaign.measurements / first.models[0].name / COUNTS.file_name).stat().st_mtime_ns == times.st_mtime_ns
+    assert (folder / COUNTS.file_name).stat().st_mtime_ns == times.st_mtime_ns
     # The time of the comparison differs.
-    assert [replace(one, comparison=None) for one in again.models] == [
-        replace(one, comparison=None) for one in first.models
-    ]
+    before, after = ([replace(one, comparison=None) for one in found.models] for found in (first, again))
+    assert before == after
+    progress, request = RecordedProgress(), replace(campaign.request(dry_run=True), device="cpu")
+    with scratch_folder(request, [TINY]) as scratch:
+        (unit,) = profile(scratch, [TINY], progress, measuring(campaign)).units
+    assert (unit.expected_s, progress.names) == (0.0, [])
 
 
 def test_an_interrupted_profile_goes_on(campaign: SimulatedCampaign) -> None:
@@ -144,35 +143,31 @@ def test_several_sizes_are_profiled_with_one_start(campaign: SimulatedCampaign) 
     assert campaign.with_meter == [True]
 
 
-def test_an_operator_that_cannot_be_measured_is_reported_and_the_others_are_shown(
-    campaign: SimulatedCampaign, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("refused", "lacking", "line"),
+    [
+        ("cumsum", ["torch.Tensor.cumsum"], "failed: out of memory"),
+        (
+            "tiny_net",
+            [],
+            "the whole model is not measured on cpu: out of memory; correct this, and repeat the command",
+        ),
+    ],
+)
+def test_what_cannot_be_measured_is_reported_and_the_others_are_shown(
+    campaign: SimulatedCampaign, capsys: pytest.CaptureFixture[str], refused: str, lacking: list[str], line: str
 ) -> None:
     def refuse(operator: OperatorTuple) -> None:
-        if operator.short_name == "cumsum":
+        if operator.short_name == refused:
             raise CannotMeasureError("out of memory")
 
     campaign.before = refuse
     found = profiled(campaign)
     assert found.failed
-    assert [line.operator for line in found.models[0].operators if line.time_s is None] == ["torch.Tensor.cumsum"]
-    print_profile(found, TINY.words)
-    assert "failed: out of memory" in capsys.readouterr().out
-
-
-def test_a_whole_that_cannot_be_measured_leaves_the_operators(
-    campaign: SimulatedCampaign, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def refuse(operator: OperatorTuple) -> None:
-        if operator.is_model:
-            raise CannotMeasureError("out of memory")
-
-    campaign.before = refuse
-    found = profiled(campaign)
-    assert found.failed
-    assert all(line.time_s is not None for line in found.models[0].operators)
+    assert [line.operator for line in found.models[0].operators if line.time_s is None] == lacking
     print_profile(found, TINY.words)
     printed = " ".join(capsys.readouterr().out.split())
-    assert "the whole model is not measured on cpu: out of memory; correct this, and repeat the command" in printed
+    assert line in printed
     assert "measure-models" not in printed
 
 
@@ -188,15 +183,6 @@ def test_a_plan_writes_nothing(campaign: SimulatedCampaign, capsys: pytest.Captu
     assert "tiny_net_2x3x8x8: to be measured: the whole model, without a row" in printed
     assert [path.name for path in campaign.measurements.iterdir()] == [WHITELIST]
     assert (campaign.database.folder.exists(), campaign.built) == (False, [])
-
-
-def test_a_plan_knows_the_counts_and_rows_of_an_earlier_profile(campaign: SimulatedCampaign) -> None:
-    profiled(campaign)
-    request = replace(campaign.request(dry_run=True), device="cpu")
-    progress = RecordedProgress()
-    with scratch_folder(request, [TINY]) as scratch:
-        (unit,) = profile(scratch, [TINY], progress, measuring(campaign)).units
-    assert (unit.expected_s, progress.names) == (0.0, [])
 
 
 # Without measuring
@@ -258,15 +244,6 @@ def test_a_config_is_written_once_and_one_with_the_same_content_is_used(tmp_path
     assert (first[0].config.precision, first[0].config.memory_format) == ("bf16", "channels_last")
 
 
-def test_a_case_of_a_config_with_lists_is_used(tmp_path: Path) -> None:
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "summary.yml").write_text(
-        "model_name: tiny_net\ninput_size: [2, 3, 8, 8]\nprecision: [fp32, bf16]\n"
-    )
-    (found,) = configs_of(ModelFolders(tmp_path), [replace(TINY, precision="bf16")])
-    assert (found.config.name, found.is_new) == ("mine_bf16", False)
-
-
 @pytest.mark.parametrize("line", ["seed: 1", "composites: [TinyNet]", "precision: fp32", "weights_name: A"])
 def test_a_folder_of_another_content_keeps_its_name(tmp_path: Path, line: str) -> None:
     path = tmp_path / "tiny_net_2x3x8x8" / "summary.yml"
@@ -277,12 +254,22 @@ def test_a_folder_of_another_content_keeps_its_name(tmp_path: Path, line: str) -
     assert (found.config.name, path.read_text()) == ("tiny_net_2x3x8x8_2", before)
 
 
-def test_a_name_that_means_another_model_as_well_is_not_used(tmp_path: Path) -> None:
-    for name, size in (("tiny", "[2, 3, 8, 8]"), ("tiny_4x3x8x8", "[4, 3, 8, 8]")):
+@pytest.mark.parametrize(
+    ("configs", "precision", "expected"),
+    [
+        ({"mine": "[2, 3, 8, 8]\nprecision: [fp32, bf16]"}, "bf16", ("mine_bf16", False)),
+        # Its name means another model as well.
+        ({"tiny": "[2, 3, 8, 8]", "tiny_4x3x8x8": "[4, 3, 8, 8]"}, TINY.precision, ("tiny_net_2x3x8x8", True)),
+    ],
+)
+def test_a_case_of_a_config_with_lists_is_used_unless_its_name_is_ambiguous(
+    tmp_path: Path, configs: dict[str, str], precision: str, expected: tuple[str, bool]
+) -> None:
+    for name, keys in configs.items():
         (tmp_path / name).mkdir()
-        (tmp_path / name / "summary.yml").write_text(f"model_name: tiny_net\ninput_size: {size}\n")
-    (found,) = configs_of(ModelFolders(tmp_path), [TINY])
-    assert found.config.name == "tiny_net_2x3x8x8"
+        (tmp_path / name / "summary.yml").write_text(f"model_name: tiny_net\ninput_size: {keys}\n")
+    (found,) = configs_of(ModelFolders(tmp_path), [replace(TINY, precision=precision)])
+    assert (found.config.name, found.is_new) == expected
 
 
 @pytest.mark.parametrize(
@@ -358,15 +345,6 @@ def test_a_mistake_names_what_the_user_wrote(words: tuple[str, ...], tmp_path: P
         (line,) = raised.value.lines
         assert line.startswith(f"{option}: {model}")
         assert "summary.yml" not in line
-
-
-def test_a_dry_run_names_no_config_that_is_gone(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
-    assert run(monkeypatch, tmp_path, "tiny_net", "2x3x8x8", "--no-measure", "--json") == 0
-    (model,) = json.loads(capsys.readouterr().out)["models"]
-    assert Path(model["config"]).is_relative_to(tmp_path)
-    assert run(monkeypatch, tmp_path, "tiny_net", "2x3x8x8", "--no-measure", "--json", "--dry-run") == 0
-    (model,) = json.loads(capsys.readouterr().out)["models"]
-    assert model["config"] is None
 
 
 @pytest.mark.parametrize(
@@ -484,6 +462,11 @@ def test_a_dry_run_of_the_command_writes_nothing(
         assert run(monkeypatch, tmp_path, *words) == 0
         assert "total time needed" in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == []
+    # Nor does it name the config that it had for itself.
+    for words, is_kept in ((("--dry-run",), False), ((), True)):
+        assert run(monkeypatch, tmp_path, "tiny_net", "2x3x8x8", "--no-measure", "--json", *words) == 0
+        (model,) = json.loads(capsys.readouterr().out)["models"]
+        assert (model["config"] or "").startswith(str(tmp_path)) == (model["config"] is not None) == is_kept
 
 
 @pytest.mark.parametrize("words", [(), ("--dry-run",), ("--no-measure", "--device", "cpu")])
@@ -525,7 +508,3 @@ def test_a_size_is_checked(
     with pytest.raises(SystemExit, match="2"):
         run(monkeypatch, tmp_path, "resnet18", size)
     assert "is not an input size" in capsys.readouterr().err
-
-
-def test_json_is_plain(campaign: SimulatedCampaign) -> None:
-    assert json.loads(json.dumps(profile_object(profiled(campaign), Path("report.html"))))["report"] == "report.html"

@@ -55,9 +55,12 @@ def profiled(model: nn.Module, inputs: Any, folder: Path, **options: Any) -> Any
     return opcost.profile(model, inputs, seconds=0.02, database=folder, **options)
 
 
-def test_a_model_has_its_operators_its_whole_and_their_comparison(tmp_path: Path) -> None:
+def test_a_model_has_its_operators_its_whole_and_their_comparison(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     model = Net().train()
     found = profiled(model, UserDict(image=IMAGE, scale=2.0), tmp_path, name="my net")
+    assert "my_net_2x3x8x8: " in capsys.readouterr().err
     frame = found.operators
     assert list(frame.columns) == [
         *("operator", "parameters", "inputs", "calls", "flop", "memory_bytes", "time_s", "energy_j", "share"),
@@ -80,11 +83,6 @@ def test_a_model_has_its_operators_its_whole_and_their_comparison(tmp_path: Path
         assert ("(!), unexplained" in text) is is_doubtful
 
 
-def test_progress_calls_the_whole_by_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    profiled(Net(), IMAGE, tmp_path, name="my net")
-    assert "my_net_2x3x8x8: " in capsys.readouterr().err
-
-
 def test_the_same_model_finds_its_rows_again_and_another_does_not(tmp_path: Path) -> None:
     profiled(Net(), IMAGE, tmp_path)
     wholes = Database(tmp_path).full_model_measurements
@@ -94,6 +92,10 @@ def test_the_same_model_finds_its_rows_again_and_another_does_not(tmp_path: Path
     (known,) = again.known
     assert (known.calls_ratio, again.whole) == (1.0, None)
     assert known.whole_time_s is not None
+    # Its rows are no obstacle to other commands.
+    (held,) = holdings(Request((), Path(__file__).parents[2] / "measurements", Database(tmp_path)))
+    assert (held.wholes, held.tuples) == (1, 4)
+    assert [name.partition("_")[0] for name in held.complete] == ["model"]
     profiled(Net(5), IMAGE, tmp_path)
     assert len({row.operator for row in wholes.rows()}) == 2
 
@@ -130,6 +132,12 @@ def test_without_measuring_there_are_flops_and_bytes_only(tmp_path: Path) -> Non
     assert (found.whole, found.comparison, found.known) == (None, None, ())
     assert "ms" not in str(found).split()
     assert list(tmp_path.iterdir()) == []
+    (convolution,) = [line.split() for line in str(found).splitlines() if line.split()[0] == "Conv2d"]
+    # 2·2·4·36·27 FLOP; 2·3·64 inputs, 2·4·36 outputs, 4·27 weights and 4 biases of 4 bytes.
+    assert convolution[-2:] == ["0.00001555", "0.003136"]
+    first, *others = found.profile.operators
+    lines = (replace(first, time_s=1e-6, flop=None), *others)
+    assert " - " in str(replace(found, profile=replace(found.profile, operators=lines)))
 
 
 def test_a_compiled_part_is_counted_as_eager_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -142,16 +150,6 @@ def test_a_compiled_part_is_counted_as_eager_with_a_warning(tmp_path: Path, capl
     assert caplog.messages == [
         "mine: counted and measured as eager, because kernels of torch.compile are no operators: 1"
     ]
-
-
-def test_figures_have_the_digits_of_the_command_and_unknown_ones_a_dash(tmp_path: Path) -> None:
-    found = opcost.profile(Net(), IMAGE, measure=False, database=tmp_path)
-    (convolution,) = [line.split() for line in str(found).splitlines() if line.split()[0] == "Conv2d"]
-    # 2·2·4·36·27 FLOP; 2·3·64 inputs, 2·4·36 outputs, 4·27 weights and 4 biases of 4 bytes.
-    assert convolution[-2:] == ["0.00001555", "0.003136"]
-    first, *others = found.profile.operators
-    lines = (replace(first, time_s=1e-6, flop=None), *others)
-    assert " - " in str(replace(found, profile=replace(found.profile, operators=lines)))
 
 
 def test_the_model_is_as_before_after_an_interrupt_and_the_same_call_goes_on(
@@ -197,14 +195,6 @@ def test_an_error_of_the_model_itself_is_its_own(tmp_path: Path) -> None:
     assert model.training
 
 
-def test_rows_of_an_object_are_no_obstacle_to_other_commands(tmp_path: Path) -> None:
-    profiled(Net(), IMAGE, tmp_path / "database")
-    database = Database(tmp_path / "database")
-    (found,) = holdings(Request((), Path(__file__).parents[2] / "measurements", database))
-    assert (found.wholes, found.tuples) == (1, 4)
-    assert [name.partition("_")[0] for name in found.complete] == ["model"]
-
-
 @pytest.mark.parametrize(
     ("model", "inputs", "options", "message"),
     [
@@ -224,10 +214,8 @@ def test_a_mistake_is_a_user_error(
 @pytest.mark.parametrize(
     ("dtype", "precision"),
     [
-        (torch.float32, "torch-default"),
-        (torch.bfloat16, "bf16"),
-        (torch.float16, "fp16"),
-        (torch.float64, "torch-default"),
+        *((torch.float32, "torch-default"), (torch.bfloat16, "bf16")),
+        *((torch.float16, "fp16"), (torch.float64, "torch-default")),
     ],
 )
 def test_the_precision_follows_from_the_weights(dtype: torch.dtype, precision: str) -> None:
@@ -268,13 +256,7 @@ def test_the_tuple_of_a_model_has_the_inputs_as_they_are(inputs: Any, text: str,
 
 @pytest.mark.parametrize(
     "inputs",
-    [
-        torch.ones(0, 3),
-        torch.ones(2, 3).t(),
-        (SHARED, SHARED),
-        {"shape": SHARED},
-        (SHARED, "x" * 70_000),
-    ],
+    [torch.ones(0, 3), torch.ones(2, 3).t(), (SHARED, SHARED), {"shape": SHARED}, (SHARED, "x" * 70_000)],
     ids=["empty", "strided", "shared", "name", "long"],
 )
 def test_an_input_that_no_config_describes_has_no_size_and_a_reason(inputs: Any, tmp_path: Path) -> None:
