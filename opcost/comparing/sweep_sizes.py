@@ -139,15 +139,16 @@ def figures_of(rows: Sequence[SweepRepetitionRow]) -> SweepFigures:
     used_bytes = _median(row.memory.memory_used_bytes for row in counting)
     peak_bytes = _median(row.memory.memory_peak_bytes for row in counting)
     units = counting[0].place.units_of_a_run
+    (time_spread, time_range), (energy_spread, energy_range) = map(_spread_and_range, (times_s, energies_j))
     return SweepFigures(
         repetitions=len(counting),
         flagged_repetitions=flagged,
         time_s=time_s,
-        time_spread_ratio=spread_ratio(times_s),
-        time_range_ratio=_range(times_s),
+        time_spread_ratio=time_spread,
+        time_range_ratio=time_range,
         energy_j=energy_j,
-        energy_spread_ratio=spread_ratio(energies_j),
-        energy_range_ratio=_range(energies_j),
+        energy_spread_ratio=energy_spread,
+        energy_range_ratio=energy_range,
         energy_missing_reason=next((one.energy_missing_reason for one in measurements), None) if not energy_j else None,
         iteration_p5_s=_median(row.iteration_times.iteration_p5_s for row in counting),
         iteration_p50_s=_median(row.iteration_times.iteration_p50_s for row in counting),
@@ -184,16 +185,13 @@ def _median(values: Iterable[float | None]) -> float | None:
     return statistics.median(known) if known and 2 * len(known) >= len(everything) else None
 
 
-def spread_ratio(values: Sequence[float]) -> float | None:
-    """Return 1.4826 median absolute deviations over the median; ``None`` for a single value."""
+def _spread_and_range(values: Sequence[float]) -> tuple[float | None, float | None]:
+    """Return 1.4826 median absolute deviations, and the range, both over the median; None for a single value."""
     if len(values) < 2:
-        return None
+        return None, None
     middle = statistics.median(values)
-    return MAD_FACTOR * statistics.median([abs(value - middle) for value in values]) / middle
-
-
-def _range(values: Sequence[float]) -> float | None:
-    return (max(values) - min(values)) / statistics.median(values) if len(values) > 1 else None
+    spread = MAD_FACTOR * statistics.median([abs(value - middle) for value in values])
+    return spread / middle, (max(values) - min(values)) / middle
 
 
 LEAST_RESIDUAL = 0.01

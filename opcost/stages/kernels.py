@@ -141,6 +141,14 @@ def _compare(config: ModelConfig, device: str, code: UserCode | None) -> Kernels
     )
 
 
+def _by_mark(kernels: Iterable[Kernel]) -> dict[int, list[Kernel]]:
+    marked: dict[int, list[Kernel]] = {}
+    for kernel in kernels:
+        if kernel.mark is not None:
+            marked.setdefault(int(kernel.mark), []).append(kernel)
+    return marked
+
+
 def profiled_calls(ready: ReadyModel, composites: Collection[str]) -> tuple[list[OperatorTuple], list[Kernel]]:
     """Return the operators that a run of a model calls, and its kernels, whose mark is the number of the call."""
     operators: list[OperatorTuple] = []
@@ -194,14 +202,6 @@ def _alone(operators: list[OperatorTuple], device: str, context: Context) -> dic
         names = Counter({name: round(found / number) for name, found in own.names.items()})
         alone[operator] = Launched(names, own.time_s / number)
     return alone
-
-
-def _by_mark(kernels: Iterable[Kernel]) -> dict[int, list[Kernel]]:
-    marked: dict[int, list[Kernel]] = {}
-    for kernel in kernels:
-        if kernel.mark is not None:
-            marked.setdefault(int(kernel.mark), []).append(kernel)
-    return marked
 
 
 def _kinds(

@@ -213,32 +213,24 @@ def _within(
     Raises:
         UserError: not one can, or there are no rows to know the time from.
     """
-    times_s, product = _expected(request.database, rows, drawn, request.device)
-    limit_s = request.most_s
-    if limit_s is not None and not times_s:
-        raise UserError("--gpu-seconds: the database has no rows, so that this time is unknown; use --number")
-    sums_s = list(accumulate(times_s))[1:]
-    fitting = drawn if limit_s is None else drawn[: sum(one <= limit_s for one in sums_s)]
-    if not fitting:
-        raise UserError(f"--gpu-seconds {limit_s:g}: one tuple takes {duration(sums_s[0])} with the start; give more")
-    return fitting, sums_s[len(fitting) - 1] if sums_s else None, product
-
-
-def _expected(
-    database: Database, rows: Sequence[MeasurementRow], drawn: Sequence[OperatorCount], device: str | None
-) -> tuple[list[float], str | None]:
-    """Return the expected times of the start and of each tuple in s, and the product whose rows they follow from."""
+    device, limit_s = request.device, request.most_s
     numbers = Counter(row.conditions for row in rows if is_meant(device, row.conditions))
     if not numbers:
         if device is not None:
             refuse_unknown(device, (row.conditions.device_product for row in rows))
-        return [], None
+        if limit_s is not None:
+            raise UserError("--gpu-seconds: the database has no rows, so that this time is unknown; use --number")
+        return drawn, None, None
     products = Counter(one.device_product for one in numbers.elements())
     product = max(products, key=lambda one: products[one])
     conditions = max((one for one in numbers if one.device_product == product), key=lambda one: numbers[one])
     is_gpu = conditions.device_type != "cpu"
     protocol = usual_protocol((row.circumstances for row in rows if row.conditions == conditions), is_gpu)
-    times = ExpectedTimes(conditions, rows, sizes_in(database.model_operators))
+    times = ExpectedTimes(conditions, rows, sizes_in(request.database.model_operators))
     sizes = (Size(count.flop, count.memory_bytes) for count in drawn)
     own_s = (times.unmeasured_s(one, conditions.execution, protocol) for one in sizes)
-    return [starting_s(is_gpu), *own_s], product
+    sums_s = list(accumulate(own_s, initial=starting_s(is_gpu)))[1:]
+    fitting = drawn if limit_s is None else drawn[: sum(one <= limit_s for one in sums_s)]
+    if not fitting:
+        raise UserError(f"--gpu-seconds {limit_s:g}: one tuple takes {duration(sums_s[0])} with the start; give more")
+    return fitting, sums_s[len(fitting) - 1], product

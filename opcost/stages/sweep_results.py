@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from opcost.comparing.predicted_run import PredictedRun
 from opcost.comparing.sweep_sizes import (
     UNKNOWN_WORK,
     UNPREDICTED,
@@ -97,7 +96,17 @@ def predict_sweep(
         else:
             rows = RowsOfRun(measurements_of(request.database, counted), chains)
             run = run_under(counted, rows, conditions, learned)
-            found[point] = PredictedSize(_prediction(run), work, conditions)
+            energy = run.energy_j
+            prediction = SweepPrediction(
+                predicted_time_s=run.time_s.value,
+                predicted_time_lower_s=run.time_s.lower,
+                predicted_time_upper_s=run.time_s.upper,
+                predicted_energy_j=None if energy is None else energy.value,
+                predicted_energy_lower_j=None if energy is None else energy.lower,
+                predicted_energy_upper_j=None if energy is None else energy.upper,
+                measured_operators_ratio=run.measured_time_ratio,
+            )
+            found[point] = PredictedSize(prediction, work, conditions)
     return found
 
 
@@ -113,19 +122,6 @@ def _conditions_of_rows(request: Request, point: SweepPoint, wish: CurveWish) ->
         remedy = f"predict for another device with --no-measure --device: {products}"
         raise UserError(f"no operator was measured on {wish.device}; {remedy}")
     return conditions_for(numbers, wish.device, wish.execution, point.config.precision)
-
-
-def _prediction(run: PredictedRun) -> SweepPrediction:
-    energy = run.energy_j
-    return SweepPrediction(
-        predicted_time_s=run.time_s.value,
-        predicted_time_lower_s=run.time_s.lower,
-        predicted_time_upper_s=run.time_s.upper,
-        predicted_energy_j=None if energy is None else energy.value,
-        predicted_energy_lower_j=None if energy is None else energy.lower,
-        predicted_energy_upper_j=None if energy is None else energy.upper,
-        measured_operators_ratio=run.measured_time_ratio,
-    )
 
 
 REASONS_SHOWN = 3
@@ -255,11 +251,7 @@ def result_of(
 def _conditions(
     sweep: Sweep, measured: Measured | None, predicted: Mapping[SweepPoint, PredictedSize]
 ) -> Mapping[SweepPoint, Conditions]:
-    """Return the conditions of each size: those of measurements, else those of predictions.
-
-    Raises:
-        UserError: no size is measured or predicted.
-    """
+    """Return the conditions of each size: those of measurements, else those of predictions."""
     if measured is not None:
         return measured.conditions
     known = (one for one in predicted.values() if one.prediction.predicted_time_s is not None)
