@@ -7,28 +7,14 @@ from __future__ import annotations
 
 import argparse
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NoReturn, get_args
 
-from opcost.command.option_types import (
-    axis,
-    count,
-    count_from_0,
-    device_name,
-    device_or_product,
-    devices_or_products,
-    factor,
-    folder,
-    html_file,
-    input_size,
-    positive_seconds,
-    ratio,
-    user_path,
-)
+from opcost.command import option_types as kinds
 from opcost.command.run import USER_ERROR
 from opcost.measuring.conditions import CACHES, CONTIGUOUS, EXECUTIONS, TORCH_DEFAULT, WARM, MemoryFormat, Precision
 from opcost.measuring.protocol import FULL_LOOP_S
@@ -48,18 +34,18 @@ SHORTEST_BEGINNING = 3
 
 METAVARS: Mapping[object, str] = MappingProxyType(
     {
-        count: "N",
-        count_from_0: "N",
-        factor: "FACTOR",
-        ratio: "RATIO",
-        positive_seconds: "SECONDS",
-        device_name: "DEVICE",
-        device_or_product: "DEVICE",
-        devices_or_products: "DEVICE",
-        input_size: "SIZE",
-        folder: "DIR",
-        html_file: "FILE.html",
-        user_path: "FILE",
+        kinds.count: "N",
+        kinds.count_from_0: "N",
+        kinds.factor: "FACTOR",
+        kinds.ratio: "RATIO",
+        kinds.positive_seconds: "SECONDS",
+        kinds.device_name: "DEVICE",
+        kinds.device_or_product: "DEVICE",
+        kinds.devices_or_products: "DEVICE",
+        kinds.input_size: "SIZE",
+        kinds.folder: "DIR",
+        kinds.html_file: "FILE.html",
+        kinds.user_path: "FILE",
     }
 )
 """The name of a value in the help, by its type."""
@@ -94,12 +80,12 @@ class Parser(argparse.ArgumentParser):
 
 
 class Option:
-    """One argument: its flag, or the name of a positional one, its help, and further settings for argparse."""
+    """One argument: its flag, or the name of a positional one, its help, its type, and more settings for argparse."""
 
-    def __init__(self, flag: str, help_text: str, **settings: Any) -> None:
+    def __init__(self, flag: str, text: str, kind: Callable[[str], object] | None = None, **settings: Any) -> None:
         self._flag = flag
-        metavar = METAVARS.get(settings.get("type"))
-        self._settings = {"help": help_text, **({"metavar": metavar} if metavar else {}), **settings}
+        metavar = {"metavar": METAVARS[kind]} if kind in METAVARS else {}
+        self._settings = {"help": text, **({} if kind is None else {"type": kind}), **metavar, **settings}
 
     def add_to(self, parser: argparse._ActionsContainer) -> None:
         parser.add_argument(self._flag, **self._settings)
@@ -141,7 +127,7 @@ def switch(flag: str, help_text: str) -> Option:
 
 def folder_option(flag: str, content: str) -> Option:
     """Return an option for a folder: it yields a Path, or None."""
-    return Option(flag, content, type=folder)
+    return Option(flag, content, kinds.folder)
 
 
 def _names(default: str) -> Option:
@@ -192,11 +178,11 @@ WORK = Option(
 SIZES = Option(
     "sizes",
     "size of the input, batch first, such as 8x3x224x224; several are profiled one by one (default: the published one)",
+    kinds.input_size,
     nargs="*",
-    type=input_size,
 )
 INPUT_SIZE = Option(
-    "--input-size", "size of the input, batch first, such as 8x3x224x224 (default: the published one)", type=input_size
+    "--input-size", "size of the input, batch first, such as 8x3x224x224 (default: the published one)", kinds.input_size
 )
 ARGUMENT = Option(
     "--argument",
@@ -218,35 +204,35 @@ MEMORY_FORMAT = Option(
     default=CONTIGUOUS,
 )
 MODEL_KEYS = (ARGUMENT, PRECISION, MEMORY_FORMAT)
-BATCH = Option("--batch", "number of samples of a run (default: that of the input size)", type=count)
+BATCH = Option("--batch", "number of samples of a run (default: that of the input size)", kinds.count)
 ALLOW_CODE = switch(
     "--allow-code",
     "run the Python code that models named FILE:FUNCTION or MODULE:FUNCTION are built by: only code that you trust",
 )
 
 # Devices.
-DEVICE = Option("--device", HERE, type=device_name)
+DEVICE = Option("--device", HERE, kinds.device_name)
 MEASURING_DEVICE = Option(
     "--device",
     f"{HERE}; with --dry-run also a product, or a part of its name such as H200, which need not be here",
-    type=device_or_product,
+    kinds.device_or_product,
 )
 SWEPT_DEVICE = Option(
     "--device",
     f"{HERE}; with --no-measure or --dry-run also a product, such as 'NVIDIA H200', which need not be here",
-    type=device_or_product,
+    kinds.device_or_product,
 )
 SHOWN = "cpu, cuda, or a device's name such as 'NVIDIA H200' (default: all that have measurements)"
-SHOWN_DEVICE = Option("--device", SHOWN, type=device_or_product)
+SHOWN_DEVICE = Option("--device", SHOWN, kinds.device_or_product)
 SHOWN_DEVICES = Option(
-    "--device", f"{SHOWN}; several with commas, such as H100,H200, are set beside each other", type=devices_or_products
+    "--device", f"{SHOWN}; several with commas, such as H100,H200, are set beside each other", kinds.devices_or_products
 )
 EXPECTED_DEVICE = Option(
     "--device",
     "cpu, cuda, or a part of a product's name: its rows give the expected time (default: the product with most rows)",
-    type=device_or_product,
+    kinds.device_or_product,
 )
-METERED_DEVICE = Option("--device", "cpu, cuda or cuda:N (default: cuda)", type=device_name, default="cuda")
+METERED_DEVICE = Option("--device", "cpu, cuda or cuda:N (default: cuda)", kinds.device_name, default="cuda")
 GPU_NUMBER = Option("--gpu", argparse.SUPPRESS)
 """The GPU's index or UUID in nvidia-smi, as earlier versions called it."""
 
@@ -259,8 +245,8 @@ HOME = folder_option(
 MEASUREMENTS = folder_option("--measurements", "the only folder of models, instead of the home's and the shipped one")
 DATABASE = folder_option("--database", "the only folder of tables, instead of the home's and the shipped one")
 FOLDERS = (HOME, MEASUREMENTS, DATABASE)
-INTO = Option("into", "database that the rows are added to", type=user_path, metavar="INTO")
-OTHERS = Option("others", "databases that are read", type=user_path, nargs="+", metavar="DATABASE")
+INTO = Option("into", "database that the rows are added to", kinds.user_path, metavar="INTO")
+OTHERS = Option("others", "databases that are read", kinds.user_path, nargs="+", metavar="DATABASE")
 REPAIR = switch("--repair", "rewrite tables without their bad lines, and keep the old files beside them")
 DRY_RUN = switch("--dry-run", "print what would be done and how long it takes; change nothing")
 JSON = switch("--json", "print one JSON list with one object per model, and nothing else, on stdout")
@@ -273,7 +259,7 @@ CENSUS = switch(
     "--census", "then print how many calls and tuples the counted models have, and how many tuples they share"
 )
 TOP = Option(
-    "--top", "the most models, or operators of a model, to show (default: all models, 15 operators)", type=count
+    "--top", "the most models, or operators of a model, to show (default: all models, 15 operators)", kinds.count
 )
 SORT = Option(
     "--sort",
@@ -295,21 +281,21 @@ DEPTH = Option(
     "--depth",
     "one row for each module with this many names in its path, with all that is inside it: 1 for layer1, 2 for "
     "layer1.0, 0 for the model (default: one row for each call)",
-    type=count_from_0,
+    kinds.count_from_0,
 )
 FIGURES = folder_option("--figures", "also draw the figures parity, operators and errors as SVG into this folder")
 REPORT = Option(
-    "--report", "also write a report as one HTML file that opens offline; replaces an existing file", type=html_file
+    "--report", "also write a report as one HTML file that opens offline; replaces an existing file", kinds.html_file
 )
 PROFILE_REPORT = Option(
     "--report",
     "the HTML report, which is replaced (default: report.html in the model's folder of measurements/)",
-    type=html_file,
+    kinds.html_file,
 )
 REPORT_FILE = Option(
-    "--output", "the HTML file, which is replaced (default: report.html)", type=html_file, default=Path("report.html")
+    "--output", "the HTML file, which is replaced (default: report.html)", kinds.html_file, default=Path("report.html")
 )
-PAGE = Option("--output", "write the page in Markdown (default: to stdout)", type=user_path)
+PAGE = Option("--output", "write the page in Markdown (default: to stdout)", kinds.user_path)
 EXPORTED_KIND = Option(
     "--kind",
     "kind of operator: a name as in whitelists (Conv2d), a qualified one (torch.nn.Conv2d) or a glob; may be given "
@@ -338,21 +324,21 @@ COVERAGE_TARGET = Option(
     "--coverage-target",
     "share of each model's time and energy that the whitelist should cover (default: 0.9); the exit status is 1 if a "
     "model misses the target",
-    type=ratio,
+    kinds.ratio,
     default=0.9,
 )
 SCRIPT_TARGET = Option(
     "--coverage-target",
     "instead of comparing, print whether the whitelist covers this share of each model's time and energy, such as "
     "0.9, and which operators to add; the exit status is 1 if a model misses the target",
-    type=ratio,
+    kinds.ratio,
 )
 """The same for ``compare_sum_vs_full.py``, which then does the work of ``advise``."""
 WRITE_WHITELIST = switch(
     "--write-whitelist", "replace the whitelist by the smallest one that reaches the target in all these models"
 )
 DRAWN_NAME = Option("name", "name of the new list's folder in the measurements folder", metavar="NAME")
-DRAWN_NUMBER = Option("--number", "number of tuples to draw (default: 100)", type=count, default=100)
+DRAWN_NUMBER = Option("--number", "number of tuples to draw (default: 100)", kinds.count, default=100)
 DRAWN_KIND = Option(
     "--kind",
     "short name of an operator, such as Conv2d; may be repeated (default: those that take most time in the database)",
@@ -360,22 +346,22 @@ DRAWN_KIND = Option(
     default=[],
     metavar="KIND",
 )
-SEED = Option("--seed", "number that decides what is drawn (default: 0)", type=count_from_0, default=0)
+SEED = Option("--seed", "number that decides what is drawn (default: 0)", kinds.count_from_0, default=0)
 BEYOND = Option(
     "--beyond",
     f"factor by which sizes go beyond the smallest and the largest known ones (default: {BEYOND_RATIO:g})",
-    type=factor,
+    kinds.factor,
     default=BEYOND_RATIO,
 )
 GPU_SECONDS = Option(
     "--gpu-seconds",
     "draw no more tuples than can be measured on the device in this time (default: any)",
-    type=positive_seconds,
+    kinds.positive_seconds,
 )
 MEASURE_NEXT = Option(
     "--measure-next",
     "write the N predicted operators that are least certain as a list of tuples, which blocks 0 to 2 take",
-    type=count,
+    kinds.count,
     default=0,
 )
 ALLOW_EXTRAPOLATION = switch("--allow-extrapolation", argparse.SUPPRESS)
@@ -387,26 +373,26 @@ DURATION = OneOf(
         Option(
             "--seconds",
             f"length of each measuring loop in s (default: {FULL_LOOP_S:g}; shorter loops never set done)",
-            type=positive_seconds,
+            kinds.positive_seconds,
             default=FULL_LOOP_S,
         ),
         Option(
             "--relative-error",
             "end each loop when the 95 %% intervals of time and energy are within this ratio, such as 0.01, when that "
             f"is out of reach, or after {FULL_LOOP_S:g} s; never sets done",
-            type=ratio,
+            kinds.ratio,
         ),
     )
 )
 USUAL_RELATIVE_ERROR = 0.01
 PROFILE_DURATION = OneOf(
     (
-        Option("--seconds", "length of each measuring loop in s", type=positive_seconds),
+        Option("--seconds", "length of each measuring loop in s", kinds.positive_seconds),
         Option(
             "--relative-error",
             "end each loop when the 95 %% intervals of time and energy are within this ratio "
             f"(default: {USUAL_RELATIVE_ERROR:g})",
-            type=ratio,
+            kinds.ratio,
         ),
     )
 )
@@ -415,7 +401,7 @@ SWEPT = OneOf(
         Option(
             f"--{kind.value}",
             f"{varied}, or a list with commas; of a function that returns its inputs, its argument {kind.value}",
-            type=partial(axis, kind),
+            partial(kinds.axis, kind),
             metavar="SIZES",
         )
         for kind, varied in (
@@ -425,13 +411,13 @@ SWEPT = OneOf(
         )
     )
 )
-SWEEP_REPETITIONS = Option("--repetitions", "of each size (default: 10)", type=count, default=10)
+SWEEP_REPETITIONS = Option("--repetitions", "of each size (default: 10)", kinds.count, default=10)
 SWEEP_SECONDS = Option(
-    "--seconds", "length of the loop of each repetition in s (default: 1)", type=positive_seconds, default=1.0
+    "--seconds", "length of the loop of each repetition in s (default: 1)", kinds.positive_seconds, default=1.0
 )
-CAP_REPETITIONS = Option("--repetitions", "of each cap (default: 2 of a model, 1 of a command)", type=count)
+CAP_REPETITIONS = Option("--repetitions", "of each cap (default: 2 of a model, 1 of a command)", kinds.count)
 CAP_SECONDS = Option(
-    "--seconds", "length of each loop of a model in s (default: 2)", type=positive_seconds, default=2.0
+    "--seconds", "length of each loop of a model in s (default: 2)", kinds.positive_seconds, default=2.0
 )
 EXECUTION = Option(
     "--execution",
@@ -491,7 +477,7 @@ AGAINST = Option(
 )
 SHOWN_PRECISION = Option("--precision", "show the models in this precision", choices=get_args(Precision))
 SHOWN_FORMAT = Option("--memory-format", "show the models in this memory format", choices=get_args(MemoryFormat))
-SHOWN_BATCH = Option("--batch", "show the models at this batch size", type=count)
+SHOWN_BATCH = Option("--batch", "show the models at this batch size", kinds.count)
 SHOWN_EXECUTION = Option(
     "--execution",
     "show measurements as a CUDA graph, or called from Python (default: graph on a GPU, eager on a CPU)",
@@ -499,18 +485,16 @@ SHOWN_EXECUTION = Option(
 )
 
 # Meters and power caps.
-INTERVAL = Option("--interval", "seconds between two rows (default: 0.02, CPU 0.1)", type=positive_seconds)
-LOG_FILE = Option("--output", "a new file (default: power_log_<UTC time>.csv)", type=user_path)
-LENGTH = Option("--seconds", "length of the log in s (default: until Ctrl-C)", type=positive_seconds)
-PLOT = Option("--plot", "instead of logging, draw a log as SVG, beside it or as --output", type=user_path)
+INTERVAL = Option("--interval", "seconds between two rows (default: 0.02, CPU 0.1)", kinds.positive_seconds)
+LOG_FILE = Option("--output", "a new file (default: power_log_<UTC time>.csv)", kinds.user_path)
+LENGTH = Option("--seconds", "length of the log in s (default: until Ctrl-C)", kinds.positive_seconds)
+PLOT = Option("--plot", "instead of logging, draw a log as SVG, beside it or as --output", kinds.user_path)
 FOLLOWED_COMMAND = Option(
     "command", "after --: run this command, log while it runs, and exit with its status", nargs="*", metavar="COMMAND"
 )
-FOLLOWED_PID = Option("--pid", "log until the process with this id ends", type=int, metavar="PID")
+FOLLOWED_PID = Option("--pid", "log until the process with this id ends", int, metavar="PID")
 FOLLOWED_FIGURE = Option(
-    "--figure",
-    "with a command or --pid: also draw power, load and temperatures (.svg)",
-    type=user_path,
+    "--figure", "with a command or --pid: also draw power, load and temperatures (.svg)", kinds.user_path
 )
 CAP_WISH = OneOf(
     (
@@ -520,7 +504,7 @@ CAP_WISH = OneOf(
             choices=[objective.value for objective in Objective],
             default=Objective.ENERGY.value,
         ),
-        Option("--max-slowdown", "instead: least energy with at most this much more time, such as 0.05", type=ratio),
+        Option("--max-slowdown", "instead: least energy with at most this much more time, such as 0.05", kinds.ratio),
     )
 )
 CONSENT = switch(
@@ -528,8 +512,8 @@ CONSENT = switch(
     "the owner of the card has agreed that its power limit is set; without this or OPCOST_ALLOW_POWER_LIMIT=1 no limit "
     "is set",
 )
-CAP_FIGURE = Option("--figure", "also draw the Pareto front and the fit (.svg)", type=user_path)
-CAP_ROWS = Option("--output", "also append the measurements to this CSV file", type=user_path)
+CAP_FIGURE = Option("--figure", "also draw the Pareto front and the fit (.svg)", kinds.user_path)
+CAP_ROWS = Option("--output", "also append the measurements to this CSV file", kinds.user_path)
 
 # Options that several commands share.
 STAGE = (*FOLDERS, DRY_RUN, JSON, VERBOSE)

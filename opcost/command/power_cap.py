@@ -47,7 +47,15 @@ def power_cap(arguments: Namespace) -> int:
     device, uuid = gpu_named(request.device)
     check_consent(arguments.allow_power_limit)
     board = CapBoard(device, uuid, partial(NvmlPowerLimit.open, uuid))
-    _check_cap_files(arguments)
+    # Refuse files that could not be written at the end, before anything runs.
+    if arguments.figure is not None:
+        from opcost.reporting.power_traces import check_figure
+
+        check_figure(arguments.figure)
+    if arguments.output is not None:
+        if not arguments.output.parent.is_dir():
+            raise UserError(f"--output {arguments.output}: there is no folder {arguments.output.parent}; make it")
+        CsvTable(arguments.output, PowerCapRow).prepare()
     sweep = _swept(request, arguments, board, None if is_command else _config(request, arguments))
     print_object(cap_sweep_object(sweep)) if arguments.json else print_cap_sweep(sweep)
     if arguments.figure is not None:
@@ -62,18 +70,6 @@ def _config(request: Request, arguments: Namespace) -> ModelConfig:
 
     wanted = WantedModel.from_arguments(Namespace(**{**vars(arguments), "model": arguments.work[0]}))
     return config_of(request, wanted)
-
-
-def _check_cap_files(arguments: Namespace) -> None:
-    """Refuse files that could not be written at the end, before anything runs."""
-    if arguments.figure is not None:
-        from opcost.reporting.power_traces import check_figure
-
-        check_figure(arguments.figure)
-    if arguments.output is not None:
-        if not arguments.output.parent.is_dir():
-            raise UserError(f"--output {arguments.output}: there is no folder {arguments.output.parent}; make it")
-        CsvTable(arguments.output, PowerCapRow).prepare()
 
 
 def _sweep_plan(arguments: Namespace, is_command: bool) -> CapSweepPlan:

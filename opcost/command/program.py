@@ -87,10 +87,7 @@ class Subcommand:
     def _texts(self) -> dict[str, Any]:
         examples = (*self.before, (self.name, self.example))
         lines = [f"{command(name)} {arguments}".rstrip() for name, arguments in examples]
-        return {
-            "description": f"{self.does[0].upper()}{self.does[1:]}.",
-            "epilog": "\n  ".join(["example:", *lines]),
-        }
+        return {"description": f"{self.does[0].upper()}{self.does[1:]}.", "epilog": "\n  ".join(["example:", *lines])}
 
 
 READ = (

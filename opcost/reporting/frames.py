@@ -397,12 +397,7 @@ class LayersResult:
 
     def _table(self) -> DataFrame:
         return _short_table(
-            {
-                "path": row.path or WHOLE,
-                "layer": layer_in_words(row),
-                "on": row.input_sizes,
-                **_short_costs(row),
-            }
+            {"path": row.path or WHOLE, "layer": layer_in_words(row), "on": row.input_sizes, **_short_costs(row)}
             for row in rows_of(self.report, self.depth)
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from inspect import getdoc
 from pathlib import Path
@@ -56,8 +56,6 @@ SHOWN: Mapping[Any, list[str]] = {
 }
 """The rows that are printed, not stored, with their titles."""
 
-FLAGS_HEAD = "| flag | casts doubt | meaning |\n|---|---|---|"
-
 
 def database_page() -> str:
     """Return the page: a section for each kind of row, for each group of columns that several have, and for flags."""
@@ -75,7 +73,7 @@ def database_page() -> str:
 
 def _flags() -> Iterable[str]:
     flags = [f"| `{flag.value}` | {'yes' if flag.casts_doubt else ''} | {flag.meaning} |" for flag in Flag]
-    return ("## Flags", "", FLAGS_HEAD, *flags)
+    return ("## Flags", "", "| flag | casts doubt | meaning |\n|---|---|---|", *flags)
 
 
 def _section(title: str, kind: Any, shared: Iterable[Any]) -> str:
@@ -133,29 +131,28 @@ and captured into operator tuples. Random weights in the published graph, seed 0
 {table}
 """
 
-COLUMNS = (
-    ("model", "---"),
-    ("input", "---"),
-    ("on", "---"),
-    ("modules", "--:"),
-    ("functions", "--:"),
-    ("tuples", "--:"),
-    ("operations", "--:"),
-    ("FLOPs", "--:"),
-    ("bytes", "--:"),
-    ("GMAC", "--:"),
-    ("published", "--:"),
-    ("parameters", ":-:"),
-    ("meta", ":-:"),
-    ("remark", "---"),
-)
-"""The table's columns, and how Markdown aligns each."""
-
 
 def coverage_page(report: CoverageReport, command: str) -> str:
     """Return the page in Markdown, with the command that made its report."""
     unchecked = [f"- not checked: {failure.model_name} ({failure.reason})" for failure in report.failures]
-    lines = (*zip(*COLUMNS, strict=True), *map(_cells, report.rows))
+    columns: tuple[tuple[str, str, Callable[[CoverageRow], object]], ...] = (
+        ("model", "---", lambda row: row.model_name),
+        ("input", "---", lambda row: "x".join(map(str, row.input_size))),
+        ("on", "---", lambda row: row.device),
+        ("modules", "--:", lambda row: row.module_calls),
+        ("functions", "--:", lambda row: row.function_calls),
+        ("tuples", "--:", lambda row: row.tuples),
+        ("operations", "--:", lambda row: row.operations),
+        ("FLOPs", "--:", lambda row: _exact_percent(row.flop_ratio)),
+        ("bytes", "--:", lambda row: _exact_percent(row.memory_bytes_ratio)),
+        ("GMAC", "--:", lambda row: _billions(row.multiply_adds)),
+        ("published", "--:", lambda row: _billions(row.published.multiply_adds)),
+        ("parameters", ":-:", _parameters),
+        ("meta", ":-:", _meta),
+        ("remark", "---", _remarks),
+    )
+    lines = [[title for title, _, _ in columns], [align for _, align, _ in columns]]
+    lines += [[str(write(row)) for _, _, write in columns] for row in report.rows]
     return TEMPLATE.format(
         date=date.today().isoformat(),
         command=command,
@@ -168,9 +165,9 @@ def coverage_page(report: CoverageReport, command: str) -> str:
 
 def summary(rows: Sequence[CoverageRow]) -> str:
     """Return the worst figures of all rows, one on each line."""
-    flop_ratio = min((row.flop_ratio for row in rows if row.flop_ratio is not None), default=None)
-    memory_bytes_ratio = min(
-        (row.memory_bytes_ratio for row in rows if row.memory_bytes_ratio is not None), default=None
+    flops, memory_bytes = (
+        _exact_percent(min((ratio for ratio in ratios if ratio is not None), default=None))
+        for ratios in ([row.flop_ratio for row in rows], [row.memory_bytes_ratio for row in rows])
     )
     outside = sorted({operation for row in rows for operation in row.outside})
     disturbed = [row.model_name for row in rows if not row.is_undisturbed]
@@ -179,11 +176,10 @@ def summary(rows: Sequence[CoverageRow]) -> str:
     deviating = [row.model_name for row in stated if _deviates(row)]
     unequal = [row.model_name for row in counted if row.parameters != row.published.parameters]
     unknown = [row.model_name for row in rows if row.flop_missing_reason is not None]
-    carried = f"{_exact_percent(flop_ratio)} of FLOPs, {_exact_percent(memory_bytes_ratio)} of bytes"
     return "\n".join(
         (
             f"- models: {len(rows)}",
-            f"- in tuples: at least {carried}",
+            f"- in tuples: at least {flops} of FLOPs, {memory_bytes} of bytes",
             *([f"- models of unknown FLOPs: {', '.join(unknown)}"] if unknown else []),
             f"- operations in no tuple: {', '.join(outside) or 'none'}",
             f"- models that ran other operations while captured: {', '.join(disturbed) or 'none'}",
@@ -192,26 +188,6 @@ def summary(rows: Sequence[CoverageRow]) -> str:
             f"- numbers of parameters that deviate from the published ones: "
             f"{len(unequal)} of {len(counted)}{_named(unequal)}",
         )
-    )
-
-
-def _cells(row: CoverageRow) -> tuple[str, ...]:
-    published = row.published.multiply_adds
-    return (
-        row.model_name,
-        "x".join(map(str, row.input_size)),
-        row.device,
-        str(row.module_calls),
-        str(row.function_calls),
-        str(row.tuples),
-        str(row.operations),
-        _exact_percent(row.flop_ratio),
-        _exact_percent(row.memory_bytes_ratio),
-        UNKNOWN if row.multiply_adds is None else f"{row.multiply_adds / 1e9:.3f}",
-        UNKNOWN if published is None else f"{published / 1e9:.3f}",
-        _parameters(row),
-        _meta(row),
-        "; ".join(_remarks(row)),
     )
 
 
@@ -229,7 +205,7 @@ def _meta(row: CoverageRow) -> str:
     return tuples if float(bytes_ratio) == 1 else f"{tuples}, {bytes_ratio}"
 
 
-def _remarks(row: CoverageRow) -> list[str]:
+def _remarks(row: CoverageRow) -> str:
     remarks = []
     if not row.is_undisturbed:
         remarks.append(f"captured run: {row.captured_operations} operations, different")
@@ -238,8 +214,15 @@ def _remarks(row: CoverageRow) -> list[str]:
     if row.flop_missing_reason is not None:
         remarks.append(row.flop_missing_reason)
     if _deviates(row):
-        remarks.append(_why_it_deviates(row))
-    return remarks
+        off = abs((row.multiply_adds or 0) - (row.published.multiply_adds or 0))
+        if off <= PUBLISHED_STEP / 2:
+            remarks.append("equal within the rounding of the published figure")
+        elif row.proposals is None:
+            remarks.append("unexplained")
+        else:
+            regions = f"depends on values: its box head has {row.proposals.number:,} regions here"
+            remarks.append(f"{regions}; the published figure fits {row.proposals.published:,.0f}")
+    return "; ".join(remarks)
 
 
 def _deviates(row: CoverageRow) -> bool:
@@ -249,13 +232,8 @@ def _deviates(row: CoverageRow) -> bool:
     return abs(row.multiply_adds - published) > TOLERANCE_RATIO * published
 
 
-def _why_it_deviates(row: CoverageRow) -> str:
-    if abs((row.multiply_adds or 0) - (row.published.multiply_adds or 0)) <= PUBLISHED_STEP / 2:
-        return "equal within the rounding of the published figure"
-    if row.proposals is not None:
-        fitting = f"the published figure fits {row.proposals.published:,.0f}"
-        return f"depends on values: its box head has {row.proposals.number:,} regions here; {fitting}"
-    return "unexplained"
+def _billions(number: float | None) -> str:
+    return UNKNOWN if number is None else f"{number / 1e9:.3f}"
 
 
 def _exact_percent(share_ratio: float | None) -> str:

@@ -57,11 +57,9 @@ def print_prediction(found: Prediction) -> None:
     run, conditions = found.run, found.conditions
     batch = f", batch {found.batch}" if found.batch else ""
     how = f"{conditions.precision}, {conditions.execution}"
-    source = {
-        MEASURED: "measured",
-        SUM: "the sum of measured operators",
-        PREDICTED: "predicted, not measured",
-    }[source_of(found)]
+    source = {MEASURED: "measured", SUM: "the sum of measured operators", PREDICTED: "predicted, not measured"}[
+        source_of(found)
+    ]
     title = f"{found.name} on {conditions.device_product}{batch} ({how}): {source}"
     doubt = doubt_mark(run.is_above_limit if found.whole is None else is_doubtful(found.whole))
     rows = []

@@ -37,10 +37,7 @@ def test_a_table_that_fits_is_whole() -> None:
 
 def test_headings_break_at_spaces_before_a_column_is_left_out() -> None:
     lines, left_out = lines_of(COLUMNS, [ROW], 46)
-    assert lines[:2] == [
-        f"{'':39}size of",
-        "model       time  sum of operators  all inputs",
-    ]
+    assert lines[:2] == [f"{'':39}size of", "model       time  sum of operators  all inputs"]
     assert left_out == ()
 
 

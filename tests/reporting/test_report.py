@@ -137,11 +137,7 @@ def test_every_model_and_every_tuple_is_in_it_with_the_database_s_figures(campai
 
 def test_uses_show_calls_in_each_model(campaign: SimulatedCampaign) -> None:
     uses = {one["operator"]: one["uses"] for one in tuples_of(report_of(campaign))}
-    assert uses == {
-        "torch.nn.ReLU": [[0, 3, 1], [1, 1, 1]],
-        "torch.nn.GELU": [[0, 1, 1]],
-        "torch.nn.SiLU": [[1, 1, 1]],
-    }
+    assert uses == {"torch.nn.ReLU": [[0, 3, 1], [1, 1, 1]], "torch.nn.GELU": [[0, 1, 1]], "torch.nn.SiLU": [[1, 1, 1]]}
 
 
 def test_commands_take_a_models_name_as_one_word(tmp_path: Path) -> None:

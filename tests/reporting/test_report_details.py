@@ -79,7 +79,7 @@ def test_a_tree_has_the_modules_as_they_are_nested_in_the_order_of_execution(cou
     assert rows[0][1][0].startswith("model ResNet")
     names = [cells[0].split()[0] for level, cells in rows if level == top + 1]
     assert [name for name in names if name != "flatten"] == [
-        *("conv1", "bn1", "relu", "maxpool", "layer1", "layer2", "layer3", "layer4", "avgpool", "fc"),
+        *("conv1", "bn1", "relu", "maxpool", "layer1", "layer2", "layer3", "layer4", "avgpool", "fc")
     ]
     first = next(index for index, (_, cells) in enumerate(rows) if cells[0].startswith("layer1"))
     assert [cells[0].split()[0] for _, cells in rows[first + 1 : first + 5]] == ["0", "conv1", "bn1", "relu"]
