@@ -192,7 +192,7 @@ def print_advice(advice: Advice, is_written: bool) -> None:
         (Column("reached", "left", wraps=12), _reached),
         (
             Column("to add", "left", wraps=20),
-            lambda one: ", ".join(addition.operator for addition in one.additions if one.name),
+            lambda one: ", ".join(add.operator for add in one.additions if one.name),
         ),
     )
     conditions, target = advice.conditions, f"target {100 * advice.target_ratio:g} %"

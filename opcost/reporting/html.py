@@ -33,13 +33,9 @@ class Markup:
 
 
 def page(parts: Mapping[str, str], data: Any) -> str:
-    """Return the whole page.
+    """Return the whole page: markup for each slot of the template, and the script's data, as for JSON.
 
     Its policy forbids all requests, and every script and style except its own, by their hashes.
-
-    Args:
-        parts: markup for each slot of the template.
-        data: the script's data, as for JSON.
     """
     script, style = _file(SCRIPT), "".join(map(_file, STYLES))
     policy = (
@@ -67,7 +63,13 @@ def json_for_script(data: Any) -> str:
 def table(columns: Sequence[str], rows: Sequence[Sequence[str | Markup]], caption: str = "") -> str:
     """Return a table in an area that scrolls; the first column is the header of each row."""
     head = "".join(f'<th scope="col">{escape(column)}</th>' for column in columns)
-    body = "".join(f"<tr>{_cells(columns, row)}</tr>" for row in rows)
+    body = ""
+    for row in rows:
+        first, *others = (cell.html if isinstance(cell, Markup) else _prose(cell) for cell in row)
+        # Each cell carries its column's name, which narrow screens show beside it.
+        named = zip(columns[1:], others, strict=True)
+        cells = "".join(f'<td data-label="{escape(name)}">{cell}</td>' for name, cell in named)
+        body += f'<tr><th scope="row">{first}</th>{cells}</tr>'
     above = f'<p class="caption">{_prose(caption)}</p>' if caption else ""
     inside = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     label = escape(caption or columns[0])
@@ -100,15 +102,6 @@ def folded(title: str, content: str) -> str:
 def code(text: str) -> Markup:
     """Return a command."""
     return Markup(f"<code>{escape(text)}</code>")
-
-
-def _cells(columns: Sequence[str], row: Sequence[str | Markup]) -> str:
-    """Return a row; each cell carries its column's name, which narrow screens show beside it."""
-    first, *others = (cell.html if isinstance(cell, Markup) else _prose(cell) for cell in row)
-    named = zip(columns[1:], others, strict=True)
-    return f'<th scope="row">{first}</th>' + "".join(
-        f'<td data-label="{escape(name)}">{cell}</td>' for name, cell in named
-    )
 
 
 def _prose(text: str) -> str:

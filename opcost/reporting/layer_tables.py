@@ -111,6 +111,18 @@ WHOLE = "(model)"
 """The path of the model itself."""
 
 
+FIGURES: Cells[LayerRow] = (
+    (Column("parameters", drop=7), lambda one: "" if one.weights is None else str(one.weights)),
+    (Column("ms"), lambda one: milli(one.time_s)),
+    (Column("mJ"), lambda one: milli(one.energy_j)),
+    (Column("time share", drop=2), lambda one: percent(one.time_ratio)),
+    (Column("energy share", drop=1), lambda one: percent(one.energy_ratio)),
+    (Column("GFLOP", drop=3), lambda one: scaled(one.flop, 1e9)),
+    (Column("MB", drop=3), lambda one: scaled(one.memory_bytes, 1e6)),
+)
+"""The figures of a layer, here and in the report's trees."""
+
+
 def print_layers(report: LayersReport, depth: int | None) -> None:
     """Print a model's layers in the order of execution, the sum that they add up to, and what is missing."""
     rows = rows_of(report, depth)
@@ -124,13 +136,7 @@ def print_layers(report: LayersReport, depth: int | None) -> None:
         (Column("layer", "left", wraps=14), layer_in_words),
         *(sizes if any(row.input_sizes is not None for row in rows) else ()),
         *(() if depth is None else calls),
-        (Column("parameters", drop=7), lambda one: "" if one.weights is None else str(one.weights)),
-        (Column("ms"), lambda one: milli(one.time_s)),
-        (Column("mJ"), lambda one: milli(one.energy_j)),
-        (Column("time share", drop=2), lambda one: percent(one.time_ratio)),
-        (Column("energy share", drop=1), lambda one: percent(one.energy_ratio)),
-        (Column("GFLOP", drop=3), lambda one: scaled(one.flop, 1e9)),
-        (Column("MB", drop=3), lambda one: scaled(one.memory_bytes, 1e6)),
+        *FIGURES,
     )
     conditions = report.conditions
     where = "" if conditions is None else f" on {conditions.device_product} ({conditions.execution})"

@@ -149,12 +149,9 @@ def least_width(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> int
 
 
 def drawn(content: tuple[Sequence[Column], Sequence[Sequence[str]]], width: int, block: int) -> Drawn:
-    """Return a table that fits a width.
+    """Return a table that fits a width in characters: columns, the first one with names, and a text for each in rows.
 
-    Args:
-        content: the columns, the first one with names, and rows with a text for each column.
-        width: in characters.
-        block: the number of successive rows that belong together.
+    ``block`` is the number of successive rows that belong together.
     """
     first, *others = _filled(*content)
     known = [first, *(one for one in others if set(one[1]) != {UNKNOWN})]

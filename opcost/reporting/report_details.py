@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from html import escape
 from statistics import median
 from typing import Any
 
-from opcost.comparing.layers import LayerNode, LayerRow, layers_of
+from opcost.comparing.layers import LayerNode, layers_of
 from opcost.comparing.sweep_sizes import SweepSizeRow, curves_of, replaced
 from opcost.estimates import value_of
 from opcost.invocation import command
@@ -19,14 +19,14 @@ from opcost.operators.sweep_axes import AxisKind
 from opcost.reporting.charts import Chart, courses
 from opcost.reporting.compared_models import QUANTITIES
 from opcost.reporting.html import code, figure, folded, paragraph, table
-from opcost.reporting.layer_tables import layer_in_words, missing_notes
+from opcost.reporting.layer_tables import FIGURES, layer_in_words, missing_notes
 from opcost.reporting.report_sections import Compared, board_of, counted_once
 from opcost.reporting.svg import MARKS, Entry, Series, log_axis
 from opcost.reporting.sweep_files import size_curves
 from opcost.reporting.tables import titled
 from opcost.stages.proposals import NO_PROPOSALS, Proposals
 from opcost.summing.energy import common_basis
-from opcost.units import UNKNOWN, milli, number_of, percent, scaled, some_of, whole_watts
+from opcost.units import UNKNOWN, milli, number_of, percent, some_of, whole_watts
 
 SWEEPS_HEAD = "<h3>Sweeps over the size of the input</h3>"
 
@@ -37,10 +37,15 @@ PIECES = ("curve", "piece", "sizes", "jump")
 MOST_TREES = 20
 """The most models with a tree: a tree has some hundred layers."""
 
-LAYER_COLUMNS = (
-    *(("ms", ""), ("time share", ""), ("mJ", ""), ("energy share", "medium")),
-    *(("GFLOP", "wide"), ("MB", "wide"), ("parameters", "wide")),
-)
+LAYER_COLUMNS = {
+    "ms": "",
+    "time share": "",
+    "mJ": "",
+    "energy share": "medium",
+    "GFLOP": "wide",
+    "MB": "wide",
+    "parameters": "wide",
+}
 """Titles of the figures, each with the class that hides it on narrow screens."""
 
 
@@ -185,37 +190,27 @@ def _tree(one: Compared) -> str:
     comparison = one.comparison
     own = layers_of(comparison.counts, comparison.cost)
     notes = "".join(map(paragraph, missing_notes(own)))
-    heads = "".join(f'<span class="{name}">{escape(title)}</span>' for title, name in LAYER_COLUMNS)
+    heads = "".join(f'<span class="{name}">{escape(title)}</span>' for title, name in LAYER_COLUMNS.items())
     head = f'<div class="layer head"><span>layer</span>{heads}</div>'
     return folded(one.label, f'{notes}<div class="layers">{head}{_node(own.tree, is_open=True)}</div>')
 
 
 def _node(node: LayerNode, is_open: bool = False) -> str:
-    row = f'<span class="layer">{"".join(_cells(node))}</span>'
-    if not node.children:
-        return f'<div class="leaf">{row}</div>'
-    inside = "".join(map(_node, node.children))
-    return f"<details{' open' if is_open else ''}><summary>{row}</summary>{inside}</details>"
-
-
-def _cells(node: LayerNode) -> Iterator[str]:
     row = node.row
-    words = layer_in_words(row)
     name = "" if node.name == row.layer else f"<b>{escape(node.name or 'model')}</b> "
     size = f' <small class="wide">{escape(row.input_sizes)}</small>' if row.input_sizes else ""
     times = f" ({number_of(row.calls, 'call')})" if row.calls > 1 and not node.children else ""
     reason = f' title="{escape(row.missing_reason)}"' if row.missing_reason else ""
-    yield f"<span{reason}>{name}{escape(words)}{times}{size}</span>"
-    for shown, (_, hides) in zip(_figures(row), LAYER_COLUMNS, strict=True):
-        yield f'<span class="{hides}">{shown}</span>'
-
-
-def _figures(row: LayerRow) -> tuple[str, ...]:
-    return (
-        *(milli(row.time_s), percent(row.time_ratio), milli(row.energy_j), percent(row.energy_ratio)),
-        scaled(row.flop, 1e9),
-        *(scaled(row.memory_bytes, 1e6), "" if row.weights is None else str(row.weights)),
-    )
+    figures = {column.title: write(row) for column, write in FIGURES}
+    cells = [
+        f"<span{reason}>{name}{escape(layer_in_words(row))}{times}{size}</span>",
+        *(f'<span class="{hides}">{figures[title]}</span>' for title, hides in LAYER_COLUMNS.items()),
+    ]
+    line = f'<span class="layer">{"".join(cells)}</span>'
+    if not node.children:
+        return f'<div class="leaf">{line}</div>'
+    inside = "".join(map(_node, node.children))
+    return f"<details{' open' if is_open else ''}><summary>{line}</summary>{inside}</details>"
 
 
 def _left_out(usual: Sequence[Compared], known: Sequence[Compared], proposals: Proposals) -> str:

@@ -67,13 +67,8 @@ def progress_on_stderr() -> LoggedProgress:
 def print_table(title: str, columns: Sequence[str | Column], rows: Sequence[Sequence[str]], block: int = 1) -> set[str]:
     """Print a table on stdout that fits its width, and lines with the columns that it leaves out; return their titles.
 
-    Without a terminal it has all columns with a known value.
-
-    Args:
-        title: the table's title.
-        columns: columns, or titles of columns that stay at any width; then the first is left-aligned.
-        rows: a text for each column.
-        block: the number of successive rows that belong together.
+    Without a terminal it has all columns with a known value. Columns that are titles stay at any width; then the first
+    is left-aligned. ``block`` is the number of successive rows that belong together.
     """
     console, width = _stdout(), _width()
     shown = [
@@ -227,13 +222,10 @@ class PlainProgress:
     def _count(self, result: str, is_shown: bool) -> None:
         self._time_left.finished += 1
         if is_shown:
-            before, after = (
-                f"[{self._time_left.finished}/{self._time_left.items}] ",
-                f"  {self._time_left.text()}".rstrip(),
-            )
-            width = int(os.environ.get("COLUMNS") or LOG_WIDTH)
+            before = f"[{self._time_left.finished}/{self._time_left.items}] "
             first, new_line, further = result.partition(NEW_LINE)
-            line = _result_line(before, self._name, first + after + new_line + further, width)
+            shown = first + f"  {self._time_left.text()}".rstrip() + new_line + further
+            line = _result_line(before, self._name, shown, int(os.environ.get("COLUMNS") or LOG_WIDTH))
             print(line, file=self._stream, flush=True)
             self._last_line_s = self._now()
 
