@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from html import escape
 from statistics import median
@@ -30,7 +30,18 @@ from opcost.units import UNKNOWN, milli, number_of, percent, some_of, whole_watt
 
 SWEEPS_HEAD = "<h3>Sweeps over the size of the input</h3>"
 
-SIZES = ("repetitions", "ms", "± time", "mJ", "± energy", "W", "predicted ms", "predicted mJ")
+SIZES: tuple[tuple[str, Callable[[SweepSizeRow], str]], ...] = (
+    ("", lambda row: str(row.place.size)),
+    ("repetitions", lambda row: str(row.figures.repetitions)),
+    ("ms", lambda row: milli(row.figures.time_s)),
+    ("± time", lambda row: percent(row.figures.time_spread_ratio, 2)),
+    ("mJ", lambda row: milli(row.figures.energy_j)),
+    ("± energy", lambda row: percent(row.figures.energy_spread_ratio, 2)),
+    ("W", lambda row: whole_watts(row.figures.power_w)),
+    ("predicted ms", lambda row: milli(row.prediction.predicted_time_s)),
+    ("predicted mJ", lambda row: milli(row.prediction.predicted_energy_j)),
+)
+"""The columns of a sweep; the first has the name of its axis."""
 
 PIECES = ("curve", "piece", "sizes", "jump")
 
@@ -124,11 +135,7 @@ def _course(rows: Sequence[MeasurementRow], quantity: str, look: int) -> Series:
 
 
 def sweeps(rows: Sequence[SweepSizeRow]) -> str:
-    """Return the sweeps, each folded; empty without any.
-
-    Args:
-        rows: sizes of any sweeps; of two rows of one size, board and loop the last one counts.
-    """
+    """Return the sweeps, each folded, empty without any; of two rows of one size, board and loop the last counts."""
     groups: dict[tuple[Any, ...], list[SweepSizeRow]] = {}
     for row in replaced((), rows):
         sweep = row.place.model, row.place.axis, row.conditions, row.device_uuid, row.loop_s
@@ -141,37 +148,19 @@ def _sweep(rows: Sequence[SweepSizeRow]) -> str:
     first = rows[0]
     unit = AxisKind(first.place.axis).unit
     panels, _ = size_curves(rows, (first.place.axis, unit), log_axis)
-    pieces = [
-        (
-            line.quantity,
-            line.kind,
-            f"{line.first_size} to {line.last_size}",
-            UNKNOWN if line.jump_ratio is None else percent(line.jump_ratio - 1),
-        )
-        for curve in curves_of(rows)
-        for line in curve.lines
-    ]
+    pieces = []
+    for line in (line for curve in curves_of(rows) for line in curve.lines):
+        jump = UNKNOWN if line.jump_ratio is None else percent(line.jump_ratio - 1)
+        pieces.append((line.quantity, line.kind, f"{line.first_size} to {line.last_size}", jump))
     caption = "Marks are medians over repetitions; the line is the predicted curve. Both axes are logarithmic."
     parts = [
         figure(Chart(panels), caption) if panels else "",
-        table((first.place.axis, *SIZES), [_size_cells(row) for row in rows]),
+        table([title or first.place.axis for title, _ in SIZES], [[write(row) for _, write in SIZES] for row in rows]),
         table(PIECES, pieces, "Fit by pieces") if pieces else "",
         *(paragraph(f"{row.place.axis} {row.place.size}: {row.failure}") for row in rows if row.failure),
     ]
     place = f"{first.conditions.device_product}, {first.conditions.execution}"
     return folded(f"{first.place.model} ({place})", "".join(parts))
-
-
-def _size_cells(row: SweepSizeRow) -> tuple[str, ...]:
-    figures, prediction = row.figures, row.prediction
-    return (
-        str(row.place.size),
-        str(figures.repetitions),
-        *(milli(figures.time_s), percent(figures.time_spread_ratio, 2)),
-        *(milli(figures.energy_j), percent(figures.energy_spread_ratio, 2)),
-        whole_watts(figures.power_w),
-        *(milli(prediction.predicted_time_s), milli(prediction.predicted_energy_j)),
-    )
 
 
 def layers(found: Sequence[Compared], proposals: Proposals = NO_PROPOSALS) -> str:
