@@ -30,16 +30,7 @@ WIDTH = 100
 """Columns of the terminal that samples of output are from."""
 
 MEASURING = ("general_pipeline_block", "full_model_measurement.py", "compare_sum_vs_full.py")
-MEASURING_SUBCOMMANDS = (
-    ["profile"],
-    ["count"],
-    ["filter"],
-    ["measure"],
-    ["measure-models"],
-    ["compare"],
-    ["sweep"],
-    ["power-cap"],
-)
+MEASURING_SUBCOMMANDS = set("profile count filter measure measure-models compare sweep power-cap".split())
 ELSEWHERE = (
     "make",  # tests/test_packaging.py
     "conda",  # another package manager
@@ -165,7 +156,7 @@ def commands_of(page: Path) -> list[tuple[str, str]]:
 def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     plain = command.removeprefix("PYTHONPATH=. ").replace(OPCOST, f"{PYTHON} -m opcost", 1)
     words = shlex.split(plain.replace(PYTHON, sys.executable, 1))
-    is_measuring = any(word.startswith(MEASURING) for word in words) or words[3:4] in MEASURING_SUBCOMMANDS
+    is_measuring = any(word.startswith(MEASURING) for word in words) or not MEASURING_SUBCOMMANDS.isdisjoint(words[3:4])
     if command not in PREPARED and is_measuring and "--dry-run" not in words:
         words.append("--dry-run")
     environment = os.environ | {"PYTHONPATH": str(folder), "COLUMNS": str(WIDTH), "CUDA_VISIBLE_DEVICES": ""}

@@ -48,7 +48,10 @@ class Home:
         return Proposals.of(ModelFolders(self.home / "measurements").configs([]))
 
     def config(self, name: str) -> Path:
-        return self.home / "measurements" / name / "summary.yml"
+        """The config of a model, in a folder of its own."""
+        path = self.home / "measurements" / name / "summary.yml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
 
 
 @pytest.fixture
@@ -85,7 +88,6 @@ def test_a_model_whose_code_has_changed_is_left_out_and_the_others_are_shown(
 
 def test_a_report_names_each_model_that_is_left_out_once(changed: Home, capsys: pytest.CaptureFixture[str]) -> None:
     broken = changed.config("broken")
-    broken.parent.mkdir()
     broken.write_text("model_name: [\n")
     report = changed.net.with_name("z.html")
     assert changed.run("report", "--output", str(report)) == 0
@@ -116,7 +118,6 @@ def test_a_dry_run_names_the_config_that_the_profile_then_has(home: Home, capsys
         return str(model["name"])
 
     empty = home.config("net_build_2").parent
-    empty.mkdir(parents=True)
     for argument, expected in [("channels=4", "net_build"), ("channels=8", "net_build_3"), ("channels=4", "net_build")]:
         planned = name("--argument", argument, "--dry-run")
         assert (planned, name("--argument", argument)) == (expected, expected)
@@ -132,7 +133,6 @@ def test_a_count_of_all_leaves_users_code_out_and_names_the_command_that_counts_
     home: Home, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     for name, model in [("a", "../../../net.py:build"), ("b", "squeezenet1_1"), ("c", "../../../net.py:build")]:
-        home.config(name).parent.mkdir(parents=True)
         home.config(name).write_text(f"model_name: {model}\ninput_size: [1, 3, 32, 32]\n")
     folders = ["--measurements", str(home.home / "measurements"), "--database", str(home.home / "database")]
     with patch.object(sys, "argv", ["opcost", "count", "--meta", "--device", "cpu", *folders]):
@@ -206,7 +206,6 @@ def test_a_model_that_block_1_knows_is_measured_by_block_2(running: Home) -> Non
 
 def test_a_counted_model_that_no_profile_describes_is_filtered_first(running: Home) -> None:
     path = running.config("own")
-    path.parent.mkdir(parents=True)
     path.write_text(f"model_name: {running.net}:build\nseed: 3\n")
     assert running.run("count", "own", "--allow-code", "--device", "cpu") == 0
     first, second = running.proposals().measuring(["own"], "--device", "cpu").split(" && ")

@@ -69,11 +69,9 @@ def test_parity_has_a_mark_for_each_model_that_has_both() -> None:
     assert (len(marks(time)), len(marks(energy))) == (2, 1)
     assert f"{NASTY}: sum / whole 0.900 ± 0.026" in texts(time)
     assert "energy, sum of operators (mJ)" in texts(energy)
-
-
-def test_an_energy_has_the_interval_of_the_comparison_with_the_error_of_normalising() -> None:
-    (mark,) = marks(parity([replace(MODEL, energy_ratio=Estimate(0.9, 0.05))], "energy", "mJ"))
-    assert f"{NASTY}: sum / whole 0.900 ± 0.098" in [part.text for part in mark]
+    # The interval of the comparison has the error of normalising.
+    normalised = parity([replace(MODEL, energy_ratio=Estimate(0.9, 0.05))], "energy", "mJ")
+    assert f"{NASTY}: sum / whole 0.900 ± 0.098" in texts(normalised)
 
 
 def test_the_model_furthest_from_the_line_is_named_also_in_the_corner() -> None:
@@ -83,10 +81,6 @@ def test_the_model_furthest_from_the_line_is_named_also_in_the_corner() -> None:
     ]
     names = [part.text for part in ET.fromstring(str(parity(models, "time", "ms"))).iter() if part.tag.endswith("text")]
     assert "shufflenet_v2_x0_5" in names
-
-
-def test_without_any_energy_a_figure_says_so() -> None:
-    assert "no model has energy of both sum and whole" in texts(parity([NO_ENERGY], "energy", "mJ"))
 
 
 def test_kinds_are_as_long_as_their_share_of_the_whole() -> None:
@@ -187,17 +181,15 @@ def test_a_roofline_says_where_each_point_lies() -> None:
 )
 def test_nothing_is_a_figure_that_says_why(figure: Drawing) -> None:
     assert len(texts(figure)) == 2
+    assert "no model has energy of both sum and whole" in texts(parity([NO_ENERGY], "energy", "mJ"))
 
 
-def test_fills_differ_by_more_than_colour() -> None:
+def test_fills_differ_by_more_than_colour_and_legends_escape_what_they_name() -> None:
+    assert "<script>" not in str(Entry.of_mark(0, NASTY))
     ET.fromstring(patterns_figure())
     tiles = [part.get("d") for part in ET.fromstring(patterns()).iter() if part.get("class") == "hatch"]
     assert len(set(tiles)) == len(tiles) == 8
     assert len(set(MARKS)) == 8
-
-
-def test_legends_escape_what_they_name() -> None:
-    assert "<script>" not in str(Entry.of_mark(0, NASTY))
 
 
 # Files
@@ -246,21 +238,15 @@ def ticks_of(axis: Axis) -> list[str]:
     return [text for _, text in axis.ticks]
 
 
-def test_a_linear_axis_ends_at_round_values() -> None:
+def test_a_linear_axis_ends_at_round_values_and_has_zero_if_it_is_to() -> None:
     axis = linear_axis([3.0, 97.0], "power (W)")
     assert (axis.low, axis.high) == (0.0, 100.0)
     assert ticks_of(axis) == ["0", "20", "40", "60", "80", "100"]
-
-
-def test_marks_have_no_digits_left_by_adding() -> None:
+    # No digits are left by adding.
     assert ticks_of(linear_axis([0.0, 0.3], "share", marks=3)) == ["0", "0.1", "0.2", "0.3"]
     assert "-0" not in ticks_of(linear_axis([-0.3, 0.2], "share"))
-
-
-def test_zero_is_on_an_axis_that_is_to_have_it() -> None:
     axis = linear_axis([340.0, 350.0], "power (W)", has_zero=True)
-    assert axis.low == 0
-    assert axis.position(axis.high) == 1
+    assert (axis.low, axis.position(axis.high)) == (0, 1)
 
 
 @pytest.mark.parametrize("values", [[], [5.0], [0.0], [-2.0, -2.0], [5e-324]])
@@ -285,12 +271,9 @@ def test_values_lie_on_their_logarithmic_axis(values: list[float]) -> None:
     assert all(axis.low <= value <= axis.high for value, _ in axis.ticks)
 
 
-def test_a_logarithmic_axis_marks_decades_where_it_is_long() -> None:
+def test_a_logarithmic_axis_marks_decades_where_it_is_long_and_equal_ratios_are_equal_distances() -> None:
     assert ticks_of(log_axis([1.0, 100.0], "x")) == ["1", "10", "100"]
     assert ticks_of(log_axis([1.0, 8.0], "x")) == ["1", "2", "5", "10"]
-
-
-def test_equal_ratios_are_equal_distances() -> None:
     axis = log_axis([1.0, 1000.0], "x")
     assert axis.position(10.0) - axis.position(1.0) == pytest.approx(axis.position(1000.0) - axis.position(100.0))
     assert math.isclose(log_axis([], "x").position(1.0), 0.0)
