@@ -12,24 +12,26 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from prediction_baselines import BASELINES, MULTIPROCESSORS, committed_samples
+from claim_tables import committed, usual_conditions
 
 from opcost.comparing.predicted_run import NORMAL_FACTOR
-from opcost.estimates import FloatArray
 from opcost.learners import Fold, folds_of, learned_from
 from opcost.prediction.fitted import IntArray
 from opcost.prediction.intervals import ModelCalls
 from opcost.prediction.learned_costs import ENERGY, TIME, CallCosts, LearnedCosts
-from opcost.stages.trained import TrainingData, Whole
+from opcost.running.request import Request
+from opcost.stages.ranking_data import read_ranking_data
+from opcost.stages.trained import TrainingData, Whole, training_data
 
 ROOT = Path(__file__).resolve().parent.parent
 LEARNED = "learned"
+MULTIPROCESSORS = 132
+"""Of an H200, the card of the committed rows."""
 
 TUPLE_FOLDS = 10
 WITHIN = {TIME: 0.10, ENERGY: 0.10}
@@ -40,6 +42,13 @@ CURVE_SIZES, CURVE_DRAWS = (100, 200, 400, 800, 1600), 3
 OTHERS, ALL = "others", "all"
 
 TIMED_CALLS = 10_000
+
+
+def committed_samples() -> TrainingData:
+    """Return the committed samples under the conditions that most of them have, and the whole models of them."""
+    request = Request((), ROOT / "measurements", committed(ROOT))
+    data = read_ranking_data(request, request.configs(), ())
+    return training_data(data, usual_conditions(data.operator_rows))
 
 
 def shape_folds(data: TrainingData) -> list[Fold]:
@@ -71,60 +80,35 @@ def _calls(whole: Whole) -> Iterator[tuple[int, int]]:
 # Unseen tuples
 
 
-@dataclass(frozen=True)
-class Errors:
-    """Errors of held-out samples: the logarithm of predicted over measured, and the half width of the interval.
+def tuple_errors(data: TrainingData, fold: Fold) -> pd.DataFrame:
+    """Return the errors in the samples of a fold, with their kinds.
 
-    Each is by cost, time and energy. Half widths are NaN for methods without intervals.
+    An error is the logarithm of predicted over measured, NaN where that is unknown; beside it is the half width of its
+    interval.
     """
-
-    errors: Mapping[str, FloatArray]
-    halves: Mapping[str, FloatArray]
-
-
-def tuple_errors(data: TrainingData, fold: Fold) -> dict[str, Errors]:
-    """Return the errors of each method in the samples of a fold."""
     known, others = (part_of(data, places) for places in fold)
     learned = learned_costs(known)
     costs = learned.costs(others.calls)
-    deviations = {TIME: costs.time_deviations, ENERGY: costs.energy_deviations}
-    halves = {cost: learned.deviations[cost].factor * of_cost for cost, of_cost in deviations.items()}
-    found = {LEARNED: Errors(errors_of(others, costs.times_s, costs.energies_j), halves)}
-    for name, baseline in BASELINES.items():
-        errors = errors_of(others, *baseline(known)(others))
-        found[name] = Errors(errors, {cost: np.full(len(others.calls), np.nan) for cost in errors})
-    return found
+    columns: dict[str, object] = {"kind": list(others.samples.kinds)}
+    for cost, predicted, measured, deviations in (
+        (TIME, costs.times_s, others.samples.times_s, costs.time_deviations),
+        (ENERGY, costs.energies_j, others.samples.energies_j, costs.energy_deviations),
+    ):
+        columns |= {cost: np.log(predicted / measured), f"{cost} half": learned.deviations[cost].factor * deviations}
+    return pd.DataFrame(columns)
 
 
-def errors_of(data: TrainingData, times_s: FloatArray, energies_j: FloatArray) -> dict[str, FloatArray]:
-    """Return the logarithm of predicted over measured costs of all samples; unknown ones are NaN."""
-    return {
-        TIME: np.log(times_s / data.samples.times_s),
-        ENERGY: np.log(energies_j / data.samples.energies_j),
-    }
-
-
-def tuples_table(data: TrainingData, folds: Sequence[Fold], found: Sequence[Mapping[str, Errors]]) -> pd.DataFrame:
-    """Return the errors by method and kind of operator."""
-    frames = []
-    for (_, predicted), by_method in zip(folds, found, strict=True):
-        kinds = [data.samples.kinds[place] for place in predicted]
-        for method, errors in by_method.items():
-            columns = {cost: errors.errors[cost] for cost in errors.errors}
-            columns |= {f"{cost} half": errors.halves[cost] for cost in errors.halves}
-            frames.append(pd.DataFrame({"method": method, "kind": kinds, **columns}))
-    all_errors = pd.concat(frames)
-    sizes = all_errors[all_errors["method"] == LEARNED]["kind"].value_counts()
-    small = all_errors["kind"].map(sizes) < FEWEST_OF_A_KIND
-    shown = pd.concat([all_errors.assign(kind=ALL), all_errors.assign(kind=all_errors["kind"].mask(small, OTHERS))])
-    order = [ALL, *(kind for kind in sizes.index if sizes[kind] >= FEWEST_OF_A_KIND), OTHERS]
-    rows = [
-        {"method": method, "kind": kind, "samples": len(own), **summary(own)}
-        for method in (LEARNED, *BASELINES)
-        for kind in order
-        if len(own := shown[(shown["method"] == method) & (shown["kind"] == kind)])
-    ]
-    return pd.DataFrame(rows)
+def tuples_table(errors: pd.DataFrame) -> pd.DataFrame:
+    """Return the errors by kind of operator."""
+    sizes = errors["kind"].value_counts()
+    large = [kind for kind in sizes.index if sizes[kind] >= FEWEST_OF_A_KIND]
+    groups = {ALL: errors, **{kind: errors[errors["kind"] == kind] for kind in large}}
+    groups[OTHERS] = errors[~errors["kind"].isin(large)]
+    return pd.DataFrame(
+        {"method": LEARNED, "kind": kind, "samples": len(own), **summary(own)}
+        for kind, own in groups.items()
+        if len(own)
+    )
 
 
 def summary(errors: pd.DataFrame) -> dict[str, float]:
@@ -135,9 +119,7 @@ def summary(errors: pd.DataFrame) -> dict[str, float]:
         ratios = np.abs(np.expm1(known[cost]))
         found[f"{cost}_median"] = float(ratios.median())
         found[f"{cost}_within_10"] = float((ratios <= limit).mean())
-        with_interval = known[known[f"{cost} half"].notna()]
-        covered = with_interval[cost].abs() <= with_interval[f"{cost} half"]
-        found[f"{cost}_covered"] = float(covered.mean()) if len(covered) else math.nan
+        found[f"{cost}_covered"] = float((known[cost].abs() <= known[f"{cost} half"]).mean())
     return found
 
 
@@ -145,41 +127,32 @@ def summary(errors: pd.DataFrame) -> dict[str, float]:
 
 
 def family_rows(data: TrainingData, family: str) -> list[dict[str, object]]:
-    """Return a row for each whole of a family and each method, learned from all samples that no model of it has."""
+    """Return a row for each whole of a family, learned from all samples that no model of it has.
+
+    It has the predicted over the measured costs, with the sum's correction.
+    """
     is_known = np.array([family not in families for families in data.samples.families])
-    known = part_of(data, np.flatnonzero(is_known))
-    learned = learned_costs(known)
-    wholes = [whole for whole in data.wholes if whole.calls.family == family]
+    learned = learned_costs(part_of(data, np.flatnonzero(is_known)))
     rows = []
-    for whole in wholes:
-        calls = [data.calls[place] for place in whole.calls.places]
-        costs = learned.costs(calls)
+    for whole in (whole for whole in data.wholes if whole.calls.family == family):
+        costs = learned.costs([data.calls[place] for place in whole.calls.places])
+        calls = np.array(whole.calls.calls, dtype=float)
+        time_s, energy_j = float(calls @ costs.times_s), float(calls @ costs.energies_j)
         halves = sum_halves(learned, costs, whole)
-        outside = float(np.sum(costs.times_s * whole.calls.calls * costs.is_outside))
-        row = whole_row(whole, LEARNED, costs.times_s, costs.energies_j)
-        row |= {f"{cost}_half_width": half for cost, half in halves.items()}
-        row["outside_share"] = outside / float(np.sum(costs.times_s * whole.calls.calls))
-        rows.append(row)
-    for name, baseline in BASELINES.items():
-        predict = baseline(known)
-        rows += [whole_row(whole, name, *predict(part_of(data, whole.calls.places))) for whole in wholes]
+        rows.append(
+            {
+                "model": whole.name,
+                "family": family,
+                "method": LEARNED,
+                "time_s": whole.time_s,
+                "energy_j": whole.energy_j,
+                "time_ratio": (time_s + whole.correction_s) / whole.time_s,
+                "energy_ratio": (energy_j + whole.correction_j) / whole.energy_j,
+                **{f"{cost}_half_width": half for cost, half in halves.items()},
+                "outside_share": float(calls @ (costs.times_s * costs.is_outside)) / time_s,
+            }
+        )
     return rows
-
-
-def whole_row(whole: Whole, method: str, times_s: FloatArray, energies_j: FloatArray) -> dict[str, object]:
-    """Return a row of a method's predictions of a whole: each over the measured one, with the sum's correction."""
-    calls = np.array(whole.calls.calls, dtype=float)
-    time_s = float(calls @ times_s) + whole.correction_s
-    energy_j = float(calls @ energies_j) + whole.correction_j
-    return {
-        "model": whole.name,
-        "family": whole.calls.family,
-        "method": method,
-        "time_s": whole.time_s,
-        "energy_j": whole.energy_j,
-        "time_ratio": time_s / whole.time_s,
-        "energy_ratio": energy_j / whole.energy_j,
-    }
 
 
 def sum_halves(learned: LearnedCosts, costs: CallCosts, whole: Whole) -> dict[str, float]:
@@ -205,15 +178,7 @@ def curve_row(data: TrainingData, size: int, draw: int) -> dict[str, float]:
     """Return the errors in a tenth of the shapes after learning from some of the other samples, drawn at random."""
     learned_from, predicted = shape_folds(data)[draw]
     chosen = np.random.default_rng(draw).permutation(learned_from)[:size]
-    known, others = part_of(data, np.sort(chosen)), part_of(data, predicted)
-    learned = learned_costs(known)
-    costs = learned.costs(others.calls)
-    errors = errors_of(others, costs.times_s, costs.energies_j)
-    halves = {
-        f"{cost} half": learned.deviations[cost].factor * deviations
-        for cost, deviations in ((TIME, costs.time_deviations), (ENERGY, costs.energy_deviations))
-    }
-    return {"samples": len(chosen), "draw": draw, **summary(pd.DataFrame({**errors, **halves}))}
+    return {"samples": len(chosen), "draw": draw, **summary(tuple_errors(data, (np.sort(chosen), predicted)))}
 
 
 # Times
@@ -238,7 +203,7 @@ Run = Callable[..., Iterator[Any]]
 def tuples(data: TrainingData, run: Run) -> pd.DataFrame:
     """Return the errors of tuples whose shape was not learned from."""
     folds = shape_folds(data)
-    return tuples_table(data, folds, list(run(tuple_errors, [data] * len(folds), folds)))
+    return tuples_table(pd.concat(run(tuple_errors, [data] * len(folds), folds)))
 
 
 def families(data: TrainingData, run: Run) -> pd.DataFrame:
@@ -293,12 +258,17 @@ def main() -> int:
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
     with ProcessPoolExecutor(arguments.processes) as pool:
-        data = committed_samples(ROOT)
+        data = committed_samples()
         for name in arguments.parts:
             started = time.perf_counter()
             file, made_by = PARTS[name]
             table = made_by(data, pool.map)
-            table.to_csv(arguments.folder / f"{file}.csv", index=False, float_format="%.5g")
+            path = arguments.folder / f"{file}.csv"
+            if "method" in table and path.exists():
+                # Those of baselines, which are learned from the same folds, stay.
+                before = pd.read_csv(path)
+                table = pd.concat([table, before[before["method"] != LEARNED]])
+            table.to_csv(path, index=False, float_format="%.5g")
             print(f"{name}, {time.perf_counter() - started:.0f} s\n{shown(name, table)}\n", flush=True)
     return 0
 

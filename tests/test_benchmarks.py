@@ -36,7 +36,7 @@ def benchmark(monkeypatch):
 
 def test_scripts_say_how_they_are_run(benchmark, monkeypatch, capsys):
     scripts = [path.stem for path in BENCHMARKS.glob("*.py") if "__main__" in path.read_text(encoding="utf-8")]
-    assert len(scripts) > 7
+    assert len(scripts) > 6
     for name in sorted(scripts):
         monkeypatch.setattr(sys, "argv", [f"{name}.py", "--help"])
         with pytest.raises(SystemExit) as ended:
@@ -286,19 +286,6 @@ def synthetic(benchmark):
     return data.TrainingData(held, calls, wholes)
 
 
-def test_baselines_find_their_own_truth(benchmark, synthetic):
-    baselines = benchmark("prediction_baselines")
-    times_s, energies_j = baselines.linear_in_flops(synthetic)(synthetic)
-    assert times_s == pytest.approx(synthetic.samples.times_s)
-    assert energies_j == pytest.approx(synthetic.samples.energies_j)
-    times_s, _ = baselines.roofline(synthetic)(synthetic)
-    assert np.all(times_s <= 1.05 * synthetic.samples.times_s)
-    for name in ("forest of attributes", "NeuralPower"):
-        times_s, energies_j = baselines.BASELINES[name](synthetic)(synthetic)
-        assert times_s == pytest.approx(synthetic.samples.times_s, rel=0.2)
-        assert energies_j == pytest.approx(synthetic.samples.energies_j, rel=0.2)
-
-
 def test_no_tuple_of_a_held_out_family_is_learned_from(benchmark, synthetic, monkeypatch):
     script = benchmark("prediction")
     seen = []
@@ -312,16 +299,15 @@ def test_no_tuple_of_a_held_out_family_is_learned_from(benchmark, synthetic, mon
     (known,) = seen
     assert set(known.samples.families) == {frozenset("b")}
     assert [(whole.name, len(whole.calls.places)) for whole in known.wholes] == [("b_32x3", 10)]
-    assert [row["method"] for row in rows] == ["learned", *benchmark("prediction_baselines").BASELINES]
-    of_line = next(row for row in rows if row["method"] == "linear in FLOPs")
-    assert (of_line["time_ratio"], of_line["energy_ratio"]) == (pytest.approx(1), pytest.approx(1))
+    (row,) = rows
+    assert (row["model"], row["method"]) == ("a_32x3", "learned")
+    assert (row["time_ratio"], row["energy_ratio"]) == (pytest.approx(1, rel=0.2), pytest.approx(1, rel=0.2))
 
 
-def test_kinds_of_few_samples_have_one_row_together(benchmark, synthetic):
-    script = benchmark("prediction")
-    errors = {cost: np.log([1.05] * 15) for cost in ("time", "energy")}
-    halves = {cost: np.array([0.1] * 9 + [0.01] * 6) for cost in errors}
-    found = [{"learned": script.Errors(errors, halves)}] * 2
-    rows = script.tuples_table(synthetic, [(None, np.arange(15)), (None, np.arange(15, 30))], found)
-    assert list(rows["kind"]) == ["all", "addmm"]
+def test_kinds_of_few_samples_have_one_row_together(benchmark):
+    columns = {cost: np.log([1.05] * 30) for cost in ("time", "energy")}
+    halves = {f"{cost} half": [0.1] * 18 + [0.01] * 12 for cost in columns}
+    errors = pd.DataFrame({"kind": ["addmm"] * 20 + ["mm"] * 4 + ["relu"] * 6, **columns, **halves})
+    rows = benchmark("prediction").tuples_table(errors)
+    assert rows[["kind", "samples"]].to_numpy().tolist() == [["all", 30], ["addmm", 20], ["others", 10]]
     assert rows.loc[0, ["time_median", "time_within_10", "time_covered"]].tolist() == pytest.approx([0.05, 1, 0.6])

@@ -265,13 +265,16 @@ class Checkout:
         self._log = folder / "log"
         for name in ("Makefile", "pyproject.toml", LOCK):
             shutil.copyfile(ROOT / name, folder / name)
-        shutil.copytree(ROOT / "measurements", folder / "measurements", ignore=shutil.ignore_patterns("*.pkl"))
+        for name in ("operator_whitelist.yml", "resnet18_32x3x32x32/summary.yml"):
+            (folder / "measurements" / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / "measurements" / name, folder / "measurements" / name)
 
     def pretend_python(self, path: Path, before: str = "") -> str:
-        """Write a Python that runs ``before`` before the code of ``-c``, and only logs anything else."""
+        """Write a Python that runs ``before`` before the code of ``-c``, and only logs anything else; it lints nothing."""
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(
-            f'#!/bin/sh\n[ "$1" = -c ] && exec {sys.executable} -I -c "import sys; {before or "pass"}; $2"\n'
+            '#!/bin/sh\ncase "$2" in *importlinter*) exit 0;; esac\n'
+            f'[ "$1" = -c ] && exec {sys.executable} -I -c "import sys; {before or "pass"}; $2"\n'
             f'echo "$*" >> {self._log}\n'
         )
         path.chmod(0o755)
@@ -382,7 +385,7 @@ def test_the_tests_tools_include_what_the_pipeline_needs(checkout: Checkout) -> 
         "-m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder --quick",
         "-m mypy",
     ]
-    # The pretended Python knows no -c.
+    # The pretended Python logs no -c.
     assert "lint_imports_command()" in (ROOT / "Makefile").read_text()
     checkout.make("install")
     assert commands() == [INFO]
