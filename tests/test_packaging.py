@@ -270,7 +270,7 @@ class Checkout:
             shutil.copyfile(ROOT / "measurements" / name, folder / "measurements" / name)
 
     def pretend_python(self, path: Path, before: str = "") -> str:
-        """Write a Python that runs ``before`` before the code of ``-c``, and only logs anything else; it lints nothing."""
+        """Write a Python that runs ``before`` before the code of ``-c``, but lints nothing, and logs all else."""
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(
             '#!/bin/sh\ncase "$2" in *importlinter*) exit 0;; esac\n'
