@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -75,23 +74,21 @@ class ComparedModel:
 
 
 def without_sizes(models: Sequence[ComparedModel]) -> list[ComparedModel]:
-    """Return the models without the input sizes in their names, except for models with several sizes."""
-    names = names_without_sizes([model.name for model in models])
-    return [replace(model, name=name) for model, name in zip(models, names, strict=True)]
+    """Return the models without the input sizes in their names, except for models with several sizes.
 
-
-def names_without_sizes(names: Sequence[str]) -> list[str]:
-    """Return names of configs, or labels that begin with them, without input sizes, except for models with several."""
-    found = [_name_and_size(name) for name in names]
-    sizes = Counter(name for name, _ in set(found))
+    A name may be a label that begins with that of a config.
+    """
+    sizes: dict[str, set[str]] = {}
+    names = []
+    for model in models:
+        size = SIZE_IN_NAME.search(model.name)
+        name = model.name if size is None else model.name[: size.start()]
+        sizes.setdefault(name, set()).add("" if size is None else size[0])
+        names.append(name)
     return [
-        name if sizes[short] > 1 else SIZE_IN_NAME.sub("", name) for name, (short, _) in zip(names, found, strict=True)
+        model if len(sizes[name]) > 1 else replace(model, name=SIZE_IN_NAME.sub("", model.name))
+        for name, model in zip(names, models, strict=True)
     ]
-
-
-def _name_and_size(name: str) -> tuple[str, str]:
-    found = SIZE_IN_NAME.search(name)
-    return (name, "") if found is None else (name[: found.start()], found[0])
 
 
 def largest_kinds(models: Sequence[ComparedModel]) -> list[str]:

@@ -109,19 +109,18 @@ def next_steps(
         why = f"dropped operators make sums too small, by at most {most} of a whole model's time"
         advising = command("advise", *_named(candidates, noticed), "--coverage-target", THOROUGH_TARGET)
         steps.append(Step("find the operators that the whitelist needs", why, advising, noticed))
-    far = tuple(index for index, one in enumerate(candidates) if _is_far_off(one))
+    far = tuple(
+        index
+        for index, one in enumerate(candidates)
+        if not (one.comparison.cost.missing or one.is_profiled or one.runs_as[0] == "cpu")
+        and (ratio := one.comparison.time_ratio) is not None
+        and abs(ratio.value - 1) > OFF_RATIO
+    )
     if far:
         what = f"profile the kernels of {len(far)} sums that are more than {percent(OFF_RATIO, digits=0)} off"
         why = "no operator is missing there; kernels in the model and alone show which kind of operator differs"
         steps.append(Step(what, why, proposals.command("verify kernels", _named(candidates, far)), far))
     return steps
-
-
-def _is_far_off(one: Candidate) -> bool:
-    """Return whether a complete sum on a GPU is off, and its kernels are not known yet."""
-    found = one.comparison.time_ratio
-    is_off = not one.comparison.cost.missing and found is not None and abs(found.value - 1) > OFF_RATIO
-    return is_off and not one.is_profiled and one.runs_as[0] != "cpu"
 
 
 def _shares(flag: TupleFlag, candidates: Sequence[Candidate], tuples: Sequence[TupleCost]) -> dict[int, float | None]:

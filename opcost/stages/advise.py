@@ -112,12 +112,24 @@ def advise(request: Request, target_ratio: float, write: bool) -> Advice:
         path = request.folders.own_copy(request.folders.whitelist)
         replace_whitelist(path, smallest)
         logging.getLogger(__name__).warning("%s: replaced; run %s", path, command("filter"))
+    energies = [one.energy_ratio for one in advised if one.energy_ratio is not None]
+    on_average = ModelAdvice(
+        name=None,
+        time_ratio=sum(one.time_ratio for one in advised) / len(advised),
+        energy_ratio=sum(energies) / len(energies) if energies else None,
+        measured_ratio=sum(one.measured_ratio for one in advised) / len(advised),
+        doubtful_ratio=sum(one.doubtful_ratio for one in advised) / len(advised),
+        whole_time_ratio=None,
+        whole_energy_ratio=None,
+        is_reached=all(one.is_reached for one in advised),
+        additions=tuple(over_all(list(costs.values()), whitelist)),
+    )
     return Advice(
         target_ratio=target_ratio,
         conditions=known.conditions,
         estimated_ratios=known.estimated_ratios,
         models=tuple(advised),
-        all_models=_on_average(advised, tuple(over_all(list(costs.values()), whitelist))),
+        all_models=on_average,
         smallest=smallest,
         no_longer=tuple(name for name in whitelist if name not in smallest),
     )
@@ -243,25 +255,6 @@ def _advice(
         is_reached=share.reaches(target_ratio),
         additions=tuple(to_add(costs, whitelist, target_ratio)),
     )
-
-
-def _on_average(advised: Sequence[ModelAdvice], additions: tuple[Addition, ...]) -> ModelAdvice:
-    energies = [one.energy_ratio for one in advised if one.energy_ratio is not None]
-    return ModelAdvice(
-        name=None,
-        time_ratio=_mean([one.time_ratio for one in advised]),
-        energy_ratio=_mean(energies) if energies else None,
-        measured_ratio=_mean([one.measured_ratio for one in advised]),
-        doubtful_ratio=_mean([one.doubtful_ratio for one in advised]),
-        whole_time_ratio=None,
-        whole_energy_ratio=None,
-        is_reached=all(one.is_reached for one in advised),
-        additions=additions,
-    )
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
 
 
 def smallest_cover(shares: FloatArray, target_ratio: float) -> tuple[int, ...]:

@@ -105,11 +105,8 @@ def holdings(request: Request, execution: str | None = None, device: str | None 
         protocol = usual_protocol(own, is_gpu=one.device_type != "cpu")
         expected_s = partial(times[one.device_product].item_s, conditions=one, protocol=protocol)
         found.append(_holdings(one, numbers, named, measurements, expected_s))
-    return sorted(found, key=_place)
-
-
-def _place(one: Holdings) -> tuple[bool, str, int, int]:
-    return one.conditions.device_type == "cpu", one.conditions.device_product, -one.tuples, -one.wholes
+    found.sort(key=lambda one: (-one.tuples, -one.wholes))
+    return sorted(found, key=lambda one: (one.conditions.device_type == "cpu", one.conditions.device_product))
 
 
 def _rows(
@@ -149,7 +146,8 @@ def _holdings(
         missing = (case for case in cases_of(counts.counts, CAPTURED) if measurements.find(case, conditions) is None)
         of_model = {case: expected_s(case) for case in missing}
         if of_model:
-            begun.append(PartialModel(name, len(counts.counts), _tuples(of_model), sum(of_model.values())))
+            tuples = {case.operator for case in of_model}
+            begun.append(PartialModel(name, len(counts.counts), len(tuples), sum(of_model.values())))
         else:
             complete.append(name)
         expected_of |= of_model
@@ -158,13 +156,9 @@ def _holdings(
         *numbers,
         complete=tuple(sorted(complete)),
         partial=tuple(sorted(begun, key=lambda one: (one.missing, one.name))),
-        missing=_tuples(expected_of),
+        missing=len({case.operator for case in expected_of}),
         expected_s=sum(expected_of.values()),
     )
-
-
-def _tuples(cases: Iterable[Case]) -> int:
-    return len({case.operator for case in cases})
 
 
 def _usual_name(model: OperatorTuple, composites: Sequence[str], precision: str) -> str | None:

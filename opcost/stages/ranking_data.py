@@ -16,7 +16,6 @@ from opcost.comparing.roofline import Roofline
 from opcost.comparing.tuple_costs import roofline_of_rows
 from opcost.errors import UserError
 from opcost.measuring.conditions import Conditions
-from opcost.measuring.protocol import USUAL_OPTIONS, protocol_options
 from opcost.measuring.record import MeasurementRow, is_doubtful
 from opcost.measuring.setting import is_meant
 from opcost.operators.cases import of_operators, tuple_key
@@ -60,17 +59,14 @@ def board_differences(wholes: Iterable[Sequence[MeasurementRow]]) -> BoardDiffer
     ``wholes`` are for each model and set of conditions its rows, one of each board.
     """
     groups = [[row for row in rows if not is_doubtful(row)] for rows in wholes]
+    times = [[row.measurement.time_s for row in rows] for rows in groups]
     energies = [map(common_basis(rows).energy_of, rows) for rows in groups]
-    return BoardDifferences(
-        boards=len({row.circumstances.device_uuid for rows in groups for row in rows}),
-        time=_differences([row.measurement.time_s for row in rows] for rows in groups),
-        energy=_differences([energy_j.value for energy_j in own if energy_j is not None] for own in energies),
-    )
-
-
-def _differences(costs: Iterable[Sequence[float]]) -> Differences | None:
-    ratios = [max(of_model) / min(of_model) - 1 for of_model in costs if len(of_model) > 1]
-    return Differences(len(ratios), median(ratios), max(ratios)) if ratios else None
+    known = [[energy_j.value for energy_j in own if energy_j is not None] for own in energies]
+    found: list[Differences | None] = []
+    for costs in (times, known):
+        ratios = [max(of_model) / min(of_model) - 1 for of_model in costs if len(of_model) > 1]
+        found.append(Differences(len(ratios), median(ratios), max(ratios)) if ratios else None)
+    return BoardDifferences(len({row.circumstances.device_uuid for rows in groups for row in rows}), *found)
 
 
 @dataclass(frozen=True)
@@ -100,14 +96,6 @@ class RankingData:
     def roofline(self, conditions: Conditions) -> Roofline | None:
         rows = (row for row in self.operator_rows if row.conditions == conditions)
         return roofline_of_rows(rows, self.operator_counts)
-
-    def protocol_options(self, conditions: Conditions) -> tuple[str, ...]:
-        """Return the options of a command that measures as most operators were under these conditions.
-
-        Loops of 30 s count as precise, and need no others of that length.
-        """
-        rows = (row.circumstances for row in self.operator_rows if row.conditions == conditions)
-        return protocol_options(rows) or USUAL_OPTIONS
 
     def figures(self, conditions: Conditions) -> list[ModelFigures]:
         """Return the figures of each model that is measured under these conditions."""

@@ -27,6 +27,7 @@ from opcost.measuring.conditions import (
     is_device_name,
     usual_execution,
 )
+from opcost.measuring.protocol import USUAL_OPTIONS, protocol_options
 from opcost.measuring.setting import ALL_CHOICES, ChosenConditions, device_mistake, is_meant
 from opcost.operators.cases import tuple_key
 from opcost.operators.tuples import SIZE_IN_NAME, OperatorTuple
@@ -216,7 +217,10 @@ def show(request: Request, choice: Choice = USUAL_CHOICE, cache: Path | None = N
     data = read_ranking_data(request, list(configs.values()), {config.name for config in chosen})
     names = {config.name for config in chosen}
     if choice.batch is None:
-        names -= _other_batches(data, names)
+        # A chosen model that is not counted gives way to the same model at a batch that is.
+        sized = [one for one in data.models if one.config.name in names and one.config.input_size]
+        counted = {_at_any_batch(one.config) for one in sized if one.counts is not None}
+        names -= {one.config.name for one in sized if one.counts is None and _at_any_batch(one.config) in counted}
     is_one_named = len(names) == 1 and len(request.names) == 1 and not is_glob(request.names[0])
     has_operators = is_one_named if choice.operators is None else choice.operators
     rankings: list[DeviceRanking] = []
@@ -307,13 +311,6 @@ def _at_any_batch(config: ModelConfig) -> tuple[OperatorTuple, str]:
     """Return what configs have in common that differ in their batch only."""
     size = config.input_size and (1, *config.input_size[1:])
     return model_tuple(replace(config, input_size=size)), config.precision
-
-
-def _other_batches(data: RankingData, names: Collection[str]) -> set[str]:
-    """Return those of the chosen models that are not counted, beside the same model at a batch that is."""
-    models = [one for one in data.models if one.config.name in names and one.config.input_size]
-    counted = {_at_any_batch(one.config) for one in models if one.counts is not None}
-    return {one.config.name for one in models if one.counts is None and _at_any_batch(one.config) in counted}
 
 
 # Which conditions
@@ -407,6 +404,8 @@ def _rankings(
     found = []
     for one in ranked_sets:
         conditions, shown = one.conditions, _shown(data, one, choice)
+        circumstances = (row.circumstances for row in data.operator_rows if row.conditions == conditions)
+        needs_rows = any(model.needs_rows for model in shown)
         # A model in fp32 or TF32 is the same tuple.
         fitting = (model for model in data.models if model.config.precision == conditions.precision)
         found.append(
@@ -420,7 +419,8 @@ def _rankings(
                 conditions=conditions,
                 others=others,
                 differing=differing_fields([one.conditions for one in ranked_sets]),
-                protocol_options=data.protocol_options(conditions) if any(model.needs_rows for model in shown) else (),
+                # As most operators were measured. Loops of 30 s count as precise, and need no others of that length.
+                protocol_options=(protocol_options(circumstances) or USUAL_OPTIONS) if needs_rows else (),
             )
         )
     return found
