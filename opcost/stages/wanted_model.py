@@ -23,11 +23,6 @@ from opcost.storage.model_folders import ModelFolders
 from opcost.units import some_of
 
 
-def option_of(key: str) -> str:
-    """Return the argument of the command line that gives a key."""
-    return {"model_name": "MODEL", "arguments": "--argument"}.get(key, f"--{key.replace('_', '-')}")
-
-
 def placed(code: UserCode) -> str:
     """Return a model's name for a config: a relative path would refer to the config's folder."""
     return f"{code.module or code.path}:{code.function}"
@@ -56,11 +51,12 @@ class WantedModel:
     arguments: tuple[tuple[str, PlainValue], ...] = ()
 
     def where(self, key: str) -> str:
-        return option_of(key)
+        """Return the argument of the command line that gives a key."""
+        return {"model_name": "MODEL", "arguments": "--argument"}.get(key, f"--{key.replace('_', '-')}")
 
     def option_for(self, key: str) -> str:
         """Return the argument that gives a key of the config, the model if its source gives the size."""
-        return option_of("model_name" if key == "input_size" and not self.input_size else key)
+        return self.where("model_name" if key == "input_size" and not self.input_size else key)
 
     @property
     def further_keys(self) -> Mapping[str, object]:
@@ -74,12 +70,12 @@ class WantedModel:
     def words(self) -> tuple[str, ...]:
         size = ("--input-size", "x".join(map(str, self.input_size))) if self.input_size else ()
         keys = WantedModel(self.model_name).further_keys
-        changed = [(key, value) for key, value in self.further_keys.items() if value != keys[key]]
-        options = [text for key, value in changed if key != "arguments" for text in (option_of(key), str(value))]
-        arguments = [f"{name}={tree_text(value)}" for name, value in self.arguments]
-        given = [text for argument in arguments for text in (option_of("arguments"), argument)]
+        changed = {key: value for key, value in self.further_keys.items() if value != keys[key] and key != "arguments"}
+        options = [(key, str(value)) for key, value in changed.items()]
+        options += [("arguments", f"{name}={tree_text(value)}") for name, value in self.arguments]
+        given = [text for key, value in options for text in (self.where(key), value)]
         allowed = (ALLOW_CODE,) if ModelName.of(self.model_name).is_file else ()
-        return (self.model_name, *size, *options, *given, *allowed)
+        return (self.model_name, *size, *given, *allowed)
 
     @property
     def base_name(self) -> str:
