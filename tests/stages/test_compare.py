@@ -135,7 +135,7 @@ def test_a_whole_that_costs_more_than_its_parts_shows_it(tmp_path: Path) -> None
     assert row.energy_ratio == pytest.approx(0.5, rel=0.01)
 
 
-# What is missing
+# Missing rows
 
 
 def test_a_missing_tuple_is_named_with_the_share_that_is_left(measured: SimulatedCampaign) -> None:
