@@ -111,10 +111,8 @@ class AsynchronousMeasurementTool(_Tool):
         self._thread: threading.Thread | None = None
 
     def start(self, interval: float = 1) -> None:
-        """Begin to take readings, ``interval`` s apart.
-
-        Raises:
-            UserError: it has been started already, or the interval is not positive.
+        """Begin to take readings, ``interval`` s apart; a ``UserError`` if it has been started, or that is not
+        positive.
         """
         if self._thread is not None:
             raise UserError("AsynchronousMeasurementTool: start() without stop() after the last start()")
@@ -199,8 +197,7 @@ class LayerwiseMeasurementTool(_Tool):
     def start(self, model: Model) -> Model:
         """Begin to measure, and return the same model.
 
-        Raises:
-            UserError: it has been started already, or the model is compiled, or on another GPU.
+        Raises ``UserError`` if it has been started already, or the model is compiled, or on another GPU.
         """
         from opcost.running.layerwise import LayerwiseEnergy
 
@@ -215,11 +212,7 @@ class LayerwiseMeasurementTool(_Tool):
         return model
 
     def stop(self) -> None:
-        """End the measurement, and write the file.
-
-        Raises:
-            UserError: it has not begun, or the model was not called.
-        """
+        """End the measurement and write the file; a ``UserError`` if it has not begun, or the model was not called."""
         if self._layers is None:
             raise UserError("LayerwiseMeasurementTool: stop() without start()")
         layers, self._layers = self._layers, None
@@ -295,8 +288,7 @@ def power_cap_profiler(  # noqa: PLR0913, PLR0917 (the arguments are those that 
 def set_power_cap(gpu_num: int, power_cap: float) -> None:
     """Set the power limit of a GPU in W. It stays after the program: ``reset_power_cap`` sets the default again.
 
-    Raises:
-        UserError: there is no such GPU, no consent, no right to set limits, or the board refuses it.
+    Raises ``UserError`` if there is no such GPU, no consent, no right to set limits, or the board refuses it.
     """
     _set_limit(gpu_num, power_cap)
 

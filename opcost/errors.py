@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 
 class UserError(Exception):
-    """One or more mistakes that the user can fix.
+    """One or more mistakes that the user can fix: a line each with the mistake, its position and its remedy.
 
-    Each line names the mistake, its position and its remedy. A script prints the lines and exits with status 2.
+    A script prints the lines and exits with status 2.
     """
 
     def __init__(self, *lines: str) -> None:
@@ -42,10 +42,8 @@ class KeyRemedy:
 class CannotBuildError(CannotMeasureError):
     """The function that builds a model fails, or its model does what tuples cannot describe; it may be a user's.
 
-    Args:
-        text: the mistake; its further lines are frames of the user's code.
-        remedy: its own, which ends the first line; None for the usual one.
-        key: of the config, if it has the mistake.
+    Further lines of ``text`` are frames of the user's code. ``remedy`` ends the first line; None for the usual one.
+    ``key`` is that of the config with the mistake.
     """
 
     def __init__(self, text: str, remedy: str | KeyRemedy | None = None, key: str | None = None) -> None:
@@ -54,11 +52,9 @@ class CannotBuildError(CannotMeasureError):
         super().__init__(self.with_remedy(None))
 
     def with_remedy(self, option: str | None, usual: str | None = None) -> str:
-        """Return the error's lines.
+        """Return the error's lines, for the ``option`` that gave the key with the mistake, None if a config did.
 
-        Args:
-            option: that gave the key with the mistake, None if a config did.
-            usual: the remedy of an error that has none of its own.
+        ``usual`` is the remedy of an error that has none of its own.
         """
         first, *frames = self.text.split("\n")
         own = self.remedy.text(option) if isinstance(self.remedy, KeyRemedy) else self.remedy

@@ -97,9 +97,8 @@ def _python() -> str:
 
 
 def _as_typed(program: Path, *names: str) -> str:
-    """Return the first of a program's names by which the shell finds it.
-
-    If there is none, return its path, relative if it is below the current folder.
+    """Return the first of a program's names by which the shell finds it, else its path, relative below the current
+    folder.
     """
     for name in names or (program.name,):
         found = shutil.which(name)

@@ -28,9 +28,7 @@ def median_of_builds(measure_build: Callable[[], Measurement], builds: int) -> M
     """Return the measurement of the build with the median time, with the differences between builds.
 
     Flagged builds are replaced by others, ``RETRIES.at_once - 1`` times in total. Of two builds the shorter one counts.
-
-    Raises:
-        CannotMeasureError: the first build failed. If a later one fails, those before it count.
+    If the first build fails, its ``CannotMeasureError`` is raised; if a later one does, those before it count.
     """
     found = [measure_build()]
     for _ in range(builds + RETRIES.at_once - 2):
@@ -46,12 +44,10 @@ def median_of_builds(measure_build: Callable[[], Measurement], builds: int) -> M
 
 
 def settled(run_build: Callable[[MeasurementProtocol], Measurement], protocol: MeasurementProtocol) -> Measurement:
-    """Return the measurement of a build in lasting use.
+    """Return the measurement of a build in lasting use; ``run_build`` measures it, first by the given protocol.
 
     At the power limit a short loop has full clocks in a part that is left to chance. Such a build runs again, with the
     time in which clocks settle as its warm-up.
-
-    ``run_build`` measures by a protocol, beginning with the given one.
     """
     measurement = run_build(protocol)
     if protocol.relative_error is None or not is_at_power_limit(measurement):

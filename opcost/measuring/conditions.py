@@ -73,8 +73,7 @@ TORCH_VERSION = Column("version of torch")
 class Conditions(Columns):
     """Conditions that must be equal before two figures may be summed or compared.
 
-    Conditions that do not apply to a device are None: a CPU has no driver, and costs on a GPU do not depend on CPU
-    threads.
+    Those that do not apply to a device are None: a CPU has no driver, and costs on a GPU do not depend on CPU threads.
     """
 
     device_type: Annotated[str, Column("`cuda` or `cpu`")]
@@ -159,10 +158,8 @@ class Circumstances(Columns):
     relative_error: Annotated[float | None, Column("target precision; empty with a requested length", ABOVE_0)] = None
 
     def __post_init__(self) -> None:
-        """Check all values.
-
-        Raises:
-            ValueError: a value is not allowed, or both ``loop_s`` and ``relative_error`` are None.
+        """Raise a ``ValueError`` for a value that is not allowed, or if ``loop_s`` and ``relative_error`` are both
+        None.
         """
         super().__post_init__()
         if self.loop_s is None and self.relative_error is None:
@@ -192,10 +189,9 @@ def measurement_key(case: Case, conditions: Conditions) -> str:
 
 @dataclass(frozen=True)
 class DeviceFacts:
-    """The properties of a device that the conditions record.
+    """The properties of a device that the conditions record; ``uuid`` is the whole one.
 
-    ``uuid`` is the whole one. ``is_mig`` says whether the board is divided into MIG instances, of which it reports
-    only the total power.
+    ``is_mig`` says whether the board is divided into MIG instances, of which it reports only the total power.
     """
 
     uuid: str | None

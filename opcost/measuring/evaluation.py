@@ -60,8 +60,7 @@ def evaluate(
 ) -> Measurement:
     """Return time and energy per iteration of a loop, given the power trace that was logged during it.
 
-    If the trace has no power in the window, the first of its checks that has is used, provided that
-    ``trace.checks_stand_in``.
+    If the trace has no power in the window, the first of its checks that has is used, if ``trace.checks_stand_in``.
     """
     trace = _without_rows_if_clock_stepped(trace, loop)
     power, check = power_and_check(trace, loop.load_begin.epoch_s, loop.window)

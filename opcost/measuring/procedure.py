@@ -92,12 +92,10 @@ def _repeated(
 
 
 def measure(workload: Workload, instruments: Instruments, protocol: MeasurementProtocol) -> Measurement:
-    """Warm a workload up, run it in a loop while the meter logs, and evaluate both.
+    """Warm a workload up, run it in a loop while the meter logs, and evaluate both, without the overhead that it may
+    have.
 
-    An overhead of the workload is measured in the same way and subtracted.
-
-    Raises:
-        CannotMeasureError: the overhead alone takes at least as long.
+    Raises ``CannotMeasureError`` if the overhead alone takes at least as long.
     """
     if workload.overhead is None:
         measurement = _measure(workload, instruments, protocol)
@@ -110,10 +108,7 @@ def measure(workload: Workload, instruments: Instruments, protocol: MeasurementP
 def _measured_without(
     overhead: Workload, workload: Workload, instruments: Instruments, protocol: MeasurementProtocol
 ) -> Measurement:
-    """Measure a workload and subtract its overhead.
-
-    The overhead is measured, too, or only timed if it waits and the power of waiting is known.
-    """
+    """Measure a workload, and its overhead, which is only timed if it waits and the power of waiting is known."""
     clock, known = instruments.clock, instruments.waiting_power
     waiting = known.recent(clock.read().monotonic_s) if overhead.only_waits else None
     if waiting is None:

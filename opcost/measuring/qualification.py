@@ -130,7 +130,7 @@ def run_with_rare_reads(workload: Workload, meter: Meter, clock: Clock) -> tuple
 def ratio_of_means(trace: PowerTrace, load: Window, name: str, other_name: str) -> float | None:
     """Return the ratio of two meters' mean powers over the time that the first meter's readings cover of a load.
 
-    It is None if one of them has no readings. The names are those of sources of the trace and its checks.
+    It is None if one of the sources of the trace and its checks with these names has no readings.
     """
     by_name = {logged.source.name: logged for logged in (trace, *trace.checks)}
     if not by_name.keys() >= {name, other_name}:
@@ -144,12 +144,8 @@ def ratio_of_means(trace: PowerTrace, load: Window, name: str, other_name: str) 
 
 
 def qualities(timeline: Timeline, trace: PowerTrace, reference: str | None) -> list[MeterQuality]:
-    """Return the quality of each meter of a trace and its checks.
-
-    Args:
-        timeline: windows of the loads.
-        trace: of one meter, with the others' traces as checks.
-        reference: name of the meter that is right, None for the first one.
+    """Return the quality of each meter of a trace and its checks. ``reference`` is the name of the meter that is right,
+    None for the first one.
     """
     traces = [logged for logged in (trace, *trace.checks) if logged.missing_reason is None]
     sound = [logged for logged in traces if _shows_power(logged, timeline.settled)]

@@ -105,9 +105,10 @@ class Measurement(Columns):
 
 @dataclass(frozen=True)
 class StepTimes(Columns):
-    """The time that a measurement took, with all its loops, and the time of each step.
+    """The time that a measurement took with all its loops, and that of each step, unknown in the process of the
+    campaign.
 
-    Steps are unknown if they ran in the process of the campaign. All are empty in rows of versions before 0.3.
+    All are empty in rows of versions before 0.3.
     """
 
     taken_s: Annotated[float | None, Column("time that the measurement took, with everything it repeated", FROM_0)] = (
@@ -209,10 +210,7 @@ def is_at_power_limit(measurement: Measurement) -> bool:
 
 
 def leaves_clocks_low(measurement: Measurement) -> bool:
-    """Return whether clocks may still be low after a measurement, so that the next one should wait.
-
-    They are not after a load that was ended before it was throttled.
-    """
+    """Return whether clocks may still be low afterwards, as not after a load that was ended before it was throttled."""
     is_ended_before = Flag.ABOVE_POWER_LIMIT in measurement.flags and Flag.POWER_CAPPED not in measurement.flags
     return not is_ended_before and not LEAVING_CLOCKS_LOW.isdisjoint(measurement.flags)
 

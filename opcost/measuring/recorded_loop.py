@@ -118,9 +118,10 @@ def energy_of_iteration_j(loop: Loop, power: MeteredPower) -> Estimate | None:
 
 
 def is_precise(loop: Loop, power: MeteredPower, relative_error: float) -> bool:
-    """Return whether the 95 % intervals of time and energy are within a relative error.
+    """Return whether the 95 % intervals of time and energy are within a relative error; without a meter only the time
+    counts.
 
-    Without a power meter only the time counts. Calls that launch no kernel are always precise.
+    Calls that launch no kernel are always precise.
     """
     if loop.launches_no_kernel:
         return True
@@ -155,9 +156,8 @@ class Forecast:
         self._unlikely_checks = 0
 
     def is_hopeless(self, loop: Loop, power: MeteredPower) -> bool:
-        """Return whether this check and the ones before it found that the loop will not reach its target.
-
-        The answer is False for short loops and for few readings.
+        """Return whether this check and the ones before it found that the loop will not reach its target. Short loops
+        and few readings say nothing.
         """
         readings = len(loop.chunk_durations_s)
         if power.trace.missing_reason is None:

@@ -83,9 +83,7 @@ ALL_CHOICES = tuple(ChosenConditions(*values) for values in product(*VALUES.valu
 def parse_conditions(texts: Iterable[str]) -> dict[str, str]:
     """Return the conditions that texts ask for, by key. Each text has one, or several separated by commas.
 
-    Raises:
-        ValueError: a key or a value is unknown, a key is repeated, or nothing is asked for. The message begins with
-            the text and has no full stop.
+    A ``ValueError`` begins with the text that has an unknown or repeated key, an unknown value, or asks for nothing.
     """
     asked: dict[str, str] = {}
     keys = (*VALUES, DEVICE)

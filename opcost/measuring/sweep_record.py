@@ -84,9 +84,9 @@ class Repetition:
 
 @dataclass(frozen=True)
 class SweepRepetitionRow(Columns):
-    """One repetition of one size. Repetitions of a block share one build, that is one load and capture.
+    """One repetition of one size, known by key, board, length of the loop and number.
 
-    A repetition is known by key, board, length of the loop and number.
+    Repetitions of a block share one build, that is one load and capture.
     """
 
     place: SweepPlace

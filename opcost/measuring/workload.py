@@ -65,10 +65,9 @@ Call: TypeAlias = Callable[[], object]
 class Calls:
     """Repeatable calls of an operator.
 
-    ``cycle`` makes ``period`` calls, the same ones in the same order each time. ``overhead`` makes the other work of
-    a cycle, None if there is none; with ``overhead_only_waits`` it is nothing but waiting. ``flags`` and ``notes``
-    describe differences from calls in a model. ``relocated`` returns the same cycle in other memory; it is None if the
-    memory cannot be changed.
+    ``cycle`` makes ``period`` calls, the same ones in the same order each time. ``overhead`` makes the other work of a
+    cycle; with ``overhead_only_waits`` it is nothing but waiting. ``flags`` and ``notes`` describe differences from
+    calls in a model. ``relocated`` returns the same cycle in other memory; it is None if the memory cannot be changed.
     """
 
     cycle: Call

@@ -45,7 +45,7 @@ class Counted:
 class Case:
     """An operator tuple on one kind of input data.
 
-    ``counted`` is its count in a model, None if it is not to be compared. Cases that differ in it alone are equal.
+    ``counted`` is its count in a model, None if it is not to be compared; equality leaves it out.
     """
 
     operator: OperatorTuple
@@ -65,10 +65,10 @@ def of_operators(operators: Iterable[OperatorTuple]) -> Callable[[str], bool]:
 
 
 def cases_of(counts: Iterable[OperatorCount], input_data: str) -> Counter[Case]:
-    """Return the cases to measure for these counts, with the number of calls of each.
+    """Return the cases to measure for these counts, with the number of calls of each; ``input_data`` is one of
+    ``INPUT_DATA``.
 
-    ``input_data`` is one of ``INPUT_DATA``. Calls without statistics count as normal, and so do calls of operators
-    whose cost does not depend on values.
+    Calls without statistics count as normal, and so do calls of operators whose cost does not depend on values.
     """
     calls: Counter[Case] = Counter()
     for count in counts:

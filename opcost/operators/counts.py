@@ -130,10 +130,8 @@ def memory_bytes_of(counts: Iterable[OperatorCount]) -> int:
 
 @dataclass(frozen=True)
 class OperationWithoutFormula:
-    """An operation whose FLOPs are unknown, because it has no formula.
-
-    ``operation`` is its qualified name, such as ``aten::linalg_inv_ex``. ``calls`` is how often it ran in one run of a
-    model, ``memory_bytes`` the bytes of all of these.
+    """An operation without a formula for its FLOPs, such as ``aten::linalg_inv_ex``, with its calls and bytes in one
+    run.
     """
 
     operation: str
@@ -221,8 +219,7 @@ class OperatorCounts:
 
 
 def is_leaf(operator: OperatorTuple, composites: Collection[str] = ()) -> bool:
-    """Return whether an operator is a module without children, so that a hook on leaf modules sees it.
-
-    ``composites`` are counted as one operator each, besides ``COMPOSITES``.
+    """Return whether an operator is a module without children, which a hook on leaf modules sees, or one of
+    ``composites``.
     """
     return not operator.is_function and operator.short_name not in (*COMPOSITES, *composites)

@@ -27,9 +27,8 @@ NOT_ZERO = (0.0,)
 
 @dataclass(frozen=True)
 class GridTensor:
-    """A tensor among the inputs: its sides are numbers, or names of sizes or parameters.
-
-    ``dtype`` is None for the dtype of the weights.
+    """A tensor among the inputs: its sides are numbers, or names of sizes or parameters; ``dtype`` None is the weights'
+    dtype.
     """
 
     shape: tuple[int | str, ...]
@@ -38,11 +37,11 @@ class GridTensor:
 
 @dataclass(frozen=True)
 class GridPoint:
-    """One combination of the values of a grid, or one tuple of a list.
+    """One combination of the values of a grid, or one tuple of a list; ``input_zeros`` and ``weight_zeros`` are shares.
 
     A function of a grid has its arguments by keyword as ``parameters`` and a mode, as a module has: only torch
-    distinguishes both by their names. ``dtype`` is that of weights and of floating-point inputs, if the parameters do
-    not say it. ``input_zeros`` and ``weight_zeros`` are shares.
+    distinguishes both by their names. ``dtype`` is that of weights and of floating-point inputs, unless the parameters
+    say it.
     """
 
     operator: OperatorTuple

@@ -151,8 +151,8 @@ def integer_bounds(operator: OperatorTuple) -> Iterator[tuple[int, int]]:
 class Indexing:
     """A function whose integer tensor ``index`` names places in the tensor ``table``.
 
-    The places are along the dimension ``dimension``: the name of the argument, or its number. Among all elements, if it
-    is None. ``arguments`` are the names of the function's arguments in order.
+    They are along the dimension of the argument with this name, or of this number; among all elements if it is None.
+    ``arguments`` are the names of the function's arguments in order.
     """
 
     arguments: tuple[str, ...]

@@ -28,7 +28,7 @@ USUAL_BOUND = 2
 
 @dataclass(frozen=True)
 class DescribedInputs:
-    """The inputs of a model: positional ones, those by keyword, and the values of each tensor in order of identity.
+    """The inputs of a model, and the values of each tensor in order of identity.
 
     The values of a tensor are one of ``NAMED_VALUES``, or (``INTEGERS`` or ``UNIFORM``, first, end).
     """

@@ -21,9 +21,8 @@ SOURCES_OF_TEXT = ("transformers",)
 
 @dataclass(frozen=True)
 class ModelName:
-    """A model's name and its source.
-
-    ``code`` is the Python file or the module of a user's function, whose source is ``file``; else None.
+    """A model's name and its source; ``code`` is the Python file or module of a user's function, whose source is
+    ``file``.
     """
 
     source: str
@@ -32,10 +31,9 @@ class ModelName:
 
     @staticmethod
     def of(text: str) -> ModelName:
-        """Return the name that a text means.
+        """Return the name that a text means: ``resnet18`` of torchvision, ``timm:resnet18`` of a source.
 
-        ``resnet18`` is a model of torchvision. ``timm:resnet18`` has its source before the colon. ``net.py:build`` and
-        ``package.module:build`` name a function in a Python file or in a module, which has a dot.
+        ``net.py:build`` and ``package.module:build`` name a function in a Python file or in a module, which has a dot.
         """
         before, colon, name = text.rpartition(":")
         if not colon:

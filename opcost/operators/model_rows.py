@@ -155,11 +155,9 @@ def operations_text(operations: Iterable[tuple[str, int]]) -> str | None:
 def counts_of(rows: Iterable[ModelOperatorRow]) -> tuple[ShippedCounts, ...]:
     """Return the counts that a model's rows describe, one for each set of composites that it was counted with.
 
-    Of several counts, those with input statistics win over those of shapes only, and later ones over earlier ones.
-    Each call's statistics are those of its kind of values, so that ``cases_of`` returns the same kinds.
-
-    Raises:
-        ValueError: a row does not describe an operator tuple, or the row of the model itself is missing.
+    The rows may be of several configs and counts: those with input statistics win over those of shapes only, and later
+    ones over earlier ones. Each call's statistics are those of its kind of values, so that ``cases_of`` returns the
+    same kinds. Raises ``ValueError`` if a row describes no operator tuple, or that of the model itself is missing.
     """
     return _counts_of(tuple(rows))
 

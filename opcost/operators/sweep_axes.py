@@ -37,8 +37,7 @@ class AxisKind(Enum):
     def changed(self, input_size: Sequence[int], size: int) -> tuple[int, ...]:
         """Return an input size with its height and width, its last number, or its first one replaced.
 
-        Raises:
-            ValueError: it has too few numbers.
+        Raises ``ValueError`` if it has too few numbers.
         """
         if len(input_size) < self.numbers:
             raise ValueError(f"an input of {len(input_size)} numbers has no {self.value}; it takes {self.numbers}")
@@ -48,9 +47,8 @@ class AxisKind(Enum):
         return (*input_size[:-replaced], *[size] * replaced)
 
     def units(self, input_size: Sequence[int], size: int) -> int | None:
-        """Return the number of pixels, tokens or samples of a run; None for an unknown input, unless they are samples.
-
-        Pixels and tokens are those of all samples.
+        """Return the pixels, tokens or samples of a run, of all samples together; None for an unknown input, unless
+        samples.
         """
         if self is AxisKind.BATCH:
             return size
@@ -67,11 +65,7 @@ class Axis:
     sizes: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        """Check the values.
-
-        Raises:
-            ValueError: there is none, there are too many, or one is impossible; or they are not in ascending order.
-        """
+        """Raise a ``ValueError`` for no or too many values, an impossible one, or another than the ascending order."""
         if not 1 <= len(self.sizes) <= MOST_SIZES:
             raise ValueError(f"{len(self.sizes)} sizes; a sweep has 1 to {MOST_SIZES}")
         if not all(1 <= size <= LARGEST_SIZE for size in self.sizes):
@@ -81,12 +75,9 @@ class Axis:
 
     @staticmethod
     def parse(kind: AxisKind, text: str) -> Axis:
-        """Return the axis of a text: ranges and numbers with commas between them.
+        """Return the axis of a text: ranges and numbers with commas between them; a ``ValueError`` if it is none.
 
         ``8:4096:x2`` doubles from 8 up to 4096, ``50:500:50`` adds 50; both ends may be reached.
-
-        Raises:
-            ValueError: it is none.
         """
         sizes: set[int] = set()
         for size in (size for part in text.split(",") for size in _sizes(part.strip())):

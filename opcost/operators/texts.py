@@ -51,10 +51,10 @@ _NUMBER = re.compile(r"-?\d[\d.]*(?:e[+-]?\d+)?")
 
 @lru_cache(TEXTS_KEPT)
 def parse_operator(operator: str, parameters: str, inputs: str, mode: str | None) -> OperatorTuple:
-    """Return the operator tuple that these texts describe.
+    """Return the operator tuple whose ``parameters_text`` and ``inputs_text`` these are; ``mode`` is None for a
+    function.
 
-    Raises:
-        ValueError: a text is not of the form that ``OperatorTuple`` renders.
+    Raises ``ValueError`` if a text is not of the form that ``OperatorTuple`` renders.
     """
     read = _read(operator, parameters, inputs, mode)
     if (read.parameters_text, read.inputs_text) != (parameters, inputs):
@@ -64,10 +64,8 @@ def parse_operator(operator: str, parameters: str, inputs: str, mode: str | None
 
 
 def parse_tuple(text: str) -> OperatorTuple:
-    """Return the operator tuple that one line describes, as ``str`` returns it.
-
-    Raises:
-        ValueError: the text is not of this form.
+    """Return the operator tuple that one line describes, as ``str`` returns it; a ``ValueError`` if the line is of no
+    such form.
     """
     found = _TUPLE.fullmatch(text)
     if found is None:
@@ -87,11 +85,7 @@ def _read(operator: str, parameters: str, inputs: str, mode: str | None) -> Oper
 
 @lru_cache(TEXTS_KEPT)
 def parse_value(text: str) -> PlainValue:
-    """Return the value that a text describes.
-
-    Raises:
-        ValueError: it is not the text of one value.
-    """
+    """Return the value that a text describes; a ``ValueError`` if it is not the text of one value."""
     positional, named = _Reader(text).arguments()
     if len(positional) != 1 or named or value_text(positional[0]) != text:
         raise ValueError(f"{text!r} is not the text of a value")

@@ -94,10 +94,10 @@ FLOATING_BITS = re.compile(r"b?float(\d+)")
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """A tensor input without its values.
+    """A tensor input without its values; ``strides`` (in elements) is None for a contiguous one.
 
-    ``strides`` (in elements) is None for a contiguous tensor. ``identity`` numbers the distinct tensors of one call
-    in order of first appearance: two specs with equal identity are the same tensor, as in attention's (x, x, x).
+    ``identity`` numbers the distinct tensors of one call in order of first appearance: two specs with equal identity
+    are the same tensor, as in attention's (x, x, x).
     """
 
     shape: tuple[int, ...]
@@ -130,9 +130,8 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class Constant:
-    """A value that is stored by its name: ``torch.float32``, ``torch.channels_last``, ``...``, or ``device``.
-
-    A tuple does not depend on the device: ``device`` stands for the one that it runs on.
+    """A value that is stored by its name: ``torch.float32``, ``...``, or ``device``, which stands for the one that a
+    tuple runs on.
     """
 
     name: str
@@ -143,9 +142,8 @@ class Constant:
 
 @dataclass(frozen=True)
 class Structure:
-    """A value that consists of named parts: a dict, a slice, or a plain object.
-
-    ``kind`` is ``dict``, ``slice``, or the qualified name of the object's class.
+    """A value that consists of named parts; ``kind`` is ``dict``, ``slice``, or the qualified name of an object's
+    class.
     """
 
     kind: str
@@ -197,10 +195,10 @@ class OperatorTuple:
 
     @property
     def is_model(self) -> bool:
-        """Whether the tuple describes a whole model and not an operator.
+        """Whether the tuple describes a whole model. The name decides because importing torchvision to ask takes
+        seconds.
 
-        Models of torchvision are the lower-case names directly in their package, beside classes (``ResNet``) and
-        modules (``resnet.Bottleneck``). The name decides because importing torchvision to ask takes seconds.
+        Models of torchvision are the lower-case names directly in their package, beside classes and modules.
         """
         package, _, name = self.operator.rpartition(".")
         source = next((one for one, prefix in MODEL_PACKAGES.items() if prefix == f"{package}."), None)
@@ -219,9 +217,8 @@ class OperatorTuple:
 
     @property
     def short_name(self) -> str:
-        """The last component of the operator's name, as in whitelists: ``Conv2d``, ``add_``.
-
-        Of an operation of a scripted module (``aten::linear.default``) it is that before the overload.
+        """The last component of the operator's name, as in whitelists; of a scripted module's operation without the
+        overload.
         """
         name, _, operation = self.operator.partition("::")
         return operation.partition(".")[0] or name.rpartition(".")[2]
@@ -319,9 +316,8 @@ def with_tensors(operator: OperatorTuple, change: Callable[[TensorSpec], TensorS
 
 
 def run_under(model: OperatorTuple, autocast_dtype: str | None) -> OperatorTuple:
-    """Return a whole model that runs under autocast to a dtype, without autocast if None.
-
-    Autocast changes the dtypes of the tensors between operators, and so the model's operator tuples.
+    """Return a whole model that runs under autocast to a dtype, which changes dtypes between operators; without if
+    None.
     """
     if autocast_dtype is None:
         return model

@@ -96,7 +96,7 @@ _SPREAD = re.compile(r"spread (16|64)")
 
 @dataclass(frozen=True)
 class InputStatistics:
-    """Statistics of one floating-point input of one call: share of zeros, mean and standard deviation of all values.
+    """Share of zeros, mean and standard deviation of all values of one floating-point input of one call.
 
     Mean and spread are None if they are not finite; all three are None if the values could not be read.
     """
@@ -108,10 +108,7 @@ class InputStatistics:
 
 @dataclass(frozen=True)
 class InputValues:
-    """A kind of values: a share ``zeros_ratio`` of zeros, the others normally distributed about ``mean``.
-
-    ``spread`` is the standard deviation of the values that are not zero.
-    """
+    """A kind of values: a share of zeros, the others normally distributed about ``mean`` with ``spread``."""
 
     zeros_ratio: float = 0.0
     mean: float = 0.0
@@ -214,11 +211,7 @@ def has_zeros_in_weights(input_data: str) -> bool:
 
 
 def parse_input_data(text: str) -> InputData:
-    """Return the data that a text describes (see ``InputData.__str__``).
-
-    Raises:
-        ValueError: the text does not describe input data.
-    """
+    """Return the data that a text describes (see ``InputData.__str__``); a ``ValueError`` if it describes none."""
     rest, has_weights, of_weights = text.partition(WEIGHTS_PREFIX)
     of_inputs, has_patterns, of_patterns = rest.partition(PATTERNS_PREFIX)
     kinds = tuple(map(_parse_kind, of_inputs.removeprefix(CAPTURED_PREFIX).split(", ")))

@@ -13,7 +13,7 @@ EVERYTHING = "*"
 
 @dataclass(frozen=True)
 class Share:
-    """A part of a model: its share of the counted calls, and of the FLOPs and bytes of the whole run.
+    """A part of a model: its calls, and its shares of the calls, FLOPs and bytes of the whole run.
 
     A share is None if the model's total is 0 (a run without FLOPs) or unknown (operations without a formula).
     """

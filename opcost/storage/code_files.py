@@ -24,12 +24,10 @@ _DOTTED = re.compile(rb"(?:\.[\s\\]*[\w\x80-\xff]+[\s\\]*)+")
 
 
 def find_code(named: ModelName, folder: Path) -> UserCode:
-    """Return the code of a model whose source is a file.
+    """Return the code of a model whose source is a file; a relative path refers to ``folder``.
 
-    A relative path refers to ``folder``. Modules are looked for in the working folder, then where Python looks.
-
-    Raises:
-        UserError: there is no such file, or it is not Python; without the place of the name.
+    Modules are looked for in the working folder, then where Python looks. Raises ``UserError``, without the place of
+    the name, if there is no such file, or it is not Python.
     """
     given = str(named.code)
     if not named.name.isidentifier():
@@ -72,11 +70,9 @@ class _Files:
     def texts(self, module: str | None) -> dict[str, bytes]:
         """Return the text of the file and of those of the same root that it imports, directly or not.
 
-        A ``module`` is imported by its name: its packages are imported first.
-
-        Raises:
-            OSError, SyntaxError, ValueError, RecursionError, MemoryError: a file cannot be read.
-            UserError: a file is too large.
+        A ``module`` is imported by its name: its packages are imported first. Raises ``OSError``, ``SyntaxError``,
+        ``ValueError``, ``RecursionError`` or ``MemoryError`` if a file cannot be read, ``UserError`` if it is too
+        large.
         """
         texts: dict[str, bytes] = {}
         pending = [self.path, *self._files_of(tuple(module.split(".")) if module else ())]

@@ -21,15 +21,11 @@ _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 def set_done(path: Path, case: str) -> bool:
     """Set ``done`` for a case in a ``summary.yml`` and keep every other byte; return whether that changed the file.
 
-    Without lists, and in a ``grid.yml``, ``done`` becomes ``true``. With lists the case's name is added to a list of
-    names; it does not become ``true`` with the last case, so that a value that is added to the lists later is measured.
-    Without the key, the line is added.
+    Without lists (``case`` is the folder), and in a ``grid.yml``, ``done`` becomes ``true``. With lists the case's name
+    is added to a list of names; it does not become ``true`` with the last case, so that a value that is added to the
+    lists later is measured. Without the key, the line is added. The file is replaced in one step, and its mode is kept.
 
-    The file is replaced in one step, and its mode is kept.
-
-    Raises:
-        UserError: the file is not valid or does not have the case (it may have been edited since it was loaded), or it
-            cannot be written.
+    Raises ``UserError`` if the file is not valid, does not have the case (any more), or cannot be written.
     """
     document, found = _sound(path)
     folder, done = path.parent.name, found.done
@@ -62,8 +58,7 @@ def set_done(path: Path, case: str) -> bool:
 def clear_done(path: Path) -> None:
     """Set ``done`` to false for all cases in a ``summary.yml``, and keep every byte outside its value.
 
-    Raises:
-        UserError: the file is not valid, or it cannot be written.
+    Raises ``UserError`` if the file is not valid, or cannot be written.
     """
     document, found = _sound(path)
     if found.done:
@@ -76,8 +71,7 @@ def clear_done(path: Path) -> None:
 def replace_whitelist(path: Path, names: Sequence[str]) -> None:
     """Replace the operator names in ``operator_whitelist.yml`` and keep the text before and after the list.
 
-    Raises:
-        UserError: the file is not valid or cannot be written.
+    Raises ``UserError`` if the file is not valid or cannot be written.
     """
     load_whitelist(path)
     document = read_document(path, WHITELIST_EXAMPLE)
@@ -116,9 +110,8 @@ def _add(document: Document, position: int, text: str, is_line: bool) -> None:
 
 
 def _end_of(document: Document, node: yaml.Node) -> int:
-    """Return the position behind a value.
-
-    For PyYAML a block list, and a text behind ``|`` or ``>``, end where the next node begins.
+    """Return the position behind a value. For PyYAML a block list, and a text behind ``|``, end where the next node
+    begins.
     """
     if isinstance(node, yaml.SequenceNode) and not node.flow_style:
         return _end_of(document, node.value[-1])

@@ -201,10 +201,7 @@ class Whitelist(Schema):
 
 @dataclass(frozen=True)
 class CaseValues:
-    """The name of a case, and its value of each key that may be a list.
-
-    ``input_size`` has the batch first. It is empty if the config has a mistake there.
-    """
+    """The name of a case, and its value of each key that may be a list; ``input_size`` is empty if it has a mistake."""
 
     name: str
     input_size: tuple[int, ...]
@@ -291,9 +288,8 @@ class ModelConfig:
 
 
 def read_config(path: Path) -> tuple[Document, Summary | GridFile | TuplesFile | None, list[Mistake]]:
-    """Return a ``grid.yml`` or a ``summary.yml``, its valid values, and all mistakes.
-
-    The values are None without the keys that they need.
+    """Return a ``grid.yml`` or a ``summary.yml``, its valid values (None without the keys that they need), and all
+    mistakes.
     """
     return read_grid(path) if path.name == GRID_NAME else _summary_in(read_document(path, SUMMARY_EXAMPLE))
 
@@ -389,8 +385,7 @@ def _lines(document: Document) -> dict[str, int]:
 def write_config(path: Path, text: str) -> None:
     """Write a new ``summary.yml``, unless it could not be read: its mistake would end other models' commands.
 
-    Raises:
-        UserError: with one line for each mistake; then nothing is written.
+    Raises ``UserError`` with one line for each mistake; then nothing is written.
     """
     content = text.encode()
     try:
@@ -405,8 +400,7 @@ def write_config(path: Path, text: str) -> None:
 def load_whitelist(path: Path) -> tuple[str, ...]:
     """Return the operator names of ``operator_whitelist.yml``, in the file's order.
 
-    Raises:
-        UserError: with one line for each mistake. Repeated names and an empty list are mistakes.
+    Raises ``UserError`` with one line for each mistake, such as a repeated name or an empty list.
     """
     found, mistakes = read_schema(read_document(path, WHITELIST_EXAMPLE), Whitelist)
     if mistakes or found is None:

@@ -57,8 +57,7 @@ _PLAIN_CLASSES = (TensorSpec, Constant, Structure)
 def write_counts(path: Path, counts: OperatorCounts) -> None:
     """Write a model's operator counts; the file is replaced in one step.
 
-    Raises:
-        UserError: what would be written could not be read again, so an earlier file stays.
+    Raises ``UserError`` if what would be written could not be read again, so an earlier file stays.
     """
     payload = pickle.dumps((SCHEMA, counts), protocol=4)
     content = payload + hashlib.sha256(payload).digest()
@@ -76,8 +75,7 @@ def write_counts(path: Path, counts: OperatorCounts) -> None:
 def read_counts(path: Path, made_by: str) -> OperatorCounts:
     """Read a model's operator counts. ``made_by`` is the script that writes the file, for the remedy.
 
-    Raises:
-        UserError: the file is missing, damaged, of another version, or does not hold operator counts.
+    Raises ``UserError`` if the file is missing, damaged, of another version, or does not hold operator counts.
     """
     remedy = f"run {made_by} again"
     try:
@@ -149,8 +147,7 @@ class _Optional:
 def checked_counts(value: object, pickle_bytes: int) -> OperatorCounts:
     """Return a value from a pickle of so many bytes after checking that it is operator counts in all of its parts.
 
-    Raises:
-        UnpicklingError: the value is not, or is too large.
+    Raises ``UnpicklingError`` if it is not, or is too large.
     """
     _check(value, OperatorCounts, _Budget(max(MAXIMUM_SIZE, pickle_bytes)), 0)
     assert isinstance(value, OperatorCounts)

@@ -38,11 +38,7 @@ class DataFolder:
     format: str = CSV
 
     def check(self) -> None:
-        """Check that the folder is new or empty, or holds a former export.
-
-        Raises:
-            UserError: it does not.
-        """
+        """Raise a ``UserError`` unless the folder is new or empty, or holds a former export."""
         if self.folder.exists() and any(self.folder.iterdir()) and self._listed() is None:
             raise UserError(f"{self.folder}: holds other files than an export; name a new folder with --to")
 
@@ -50,10 +46,8 @@ class DataFolder:
         """Write a data set in the place of a former one; files that are not of it stay.
 
         ``tables`` has one for each kind of operator, ``columns`` the list of columns, and ``page`` the same as a page.
-
-        Raises:
-            UserError: see ``check``; or a file that is not of a former export has the name of one of this.
-            ModuleNotFoundError: the format's library is missing.
+        Raises ``UserError`` as ``check`` does, or for a file that is not of a former export and has the name of one of
+        this; ``ModuleNotFoundError`` if the format's library is missing.
         """
         # A missing library is found before any file changes.
         encode = csv_of if self.format == CSV else parquet_of
@@ -132,10 +126,8 @@ JSON_LINES = ".jsonl"
 
 
 def check_output(path: Path) -> None:
-    """Refuse a file that could not be written at the end.
-
-    Raises:
-        UserError: its ending is of no known format, its folder is missing, or it is a table of another kind.
+    """Raise a ``UserError`` for a file that could not be written at the end: its ending is of no known format, its
+    folder is missing, or it is a table of another kind.
     """
     if path.suffix not in (f".{CSV}", JSON_LINES):
         raise UserError(f"output {path}: name a file that ends in .{CSV} or {JSON_LINES}")
@@ -146,11 +138,7 @@ def check_output(path: Path) -> None:
 
 
 def append_windows(path: Path, rows: Sequence[MeteredWindowRow]) -> None:
-    """Append rows to a file; it is made if there is none.
-
-    Raises:
-        UserError: the file cannot be written.
-    """
+    """Append rows to a file, which is made if there is none; a ``UserError`` if it cannot be written."""
     if path.suffix == f".{CSV}":
         table = CsvTable(path, MeteredWindowRow)
         for row in rows:
@@ -164,11 +152,7 @@ def append_windows(path: Path, rows: Sequence[MeteredWindowRow]) -> None:
 
 
 def write_layers(path: Path, rows: Sequence[MeteredLayerRow]) -> None:
-    """Write rows to a CSV file in the place of what was there.
-
-    Raises:
-        UserError: the file cannot be written.
-    """
+    """Write rows to a CSV file in the place of what was there; a ``UserError`` if it cannot be written."""
     try:
         replace_file(path, CsvTable(path, MeteredLayerRow).text(rows).encode())
     except OSError as error:

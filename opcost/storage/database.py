@@ -42,10 +42,7 @@ class Table(Generic[Row]):
 
 @dataclass(frozen=True)
 class Database:
-    """The tables of a folder, and of a shipped one that is only read.
-
-    Folder and files need not exist: a table without a file has no rows.
-    """
+    """The tables of a folder, and of a shipped one that is only read; a table without a file has no rows."""
 
     folder: Path
     shipped: Path | None = None
@@ -116,11 +113,7 @@ class Database:
         return CsvTable(_file(self.folder, name), row_type, shipped)
 
     def must_exist(self) -> None:
-        """Check that the folder exists, or that there is a shipped one.
-
-        Raises:
-            UserError: it does not.
-        """
+        """Raise a ``UserError`` if neither the folder exists nor a shipped one."""
         if self.shipped is None and not self.folder.is_dir():
             raise UserError(f"{self.folder}: no such folder; name the folder of a database")
 

@@ -28,10 +28,7 @@ DEFAULT_HOME = Path("opcost")
 
 @dataclass(frozen=True)
 class UserFolders:
-    """The folders that are written, and the shipped ones that are read as well.
-
-    A shipped one is None if it is the same, unused, or not there.
-    """
+    """The folders that are written, and the shipped ones that are read as well, None if there are no others."""
 
     measurements: Path
     database: Path
@@ -86,10 +83,8 @@ def _home(environment: Mapping[str, str]) -> Path:
 
 
 def path_of(text: str) -> Path:
-    """Return the path of a user's text, in which ``~`` and ``~name`` at the beginning are homes.
-
-    Raises:
-        UserError: there is no such home.
+    """Return the path of a user's text, in which ``~`` and ``~name`` at the beginning are homes; a ``UserError`` for no
+    home.
     """
     path = os.path.expanduser(text)
     if path.startswith("~"):
@@ -136,11 +131,7 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def check_writable(folder: Path) -> None:
-    """Make a folder, and a file in it that is gone at once.
-
-    Raises:
-        OSError: that of the file system, with the path.
-    """
+    """Make a folder, and a file in it that is gone at once; an ``OSError`` has the path."""
     import tempfile
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -154,11 +145,7 @@ JUST_MADE_S = 60.0
 
 
 def temporary_folder() -> Path:
-    """Return the folder for temporary files.
-
-    Raises:
-        UserError: none can be written.
-    """
+    """Return the folder for temporary files; a ``UserError`` if none can be written."""
     import tempfile
 
     try:
@@ -188,11 +175,7 @@ def held_folder(prefix: str) -> Iterator[Path]:
 
 
 def _remove_unheld(folder: Path) -> None:
-    """Remove a folder of this user unless a process holds it, or is about to.
-
-    Raises:
-        OSError: it does, or the folder is a link, or has gone.
-    """
+    """Remove a folder of this user; an ``OSError`` if a process holds it or is about to, or it is a link or gone."""
     import shutil
 
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -242,10 +225,9 @@ TOO_LONG = "longer than any row"
 
 
 def lines_of(path: Path) -> Iterator[str]:
-    """Yield the lines of a text file, as they are read, without their ends. Bytes that are no UTF-8 are replaced.
+    """Yield a text file's lines as they are read, without their ends; bytes that are no UTF-8 are replaced.
 
-    Raises:
-        ValueError: a line is longer than any row.
+    Raises ``ValueError`` if a line is longer than any row.
     """
     with path.open("rb") as file:
         for line in iter(partial(file.readline, LONGEST_LINE), b""):

@@ -242,11 +242,7 @@ def repeated(key: str, items: Iterable[object]) -> Iterator[tuple[Place, str]]:
 
 
 def read_grid(path: Path) -> tuple[Document, GridFile | TuplesFile | None, list[Mistake]]:
-    """Return the values of a ``grid.yml``, None without the keys that it needs, and all mistakes in it.
-
-    Raises:
-        UserError: the file is no mapping in YAML.
-    """
+    """Return the values of a ``grid.yml``, None without the keys that it needs, and all mistakes in it."""
     document = read_document(path, OPERATOR_EXAMPLE)
     if TupleList.key in document.values:
         return document, *read_schema(document, TuplesFile)

@@ -68,8 +68,7 @@ class ModelFolders:
     def readable(self) -> list[ModelConfig]:
         """Return all cases of models, sorted by folder, without configs that have a mistake: a warning names each.
 
-        Raises:
-            UserError: there is no model, or all configs have a mistake.
+        Raises ``UserError`` if there is no model, or all configs have a mistake.
         """
         configs, lines = self.read(self.names())
         models = [config for config in configs if config.grid is None]
@@ -82,9 +81,8 @@ class ModelFolders:
     def read(
         self, folders: Sequence[str], check: Callable[[ModelConfig], list[str]] | None = None
     ) -> tuple[list[ModelConfig], list[str]]:
-        """Return the cases of these folders, and a line for each mistake in others of them.
-
-        It is a mistake if a case has the name of a folder, or of a case of another folder.
+        """Return the cases of these folders, and a line for each mistake in others of them, such as a case with the
+        name of a folder, or of a case of another folder.
         """
         configs: list[ModelConfig] = []
         lines: list[str] = []
@@ -104,11 +102,7 @@ class ModelFolders:
         return []
 
     def names(self) -> list[str]:
-        """Return the names of all models' folders, sorted.
-
-        Raises:
-            UserError: there are none, or they cannot be listed.
-        """
+        """Return the names of all models' folders, sorted; a ``UserError`` if none can be listed."""
         names = set() if self.shipped is None else set(_folder_names(self.shipped))
         if self.shipped is None or self.own.is_dir():
             names.update(_folder_names(self.own))
@@ -121,11 +115,7 @@ class ModelFolders:
         return [] if self.shipped is None else _folder_names(self.shipped)
 
     def that_may_have(self, name: str) -> list[str]:
-        """Return the folders of which a case may have this name, or which have it themselves.
-
-        Raises:
-            UserError: there are no folders, or they cannot be listed.
-        """
+        """Return the folders that have this name, or may have a case of it; a ``UserError`` if there are none."""
         case = self.wanted_name(name).rpartition("/")[2]
         return [folder for folder in self.names() if case.startswith(without_size(folder))]
 
@@ -190,9 +180,8 @@ class ModelFolders:
         return os.path.realpath(folder) if os.path.exists(folder) else str(folder)
 
     def _choose(self, patterns: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
-        """Return the chosen folders with the names and globs that mean them or their cases, and the mistakes.
-
-        A mistake is an error line for a pattern that matches nothing.
+        """Return the chosen folders with the names and globs that mean them or their cases, and a line for each other
+        pattern.
         """
         chosen: dict[str, list[str]] = {}
         lines = []

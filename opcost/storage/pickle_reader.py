@@ -28,17 +28,11 @@ TUPLES: Mapping[str, int] = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 
 
 def load(payload: bytes, admitted: Mapping[tuple[str, str], type[Any]]) -> object:
-    """Return the object that a pickle describes.
+    """Return the object that a pickle describes; ``admitted`` are the dataclasses that it may name, by module and name.
 
     An instance of a dataclass has either all of its fields, with values of any types, or none. Fields that the pickle
-    does not have are at their default.
-
-    Args:
-        payload: the pickle.
-        admitted: the dataclasses that it may name, by module and qualified name.
-
-    Raises:
-        UnpicklingError, ValueError, IndexError: the pickle is damaged, or uses other opcodes or classes.
+    does not have are at their default. Raises ``UnpicklingError``, ``ValueError`` or ``IndexError`` if the pickle is
+    damaged, or uses other opcodes or classes.
     """
     machine = _Machine(admitted)
     for number, (opcode, argument, position) in enumerate(pickletools.genops(payload), start=1):

@@ -87,10 +87,8 @@ class RowLines(Generic[Row]):
     def reader(self, header: str) -> Callable[[str], Row]:
         """Return the parser of lines below a header of this version, or of an older one without some optional columns.
 
-        The parser raises a ``LineError`` for a line that is damaged or has impossible values.
-
-        Raises:
-            LineError: the header is of a newer version, or not one of this table.
+        The parser raises a ``LineError`` for a damaged line or impossible values, this method for a header of another
+        table.
         """
         found = _cells(header)
         optional = {field.name for field in self._fields if field.may_be_empty} | {CHECKSUM}
@@ -232,10 +230,7 @@ def _cells(line: str) -> list[str]:
 
 
 def _check(line: str, cells: Sequence[str]) -> None:
-    """Check a line's last cell, the checksum of the others; it may be empty.
-
-    The checksum is that of the cells as this module writes them, whatever quotes another program wrote.
-    """
+    """Raise a ``LineError`` unless the last cell is empty, or the checksum of the others as this module writes them."""
     *others, checksum = cells
     begin, _, last = line.rpartition(",")
     is_written_here = last == checksum and _crc(f"{begin}\n") == checksum

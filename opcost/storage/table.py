@@ -60,15 +60,11 @@ class CsvTable(Generic[Row]):
     def rows(self, wanted: Callable[[str], bool] | None = None) -> list[Row]:
         """Return the shipped rows and the file's other rows, each oldest first; none without a file.
 
-        A row that is in both files, as after a merge, counts once.
+        A row that is in both files, as after a merge, counts once. An unfinished last line is skipped with a warning.
+        Lines whose first cell is not ``wanted`` are not parsed.
 
-        An unfinished last line is skipped with a warning.
-
-        Args:
-            wanted: a test of a line's first cell: other lines are not parsed. All lines are if it is None.
-
-        Raises:
-            UserError: the header is not of this version or an older one, or a line is damaged or has impossible values.
+        Raises ``UserError`` if the header is of no version up to this one, or a line is damaged or has impossible
+        values.
         """
         shipped = [] if self._shipped is None else self._shipped.rows(wanted)
         own = self._own_rows(wanted)
@@ -100,18 +96,13 @@ class CsvTable(Generic[Row]):
         return not any(line == 1 and isinstance(row, LineError) for line, row in self._read(lambda _: False))
 
     def prepare(self) -> None:
-        """Make the file ready for a row that has yet to be measured: it will not be refused then.
-
-        Raises:
-            UserError: see ``append``.
-        """
+        """Make the file ready for a row that has yet to be measured, which ``append`` will not refuse then."""
         self._append("")
 
     def append(self, row: Row) -> None:
         """Append one row; it is on disk when this returns.
 
-        Raises:
-            UserError: the file is of another version, cannot be locked, or the disk is full.
+        Raises ``UserError`` if the file is of another version, cannot be locked, or the disk is full.
         """
         self._append(self._lines.line(row))
 
@@ -137,11 +128,8 @@ class CsvTable(Generic[Row]):
     def replace_rows(self, update: Callable[[list[Row]], Iterable[Row]]) -> None:
         """Replace the file's rows under the lock; the new rows are on disk when this returns.
 
-        Args:
-            update: returns the new rows, given the file's present ones. If they are equal, the file is not written.
-
-        Raises:
-            UserError: see ``rows`` and ``append``; the file is then unchanged.
+        ``update`` returns the new rows, given the present ones. If they are equal, the file is not written. An error is
+        that of ``rows`` or ``append``; the file is then unchanged.
         """
         with self._locked() as descriptor:
             is_current = not self._end_of_last_line(descriptor) or self._is_current()

@@ -116,9 +116,8 @@ class Document:
 def read_document(path: Path, example: str) -> Document:
     """Return a file's values. If a key is repeated, its first value is kept. Messages show an ``example`` of a line.
 
-    Raises:
-        UserError: the file cannot be read, is larger than ``MAXIMUM_BYTES``, is nested deeper than ``MAXIMUM_DEPTH``,
-            or is no mapping in YAML.
+    Raises ``UserError`` if the file cannot be read, is larger than ``MAXIMUM_BYTES``, is nested deeper than
+    ``MAXIMUM_DEPTH``, or is no mapping in YAML.
     """
     try:
         if not path.is_file():
