@@ -8,65 +8,46 @@ from typing import TypeAlias
 
 
 class Flag(Enum):
-    """A named property of a measurement. Tables hold its value."""
+    """A named property of a measurement, with its meaning. Tables hold its value."""
 
-    UNEVEN = "uneven"
-    METERS_DISAGREE = "meters-disagree"
-    METERS_DISAGREED_BEFORE = "meters-disagreed-before"
-    THERMAL_SLOWDOWN = "thermal-slowdown"
-    OTHER_PROCESS = "other-process"
-    NO_TEMPERATURE = "no-temperature"
-    CLOCKS_STILL_LOW = "clocks-still-low"
-    OUT_OF_MEMORY_IN_CAPTURE = "out-of-memory-in-capture"
-    IMPRECISE = "imprecise"
-    POWER_CAPPED = "power-capped"
-    POWER_CAP_UNKNOWN = "power-cap-unknown"
-    ABOVE_POWER_LIMIT = "above-power-limit"
-    AT_POWER_LIMIT = "at-power-limit"
-    DUTY_CYCLE = "duty-cycle"
-    NO_KERNEL = "no-kernel"
-    MODIFIES_INPUT = "modifies-input"
-    RAN_WARM = "ran-warm"
-    NOT_FINITE = "not-finite"
-    NOT_AS_COUNTED = "not-as-counted"
-    VALUE_DEPENDENT = "value-dependent"
+    meaning: str
 
-    @property
-    def meaning(self) -> str:
-        return _MEANINGS[self]
+    def __new__(cls, value: str, meaning: str) -> Flag:
+        flag = object.__new__(cls)
+        flag._value_, flag.meaning = value, meaning
+        return flag
 
-    @property
-    def casts_doubt(self) -> bool:
-        """Whether the figures may be wrong, so that the measurement is repeated."""
-        return self in CASTING_DOUBT
+    UNEVEN = "uneven", "uneven: some chunks of the loop took much longer than the shortest"
+    METERS_DISAGREE = "meters-disagree", "meters disagree"
+    METERS_DISAGREED_BEFORE = "meters-disagreed-before", "meters disagreed in the drift check before"
+    THERMAL_SLOWDOWN = "thermal-slowdown", "thermal slowdown"
+    OTHER_PROCESS = "other-process", "another process used the device"
+    NO_TEMPERATURE = "no-temperature", "no temperature: the device's log has no row in the loop"
+    CLOCKS_STILL_LOW = "clocks-still-low", "clocks still low from the load before"
+    OUT_OF_MEMORY_IN_CAPTURE = (
+        "out-of-memory-in-capture",
+        "out of memory during graph capture: libraries may choose other algorithms",
+    )
+    IMPRECISE = "imprecise", "target precision not reached"
+    POWER_CAPPED = "power-capped", "throttled by the power limit"
+    POWER_CAP_UNKNOWN = "power-cap-unknown", "at the power limit, clocks unknown"
+    ABOVE_POWER_LIMIT = "above-power-limit", "far above the power limit: ended before it was throttled"
+    AT_POWER_LIMIT = "at-power-limit", "at the power limit: throttled if the load lasts"
+    DUTY_CYCLE = "duty-cycle", "measured with pauses, below the power limit"
+    NO_KERNEL = "no-kernel", "launches no kernel"
+    MODIFIES_INPUT = "modifies-input", "modifies its input, so it ran differently than in its model"
+    RAN_WARM = "ran-warm", "the requested cache mode is not possible, so it ran warm"
+    NOT_FINITE = "not-finite", "its output contains NaN or infinity"
+    NOT_AS_COUNTED = "not-as-counted", "alone it has other outputs, operations, FLOPs or bytes than in its model"
+    VALUE_DEPENDENT = (
+        "value-dependent",
+        "its work depends on values or on the device of its input, which no tuple has, and differs "
+        "from that in its model",
+    )
 
 
 Flags: TypeAlias = tuple[Flag, ...]
 """Flags without repetition, in the order of ``Flag``."""
-
-_MEANINGS = {
-    Flag.UNEVEN: "uneven: some chunks of the loop took much longer than the shortest",
-    Flag.METERS_DISAGREE: "meters disagree",
-    Flag.METERS_DISAGREED_BEFORE: "meters disagreed in the drift check before",
-    Flag.THERMAL_SLOWDOWN: "thermal slowdown",
-    Flag.OTHER_PROCESS: "another process used the device",
-    Flag.NO_TEMPERATURE: "no temperature: the device's log has no row in the loop",
-    Flag.CLOCKS_STILL_LOW: "clocks still low from the load before",
-    Flag.OUT_OF_MEMORY_IN_CAPTURE: "out of memory during graph capture: libraries may choose other algorithms",
-    Flag.IMPRECISE: "target precision not reached",
-    Flag.POWER_CAPPED: "throttled by the power limit",
-    Flag.POWER_CAP_UNKNOWN: "at the power limit, clocks unknown",
-    Flag.ABOVE_POWER_LIMIT: "far above the power limit: ended before it was throttled",
-    Flag.AT_POWER_LIMIT: "at the power limit: throttled if the load lasts",
-    Flag.DUTY_CYCLE: "measured with pauses, below the power limit",
-    Flag.NO_KERNEL: "launches no kernel",
-    Flag.MODIFIES_INPUT: "modifies its input, so it ran differently than in its model",
-    Flag.RAN_WARM: "the requested cache mode is not possible, so it ran warm",
-    Flag.NOT_FINITE: "its output contains NaN or infinity",
-    Flag.NOT_AS_COUNTED: "alone it has other outputs, operations, FLOPs or bytes than in its model",
-    Flag.VALUE_DEPENDENT: "its work depends on values or on the device of its input, which no tuple has, and differs "
-    "from that in its model",
-}
 
 CASTING_DOUBT = frozenset(
     {
@@ -81,7 +62,7 @@ CASTING_DOUBT = frozenset(
         Flag.OUT_OF_MEMORY_IN_CAPTURE,
     }
 )
-"""Flags of figures that may be wrong."""
+"""Flags of figures that may be wrong, so that the measurement is repeated."""
 
 POSSIBLY_THROTTLED = frozenset({Flag.POWER_CAPPED, Flag.POWER_CAP_UNKNOWN, Flag.ABOVE_POWER_LIMIT})
 """Flags of a load that was throttled by the power limit, may have been, or would have been."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from opcost.columns import COLUMN_HEAD, Field, columns_of, described, fields_of
 from opcost.comparing.conditions_side_by_side import KindSides, OperatorSides
 from opcost.comparing.data_set import DataSetRow, data_columns
-from opcost.measuring.flags import Flag
+from opcost.measuring.flags import CASTING_DOUBT, Flag
 from opcost.metering.layers import MeteredKindRow, MeteredLayerRow
 from opcost.metering.result import MeteredWindowRow
 from opcost.reporting.layer_tables import LayerLine
@@ -72,7 +72,7 @@ def database_page() -> str:
 
 
 def _flags() -> Iterable[str]:
-    flags = [f"| `{flag.value}` | {'yes' if flag.casts_doubt else ''} | {flag.meaning} |" for flag in Flag]
+    flags = [f"| `{flag.value}` | {'yes' if flag in CASTING_DOUBT else ''} | {flag.meaning} |" for flag in Flag]
     return ("## Flags", "", "| flag | casts doubt | meaning |\n|---|---|---|", *flags)
 
 

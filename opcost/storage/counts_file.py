@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import pickle
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
@@ -156,8 +156,8 @@ def checked_counts(value: object, pickle_bytes: int) -> OperatorCounts:
 
 def _check(value: Any, kind: Any, budget: _Budget, depth: int) -> None:
     """Check a value at a depth; raise an UnpicklingError if it is not of a kind."""
-    if kind is _is_plain:
-        kind = [kind] if type(value) is tuple else type(value) if type(value) in _PLAIN_CLASSES else _is_scalar
+    if kind == "plain":
+        kind = [kind] if type(value) is tuple else type(value) if type(value) in _PLAIN_CLASSES else "scalar"
     if isinstance(kind, _Optional):
         if value is None:
             return
@@ -171,9 +171,8 @@ def _check(value: Any, kind: Any, budget: _Budget, depth: int) -> None:
         budget.spend(1, depth)
         for item, of_item in zip(value, kinds, strict=True):
             _check(item, of_item, budget, depth + 1)
-    elif not kind(value):
-        noun = kind.__name__.removeprefix("_is_").replace("_", " ")
-        raise UnpicklingError(f"it has a {type(value).__name__} that is no {noun}")
+    elif not KINDS[kind](value):
+        raise UnpicklingError(f"it has a {type(value).__name__} that is no {kind}")
     else:
         budget.spend(1 + len(value) if isinstance(value, str) else 1, depth)
 
@@ -228,96 +227,77 @@ def _check_callers(counts: OperatorCounts) -> None:
             raise UnpicklingError("it has a call of an unknown module")
 
 
-def _is_count(value: Any) -> bool:
-    return type(value) is int and 0 <= value < INTEGER_LIMIT
-
-
-def _is_finite_number(value: Any) -> bool:
-    return type(value) is float and math.isfinite(value)
-
-
-def _is_number_from_0(value: Any) -> bool:
-    return type(value) is float and 0 <= value < math.inf
-
-
-def _is_share(value: Any) -> bool:
-    return type(value) is float and 0 <= value <= 1
-
-
-def _is_name(value: Any) -> bool:
+KINDS: Mapping[str, Callable[[Any], bool]] = {
+    "count": lambda value: type(value) is int and 0 <= value < INTEGER_LIMIT,
+    "finite number": lambda value: type(value) is float and math.isfinite(value),
+    "number from 0": lambda value: type(value) is float and 0 <= value < math.inf,
+    "share": lambda value: type(value) is float and 0 <= value <= 1,
     # Names are printed unchanged, so they must not contain line breaks or lone surrogates.
-    return type(value) is str and len(value) <= LONGEST_NAME and value.isprintable()
+    "name": lambda value: type(value) is str and len(value) <= LONGEST_NAME and value.isprintable(),
+    "pattern": lambda value: type(value) is str and value in _PATTERNS,
+    "scalar": lambda value: (
+        type(value) in (str, bool, float, type(None))
+        or (type(value) is int and -INTEGER_LIMIT <= value < INTEGER_LIMIT)
+    ),
+}
+"""The kinds of single values, with the test of each. A ``plain`` value is a scalar, one of ``_PLAIN_CLASSES``, or a
+tuple of such."""
 
-
-def _is_pattern(value: Any) -> bool:
-    return type(value) is str and value in _PATTERNS
-
-
-def _is_scalar(value: Any) -> bool:
-    is_integer = type(value) is int and -INTEGER_LIMIT <= value < INTEGER_LIMIT
-    return is_integer or type(value) in (str, bool, float, type(None))
-
-
-def _is_plain(value: Any) -> bool:
-    """Stand for a plain value: a scalar, one of ``_PLAIN_CLASSES``, or a tuple of such."""
-    return _is_scalar(value)
-
-
-_NAMED = [(_is_name, _is_plain)]
+_NAMED = [("name", "plain")]
 
 FIELDS: Mapping[type[Any], Mapping[str, Any]] = {
     TensorSpec: {
-        "shape": [_is_count],
-        "dtype": _is_name,
-        "strides": _Optional([_is_count]),
-        "identity": _is_count,
+        "shape": ["count"],
+        "dtype": "name",
+        "strides": _Optional(["count"]),
+        "identity": "count",
     },
-    Constant: {"name": _is_name},
-    Structure: {"kind": _is_name, "parts": _NAMED},
+    Constant: {"name": "name"},
+    Structure: {"kind": "name", "parts": _NAMED},
     OperatorTuple: {
-        "operator": _is_name,
+        "operator": "name",
         "parameters": _NAMED,
-        "inputs": [_is_plain],
+        "inputs": ["plain"],
         "keyword_inputs": _NAMED,
-        "mode": _Optional(_is_name),
+        "mode": _Optional("name"),
     },
     InputStatistics: {
-        "zeros_ratio": _Optional(_is_share),
-        "mean": _Optional(_is_finite_number),
-        "spread": _Optional(_is_number_from_0),
+        "zeros_ratio": _Optional("share"),
+        "mean": _Optional("finite number"),
+        "spread": _Optional("number from 0"),
     },
     OperatorCount: {
         "operator": OperatorTuple,
-        "occurrences": _is_count,
-        "flop": _Optional(_is_count),
-        "memory_bytes": _is_count,
-        "outputs": _is_plain,
+        "occurrences": "count",
+        "flop": _Optional("count"),
+        "memory_bytes": "count",
+        "outputs": "plain",
         "statistics": [[InputStatistics]],
-        "without_formula": [_is_name],
-        "operations": [(_is_name, _is_count)],
-        "weight_zeros": [_is_share],
-        "patterns": [[_is_pattern]],
-        "positions": [_is_count],
-        "callers": [_is_count],
+        "without_formula": ["name"],
+        "operations": [("name", "count")],
+        "weight_zeros": ["share"],
+        "patterns": [["pattern"]],
+        "positions": ["count"],
+        "callers": ["count"],
     },
     CalledModule: {
-        "path": _is_name,
-        "class_name": _is_name,
-        "weights": _is_count,
-        "input_sizes": _Optional(_is_name),
-        "output_sizes": _Optional(_is_name),
+        "path": "name",
+        "class_name": "name",
+        "weights": "count",
+        "input_sizes": _Optional("name"),
+        "output_sizes": _Optional("name"),
     },
-    OperationWithoutFormula: {"operation": _is_name, "calls": _is_count, "memory_bytes": _is_count},
+    OperationWithoutFormula: {"operation": "name", "calls": "count", "memory_bytes": "count"},
     OperatorCounts: {
         "model": OperatorTuple,
         "counts": [OperatorCount],
-        "total_flop": _is_count,
-        "total_memory_bytes": _is_count,
-        "parameters": _is_count,
-        "torch_version": _is_name,
-        "device_type": _is_name,
-        "outside": [_is_name],
-        "composites": [_is_name],
+        "total_flop": "count",
+        "total_memory_bytes": "count",
+        "parameters": "count",
+        "torch_version": "name",
+        "device_type": "name",
+        "outside": ["name"],
+        "composites": ["name"],
         "without_formula": [OperationWithoutFormula],
         "modules": [CalledModule],
     },
