@@ -102,7 +102,6 @@ class CapSweepFacts:
     found_limit_w: float
 
     def row(self, place: int, cap_w: float, cost: CapCost) -> PowerCapRow:
-        """Return the row of a measurement."""
         time_s, energy_j = cost.time_s, cost.energy_j
         return PowerCapRow(
             **vars(self),

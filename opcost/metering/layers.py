@@ -87,11 +87,9 @@ class LayerTimes:
         }
 
     def add_period(self, period_s: float, is_marked: bool) -> None:
-        """Add the length of an iteration."""
         self._periods_s[is_marked].append(period_s)
 
     def add(self, spans: MarkedSpans, is_first: bool) -> None:
-        """Add a marked iteration."""
         if is_first and self.marked:
             return
         if self.marked and not self._is_warm:

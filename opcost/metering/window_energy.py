@@ -227,7 +227,6 @@ def _span(readings: Readings, window: Window) -> tuple[Window, float] | None:
 
 
 def _unresolved(energy_j: Estimate, window: Window, meter: str) -> str | None:
-    """Return the reason why an energy is no result, None if it is one."""
     if energy_j.value <= 0:
         return f"{meter} stands still"
     error_ratio = energy_j.standard_error / energy_j.value

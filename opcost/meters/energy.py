@@ -162,7 +162,6 @@ class GpuEnergy:
         return ticks if is_possible and all(map(is_power, (np.diff(energy_j) / duration_s).tolist())) else []
 
     def _pieces(self, begin_s: float, end_s: float) -> tuple[Pieces, str | None]:
-        """Return the samples around a window, or none and why."""
         if self._samples is None:
             return NO_PIECES, "this GPU keeps no power samples"
         try:
@@ -192,7 +191,6 @@ class RaplEnergy:
         self._thread.start()
 
     def edge(self) -> None:
-        """Read the counters now."""
         with self._reading:
             epoch_s = time.time()
             try:

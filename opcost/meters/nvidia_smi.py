@@ -123,7 +123,6 @@ def supported_fields(uuid_or_index: str, deadline_s: float = COMMAND_DEADLINE_S)
 
 
 def _query_known(uuid_or_index: str, fields: tuple[str, ...], deadline_s: float) -> tuple[tuple[str, ...], str]:
-    """Query fields, then without those that the driver does not know; return the fields and the output."""
     while True:
         arguments = ["-i", uuid_or_index, f"--query-gpu={','.join(fields)}", "--format=csv,nounits"]
         with tempfile.TemporaryFile() as file:
@@ -249,7 +248,6 @@ class NvidiaSmiLogger:
             raise
 
     def end(self) -> None:
-        """End nvidia-smi and delete its log."""
         if self._process is not None:
             end_process(self._process)
         if self._raw is not None:
@@ -290,7 +288,6 @@ class NvidiaSmiLogger:
             time.sleep(POLL_INTERVAL_S)
 
     def _has_row(self) -> bool:
-        """Return whether header and first row have arrived; store both."""
         complete = self.read(0).rpartition(b"\n")[0]
         lines = complete.split(b"\n")
         for index, line in enumerate(lines):

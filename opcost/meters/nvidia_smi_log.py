@@ -103,7 +103,6 @@ def parse_row(columns: Columns, line: str) -> LogRow | None:
         return None
 
     def number(*names: str, unit: float = 1.0) -> float | None:
-        """Return the value of the first column with one, in SI units."""
         numbers = (parse_number(cells.get(name, "")) for name in names)
         return next((found * unit for found in numbers if found is not None), None)
 

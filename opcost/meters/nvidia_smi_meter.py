@@ -70,7 +70,6 @@ class NvidiaSmiMeter:
         self._follower = self._logger.follow()
 
     def log(self) -> PowerTrace:
-        """Return the rows that have arrived so far."""
         if self._follower is None:
             return no_trace(self._start_failure, INSTANT_SOURCE)
         self._rows.extend(self._follower.read())
@@ -84,7 +83,8 @@ class NvidiaSmiMeter:
         self._rows.extend(self._follower.read_until(end_s, self._stop_deadline_s))
         rows = cut(self._rows, self._begin_s, end_s)
         missing_reason = self._why_incomplete(rows, end_s)
-        self._keep(rows)
+        lines = [self._logger.header, *(row.line for row in rows)]
+        self._path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         return power_trace([row.values for row in rows], self._path.name, missing_reason)
 
     def _why_incomplete(self, rows: Sequence[LogRow], end_s: float) -> str | None:
@@ -100,10 +100,6 @@ class NvidiaSmiMeter:
         self._logger.end()
         return f"nvidia-smi printed nothing in the last {silent_s:.1f} s of the measurement"
 
-    def _keep(self, rows: Sequence[LogRow]) -> None:
-        lines = [self._logger.header, *(row.line for row in rows)]
-        self._path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-
 
 def sources_of(logger: NvidiaSmiLogger) -> tuple[str, ...]:
     """Return the names of the power fields in a running log, the better one first."""
@@ -116,26 +112,31 @@ def power_trace(rows: Sequence[PowerRow], log_name: str | None, missing_reason: 
 
     If they have both fields, the other one is its check.
     """
-    instant_w = _column(rows, lambda row: row.power_instant_w)
-    average_w = _column(rows, lambda row: row.power_average_w)
+
+    def column(value: Callable[[PowerRow], float | None]) -> FloatArray:
+        values = (value(row) for row in rows)
+        return np.array([math.nan if number is None else float(number) for number in values], dtype=np.float64)
+
+    instant_w, average_w = column(lambda row: row.power_instant_w), column(lambda row: row.power_average_w)
+    has_instant, has_average = (len(rows) > 0 and np.mean(~np.isnan(one)) >= 0.5 for one in (instant_w, average_w))
     if missing_reason is None and np.isnan(instant_w).all() and np.isnan(average_w).all():
         missing_reason = "nvidia-smi reports no power for this GPU" if rows else "nvidia-smi logged no row in time"
     average = PowerTrace(
         source=AVERAGE_SOURCE,
-        epoch_s=_column(rows, lambda row: row.epoch_s),
+        epoch_s=column(lambda row: row.epoch_s),
         power_w=average_w,
-        temperature_c=_column(rows, lambda row: row.temperature_c),
-        memory_temperature_c=_column(rows, lambda row: row.memory_temperature_c),
-        sm_clock_hz=_column(rows, lambda row: row.sm_clock_hz),
-        power_capped=_column(rows, lambda row: is_power_capped(row.event_reasons)),
-        thermal_slowdown=_column(rows, lambda row: is_thermal_slowdown(row.event_reasons)),
-        busy_ratio=_column(rows, lambda row: row.utilisation_ratio),
+        temperature_c=column(lambda row: row.temperature_c),
+        memory_temperature_c=column(lambda row: row.memory_temperature_c),
+        sm_clock_hz=column(lambda row: row.sm_clock_hz),
+        power_capped=column(lambda row: is_power_capped(row.event_reasons)),
+        thermal_slowdown=column(lambda row: is_thermal_slowdown(row.event_reasons)),
+        busy_ratio=column(lambda row: row.utilisation_ratio),
         missing_reason=missing_reason,
         log_name=log_name,
     )
-    if not _mostly_known(instant_w):
+    if not has_instant:
         return average
-    checks = (average,) if _mostly_known(average_w) and missing_reason is None else ()
+    checks = (average,) if has_average and missing_reason is None else ()
     return replace(average, source=INSTANT_SOURCE, power_w=instant_w, checks=checks)
 
 
@@ -155,12 +156,3 @@ def is_thermal_slowdown(event_reasons: int | None) -> bool | None:
     causes = HARDWARE_THERMAL_SLOWDOWN | HARDWARE_POWER_BRAKE
     unexplained = bool(event_reasons & HARDWARE_SLOWDOWN) and not event_reasons & causes
     return unexplained or bool(event_reasons & (SOFTWARE_THERMAL_SLOWDOWN | HARDWARE_THERMAL_SLOWDOWN))
-
-
-def _column(rows: Sequence[PowerRow], value: Callable[[PowerRow], float | None]) -> FloatArray:
-    values = [value(row) for row in rows]
-    return np.array([math.nan if number is None else float(number) for number in values], dtype=np.float64)
-
-
-def _mostly_known(values: FloatArray) -> bool:
-    return len(values) > 0 and bool(np.mean(~np.isnan(values)) >= 0.5)

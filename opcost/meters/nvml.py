@@ -72,7 +72,6 @@ class NvmlGpu:
         _leave(self._library)
 
     def ask(self, function: str, *arguments: int) -> Any:
-        """Return the answer of a function of the library about this GPU."""
         return _asked(self._library, lambda: getattr(self._library, function)(self._handle, *arguments))
 
     def energy_j(self) -> float:
@@ -87,7 +86,6 @@ class NvmlGpu:
             return False
 
     def process_ids(self) -> list[int]:
-        """Return the ids of the processes that compute on the GPU."""
         return [process.pid for process in self.ask("nvmlDeviceGetComputeRunningProcesses")]
 
     def busy_ratio(self) -> float:
@@ -98,7 +96,6 @@ class NvmlGpu:
         return float(percent) / 100
 
     def temperature_c(self) -> float:
-        """Return the temperature of the chip."""
         return float(self.ask("nvmlDeviceGetTemperature", self._library.NVML_TEMPERATURE_GPU))
 
     def power_samples(self, after_epoch_s: float) -> list[tuple[float, float]]:

@@ -120,7 +120,6 @@ class PowerSummary:
 
     @property
     def duration_s(self) -> float:
-        """The time from the first row to the last, in s."""
         return self._end_s - self._begin_s
 
     @property

@@ -55,10 +55,7 @@ class MeanPower:
 def mean_power(trace: PowerTrace, load_begin_s: float, window: Window) -> MeanPower:
     """Return the mean power of the fresh readings inside a window.
 
-    Args:
-        trace: the meter's rows.
-        load_begin_s: begin of the load (epoch); readings within the meter's rise time after it are excluded.
-        window: the time over which to average (epoch).
+    Readings within the meter's rise time after the begin of the load (epoch) are excluded.
     """
     if trace.missing_reason is not None:
         return MeanPower(None, 0, trace.missing_reason)
@@ -80,9 +77,10 @@ def mean_power(trace: PowerTrace, load_begin_s: float, window: Window) -> MeanPo
 
 
 def _mean_of(trace: PowerTrace, readings: FloatArray, steady: Window) -> MeanPower:
-    """Return the mean power of the readings inside a window."""
     source = trace.source
-    smoothed = _readings_after_smoothing(readings, steady.duration_s, source)
+    smoothed = float(len(readings))
+    if source.averaging_time_s:
+        smoothed = min(smoothed, independent_averages(steady.duration_s, source.averaging_time_s))
     if smoothed < MINIMUM_INDEPENDENT:
         return _noise_outlasts_window(source, smoothed, steady.duration_s)
     of_known_noise = steady.duration_s / (2 * source.correlation_time_s) if source.correlation_time_s else math.inf
@@ -90,31 +88,17 @@ def _mean_of(trace: PowerTrace, readings: FloatArray, steady: Window) -> MeanPow
     if source.correlation_time_s and is_apart and len(readings) >= LEAST_SERIES:
         beating = error_of_beating(readings)
         if beating is not None:
-            return _of_a_beat(source, readings, *beating, of_known_noise)
+            # Readings beat about their mean, as those of a load with a period of its own do. The known noise averages
+            # over ``of_known_noise`` readings. A short window does not show it, so it is added; the error of a long
+            # window contains it, and is at least as large.
+            beat_w, degrees = beating
+            value_w = float(readings.mean())
+            known_w = source.noise_ratio * abs(value_w) / math.sqrt(max(1.0, min(of_known_noise, len(readings))))
+            error_w = max(beat_w, known_w) if of_known_noise >= LONG_WINDOW else math.hypot(beat_w, known_w)
+            return MeanPower(Estimate(value_w, error_w), degrees + 1, values_w=readings)
     if of_known_noise < LONG_WINDOW:
         return _in_a_short_window(trace, readings, smoothed, of_known_noise)
     return _in_a_long_window(trace, readings, smoothed, steady.duration_s)
-
-
-def _readings_after_smoothing(readings: FloatArray, duration_s: float, source: PowerSource) -> float:
-    """Return the number of independent readings in a window, given the meter's averaging time."""
-    if not source.averaging_time_s:
-        return float(len(readings))
-    return min(len(readings), independent_averages(duration_s, source.averaging_time_s))
-
-
-def _of_a_beat(
-    source: PowerSource, readings: FloatArray, error_w: float, degrees: int, of_known_noise: float
-) -> MeanPower:
-    """Return the mean of readings that beat about it, as those of a load with a period of its own do.
-
-    The noise that the qualification found averages over ``of_known_noise`` independent readings. A short window does
-    not show it, so it is added; the error of a long window contains it, and is at least as large.
-    """
-    value_w = float(readings.mean())
-    known_w = source.noise_ratio * abs(value_w) / math.sqrt(max(1.0, min(of_known_noise, len(readings))))
-    error_w = max(error_w, known_w) if of_known_noise >= LONG_WINDOW else math.hypot(error_w, known_w)
-    return MeanPower(Estimate(value_w, error_w), degrees + 1, values_w=readings)
 
 
 def _in_a_long_window(trace: PowerTrace, readings: FloatArray, smoothed: float, duration_s: float) -> MeanPower:
@@ -142,12 +126,8 @@ def _in_a_short_window(trace: PowerTrace, readings: FloatArray, smoothed: float,
     variance, which rests on as few readings. The effective degrees of freedom follow Welch and Satterthwaite (Guide to
     the Expression of Uncertainty in Measurement, G.4.1).
 
-    Args:
-        trace: of a qualified meter.
-        readings: in W, shape (n,).
-        smoothed: the number of independent readings, given the meter's averaging time.
-        of_known_noise: the number of independent readings, given the qualified noise; below 1 if the noise outlasts
-            the window.
+    ``smoothed`` is the number of independent readings, given the meter's averaging time, and ``of_known_noise`` that
+    given the qualified noise, below 1 if the noise outlasts the window.
     """
     known_w2 = (trace.source.noise_ratio * float(readings.mean())) ** 2
     slow = max(1.0, min(of_known_noise, smoothed - 1))
@@ -185,9 +165,6 @@ def power_and_check(trace: PowerTrace, load_begin_s: float, window: Window) -> t
     """Return the power by the best meter that has one, and by the next best as a check.
 
     Without ``trace.checks_stand_in`` the first power is always the trace's own.
-
-    Args:
-        trace, load_begin_s, window: see ``mean_power``.
     """
     metered = [MeteredPower(logged, mean_power(logged, load_begin_s, window)) for logged in (trace, *trace.checks)]
     known = [power for power in metered if power.mean.estimate_w is not None]

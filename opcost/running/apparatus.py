@@ -144,12 +144,7 @@ class Workloads:
 
 
 class Rest:
-    """A time in which nothing is measured. Builds in that time are a part of it.
-
-    Args:
-        clock: any.
-        pause: does nothing for some seconds.
-    """
+    """A time in which nothing is measured, which ``pause`` waits for in s. Builds in that time are a part of it."""
 
     def __init__(self, clock: Clock, pause: Callable[[float], None]) -> None:
         self._clock = clock
@@ -208,10 +203,6 @@ class Apparatus:
         return nullcontext() if self.background is None else self.background.paused()
 
     def conditions(self, setting: Setting) -> Conditions:
-        """Return the conditions of measurements in a setting.
-
-        Raises UserError: the device does not support the setting, or has no such meter.
-        """
         if setting.meter not in (AUTO, *self.meters.names):
             names = ", ".join(self.meters.names) or f"none: {self.meters.meter('none').stop().missing_reason}"
             raise UserError(f"--meter {setting.meter}: {self.device} has no such meter; available: {names}")
@@ -225,17 +216,11 @@ class Apparatus:
     def measure_build(
         self, workload: Workload, setting: Setting, log_names: Iterator[str], protocol: MeasurementProtocol
     ) -> Measurement:
-        """Measure a workload that is built; the raw power log gets the next name.
-
-        Raises CannotMeasureError: it cannot be measured here.
-        """
+        """Measure a workload that is built; the raw power log gets the next name."""
         return measure(workload, self.instruments(next(log_names), setting.meter), protocol)
 
     def measure(self, case: Case, setting: Setting, protocol: MeasurementProtocol, log_name: str) -> Measurement:
-        """Measure an operator, or a model in several builds; the raw power log gets a name, each further one a number.
-
-        Raises CannotMeasureError: it cannot be measured here.
-        """
+        """Measure an operator, or a model in several builds; further builds number the name of the raw power log."""
         names = numbered(log_name)
 
         def once(protocol: MeasurementProtocol) -> Measurement:
@@ -330,7 +315,6 @@ def _process_watch(facts: DeviceFacts, stack: ExitStack) -> ProcessWatch | None:
 
 
 def _conditions(device: str, facts: DeviceFacts, setting: Setting) -> Conditions:
-    """Return the conditions of measurements in a setting."""
     if not is_gpu(device) and setting.execution == GRAPH:
         raise UserError(f"--execution {GRAPH}: only GPUs have CUDA graphs; use --execution {EAGER} or --device cuda")
     if not is_gpu(device) and setting.cache == COLD:

@@ -195,11 +195,9 @@ class Campaign:
 
     @property
     def expected_s(self) -> float:
-        """The expected time of all items in s."""
         return sum(self._expected_s.values())
 
     def item_s(self, item: PlanItem) -> float:
-        """Return the expected time of an item in s."""
         return self._expected_s[item.key]
 
     @property
@@ -219,8 +217,7 @@ class Campaign:
         return {"start": besides_s - sum(known.values()), **known}
 
     def outlook(self) -> list[Outcome]:
-        """Return each model's outcome before anything is measured."""
-        return [self._outcome(account) for account in self._accounts()]
+        return [self._outcome(_Account(work, SpentTime(self._bench))) for work in self.plan.works]
 
     def run(self, progress: Progress) -> Iterator[Outcome]:
         """Carry out the plan, and yield each model's outcome as soon as the model is complete.
@@ -230,7 +227,8 @@ class Campaign:
         items = self.plan.items
         if items:
             self._table.prepare()
-        accounts, pending = self._accounts(), {item.key for item in items}
+        accounts = [_Account(work, SpentTime(self._bench)) for work in self.plan.works]
+        pending = {item.key for item in items}
         account_of = {item.key: account for account in accounts for item in account.work.items}
         progress.start(len(items), [self._expected_s[item.key] for item in items])
         try:
@@ -248,9 +246,6 @@ class Campaign:
         finally:
             progress.end()
             self._drift_check.report_drift()
-
-    def _accounts(self) -> list[_Account]:
-        return [_Account(work, SpentTime(self._bench)) for work in self.plan.works]
 
     def _completed(self, accounts: list[_Account], pending: Set[str]) -> Iterator[Outcome]:
         for account in [one for one in accounts if pending.isdisjoint(one.work.keys)]:

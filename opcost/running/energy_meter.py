@@ -305,7 +305,6 @@ class EnergyMeter:
             length_s = min(GROWTH * max(length_s, result.duration_s), longest_s)
 
     def _repeated_for(self, length_s: float, function: Callable[[], object], name: str) -> WindowResult:
-        """Repeat code for at least some seconds in a new window, and return that."""
         window, end_s = self._begin(name), time.perf_counter() + length_s
         window.repeats = 0
         try:

@@ -47,7 +47,6 @@ class HostPowerWatch(Observer):
         self._begin_s = self._end_s = 0.0
 
     def before_loop(self) -> None:
-        """Begin a mean."""
         self._reason = rapl_unavailable_reason(self._root)
         domains = rapl_domains(self._root) if self._reason is None else ()
         names = (PACKAGE, DRAM) if domains else ()
@@ -113,10 +112,6 @@ class HeldWorkload:
         self._held: Held | None = None
 
     def hold(self, case: Case, setting: Setting) -> None:
-        """Build a model and keep it until the next one, or its release.
-
-        Raises CannotMeasureError: it cannot be built here.
-        """
         self.release()
         memory = MemoryWatch(self.apparatus.device)
         memory.begin()

@@ -77,7 +77,6 @@ class PlannedBench:
         return replace(conditions, device_product=self.device)
 
     def circumstances(self, protocol: MeasurementProtocol) -> Circumstances:
-        """Return the circumstances on an unknown board and host."""
         is_precise = protocol.relative_error is not None
         return Circumstances(
             device_uuid=None,
@@ -91,7 +90,6 @@ class PlannedBench:
         )
 
     def measure(self, case: Case, setting: Setting, protocol: MeasurementProtocol, log_name: str) -> Measurement:
-        """Raise an error: there is no device."""
         raise AssertionError(f"{self.device}: a plan measures nothing")
 
 

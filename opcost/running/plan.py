@@ -84,7 +84,6 @@ class KnownRows:
         self.add(rows)
 
     def add(self, rows: Iterable[MeasurementRow]) -> None:
-        """Add further rows."""
         counting = []
         for row in rows:
             shortcoming = self._demand.shortcoming(row)

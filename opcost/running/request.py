@@ -59,7 +59,6 @@ class Request:
 
     @staticmethod
     def from_arguments(arguments: Namespace, setting: Setting = USUAL) -> Request:
-        """Return the request of a command line."""
         folders = user_folders(arguments.home, arguments.measurements, arguments.database)
         return Request(
             tuple(arguments.names),
@@ -161,7 +160,6 @@ class Request:
         return any(self.folders.is_named(config, name) for name in self.names)
 
     def whitelist(self) -> tuple[str, ...]:
-        """Return the operator names of the whitelist."""
         return load_whitelist(self.folders.whitelist) if self.operators is None else self.operators
 
     def whitelist_if_any(self) -> tuple[str, ...] | None:

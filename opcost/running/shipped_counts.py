@@ -38,8 +38,8 @@ def shipped_counts(request: Request, configs: Collection[ModelConfig]) -> Mappin
 
 def without_newer_pickle(found: TableCounts, configs: Collection[ModelConfig]) -> Mapping[str, OperatorCounts]:
     """Return the counts of these models in a table, by the config's name, see ``shipped_counts``."""
-    shipped = _of_configs(found, configs)
-    return {config.name: one.counts for config, one in shipped if not _has_newer_pickle(config, one)}
+    shipped = ((config, found.get(identity_of(config))) for config in configs)
+    return {config.name: one.counts for config, one in shipped if one and not _has_newer_pickle(config, one)}
 
 
 def with_newer_pickles(found: TableCounts, configs: Iterable[ModelConfig]) -> dict[Identity, OperatorCounts]:
@@ -55,11 +55,7 @@ def with_newer_pickles(found: TableCounts, configs: Iterable[ModelConfig]) -> di
 
 def with_older_counts(found: TableCounts, configs: Collection[ModelConfig]) -> dict[str, OperatorCounts]:
     """Return the counts of these models in a table, by the config's name, whether or not a pickle is newer."""
-    return {config.name: one.counts for config, one in _of_configs(found, configs)}
-
-
-def _of_configs(found: TableCounts, configs: Collection[ModelConfig]) -> Iterable[tuple[ModelConfig, ShippedCounts]]:
-    return ((config, one) for config in configs if (one := found.get(identity_of(config))) is not None)
+    return {config.name: one.counts for config in configs if (one := found.get(identity_of(config))) is not None}
 
 
 def counts_of_operators(found: TableCounts) -> Mapping[str, OperatorCount]:

@@ -133,7 +133,6 @@ class ChildBench:
         return self
 
     def __exit__(self, *error: Any) -> None:
-        """End the process, at once after an error."""
         self._child.__exit__(*error)
 
     def _start(self) -> None:
@@ -161,14 +160,9 @@ class ChildBench:
 
     @property
     def step_times_s(self) -> dict[str, float]:
-        """The time spent so far in each step of measurements, in s."""
         return {step: self._child.step_times_s[step] for step in STEPS}
 
     def conditions(self, setting: Setting) -> Conditions:
-        """Return the conditions of measurements in a setting.
-
-        Raises UserError: the device does not support the setting, or has no such meter.
-        """
         found: Conditions = self._remembered(Question("conditions", (setting,)))
         return found
 
@@ -281,38 +275,26 @@ HELD = ("hold", "repeat", "kernels")
 
 
 class SweepBench(Protocol):
-    """A device that is ready to measure a workload again and again."""
+    """A device that is ready to measure a workload again and again; its properties are those of ``Bench``.
+
+    Each method raises CannotMeasureError where a model cannot be built or measured here.
+    """
 
     @property
-    def is_gpu(self) -> bool:
-        """Whether the device is a GPU."""
+    def is_gpu(self) -> bool: ...
 
-    def conditions(self, setting: Setting) -> Conditions:
-        """Return the conditions of measurements in a setting.
+    def conditions(self, setting: Setting) -> Conditions: ...
 
-        Raises UserError: the device does not support the setting, or has no such meter.
-        """
-
-    def circumstances(self, protocol: MeasurementProtocol) -> Circumstances:
-        """Return the circumstances of measurements with a protocol."""
+    def circumstances(self, protocol: MeasurementProtocol) -> Circumstances: ...
 
     def hold(self, case: Case, setting: Setting) -> None:
-        """Build a model and keep it until the next one, or its release.
-
-        Raises CannotMeasureError: it cannot be built here.
-        """
+        """Build a model and keep it until the next one, or its release."""
 
     def repeat(self, protocol: MeasurementProtocol, log_name: str) -> Repetition:
-        """Measure the model that is held; its raw power log gets a name.
-
-        Raises CannotMeasureError: it cannot be measured here.
-        """
+        """Measure the model that is held; its raw power log gets a name."""
 
     def kernels(self, case: Case, setting: Setting) -> tuple[KernelUse, ...]:
-        """Return the kernels of one eager run of a model; none on a CPU. A model that is held is released before.
-
-        Raises CannotMeasureError: it cannot be built here.
-        """
+        """Return the kernels of one eager run of a model; none on a CPU. A model that is held is released before."""
 
 
 OpenSweepBench: TypeAlias = Callable[[str | None, Database, bool], AbstractContextManager[Any]]

@@ -107,22 +107,20 @@ def test_a_counter_that_stands_still_scales_nothing():
     assert (alone.energy_j, alone.missing_reason) == (None, "counter stands still")
 
 
-def test_what_cannot_be_resolved_has_a_reason_and_no_figure():
+@pytest.mark.parametrize(
+    ("begin_s", "length_s", "coverage_ratio", "reason"),
+    [
+        *((2, length_s, 0.0, "is shorter than samples resolves, 40 ms") for length_s in (0.0, 0.001, 0.03)),
+        (-1, 2, 0.5, "samples has readings for 51% of the window only"),
+    ],
+)
+def test_what_cannot_be_resolved_has_a_reason_and_no_figure(begin_s, length_s, coverage_ratio, reason):
     gpu = pulsed_gpu(3, 0.3, 0.3)
-    for length_s in (0.0, 0.001, 0.03):
-        window = Window(gpu.begin_s + 2, gpu.begin_s + 2 + length_s)
-        energy = window_energy(gpu.readings(window), window)
-        assert energy.energy_j is None
-        assert "is shorter than samples resolves, 40 ms" in energy.missing_reason
-
-
-def test_a_window_before_the_readings_began_is_not_covered():
-    gpu = pulsed_gpu(3, 0.3, 0.3)
-    window = Window(gpu.begin_s - 1, gpu.begin_s + 1)
+    window = Window(gpu.begin_s + begin_s, gpu.begin_s + begin_s + length_s)
     energy = window_energy(gpu.readings(window), window)
     assert energy.energy_j is None
-    assert energy.coverage_ratio == pytest.approx(0.5, abs=0.02)
-    assert energy.missing_reason == "samples has readings for 51% of the window only"
+    assert energy.coverage_ratio == pytest.approx(coverage_ratio, abs=0.02)
+    assert reason in energy.missing_reason
 
 
 def test_samples_that_were_lost_are_not_made_up():

@@ -77,7 +77,10 @@ def test_a_jump_of_a_counter_leaves_the_windows_around_it_alone(tmp_path: Path, 
     source.close()
 
 
-def test_a_counter_that_stands_still_or_vanishes_gives_no_figure(tmp_path: Path) -> None:
+def test_a_counter_that_is_missing_stands_still_or_vanishes_gives_no_figure(tmp_path: Path) -> None:
+    sources, reason = open_rapl(tmp_path)
+    assert sources == []
+    assert "no RAPL energy counter" in str(reason)
     package = add_domain(tmp_path, "intel-rapl:0", "package-0", 1_000_000)
     (source,), _ = open_rapl(tmp_path)
     window = Window(time.time(), time.time() + 0.05)
@@ -107,12 +110,6 @@ def test_a_source_that_is_named_is_open_and_the_others_are_closed(
     assert closed == ["dram", "cpu", "dram"]
 
 
-def test_without_counters_there_is_a_reason(tmp_path: Path) -> None:
-    sources, reason = open_rapl(tmp_path)
-    assert sources == []
-    assert "no RAPL energy counter" in str(reason)
-
-
 @pytest.mark.parametrize(
     ("visible", "expected"),
     [
@@ -132,21 +129,17 @@ def test_gpus_are_those_that_cuda_shows(
     assert (gpus, str(reason)) == (expected, "None" if expected else "no GPU is visible")
 
 
-def test_without_nvml_there_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_nvml_or_with_a_mig_instance_there_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("opcost.meters.nvml.gpu_products", lambda: {"GPU-a1": "A"})
+    gpus, reason = visible_gpus({"CUDA_VISIBLE_DEVICES": "MIG-0"})
+    assert (gpus, reason.hides_gpu) == ({}, True)
+
     def missing() -> dict[str, str]:
         raise NvmlError("NVML: Shared Library Not Found")
 
     monkeypatch.setattr("opcost.meters.nvml.gpu_products", missing)
     gpus, reason = visible_gpus({})
-    assert (gpus, str(reason)) == ({}, "NVML: Shared Library Not Found")
-    assert not reason.hides_gpu
-
-
-def test_a_mig_instance_may_hide_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("opcost.meters.nvml.gpu_products", lambda: {"GPU-a1": "A"})
-    gpus, reason = visible_gpus({"CUDA_VISIBLE_DEVICES": "MIG-0"})
-    assert not gpus
-    assert reason.hides_gpu
+    assert (gpus, str(reason), reason.hides_gpu) == ({}, "NVML: Shared Library Not Found", False)
 
 
 METERED = """
@@ -205,15 +198,13 @@ def test_a_window_has_the_gpus_energy_by_the_meters_that_work(
         assert above_j == pytest.approx(0.0, abs=3.0)
 
 
-def test_a_gpu_without_a_meter_has_no_figures_but_a_reason(library: Path, tmp_path: Path) -> None:
-    for _, energy_j, reason, *_ in metered(library, tmp_path, "device=3"):
-        assert energy_j is None
-        assert str(reason).startswith("NVML: ")
-
-
-def test_samples_of_another_time_are_no_figures(library: Path, tmp_path: Path) -> None:
-    for _, energy_j, reason, *_ in metered(library, tmp_path, "samples_of_uptime counter_still"):
+@pytest.mark.parametrize("faults", ["device=3", "samples_of_uptime counter_still"])
+def test_without_a_meter_or_with_samples_of_another_time_there_are_no_figures_but_a_reason(
+    library: Path, tmp_path: Path, faults: str
+) -> None:
+    for _, energy_j, reason, *_ in metered(library, tmp_path, faults):
         assert (energy_j, bool(reason)) == (None, True)
+        assert faults != "device=3" or str(reason).startswith("NVML: ")
 
 
 TWO_GPUS = """

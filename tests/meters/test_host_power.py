@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -36,37 +37,46 @@ class Host:
 def test_the_mean_power_of_the_loop_is_that_of_packages_and_memory(tmp_path: Path) -> None:
     host = Host(tmp_path)
     watch = host.watch()
+    assert watch.power.host_power_missing_reason == "no loop was run"
     host.pass_time(1.0, 500.0, 500.0)
     watch.before_loop()
     host.pass_time(2.0, 100.0, 10.0)
     watch.after_finish()
     host.pass_time(1.0, 500.0, 500.0)
-    assert watch.power.cpu_package_power_w == pytest.approx(100.0)
-    assert watch.power.dram_power_w == pytest.approx(10.0)
+    assert (watch.power.cpu_package_power_w, watch.power.dram_power_w) == pytest.approx((100.0, 10.0))
     assert watch.power.host_power_missing_reason is None
-
-
-def test_a_loop_in_which_a_counter_wraps_several_times_is_added_up(tmp_path: Path) -> None:
-    host = Host(tmp_path)
-    watch = host.watch()
     watch.before_loop()
     for _ in range(60):
+        # Counters wrap several times.
         host.pass_time(5.0, 150.0, 15.0)
         watch.during()
     watch.after_finish()
     assert watch.power.cpu_package_power_w == pytest.approx(150.0)
 
 
-def test_a_counter_that_begins_again_in_a_loop_is_no_power(tmp_path: Path) -> None:
+def begins_again(host: Host) -> None:
+    host.counters["intel-rapl:0"] = "package-0", 0
+    host.pass_time(0.1, 100.0, 10.0)
+
+
+@pytest.mark.parametrize(
+    ("course", "reason"),
+    [
+        (begins_again, "the RAPL counter of package-0 jumped from 500 J to 10 J"),
+        (lambda host: host.pass_time(1.0, 0.0, 0.0), "the RAPL counters stand still"),
+    ],
+)
+def test_a_counter_that_begins_again_or_stands_still_is_no_power(
+    tmp_path: Path, course: Callable[[Host], None], reason: str
+) -> None:
     host = Host(tmp_path)
     watch = host.watch()
     host.pass_time(1.0, 500.0, 5.0)
     watch.before_loop()
-    host.counters["intel-rapl:0"] = "package-0", 0
-    host.pass_time(0.1, 100.0, 10.0)
+    course(host)
     watch.after_finish()
     assert watch.power.cpu_package_power_w is None
-    assert "the RAPL counter of package-0 jumped from 500 J to 10 J" in str(watch.power.host_power_missing_reason)
+    assert reason in str(watch.power.host_power_missing_reason)
 
 
 def test_without_counters_there_is_a_reason(tmp_path: Path) -> None:
@@ -75,17 +85,3 @@ def test_without_counters_there_is_a_reason(tmp_path: Path) -> None:
     watch.after_finish()
     assert watch.power.cpu_package_power_w is None
     assert "no RAPL energy counter" in str(watch.power.host_power_missing_reason)
-
-
-def test_counters_that_stand_still_are_no_power(tmp_path: Path) -> None:
-    host = Host(tmp_path)
-    watch = host.watch()
-    watch.before_loop()
-    host.pass_time(1.0, 0.0, 0.0)
-    watch.after_finish()
-    assert watch.power.cpu_package_power_w is None
-    assert watch.power.host_power_missing_reason == "the RAPL counters stand still"
-
-
-def test_before_any_loop_it_is_unknown(tmp_path: Path) -> None:
-    assert HostPowerWatch(tmp_path).power.host_power_missing_reason == "no loop was run"

@@ -95,42 +95,27 @@ def test_a_row_is_read_in_si_units_by_the_names_of_the_columns() -> None:
     )
 
 
-@pytest.mark.parametrize(("cell", "memory_temperature_c"), [("39", 39.0), ("N/A", None)])
-def test_the_memory_has_a_temperature_on_some_cards(cell: str, memory_temperature_c: float | None) -> None:
-    parsed = parse_log(["timestamp, temperature.gpu, temperature.memory", f"2026/11/04 10:23:45.250, 45, {cell}"])
-    (row,) = parsed.rows
-    assert (row.values.temperature_c, row.values.memory_temperature_c) == (45.0, memory_temperature_c)
-
-
-def test_a_decimal_comma_does_not_shift_the_columns() -> None:
-    row = parse_log([HEADER, line_at(0, "684,69")]).rows[0].values
-    assert (row.power_instant_w, row.power_average_w, row.sm_clock_hz) == (684.69, 680.1, 1.98e9)
-
-
-def test_plain_power_stands_in_where_the_average_has_no_value() -> None:
-    parsed = parse_log(["timestamp, power.draw.average [W], power.draw [W]", "2026/11/04 10:23:45.250, [N/A], 250.00"])
-    assert parsed.rows[0].values.power_average_w == 250.0
-
-
 @pytest.mark.parametrize(
-    ("header", "cells"),
-    [("power.draw.average [W], power.draw [W]", "240.00, 250.00"), ("power.draw, power.draw.average", "250.0, 240.0")],
+    ("columns", "cells", "expected"),
+    [
+        ("temperature.gpu, temperature.memory", "45, 39", {"temperature_c": 45.0, "memory_temperature_c": 39.0}),
+        ("temperature.gpu, temperature.memory", "45, N/A", {"temperature_c": 45.0, "memory_temperature_c": None}),
+        ("power.draw.instant [W], clocks.sm [MHz]", "684,69, 1980", {"power_instant_w": 684.69, "sm_clock_hz": 1.98e9}),
+        ("power.draw.average [W], power.draw [W]", "[N/A], 250.00", {"power_average_w": 250.0}),
+        ("power.draw.average [W], power.draw [W]", "240.00, 250.00", {"power_average_w": 240.0}),
+        ("power.draw, power.draw.average", "250.0, 240.0", {"power_average_w": 240.0}),
+    ],
 )
-def test_the_average_is_that_of_its_own_column_where_plain_power_is_logged_too(header: str, cells: str) -> None:
-    (row,) = parse_log([f"timestamp, {header}", f"2026/11/04 10:23:45.250, {cells}"]).rows
-    assert row.values.power_average_w == 240.0
+def test_cells_are_read_by_the_names_of_their_columns(columns: str, cells: str, expected: dict[str, float]) -> None:
+    (row,) = parse_log([f"timestamp, {columns}", f"2026/11/04 10:23:45.250, {cells}"]).rows
+    assert {name: getattr(row.values, name) for name in expected} == expected
 
 
+@pytest.mark.parametrize("before", [[], [HEADER]])
 @given(st.lists(st.text()))
-def test_no_text_at_all_makes_the_parser_raise(lines: list[str]) -> None:
-    parsed = parse_log(lines)
-    assert len(parsed.rows) + parsed.skipped_lines + (parsed.header is not None) == len(lines)
-
-
-@given(st.lists(st.text()))
-def test_no_text_behind_a_header_makes_the_parser_raise(lines: list[str]) -> None:
-    parsed = parse_log([HEADER, *lines])
-    assert len(parsed.rows) + parsed.skipped_lines == len(lines)
+def test_no_text_makes_the_parser_raise(before: list[str], lines: list[str]) -> None:
+    parsed = parse_log([*before, *lines])
+    assert len(parsed.rows) + parsed.skipped_lines + (parsed.header is not None) == len(before) + len(lines)
 
 
 @st.composite
@@ -158,16 +143,16 @@ def test_well_formed_rows_survive_among_garbage(garbage: list[str | None]) -> No
     assert parsed.skipped_lines == len(garbage) - len(good)
 
 
-def test_a_cut_keeps_the_rows_inside_and_their_neighbours() -> None:
-    assert epochs_s(cut(rows_at(1, 2, 3, 4, 5, 6), 2.5, 4.5)) == [2, 3, 4, 5]
-
-
-def test_a_cut_drops_rows_that_go_back_in_time() -> None:
-    assert epochs_s(cut(rows_at(1, 3, 4, 3.5, 5, 9), 2, 6)) == [1, 3, 4, 5, 9]
-
-
-def test_one_row_from_the_future_does_not_hide_the_others() -> None:
-    assert epochs_s(cut(rows_at(1, 99, 2, 3), 1.5, 4)) == [1, 2, 3, 99]
+@pytest.mark.parametrize(
+    ("rows", "begin_s", "end_s", "expected"),
+    [
+        pytest.param((1, 2, 3, 4, 5, 6), 2.5, 4.5, [2, 3, 4, 5], id="the rows inside and their neighbours"),
+        pytest.param((1, 3, 4, 3.5, 5, 9), 2, 6, [1, 3, 4, 5, 9], id="none that goes back in time"),
+        pytest.param((1, 99, 2, 3), 1.5, 4, [1, 2, 3, 99], id="one from the future hides no others"),
+    ],
+)
+def test_a_cut_has_rows(rows: tuple[float, ...], begin_s: float, end_s: float, expected: list[float]) -> None:
+    assert epochs_s(cut(rows_at(*rows), begin_s, end_s)) == expected
 
 
 @given(st.lists(st.floats(0, 100)), st.floats(0, 100), st.floats(0, 100))

@@ -81,41 +81,25 @@ def test_readings_follow_the_load_that_was_declared(
     assert trace.power_w[-1] == 600.0
 
 
-def test_the_mean_power_of_a_window_is_that_of_the_gpu(stage: NvidiaSmiStage, tmp_path: Path) -> None:
-    with logger_in(tmp_path) as logger:
-        begin_s = time.time()
-        trace = measured(logger, 1.1)
-    power = mean_power(trace, begin_s, Window(begin_s, time.time()))
-    assert power.estimate_w is not None
-    assert 300 <= power.estimate_w.value <= 306
-    assert power.readings >= 5
-
-
-def test_the_cut_is_kept_as_it_was_printed(stage: NvidiaSmiStage, tmp_path: Path) -> None:
-    with logger_in(tmp_path) as logger:
-        trace = measured(logger, 0.1, "resnet18-conv")
-    kept = parse_log((tmp_path / "power_logs" / "resnet18-conv.csv").read_text().splitlines())
-    assert trace.log_name == "resnet18-conv.csv"
-    assert [row.values.epoch_s for row in kept.rows] == trace.epoch_s.tolist()
-    assert kept.skipped_lines == 0
-    assert [path.name for path in (tmp_path / "power_logs").iterdir()] == ["resnet18-conv.csv"]
-
-
 @pytest.mark.parametrize("zone", ["America/New_York", "Asia/Kolkata"])
-def test_timestamps_are_utc_in_every_time_zone(
+def test_measurements_share_a_process_and_each_is_kept_as_it_was_printed(
     stage: NvidiaSmiStage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, zone: str
 ) -> None:
     monkeypatch.setenv("TZ", zone)
     with logger_in(tmp_path) as logger:
-        trace = measured(logger, 0.1)
-    assert trace.epoch_s[-1] == pytest.approx(time.time(), abs=60)
-
-
-def test_several_measurements_share_one_process(stage: NvidiaSmiStage, tmp_path: Path) -> None:
-    with logger_in(tmp_path) as logger:
-        first, second = measured(logger, 0.1, "a"), measured(logger, 0.1, "b")
+        begin_s = time.time()
+        first, second = measured(logger, 1.1, "a"), measured(logger, 0.1, "b")
         assert len(stage.pids()) == 2  # one question for the fields, one log
+    power = mean_power(first, begin_s, Window(begin_s, begin_s + 1.1))
+    assert power.estimate_w is not None
+    assert (300 <= power.estimate_w.value <= 306, power.readings >= 5) == (True, True)
     assert first.epoch_s[-2] < second.epoch_s[1]
+    assert second.epoch_s[-1] == pytest.approx(time.time(), abs=60)
+    assert sorted(path.name for path in (tmp_path / "power_logs").iterdir()) == ["a.csv", "b.csv"]
+    for trace in (first, second):
+        kept = parse_log((tmp_path / "power_logs" / str(trace.log_name)).read_text().splitlines())
+        assert [row.values.epoch_s for row in kept.rows] == trace.epoch_s.tolist()
+        assert kept.skipped_lines == 0
 
 
 @pytest.mark.parametrize("fault", ["cut_line", "repeated_header", "decimal_comma", "renamed_headers", "slow_start"])
@@ -172,22 +156,14 @@ def test_a_log_that_ends_says_why_and_the_next_measurement_starts_it_again(
     stage.act("dies")
     with logger_in(tmp_path) as logger:
         broken = measured(logger, 0.4, "a")
-        stage.act()
-        whole = measured(logger, 0.1, "b")
-    assert broken.missing_reason is not None
-    assert "ended during the measurement" in broken.missing_reason
-    assert "GPU is lost" in broken.missing_reason
-    assert whole.missing_reason is None
-
-
-def test_a_log_that_does_not_come_back_is_a_reason_and_no_crash(stage: NvidiaSmiStage, tmp_path: Path) -> None:
-    stage.act("dies")
-    with logger_in(tmp_path) as logger:
-        measured(logger, 0.4, "a")
         stage.act("error_on_stdout")
-        trace = measured(logger, 0.0, "b")
-    assert trace.missing_reason is not None
-    assert "communicate with the NVIDIA driver" in trace.missing_reason
+        refused = measured(logger, 0.0, "b")
+        stage.act()
+        whole = measured(logger, 0.1, "c")
+    assert "ended during the measurement" in str(broken.missing_reason)
+    assert "GPU is lost" in str(broken.missing_reason)
+    assert "communicate with the NVIDIA driver" in str(refused.missing_reason)
+    assert whole.missing_reason is None
 
 
 def test_a_log_that_falls_silent_says_so_and_is_started_again(stage: NvidiaSmiStage, tmp_path: Path) -> None:
@@ -265,13 +241,10 @@ def test_event_reasons_distinguish_power_from_heat(
     assert is_thermal_slowdown(reasons) is thermal
 
 
-def test_a_field_that_has_a_value_now_and_then_is_not_the_source() -> None:
+def test_the_source_is_a_field_that_most_rows_have() -> None:
     rows = [PowerRow(float(index), power_average_w=200.0) for index in range(9)]
     trace = power_trace([PowerRow(9.0, power_instant_w=1.0, power_average_w=201.0), *rows], None)
     assert trace.source == AVERAGE_SOURCE
-
-
-def test_no_rows_are_no_power() -> None:
     assert power_trace([], None).missing_reason == "nvidia-smi logged no row in time"
 
 

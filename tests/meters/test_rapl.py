@@ -64,28 +64,19 @@ def test_a_meter_can_be_started_again_and_holds_the_last_measurement(steady_pack
     assert second.epoch_s[0] > first.epoch_s[-1]
 
 
-def test_packages_and_their_memory_count_and_their_parts_do_not(root: Path) -> None:
-    add_domain(root, "intel-rapl:0", "package-0")
-    add_domain(root, "intel-rapl:0:0", "core")
-    add_domain(root, "intel-rapl:0:1", "uncore")
-    add_domain(root, "intel-rapl:0:2", "dram")
-    add_domain(root, "intel-rapl:1", "package-1")
-    add_domain(root, "intel-rapl:2", "psys")
-    add_domain(root, "intel-rapl-mmio:0", "package-0")
-    folders = [domain.counter.parent.name for domain in rapl_domains(root)]
-    assert folders == ["intel-rapl:0", "intel-rapl:0:2", "intel-rapl:1"]
-
-
-def test_the_source_says_whether_memory_is_in_it(root: Path) -> None:
-    add_domain(root, "intel-rapl:0", "package-0")
-    assert RaplSampler(root).source.name == "rapl package"
-    add_domain(root, "intel-rapl:0:0", "dram")
-    assert RaplSampler(root).source.name == "rapl package+dram"
-
-
-def test_a_second_way_to_the_counters_is_taken_where_it_is_the_only_one(root: Path) -> None:
+def test_packages_and_their_memory_count_by_one_driver_and_their_parts_do_not(root: Path) -> None:
+    # A second way to the counters is taken where it is the only one.
     add_domain(root, "intel-rapl-mmio:0", "package-0")
     assert len(rapl_domains(root)) == 1
+    add_domain(root, "intel-rapl:0", "package-0")
+    assert RaplSampler(root).source.name == "rapl package"
+    for folder, name in (("0:0", "core"), ("0:1", "uncore"), ("0:2", "dram"), ("1", "package-1"), ("2", "psys")):
+        add_domain(root, f"intel-rapl:{folder}", name)
+    folders = [domain.counter.parent.name for domain in rapl_domains(root)]
+    assert folders == ["intel-rapl:0", "intel-rapl:0:2", "intel-rapl:1"]
+    source = RaplSampler(root).source
+    assert source.name == "rapl package+dram"
+    assert source.averaging_time_s == source.rise_time_s == rapl.INTERVAL_S
 
 
 def test_power_is_the_sum_of_the_domains(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,17 +134,10 @@ def test_the_meter_finds_the_power_of_a_package_through_a_wrap(
     assert trace.epoch_s[-1] > stop_s
     assert np.nanmedian(trace.power_w) == pytest.approx(50.0, rel=0.2)
     assert np.nanmin(trace.power_w) > 0
-    assert trace.log_name == "operator.csv"
-    assert len(log_path.read_text().splitlines()) == 1 + len(trace.epoch_s)
-
-
-def test_state_that_the_cpu_does_not_report_is_unknown(root: Path, steady_package: SteadyCounter) -> None:
-    meter = RaplMeter(root)
-    meter.start()
-    trace = meter.stop()
     assert np.isnan(trace.temperature_c).all()
     assert np.isnan(trace.power_capped).all()
-    assert trace.log_name is None
+    assert trace.log_name == "operator.csv"
+    assert len(log_path.read_text().splitlines()) == 1 + len(trace.epoch_s)
 
 
 def test_a_counter_that_stands_still_is_no_power(root: Path) -> None:
@@ -163,26 +147,14 @@ def test_a_counter_that_stands_still_is_no_power(root: Path) -> None:
     assert meter.stop().missing_reason == "the RAPL counters stand still"
 
 
-def test_a_counter_that_fails_now_and_then_leaves_gaps_only(root: Path) -> None:
-    counter = add_domain(root, "intel-rapl:0", "package-0")
-    sampler = RaplSampler(root)
-    sampler.sample()
-    counter.write_text("no number")
-    assert sampler.sample().power_average_w is None
-    counter.write_text("2000000")
-    assert sampler.sample().power_average_w is None
-    counter.write_text("3000000")
-    assert sampler.sample().power_average_w is not None
-
-
-def test_a_sample_in_which_one_of_two_counters_fails_is_no_power_and_no_begin_of_one(root: Path) -> None:
-    add_domain(root, "intel-rapl:0", "package-0")
-    memory = add_domain(root, "intel-rapl:0:0", "dram")
+@pytest.mark.parametrize("failing", [0, 1])
+def test_a_sample_in_which_one_of_two_counters_fails_is_no_power_and_no_begin_of_one(root: Path, failing: int) -> None:
+    counters = [add_domain(root, "intel-rapl:0", "package-0"), add_domain(root, "intel-rapl:0:0", "dram")]
     sampler = RaplSampler(root)
     sampler.sample()
     powers_w = []
     for text in ("no number", "2000000", "3000000"):
-        memory.write_text(text)
+        counters[failing].write_text(text)
         powers_w.append(sampler.sample().power_average_w)
     assert [power_w is None for power_w in powers_w] == [True, True, False]
 
@@ -205,10 +177,9 @@ def test_counters_for_root_only_are_reported_with_the_remedy(root: Path, monkeyp
     reason = rapl_unavailable_reason(root)
     assert reason is not None
     assert f"sudo chmod a+r {root}/*/energy_uj" in reason
-
-
-def test_a_counter_that_is_broken_is_a_reason(root: Path) -> None:
-    add_domain(root, "intel-rapl:0", "package-0").write_text("")
+    monkeypatch.undo()
+    counter.chmod(0o644)
+    counter.write_text("")
     assert "cannot be read" in (rapl_unavailable_reason(root) or "")
 
 
@@ -219,12 +190,6 @@ def test_samples_come_until_they_are_stopped(root: Path, monkeypatch: pytest.Mon
     assert len([next(batches) for _ in range(3)]) == 3
     stopping.set()
     assert list(batches) == []
-
-
-def test_the_interval_is_the_averaging_time(root: Path) -> None:
-    add_domain(root, "intel-rapl:0", "package-0")
-    source = RaplSampler(root).source
-    assert source.averaging_time_s == source.rise_time_s == rapl.INTERVAL_S
 
 
 def _refuse(domain: RaplDomain) -> int:

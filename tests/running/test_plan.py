@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from simulated_machine import SIMULATED_CIRCUMSTANCES, SIMULATED_CONDITIONS, simulated_row
 
 from opcost.measuring.flags import Flag, Flags
@@ -15,7 +17,7 @@ from opcost.measuring.record import MeasurementRow
 from opcost.measuring.setting import USUAL, Setting
 from opcost.operators.cases import Case
 from opcost.operators.tuples import OperatorTuple, TensorSpec
-from opcost.running.plan import Demand, KnownRows, Plan, Reason, Work, make_plan
+from opcost.running.plan import IN_A_BLOCK, Demand, KnownRows, Plan, Reason, Wanted, Work, make_plan, planned_blocks
 
 SECOND = MeasurementProtocol(warm_up_s=0.5, loop_s=1.0)
 FP32 = replace(SIMULATED_CONDITIONS, precision="fp32")
@@ -127,14 +129,10 @@ def test_a_precision_is_settled_by_one_as_good() -> None:
     assert reasons([row(loop_s=30.0)], demand) == []
 
 
-def test_what_two_models_want_is_measured_for_the_first_one() -> None:
+def test_what_two_models_want_is_measured_for_the_first_one_in_each_precision() -> None:
     planned = plan([work(RELU, GELU), work(GELU, SILU, name="b")])
     assert names(planned) == [["ReLU", "GELU"], ["SiLU"]]
     assert [len(part.keys) for part in planned.works] == [2, 2]
-    assert len(planned.items) == 3
-
-
-def test_each_precision_is_measured_for_itself() -> None:
     planned = plan([work(RELU), work(RELU, name="b", setting=Setting("fp32"))], [row()])
     assert names(planned) == [[], ["ReLU"]]
     (item,) = planned.items
@@ -188,19 +186,15 @@ def test_what_has_no_row_comes_first_and_what_has_failed_last_among_all_models(r
     assert order(plan(works, [row(SILU)], failed=[row(SILU)])) == ["ReLU", "GELU", "Linear"]
 
 
-def test_a_plan_says_how_many_are_to_be_measured_for_which_reason() -> None:
+def test_a_plan_is_data_that_says_how_many_are_to_be_measured_for_which_reason() -> None:
     planned = plan([work(RELU, GELU, SILU, LINEAR)], [UNEVEN, row(LINEAR)])
     assert planned.works[0].reasons == {"missing": 2, "flagged": 1}
-
-
-def test_a_plan_is_data_that_another_process_may_be_handed() -> None:
-    planned = plan([work(RELU, GELU)], [UNEVEN])
     assert pickle.loads(pickle.dumps(planned)) == planned
     assert hash(planned)
 
 
-def test_rows_that_are_added_settle_what_they_should() -> None:
-    known = KnownRows(Demand(SECOND, has_meter=True), [row(loop_s=0.5)])
+def test_rows_that_are_added_settle_what_they_should_and_replace_no_better_ones() -> None:
+    known = KnownRows(Demand(SECOND, has_meter=True), [row(loop_s=0.5), row(GELU)])
     key = row().key
     found = []
     for _ in range(RETRIES.runs):
@@ -208,14 +202,9 @@ def test_rows_that_are_added_settle_what_they_should() -> None:
         found.append(known.reason(key))
     assert found == [*(RETRIES.runs - 1) * [Reason.FLAGGED], None]
     known.add([row()])
-    assert known.best[key].measurement.flags == ()
-
-
-def test_rows_that_are_added_do_not_replace_better_ones() -> None:
-    known = KnownRows(Demand(SECOND, has_meter=True), [row(), row(GELU)])
     known.add([UNEVEN, row(SILU)])
     assert known.best == {one.key: one for one in (row(), row(GELU), row(SILU))}
-    assert known.reason(row().key) is None
+    assert known.reason(key) is None
 
 
 @pytest.mark.parametrize("notes", ["", "out of memory: shared with another process; uneven; not within 1 %"])
@@ -224,3 +213,24 @@ def test_notes_change_nothing(notes: str) -> None:
     works = [work(RELU, GELU), work(SILU, LINEAR, name="b")]
     noted = [replace(one, measurement=replace(one.measurement, notes=notes)) for one in rows]
     assert plan(works, noted) == plan(works, rows)
+
+
+@given(
+    st.lists(st.text("abc", min_size=1, max_size=3), unique=True, max_size=8),
+    st.integers(1, 23),
+    st.integers(0, 2**32),
+)
+def test_without_rows_each_repetition_of_each_size_is_planned_once(keys: list[str], number: int, seed: int) -> None:
+    blocks = planned_blocks(keys, (), Wanted(number, 1.0, None), (), seed)
+    planned = [(block.key, repetition) for block in blocks for repetition in block.repetitions]
+    assert sorted(planned) == sorted((key, repetition) for key in keys for repetition in range(1, number + 1))
+    assert all(1 <= len(block.repetitions) <= IN_A_BLOCK for block in blocks)
+    numbers = [block.number for block in blocks]
+    assert numbers == sorted(numbers)
+
+
+@given(st.sets(st.sampled_from("abcdef"), min_size=1), st.integers(0, 2**32))
+def test_sizes_that_failed_come_last(failed: set[str], seed: int) -> None:
+    blocks = planned_blocks("abcdef", (), Wanted(10, 1.0, None), failed, seed)
+    are_last = [block.key in failed for block in blocks]
+    assert are_last == sorted(are_last)

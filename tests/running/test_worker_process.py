@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from functools import partial
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -110,20 +111,25 @@ def test_what_ends_the_process_is_reported(question: str, words: str, caplog: py
     assert ("ZeroDivisionError: by\nzero" in caplog.text) == (question == "bug")
 
 
-def test_a_process_that_is_silent_for_too_long_is_ended() -> None:
+@pytest.mark.parametrize(
+    ("question", "limits_s", "reason"),
+    [
+        ("sleep", {"thinking": 0.2}, "silent for 0.2 s while thinking"),
+        ("walk and sleep", {"thinking": PATIENCE_S, "walking": 0.3}, "silent for 0.3 s while walking"),
+        # As one that hangs in a driver: only SIGKILL ends it.
+        ("sleep through SIGTERM", {"thinking": PATIENCE_S, "deaf": 0.2}, "silent for 0.2 s while deaf"),
+    ],
+)
+def test_a_process_that_is_silent_for_too_long_in_a_step_is_ended_at_once(
+    question: str, limits_s: dict[str, float], reason: str
+) -> None:
     with ChildProcess(opened) as child:
         process_id = child.ask("pid", {"thinking": PATIENCE_S})
-        with pytest.raises(ChildFaultError, match="^silent for 0.2 s while thinking$"):
-            child.ask("sleep", {"thinking": 0.2})
+        begin_s = time.monotonic()
+        with pytest.raises(ChildFaultError, match=f"^{reason}$"):
+            child.ask(question, limits_s)
         assert not _lives(process_id)
-
-
-def test_each_step_has_its_own_limit() -> None:
-    with (
-        ChildProcess(opened) as child,
-        pytest.raises(ChildFaultError, match="^silent for 0.3 s while walking$"),
-    ):
-        child.ask("walk and sleep", {"thinking": PATIENCE_S, "walking": 0.3})
+    assert time.monotonic() - begin_s < DEAF_S
 
 
 @pytest.mark.parametrize("look_s", [0.1, 5.0])
@@ -142,11 +148,17 @@ def test_a_step_without_a_limit_may_be_silent() -> None:
         assert child.ask("steps", {"thinking": 10 * STEP_S}) == "steps"
 
 
-def test_an_opening_that_hangs_is_ended() -> None:
-    with (
-        pytest.raises(ChildFaultError, match="^silent for 0.5 s while opening$"),
-        ChildProcess(partial(opened, sleep_s=PATIENCE_S), opening_s=0.5),
-    ):
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"sleep_s": PATIENCE_S}, ChildFaultError, "^silent for 0.5 s while opening$"),
+        ({"error": UserError("no such device")}, UserError, "no such device"),
+        ({"error": KeyError("x")}, ChildFaultError, "KeyError"),
+    ],
+)
+def test_an_opening_that_hangs_or_fails_is_reported(options: dict[str, Any], error: type, words: str) -> None:
+    opening_s = 0.5 if "sleep_s" in options else None
+    with pytest.raises(error, match=words), ChildProcess(partial(opened, **options), opening_s=opening_s):
         pass
 
 
@@ -172,28 +184,13 @@ def test_time_in_which_no_one_listened_is_no_silence(monkeypatch: pytest.MonkeyP
     assert looks == pytest.approx([0.1, 0.1, 0.1, 0.05])
 
 
-def test_a_mistake_at_the_opening_is_reported_as_such() -> None:
-    with (
-        pytest.raises(UserError, match="no such device"),
-        ChildProcess(partial(opened, error=UserError("no such device"))),
-    ):
-        pass
-
-
-def test_a_fault_at_the_opening_is_reported_as_such() -> None:
-    with pytest.raises(ChildFaultError, match="KeyError"), ChildProcess(partial(opened, error=KeyError("x"))):
-        pass
-
-
-def test_what_is_logged_there_is_logged_here(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_logged_there_is_logged_here_from_the_level_here_on(caplog: pytest.LogCaptureFixture) -> None:
     with ChildProcess(opened) as child:
         child.ask("log")
     (record,) = caplog.records
     assert (record.name, record.levelname) == ("far.away", "WARNING")
     assert record.getMessage() == "seen 3 of <class 'object'>"
-
-
-def test_what_is_logged_there_is_what_is_wanted_here(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.clear()
     with caplog.at_level(logging.INFO), ChildProcess(opened) as child:
         child.ask("log")
     assert [record.levelname for record in caplog.records] == ["INFO", "WARNING"]
@@ -212,14 +209,6 @@ def test_an_error_here_ends_the_process_at_once() -> None:
         interrupted()
     assert not _lives(process_ids[0])
     assert time.monotonic() - begin_s < PATIENCE_S
-
-
-def test_a_process_that_hears_no_signal_is_ended_at_once() -> None:
-    """As one that hangs in a driver: only SIGKILL ends it."""
-    begin_s = time.monotonic()
-    with ChildProcess(opened) as child, pytest.raises(ChildFaultError, match="^silent for 0.2 s while deaf$"):
-        child.ask("sleep through SIGTERM", {"thinking": PATIENCE_S, "deaf": 0.2})
-    assert time.monotonic() - begin_s < DEAF_S
 
 
 # Ctrl-C

@@ -1,12 +1,13 @@
-"""The host's load, temperature and memory, from files as Linux has them."""
+"""The host: its clock, and its load, temperature and memory, from files as Linux has them."""
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 
-from opcost.meters.host import HostState
+from opcost.meters.host import HostState, SystemClock
 from opcost.power.log_rows import HostRow
 
 
@@ -50,3 +51,17 @@ def test_what_is_not_reported_is_unknown(tmp_path: Path) -> None:
     for name in ("stat", "meminfo"):
         (tmp_path / "proc" / name).write_text("cpu x\nMemTotal:\n")
     assert state_of(tmp_path).read() == HostRow()
+
+
+def test_a_reading_lies_between_those_around_it() -> None:
+    before = (time.perf_counter(), time.time())
+    reading = SystemClock().read()
+    after = (time.perf_counter(), time.time())
+    assert before[0] <= reading.monotonic_s <= after[0]
+    assert before[1] <= reading.epoch_s <= after[1]
+
+
+def test_the_monotonic_time_is_that_between_the_two_reads_around_the_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monotonic = iter([10.0, 11.0])
+    monkeypatch.setattr(time, "perf_counter", lambda: next(monotonic))
+    assert SystemClock().read().monotonic_s == 10.5
