@@ -136,20 +136,14 @@ def test_depthwise_and_grouped_convolutions_are_kinds_of_their_own() -> None:
     ]
 
 
-def test_operators_without_a_kernel_give_no_rates() -> None:
+def test_operators_without_a_kernel_or_of_other_work_than_was_counted_give_no_rates() -> None:
     """Views in a graph have a row of 4 ns, which made a call of anything cost 4 ns."""
     counts = [OperatorCount(operator("ReLU", width), 1, 0, 100 * width) for width in (1, 2, 3)]
     view = OperatorCount(operator("Flatten"), 1, 0, 0)
     rows = [simulated_row(count.operator) for count in (*counts, view)]
-    assert len(known_costs([*counts, view], Measurements(rows), SIMULATED_CONDITIONS)) == 3
-
-
-def test_operators_that_do_other_work_than_was_counted_give_no_rates() -> None:
-    counts = [OperatorCount(operator("ReLU", width), 1, 0, 100 * width) for width in (1, 2)]
-    rows = [simulated_row(count.operator) for count in counts]
     rows[0] = replace(rows[0], measurement=replace(rows[0].measurement, flags=(Flag.VALUE_DEPENDENT,)))
-    (known,) = known_costs(counts, Measurements(rows), SIMULATED_CONDITIONS)
-    assert known.count == counts[1]
+    known = known_costs([*counts, view], Measurements(rows), SIMULATED_CONDITIONS)
+    assert [one.count for one in known] == counts[1:]
 
 
 # Costs
@@ -205,11 +199,6 @@ def test_without_one_energy_no_share_of_energy_is_reported() -> None:
 MODEL = costs(Conv2d=(6.0, 3.0), add=(1.0, 5.0), ReLU=(2.5, 1.5), view=(0.5, 0.5))
 
 
-def test_what_contributes_most_to_time_or_energy_comes_first() -> None:
-    assert [one.operator for one in missing_operators(MODEL, ["Conv2d"])] == ["add", "ReLU", "view"]
-    assert missing_operators(MODEL, ["Conv2d"])[0].share == CostShare(0.1, 0.5)
-
-
 @pytest.mark.parametrize(
     ("whitelist", "target", "added"),
     [
@@ -223,6 +212,9 @@ def test_what_contributes_most_to_time_or_energy_comes_first() -> None:
 )
 def test_operators_are_added_until_both_reach_the_target(whitelist: list[str], target: float, added: list[str]) -> None:
     assert [one.operator for one in to_add(MODEL, whitelist, target)] == added
+    # What contributes most to time or energy comes first.
+    missing = missing_operators(MODEL, ["Conv2d"])
+    assert [(one.operator, one.share.larger) for one in missing] == [("add", 0.5), ("ReLU", 0.25), ("view", 0.05)]
 
 
 def test_over_all_models_shares_are_means() -> None:
@@ -231,11 +223,9 @@ def test_over_all_models_shares_are_means() -> None:
     assert list(found) == ["add", "roll", "ReLU", "view"]
     assert found["roll"] == CostShare(0.25, 0.25)
     assert found["add"] == CostShare(0.05, 0.25)
-
-
-def test_mean_shares_of_energy_are_over_the_models_that_have_one() -> None:
-    one, other = costs(Conv2d=(0.95, 0.2), add=(0.05, 0.8)), costs(Conv2d=(0.5, None), add=(0.5, None))
-    (addition,) = over_all([one, other], ["Conv2d"])
+    # Those of energy are over the models that have one.
+    one, without = costs(Conv2d=(0.95, 0.2), add=(0.05, 0.8)), costs(Conv2d=(0.5, None), add=(0.5, None))
+    (addition,) = over_all([one, without], ["Conv2d"])
     assert addition.share == CostShare(pytest.approx(0.275), pytest.approx(0.8))
 
 
@@ -253,16 +243,14 @@ def test_the_smallest_whitelist_reaches_the_target_in_each_model_and_names_the_l
 def test_a_whitelist_begins_with_what_takes_longest_on_average() -> None:
     models = [costs(a=(0.2, 0.8), b=(0.7, 0.1), c=(0.1, 0.1)), costs(a=(0.3, 0.3), b=(0.4, 0.4), c=(0.3, 0.3))]
     assert smallest_whitelist(models, 1.0, smallest_cover) == ("b", "a", "c")
+    # Without energies the time counts.
+    assert smallest_whitelist([costs(a=(0.6, None), b=(0.4, None))], 0.5, smallest_cover) == ("a",)
 
 
 def test_a_list_that_a_solver_finds_enough_is_enough() -> None:
     """A solver is content with what is a millionth too little."""
     model = costs(a=(0.9 - 5e-7, 0.9 - 5e-7), b=(0.1 + 5e-7, 0.1 + 5e-7))
     assert share_of(model, smallest_whitelist([model], 0.9, smallest_cover)).reaches(0.9)
-
-
-def test_models_without_energy_are_held_to_their_time() -> None:
-    assert smallest_whitelist([costs(a=(0.6, None), b=(0.4, None))], 0.5, smallest_cover) == ("a",)
 
 
 @st.composite
@@ -284,12 +272,13 @@ def test_a_cover_is_as_small_as_any(shares: np.ndarray, target: float) -> None:
     assert all((shares[:, list(columns)].sum(axis=1) < target - 1e-9).any() for columns in fewer)
 
 
-def test_of_equally_small_covers_the_one_that_reaches_most_is_taken() -> None:
-    assert smallest_cover(np.array([[0.51, 0.0, 0.52], [0.5, 0.9, 0.6]]), 0.5) == (2,)
-
-
-def test_a_cover_is_never_empty() -> None:
-    assert smallest_cover(np.array([[0.4, 0.6]]), 1e-12) == (1,)
+@pytest.mark.parametrize(
+    # Of equally small covers the one that reaches most; a cover is never empty.
+    ("shares", "target", "cover"),
+    [([[0.51, 0.0, 0.52], [0.5, 0.9, 0.6]], 0.5, (2,)), ([[0.4, 0.6]], 1e-12, (1,))],
+)
+def test_the_cover_that_reaches_most_is_taken(shares: list[list[float]], target: float, cover: tuple[int]) -> None:
+    assert smallest_cover(np.array(shares), target) == cover
 
 
 def test_what_cannot_be_reached_is_reported() -> None:

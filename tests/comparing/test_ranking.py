@@ -174,20 +174,21 @@ def test_if_one_energy_is_unknown_operators_are_in_the_order_of_the_time_that_th
     assert [one.operator for one in found] == ["torch.nn.SiLU", "torch.nn.ReLU"]
 
 
-@pytest.mark.parametrize("flag", [Flag.UNEVEN, Flag.NOT_AS_COUNTED, Flag.VALUE_DEPENDENT])
-def test_what_was_disturbed_or_does_other_work_than_was_counted_is_no_roof(flag: Flag) -> None:
+@pytest.mark.parametrize(
+    ("flags", "input_data"),
+    [
+        *(((flag,), "normal") for flag in (Flag.UNEVEN, Flag.NOT_AS_COUNTED, Flag.VALUE_DEPENDENT)),
+        ((), "captured: normal; weights 0.9 zeros"),
+    ],
+)
+def test_what_is_disturbed_does_other_work_or_has_zeros_in_weights_is_no_roof(
+    flags: tuple[Flag, ...], input_data: str
+) -> None:
     rows = [row_of(RELU, 0.001, 0.1), row_of(LINEAR, 0.01, 5.0)]
     fastest = row_of(SILU, 1e-9, 1e-9)
-    flagged = replace(fastest, measurement=replace(fastest.measurement, flags=(flag,)))
+    other = replace(fastest, measurement=replace(fastest.measurement, flags=flags), input_data=input_data)
     assert roofline_of_rows([*rows, fastest], COUNTS) != roofline_of_rows(rows, COUNTS)
-    assert roofline_of_rows([*rows, flagged], COUNTS) == roofline_of_rows(rows, COUNTS)
-
-
-def test_what_has_zeros_in_weights_is_no_roof() -> None:
-    rows = [row_of(RELU, 0.001, 0.1), row_of(LINEAR, 0.01, 5.0)]
-    fastest = row_of(SILU, 1e-9, 1e-9)
-    of_grid = replace(fastest, input_data="captured: normal; weights 0.9 zeros")
-    assert roofline_of_rows([*rows, of_grid], COUNTS) == roofline_of_rows(rows, COUNTS)
+    assert roofline_of_rows([*rows, other], COUNTS) == roofline_of_rows(rows, COUNTS)
 
 
 def test_an_operators_saving_is_its_cost_above_the_roof() -> None:
@@ -234,21 +235,17 @@ def test_the_expected_error_is_a_high_quantile_of_deviations_to_either_side() ->
     assert few.energy.high_ratio == pytest.approx(0.05)
 
 
-def test_of_few_wholes_the_errors_of_other_sums_are_expected() -> None:
-    errors = sum_errors([compared(0.01)] * (FEWEST_WHOLES - 1), is_corrected=False)
-    assert errors == ASSUMED_SUM_ERRORS[False]
-    assert errors.is_assumed
-
-
-def test_sums_without_a_cache_correction_say_nothing_of_those_with_one() -> None:
-    assert sum_errors([compared(0.01)] * FEWEST_WHOLES, is_corrected=True) == ASSUMED_SUM_ERRORS[True]
+def test_of_few_wholes_or_without_a_cache_correction_the_errors_of_other_sums_are_expected() -> None:
+    few, none = [compared(0.01)] * (FEWEST_WHOLES - 1), [compared(0.01)] * FEWEST_WHOLES
+    assert sum_errors(few, is_corrected=False) == ASSUMED_SUM_ERRORS[False]
+    assert sum_errors(none, is_corrected=True) == ASSUMED_SUM_ERRORS[True]
     assert ASSUMED_SUM_ERRORS[True].time.high_ratio < ASSUMED_SUM_ERRORS[False].time.high_ratio
+    assert ASSUMED_SUM_ERRORS[True].is_assumed
 
 
 def test_flagged_wholes_say_nothing_of_the_error() -> None:
     models = [*[compared(0.01)] * ENOUGH_WHOLES, compared(9.0, flags=(Flag.UNEVEN,))]
-    errors = sum_errors(models, is_corrected=False)
-    assert errors.time.high_ratio == pytest.approx(0.01)
+    assert sum_errors(models, is_corrected=False).time.high_ratio == pytest.approx(0.01)
 
 
 def test_flagged_operators_make_the_sum_beside_a_sound_whole_doubtful() -> None:

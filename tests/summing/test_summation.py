@@ -28,6 +28,7 @@ from opcost.summing.index import Measurements, best_rows
 from opcost.summing.summation import ModelCost, sum_beside, sum_operators
 
 OTHER_CONDITIONS = replace(SIMULATED_CONDITIONS, precision="fp32")
+IN_GRAPHS = replace(SIMULATED_CONDITIONS, execution="graph")
 CONVOLUTION, RELU, LINEAR = (
     OperatorTuple(f"torch.nn.{name}", inputs=(TensorSpec((32, 64), "float32"),))
     for name in ["Conv2d", "ReLU", "Linear"]
@@ -140,42 +141,41 @@ def test_of_two_good_rows_that_of_the_board_asked_for_counts(row_of):
     assert measurements.preferring("ours") is measurements.preferring("ours")
 
 
-def test_values_asked_for_by_name_have_no_substitute(row_of):
+@pytest.mark.parametrize(("data", "input_data"), [("normal", "zeros"), ("captured: purple", "captured")])
+def test_values_asked_for_by_name_or_unknown_to_this_version_have_no_substitute(row_of, data, input_data):
     counts = counts_of(OperatorCount(RELU, 1, 1, 1, statistics=(SEEN_HALF,)))
-    cost = sum_operators(counts, Measurements([row_of(RELU)]), SIMULATED_CONDITIONS, "zeros")
-    assert cost.missing == counts.counts
+    rows = Measurements([replace(row_of(RELU), input_data=data)])
+    assert sum_operators(counts, rows, SIMULATED_CONDITIONS, input_data).missing == counts.counts
 
 
-def test_values_of_which_this_version_knows_nothing_are_no_substitute(row_of):
-    counts = counts_of(OperatorCount(RELU, 1, 1, 1, statistics=(SEEN_HALF,)))
-    unknown = replace(row_of(RELU), input_data="captured: purple")
-    assert summed(counts, [unknown]).missing == counts.counts
+@pytest.mark.parametrize(
+    ("better", "worse"),
+    [
+        # Not flagged, before a longer loop.
+        ({"loop_s": 1.0}, {"loop_s": 30.0, "flags": (Flag.UNEVEN,)}),
+        # With energy, before a longer or later one without.
+        ({"loop_s": 1.0}, {"loop_s": 30.0, "energy_j": None, "energy_error_j": None}),
+        # A whole of three builds, before a longer loop of one.
+        ({"loop_s": 1.0, "builds": 3}, {"loop_s": 30.0}),
+        # As requested, before a longer one that ran eagerly.
+        ({"loop_s": 3.0, "executed_as": "graph", "conditions": IN_GRAPHS}, {"loop_s": 30.0, "conditions": IN_GRAPHS}),
+    ],
+)
+def test_the_quality_of_a_row_counts_before_the_length_of_its_loop(row_of, better, worse):
+    def made(changes):
+        measured = {name: changes[name] for name in ("flags", "builds", "executed_as") if name in changes}
+        row = row_of(RELU, **{name: value for name, value in changes.items() if name not in measured})
+        return replace(row, measurement=replace(row.measurement, **measured))
+
+    good, other = made(better), made(worse)
+    assert best_rows([other, good, other]) == {good.key: good}
 
 
-def test_a_disturbed_row_is_worse_than_a_shorter_one(row_of):
-    short, long = row_of(RELU, loop_s=1.0), row_of(RELU, loop_s=30.0)
-    disturbed = replace(long, measurement=replace(long.measurement, flags=(Flag.UNEVEN,)))
-    assert best_rows([short, disturbed]) == {short.key: short}
-
-
-def test_a_row_with_energy_is_better_than_a_longer_or_later_one_without(row_of):
-    with_energy = row_of(RELU)
-    without = row_of(RELU, energy_j=None, energy_error_j=None)
-    assert best_rows([without, with_energy, without]) == {with_energy.key: with_energy}
-
-
-def test_a_whole_of_three_builds_is_better_than_a_longer_loop_of_one(row_of):
-    short, long = row_of(RELU, loop_s=1.0), row_of(RELU, loop_s=30.0)
-    median = replace(short, measurement=replace(short.measurement, builds=3))
-    assert best_rows([median, long]) == {long.key: median}
-
-
-def test_what_is_not_measured_is_named_and_left_out(row_of):
+def test_what_is_not_measured_under_these_conditions_is_named_and_left_out(row_of):
     counts = counts_of(OperatorCount(CONVOLUTION, 3, 100, 1), OperatorCount(RELU, 4, 10, 1))
-    cost = summed(counts, [row_of(RELU), row_of(LINEAR)])
-    assert cost.missing == counts.counts[:1]
-    assert cost.summed == counts.counts[1:]
-    assert cost.time_s == Estimate(4.0, pytest.approx(0.4))
+    cost = summed(counts, [row_of(RELU), row_of(LINEAR), row_of(CONVOLUTION, conditions=OTHER_CONDITIONS)])
+    assert (cost.missing, cost.summed) == (counts.counts[:1], counts.counts[1:])
+    assert (cost.time_s, cost.energy_j) == (Estimate(4.0, pytest.approx(0.4)), Estimate(8.0, pytest.approx(0.8)))
     assert cost.flop_ratio == pytest.approx(0.04)
 
 
@@ -200,13 +200,6 @@ def test_a_sum_of_normalised_energies_lacks_what_cannot_be_normalised(row_of):
     cost = sum_operators(counts, one_lacks, SIMULATED_CONDITIONS, basis=EnergyBasis.NORMALISED)
     assert cost.energy_j is None
     assert "1 of 2 operators have no energy: it cannot be normalised" in cost.energy_missing_reason
-
-
-def test_rows_under_other_conditions_are_not_summed(row_of):
-    counts = counts_of(OperatorCount(CONVOLUTION, 3, 100, 1), OperatorCount(RELU, 4, 10, 1))
-    cost = summed(counts, [row_of(RELU), row_of(CONVOLUTION, conditions=OTHER_CONDITIONS)])
-    assert cost.missing == counts.counts[:1]
-    assert cost.time_s == Estimate(4.0, pytest.approx(0.4))
 
 
 def test_nothing_measured_has_no_cost():
@@ -237,11 +230,6 @@ def test_energy_is_not_summed_if_one_operator_lacks_it(row_of):
     assert cost.time_s == Estimate(6.0, pytest.approx(0.2 * math.sqrt(3)))
 
 
-def test_a_missing_operator_is_no_reason_to_leave_out_the_energy(row_of):
-    counts = counts_of(OperatorCount(CONVOLUTION, 1, 1, 1), OperatorCount(RELU, 1, 1, 1))
-    assert summed(counts, [row_of(RELU)]).energy_j == Estimate(2.0, 0.2)
-
-
 def test_energy_without_its_error_is_no_energy(row_of):
     energy_of = EnergyBasis.MEASURED.energy_of
     assert energy_of(row_of(RELU, energy_error_j=None)) is None
@@ -261,13 +249,6 @@ def test_of_several_rows_the_longest_loop_counts_and_then_the_last(row_of):
     assert best_rows([short, first, last, other]) == {last.key: last, other.key: other}
     assert best_rows([last, first, short]) == {first.key: first}
     assert best_rows([first, last, short]) == {last.key: last}
-
-
-def test_a_row_that_ran_as_requested_is_preferred_to_a_longer_one(row_of):
-    eager, graph = row_of(RELU, 2.0, loop_s=30.0), row_of(RELU, 1.0, loop_s=3.0)
-    graph = replace(graph, measurement=replace(graph.measurement, executed_as="graph"))
-    eager, graph = (replace(row, conditions=replace(row.conditions, execution="graph")) for row in (eager, graph))
-    assert best_rows([graph, eager]) == {graph.key: graph}
 
 
 @given(st.permutations([CONVOLUTION, RELU, LINEAR]), st.lists(st.integers(1, 1000), min_size=3, max_size=3))
