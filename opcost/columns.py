@@ -115,7 +115,6 @@ class Field:
 
     @property
     def unit(self) -> str:
-        """The unit of its numbers; empty for texts, counts and the like."""
         by_name = (unit for ending, unit in UNITS.items() if self.name.endswith(ending))
         return self.column.unit or next(by_name, "1" if self.kind is float else "")
 

@@ -68,7 +68,6 @@ class Comparison:
 
     @property
     def time_ratio(self) -> Estimate | None:
-        """Sum over whole model, with one standard error."""
         return None if self.cost.time_s is None else self.cost.time_s.divided_by(time_of(self.full))
 
     @property

@@ -155,7 +155,6 @@ class Side:
 
     @property
     def board(self) -> str | None:
-        """The board of the whole model (a device's UUID), None if it is unknown."""
         return None if self.whole is None else self.whole.circumstances.device_uuid
 
     @property

@@ -46,7 +46,6 @@ class LayerCall:
 
     @property
     def lacks_row(self) -> bool:
-        """Whether it computes something and is not in the sum."""
         return self.cost is None and self.count.computes
 
     def place(self, depth: int | None = None) -> Place:

@@ -75,7 +75,6 @@ class PredictedCalls:
 
     @property
     def error_s(self) -> float:
-        """The deviation of the time of all calls in s."""
         return self.time_s * self.time_deviation
 
 
@@ -131,7 +130,6 @@ class PredictedRun:
 
     @property
     def power_w(self) -> float | None:
-        """The mean power, None if the energy is unknown."""
         return None if self.energy_j is None else self.energy_j.value / self.time_s.value
 
 

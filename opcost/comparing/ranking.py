@@ -125,7 +125,6 @@ class ModelFigures:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every operator that computes something is in the sum."""
         return self.cost is not None and self.cost.time_s is not None and not self.cost.missing
 
     @property
@@ -158,7 +157,6 @@ class ModelFigures:
 
     @property
     def corrected_energy_j(self) -> Estimate | None:
-        """The energy of the corrected sum, without correction if that is unknown."""
         correction = None if self.correction is None else self.correction.energy_j
         return None if self.cost is None else _corrected(self.cost.energy_j, correction, "energy")
 
@@ -171,7 +169,6 @@ class ModelFigures:
 
     @property
     def energy_j(self) -> Estimate | None:
-        """The energy of one run: the whole's, or the corrected sum's as for the time."""
         if self.whole is not None:
             return self.basis.energy_of(self.whole)
         return self._completed(self.corrected_energy_j, None if self.predicted is None else self.predicted.energy_j)

@@ -535,7 +535,6 @@ def flagged(full: MeasurementRow | None, cost: ModelCost) -> Iterator[Remark]:
 
 
 def _precision(found: Comparison) -> Iterator[Remark]:
-    """Remark on measurements that did not reach their target precision."""
     imprecise = [part for part in found.cost.parts if Flag.IMPRECISE in part.row.measurement.flags]
     time_ratio = _time_ratio(found.cost, imprecise)
     if time_ratio >= NOTICEABLE_RATIO:

@@ -61,7 +61,6 @@ class Roof:
 
     @property
     def highest(self) -> str:
-        """The arithmetic whose roof is the highest."""
         return max(self.flop_rates, key=self.flop_rates.__getitem__)
 
     def flop_rate(self, arithmetic: str) -> float:

@@ -166,7 +166,6 @@ class ExpectedTimes:
         return self._sizes.get(tuple_key(row.key), UNKNOWN_SIZE)
 
     def _fitted(self, rows: Iterable[MeasurementRow]) -> Mapping[str, Rates]:
-        """Return the rates that fit rows of known size, for each execution with enough of them."""
         known: dict[str, list[tuple[tuple[int, int], float]]] = {}
         for row in rows:
             size = self._size(row)

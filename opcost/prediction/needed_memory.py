@@ -24,12 +24,10 @@ class NeededMemory:
 
     @property
     def least_bytes(self) -> int:
-        """The least memory in bytes."""
         return self.weights_bytes + self.activations_bytes
 
     @property
     def is_too_much(self) -> bool:
-        """Whether the run cannot fit in the device's memory."""
         return self.least_bytes > self.device_bytes
 
 

@@ -38,13 +38,11 @@ class Part:
 
     @property
     def energy_j(self) -> float | None:
-        """The energy of all these calls, None if unknown."""
         energy_j = self.basis.energy_of(self.row)
         return None if energy_j is None else self.occurrences * energy_j.value
 
     @property
     def is_on_other_values(self) -> bool:
-        """Whether the row was measured on other input data."""
         return self.row.input_data != str(self.case.input_data)
 
 
