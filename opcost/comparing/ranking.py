@@ -255,7 +255,7 @@ def _corrected(summed: Estimate | None, correction: Estimate | None, quantity: s
 
 
 @dataclass(frozen=True)
-class Deviations:
+class SumDeviations:
     """Magnitudes of the deviations of some models' sums from their wholes: median and 95th percentile, as ratios."""
 
     models: int
@@ -267,15 +267,15 @@ class Deviations:
 class SumErrors:
     """Deviations of sums of operators from measured wholes; ``is_assumed`` says that they are those of other ones."""
 
-    time: Deviations
-    energy: Deviations
+    time: SumDeviations
+    energy: SumDeviations
     is_assumed: bool = False
 
 
 ASSUMED_SUM_ERRORS: Mapping[bool, SumErrors] = MappingProxyType(
     {
-        True: SumErrors(Deviations(13, 0.023, 0.052), Deviations(13, 0.025, 0.063), is_assumed=True),
-        False: SumErrors(Deviations(88, 0.008, 0.092), Deviations(88, 0.022, 0.049), is_assumed=True),
+        True: SumErrors(SumDeviations(13, 0.023, 0.052), SumDeviations(13, 0.025, 0.063), is_assumed=True),
+        False: SumErrors(SumDeviations(88, 0.008, 0.092), SumDeviations(88, 0.022, 0.049), is_assumed=True),
     }
 )
 """The deviations where fewer than ``FEWEST_WHOLES`` are known, by whether sums have a cache correction: the largest of
@@ -296,7 +296,7 @@ def sum_errors(models: Iterable[ModelFigures], is_corrected: bool) -> SumErrors:
     return SumErrors(time, energy, is_assumed=not (has_time and has_energy))
 
 
-def _deviations(ratios: Iterable[float | None], assumed: Deviations) -> tuple[Deviations, bool]:
+def _deviations(ratios: Iterable[float | None], assumed: SumDeviations) -> tuple[SumDeviations, bool]:
     """Return deviations of ratios from 1, and whether they are their own: assumed ones, if too few are known.
 
     The high one is at least the assumed one if they are too few for a high quantile.
@@ -306,7 +306,9 @@ def _deviations(ratios: Iterable[float | None], assumed: Deviations) -> tuple[De
         return assumed, False
     # Of few values the next larger one, so that the error is not too small.
     median, high = map(float, np.quantile(found, [0.5, EXPECTED_QUANTILE], method="higher"))
-    return Deviations(len(found), median, high if len(found) >= ENOUGH_WHOLES else max(high, assumed.high_ratio)), True
+    return SumDeviations(
+        len(found), median, high if len(found) >= ENOUGH_WHOLES else max(high, assumed.high_ratio)
+    ), True
 
 
 def sum_errors_by_correction(models: Sequence[ModelFigures]) -> Mapping[bool, SumErrors]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from opcost.columns import COUNT_FROM_1, Column, Columns, one_of
-from opcost.comparing.ranking import ENERGY, POWER, SAVING, TIME, Deviations, Doubt, ModelFigures, SumErrors
+from opcost.comparing.ranking import ENERGY, POWER, SAVING, TIME, Doubt, ModelFigures, SumDeviations, SumErrors
 from opcost.comparing.roofline import Roofline
 from opcost.comparing.tuple_costs import roof_share
 from opcost.estimates import Estimate, standard_error_of, value_of
@@ -122,7 +122,9 @@ def ranking_row(source: RankingSource) -> RankingRow:
     elif energy_j is None and cost is not None:
         energy_missing_reason = cost.energy_missing_reason or MISSING_OPERATORS
 
-    def expected_error(cost: Estimate | None, predicted: float | None, deviations: Deviations | None) -> float | None:
+    def expected_error(
+        cost: Estimate | None, predicted: float | None, deviations: SumDeviations | None
+    ) -> float | None:
         """Return the error that 95 % of sums do not exceed, with the error of the predicted part of the cost."""
         if deviations is None or Doubt.ABOVE_LIMIT in model.doubts:
             return None

@@ -12,7 +12,13 @@ from typing import Any
 
 import opcost
 from opcost.comparing.cache_corrections import corrections_under
-from opcost.comparing.ranking import ASSUMED_SUM_ERRORS, Deviations, ModelFigures, SumErrors, sum_errors_by_correction
+from opcost.comparing.ranking import (
+    ASSUMED_SUM_ERRORS,
+    ModelFigures,
+    SumDeviations,
+    SumErrors,
+    sum_errors_by_correction,
+)
 from opcost.errors import UserError
 from opcost.measuring.conditions import Conditions
 from opcost.operators.cases import case_key, tuple_key
@@ -83,7 +89,7 @@ def kept_costs(name: str, folder: Path) -> Trained | None:
     try:
         learned, sum_errors = from_bytes(content)
         errors = {
-            is_corrected: SumErrors(Deviations(*time), Deviations(*energy), is_assumed)
+            is_corrected: SumErrors(SumDeviations(*time), SumDeviations(*energy), is_assumed)
             for is_corrected, (time, energy, is_assumed) in sum_errors.items()
         }
         # Arrays of another form would fail in the midst of use.

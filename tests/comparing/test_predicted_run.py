@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from opcost.comparing.predicted_run import Knowledge, PredictedRun, Range, Widened, WidthReason, predicted_run
-from opcost.comparing.ranking import Deviations as SumDeviations
-from opcost.comparing.ranking import SumErrors
+from opcost.comparing.ranking import SumDeviations, SumErrors
 from opcost.estimates import Estimate
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import META, OperatorTuple, TensorSpec
