@@ -126,41 +126,28 @@ def test_a_gpu_is_kept_at_work_and_watched(apparatus: Apparatus) -> None:
     assert [type(observer) for observer in apparatus.observers] == [BackgroundLoad, ProcessWatch]
 
 
-def test_conditions_of_a_gpu_are_complete(apparatus: Apparatus) -> None:
+def test_conditions_and_circumstances_of_a_gpu_are_complete_and_each_precision_has_its_own(
+    apparatus: Apparatus,
+) -> None:
     conditions = apparatus.conditions(USUAL)
     unknown = {field.name for field in fields(Conditions) if getattr(conditions, field.name) is None}
     # Those of torch's defaults are empty.
-    assert unknown - ADDED_FIELDS <= {"cpu_threads", "device_power_limit_w"}
-    assert unknown >= ADDED_FIELDS
-    assert "cpu_threads" in unknown
-    assert conditions.device_type == "cuda"
-    assert conditions.device_product == facts().product
-    assert (conditions.matmul_tf32, conditions.cudnn_tf32) == (False, True)
+    assert ADDED_FIELDS | {"cpu_threads"} <= unknown <= ADDED_FIELDS | {"cpu_threads", "device_power_limit_w"}
+    assert (conditions.device_type, conditions.device_product) == ("cuda", facts().product)
     assert conditions.key == apparatus.conditions(USUAL).key
-
-
-def test_each_precision_has_conditions_of_its_own(apparatus: Apparatus) -> None:
-    names = ("torch-default", "fp32", "tf32")
-    conditions = [apparatus.conditions(Setting(name)) for name in names]
-    switches = [(one.matmul_tf32, one.cudnn_tf32) for one in conditions]
+    precisions = [apparatus.conditions(Setting(name)) for name in ("torch-default", "fp32", "tf32")]
+    switches = [(one.matmul_tf32, one.cudnn_tf32) for one in precisions]
     assert switches == [(False, True), (False, False), (True, True)]
-    assert len({one.key for one in conditions}) == 3
-
-
-def test_circumstances_name_the_board_and_the_protocol(apparatus: Apparatus) -> None:
+    assert len({one.key for one in precisions}) == 3
     circumstances = apparatus.circumstances(ONE_SECOND)
     assert circumstances.device_uuid == short_uuid(facts().uuid)
     assert (circumstances.warm_up_s, circumstances.loop_s) == (GPU_WARM_UP_S, 1.0)
     assert protocol_for(True, 1.0) == ONE_SECOND
 
 
-def test_the_gpu_is_what_is_taken_unasked(database: Database) -> None:
+def test_the_gpu_is_what_is_taken_unasked_and_one_that_is_not_there_is_a_users_error(database: Database) -> None:
     with open_apparatus(None, database, False) as unasked:
-        assert unasked.device == GPU
-        assert unasked.is_gpu
-
-
-def test_a_gpu_that_is_not_there_is_a_users_error(database: Database) -> None:
+        assert (unasked.device, unasked.is_gpu) == (GPU, True)
     with pytest.raises(UserError, match="torch sees"), open_apparatus("cuda:99", database, False):
         pass
 
@@ -168,30 +155,21 @@ def test_a_gpu_that_is_not_there_is_a_users_error(database: Database) -> None:
 # A measurement
 
 
-def test_a_matrix_product_has_time_power_and_energy(product: Measurement) -> None:
+def test_a_matrix_product_has_time_power_energy_errors_and_a_log(product: Measurement, database: Database) -> None:
     assert product.energy_missing_reason is None
     assert 100 < product.power_w < 750
     assert product.energy_j == pytest.approx(product.power_w * product.time_s)
     assert product.power_readings >= 5
     assert product.iterations * product.time_s == pytest.approx(product.loop_time_s, rel=0.01)
     assert product.loop_time_s >= 1.0
-
-
-def test_errors_are_stated_and_small(product: Measurement) -> None:
     assert 0 < product.power_standard_error_w < 0.05 * product.power_w
     assert 0 < product.time_standard_error_s < 0.05 * product.time_s
-
-
-def test_the_state_of_the_gpu_is_logged(product: Measurement) -> None:
     assert product.meter in (SAMPLES, COUNTER, INSTANT, AVERAGE)
     # A loop of a second holds ten values of nvidia-smi: the check, where NVML keeps samples.
     assert product.meter != SAMPLES or product.check_power_w == pytest.approx(product.power_w, rel=0.02)
     assert 15 < product.temperature_c < 100
     assert 0.2e9 < product.sm_clock_hz < 4e9
     assert 0 <= product.power_capped_ratio <= 1
-
-
-def test_the_raw_log_of_the_measurement_is_kept(product: Measurement, database: Database) -> None:
     assert product.power_log == "matrix_product.csv"
     header, *lines = (database.power_logs / product.power_log).read_text().splitlines()
     assert header.startswith("timestamp")
