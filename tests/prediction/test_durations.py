@@ -136,6 +136,7 @@ def durations(rows: list[MeasurementRow], are_models: bool) -> list[tuple[float,
     return found
 
 
+@pytest.mark.second_tier
 def test_campaigns_took_as_long_as_expected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     benchmark = importlib.import_module("expected_durations")
@@ -152,6 +153,7 @@ def test_campaigns_took_as_long_as_expected(monkeypatch: pytest.MonkeyPatch) -> 
     assert items[items.execution == GRAPH].ratio.median() < 1.5
 
 
+@pytest.mark.second_tier
 def test_operators_of_unmeasured_models_took_as_long_as_expected_on_a_known_card_and_on_another() -> None:
     protocol, sizes = protocol_for(is_gpu=True, relative_error=PRECISE_AT), sizes_in(COMMITTED.model_operators)
     ratios = {}
@@ -169,6 +171,7 @@ def test_operators_of_unmeasured_models_took_as_long_as_expected_on_a_known_card
     assert ratios == pytest.approx({"h200": 0.94, "h100": 1.0}, abs=0.05)
 
 
+@pytest.mark.second_tier
 def test_the_time_to_build_is_that_of_the_rows() -> None:
     sizes = sizes_in(COMMITTED.model_operators)
     operators = durations(COMMITTED.operator_measurements.rows(), are_models=False)
