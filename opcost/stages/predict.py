@@ -27,9 +27,8 @@ from opcost.progress import Progress
 from opcost.running.expected_times import numbers_of_rows
 from opcost.running.request import Request, model_tuple
 from opcost.running.shipped_counts import shipped_counts
-from opcost.stages.extras import PREDICT, require
 from opcost.stages.ranking_data import RankingData
-from opcost.stages.trained import Trained, trained, trained_before
+from opcost.stages.trained import Trained, require_packages, trained, trained_before
 from opcost.stages.wanted_model import WantedModel, known_config, pickled
 from opcost.storage.configs import ModelConfig
 from opcost.storage.database import Database
@@ -123,7 +122,7 @@ def predict(request: Request, wish: PredictionRequest, cache: Path, progress: Pr
     learned = trained_before(request, conditions, cache)
     if learned is None:
         # Before the model is counted, which may take a minute.
-        require(PREDICT)
+        require_packages()
     counts = computing_counts(request, config, progress)
     learned = learned or trained(request, conditions, cache, progress)
     rows = RowsOfRun(measurements_of(request.database, counts), request.database.calls_in_chains.rows())

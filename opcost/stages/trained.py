@@ -6,6 +6,7 @@ import hashlib
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -31,7 +32,6 @@ from opcost.prediction.learned_costs import LearnedCosts
 from opcost.prediction.samples import Samples, cases_of, family_of, samples_of
 from opcost.progress import Progress
 from opcost.running.request import Request, model_tuple
-from opcost.stages.extras import PREDICT, require
 from opcost.stages.ranking_data import RankingData, read_ranking_data
 from opcost.storage.configs import ModelConfig
 from opcost.storage.database import Database
@@ -48,6 +48,21 @@ TRAINING_S = 30.0
 
 READING_S = 10.0
 """The expected time before it, in which rows and counts are read."""
+
+
+PACKAGES = ("sklearn", "scipy", "threadpoolctl")
+"""The modules of the extra ``predict`` of ``pyproject.toml``, which only training needs."""
+
+
+def require_packages() -> None:
+    """Check that the packages for training are installed; none is imported.
+
+    Raises:
+        ModuleNotFoundError: one is missing. ``command.run`` says how to install it.
+    """
+    for name in PACKAGES:
+        if find_spec(name) is None:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
 @dataclass(frozen=True)
@@ -69,7 +84,7 @@ def trained(request: Request, conditions: Conditions, folder: Path, progress: Pr
     name = _name(request, conditions)
     found = kept_costs(name, folder)
     if found is None:
-        require(PREDICT)
+        require_packages()
         found = _train(request, conditions, progress)
         packed = (found.learned, {is_corrected: astuple(one) for is_corrected, one in found.sum_errors.items()})
         keep(name, to_bytes(packed), folder, f"learned-{conditions.key}-*")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ import warm_python
 from simulated_apparatus import RecordedProgress
 
 from opcost.__main__ import main
+from opcost.command.run import EXTRAS
 from opcost.comparing.predicted_run import WidthReason
 from opcost.errors import UserError
 from opcost.estimates import value_of
@@ -28,9 +30,15 @@ from opcost.running.shipped_counts import shipped_counts
 from opcost.stages.count import count_operators
 from opcost.stages.predict import Prediction, PredictionRequest, predict
 from opcost.stages.show import show
+from opcost.stages.trained import PACKAGES
 from opcost.stages.wanted_model import WantedModel
 from opcost.storage.database import Database
 from opcost.units import milli
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 ROOT = Path(__file__).parents[2]
 CONDITIONS = "b5778c1496bbb68b"
@@ -238,13 +246,21 @@ def test_missing_packages_are_refused_before_anything_is_counted_and_not_needed_
     request_of: Request, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     predicted(request_of, cache, "resnet50")
-    monkeypatch.setattr("opcost.stages.extras.find_spec", lambda name: None)
+    monkeypatch.setattr("opcost.stages.trained.find_spec", lambda name: None)
     assert predicted(request_of, cache, "resnet50").run.measured_time_ratio == 1
     progress = RecordedProgress()
     with pytest.raises(ModuleNotFoundError) as caught:
         predict(request_of, PredictionRequest(WantedModel("resnet50"), batch=8), tmp_path / "empty", progress)
     assert caught.value.name == "sklearn"
     assert progress.names == []
+
+
+def test_the_packages_for_training_are_those_of_an_extra() -> None:
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    declared = tomllib.loads(text)["project"]["optional-dependencies"]["predict"]
+    names = {re.split(r"\W*[<>=]", requirement)[0] for requirement in declared}
+    assert {"sklearn" if name == "scikit-learn" else name for name in names} == set(PACKAGES)
+    assert set(PACKAGES) <= EXTRAS.keys()
 
 
 def test_show_predicts_counted_models_from_what_was_learned_and_never_learns(
