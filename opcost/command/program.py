@@ -22,10 +22,6 @@ from opcost.invocation import command
 from opcost.storage.files import user_folders
 
 
-def _no_folder(_: Namespace) -> None:
-    """Keep no log: the command writes no table."""
-
-
 def _database(arguments: Namespace) -> Path | None:
     return None if arguments.dry_run else user_folders(*(getattr(arguments, key) for key in FOLDERS)).database
 
@@ -54,7 +50,7 @@ class Subcommand:
     example: str
     function: str
     options: tuple[Option | OneOf, ...]
-    log_folder: Callable[[Namespace], Path | None] = _no_folder
+    log_folder: Callable[[Namespace], Path | None] = lambda _: None
     before: tuple[tuple[str, str], ...] = ()
 
     def add_to(self, commands: "_SubParsersAction[Parser]") -> None:

@@ -11,53 +11,17 @@ from simulated_machine import SIMULATED_CONDITIONS
 
 from opcost.comparing.remarks import Remark, RemarkKind
 from opcost.comparing.row import ComparisonRow
-from opcost.operators.whitelist import Share
 from opcost.reporting.comparison_tables import Noted, all_in_words, footnotes, print_comparisons
 from opcost.reporting.count_tables import print_rebuilds
 from opcost.reporting.measurement_tables import print_full_models, print_operator_measurements
 from opcost.reporting.tables import print_configs, print_json
 from opcost.running.opening import AssumedVersions
 from opcost.stages.compare import ComparingReport
-from opcost.stages.count import CountReport
-from opcost.stages.filter import FilterReport, OperatorShare
 from opcost.stages.make_configs import ConfigReport
 from opcost.stages.measure_operators import FullModelReport, OperatorsReport
 from opcost.stages.replay import RebuildReport
 from opcost.units import percent
 
-COUNTED = CountReport(
-    name="resnet50",
-    operator_calls=174,
-    module_calls=158,
-    function_calls=16,
-    unique_tuples=54,
-    flops=8_178_000_000,
-    bytes=350_000_000,
-    parameters=25_557_032,
-    counted_flops=8_178_000_000,
-    counted_bytes=175_000_000,
-    whitelisted_flops=4_089_000_000,
-    whitelisted_bytes=None,
-    outside=("fill_", "mm"),
-    counted_on="cpu",
-    least_flops=8_178_000_000,
-    flops_missing_reason=None,
-    without_formula=(),
-)
-NOTHING = Share(0, None, None, None)
-FILTERED = FilterReport(
-    name="resnet50",
-    unique_tuples=50,
-    kept_tuples=48,
-    measurements=60,
-    kept=Share(150, 0.949, 1.0, 0.75),
-    dropped=Share(8, 0.051, 0.0, 0.05),
-    outside=Share(0, None, 0.0, 0.2),
-    operators=(
-        OperatorShare("Conv2d", True, 20, Share(53, 0.3, 0.9, 0.5)),
-        OperatorShare("Flatten", False, 2, Share(8, 0.051, 0.0, 0.05)),
-    ),
-)
 H200 = ("cuda:1", "NVIDIA H200")
 MEASURED = OperatorsReport(
     *("resnet50", 40, 48, 10, 37, 1, 1, 33.0, 20.0, {}, 5.0, False),
@@ -66,6 +30,7 @@ MEASURED = OperatorsReport(
     *H200,
 )
 WHOLE = FullModelReport("resnet50", 0.012345, 5.4321, 440.0, True, False, 0.0, 6.0, {}, 9.0, None, {}, *H200)
+MISSING = replace(WHOLE, time_s=None, energy_j=None, power_w=None, newly_measured=False, expected_s=33.0)
 UNKNOWN_COSTS = """
     full_energy_j full_energy_standard_error_j reference_temperature_c energy_ratio energy_standard_error_ratio
     function_energy_j correction_energy_j correction_energy_standard_error_j power_limit_time_s
@@ -207,14 +172,8 @@ def test_builds_of_a_whole_that_differ_are_reported(capsys: pytest.CaptureFixtur
     [
         (WHOLE, ["12.35 ms", "5432 mJ", "440.0 W", "now"]),
         (replace(WHOLE, newly_measured=False), ["12.35 ms", "5432 mJ", "440.0 W", "earlier"]),
-        (
-            FullModelReport("resnet50", None, None, None, False, False, 33.0, 0.0, {}, 9.0, None, {}, *H200),
-            ["-", "-", "-", "not yet"],
-        ),
-        (
-            FullModelReport("resnet50", None, None, None, False, True, 33.0, 2.0, {}, 9.0, "no memory", {}, *H200),
-            ["-", "-", "-", "failed"],
-        ),
+        (MISSING, ["-", "-", "-", "not yet"]),
+        (replace(MISSING, failed=True, reason="no memory"), ["-", "-", "-", "failed"]),
         (replace(WHOLE, energy_j=None, power_w=None, reason="no meter"), ["12.35 ms", "-", "-", "now"]),
     ],
 )
@@ -238,12 +197,11 @@ WHOLE_SUM = replace(COMPARED, missing_operators=0, missing="", energy_missing_re
 def test_a_plan_has_no_figures_of_models_without_rows_and_names_the_device_once(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    missing = replace(WHOLE, time_s=None, energy_j=None, power_w=None, newly_measured=False, expected_s=33.0)
-    print_full_models([missing], dry_run=True)
+    print_full_models([MISSING], dry_run=True)
     plan = capsys.readouterr().out
     assert "Without a known value" not in plan
     assert plan.count("NVIDIA H200") == 1
-    print_full_models([missing, WHOLE], dry_run=True)
+    print_full_models([MISSING, WHOLE], dry_run=True)
     assert "12.35 ms" in capsys.readouterr().out
 
 
@@ -310,17 +268,12 @@ def test_a_remark_on_several_comparisons_is_one_footnote_with_their_figures() ->
     assert marks == ["[1,2]", "[2]", "[1,2]"]
 
 
-def test_of_many_comparisons_a_few_are_named() -> None:
+def test_of_many_comparisons_a_few_are_named_and_one_is_not() -> None:
     (line,), _ = footnotes(noted(*[(on_other_values(0.5),)] * 9))
     assert line.count("50.0 %") == 6
     assert line.endswith("; 3 more")
-
-
-def test_one_comparison_is_not_named() -> None:
     assert footnotes(noted((on_other_values(0.5),)))[0][0].endswith("than the model's: 50.0 %")
-
-
-def test_a_remark_that_changes_no_conclusion_has_no_footnote() -> None:
+    # A remark that changes no conclusion has no footnote.
     assert footnotes(noted((IMPRECISE,))) == ([], [""])
 
 
@@ -337,9 +290,9 @@ def test_all_remarks_of_one_comparison_in_words() -> None:
 def test_json_is_a_list_of_objects_in_si_units_with_remarks_as_kinds(capsys: pytest.CaptureFixture[str]) -> None:
     shown = Remark(RemarkKind.THROTTLED, {"time_ratio": 0.2, "whole_time_ratio": None})
     compared_with = ComparingReport("resnet50", (COMPARED,), None, remarks=((shown,),))
-    print_json([COUNTED, FILTERED, MEASURED, WHOLE, compared_with])
+    print_json([MEASURED, WHOLE, compared_with])
     found = json.loads(capsys.readouterr().out)
-    assert [one["name"] for one in found] == ["resnet50"] * 5
+    assert [one["name"] for one in found] == ["resnet50"] * 3
     (comparison,) = found[-1]["comparisons"]
     assert (comparison["time_s"], comparison["energy_ratio"]) == (0.0125, None)
     assert found[-1]["remarks"] == [[{"kind": "throttled", "figures": shown.figures}]]
