@@ -141,10 +141,7 @@ def show(  # noqa: PLR0913 (a call in a notebook names its options)
 def compare(*names: str, device: str | None = None, database: str | Path | None = None) -> DataFrame:
     """Return the comparison of each model's sum of operators with the whole model; nothing is written.
 
-    Args:
-        names: see ``show``.
-        device: ``cpu`` or ``cuda``; None for both.
-        database: see ``load``.
+    The device is ``cpu`` or ``cuda``, None for both; the others are as for ``show``.
 
     Raises:
         UserError: a name matches no model, or a table is damaged.
@@ -416,17 +413,9 @@ def layers(  # noqa: PLR0913 (a call in a notebook names its options)
     """Run a model once, and return its layers in the order of execution with what each costs, from rows.
 
     Nothing is measured: ``opcost.profile`` measures the operators of the same model. The model is as before afterwards.
-
-    Args:
-        model: the model, with weights of one floating-point type.
-        inputs: an example, as for ``opcost.profile``.
-        depth: one row for each module with this many names in its path; None for a row for each call.
-        name: the model's name in tables; None for that of its class.
-        device: whose rows: ``cpu``, ``cuda``, or a part of a product's name such as ``H200``; None for the device with
-            the most.
-        precision: as for ``opcost.profile``.
-        execution: ``graph`` or ``eager``; None for graph on a GPU and eager on a CPU.
-        database: the folder of tables; None for that of the user's home, with the shipped rows beside it.
+    With ``depth`` there is one row for each module with this many names in its path, without it one for each call. The
+    rows are of ``device``: ``cpu``, ``cuda``, or a part of a product's name such as ``H200``; None is the one with the
+    most. All others are as for ``opcost.profile``.
 
     Raises:
         UserError: the model cannot be counted, no row is of the device, or a table is damaged.
