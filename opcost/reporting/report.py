@@ -176,7 +176,7 @@ def _data(
     names = list(dict.fromkeys(name for entry in entries for name in entry))
     return {
         "models": [
-            {"label": one.label, "full_time_s": one.row.full_time_s, "is_usual": index in counted}
+            {"label": one.model.name, "full_time_s": one.row.full_time_s, "is_usual": index in counted}
             for index, one in enumerate(found)
         ],
         "flags": {flag.value: flag.meaning for flag in TupleFlag},

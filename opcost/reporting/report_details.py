@@ -181,7 +181,7 @@ def _tree(one: Compared) -> str:
     notes = "".join(map(paragraph, missing_notes(own)))
     heads = "".join(f'<span class="{name}">{escape(title)}</span>' for title, name in LAYER_COLUMNS.items())
     head = f'<div class="layer head"><span>layer</span>{heads}</div>'
-    return folded(one.label, f'{notes}<div class="layers">{head}{_node(own.tree, is_open=True)}</div>')
+    return folded(one.model.name, f'{notes}<div class="layers">{head}{_node(own.tree, is_open=True)}</div>')
 
 
 def _node(node: LayerNode, is_open: bool = False) -> str:
@@ -205,11 +205,11 @@ def _node(node: LayerNode, is_open: bool = False) -> str:
 def _left_out(usual: Sequence[Compared], known: Sequence[Compared], proposals: Proposals) -> str:
     """Return what to do for the trees of the other models; empty if all have one."""
     texts = []
-    more = list(dict.fromkeys(one.name for one in known[MOST_TREES:]))
+    more = list(dict.fromkeys(one.row.name for one in known[MOST_TREES:]))
     if more:
         named = code(proposals.command("report", more[:1])).html
         texts.append(f"The first {MOST_TREES} models have a tree. Name others: {named}.")
-    without = list(dict.fromkeys(one.name for one in usual if not one.comparison.counts.modules))
+    without = list(dict.fromkeys(one.row.name for one in usual if not one.comparison.counts.modules))
     if without:
         names = f"{number_of(len(without), 'model')} ({escape(some_of(without))})"
         shown, counted = (code(proposals.command(step, without[:1])).html for step in ("layers", "count"))

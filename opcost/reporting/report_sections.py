@@ -73,19 +73,6 @@ class Compared:
     model: ComparedModel
 
     @property
-    def label(self) -> str:
-        return self.model.name
-
-    @property
-    def name(self) -> str:
-        return self.row.name
-
-    @property
-    def is_usual(self) -> bool:
-        """Whether it is in the usual execution on its device."""
-        return self.row.conditions.execution == usual_execution(self.row.conditions.device_type)
-
-    @property
     def is_complete(self) -> bool:
         """Whether no operator of the sum is missing: only such a sum should equal the whole."""
         return self.row.time_s is not None and not self.row.missing_operators
@@ -177,7 +164,7 @@ def _verdict(found: Sequence[Compared], quantity: str) -> str:
 def _left_out_on_purpose(found: Sequence[Compared]) -> str:
     """Return the model of which the whitelist drops most of the time; empty if that is not noticeable."""
     shares = {
-        one.label: one.row.dropped_time_s / one.row.full_time_s
+        one.model.name: one.row.dropped_time_s / one.row.full_time_s
         for one in found
         if one.row.dropped_time_s is not None and one.row.counted == ALL and not one.doubts("time")
     }
@@ -202,7 +189,7 @@ def _complete(found: Sequence[Compared]) -> list[ComparedModel]:
 
 
 def _left_out(found: Sequence[Compared]) -> str:
-    incomplete = [one.label for one in found if not one.is_complete]
+    incomplete = [one.model.name for one in found if not one.is_complete]
     return f" Left out, since operators are missing: {', '.join(incomplete)}." if incomplete else ""
 
 
@@ -220,12 +207,15 @@ def counted_once(found: Sequence[Compared]) -> frozenset[int]:
 
     Shares of all models' time are of these, so that a model that was run in two executions does not count twice.
     """
-    best: dict[tuple[str, str], int] = {}
+    best: dict[tuple[str, str], tuple[int, bool]] = {}
     for index, one in enumerate(found):
-        key = one.name, one.row.conditions.device_product
-        if key not in best or one.is_usual >= found[best[key]].is_usual:
-            best[key] = index
-    return frozenset(best.values())
+        conditions = one.row.conditions
+        key = one.row.name, conditions.device_product
+        # The last one, if none is usual.
+        is_usual = conditions.execution == usual_execution(conditions.device_type)
+        if is_usual or key not in best or not best[key][1]:
+            best[key] = index, is_usual
+    return frozenset(index for index, _ in best.values())
 
 
 def flags(found: Sequence[Compared], tuples: Sequence[TupleCost]) -> str:
@@ -293,7 +283,7 @@ def gaps(found: Sequence[Compared]) -> str:
         for one in found:
             shares = _parts(one, quantity)
             rest = "unknown" if shares[-1] is None else f"{round(100 * shares[-1], 1) + 0.0:+.1f} % unexplained"
-            bars.append(StackedBar(one.label, rest + doubt_mark(one.doubts(quantity)), shares))
+            bars.append(StackedBar(one.model.name, rest + doubt_mark(one.doubts(quantity)), shares))
         known = [bar for bar in bars if any(share is not None for share in bar.shares)]
         drawings.append(stacked_bars(known, f"{quantity}, share of the measured whole model (%)", range(len(PARTS))))
         for one, bar in zip(found, bars, strict=True):
@@ -322,7 +312,7 @@ def _parts(one: Compared, quantity: str) -> tuple[float | None, ...]:
 def kernel_kinds(found: Sequence[Compared]) -> str:
     """Return the kinds of operators whose kernel time differs between the model and alone."""
     seen: dict[str, list[tuple[str, float]]] = {}
-    profiled = {one.name: one.kernels for one in found if one.kernels is not None}
+    profiled = {one.row.name: one.kernels for one in found if one.kernels is not None}
     for name, kernels in profiled.items():
         for kind, error in kernels.by_kind:
             seen.setdefault(kind, []).append((name, error))
@@ -349,7 +339,7 @@ def remarks(found: Sequence[Compared], reports: Sequence[ComparingReport]) -> st
         reason = one.row.energy_missing_reason
         lines = [*map(str, one.remarks), *([f"no energy: {reason}"] if reason else [])]
         if lines:
-            shown += folded(f"{one.label} ({len(lines)})", items(list(map(without_identities, lines))))
+            shown += folded(f"{one.model.name} ({len(lines)})", items(list(map(without_identities, lines))))
     return shown
 
 
@@ -369,9 +359,11 @@ def steps(
         what, measuring = f"measure {len(missing)} whole models", proposals.command("measure-models", missing)
         why = "their sums cannot be compared, and their tuples are not in this report"
         cells.append((what, why, code(measuring)))
-    candidates = [Candidate(one.name, one.comparison, one.kernels is not None, one.row.counted == ALL) for one in found]
+    candidates = [
+        Candidate(one.row.name, one.comparison, one.kernels is not None, one.row.counted == ALL) for one in found
+    ]
     for step in next_steps(candidates, tuples, proposals):
-        models = ", ".join(found[index].label for index in step.models)
+        models = ", ".join(found[index].model.name for index in step.models)
         cells.append((step.action, f"{step.reason} ({models})", code(step.command)))
     if not cells:
         return paragraph("Nothing: every sum is complete, not flagged, precise, and close to its whole model.")
