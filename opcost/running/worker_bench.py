@@ -90,16 +90,6 @@ class Limits:
 USUAL_LIMITS = Limits()
 
 
-@dataclass(frozen=True)
-class BenchFacts:
-    """Properties that do not change while a bench is open."""
-
-    device: str
-    is_gpu: bool
-    has_meter: bool
-    drift_case: Case | None
-
-
 @contextmanager
 def open_child_bench(
     device: str | None, database: Database, with_meter: bool, limits: Limits = USUAL_LIMITS
@@ -120,7 +110,8 @@ class ChildBench:
     ) -> None:
         self._child = ChildProcess(open_answering or partial(answering, opening), limits.opening_s)
         self._limits = limits
-        self._facts = BenchFacts(device="", is_gpu=False, has_meter=False, drift_case=None)
+        self.device, self.is_gpu, self.has_meter = "", False, False
+        self.drift_case: Case | None = None
         self._answers: dict[Question, Any] = {}
         self._faults = 0
 
@@ -138,25 +129,10 @@ class ChildBench:
     def _start(self) -> None:
         try:
             self._child.__enter__()
-            self._facts = self._child.ask(Question(FACTS), {OPENING: self._limits.opening_s})
+            facts = self._child.ask(Question(FACTS), {OPENING: self._limits.opening_s})
+            self.device, self.is_gpu, self.has_meter, self.drift_case = facts
         except ChildFaultError as fault:
             raise UserError(f"the measuring process does not start: {fault}; see its messages above") from fault
-
-    @property
-    def device(self) -> str:
-        return self._facts.device
-
-    @property
-    def is_gpu(self) -> bool:
-        return self._facts.is_gpu
-
-    @property
-    def has_meter(self) -> bool:
-        return self._facts.has_meter
-
-    @property
-    def drift_case(self) -> Case | None:
-        return self._facts.drift_case
 
     @property
     def step_times_s(self) -> dict[str, float]:
@@ -233,7 +209,7 @@ def open_observed(opening: Opening, report_step: ReportStep) -> Iterator[Apparat
 def answer(bench: Bench, question: Question) -> object:
     """Answer one question with a bench in this process."""
     if question.method == FACTS:
-        return BenchFacts(bench.device, bench.is_gpu, bench.has_meter, bench.drift_case)
+        return bench.device, bench.is_gpu, bench.has_meter, bench.drift_case
     return getattr(bench, question.method)(*question.arguments)
 
 

@@ -145,17 +145,22 @@ def test_samples_are_seconds_and_watts_and_later_than_asked(nvml: FakeNvml) -> N
     assert all(power_w == pytest.approx(100.0 + moment % 1, abs=0.001) for moment, power_w in samples)
 
 
-def test_no_new_sample_is_none(nvml: FakeNvml) -> None:
-    assert NvmlGpu.open("GPU-1").power_samples(time.time() + 10) == []
-
-
-def test_a_gpu_that_nvml_does_not_know_is_an_error_and_leaves_nothing_open(nvml: FakeNvml) -> None:
+def test_what_nvml_does_not_know_is_none_or_an_error_that_leaves_nothing_open(
+    nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(NvmlError, match="NVML: Not Found"):
         NvmlGpu.open("GPU-2")
     assert nvml.is_open == 0
-
-
-def test_without_the_library_there_is_no_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = NvmlGpu.open("GPU-1")
+    assert gpu.power_samples(time.time() + 10) == []
+    nvml.kind = 0
+    with pytest.raises(NvmlError, match="unknown type"):
+        gpu.power_samples(0.0)
+    nvml.failure = NVMLError("Not Supported")
+    with pytest.raises(NvmlError, match="Not Supported"), PowerSampler(gpu):
+        pass
+    with pytest.raises(NvmlError, match="Not Supported"), CounterSampler(gpu):
+        pass
     monkeypatch.setitem(sys.modules, "pynvml", None)
     with pytest.raises(NvmlError, match="nvidia-ml-py is not installed"):
         NvmlGpu.open("GPU-1")
@@ -168,18 +173,6 @@ def test_all_gpus_are_listed_and_nvml_is_left(nvml: FakeNvml) -> None:
     with pytest.raises(NvmlError, match="GPU is lost"):
         gpu_products()
     assert nvml.is_open == 0
-
-
-def test_samples_of_another_type_are_refused(nvml: FakeNvml) -> None:
-    nvml.kind = 0
-    with pytest.raises(NvmlError, match="unknown type"):
-        NvmlGpu.open("GPU-1").power_samples(0.0)
-
-
-def test_a_driver_without_samples_is_reported_at_once(nvml: FakeNvml) -> None:
-    nvml.failure = NVMLError("Not Supported")
-    with pytest.raises(NvmlError, match="Not Supported"), PowerSampler(NvmlGpu.open("GPU-1")):
-        pass
 
 
 def test_each_sample_is_collected_once_also_beyond_the_ring(sampler: PowerSampler) -> None:
@@ -291,12 +284,6 @@ def test_a_tick_in_a_second_takes_three_reads_and_is_right_to_one(phase_s: float
     assert mean_w == pytest.approx(counter.power_w, rel=0.0035 / 19 * 2)
 
 
-def test_every_tick_is_found() -> None:
-    counter = TickingCounter(0.03)
-    ticks = counter.ticks(50, TICK_S)
-    assert np.diff(ticks[:, 1] / counter.power_w) == pytest.approx(TICK_S)
-
-
 @pytest.mark.parametrize("jump_s", [0.01, 0.03, 0.06, 0.09])
 def test_a_phase_that_is_lost_is_learnt_again(jump_s: float) -> None:
     counter = TickingCounter(0.02)
@@ -311,18 +298,15 @@ def test_a_phase_that_is_lost_is_learnt_again(jump_s: float) -> None:
     assert counter.reads - reads <= 40
 
 
-def test_a_thread_that_wakes_up_late_takes_the_next_tick() -> None:
+def test_every_tick_is_found_and_a_thread_that_is_late_takes_a_later_one() -> None:
     counter = TickingCounter(0.02)
-    counter.ticks(1, 1.0)
+    ticks = counter.ticks(50, TICK_S)
+    assert np.diff(ticks[:, 1] / counter.power_w) == pytest.approx(TICK_S)
     counter.late_s = 0.03
     ticks = counter.ticks(10, 1.0)
     assert np.abs(ticks[:, 0] - ticks[:, 1] / counter.power_w).max() <= READ_S
     assert np.diff(ticks[:, 0]) == pytest.approx(1.1, abs=0.11)
-
-
-def test_a_thread_that_comes_after_the_tick_waits_for_a_later_one() -> None:
-    counter = TickingCounter(0.02)
-    counter.ticks(1, 1.0)
+    counter.late_s = 0.0
     counter.now_s += 7.0
     counter.reads = 0
     (tick,) = counter.ticks(1, 1.0)
@@ -330,13 +314,10 @@ def test_a_thread_that_comes_after_the_tick_waits_for_a_later_one() -> None:
     assert counter.reads <= 4
 
 
-def test_a_counter_that_stands_still_is_given_up_after_two_periods() -> None:
+def test_a_counter_that_stands_still_is_given_up_after_two_periods_and_an_ended_wait_reads_no_more() -> None:
     counter = TickingCounter(power_w=0.0)
     assert counter.finder.next_tick(1.0) is None
     assert counter.now_s - 5.0 == pytest.approx(SEARCH_S, abs=3 * READ_S)
-
-
-def test_a_wait_that_was_ended_reads_no_more() -> None:
     counter = TickingCounter()
     counter.ticks(1, 1.0)
     counter.stopped, counter.reads = True, 0
@@ -440,12 +421,6 @@ def test_a_counter_that_is_refused_is_reported_and_tried_again(
         wait_until(lambda: len(meter.log().power_w) > 0)
 
 
-def test_a_gpu_without_a_counter_is_reported_at_once(nvml: FakeNvml) -> None:
-    nvml.failure = NVMLError("Not Supported")
-    with pytest.raises(NvmlError, match="Not Supported"), CounterSampler(NvmlGpu(nvml, "GPU-1")):
-        pass
-
-
 FACTS = DeviceFacts("GPU-1", "NVIDIA Fake GPU", 16 * 10**9, 700.0, "580.65.06")
 
 
@@ -496,17 +471,10 @@ def test_for_a_qualification_the_counter_is_read_at_every_tick(
         # Ten ticks in a second, where campaigns see one.
         assert np.count_nonzero(~np.isnan(counter.power_w)) >= 4
         read_times_s = meters.read_times_s()
-    assert read_times_s.keys() == {"NVML power samples", "NVML energy counter"}
-    assert all(read_time_s > 0 for read_time_s in read_times_s.values())
-
-
-def test_a_meter_that_no_longer_answers_has_no_time_of_a_read(
-    stage: NvidiaSmiStage, nvml: FakeNvml, tmp_path: Path
-) -> None:
-    with ExitStack() as stack:
-        meters = open_meters("cuda:0", FACTS, tmp_path, stack)
         nvml.failure = NVMLError("GPU is lost")
         assert meters.read_times_s() == {}
+    assert read_times_s.keys() == {"NVML power samples", "NVML energy counter"}
+    assert all(read_time_s > 0 for read_time_s in read_times_s.values())
 
 
 def test_a_second_measurement_holds_nothing_of_the_first(stage: NvidiaSmiStage, nvml: FakeNvml, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from opcost.metering.result import WindowResult
 from opcost.meters.nvml import NvmlError
 from opcost.power.trace import Window
 from opcost.running import energy_meter, energy_sources
-from opcost.running.energy_sources import names_of, open_sources
+from opcost.running.energy_sources import names_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -254,11 +254,17 @@ def test_a_context_within_itself_is_a_window_of_its_own(bench: Bench) -> None:
     assert all(map(bench.holds, meter.results))
 
 
-def test_a_meter_shows_its_result(bench: Bench) -> None:
+def test_a_meter_shows_its_result_and_what_has_none_is_a_mistake(bench: Bench) -> None:
     meter = EnergyMeter()
     assert (str(meter), repr(meter)) == ("no window has ended", "<EnergyMeter no window has ended>")
+    with pytest.raises(UserError, match="stop"):
+        meter.stop()
+    with pytest.raises(UserError, match="no window has ended"):
+        _ = meter.result
     with meter:
         assert "not ended" in repr(meter.start("part"))
+        with meter.window("open") as window, pytest.raises(UserError, match="has not ended"):
+            _ = window.result
         bench.work(1.0)
     assert str(meter) == str(meter.result)
     assert " J ± " in repr(meter)
@@ -286,18 +292,13 @@ def test_energy_above_idle_is_given_on_request(bench: Bench) -> None:
     assert meter.result.devices[0].above_idle_j is None
 
 
-def test_short_code_is_repeated_until_it_is_known(bench: Bench) -> None:
+def test_short_code_is_repeated_until_it_is_known_or_for_the_longest_time(bench: Bench) -> None:
     meter = EnergyMeter()
     result = meter.measure(lambda: bench.work(0.004), relative_error=0.02)
     assert result.energy is not None
     assert NORMAL_QUANTILE * result.energy.standard_error <= 0.02 * result.energy.value
     assert result.energy_per_repeat_j == pytest.approx(1.6, rel=0.03)
     assert result.time_per_repeat_s == pytest.approx(0.004, rel=0.01)
-    meter.close()
-
-
-def test_repetition_ends_though_the_error_is_never_reached(bench: Bench) -> None:
-    meter = EnergyMeter()
     result = meter.measure(lambda: bench.work(0.004), relative_error=1e-9, longest_s=1.0)
     assert 1.0 <= result.duration_s < 1.1
     meter.close()
@@ -393,17 +394,6 @@ def test_readings_that_no_window_needs_are_dropped(bench: Bench) -> None:
     meter.close()
 
 
-def test_stop_without_start_and_a_result_without_a_window_are_mistakes(bench: Bench) -> None:
-    meter = EnergyMeter()
-    with pytest.raises(UserError, match="stop"):
-        meter.stop()
-    with pytest.raises(UserError, match="no window has ended"):
-        _ = meter.result
-    with meter.window("open") as window, pytest.raises(UserError, match="has not ended"):
-        _ = window.result
-    meter.close()
-
-
 def torch_double(calls: list[int], fails: bool = False) -> SimpleNamespace:
     """Play a torch that uses GPU 0 of two."""
 
@@ -477,13 +467,6 @@ def test_devices_are_names_or_numbers(given: str | int | Sequence[str | int], na
     assert names_of(given) == names
 
 
-@pytest.mark.usefixtures("no_meter")
-@pytest.mark.parametrize("given", [[0], "cuda:0", "cuda"])
-def test_a_device_of_a_number_or_a_text_that_is_not_there_is_one_line(given: str | list[int]) -> None:
-    with pytest.raises(UserError, match=r"no device cuda:0.*; devices with a meter: none; leave devices out to get"):
-        EnergyMeter(given).start()
-
-
 @pytest.mark.parametrize(
     ("given", "line"),
     [
@@ -498,10 +481,16 @@ def test_what_no_device_can_be_is_refused_at_construction(given: Any, line: str)
 
 
 @pytest.mark.usefixtures("no_meter")
-@pytest.mark.parametrize(("name", "reason"), [("cuda:0", "NVML: not found"), ("cpu", "no RAPL energy counter")])
-def test_a_device_that_is_not_there_is_a_mistake(name: str, reason: str) -> None:
-    with pytest.raises(UserError, match=f"no device {name}: {reason}; devices with a meter: none"):
-        open_sources([name])
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        *((given, "cuda:0: NVML: not found") for given in ([0], "cuda:0", "cuda")),
+        ("cpu", "cpu: no RAPL energy counter"),
+    ],
+)
+def test_a_device_that_is_not_there_is_a_mistake(given: str | list[int], words: str) -> None:
+    with pytest.raises(UserError, match=f"no device {words}; devices with a meter: none; leave devices out to get"):
+        EnergyMeter(given).start()
 
 
 def test_importing_it_loads_neither_torch_nor_pandas() -> None:

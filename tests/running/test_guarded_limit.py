@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -157,23 +158,15 @@ def test_the_limit_comes_back_though_a_forked_child_holds_the_pipe_of_its_guardi
     assert sets(limit) == [300.0, 650.0]
 
 
-def test_the_limit_is_set_and_comes_back(limit: partial[FileLimit]) -> None:
-    with guarded_limit(limit) as guarded:
+@pytest.mark.parametrize("error", [None, ZeroDivisionError])
+def test_the_limit_is_set_and_comes_back(limit: partial[FileLimit], error: type[Exception] | None) -> None:
+    with nullcontext() if error is None else pytest.raises(error), guarded_limit(limit) as guarded:
         guarded.set_w(300.0)
         assert limit().read_w() == 300.0
+        if error is not None:
+            raise error
     assert limit().read_w() == FOUND_W
     assert sets(limit) == [650.0, 300.0, 650.0]
-
-
-def test_the_limit_comes_back_after_an_error(limit: partial[FileLimit]) -> None:
-    def fail() -> None:
-        with guarded_limit(limit) as guarded:
-            guarded.set_w(300.0)
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        fail()
-    assert limit().read_w() == FOUND_W
 
 
 def test_a_limit_of_half_a_watt_comes_back(limit: partial[FileLimit]) -> None:
@@ -217,33 +210,26 @@ def test_the_lock_holds_until_the_guardian_has_restored_the_limit(tmp_path: Path
             time.sleep(0.01)
 
 
-def test_without_the_right_it_is_one_line_before_anything_runs(limit: partial[FileLimit], tmp_path: Path) -> None:
+def test_what_cannot_be_set_or_read_is_one_line_and_the_old_limit_is_there(
+    limit: partial[FileLimit], tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match="100 W cannot be set"), guarded_limit(limit) as guarded:
+        guarded.set_w(100.0)
     (tmp_path / "no-right").touch()
     with pytest.raises(UserError, match="no right to set its power limit") as caught, guarded_limit(limit):
         raise AssertionError("nothing may run")
     assert len(caught.value.lines) == 1
     assert limit().read_w() == FOUND_W
-
-
-def test_a_cap_out_of_range_is_refused_and_the_old_limit_is_there(limit: partial[FileLimit]) -> None:
-    with pytest.raises(UserError, match="100 W cannot be set"), guarded_limit(limit) as guarded:
-        guarded.set_w(100.0)
-    assert limit().read_w() == FOUND_W
-
-
-def test_a_board_without_a_limit_is_one_line(limit: partial[FileLimit]) -> None:
     limit().path.unlink()
     with pytest.raises(UserError, match="GPU-of-a-file: "), guarded_limit(limit):
         pass
 
 
-def test_consent_is_an_option_or_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("OPCOST_ALLOW_POWER_LIMIT", raising=False)
-    with pytest.raises(UserError, match="owner has agreed"):
-        check_consent(is_given=False)
-    check_consent(is_given=True)
-    monkeypatch.setenv("OPCOST_ALLOW_POWER_LIMIT", "0")
-    with pytest.raises(UserError, match="--allow-power-limit"):
-        check_consent(is_given=False)
-    monkeypatch.setenv("OPCOST_ALLOW_POWER_LIMIT", "1")
-    check_consent(is_given=False)
+@pytest.mark.parametrize(("variable", "is_given", "is_refused"), [("", 0, 1), ("", 1, 0), ("0", 0, 1), ("1", 0, 0)])
+def test_consent_is_an_option_or_a_variable(
+    monkeypatch: pytest.MonkeyPatch, variable: str, is_given: int, is_refused: int
+) -> None:
+    monkeypatch.setenv("OPCOST_ALLOW_POWER_LIMIT", variable)
+    words = "owner has agreed; then add --allow-power-limit"
+    with pytest.raises(UserError, match=words) if is_refused else nullcontext():
+        check_consent(bool(is_given))

@@ -43,7 +43,6 @@ from opcost.running.worker_bench import (
     STEPS,
     USUAL_LIMITS,
     WARMING_UP,
-    BenchFacts,
     Heartbeat,
     Limits,
     Question,
@@ -126,7 +125,7 @@ class PlayedChild:
 
     def ask(self, question: Question, limits_s: object = None) -> object:
         if question.method == FACTS:
-            return BenchFacts(device="cuda:0", is_gpu=True, has_meter=True, drift_case=None)
+            return "cuda:0", True, True, None
         if question.arguments[0] in map(Case, FATALS):
             raise ChildFaultError("ended by SIGKILL")
         return "measured"
