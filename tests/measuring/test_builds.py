@@ -53,12 +53,44 @@ def of_builds(*found: Measurement | CannotMeasureError, builds: int = 3) -> Meas
     return measured
 
 
-def test_the_build_with_the_median_time_counts_with_all_of_its_figures() -> None:
-    measured = of_builds(taking(1.03), taking(1.0), taking(1.001))
-    assert (measured.time_s, measured.energy_j, measured.power_log) == (1.001e-3, 0.4004, "1.001")
-    assert measured.builds == 3
-    assert measured.builds_time_range_ratio == pytest.approx(0.03 / 1.001)
-    assert measured.builds_energy_range_ratio == pytest.approx(0.03 / 1.001)
+WITHOUT = {"energy_j": None, "energy_standard_error_j": None, "energy_at_reference_j": None, "power_w": None}
+UNEVEN, DISAGREEING = Flag.UNEVEN, Flag.METERS_DISAGREE
+FAILED = CannotMeasureError("OutOfMemoryError")
+
+
+@pytest.mark.parametrize(
+    ("found", "log", "builds", "flags"),
+    [
+        pytest.param([taking(1.03), taking(1.0), taking(1.001)], "1.001", 3, (), id="median"),
+        pytest.param([taking(1.0), taking(2.0, UNEVEN), taking(1.02), taking(1.01)], "1.01", 3, (), id="replaced"),
+        pytest.param([taking(1.02), *[taking(2.0, UNEVEN)] * 3, taking(1.0)], "1", 2, (), id="ends after two more"),
+        pytest.param(
+            [taking(one, DISAGREEING) for one in (1.0, 1.4, 1.1, 1.3, 1.2)], "1.2", 5, (DISAGREEING,), id="all"
+        ),
+        pytest.param(
+            [replace(taking(1.0), **WITHOUT), taking(1.1), replace(taking(1.0), **WITHOUT)], "1.1", 1, (), id="energy"
+        ),
+        pytest.param([taking(1.0), FAILED], "1", 1, (), id="can be built once"),
+    ],
+)
+def test_the_build_with_the_median_time_counts(
+    found: list[Measurement | CannotMeasureError], log: str, builds: int, flags: tuple[Flag, ...]
+) -> None:
+    measured = of_builds(*found)
+    assert (measured.power_log, measured.builds, measured.flags) == (log, builds, flags)
+    assert (measured.time_s, measured.energy_j) == (pytest.approx(float(log) * 1e-3), pytest.approx(float(log) * 0.4))
+    if builds == 1:
+        assert (measured.builds_time_range_ratio, measured.time_standard_error_s) == (None, USUAL.time_standard_error_s)
+    else:
+        times_s = sorted(one.time_s for one in found if isinstance(one, Measurement) and one.flags == flags)
+        assert measured.builds_time_range_ratio == pytest.approx(
+            (times_s[-1] - times_s[0]) / float(log) * 1e3, rel=0.02
+        )
+
+
+def test_a_model_that_cannot_be_built_fails() -> None:
+    with pytest.raises(CannotMeasureError, match="OutOfMemoryError"):
+        of_builds(FAILED)
 
 
 def test_errors_have_the_part_of_the_scatter_that_they_do_not_explain() -> None:
@@ -78,28 +110,6 @@ def test_builds_that_agree_within_their_errors_keep_them() -> None:
     assert measured.power_standard_error_w == USUAL.power_standard_error_w
 
 
-def test_a_disturbed_build_is_replaced() -> None:
-    measured = of_builds(taking(1.0), taking(2.0, Flag.OTHER_PROCESS), taking(1.02), taking(1.01))
-    assert (measured.power_log, measured.builds, measured.flags) == ("1.01", 3, ())
-
-
-def test_builds_end_after_two_more_and_those_that_are_not_flagged_count() -> None:
-    disturbed = [taking(2.0, Flag.UNEVEN)] * 3
-    measured = of_builds(taking(1.02), *disturbed, taking(1.0))
-    assert (measured.time_s, measured.builds, measured.flags) == (1.0e-3, 2, ())
-
-
-def test_flagged_builds_count_if_all_are() -> None:
-    measured = of_builds(*(taking(ratio, Flag.METERS_DISAGREE) for ratio in (1.0, 1.4, 1.1, 1.3, 1.2)))
-    assert (measured.power_log, measured.builds, measured.flags) == ("1.2", 5, (Flag.METERS_DISAGREE,))
-
-
-def test_builds_with_energy_count_before_others() -> None:
-    without = replace(taking(1.0), energy_j=None, energy_standard_error_j=None, energy_at_reference_j=None)
-    measured = of_builds(without, taking(1.1), without)
-    assert (measured.energy_j, measured.builds) == (pytest.approx(0.44), 1)
-
-
 def test_ranges_are_of_measured_energies_unless_all_are_normalised() -> None:
     cold = replace(taking(1.0), energy_at_reference_j=None, energy_at_reference_standard_error_j=None)
     measured = of_builds(taking(1.1), cold, taking(1.1))
@@ -108,24 +118,10 @@ def test_ranges_are_of_measured_energies_unless_all_are_normalised() -> None:
 
 
 def test_times_alone_have_a_range_without_energies() -> None:
-    without = [
-        replace(taking(ratio), energy_j=None, energy_standard_error_j=None, energy_at_reference_j=None, power_w=None)
-        for ratio in (1.0, 1.1, 1.2)
-    ]
+    without = [replace(taking(ratio), **WITHOUT) for ratio in (1.0, 1.1, 1.2)]
     measured = of_builds(*without)
     assert measured.builds_time_range_ratio == pytest.approx(0.2 / 1.1)
     assert (measured.builds_energy_range_ratio, measured.energy_standard_error_j) == (None, None)
-
-
-def test_a_model_that_can_be_built_once_keeps_that_build() -> None:
-    measured = of_builds(taking(1.0), CannotMeasureError("OutOfMemoryError"))
-    assert (measured.time_s, measured.builds, measured.builds_time_range_ratio) == (1e-3, 1, None)
-    assert measured.time_standard_error_s == USUAL.time_standard_error_s
-
-
-def test_a_model_that_cannot_be_built_fails() -> None:
-    with pytest.raises(CannotMeasureError, match="OutOfMemoryError"):
-        of_builds(CannotMeasureError("OutOfMemoryError"))
 
 
 @pytest.mark.parametrize(("ratio", "expected"), [(None, False), (0.002, False), (0.011, True)])
