@@ -63,9 +63,9 @@ SAMPLES = MeterModel(averaging_time_s=0.02, update_period_s=0.02)
 STUDENT = {3: 4.303, 5: 2.776, 15: 2.145}
 
 
-def measured(load=LOAD, device=NOISY, meter=None, protocol=SHORT, clock_step=None, seed=0):
+def measured(load=LOAD, device=NOISY, meter=None, protocol=SHORT, clock_step=None, seed=0, known=UNKNOWN_DEVICE):
     machine = SimulatedMachine(load, device, meter, clock_step, seed)
-    return measure(machine, machine.instruments(), protocol)
+    return measure(machine, machine.instruments(known), protocol)
 
 
 def many(**settings):
@@ -78,11 +78,12 @@ def time_coverage(measurements, time_s):
 
 
 def energy_coverage(measurements, energy_j):
-    return np.mean([abs(m.energy_j - energy_j) <= _quantile(m) * m.energy_standard_error_j for m in measurements])
-
-
-def _quantile(measurement):
-    return STUDENT.get(measurement.power_readings, 1.96)
+    return np.mean(
+        [
+            abs(m.energy_j - energy_j) <= STUDENT.get(m.power_readings, 1.96) * m.energy_standard_error_j
+            for m in measurements
+        ]
+    )
 
 
 @pytest.mark.parametrize(
@@ -152,16 +153,21 @@ def test_interval_of_a_load_that_warms_up_does_not_hold_its_equilibrium():
     assert long.temperature_c == pytest.approx(warming.busy_temperature_c, abs=0.1)
 
 
-def test_interval_is_too_narrow_for_noise_that_outlasts_the_window():
-    """A known limit: what hardly changes within the window cannot be seen in it. Only repetition shows it."""
-    slow = Device(white_noise_w=0, correlated_noise_w=10, correlation_time_s=5.0)
-    assert energy_coverage(many(device=slow), LOAD.energy_j) < SEEDS.at_most(0.6)
-
-
-def test_part_time_sampling_of_a_load_that_swings_in_step_is_wrong():
-    """A known limit: a meter that sees one quarter of the time must be qualified on the card at hand."""
-    swinging = replace(LOAD, swing_w=200.0, swing_period_s=0.1)
-    assert energy_coverage(many(load=swinging, meter=PART_TIME), LOAD.energy_j) == 0
+@pytest.mark.parametrize(
+    ("settings", "most"),
+    [
+        # What hardly changes within the window cannot be seen in it. Only repetition shows it.
+        pytest.param(
+            {"device": Device(white_noise_w=0, correlated_noise_w=10, correlation_time_s=5.0)}, 0.6, id="slow noise"
+        ),
+        # A meter that sees one quarter of the time must be qualified on the card at hand.
+        pytest.param(
+            {"load": replace(LOAD, swing_w=200.0, swing_period_s=0.1), "meter": PART_TIME}, 0.0, id="swings in step"
+        ),
+    ],
+)
+def test_known_limits_of_the_interval(settings, most):
+    assert energy_coverage(many(**settings), LOAD.energy_j) <= (SEEDS.at_most(most) if most else 0)
 
 
 def test_interval_of_a_meter_that_smooths_more_than_it_says_is_too_narrow():
@@ -361,6 +367,10 @@ LIMITED = KnownDevice(power_limit_w=700.0)
 
 
 PAUSED = (Flag.DUTY_CYCLE,)
+
+
+def capped(load=CAPPED, device=CAPPING, protocol=PRECISE):
+    return measured(load, device, RING, protocol, known=LIMITED)
 
 
 def at_full_clocks(load, device, protocol=PRECISE):
@@ -609,12 +619,9 @@ def test_another_meter_that_reads_more_does_not_end_a_loop(scale, is_wrong):
 
 def test_a_throttled_loop_ends_at_the_first_look_if_full_clocks_are_wanted():
     noisy = replace(CAPPING, white_noise_w=30.0)
-    machine = SimulatedMachine(CAPPED, noisy, RING)
     wanted = replace(PRECISE, relative_error=0.001, at_full_clocks=True)
-    result = measure(machine, machine.instruments(LIMITED), wanted)
-    assert result.flags == (Flag.IMPRECISE, Flag.POWER_CAPPED)
-    machine = SimulatedMachine(CAPPED, noisy, RING)
-    as_it_is = measure(machine, machine.instruments(LIMITED), replace(wanted, at_full_clocks=False))
+    assert capped(device=noisy, protocol=wanted).flags == (Flag.IMPRECISE, Flag.POWER_CAPPED)
+    as_it_is = capped(device=noisy, protocol=replace(wanted, at_full_clocks=False))
     assert as_it_is.loop_time_s > 1.0
     assert may_be_throttled(as_it_is)
 
@@ -658,8 +665,7 @@ def test_a_later_half_has_whole_rounds_of_placements_and_its_own_begin() -> None
 
 
 def test_a_load_that_is_throttled_at_once_ends_as_soon_as_its_power_is_known():
-    machine = SimulatedMachine(CAPPED, replace(CAPPING, capping_delay_s=0.1), RING)
-    result = measure(machine, machine.instruments(LIMITED), replace(PRECISE, at_full_clocks=True))
+    result = capped(protocol=replace(PRECISE, at_full_clocks=True))
     assert Flag.POWER_CAPPED in result.flags
     assert result.power_w is not None
     assert result.loop_time_s < 0.15
@@ -667,17 +673,16 @@ def test_a_load_that_is_throttled_at_once_ends_as_soon_as_its_power_is_known():
 
 @pytest.mark.parametrize(("power_w", "is_too_heavy"), [(780.0, False), (820.0, True)])
 def test_a_load_far_above_the_power_limit_ends_before_it_is_throttled(power_w, is_too_heavy):
-    machine = SimulatedMachine(replace(CAPPED, power_w=power_w), replace(CAPPING, capping_delay_s=0.5), RING)
     protocol = replace(PRECISE, warm_up_s=0.1, at_full_clocks=True)
-    result = measure(machine, machine.instruments(LIMITED), protocol)
+    result = capped(replace(CAPPED, power_w=power_w), replace(CAPPING, capping_delay_s=0.5), protocol)
     assert (Flag.ABOVE_POWER_LIMIT in result.flags) == may_be_throttled(result) == is_too_heavy
     assert (result.loop_time_s < 0.1) == is_too_heavy
 
 
 def test_of_a_load_that_is_throttled_after_a_while_the_time_before_counts():
     """The log's last rows say that it is throttled, and the loop's first half second is precise enough."""
-    machine = SimulatedMachine(CAPPED, replace(CAPPING, white_noise_w=25.0, capping_delay_s=0.9), RING)
-    result = measure(machine, machine.instruments(LIMITED), replace(PRECISE, at_full_clocks=True, relative_error=0.008))
+    noisy = replace(CAPPING, white_noise_w=25.0, capping_delay_s=0.9)
+    result = capped(device=noisy, protocol=replace(PRECISE, at_full_clocks=True, relative_error=0.008))
     assert result.flags == (Flag.AT_POWER_LIMIT,)
     assert result.time_s == pytest.approx(CAPPED.time_s, rel=0.001)
     assert result.power_w == pytest.approx(CAPPED.power_w, rel=0.01)
@@ -685,17 +690,11 @@ def test_of_a_load_that_is_throttled_after_a_while_the_time_before_counts():
 
 
 def test_a_long_loop_at_the_power_limit_is_slowed_down_and_says_so():
-    machine = SimulatedMachine(CAPPED, CAPPING, RING)
-    result = measure(machine, machine.instruments(LIMITED), MeasurementProtocol(2.0, 5.0))
+    result = capped(protocol=MeasurementProtocol(2.0, 5.0))
     assert result.time_s == pytest.approx(CAPPED.time_s * 735 / 700, rel=0.002)
     assert result.flags == (Flag.POWER_CAPPED,)
-
-
-def test_a_load_below_the_power_limit_is_nothing_to_remark():
-    machine = SimulatedMachine(replace(CAPPED, power_w=680.0), CAPPING, RING)
-    result = measure(machine, machine.instruments(LIMITED), PRECISE)
-    assert result.loop_time_s < 0.5
-    assert result.flags == ()
+    below = capped(replace(CAPPED, power_w=680.0), protocol=PRECISE)
+    assert (below.flags, below.loop_time_s < 0.5) == ((), True)
 
 
 def test_the_error_of_a_time_comes_from_the_places_and_does_not_shrink_when_they_are_seen_again():
@@ -794,52 +793,44 @@ def tried(*flags, protocol=PRECISE, error_at=None, longest=1.0):
     return undisturbed(once, protocol, longest).flags, duty_cycles
 
 
-def test_what_is_undisturbed_is_measured_once():
-    assert tried(B) == (B, [1.0])
+SLOWED, UNKNOWN, DRAWN = (Flag.POWER_CAPPED,), (Flag.POWER_CAP_UNKNOWN,), (Flag.AT_POWER_LIMIT,)
+STILL_LOW = (Flag.CLOCKS_STILL_LOW, Flag.DUTY_CYCLE)
+FULL = {"protocol": replace(PRECISE, at_full_clocks=True)}
 
 
-def test_what_is_doubtful_is_measured_again_until_it_is_not_or_three_times():
-    assert tried(UNEVEN, B) == (B, [1.0, 1.0])
-    assert tried(UNEVEN, (Flag.OTHER_PROCESS,), (Flag.THERMAL_SLOWDOWN,))[0] == (Flag.THERMAL_SLOWDOWN,)
+@pytest.mark.parametrize(
+    ("flags", "settings", "kept", "duty_cycles"),
+    [
+        ([B], {}, B, [1.0]),
+        ([UNEVEN, B], {}, B, [1.0, 1.0]),
+        ([UNEVEN, (Flag.OTHER_PROCESS,), (Flag.THERMAL_SLOWDOWN,)], {}, (Flag.THERMAL_SLOWDOWN,), [1.0] * 3),
+        ([SLOWED], {}, SLOWED, [1.0]),
+        ([B], {"longest": 0.5}, B, [1.0]),
+        # What the power limit holds back is measured in lower duty cycles, and at last without the wish.
+        ([DRAWN], FULL, DRAWN, [1.0]),
+        ([SLOWED, B], FULL, B, [1.0, 0.75]),
+        ([UNKNOWN, B], FULL, B, [1.0, 0.75]),
+        ([SLOWED, SLOWED, C], FULL, C, [1.0, 0.75, 0.5]),
+        ([*[SLOWED] * 3, D + SLOWED], FULL, D + SLOWED, [1.0, *DUTY_CYCLES, 1.0]),
+        ([SLOWED, UNEVEN, C], FULL, C, [1.0, 0.75, 0.75]),
+        ([SLOWED, STILL_LOW, C], FULL, C, [1.0, 0.75, 0.75]),
+        ([UNEVEN, UNEVEN, SLOWED, UNEVEN, SLOWED, D], FULL, D, [1.0, 1.0, 1.0, 0.75, 0.75, 0.5]),
+        # A try that is followed by a lower duty cycle is not repeated.
+        ([UNEVEN + SLOWED, B], FULL, B, [1.0, 0.75]),
+        # An operator that is known to be throttled begins with pauses, unless its calls are too long for them.
+        ([B], FULL | {"longest": 0.75}, B, [0.75]),
+        ([SLOWED, B], FULL | {"longest": 0.75}, B, [0.75, 0.5]),
+        ([SLOWED, B], FULL | {"longest": 0.5}, B, [0.5, 1.0]),
+        ([B], FULL | {"longest": 0.75, "error_at": 0}, B, [1.0]),
+        # What was measured stays where a repetition fails.
+        ([UNEVEN], {"error_at": 1}, UNEVEN, [1.0]),
+    ],
+)
+def test_what_is_doubtful_or_throttled_is_measured_again(flags, settings, kept, duty_cycles):
+    assert tried(*flags, **settings) == (kept, duty_cycles)
 
 
-def test_what_the_power_limit_holds_back_is_measured_in_lower_duty_cycles():
-    slowed, uneven = (Flag.POWER_CAPPED,), UNEVEN
-    full = replace(PRECISE, at_full_clocks=True)
-    assert tried(slowed, B, protocol=full) == (B, [1.0, 0.75])
-    assert tried(slowed, slowed, C, protocol=full) == (C, [1.0, 0.75, 0.5])
-    assert tried(*[slowed] * 3, D + slowed, protocol=full) == (D + slowed, [1.0, *DUTY_CYCLES, 1.0])
-    assert tried(slowed, uneven, C, protocol=full) == (C, [1.0, 0.75, 0.75])
-    assert tried(uneven, uneven, slowed, uneven, slowed, D, protocol=full) == (D, [1.0, 1.0, 1.0, 0.75, 0.75, 0.5])
-    still_low = (Flag.CLOCKS_STILL_LOW, Flag.DUTY_CYCLE)
-    assert tried(slowed, still_low, C, protocol=full) == (C, [1.0, 0.75, 0.75])
-    assert is_flagged(replace(measured(), flags=still_low))
-    unknown = (Flag.POWER_CAP_UNKNOWN,)
-    assert tried(unknown, B, protocol=full) == (B, [1.0, 0.75])
-    # A try that is followed by a lower duty cycle is not repeated.
-    assert tried(uneven + slowed, B, protocol=full) == (B, [1.0, 0.75])
-    assert tried(slowed) == (slowed, [1.0])
-    drawn = (Flag.AT_POWER_LIMIT,)
-    assert tried(drawn, protocol=full) == (drawn, [1.0])
-
-
-def test_an_operator_that_is_known_to_be_throttled_begins_with_pauses():
-    full = replace(PRECISE, at_full_clocks=True)
-    slowed = (Flag.POWER_CAPPED,)
-    assert tried(B, protocol=full, longest=0.75) == (B, [0.75])
-    assert tried(slowed, B, protocol=full, longest=0.75) == (B, [0.75, 0.5])
-    assert tried(slowed, B, protocol=full, longest=0.5) == (B, [0.5, 1.0])
-    assert tried(B, longest=0.5) == (B, [1.0])
-
-
-def test_an_operator_that_cannot_begin_with_pauses_is_measured_from_the_full_duty_cycle_on():
-    """On other data its calls may be too long for pauses."""
-    full = replace(PRECISE, at_full_clocks=True)
-    assert tried(B, protocol=full, longest=0.75, error_at=0) == (B, [1.0])
-
-
-def test_what_was_measured_stays_where_a_repetition_fails():
-    assert tried(UNEVEN, error_at=1)[0] == UNEVEN
+def test_a_first_failure_is_an_error():
     with pytest.raises(CannotMeasureError, match="no more"):
         tried(UNEVEN, error_at=0)
 
@@ -860,12 +851,6 @@ def test_a_host_that_wakes_up_late_once_is_no_unevenness():
     found = evaluate(slow, no_trace("no meter"))
     assert found.flags == UNEVEN
     assert " 2.5 " in found.notes
-
-
-def test_without_a_meter_the_time_decides():
-    result = measured(protocol=PRECISE, meter=MeterModel(missing_reason="no meter"))
-    assert result.loop_time_s < 1.0
-    assert result.energy_missing_reason == "no meter"
 
 
 def test_a_slow_meter_makes_a_precise_loop_wait_for_its_readings():
@@ -1089,12 +1074,6 @@ def test_an_interruption_moves_the_mean_and_not_the_other_averages():
     assert result.power_median_w == pytest.approx(LOAD.power_w, rel=0.01)
 
 
-def test_without_a_meter_there_are_no_averages_of_power():
-    result = measured(meter=MeterModel(missing_reason="no meter"))
-    assert (result.power_median_w, result.power_without_outliers_w) == (None, None)
-    assert result.time_median_s == pytest.approx(LOAD.time_s, rel=0.01)
-
-
 def test_where_the_best_meter_has_nothing_to_say_the_next_one_counts():
     machine = SimulatedMachine(LOAD, seed=3)
     machine.start()
@@ -1202,19 +1181,17 @@ def test_a_meter_that_hides_its_rise_time_spoils_the_figure():
     assert result.power_w < 0.98 * LOAD.power_w
 
 
-def test_fewer_than_five_fresh_values_give_time_but_no_energy():
-    result = measured(protocol=MeasurementProtocol(warm_up_s=0.5, loop_s=0.3))
+@pytest.mark.parametrize(
+    ("meter", "protocol", "readings"),
+    [(None, MeasurementProtocol(0.5, 0.3), {4}), (AVERAGING, MeasurementProtocol(0.0, 1.0), range(5))],
+    ids=["short", "within the rise time"],
+)
+def test_fewer_than_five_fresh_values_give_time_but_no_energy(meter, protocol, readings):
+    result = measured(meter=meter, protocol=protocol)
     assert result.time_s == pytest.approx(LOAD.time_s, rel=0.02)
     assert result.energy_j is result.energy_standard_error_j is result.power_w is result.power_standard_error_w is None
     assert result.energy_missing_reason
-    assert result.power_readings == 4
-
-
-def test_a_loop_within_the_rise_time_has_no_energy():
-    result = measured(meter=AVERAGING, protocol=MeasurementProtocol(warm_up_s=0.0, loop_s=1.0))
-    assert result.energy_j is None
-    assert result.energy_missing_reason
-    assert result.power_readings < 5
+    assert result.power_readings in readings
 
 
 def test_interval_of_readings_in_ticks_far_larger_than_the_noise_is_too_narrow():
@@ -1238,13 +1215,16 @@ def test_chunks_of_very_different_lengths_are_remarked():
     assert (measured().flags, measured().notes) == ((), "")
 
 
-def test_without_a_meter_time_is_measured_and_energy_has_a_reason():
-    result = measured(meter=MeterModel(missing_reason="nvidia-smi is not on the PATH"))
+@pytest.mark.parametrize("protocol", [SHORT, PRECISE])
+def test_without_a_meter_time_is_measured_and_energy_has_a_reason(protocol):
+    result = measured(meter=MeterModel(missing_reason="nvidia-smi is not on the PATH"), protocol=protocol)
     assert result.time_s == pytest.approx(LOAD.time_s, rel=0.01)
-    assert result.energy_j is None
+    assert result.time_median_s == pytest.approx(LOAD.time_s, rel=0.02)
+    assert result.loop_time_s < (1.0 if protocol is PRECISE else 3.2)
     assert result.energy_missing_reason == "nvidia-smi is not on the PATH"
     assert (result.meter, result.power_readings, result.power_log) == ("none", 0, None)
-    assert result.temperature_c is result.sm_clock_hz is result.power_capped_ratio is None
+    unknown = "energy_j power_median_w power_without_outliers_w temperature_c sm_clock_hz power_capped_ratio".split()
+    assert [getattr(result, name) for name in unknown] == [None] * 6
 
 
 @pytest.mark.parametrize("step_s", [-3600.0, -1.0, -0.06, 0.06, 1.0, 3600.0])
@@ -1261,14 +1241,9 @@ def test_a_stepped_clock_gives_time_but_no_energy(step_s, after_s):
     assert result.power_log == "simulated.csv"
 
 
-def test_a_clock_that_is_slewed_a_little_does_no_harm():
-    result = measured(clock_step=ClockStep(after_s=2.0, step_s=0.04))
-    assert result.energy_j == pytest.approx(LOAD.energy_j, rel=0.02)
-
-
-def test_a_clock_stepped_before_the_load_does_no_harm():
-    result = measured(clock_step=ClockStep(after_s=0.1, step_s=3600.0))
-    assert result.energy_j == pytest.approx(LOAD.energy_j, rel=0.02)
+@pytest.mark.parametrize("clock_step", [ClockStep(after_s=2.0, step_s=0.04), ClockStep(after_s=0.1, step_s=3600.0)])
+def test_a_clock_that_is_slewed_a_little_or_stepped_before_the_load_does_no_harm(clock_step):
+    assert measured(clock_step=clock_step).energy_j == pytest.approx(LOAD.energy_j, rel=0.02)
 
 
 def test_a_missing_meter_is_the_reason_even_if_the_clock_was_stepped():
@@ -1381,9 +1356,6 @@ def test_flags_and_notes_of_the_workload_go_with_the_figure():
     workload.notes, workload.flags = "eager instead of a graph", B
     result = measure(workload, machine.instruments(), SHORT)
     assert (result.notes, result.flags) == ("eager instead of a graph", B)
-
-
-def test_waits_of_a_workload_that_was_captured_in_pieces_go_with_the_figure():
     assert [measured(replace(LOAD, waits=waits)).waits for waits in (None, 48)] == [None, 48]
 
 
