@@ -242,7 +242,10 @@ def _quality(timeline: Timeline, trace: PowerTrace, reference: PowerTrace) -> Me
     worst = max((ratio for ratio in pulsed if ratio is not None), key=abs, default=None)
     residuals = power_w - np.polyval(np.polyfit(epoch_s - epoch_s[0], power_w, 2), epoch_s - epoch_s[0])
     period_s = float(np.percentile(np.diff(epoch_s), 25))
-    rise_time_s = _rise_time_s(trace, timeline.step, float(power_w.mean()))
+    # The time from the step to the first reading near the plateau.
+    step_s, step_w = fresh_rows(trace, timeline.step)
+    near = np.abs(step_w - power_w.mean()) <= PLATEAU_RATIO * power_w.mean()
+    rise_time_s = float(step_s[near][0] - timeline.step.begin_s) if near.any() else None
     lag_s, averaging_time_s = _smoothing_s(trace, timeline, rise_time_s)
     return MeterQuality(
         meter=trace.source.name,
@@ -281,13 +284,6 @@ def _deviation(trace: PowerTrace, reference: PowerTrace, window: Window) -> floa
 
 def _after_rise(window: Window, trace: PowerTrace) -> Window:
     return Window(min(window.begin_s + trace.source.rise_time_s, window.end_s), window.end_s)
-
-
-def _rise_time_s(trace: PowerTrace, step: Window, plateau_w: float) -> float | None:
-    """Return the time in s from a step to the first reading within 5 % of the plateau, None if there is none."""
-    epoch_s, power_w = fresh_rows(trace, step)
-    near = np.abs(power_w - plateau_w) <= PLATEAU_RATIO * plateau_w
-    return float(epoch_s[near][0] - step.begin_s) if near.any() else None
 
 
 def _smoothing_s(trace: PowerTrace, timeline: Timeline, rise_time_s: float | None) -> tuple[float | None, float | None]:

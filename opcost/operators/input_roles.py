@@ -106,8 +106,9 @@ def group_ends(operator: OperatorTuple) -> Iterator[tuple[int, int]]:
 
 def group_starts(operator: OperatorTuple) -> Iterator[tuple[int, int]]:
     """Yield the identity of each tensor with the starts of groups, and the end of all (bags of embeddings)."""
-    if operator.operator in BAGS:
-        given = _given(operator, BAGS[operator.operator])
+    role = INDEXING.get(operator.operator)
+    if role and "offsets" in role.arguments:
+        given = _given(operator, role.arguments)
         ids, offsets = given.get("ids"), given.get("offsets")
         if isinstance(ids, TensorSpec) and isinstance(offsets, TensorSpec):
             yield offsets.identity, ids.elements
@@ -140,11 +141,8 @@ def integer_bounds(operator: OperatorTuple) -> Iterator[tuple[int, int]]:
         index = _given(operator, ("input", "ids")).get("ids", ())
         # Here None is a whole dimension, as a number is one.
         yield from _index_bounds(specs[0].shape, tuple(0 if item is None else item for item in _tuple(index)))
-    elif operator.short_name in INDEXING:
-        role = TABLE_FIRST.get(operator.operator, INDEXING[operator.short_name])
+    elif role := INDEXING.get(operator.operator, INDEXING.get(operator.short_name)):
         yield from _bounds_by_role(operator, role)
-    elif operator.operator in BAGS:
-        yield from _bounds_by_role(operator, Indexing(BAGS[operator.operator], 0, "table", "ids"))
 
 
 @dataclass(frozen=True)
@@ -163,31 +161,35 @@ class Indexing:
 
 _IN_ALL = Indexing(("input", "index", "source", "accumulate"), None)
 _LABELS = Indexing(("input", "target"), 1, index="target")
+_ALONG = Indexing(("input", "dim", "index", "src"))
+
+
+def _rows(*arguments: str) -> Indexing:
+    """Return that of token ids that name the rows of a table, as in embeddings."""
+    return Indexing(arguments, 0, table="table", index="ids")
+
+
+LAST_IF_FLAT = frozenset({"cross_entropy", "nll_loss", "multi_margin_loss", "multilabel_margin_loss"})
+"""Functions on labels of classes, which are the only dimension of a single sample."""
 
 INDEXING = {
     **dict.fromkeys(("index_select", "gather"), Indexing(("input", "dim", "index"))),
     **dict.fromkeys(
         "index_add index_add_ index_copy index_copy_ index_reduce index_reduce_ index_fill index_fill_ scatter "
         "scatter_ scatter_add scatter_add_ scatter_reduce scatter_reduce_".split(),
-        Indexing(("input", "dim", "index", "src")),
+        _ALONG,
     ),
     "take_along_dim": Indexing(("input", "ids", "dim"), index="ids"),
     **dict.fromkeys(("take", "put", "put_"), _IN_ALL),
-    "embedding": Indexing(("ids", "table"), 0, table="table", index="ids"),
-    **dict.fromkeys(("cross_entropy", "nll_loss", "multi_margin_loss", "multilabel_margin_loss"), _LABELS),
+    **dict.fromkeys(LAST_IF_FLAT, _LABELS),
+    "embedding": _rows("ids", "table"),
+    **dict.fromkeys(("torch.embedding", "torch.ops.aten.embedding"), _rows("table", "ids")),
+    "torch.nn.EmbeddingBag": _rows("ids", "offsets"),
+    "torch.nn.functional.embedding_bag": _rows("ids", "table", "offsets"),
+    "torch.embedding_bag": _rows("table", "ids", "offsets"),
 }
-"""Functions that index a tensor, by their short names."""
-
-_TABLE_FIRST = Indexing(("table", "ids"), 0, table="table", index="ids")
-TABLE_FIRST = dict.fromkeys(("torch.embedding", "torch.ops.aten.embedding"), _TABLE_FIRST)
-"""Those with another order of arguments than the function of the same short name."""
-
-BAGS = {
-    "torch.nn.EmbeddingBag": ("ids", "offsets"),
-    "torch.nn.functional.embedding_bag": ("ids", "table", "offsets"),
-    "torch.embedding_bag": ("table", "ids", "offsets"),
-}
-"""Bags of embeddings, with their arguments in order."""
+"""Functions that index a tensor, by their short names; by their whole names, which come first, where functions of one
+short name have other arguments or another order."""
 
 NUMBERED = {"torch.ops.aten.embedding_dense_backward": (("grad_output", "indices"), "num_weights")}
 """Functions that have the number of rows as an argument: the arguments up to the indices, and its name."""
@@ -202,9 +204,6 @@ NAMES = {
     "LU_pivots": "pivots",
 }
 """Other names of arguments, by those in torch."""
-
-LAST_IF_FLAT = frozenset({"cross_entropy", "nll_loss", "multi_margin_loss", "multilabel_margin_loss"})
-"""Functions on labels of classes, which are the only dimension of a single sample."""
 
 
 def _bounds_by_role(operator: OperatorTuple, role: Indexing) -> Iterator[tuple[int, int]]:
