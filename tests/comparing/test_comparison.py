@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from simulated_machine import SIMULATED_CONDITIONS, Load, simulated_row
+from simulated_machine import SIMULATED_CONDITIONS, Load, declared_row, simulated_row
 
 from opcost.comparing import comparison as comparing
 from opcost.comparing.cache_chain_rows import Excess, chain_row
@@ -14,9 +14,8 @@ from opcost.comparing.gap import Piece
 from opcost.comparing.remarks import Remark, RemarkKind
 from opcost.comparing.tuple_costs import TupleFlag
 from opcost.estimates import Estimate
-from opcost.measuring.conditions import CACHES, measurement_key
+from opcost.measuring.conditions import CACHES
 from opcost.measuring.flags import Flag
-from opcost.operators.cases import Case
 from opcost.operators.counts import OperationWithoutFormula, OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.values import InputStatistics
@@ -37,27 +36,15 @@ COUNTS = OperatorCounts(
     torch_version="2.11.0",
     device_type="cuda",
 )
-MEASURED = simulated_row(RELU)
 
 
 def row_of(operator, time, energy, conditions=SIMULATED_CONDITIONS, meter="simulated", **circumstances):
     """Return a row with the figures that a test declares, as (value, standard error)."""
-    measurement = replace(
-        MEASURED.measurement,
-        time_s=time[0],
-        time_standard_error_s=time[1],
-        energy_j=energy and energy[0],
-        energy_standard_error_j=energy and energy[1],
-        energy_missing_reason=None if energy else "no meter",
-        meter=meter,
-    )
-    return replace(
-        MEASURED,
-        key=measurement_key(Case(operator), conditions),
-        measurement=measurement,
-        conditions=conditions,
-        circumstances=replace(MEASURED.circumstances, **circumstances),
-    )
+    time_s, time_error_s = time
+    energy_j, energy_error_j = energy or (None, None)
+    errors = {"time_standard_error_s": time_error_s, "energy_standard_error_j": energy_error_j}
+    figures = {"time_s": time_s, "energy_j": energy_j, "meter": meter, **errors}
+    return declared_row(operator, conditions, circumstances=circumstances, **figures)
 
 
 CONVOLUTION_ROW = row_of(CONVOLUTION, (2.0, 0.0), (10.0, 0.0))

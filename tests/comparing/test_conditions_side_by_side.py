@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from simulated_machine import SIMULATED_CONDITIONS, Load, simulated_row
+from simulated_machine import SIMULATED_CONDITIONS, Load, declared_row, simulated_row
 
 from opcost.comparing.conditions_side_by_side import (
     Calls,
@@ -23,10 +23,9 @@ from opcost.comparing.conditions_side_by_side import (
     sides_of,
 )
 from opcost.comparing.remarks import Remark, RemarkKind, side_remarks
-from opcost.measuring.conditions import Conditions, measurement_key
+from opcost.measuring.conditions import Conditions
 from opcost.measuring.flags import Flag
 from opcost.measuring.record import MeasurementRow
-from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import (
     Constant,
@@ -53,30 +52,20 @@ CONVOLUTION, NORM = operator("Conv2d", "bfloat16"), operator("BatchNorm2d", "bfl
 FULL_CONVOLUTION, FULL_NORM = operator("Conv2d", "float32"), operator("BatchNorm2d", "float32")
 CAST = OperatorTuple("torch.Tensor.to", inputs=(TensorSpec((8, 4), "float32"),), mode=None)
 MODEL = model_operator("resnet18", None, (8, 4))
-MEASURED = simulated_row(NORM)
 
 
 def row_of(
     of: OperatorTuple, time_s: float, energy_j: float | None, conditions: Conditions, **changes: object
 ) -> MeasurementRow:
     """Return a row with a standard error of 1 % of both figures."""
-    circumstances = {name: value for name, value in changes.items() if name == "device_uuid"}
-    measurement = replace(
-        MEASURED.measurement,
-        time_s=time_s,
-        time_standard_error_s=0.01 * time_s,
-        energy_j=energy_j,
-        energy_standard_error_j=None if energy_j is None else 0.01 * energy_j,
-        energy_missing_reason="no meter" if energy_j is None else None,
-        **{name: value for name, value in changes.items() if name != "device_uuid"},
-    )
-    return replace(
-        MEASURED,
-        key=measurement_key(Case(of), conditions),
-        measurement=measurement,
-        conditions=conditions,
-        circumstances=replace(MEASURED.circumstances, **circumstances),
-    )
+    circumstances = {"device_uuid": changes.pop("device_uuid")} if "device_uuid" in changes else {}
+    figures = {
+        "time_s": time_s,
+        "time_standard_error_s": 0.01 * time_s,
+        "energy_j": energy_j,
+        "energy_standard_error_j": None if energy_j is None else 0.01 * energy_j,
+    }
+    return declared_row(of, conditions, circumstances=circumstances, **figures, **changes)
 
 
 def side(
@@ -252,7 +241,7 @@ def test_what_differs_between_both_sides_is_a_remark(changes: dict[str, Measurem
 def test_flags_are_remarks_with_their_conditions(flag: Flag, kind: RemarkKind) -> None:
     rows = [row_of(CONVOLUTION, 0.001, 0.1, BF16, flags=(flag,)), *ROWS[1:]]
     (remark,) = side_remarks(found(rows=rows))
-    figures = {"time_ratio": pytest.approx(3 / 7), "operator": MEASURED.operator, "flags": (flag.value,)}
+    figures = {"time_ratio": pytest.approx(3 / 7), "operator": CONVOLUTION.operator, "flags": (flag.value,)}
     assert remark == Remark(kind, {"conditions": "bf16", **figures})
     assert str(remark).startswith("in bf16: ")
     (remark,) = side_remarks(found(whole=row_of(MODEL, 0.01, 2.0, BF16, flags=(Flag.UNEVEN,))))

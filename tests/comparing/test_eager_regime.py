@@ -3,13 +3,12 @@
 from dataclasses import replace
 
 import pytest
-from simulated_machine import SIMULATED_CONDITIONS, simulated_row
+from simulated_machine import SIMULATED_CONDITIONS, declared_row
 
 from opcost.comparing.comparison import Evidence, compare
 from opcost.comparing.eager_regime import EagerCost, eager_cost
 from opcost.comparing.remarks import Remark, RemarkKind
-from opcost.measuring.conditions import EAGER, GRAPH, measurement_key
-from opcost.operators.cases import Case
+from opcost.measuring.conditions import EAGER, GRAPH
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.whitelist import Selection
@@ -27,16 +26,7 @@ def operator(name, size):
 
 def row(case, time_s, energy_j, execution):
     conditions = replace(SIMULATED_CONDITIONS, execution=execution)
-    measured = simulated_row(case)
-    measurement = replace(
-        measured.measurement, time_s=time_s, energy_j=energy_j, executed_as=execution, energy_missing_reason=None
-    )
-    return replace(
-        measured,
-        key=measurement_key(Case(case), conditions),
-        measurement=measurement,
-        conditions=conditions,
-    )
+    return declared_row(case, conditions, time_s=time_s, energy_j=energy_j, executed_as=execution)
 
 
 def rows_of(kind, size, device_s):

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import pytest
-from simulated_machine import SIMULATED_CONDITIONS, simulated_row
+from simulated_machine import SIMULATED_CONDITIONS, declared_row
 
 from opcost.comparing.layers import COMPUTES_NOTHING, NO_ROW, LayerNode, LayerRow, layers_of
-from opcost.measuring.conditions import measurement_key
 from opcost.measuring.record import MeasurementRow
-from opcost.operators.cases import Case
 from opcost.operators.counts import CalledModule, OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.values import NORMAL_DATA, ZEROS_DATA, InputData, InputStatistics
@@ -52,31 +50,20 @@ COUNTS = OperatorCounts(
     modules=MODULES,
 )
 
-RowOf = Callable[..., MeasurementRow]
 
-
-@pytest.fixture(scope="module")
-def row_of() -> RowOf:
-    """Return a function that makes a row with a time in s, an energy in J, and perhaps input data."""
-    measured = simulated_row(LINEAR)
-
-    def row(
-        operator: OperatorTuple, time_s: float, energy_j: float | None, data: InputData = NORMAL_DATA
-    ) -> MeasurementRow:
-        measurement = replace(
-            measured.measurement,
-            time_s=time_s,
-            time_standard_error_s=0.01 * time_s,
-            energy_j=energy_j,
-            energy_standard_error_j=None if energy_j is None else 0.01 * energy_j,
-            energy_missing_reason="no meter" if energy_j is None else None,
-            energy_at_reference_j=None,
-            energy_at_reference_standard_error_j=None,
-        )
-        key = measurement_key(Case(operator, data), SIMULATED_CONDITIONS)
-        return replace(measured, key=key, operator=operator.operator, measurement=measurement, input_data=str(data))
-
-    return row
+def row_of(
+    operator: OperatorTuple, time_s: float, energy_j: float | None, data: InputData = NORMAL_DATA
+) -> MeasurementRow:
+    return declared_row(
+        operator,
+        input_data=data,
+        time_s=time_s,
+        time_standard_error_s=0.01 * time_s,
+        energy_j=energy_j,
+        energy_standard_error_j=None if energy_j is None else 0.01 * energy_j,
+        energy_at_reference_j=None,
+        energy_at_reference_standard_error_j=None,
+    )
 
 
 def summed(rows: Iterable[MeasurementRow], counts: OperatorCounts = COUNTS) -> ModelCost:
@@ -84,7 +71,7 @@ def summed(rows: Iterable[MeasurementRow], counts: OperatorCounts = COUNTS) -> M
 
 
 @pytest.fixture
-def cost(row_of: RowOf) -> ModelCost:
+def cost() -> ModelCost:
     """The sum without a row for the head."""
     return summed([row_of(LINEAR, 1.0, 10.0), row_of(LINEAR, 3.0, 20.0, ZEROS_DATA), row_of(ADD, 0.5, 2.0)])
 
@@ -182,7 +169,7 @@ def test_other_values_than_those_of_the_sum_share_the_mean(cost: ModelCost) -> N
     assert layers.are_means
 
 
-def test_an_energy_that_is_unknown_stays_so_with_its_reason(row_of: RowOf) -> None:
+def test_an_energy_that_is_unknown_stays_so_with_its_reason() -> None:
     rows = [row_of(LINEAR, 1.0, 10.0), row_of(ADD, 0.5, None)]
     layers = layers_of(COUNTS, summed(rows))
     of_calls = layers.rows

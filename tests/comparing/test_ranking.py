@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from simulated_machine import SIMULATED_CONDITIONS, simulated_row
+from simulated_machine import SIMULATED_CONDITIONS, declared_row
 
 from opcost.comparing.cache_chain_rows import Excess
 from opcost.comparing.operator_costs import kind_costs, operator_costs, rank_of
@@ -31,10 +31,9 @@ from opcost.comparing.ranking_row import RankingRow, RankingSource, ranked, rank
 from opcost.comparing.roofline import Roofline
 from opcost.comparing.tuple_costs import roof_share, roofline_of_rows, works_of
 from opcost.estimates import Estimate
-from opcost.measuring.conditions import GRAPH, measurement_key
+from opcost.measuring.conditions import GRAPH
 from opcost.measuring.flags import Flag
 from opcost.measuring.record import MeasurementRow
-from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.reporting.show_notes import doubt_lines, energies_line, is_cost_doubtful, is_sum_doubtful
@@ -47,15 +46,12 @@ RELU, LINEAR, SILU = (
 FLOPS = {RELU: 0, LINEAR: 10**12, SILU: 0}
 BYTES = {RELU: 10**9, LINEAR: 10**8, SILU: 10**9}
 COUNTS = {one.key: OperatorCount(one, 1, FLOPS[one], BYTES[one]) for one in (RELU, LINEAR, SILU)}
-MEASURED = simulated_row(RELU)
 
 costs = st.floats(1e-6, 10.0)
 
 
 def row_of(operator: OperatorTuple, time_s: float, energy_j: float | None) -> MeasurementRow:
-    measurement = replace(MEASURED.measurement, time_s=time_s, energy_j=energy_j, energy_at_reference_j=None)
-    key = measurement_key(Case(operator), SIMULATED_CONDITIONS)
-    return replace(MEASURED, key=key, operator=operator.operator, measurement=measurement)
+    return declared_row(operator, time_s=time_s, energy_j=energy_j, energy_at_reference_j=None)
 
 
 def sum_of(calls: dict[OperatorTuple, int], *rows: MeasurementRow) -> ModelCost:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from simulated_machine import SIMULATED_CONDITIONS, simulated_row
+from simulated_machine import SIMULATED_CONDITIONS, declared_row
 
 from opcost.comparing.comparison import Comparison, Evidence, compare
 from opcost.comparing.remarks import RemarkKind
@@ -27,17 +27,13 @@ RELU, GELU, SILU, LINEAR, ERF, VIEW = (
     for name in ("ReLU", "GELU", "SiLU", "Linear", "Erf", "View")
 )
 FIRST, SECOND = (model_operator("resnet18", None, (batch, 3, 8, 8)) for batch in (1, 2))
-MEASURED = simulated_row(RELU)
 IN_GRAPHS = replace(SIMULATED_CONDITIONS, execution=GRAPH)
 TIMES_S = {RELU: 0.001, GELU: 0.002, SILU: 0.004, FIRST: 0.01, SECOND: 0.02}
 
 
 def row_of(operator: OperatorTuple, **measured: Any) -> MeasurementRow:
-    measurement = replace(
-        MEASURED.measurement, **{"time_s": TIMES_S[operator], "energy_j": 0.5, "executed_as": GRAPH, **measured}
-    )
-    key = measurement_key(Case(operator), IN_GRAPHS)
-    return replace(MEASURED, key=key, operator=operator.operator, measurement=measurement, conditions=IN_GRAPHS)
+    figures = {"time_s": TIMES_S[operator], "energy_j": 0.5, "executed_as": GRAPH, **measured}
+    return declared_row(operator, IN_GRAPHS, **figures)
 
 
 def counts_of(model: OperatorTuple, **calls: int) -> OperatorCounts:
@@ -153,7 +149,8 @@ def test_more_than_the_card_s_memory_moves_is_flagged_but_its_time_is_not_doubtf
 
 
 def test_a_row_of_another_board_is_flagged() -> None:
-    other = replace(row_of(RELU), circumstances=replace(MEASURED.circumstances, device_uuid="another board"))
+    row = row_of(RELU)
+    other = replace(row, circumstances=replace(row.circumstances, device_uuid="another board"))
     assert flags_of(other) == {TupleFlag.OTHER_BOARD}
 
 

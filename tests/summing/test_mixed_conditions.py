@@ -11,11 +11,10 @@ import pytest
 from committed_tables import committed
 from hypothesis import given
 from hypothesis import strategies as st
-from simulated_machine import SIMULATED_CONDITIONS, simulated_row
+from simulated_machine import SIMULATED_CONDITIONS, declared_row
 
-from opcost.measuring.conditions import Conditions, measurement_key
+from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import MeasurementRow
-from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.texts import parse_operator
 from opcost.operators.tuples import OperatorTuple, model_operator
@@ -92,15 +91,6 @@ def may_stand_for(declared: Declared, measured: Conditions, wanted: Conditions) 
     return differing(measured, wanted) <= (set() if is_under_autocast else declared.may_differ)
 
 
-MEASURED = simulated_row(OPERATORS[0].operator)
-
-
-def row_of(operator: OperatorTuple, conditions: Conditions, time_s: float) -> MeasurementRow:
-    measurement = replace(MEASURED.measurement, time_s=time_s)
-    key = measurement_key(Case(operator), conditions)
-    return replace(MEASURED, key=key, operator=operator.operator, measurement=measurement, conditions=conditions)
-
-
 def counts(operators: list[OperatorTuple]) -> OperatorCounts:
     model = model_operator("resnet18", None, (1, 3, 32, 32))
     found = tuple(OperatorCount(operator, 1, 1, 1) for operator in operators)
@@ -115,7 +105,7 @@ def test_random_rows_never_mix_except_where_they_stand_for_each_other(
     wanted: Conditions, measured: list[tuple[Declared, Conditions]]
 ) -> None:
     # Times of powers of two: the sum shows which rows it consists of.
-    rows = [row_of(one.operator, under, 2.0**number) for number, (one, under) in enumerate(measured)]
+    rows = [declared_row(one.operator, under, time_s=2.0**number) for number, (one, under) in enumerate(measured)]
     cost = sum_operators(counts([one.operator for one in OPERATORS]), Measurements(rows), wanted)
     for part in cost.parts:
         (one,) = (one for one in OPERATORS if one.operator == part.case.operator)

@@ -12,14 +12,13 @@ from simulated_machine import (
     Load,
     MeterModel,
     SimulatedMachine,
+    declared_row,
     simulated_row,
 )
 
 from opcost.estimates import Estimate
-from opcost.measuring.conditions import measurement_key
 from opcost.measuring.flags import Flag
 from opcost.measuring.record import time_of
-from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.values import NORMAL_DATA, ZEROS_DATA, InputData, InputStatistics, InputValues
@@ -35,35 +34,20 @@ CONVOLUTION, RELU, LINEAR = (
 )
 
 
-@pytest.fixture(scope="module")
-def measured():
-    return simulated_row(RELU)
-
-
-@pytest.fixture
-def row_of(measured):
-    """Return a function that makes a row with the figures that a test declares."""
-
-    def row(operator, time_s=1.0, time_error_s=0.1, energy_j=2.0, energy_error_j=0.2, **changes):
-        measurement = replace(
-            measured.measurement,
-            time_s=time_s,
-            time_standard_error_s=time_error_s,
-            energy_j=energy_j,
-            energy_standard_error_j=energy_error_j,
-            energy_missing_reason=None if energy_j is not None else "no meter",
-            energy_at_reference_j=changes.pop("at_reference_j", None),
-            energy_at_reference_standard_error_j=0.3,
-        )
-        conditions, data = changes.pop("conditions", SIMULATED_CONDITIONS), changes.pop("data", NORMAL_DATA)
-        key = measurement_key(Case(operator, data), conditions)
-        row = replace(measured, key=key, operator=operator.operator, measurement=measurement, conditions=conditions)
-        row = replace(row, input_data=str(data))
-        if "loop_s" in changes:
-            row = replace(row, measurement=replace(measurement, loop_time_s=changes["loop_s"]))
-        return replace(row, circumstances=replace(row.circumstances, **changes))
-
-    return row
+def row_of(operator, time_s=1.0, time_error_s=0.1, energy_j=2.0, energy_error_j=0.2, **changes):
+    """Return a row with the figures that a test declares."""
+    figures = {
+        "time_s": time_s,
+        "time_standard_error_s": time_error_s,
+        "energy_j": energy_j,
+        "energy_standard_error_j": energy_error_j,
+        "energy_at_reference_j": changes.pop("at_reference_j", None),
+        "energy_at_reference_standard_error_j": 0.3,
+    }
+    if "loop_s" in changes:
+        figures["loop_time_s"] = changes["loop_s"]
+    conditions, data = changes.pop("conditions", SIMULATED_CONDITIONS), changes.pop("data", NORMAL_DATA)
+    return declared_row(operator, conditions, data, changes, **figures)
 
 
 def counts_of(*counts, total_flop=1000):
@@ -83,7 +67,7 @@ def summed(counts, rows):
     return sum_operators(counts, Measurements(rows), SIMULATED_CONDITIONS)
 
 
-def test_each_occurrence_counts_and_calls_of_one_tuple_share_their_error(row_of):
+def test_each_occurrence_counts_and_calls_of_one_tuple_share_their_error():
     counts = counts_of(OperatorCount(CONVOLUTION, 3, 100, 20), OperatorCount(RELU, 4, 10, 5))
     cost = summed(counts, [row_of(CONVOLUTION), row_of(RELU, 10.0, 0.1, 20.0, 0.2)])
     # 3 calls that share an error of 0.1 and 4 that share another: 0.3 and 0.4, independent of each other.
@@ -106,7 +90,7 @@ SEEN_HALF, SEEN_NORMAL, SEEN_NINE_TENTHS = (
 )
 
 
-def test_calls_stand_on_the_row_of_their_values(row_of):
+def test_calls_stand_on_the_row_of_their_values():
     counts = counts_of(OperatorCount(RELU, 3, 1, 1, statistics=(SEEN_HALF, SEEN_NORMAL, SEEN_HALF)))
     rows = [row_of(RELU, 1.0, 0.1), row_of(RELU, 10.0, 0.2, data=HALF)]
     cost = summed(counts, rows)
@@ -114,7 +98,7 @@ def test_calls_stand_on_the_row_of_their_values(row_of):
     assert not any(part.is_on_other_values for part in cost.parts)
 
 
-def test_values_that_were_not_measured_take_the_most_similar_ones_and_share_their_error(row_of):
+def test_values_that_were_not_measured_take_the_most_similar_ones_and_share_their_error():
     counts = counts_of(OperatorCount(RELU, 3, 1, 1, statistics=(SEEN_HALF, SEEN_NORMAL, SEEN_NINE_TENTHS)))
     cost = summed(counts, [row_of(RELU, 1.0, 0.1), row_of(RELU, 10.0, 0.2, data=NINE_TENTHS)])
     assert cost.time_s == Estimate(pytest.approx(21.0), pytest.approx(math.hypot(0.1, 2 * 0.2)))
@@ -123,13 +107,13 @@ def test_values_that_were_not_measured_take_the_most_similar_ones_and_share_thei
 
 
 @pytest.mark.parametrize(("input_data", "time_s"), [("normal", 3.0), ("zeros", 30.0), ("captured", 210.0)])
-def test_values_asked_for_by_name_are_those_of_all_calls(row_of, input_data, time_s):
+def test_values_asked_for_by_name_are_those_of_all_calls(input_data, time_s):
     counts = counts_of(OperatorCount(RELU, 3, 1, 1, statistics=(SEEN_HALF, SEEN_NORMAL, SEEN_HALF)))
     rows = [row_of(RELU, 1.0), row_of(RELU, 10.0, data=ZEROS_DATA), row_of(RELU, 104.5, data=HALF)]
     assert sum_operators(counts, Measurements(rows), SIMULATED_CONDITIONS, input_data).time_s.value == time_s
 
 
-def test_of_two_good_rows_that_of_the_board_asked_for_counts(row_of):
+def test_of_two_good_rows_that_of_the_board_asked_for_counts():
     ours, theirs = row_of(RELU, 1.0, device_uuid="ours"), row_of(RELU, 2.0, device_uuid="theirs", loop_s=40.0)
     doubtful = row_of(RELU, 3.0, device_uuid="third")
     doubtful = replace(doubtful, measurement=replace(doubtful.measurement, flags=(Flag.UNEVEN,)))
@@ -142,7 +126,7 @@ def test_of_two_good_rows_that_of_the_board_asked_for_counts(row_of):
 
 
 @pytest.mark.parametrize(("data", "input_data"), [("normal", "zeros"), ("captured: purple", "captured")])
-def test_values_asked_for_by_name_or_unknown_to_this_version_have_no_substitute(row_of, data, input_data):
+def test_values_asked_for_by_name_or_unknown_to_this_version_have_no_substitute(data, input_data):
     counts = counts_of(OperatorCount(RELU, 1, 1, 1, statistics=(SEEN_HALF,)))
     rows = Measurements([replace(row_of(RELU), input_data=data)])
     assert sum_operators(counts, rows, SIMULATED_CONDITIONS, input_data).missing == counts.counts
@@ -161,7 +145,7 @@ def test_values_asked_for_by_name_or_unknown_to_this_version_have_no_substitute(
         ({"loop_s": 3.0, "executed_as": "graph", "conditions": IN_GRAPHS}, {"loop_s": 30.0, "conditions": IN_GRAPHS}),
     ],
 )
-def test_the_quality_of_a_row_counts_before_the_length_of_its_loop(row_of, better, worse):
+def test_the_quality_of_a_row_counts_before_the_length_of_its_loop(better, worse):
     def made(changes):
         measured = {name: changes[name] for name in ("flags", "builds", "executed_as") if name in changes}
         row = row_of(RELU, **{name: value for name, value in changes.items() if name not in measured})
@@ -171,7 +155,7 @@ def test_the_quality_of_a_row_counts_before_the_length_of_its_loop(row_of, bette
     assert best_rows([other, good, other]) == {good.key: good}
 
 
-def test_what_is_not_measured_under_these_conditions_is_named_and_left_out(row_of):
+def test_what_is_not_measured_under_these_conditions_is_named_and_left_out():
     counts = counts_of(OperatorCount(CONVOLUTION, 3, 100, 1), OperatorCount(RELU, 4, 10, 1))
     cost = summed(counts, [row_of(RELU), row_of(LINEAR), row_of(CONVOLUTION, conditions=OTHER_CONDITIONS)])
     assert (cost.missing, cost.summed) == (counts.counts[:1], counts.counts[1:])
@@ -179,7 +163,7 @@ def test_what_is_not_measured_under_these_conditions_is_named_and_left_out(row_o
     assert cost.flop_ratio == pytest.approx(0.04)
 
 
-def test_energies_are_at_the_reference_temperature_if_all_are(row_of):
+def test_energies_are_at_the_reference_temperature_if_all_are():
     counts = counts_of(OperatorCount(CONVOLUTION, 1, 1, 1), OperatorCount(RELU, 2, 1, 1))
     all_known = Measurements([row_of(CONVOLUTION, at_reference_j=5.0), row_of(RELU, at_reference_j=7.0)])
     whole = row_of(LINEAR, at_reference_j=20.0)
@@ -194,7 +178,7 @@ def test_energies_are_at_the_reference_temperature_if_all_are(row_of):
         assert [part.energy_j for part in cost.parts] == [2.0, 4.0]
 
 
-def test_a_sum_of_normalised_energies_lacks_what_cannot_be_normalised(row_of):
+def test_a_sum_of_normalised_energies_lacks_what_cannot_be_normalised():
     counts = counts_of(OperatorCount(CONVOLUTION, 1, 1, 1), OperatorCount(RELU, 2, 1, 1))
     one_lacks = Measurements([row_of(CONVOLUTION, at_reference_j=5.0), row_of(RELU)])
     cost = sum_operators(counts, one_lacks, SIMULATED_CONDITIONS, basis=EnergyBasis.NORMALISED)
@@ -217,11 +201,11 @@ def test_nothing_measured_has_no_cost():
     )
 
 
-def test_a_model_without_flops_has_no_share_of_them(row_of):
+def test_a_model_without_flops_has_no_share_of_them():
     assert summed(counts_of(OperatorCount(RELU, 1, 0, 1), total_flop=0), [row_of(RELU)]).flop_ratio is None
 
 
-def test_energy_is_not_summed_if_one_operator_lacks_it(row_of):
+def test_energy_is_not_summed_if_one_operator_lacks_it():
     counts = counts_of(*(OperatorCount(operator, 2, 1, 1) for operator in [CONVOLUTION, RELU, LINEAR]))
     without = row_of(RELU, energy_j=None, energy_error_j=None)
     cost = summed(counts, [row_of(CONVOLUTION), without, row_of(LINEAR)])
@@ -230,7 +214,7 @@ def test_energy_is_not_summed_if_one_operator_lacks_it(row_of):
     assert cost.time_s == Estimate(6.0, pytest.approx(0.2 * math.sqrt(3)))
 
 
-def test_energy_without_its_error_is_no_energy(row_of):
+def test_energy_without_its_error_is_no_energy():
     energy_of = EnergyBasis.MEASURED.energy_of
     assert energy_of(row_of(RELU, energy_error_j=None)) is None
     assert energy_of(row_of(RELU, energy_j=None)) is None
@@ -238,7 +222,7 @@ def test_energy_without_its_error_is_no_energy(row_of):
     assert time_of(row_of(RELU)) == Estimate(1.0, 0.1)
 
 
-def test_of_several_rows_the_longest_loop_counts_and_then_the_last(row_of):
+def test_of_several_rows_the_longest_loop_counts_and_then_the_last():
     short, first, last, other = (
         row_of(RELU, 1.0, loop_s=3.0),
         row_of(RELU, 2.0, loop_s=30.0),
@@ -252,13 +236,12 @@ def test_of_several_rows_the_longest_loop_counts_and_then_the_last(row_of):
 
 
 @given(st.permutations([CONVOLUTION, RELU, LINEAR]), st.lists(st.integers(1, 1000), min_size=3, max_size=3))
-def test_a_sum_does_not_depend_on_the_order_of_rows_or_counts(measured, order, occurrences):
-    rows = [replace(measured, key=measurement_key(Case(operator), SIMULATED_CONDITIONS)) for operator in order]
+def test_a_sum_does_not_depend_on_the_order_of_rows_or_counts(order, occurrences):
+    rows = [row_of(operator) for operator in order]
     number = dict(zip([CONVOLUTION, RELU, LINEAR], occurrences, strict=True))
     cost = summed(counts_of(*(OperatorCount(operator, number[operator], 1, 1) for operator in order)), rows)
-    assert cost.time_s.value == pytest.approx(sum(occurrences) * measured.measurement.time_s)
-    error_s = math.hypot(*occurrences) * measured.measurement.time_standard_error_s
-    assert cost.time_s.standard_error == pytest.approx(error_s)
+    assert cost.time_s.value == pytest.approx(sum(occurrences))
+    assert cost.time_s.standard_error == pytest.approx(math.hypot(*occurrences) * 0.1)
 
 
 def test_the_sum_of_simulated_operators_holds_the_truth():
