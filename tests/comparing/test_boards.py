@@ -5,21 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from simulated_machine import simulated_row
+from simulated_machine import declared_row
 
 from opcost.measuring.flags import Flag
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.tuples import model_operator
 from opcost.stages.ranking_data import board_differences
 
-MEASURED = simulated_row(model_operator("resnet18", None, (1, 3, 8, 8)))
+MODEL = model_operator("resnet18", None, (1, 3, 8, 8))
 
 
 def whole(board: str, time_s: float, energy_j: float | None, at_reference_j: float | None = None) -> MeasurementRow:
-    measurement = replace(
-        MEASURED.measurement, time_s=time_s, energy_j=energy_j, energy_at_reference_j=at_reference_j, flags=()
-    )
-    return replace(MEASURED, measurement=measurement, circumstances=replace(MEASURED.circumstances, device_uuid=board))
+    figures = {"time_s": time_s, "energy_j": energy_j, "energy_at_reference_j": at_reference_j, "flags": ()}
+    return declared_row(MODEL, circumstances={"device_uuid": board}, **figures)
 
 
 def test_a_difference_is_that_of_the_largest_to_the_smallest_figure_of_a_model() -> None:

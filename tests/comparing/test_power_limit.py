@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from simulated_machine import SIMULATED_CONDITIONS, simulated_row
+from simulated_machine import SIMULATED_CONDITIONS, declared_row
 
 from opcost.comparing import power_limit
 from opcost.comparing.cache_chain_rows import Excess
@@ -11,8 +11,6 @@ from opcost.comparing.comparison import Evidence, compare
 from opcost.comparing.power_limit import OTHERS, PRODUCTS, at_limit, correction_of, limit_of
 from opcost.comparing.remarks import RemarkKind, remarks_on
 from opcost.estimates import Estimate
-from opcost.measuring.conditions import measurement_key
-from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.whitelist import Selection
@@ -96,26 +94,13 @@ def compared(
         device_type="cuda",
     )
 
-    def row(operator, time_s, power_w):
-        known = simulated_row(operator, conditions=GPU)
-        energy_j = time_s * power_w if energy else None
-        measured = replace(
-            known.measurement,
-            time_s=time_s,
-            energy_j=energy_j,
-            executed_as="graph",
-            power_capped_ratio=capped_ratio,
-            loop_time_s=loop_s,
-        )
-        return replace(known, key=measurement_key(Case(operator), GPU), measurement=measured)
+    def row(operator, time_s, power_w, power_capped_ratio):
+        figures = {"time_s": time_s, "energy_j": time_s * power_w if energy else None, "executed_as": "graph"}
+        return declared_row(operator, GPU, power_capped_ratio=power_capped_ratio, loop_time_s=loop_s, **figures)
 
-    def at_full_clocks(operator, power_w):
-        known = row(operator, 0.001, power_w)
-        return replace(known, measurement=replace(known.measurement, power_capped_ratio=rows_capped))
-
-    rows = Measurements([at_full_clocks(LINEAR, linear_w), at_full_clocks(GELU, 500.0)])
+    rows = Measurements([row(LINEAR, 0.001, linear_w, rows_capped), row(GELU, 0.001, 500.0, rows_capped)])
     selection = Selection(counts, replace(counts, counts=()))
-    return compare(selection, row(model, whole_s, whole_w), Evidence(rows))
+    return compare(selection, row(model, whole_s, whole_w, capped_ratio), Evidence(rows))
 
 
 def test_a_sum_above_the_limit_has_a_part_that_explains_the_whole() -> None:

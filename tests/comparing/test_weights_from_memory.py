@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from simulated_machine import SIMULATED_CONDITIONS, Load, simulated_row
+from simulated_machine import SIMULATED_CONDITIONS, declared_row
 
 from opcost.comparing.cache_chain_rows import Excess
 from opcost.comparing.cache_chains import STREAM_BYTES
@@ -88,9 +88,9 @@ COUNT = linear(512, 512)
 
 
 def row(cache: str, time_s: float, energy_j: float | None = None) -> MeasurementRow:
-    found = simulated_row(COUNT.operator, Load(time_s=1e-5, power_w=300.0), conditions=replace(GRAPHS, cache=cache))
-    measured = replace(
-        found.measurement,
+    return declared_row(
+        COUNT.operator,
+        replace(GRAPHS, cache=cache),
         time_s=time_s,
         time_standard_error_s=0.3,
         energy_j=energy_j,
@@ -99,7 +99,6 @@ def row(cache: str, time_s: float, energy_j: float | None = None) -> Measurement
         executed_as="graph",
         flags=(),
     )
-    return replace(found, measurement=measured)
 
 
 WARM_ROW, COLD_ROW = row(WARM, 2.0, 20.0), row(COLD, 5.0, 70.0)
