@@ -19,3 +19,9 @@ class SmallModel(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self.run(self, *args, **kwargs)
+
+
+def of_class(name: str, run: Callable[..., Any], **parts: Any) -> SmallModel:
+    """Return a small model of a class of its own, by whose name it may be a composite."""
+    cls: type[SmallModel] = type(name, (SmallModel,), {})
+    return cls(run, **parts)

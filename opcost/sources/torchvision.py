@@ -16,14 +16,7 @@ from torchvision.models import get_model_builder, get_model_weights, list_models
 from torchvision.models._api import WeightsEnum
 
 from opcost.errors import CannotBuildError, CannotMeasureError, UserError
-from opcost.operators.tuples import (
-    META,
-    TORCHVISION_MODELS,
-    OperatorTuple,
-    PlainValue,
-    TensorSpec,
-    tensor_specs,
-)
+from opcost.operators.tuples import META, TORCHVISION_MODELS, OperatorTuple, PlainValue, TensorSpec, tensor_specs
 from opcost.sources.arguments import arguments_of, reserved_mistakes, seeded
 from opcost.sources.ports import ConfiguredModel, ListedModel, PublishedFacts, suggestion
 from opcost.torch_backend.inputs import model_inputs

@@ -226,9 +226,7 @@ NOT_RUN = (Awaitable, Iterator, AsyncIterator, FunctionType, MethodType, partial
 
 
 def watch(
-    ready: ReadyModel,
-    mark: Callable[[OperatorTuple], AbstractContextManager[Any]],
-    composites: Collection[str] = (),
+    ready: ReadyModel, mark: Callable[[OperatorTuple], AbstractContextManager[Any]], composites: Collection[str] = ()
 ) -> None:
     """Run a model once in inference mode, with each call of an operator inside the context that ``mark`` returns.
 
@@ -294,9 +292,7 @@ class _Recorder(TorchFunctionMode):
     """
 
     def __init__(
-        self,
-        mark: Callable[[OperatorTuple], AbstractContextManager[Any]] = nullcontext,
-        device: str = META,
+        self, mark: Callable[[OperatorTuple], AbstractContextManager[Any]] = nullcontext, device: str = META
     ) -> None:
         super().__init__()
         self.costs: list[OperationCost] = []

@@ -243,10 +243,7 @@ def test_the_models_of_another_source_are_listed_by_its_glob(tmp_path: Path) -> 
             "model_name: timm:vit_tiny_patch16_224\ninput_size: [1, 3, 32, 32]",
             "2: input_size: vit_tiny_patch16_224 raised AssertionError: Input height (32) doesn't match model (224)",
         ),
-        (
-            "model_name: transformers:ClapModel\ninput_size: [1, 4]",
-            "2: input_size: ClapModel raised AttributeError: ",
-        ),
+        ("model_name: transformers:ClapModel\ninput_size: [1, 4]", "2: input_size: ClapModel raised AttributeError: "),
         (
             BERT.format("num_hidden_layers: 1", [1, 600]),
             "3: input_size: transformers:BertModel does not run on [1, 600] on meta (RuntimeError: ",

@@ -400,9 +400,7 @@ def test_published_facts_are_those_of_the_default_weights() -> None:
     assert (facts.multiply_adds, facts.parameters) == (pytest.approx(4.089e9), 25_557_032)
 
 
-def test_the_published_facts_without_torch_are_those_of_torchvision(
-    pytestconfig: pytest.Config,
-) -> None:
+def test_the_published_facts_without_torch_are_those_of_torchvision(pytestconfig: pytest.Config) -> None:
     models = {model.name: model for model in models_matching([]) if not model.is_foreign}
     if pytestconfig.getoption("--renew-golden"):
         with PUBLISHED.open("w", encoding="utf-8", newline="") as file:

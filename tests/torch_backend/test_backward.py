@@ -96,13 +96,8 @@ def own_counts(model: nn.Module) -> OperatorCounts:
     return capture(run_first(ReadyModel(model.eval(), (torch.ones(32, 8),))), model_operator("own", None, (32, 8)))
 
 
-@pytest.mark.parametrize(
-    "function",
-    [lambda x: x.unbind(0)[0], lambda x: x[:, :4], lambda x: x.cumprod(1)],
-)
-def test_operations_that_only_a_backward_pass_has_are_rebuilt(
-    function: Callable[[torch.Tensor], torch.Tensor],
-) -> None:
+@pytest.mark.parametrize("function", [lambda x: x.unbind(0)[0], lambda x: x[:, :4], lambda x: x.cumprod(1)])
+def test_operations_that_only_a_backward_pass_has_are_rebuilt(function: Callable[[torch.Tensor], torch.Tensor]) -> None:
     counts = own_counts(Own(function))
     assert counts.flop_missing_reason is None
     assert [difference(count, "cpu") for count in counts.counts if difference(count, "cpu") is not None] == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from dataclasses import replace
@@ -40,14 +40,14 @@ from opcost.torch_backend.operators import can_be_rebuilt, function_name
 from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.switches import autocast
 from opcost.torch_backend.workload import operator_workload
-from tests.small_model import SmallModel
+from tests.small_model import SmallModel, of_class
 
 ROOT = Path(__file__).parents[2]
 MODEL = model_operator("resnet18", None, (2, 3, 8, 8))
 
 
-def counts_of(model: nn.Module, *inputs: torch.Tensor) -> OperatorCounts:
-    return capture(ReadyModel(model.eval(), inputs), MODEL)
+def counts_of(model: nn.Module, *inputs: torch.Tensor, composites: Collection[str] = ()) -> OperatorCounts:
+    return capture(ReadyModel(model.eval(), inputs), MODEL, composites)
 
 
 def only(counts: OperatorCounts) -> OperatorCount:
@@ -182,7 +182,7 @@ def test_an_operator_that_calls_another_is_one_operator() -> None:
 
     inner = nn.Linear(4, 3)
     model = nn.Sequential(Wrapper(inner), nn.Linear(3, 4), inner).eval()
-    counts = capture(ReadyModel(model, (torch.randn(2, 4),)), MODEL, ["Wrapper"])
+    counts = counts_of(model, torch.randn(2, 4), composites=["Wrapper"])
     assert [count.operator.short_name for count in counts.counts] == ["Wrapper", "Linear", "Linear"]
     assert [count.occurrences for count in counts.counts] == [1, 1, 1]
     assert counts.counts[0].flop == 2 * 2 * 4 * 3
@@ -215,7 +215,7 @@ def test_attention_to_another_tensor_is_another_tuple() -> None:
 
 def test_an_argument_that_a_module_does_not_keep_is_unknown_and_its_weights_keep_it_apart() -> None:
     x, models = torch.randn(1, 1, 1), (Forgetful(3, 1.0).eval(), Forgetful(4, 1.0).eval())
-    three, four = (only(capture(ReadyModel(model, (x,)), MODEL, ["Forgetful"])).operator for model in models)
+    three, four = (only(counts_of(model, x, composites=["Forgetful"])).operator for model in models)
     assert "unknown" in three.parameters_text
     assert three != four
     assert three.inputs == four.inputs
@@ -292,15 +292,12 @@ def test_functions_of_parameters_run_as_repeatable_loads() -> None:
 
 
 def test_the_children_of_a_users_attention_are_operators() -> None:
-    class MultiheadAttention(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.project = nn.Linear(4, 4)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return nn.functional.scaled_dot_product_attention(x, self.project(x), x)
-
-    counts = counts_of(MultiheadAttention(), torch.randn(2, 3, 4))
+    model = of_class(
+        "MultiheadAttention",
+        lambda self, x: nn.functional.scaled_dot_product_attention(x, self.project(x), x),
+        project=nn.Linear(4, 4),
+    )
+    counts = counts_of(model, torch.randn(2, 3, 4))
     assert [count.operator.short_name for count in counts.counts] == ["Linear", "scaled_dot_product_attention"]
 
 
@@ -356,12 +353,11 @@ def test_what_each_call_saw_is_kept() -> None:
 
 
 def test_floating_inputs_are_looked_at_in_the_order_of_the_tuple_and_each_once() -> None:
-    class Mixed(nn.Module):
-        def forward(self, ones: torch.Tensor) -> torch.Tensor:
-            twos, index = ones + 1, torch.zeros(4, dtype=torch.int64)
-            return torch.where(index == 0, torch.addcmul(twos, value=2, tensor2=ones, tensor1=twos), ones)
+    def mixed(self: Any, ones: torch.Tensor) -> torch.Tensor:
+        twos, index = ones + 1, torch.zeros(4, dtype=torch.int64)
+        return torch.where(index == 0, torch.addcmul(twos, value=2, tensor2=ones, tensor1=twos), ones)
 
-    model = nn.Sequential(Mixed())
+    model = nn.Sequential(of_class("Mixed", mixed))
     model[0].add_module("child", nn.Identity())
     counts = {count.operator.short_name: count for count in counts_of(model, torch.ones(4)).counts}
     for name, means in {"addcmul": [2.0, 1.0], "where": [6.0, 1.0], "__eq__": [], "add": [1.0]}.items():
@@ -466,10 +462,7 @@ def test_modules_and_functions_carry_the_whole_run() -> None:
     [
         (lambda x: x + x, "torch.Tensor.add on (float32[2, 3, 4, 4]#0, float32[2, 3, 4, 4]#0)"),
         (lambda x: x.mul_(2.5), "torch.Tensor.mul_ on (float32[2, 3, 4, 4], 2.5)"),
-        (
-            lambda x: torch.cat([x, x[:1]], dim=0),
-            "torch.cat on ((float32[2, 3, 4, 4], float32[1, 3, 4, 4]), dim=0)",
-        ),
+        (lambda x: torch.cat([x, x[:1]], dim=0), "torch.cat on ((float32[2, 3, 4, 4], float32[1, 3, 4, 4]), dim=0)"),
         (lambda x: x.mean((2, 3)), "torch.Tensor.mean on (float32[2, 3, 4, 4], (2, 3))"),
         (
             lambda x: nn.functional.interpolate(x, scale_factor=2, mode="nearest"),
@@ -547,64 +540,50 @@ def test_views_are_left_out() -> None:
 
 
 def test_functions_inside_an_operator_are_the_operators() -> None:
-    count = only(capture(ReadyModel(Forgetful(4, 2.0), (torch.randn(1, 4),)), MODEL, ["Forgetful"]))
+    count = only(counts_of(Forgetful(4, 2.0), torch.randn(1, 4), composites=["Forgetful"]))
     assert count.operator.short_name == "Forgetful"
 
 
 def test_a_parameter_that_is_used_functionally_is_an_input() -> None:
-    multiply, linear = counts_of(
-        SmallModel(
-            lambda self, x: nn.functional.linear(self.scale * x, self.linear.weight),
-            linear=nn.Linear(4, 4),
-            scale=nn.Parameter(torch.ones(4)),
-        ),
-        torch.randn(2, 4),
-    ).counts
+    model = SmallModel(
+        lambda self, x: nn.functional.linear(self.scale * x, self.linear.weight),
+        linear=nn.Linear(4, 4),
+        scale=nn.Parameter(torch.ones(4)),
+    )
+    multiply, linear = counts_of(model, torch.randn(2, 4)).counts
     assert str(multiply.operator) == "torch.Tensor.mul on (float32[4], float32[2, 4])"
     assert str(linear.operator) == "torch.nn.functional.linear on (float32[2, 4], float32[4, 4])"
     assert linear.flop == 2 * 2 * 4 * 4
 
 
 def test_a_model_may_return_a_dict_and_leave_children_uncalled() -> None:
-    counts = counts_of(
-        SmallModel(lambda self, x: {"out": self.used(x), "aux": x * 2}, used=nn.Linear(4, 3), unused=nn.Linear(4, 7)),
-        torch.randn(2, 4),
+    model = SmallModel(
+        lambda self, x: {"out": self.used(x), "aux": x * 2}, used=nn.Linear(4, 3), unused=nn.Linear(4, 7)
     )
+    counts = counts_of(model, torch.randn(2, 4))
     assert [count.operator.short_name for count in counts.counts] == ["Linear", "mul"]
     assert counts.parameters == 4 * 3 + 3 + 4 * 7 + 7
 
 
 def test_inputs_that_are_dicts_and_lists_keep_their_tensors() -> None:
-    class Takes(nn.Module):
-        def forward(self, maps: dict[str, torch.Tensor], sizes: list[tuple[int, int]]) -> torch.Tensor:
-            return maps["0"] + 1
-
-    operator = only(
-        capture(
-            ReadyModel(
-                SmallModel(lambda self, x: self.takes({"0": x, "pool": x[:1]}, [(1, 2)]), takes=Takes()),
-                (torch.randn(2, 4),),
-            ),
-            MODEL,
-            ["Takes"],
-        )
-    ).operator
+    model = SmallModel(
+        lambda self, x: self.takes({"0": x, "pool": x[:1]}, [(1, 2)]),
+        takes=of_class("Takes", lambda self, maps, sizes: maps["0"] + 1),
+    )
+    operator = only(counts_of(model, torch.randn(2, 4), composites=["Takes"])).operator
     maps = Structure("dict", (("0", TensorSpec((2, 4), "float32")), ("pool", TensorSpec((1, 4), "float32", None, 1))))
     assert operator.inputs == (maps, ((1, 2),))
     assert operator.inputs_text == "dict(0=float32[2, 4], pool=float32[1, 4]), ((1, 2),)"
 
 
 def test_a_module_that_counts_its_calls_stays_one_tuple() -> None:
-    class Counting(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.calls = 0
+    def run_counting(self: Any, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return x * 2
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            self.calls += 1
-            return x * 2
-
-    model = SmallModel(lambda self, x: self.counting(self.counting(x)), counting=Counting())
+    model = SmallModel(
+        lambda self, x: self.counting(self.counting(x)), counting=of_class("Counting", run_counting, calls=0)
+    )
     assert only(counts_of(model, torch.randn(2, 4))).occurrences == 2
     assert only(counts_of(model, torch.randn(2, 4))).occurrences == 2
     assert model.counting.calls == 4
@@ -625,15 +604,8 @@ def test_an_operation_that_has_no_formula_has_bytes_and_unknown_flop() -> None:
 
 
 def test_a_composite_with_an_operation_without_a_formula_has_unknown_flop() -> None:
-    class Mixed(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = nn.Linear(3, 3)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch._standard_gamma(self.linear(x))
-
-    counts = capture(ReadyModel(nn.Sequential(Mixed()).eval(), (torch.eye(3),)), MODEL, ["Mixed"])
+    model = of_class("Mixed", lambda self, x: torch._standard_gamma(self.linear(x)), linear=nn.Linear(3, 3))
+    counts = counts_of(nn.Sequential(model), torch.eye(3), composites=["Mixed"])
     assert (only(counts).flop, only(counts).without_formula) == (None, ("aten::_standard_gamma",))
     assert counts.total_flop == 2 * 3**3
 
@@ -656,10 +628,7 @@ def test_calls_with_numbers_of_another_type_are_other_tuples() -> None:
 
 def test_numbers_of_numpy_are_plain_numbers() -> None:
     counts = counts_of_call(lambda x: (x / numpy.sqrt(4.0), x.sum(numpy.int64(0))), torch.ones(4))
-    assert function_texts(counts) == [
-        "torch.Tensor.div on (float32[4], 2.0)",
-        "torch.Tensor.sum on (float32[4], 0)",
-    ]
+    assert function_texts(counts) == ["torch.Tensor.div on (float32[4], 2.0)", "torch.Tensor.sum on (float32[4], 0)"]
     assert all(type(count.operator.inputs[1]) in (int, float) for count in counts.counts)
 
 
@@ -696,15 +665,14 @@ def test_a_bug_in_describing_a_call_does_not_reach_the_model_and_is_no_refusal(m
 
 @pytest.mark.parametrize("composites", [(), ("Makes",)])
 def test_other_function_modes_and_subclasses_work_inside_operators_as_ever(composites: tuple[str, ...]) -> None:
-    class Makes(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            with torch.device("meta"):
-                return torch.ones(3)
+    def makes(self: Any, x: torch.Tensor) -> torch.Tensor:
+        with torch.device("meta"):
+            return torch.ones(3)
 
     outputs: list[torch.Tensor] = []
-    model = nn.Sequential(Makes())
+    model = nn.Sequential(of_class("Makes", makes))
     model.register_forward_hook(lambda _module, _args, output: outputs.append(output))
-    capture(ReadyModel(model, (torch.ones(3),)), MODEL, composites)
+    counts_of(model, torch.ones(3), composites=composites)
     assert outputs[0].is_meta
 
 
@@ -724,15 +692,12 @@ class Named(TorchFunctionMode):
 def test_function_modes_of_the_model_keep_their_order_within_operators_and_after_them() -> None:
     seen: list[str] = []
 
-    class Adds(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x + 1
-
     def uses_modes(self: Any, x: torch.Tensor) -> torch.Tensor:
         with Named("outer", seen), Named("middle", seen), Named("inner", seen):
             return self.adds(x) * 2
 
-    counts = capture(ReadyModel(SmallModel(uses_modes, adds=Adds()), (torch.ones(3),)), MODEL, ["Adds"])
+    model = SmallModel(uses_modes, adds=of_class("Adds", lambda self, x: x + 1))
+    counts = counts_of(model, torch.ones(3), composites=["Adds"])
     assert [count.operator.short_name for count in counts.counts] == ["Adds", "mul"]
     assert seen == ["inner", "middle", "outer"] * 2
 
@@ -863,7 +828,7 @@ def test_scripted_modules_lose_no_operation(make: Callable[[nn.Module], nn.Modul
     eager = Scales().eval()
     scripted = make(eager)
     model = nn.Sequential(scripted) if is_child else scripted
-    counts, expected = capture(ReadyModel(model, (torch.ones(2, 4),)), MODEL), counts_of(eager, torch.ones(2, 4))
+    counts, expected = counts_of(model, torch.ones(2, 4)), counts_of(eager, torch.ones(2, 4))
     assert counts.total_flop == expected.total_flop == 2 * 2 * 4 * 4
     assert counts.total_memory_bytes == expected.total_memory_bytes
     assert (counts.flop, counts.memory_bytes) == (counts.total_flop, counts.total_memory_bytes)
@@ -1020,15 +985,10 @@ def test_a_subclass_of_a_composite_is_one_too() -> None:
     class MyAttention(nn.MultiheadAttention):
         pass
 
-    count = only(
-        counts_of(
-            SmallModel(
-                lambda self, x: self.attention(x, x, x, need_weights=False)[0],
-                attention=MyAttention(8, 2, batch_first=True),
-            ),
-            torch.randn(3, 5, 8),
-        )
+    model = SmallModel(
+        lambda self, x: self.attention(x, x, x, need_weights=False)[0], attention=MyAttention(8, 2, batch_first=True)
     )
+    count = only(counts_of(model, torch.randn(3, 5, 8)))
     assert (count.operator.short_name, count.operator.mode) == ("MultiheadAttention", "eval")
 
 
@@ -1043,8 +1003,7 @@ def test_composites_that_differ_inside_are_distinguished() -> None:
 
     x = torch.randn(1, 4, 8, 8)
     strided, plain = (
-        only(capture(ReadyModel(nn.Sequential(Block(2 - index)).eval(), (x,)), MODEL, ["Block"])).operator
-        for index in range(2)
+        only(counts_of(nn.Sequential(Block(2 - index)), x, composites=["Block"])).operator for index in range(2)
     )
     assert "unknown" in plain.parameters_text
     assert strided.inputs == plain.inputs
@@ -1053,29 +1012,19 @@ def test_composites_that_differ_inside_are_distinguished() -> None:
 
 def test_a_composite_of_a_config_is_one_operator() -> None:
     model, x = nn.Sequential(Residual(), nn.Linear(4, 4)), torch.randn(2, 4)
-    counts = capture(ReadyModel(model.eval(), (x,)), MODEL, ["Residual"])
+    counts = counts_of(model, x, composites=["Residual"])
     assert [count.operator.short_name for count in counts.counts] == ["Residual", "Linear"]
     assert counts.composites == ("Residual",)
     assert counts.flop == counts.total_flop == counts_of(model, x).flop
 
 
 def test_calls_of_one_tuple_that_differ_in_work_have_their_mean() -> None:
-    class Routed(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = nn.Linear(4, 4)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.linear(x[x[:, 0] > 0]).sum() + x
-
     few, all_rows = torch.tensor([[1.0] * 4] * 2 + [[-1.0] * 4] * 4), torch.ones(6, 4)
-    counts = capture(
-        ReadyModel(
-            SmallModel(lambda self, x, y: (self.routed(x), self.routed(y)), routed=Routed()).eval(), (few, all_rows)
-        ),
-        MODEL,
-        ["Routed"],
+    model = SmallModel(
+        lambda self, x, y: (self.routed(x), self.routed(y)),
+        routed=of_class("Routed", lambda self, x: self.linear(x[x[:, 0] > 0]).sum() + x, linear=nn.Linear(4, 4)),
     )
+    counts = counts_of(model, few, all_rows, composites=["Routed"])
     (count,) = counts.counts
     assert (count.occurrences, count.flop) == (2, (2 + 6) // 2 * 2 * 4 * 4)
     assert 2 * count.memory_bytes == pytest.approx(counts.memory_bytes, abs=1)
@@ -1114,7 +1063,7 @@ def hooks_on(model: nn.Module) -> int:
 def test_a_forward_of_its_own_is_a_modules_again_afterwards() -> None:
     linear = nn.Linear(4, 4)
     own = linear.forward = lambda x: x + 1  # type: ignore[method-assign]
-    capture(ReadyModel(nn.Sequential(linear), (torch.randn(2, 4),)), MODEL, ["Linear"])
+    counts_of(nn.Sequential(linear), torch.randn(2, 4), composites=["Linear"])
     assert linear.forward is own
 
 
@@ -1159,7 +1108,7 @@ def test_the_model_computes_the_same_while_it_is_captured() -> None:
     outputs: list[torch.Tensor] = []
     model, x = nn.Sequential(SelfAttention(), Thrice8()).eval(), torch.randn(3, 5, 8)
     model.register_forward_hook(lambda _module, _args, output: outputs.append(output))
-    capture(ReadyModel(model, (x,)), MODEL)
+    counts_of(model, x)
     with torch.inference_mode():
         model(x)
     assert torch.equal(outputs[0], outputs[1])

@@ -86,11 +86,7 @@ def test_products_with_a_vector_multiply_and_add_each_element_once(call: Callabl
 
 @pytest.mark.parametrize(
     ("left", "right", "flop"),
-    [
-        ((8, 16), (2, 16, 4), 2 * 8 * 16 * 4),
-        ((2, 8, 16), (16, 8), 2 * 8 * 16 * 8),
-        ((8, 16), (16, 4), 2 * 8 * 16 * 4),
-    ],
+    [((8, 16), (2, 16, 4), 2 * 8 * 16 * 4), ((2, 8, 16), (16, 8), 2 * 8 * 16 * 8), ((8, 16), (16, 4), 2 * 8 * 16 * 4)],
 )
 def test_products_in_groups_are_those_of_all_rows_or_columns(
     left: tuple[int, ...], right: tuple[int, ...], flop: int
@@ -294,15 +290,9 @@ PART = 5 * 8 * FLOAT
         (lambda: TABLE.clone().index_put_((PLACES,), ROWS, accumulate=True), INDEX + PART + PART + PART),
         (lambda: TABLE.clone().index_fill_(0, PLACES, 2.0), INDEX + PART),
         (lambda: TABLE.clone().index_add_(0, PLACES[:0], ROWS[:0]), 0),
-        (
-            lambda: TABLE.clone().scatter_(0, PLACES.unsqueeze(1), ROWS, reduce="add"),
-            INDEX + PART + 2 * 5 * FLOAT,
-        ),
+        (lambda: TABLE.clone().scatter_(0, PLACES.unsqueeze(1), ROWS, reduce="add"), INDEX + PART + 2 * 5 * FLOAT),
         # A mask may choose any number of places.
-        (
-            lambda: TABLE.clone().index_put_((TABLE[:, 0] > 1,), torch.tensor(1.0)),
-            1000 + FLOAT + 1000 * 8 * FLOAT,
-        ),
+        (lambda: TABLE.clone().index_put_((TABLE[:, 0] > 1,), torch.tensor(1.0)), 1000 + FLOAT + 1000 * 8 * FLOAT),
     ],
 )
 def test_a_table_counts_as_far_as_it_is_touched(call: Callable[[], object], memory_bytes: int) -> None:

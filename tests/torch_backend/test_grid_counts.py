@@ -63,9 +63,7 @@ def test_a_tuple_of_a_grid_is_that_of_a_model() -> None:
 def test_a_function_is_counted_as_in_a_model() -> None:
     grid = Grid("torch.nn.functional.softmax", (GridTensor((4, 8)),), (("dim", (-1,)),))
     counts, _ = count_grid(grid, "cpu")
-    assert [str(one.operator) for one in counts.counts] == [
-        "torch.nn.functional.softmax on (float32[4, 8], dim=-1)",
-    ]
+    assert [str(one.operator) for one in counts.counts] == ["torch.nn.functional.softmax on (float32[4, 8], dim=-1)"]
 
 
 def test_each_kind_of_values_is_a_call_of_one_tuple() -> None:

@@ -243,10 +243,8 @@ def run_two_texts(self: Any, tokens: torch.Tensor) -> torch.Tensor:
 
 def test_calls_of_one_tuple_with_other_patterns_are_other_cases(tmp_path: Path) -> None:
     tokens = torch.randint(ROWS, (COUNT,), generator=GENERATOR)
-    counts = capture(
-        ReadyModel(SmallModel(run_two_texts, table=nn.Embedding(ROWS, 4)).eval(), (tokens,)),
-        model_operator("two_texts", None, (COUNT,)),
-    )
+    model = SmallModel(run_two_texts, table=nn.Embedding(ROWS, 4))
+    counts = capture(ReadyModel(model.eval(), (tokens,)), model_operator("two_texts", None, (COUNT,)))
 
     def of_table(cases: dict[Case, int]) -> dict[str, int]:
         return {str(case.input_data): calls for case, calls in cases.items() if "Embedding" in case.operator.operator}

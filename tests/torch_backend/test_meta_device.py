@@ -11,7 +11,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from opcost.torch_backend.flops import CostCounter, OperationCost, operations_of, tensors_of, total
 from opcost.torch_backend.meta_device import like_a_device
-from tests.small_model import SmallModel
+from tests.small_model import SmallModel, of_class
 
 IMAGE = torch.zeros(2, 4, 8, 8)
 CHANNELS_LAST = IMAGE.contiguous(memory_format=torch.channels_last)
@@ -107,11 +107,8 @@ def test_the_switches_of_torch_decide_as_on_a_cpu() -> None:
 
 
 def test_attention_of_any_size_takes_no_memory() -> None:
-    class Attention(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return nn.functional.scaled_dot_product_attention(x, x, x)
-
-    _, (cost,) = run(Attention(), "meta", torch.zeros(1, device="meta").expand(2**20, 8, 2**20, 64).contiguous())
+    model = of_class("Attention", lambda self, x: nn.functional.scaled_dot_product_attention(x, x, x))
+    _, (cost,) = run(model, "meta", torch.zeros(1, device="meta").expand(2**20, 8, 2**20, 64).contiguous())
     assert cost.operation == "_scaled_dot_product_flash_attention_for_cpu"
 
 

@@ -75,11 +75,7 @@ STEPS = 20 + 12 + 5
         (nn.LSTM(32, 48, batch_first=True), SORTED, 2 * STEPS * 4 * 48 * (32 + 48)),
         (nn.GRU(32, 48, batch_first=True, bidirectional=True), SORTED, 2 * 2 * STEPS * 3 * 48 * (32 + 48)),
         (nn.RNN(32, 48), SORTED, 2 * STEPS * 48 * (32 + 48)),
-        (
-            nn.LSTM(32, 48, num_layers=2, bidirectional=True),
-            UNSORTED,
-            2 * 2 * STEPS * 4 * 48 * (32 + 48 + 2 * 48 + 48),
-        ),
+        (nn.LSTM(32, 48, num_layers=2, bidirectional=True), UNSORTED, 2 * 2 * STEPS * 4 * 48 * (32 + 48 + 2 * 48 + 48)),
     ],
     ids=["LSTM", "GRU", "RNN", "unsorted"],
 )

@@ -139,10 +139,7 @@ def test_what_would_not_be_undone_is_not_added_in_turn() -> None:
     ("operator", "notes"),
     [
         (function_tuple(torch.Tensor.zero_, (torch.zeros(3, 4),), {}), AS_IT_IS),
-        (
-            function_tuple(torch.Tensor.__setitem__, (torch.zeros(3, 4), slice(1, None), torch.zeros(4)), {}),
-            AS_IT_IS,
-        ),
+        (function_tuple(torch.Tensor.__setitem__, (torch.zeros(3, 4), slice(1, None), torch.zeros(4)), {}), AS_IT_IS),
         (tuple_of(nn.Dropout(inplace=True), torch.zeros(3, 4)), ""),
     ],
     ids=["zero_", "__setitem__", "Dropout"],
