@@ -234,9 +234,7 @@ class _UninitialisedOnMeta(TorchFunctionMode):
     widths).
     """
 
-    def __torch_function__(  # type: ignore[no-untyped-def]
-        self, function, types, args=(), kwargs=None
-    ) -> Any:
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if function is torch.empty and kwargs.get("device") is None:
             kwargs = {**kwargs, "device": META}

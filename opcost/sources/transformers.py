@@ -28,7 +28,6 @@ from opcost.operators.tuples import (
     TensorSpec,
     channels_last_strides,
     storage_form,
-    tensor_specs,
 )
 from opcost.sources.arguments import arguments_of, building, seeded, weights_file, weights_mistakes
 from opcost.sources.ports import ConfiguredModel, ListedModel, suggestion
@@ -85,14 +84,10 @@ def listed(model_name: str) -> ListedModel:
     longest = getattr(configuration.get_text_config(), "max_position_embeddings", None)
     if cls.main_input_name == TEXT and isinstance(longest, int) and longest > 0:
         size = (min(USUAL_LENGTH, longest),)
-    is_enough = size and not _needs_more(cls)
-    return ListedModel(model_name, "", (BATCH_SIZE, *size) if is_enough else (), False, is_foreign=True)
-
-
-def _needs_more(cls: Any) -> bool:
     _, *parameters = inspect.signature(cls.forward).parameters.values()
     required = {one.name for one in parameters if one.default is one.empty and one.kind is one.POSITIONAL_OR_KEYWORD}
-    return not required <= {cls.main_input_name, DECODER_TEXT}
+    is_enough = size and required <= {cls.main_input_name, DECODER_TEXT}
+    return ListedModel(model_name, "", (BATCH_SIZE, *size) if is_enough else (), False, is_foreign=True)
 
 
 def _class_of(model_name: str) -> Any:
@@ -117,13 +112,18 @@ def _usual_configuration(cls: Any) -> Any:
 def mistakes(config: ConfiguredModel) -> list[str]:
     """Return one line for each mistake in a known model's config: missing weights, unknown arguments, another size."""
     cls = _class_of(config.model_name.partition(":")[2])
-    return [*weights_mistakes(config), *_argument_mistakes(config, cls), *_size_mistakes(config, cls)]
-
-
-def _argument_mistakes(config: ConfiguredModel, cls: Any) -> Iterator[str]:
-    """Yield a line for each unknown argument: transformers ignores them silently."""
+    found = weights_mistakes(config)
+    # transformers ignores unknown arguments silently.
     for text in _unknown(_usual_configuration(cls), config.arguments):
-        yield f"{config.where('arguments')}: {cls.__name__} has no {text}"
+        found.append(f"{config.where('arguments')}: {cls.__name__} has no {text}")
+    usual, given = USUAL_SIZES.get(cls.main_input_name), len(config.input_size)
+    where = f"{config.where('input_size')}: {config.model_name}"
+    if given and usual is None:
+        one = cls.main_input_name
+        found.append(f"{where} takes {one}; write inputs: {{{one}: {{shape: [...]}}}} instead")
+    elif usual is not None and given not in (0, 1 + len(usual)):
+        found.append(f"{where} takes {1 + len(usual)} numbers such as {[BATCH_SIZE, *usual]}, not {given}")
+    return found
 
 
 def _unknown(usual: Any, arguments: Iterable[tuple[str, PlainValue]], prefix: str = "") -> Iterator[str]:
@@ -134,22 +134,10 @@ def _unknown(usual: Any, arguments: Iterable[tuple[str, PlainValue]], prefix: st
         inner = getattr(usual, name, None)
         if name not in known and (inner is None or callable(inner) or name.startswith("_")):
             close = difflib.get_close_matches(name, known, n=1)
-            yield f"{prefix}{name}; " + (
-                f"did you mean {close[0]}?" if close else f"{type(usual).__name__} has {', '.join(known)}"
-            )
+            remedy = f"did you mean {close[0]}?" if close else f"{type(usual).__name__} has {', '.join(known)}"
+            yield f"{prefix}{name}; {remedy}"
         elif isinstance(value, Structure) and isinstance(inner, transformers.PreTrainedConfig):
             yield from _unknown(inner, value.parts, f"{prefix}{name}.")
-
-
-def _size_mistakes(config: ConfiguredModel, cls: Any) -> Iterator[str]:
-    if not config.input_size:
-        return
-    usual = USUAL_SIZES.get(cls.main_input_name)
-    where = f"{config.where('input_size')}: {config.model_name}"
-    if usual is None:
-        yield f"{where} takes {cls.main_input_name}; write inputs: {{{cls.main_input_name}: {{shape: [...]}}}} instead"
-    elif len(config.input_size) != 1 + len(usual):
-        yield f"{where} takes {1 + len(usual)} numbers such as {[BATCH_SIZE, *usual]}, not {len(config.input_size)}"
 
 
 def ready(operator: OperatorTuple, device: str) -> ReadyModel:
@@ -187,11 +175,9 @@ def with_named_inputs(operator: OperatorTuple, model: Any) -> tuple[OperatorTupl
     Raises:
         CannotBuildError: the model takes token ids, and its configuration does not say how many there are.
     """
-    if operator.keyword_inputs or not operator.inputs:
+    spec = operator.inputs[0] if len(operator.inputs) == 1 else None
+    if operator.keyword_inputs or not isinstance(spec, TensorSpec):
         return operator, {}
-    if len(operator.inputs) > 1 or not isinstance(operator.inputs[0], TensorSpec):
-        return operator, {}
-    (spec,) = tensor_specs(operator.inputs)
     named: list[tuple[str, PlainValue]] = [(model.main_input_name, spec)]
     values: dict[int, PlainValue] = {}
     configuration = model.config
@@ -214,9 +200,8 @@ def _token_ids(operator: OperatorTuple, configuration: Any) -> PlainValue:
     """Return the values of token ids: those of the vocabulary."""
     vocabulary = getattr(configuration.get_text_config(), "vocab_size", None)
     if vocabulary is None:
-        raise CannotBuildError(
-            f"{operator.short_name} has no vocab_size; write inputs: {{{TEXT}: {{shape: [...], dtype: int64}}}}"
-        )
+        remedy = f"write inputs: {{{TEXT}: {{shape: [...], dtype: int64}}}}"
+        raise CannotBuildError(f"{operator.short_name} has no vocab_size; {remedy}")
     return INTEGERS, 0, int(vocabulary)
 
 

@@ -47,7 +47,6 @@ class Branch(nn.Module):
         self.gain = GAIN_IF_ADDED if is_added else GAIN_IF_NOT_ADDED
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Widen the tokens, change them, make them narrow again, and add them to the input."""
         wide = torch.neg(torch.cat(BRANCH_WIDTH * [tokens], dim=-1))
         narrow = torch.mul(wide[..., : tokens.shape[-1]], self.gain)
         return narrow + tokens if self.is_added else narrow

@@ -315,9 +315,7 @@ class _Recorder(TorchFunctionMode):
         self._elsewhere_paths = threading.local()
         self._positions = itertools.count()
 
-    def __torch_function__(  # type: ignore[no-untyped-def]
-        self, function, types, args=(), kwargs=None
-    ) -> Any:
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         # Getters, such as of ``shape``, are none; of higher-order operators the operations of their functions are.
         if getattr(function, "__name__", "") == "__get__" or isinstance(function, HigherOrderOperator):
@@ -584,9 +582,7 @@ class _Operations(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self._run = run
 
-    def __torch_dispatch__(  # type: ignore[no-untyped-def]
-        self, func, types, args=(), kwargs=None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if any(map(dispatches_itself, types)):
             return NotImplemented
         if isinstance(func, HigherOrderOperator):

@@ -93,9 +93,7 @@ class CostCounter(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self._record = record
 
-    def __torch_dispatch__(  # type: ignore[no-untyped-def]
-        self, func, types, args=(), kwargs=None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         # TorchScript calls an operation here with function modes on, which would take it for a call of the model.
         with torch._C.DisableTorchFunction():
             # A subclass of tensors, such as a jagged one, calls operations on its parts instead.

@@ -219,11 +219,6 @@ class DrawnInputs:
         return tuple(self.value(value) for value in values)
 
     def value(self, value: PlainValue) -> object:
-        """Return one plain value with a tensor in place of each spec in it.
-
-        Raises:
-            CannotMeasureError: the value cannot be recreated.
-        """
 
         def tensor(spec: TensorSpec) -> torch.Tensor:
             if spec.identity not in self._drawn:

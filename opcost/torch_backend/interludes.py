@@ -140,7 +140,6 @@ class BackgroundLoad(Observer):
         self._wanted.set()
 
     def pause(self) -> None:
-        """Stop the load and wait until the device is idle."""
         self._wanted.clear()
         if self._workload is not None:
             with self._round:

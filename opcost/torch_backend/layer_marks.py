@@ -99,8 +99,7 @@ def stopwatch_of(device: str) -> HostStopwatch:
     return EventStopwatch(device) if is_gpu(device) else HostStopwatch()
 
 
-# torch has no public names for them; its profiler and its checkpoints use these.
-_current_backward: Callable[[], int] = torch._C._current_graph_task_id
+# torch has no public names for it and for the backward; its profiler and its checkpoints use these.
 _next_sequence_number: Callable[[], int] = torch._C._autograd._get_sequence_nr
 
 NO_BACKWARD = -1
@@ -108,7 +107,7 @@ NO_BACKWARD = -1
 
 def in_backward() -> bool:
     """Return whether this thread runs a backward."""
-    return _current_backward() != NO_BACKWARD
+    return bool(torch._C._current_graph_task_id() != NO_BACKWARD)
 
 
 def refuse_unobservable(model: nn.Module) -> None:

@@ -114,9 +114,7 @@ def fused_attention(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> torch.T
 class _DeviceResults(TorchDispatchMode):
     """Replaces results of operations on the meta device if their form differs from that on a real device."""
 
-    def __torch_dispatch__(  # type: ignore[no-untyped-def]
-        self, func, types, args=(), kwargs=None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func is torch.ops.aten._native_multi_head_attention.default and args[0].is_meta:
             return _native_attention(*args, **kwargs)

@@ -122,9 +122,7 @@ class _DeviceMode(ObservingMode):
         self._device_type = device_type
         self._run = run
 
-    def __torch_dispatch__(  # type: ignore[no-untyped-def]
-        self, func, types, args=(), kwargs=None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         operation = Operation(func, args, kwargs or {})
         return self._run(operation) if may_launch_on(self._device_type, operation) else operation.run()
 

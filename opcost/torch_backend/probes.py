@@ -97,7 +97,6 @@ class MemoryWatch:
 
     @property
     def use(self) -> MemoryUse:
-        """The memory in use now, and the peak since the last begin."""
         if is_gpu(self._device):
             used = torch.cuda.memory_allocated(self._device) - self._before_bytes
             peak = torch.cuda.max_memory_allocated(self._device) - self._before_bytes

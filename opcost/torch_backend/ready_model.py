@@ -36,48 +36,40 @@ OWN_OF_TORCH = frozenset(vars(nn.Module()))
 
 
 @dataclass(frozen=True)
-class Kept:
-    """A part of the state: its name, and what puts it back."""
-
-    name: str
-    put_back: Callable[[], object]
-
-
-@dataclass(frozen=True)
 class ModelState:
-    """The state of a model, part by part.
+    """The state of a model: the name of each part, and what puts it back.
 
     Weights keep their values: a ``forward`` that changes them in place changes them.
     """
 
-    parts: tuple[Kept, ...]
+    parts: tuple[tuple[str, Callable[[], object]], ...]
 
     @staticmethod
     def of(model: nn.Module) -> ModelState:
-        weights = (Kept(name, _weight(weight)) for name, weight in model.named_parameters() if not is_lazy(weight))
-        buffers = (Kept(name, _values(buffer)) for name, buffer in model.named_buffers() if not is_lazy(buffer))
+        weights = ((name, _weight(weight)) for name, weight in model.named_parameters() if not is_lazy(weight))
+        buffers = ((name, _values(buffer)) for name, buffer in model.named_buffers() if not is_lazy(buffer))
         return ModelState((*_modules(model), *weights, *buffers))
 
     def put_back(self) -> tuple[str, ...]:
         """Put all parts back, and return the names of those that cannot be."""
         failed = []
-        for part in self.parts:
+        for name, put_back in self.parts:
             try:
-                part.put_back()
+                put_back()
             except Exception:
-                failed.append(part.name)
+                failed.append(name)
         return tuple(failed)
 
 
-def _modules(model: nn.Module) -> Iterator[Kept]:
+def _modules(model: nn.Module) -> Iterator[tuple[str, Callable[[], object]]]:
     for name, module in model.named_modules():
-        yield Kept(f"the mode of {name or 'the model'}", partial(setattr, module, "training", module.training))
+        yield f"the mode of {name or 'the model'}", partial(setattr, module, "training", module.training)
         # Those of a scripted module are views of C++ objects, which no forward replaces.
         if isinstance(module, torch.jit.ScriptModule):
             continue
         for kind in ("_parameters", "_buffers", "_modules"):
-            yield Kept(f"{name}.{kind}", _contents(getattr(module, kind)))
-        yield Kept(f"attributes of {name or 'the model'}", _attributes(module))
+            yield f"{name}.{kind}", _contents(getattr(module, kind))
+        yield f"attributes of {name or 'the model'}", _attributes(module)
 
 
 def _contents(container: Any) -> Callable[[], None]:
@@ -222,7 +214,6 @@ class ReadyModel:
 
     @property
     def device_type(self) -> str:
-        """The type of the device: ``meta``, ``cpu`` or ``cuda``."""
         tensors = self.tensors or [*self.model.parameters()]
         return tensors[0].device.type if tensors else "cpu"
 
@@ -251,12 +242,8 @@ def borrowed(model: nn.Module, inputs: Any, device: str | None = None) -> Iterat
     """Yield a user's model in eval mode on a device; afterwards all is as before, also after an exception.
 
     This holds for the modes of all modules, the device, parameters and gradients, and buffers with their contents. A
-    ``forward`` that changes its weights in place changes them. The inputs are copied.
-
-    Args:
-        model: the user's.
-        inputs: examples, as ``ReadyModel.of`` reads them.
-        device: None for the model's own, or that of its inputs if it has no weights.
+    ``forward`` that changes its weights in place changes them. ``inputs`` are examples, as ``ReadyModel.of`` reads
+    them, and are copied. Without a ``device`` it is the model's own, or that of its inputs if it has no weights.
 
     Raises:
         ValueError: there is no tensor among the inputs.

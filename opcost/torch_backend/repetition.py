@@ -55,7 +55,7 @@ ELSEWHERE = "in-place kernel run into another tensor"
 ON_A_COPY = "in-place kernel run on a copy that each call makes"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Operation:
     """One ATen operation with the arguments that it was called with, which it keeps alive."""
 
@@ -79,9 +79,9 @@ class Operation:
 
     @property
     def written(self) -> list[torch.Tensor]:
-        declared = self.function._schema.arguments
-        values = [*zip(declared, self.args, strict=False), *((one, self.kwargs.get(one.name)) for one in declared)]
-        return tensors_of([value for one, value in values if one.alias_info is not None and one.alias_info.is_write])
+        declared, given = self.function._schema.arguments, self.given
+        writes = (one.name for one in declared if one.alias_info is not None and one.alias_info.is_write)
+        return tensors_of([given.get(name) for name in writes])
 
     def run(self) -> Any:
         return self.function(*self.args, **self.kwargs)
@@ -100,19 +100,23 @@ def repeatable(call: Callable[[], object], inputs: Iterable[torch.Tensor]) -> Ca
     observer = _Observer(inputs)
     with INFERENCE.context(), observer:
         call()
-    writing = [operation for operation in observer.operations if observer.writes_into_input(operation)]
-    if not writing:
+    if not observer.writing:
         return Calls(call)
-    if all(map(_settles, writing)) and not observer.reads_what_is_written():
+    if all(map(_settles, observer.writing)) and not observer.reads_what_is_written():
         return Calls(call, flags=MODIFIES, notes=AS_IT_IS)
     if len(observer.operations) == 1:
         (operation,) = observer.operations
         undoing = opposite(operation)
         if undoing is None:
             return elsewhere(operation)
-        # Both run the operation's kernel, which adds and subtracts the same.
-        return Calls(lambda: (operation.run(), undoing.run())[1], period=2, flags=MODIFIES, notes=IN_TURN)
-    names = ", ".join(operation.name for operation in writing)
+
+        def in_turn() -> object:
+            """Add and subtract the same, both with the operation's kernel."""
+            operation.run()
+            return undoing.run()
+
+        return Calls(in_turn, period=2, flags=MODIFIES, notes=IN_TURN)
+    names = ", ".join(operation.name for operation in observer.writing)
     raise CannotMeasureError(f"it cannot be repeated: {names} modifies its input, among other operations")
 
 
@@ -198,27 +202,21 @@ class ObservingMode(TorchDispatchMode):
 
 
 class _Observer(ObservingMode):
-    """Records the operations that compute, and skips those that write into an input."""
+    """Records the operations that compute, and skips those that write into an input, which it notes."""
 
     def __init__(self, inputs: Iterable[torch.Tensor]) -> None:
         super().__init__()
         self.operations: list[Operation] = []
+        self.writing: list[Operation] = []
         self._storages = {storage_of(tensor) for tensor in inputs}
-
-    def writes_into_input(self, operation: Operation) -> bool:
-        return operation.is_in_place and storage_of(operation.args[0]) in self._storages
 
     def reads_what_is_written(self) -> bool:
         """Return whether an input that is written is read, other than in its own place."""
-        is_writing = [self.writes_into_input(operation) for operation in self.operations]
-        pairs = list(zip(self.operations, is_writing, strict=True))
-        written = {storage_of(operation.args[0]) for operation, writes in pairs if writes}
-        read = tensors_of([(operation.args[int(writes) :], operation.kwargs) for operation, writes in pairs])
+        written = {storage_of(operation.args[0]) for operation in self.writing}
+        read = tensors_of([(one.args[int(one in self.writing) :], one.kwargs) for one in self.operations])
         return any(storage_of(tensor) in written for tensor in read)
 
-    def __torch_dispatch__(  # type: ignore[no-untyped-def]
-        self, func, types, args=(), kwargs=None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if is_composite(func, args):
             with autocast_as_called(), self:
@@ -226,7 +224,8 @@ class _Observer(ObservingMode):
         operation = Operation(func, args, kwargs)
         if not is_free(func):
             self.operations.append(operation)
-            if self.writes_into_input(operation):
+            if operation.is_in_place and storage_of(args[0]) in self._storages:
+                self.writing.append(operation)
                 return args[0]
         return func(*args, **kwargs)
 
