@@ -108,18 +108,13 @@ class ModelSource(Protocol):
         """
 
 
-SUGGESTED = 3
-"""The most names that a question has."""
-
-
 def suggestion(name: str, known: Sequence[str], otherwise: str) -> str:
-    """Return a question with the known names that are similar to a name, or another remedy if none is.
+    """Return a question with at most three known names that are similar to a name, or another remedy if none is.
 
     Names that begin with it come first, the shortest first.
     """
     longer = sorted((one for one in known if name and one.startswith(name)), key=lambda one: (len(one), one))
-    similar = [*longer, *difflib.get_close_matches(name, known, n=SUGGESTED)]
-    close = list(dict.fromkeys(similar))[:SUGGESTED]
+    close = list(dict.fromkeys([*longer, *difflib.get_close_matches(name, known, n=3)]))[:3]
     return f"did you mean {' or '.join(close)}?" if close else otherwise
 
 

@@ -44,7 +44,6 @@ from opcost.torch_backend.flops import (
 from opcost.torch_backend.inputs import input_statistics, patterns_of
 from opcost.torch_backend.meta_device import like_a_device, results_of_a_device
 from opcost.torch_backend.observation import (
-    Around,
     Forward,
     ObservedForward,
     called_modules,
@@ -333,8 +332,7 @@ class _Recorder(TorchFunctionMode):
             paths = {id(module): path for path, module in ready.model.named_modules()}
             # A part that is observed already would look changed.
             for module, is_operator in list(_observed_modules(ready.model, composites)):
-                observing = self._observing if is_operator else self._following
-                stack.enter_context(observing(module, paths[id(module)]))
+                stack.enter_context(self._observing(module, paths[id(module)], is_operator))
             stack.enter_context(patch.object(nn.Module, "__call__", self._finding(composites)))
             stack.enter_context(self)
             try:
@@ -373,28 +371,41 @@ class _Recorder(TorchFunctionMode):
         """The work of the run, without that of threads that began before it."""
         return Work.of([*self.costs, *self.elsewhere])
 
-    def _observing(self, module: nn.Module, path: str) -> AbstractContextManager[None]:
-        """Count the calls of a module as calls of an operator meanwhile."""
+    def _observing(self, module: nn.Module, path: str, is_operator: bool) -> AbstractContextManager[None]:
+        """Count the calls of a module meanwhile as those of an operator, else note what it calls as called by it.
+
+        Of the first call of a module that is no operator the sizes are noted, too.
+        """
+        seen = self._off if is_operator or _asks_for_modes(module) else self._on
 
         def observed(forward: Forward, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            with self._off(), self._inside_of(path):
-                return self._run(partial(module_tuple, module), forward, args, kwargs, module)
-
-        return self._installed(module, path, observed)
-
-    def _following(self, module: nn.Module, path: str) -> AbstractContextManager[None]:
-        """Note that what is called in a module's ``forward`` is called by it, and the sizes of its first call."""
-        seen = self._off if _asks_for_modes(module) else self._on
-
-        def followed(forward: Forward, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            with seen(), self._inside_of(path):
-                result = forward(*args, **kwargs)
+            if threading.get_ident() != self._thread:
+                return self._run_elsewhere(forward, args, kwargs, path)
+            before, self._path = self._path, path
+            try:
+                with seen():
+                    if is_operator:
+                        return self._run(partial(module_tuple, module), forward, args, kwargs, module)
+                    result = forward(*args, **kwargs)
+            finally:
+                self._path = before
             if path not in self.sizes:
                 with self._off():
                     self.sizes[path] = sizes_of((args, kwargs)), sizes_of(result)
             return result
 
-        return self._installed(module, path, followed)
+        return ObservedForward(module, observed).installed()
+
+    def _run_elsewhere(self, forward: Forward, args: tuple[Any, ...], kwargs: dict[str, Any], path: str) -> Any:
+        """Call a module's ``forward`` in another thread, which may have begun before the run."""
+        is_seen = any(isinstance(mode, CostCounter) for mode in _get_current_dispatch_mode_stack())
+        before = getattr(self._elsewhere_paths, "innermost", "")
+        self._elsewhere_paths.innermost = path
+        try:
+            with nullcontext() if is_seen else self.of_another_thread(began_before=True):
+                return forward(*args, **kwargs)
+        finally:
+            self._elsewhere_paths.innermost = before
 
     def _finding(self, composites: Collection[str]) -> Forward:
         """Return a call of modules that observes those that the model has not registered, as in a plain list."""
@@ -406,36 +417,13 @@ class _Recorder(TorchFunctionMode):
             if is_seen or is_elsewhere or isinstance(vars(module).get("forward"), ObservedForward):
                 return call(module, *args, **kwargs)
             if _is_operator(module, composites):
-                observing: AbstractContextManager[None] = self._observing(module, self._path)
+                observing = self._observing(module, self._path, is_operator=True)
             else:
                 observing = self._off() if _asks_for_modes(module) else nullcontext()
             with observing:
                 return call(module, *args, **kwargs)
 
         return found
-
-    def _installed(self, module: nn.Module, path: str, around: Around) -> AbstractContextManager[None]:
-        def in_own_thread(forward: Forward, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            if threading.get_ident() == self._thread:
-                return around(forward, args, kwargs)
-            is_seen = any(isinstance(mode, CostCounter) for mode in _get_current_dispatch_mode_stack())
-            before = getattr(self._elsewhere_paths, "innermost", "")
-            self._elsewhere_paths.innermost = path
-            try:
-                with nullcontext() if is_seen else self.of_another_thread(began_before=True):
-                    return forward(*args, **kwargs)
-            finally:
-                self._elsewhere_paths.innermost = before
-
-        return ObservedForward(module, in_own_thread).installed()
-
-    @contextmanager
-    def _inside_of(self, path: str) -> Iterator[None]:
-        before, self._path = self._path, path
-        try:
-            yield
-        finally:
-            self._path = before
 
     def counts(self, modules: Sequence[str]) -> Iterator[OperatorCount]:
         """Yield the counts in order of first call, with indices of modules; costs are means over all calls."""

@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
+from unittest.mock import patch
 
 import torch
 
@@ -241,9 +242,9 @@ def elapsed_s(begin: torch.cuda.Event, end: torch.cuda.Event) -> float:
     return elapsed_ms * 1e-3
 
 
+# Modes of ``torch.cuda.set_sync_debug_mode``: a synchronisation with the device is allowed, or raises an error.
 ALLOW_SYNCHRONISATION = 0
 RAISE_ON_SYNCHRONISATION = 2
-"""Modes of ``torch.cuda.set_sync_debug_mode``: a synchronisation with the device is allowed, or raises an error."""
 
 
 class GraphRecorder:
@@ -298,7 +299,9 @@ class GraphRecorder:
             CaptureRefusal: torch raised an error other than being out of memory.
         """
         try:
-            with _unnoticed_capture():
+            # In a capture transformers gives attention a mask that it leaves out otherwise, as in the run that was
+            # counted. With it models took up to five times as long (``docs/log/other_sources.md``).
+            with patch.object(torch.cuda, "is_current_stream_capturing", lambda: False):
                 yield
         except BaseException as error:
             if self._graph is not None:
@@ -315,21 +318,6 @@ class GraphRecorder:
                 reason = str(error).partition("\n")[0]
                 raise CaptureRefusal(f"a CUDA graph cannot capture it: {reason}") from error
             raise
-
-
-@contextmanager
-def _unnoticed_capture() -> Iterator[None]:
-    """While active, ``torch.cuda.is_current_stream_capturing`` says no, as in the run that was counted.
-
-    In a capture transformers gives attention a mask that it leaves out otherwise, and with which models took up to five
-    times as long (``docs/log/other_sources.md``).
-    """
-    before = torch.cuda.is_current_stream_capturing
-    torch.cuda.is_current_stream_capturing = lambda: False
-    try:
-        yield
-    finally:
-        torch.cuda.is_current_stream_capturing = before
 
 
 @contextmanager

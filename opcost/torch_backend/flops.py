@@ -28,14 +28,16 @@ from opcost.operators.counts import OperationWithoutFormula
 from opcost.operators.tuples import META
 from opcost.torch_backend.formulas import (
     ASKED_FOR_FORM,
+    COMBINING,
     COMPLEX_FACTOR,
     FOR_EACH,
     FORMULAS,
     INDEXING,
+    ON_COMPLEX_NUMBERS,
+    READ,
     RESULT,
     WITHOUT_PRODUCTS,
-    flops,
-    table_of,
+    WRITTEN,
 )
 from opcost.torch_backend.meta_device import RECURRENT, fused_attention, is_fused_attention, recurrent
 from opcost.torch_backend.values import is_dense, packed_tensors, stored_parts
@@ -183,15 +185,20 @@ def _moved_bytes(name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, 
         # An operation of a user may write in place what it does not return; ATen's return what they write.
         declared = func._schema.arguments
         named = [(one, kwargs[one.name]) for one in declared if one.name in kwargs]
-        given = (*zip(declared, args, strict=False), *named)
-        outputs += tensors_of([value for one, value in given if one.is_write])
+        outputs += tensors_of([value for one, value in (*zip(declared, args, strict=False), *named) if one.is_write])
     name = _name_in_lists(func)
     if name not in INDEXING:
         return sum(map(tensor_bytes, distinct.values())) + sum(map(tensor_bytes, outputs))
-    table = table_of(name, {**arguments_by_name(func, args, kwargs), RESULT: result}, tensor_bytes)
-    others = (tensor for key, tensor in distinct.items() if key != id(table.tensor))
-    made = sum(map(tensor_bytes, outputs)) if table.written_bytes is None else table.written_bytes
-    return sum(map(tensor_bytes, others)) + table.read_bytes + made
+    given = {**arguments_by_name(func, args, kwargs), RESULT: result}
+    argument, touched = READ[name] if name in READ else ("self", WRITTEN[name])
+    # Of packed weights it is the first tensor.
+    table = given[argument][0] if isinstance(given[argument], list) else given[argument]
+    part: int = min(tensor_bytes(table), touched(given) * table.element_size())
+    others = sum(tensor_bytes(tensor) for key, tensor in distinct.items() if key != id(table))
+    if name in READ:
+        return others + part + sum(map(tensor_bytes, outputs))
+    is_combining = name in COMBINING or given.get("accumulate") or given.get("reduce") is not None
+    return others + part + (part if is_combining else 0)
 
 
 def is_composite(func: Any, args: tuple[Any, ...]) -> bool:
@@ -284,14 +291,15 @@ def tensors_of(values: Any) -> list[torch.Tensor]:
 
 
 def _flop(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int | None:
+    """Return the FLOPs of an operation, 0 without a formula, None if values give them that are not there."""
     if not has_formula(func):
         return 0
     is_complex = any(tensor.is_complex() for tensor in tensors_of((args, kwargs)))
-    name = _name_in_lists(func)
-    if name in FORMULAS:
-        return flops(name, {**arguments_by_name(func, args, kwargs), RESULT: result}, is_complex)
-    flop = int(flop_registry[func._overloadpacket](*args, **kwargs, out_val=result))
-    return flop * COMPLEX_FACTOR if is_complex else flop
+    name, factor = _name_in_lists(func), COMPLEX_FACTOR if is_complex else 1
+    if name not in FORMULAS:
+        return int(flop_registry[func._overloadpacket](*args, **kwargs, out_val=result)) * factor
+    flop = FORMULAS[name]({**arguments_by_name(func, args, kwargs), RESULT: result})
+    return None if math.isnan(flop) else round(flop * (1 if name in ON_COMPLEX_NUMBERS else factor))
 
 
 def arguments_by_name(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

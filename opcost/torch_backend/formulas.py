@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeAlias
 
@@ -399,14 +398,6 @@ ON_COMPLEX_NUMBERS = frozenset({"_fft_c2c", "_fft_r2c", "_fft_c2r"})
 """Operations whose formulas are those of complex numbers already."""
 
 
-def flops(name: str, given: Given, is_complex: bool) -> int | None:
-    """Return the FLOPs of an operation of ``FORMULAS`` on real or complex numbers, None if its values give them."""
-    flop = FORMULAS[name](given)
-    if math.isnan(flop):
-        return None
-    return round(flop * (COMPLEX_FACTOR if is_complex and name not in ON_COMPLEX_NUMBERS else 1))
-
-
 Touched: TypeAlias = Callable[[Given], int]
 """Returns the number of elements of a table that an operation touches."""
 
@@ -473,29 +464,8 @@ ASKED_FOR_FORM: Mapping[str, int] = {
 values in it change no result."""
 
 
-@dataclass(frozen=True)
-class Table:
-    """A tensor of which an operation touches a part, with the bytes read and written; None if it writes elsewhere."""
-
-    tensor: torch.Tensor
-    read_bytes: int
-    written_bytes: int | None = None
-
-
 INDEXING = READ.keys() | WRITTEN.keys()
 """Operations that touch a part of a table; others read and write whole tensors."""
-
-
-def table_of(name: str, given: Given, size: Callable[[torch.Tensor], int]) -> Table:
-    """Return the table that an operation of ``INDEXING`` touches in part; ``size`` returns a tensor's bytes."""
-    argument, touched = READ[name] if name in READ else ("self", WRITTEN[name])
-    # Of packed weights it is the first tensor.
-    table: torch.Tensor = given[argument][0] if isinstance(given[argument], list) else given[argument]
-    part = min(size(table), touched(given) * table.element_size())
-    if name in READ:
-        return Table(table, part)
-    is_combining = name in COMBINING or given.get("accumulate") or given.get("reduce") is not None
-    return Table(table, part if is_combining else 0, part)
 
 
 QUANTISED_WITHOUT_PRODUCTS = (

@@ -32,7 +32,6 @@ from opcost.operators.tuples import (
     REQUIRES_GRAD,
     OperatorTuple,
     PlainValue,
-    TensorSpec,
     channels_last_strides,
     short_hash,
     tensor_specs,
@@ -102,12 +101,13 @@ SIZE_PARAMETERS = frozenset({"kernel_size", "stride", "padding", "dilation", "ou
 UNKNOWN = "unknown"
 """The name of the parameter that stands for constructor arguments that the module does not keep."""
 
-WITHOUT_EFFECT_IN_EVAL = frozenset(
-    {("BatchNorm", "momentum"), ("InstanceNorm", "momentum"), ("MultiheadAttention", "dropout")}
-    | {("DefaultBoxGenerator", "min_ratio"), ("DefaultBoxGenerator", "max_ratio")}
-)
-"""Parameters without effect in eval mode, by the beginning of the class's name. They are omitted, so that modules with
-the same kernels are one tuple. A box generator's ratios are contained in its scales."""
+WITHOUT_EFFECT_IN_EVAL: Mapping[str, tuple[str, ...]] = {
+    "momentum": ("BatchNorm", "InstanceNorm"),
+    "dropout": ("MultiheadAttention",),
+    **dict.fromkeys(("min_ratio", "max_ratio"), ("DefaultBoxGenerator",)),
+}
+"""Parameters without effect in eval mode, with the beginning of the class's name. They are omitted, so that modules
+with the same kernels are one tuple. A box generator's ratios are contained in its scales."""
 
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 """``*args`` and ``**kwargs``: unknown for modules with weights (LSTM), without effect for others (Identity)."""
@@ -139,7 +139,8 @@ def module_tuple(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, 
     identities: dict[int, int] = {}
     inputs = tuple(plain_value(value, identities) for value in args)
     parameters = list(module_parameters(module))
-    is_shown = has_channels_last(module) or any(map(is_channels_last, tensor_specs(inputs)))
+    laid_out = (spec for spec in tensor_specs(inputs) if spec.strides is not None)
+    is_shown = has_channels_last(module) or any(spec.strides == channels_last_strides(spec.shape) for spec in laid_out)
     # Neither the weights' own order in memory nor that of an input shows their memory format.
     if has_strides_of_channels_last(module) and not is_shown:
         parameters.append((MEMORY_FORMAT, CHANNELS_LAST))
@@ -552,9 +553,7 @@ def _is_without_effect(module: nn.Module, name: str) -> bool:
     if name == "bias" and getattr(module, "affine", True) is False:
         # Norms without weights have no bias, and older versions of torch lack this argument.
         return True
-    class_name = type(module).__name__
-    omitted = (begin for begin, parameter in WITHOUT_EFFECT_IN_EVAL if parameter == name)
-    return not module.training and class_name.startswith(tuple(omitted))
+    return not module.training and type(module).__name__.startswith(WITHOUT_EFFECT_IN_EVAL.get(name, ()))
 
 
 def _argument(module: nn.Module, name: str) -> PlainValue:
@@ -565,11 +564,6 @@ def _argument(module: nn.Module, name: str) -> PlainValue:
         return False
     kept = next((attribute for attribute in (name, f"_{name}") if hasattr(module, attribute)), None)
     return UNKNOWN if kept is None else plain_parameter(name, getattr(module, kept))
-
-
-def is_channels_last(spec: TensorSpec) -> bool:
-    """Return whether a tensor is stored channels last and not also contiguous."""
-    return spec.strides is not None and spec.strides == channels_last_strides(spec.shape)
 
 
 def _resolve(operator: str) -> Any:

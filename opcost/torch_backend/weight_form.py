@@ -56,7 +56,7 @@ def store_weights(module: nn.Module, dtype: torch.dtype, is_channels_last: bool)
 
 
 def stored_like(module: nn.Module, operator: OperatorTuple) -> nn.Module:
-    """Store a whole model's weights as its tuple says, and return the model."""
+    """Store a whole model's weights in place as its tuple says."""
     dtype, is_channels_last = storage_form(operator)
     return store_weights(module, getattr(torch, dtype), is_channels_last)
 
