@@ -83,13 +83,10 @@ def test_a_mistyped_model_gets_a_suggestion(typed: str, meant: str) -> None:
     assert meant in line
 
 
-def test_a_name_like_no_other_gets_the_list() -> None:
+def test_a_name_that_is_not_known_gets_the_list_or_another_remedy() -> None:
     (line,) = check_config(Named("my_own_network", "WHATEVER"))
     assert "did you mean" not in line
     assert line.endswith(" (opcost knows the models of torchvision, timm, transformers; " + ALL_MODELS)
-
-
-def test_a_quantized_model_is_reported_with_the_one_that_is_not() -> None:
     (line,) = check_config(Named("torchvision:resnet18", None))
     assert "torchvision:resnet18: torchvision's names have no source before them; write resnet18 (" in line
     (line,) = check_config(Named("quantized_resnet18", None))
@@ -108,15 +105,13 @@ def test_an_input_with_other_dimensions_is_reported(name: str, size: tuple[int, 
     assert check_config(Named(name, None, size)) == [f"{FILE}: input_size: {words}"]
 
 
-def test_weights_go_by_their_member_with_or_without_the_enum() -> None:
+def test_weights_go_by_their_member_and_mistyped_ones_are_answered_with_those_there_are() -> None:
     assert check_config(Named("resnet50", "IMAGENET1K_V2")) == []
     assert check_config(Named("resnet50", "ResNet50_Weights.IMAGENET1K_V2")) == []
-
-
-def test_mistyped_weights_are_answered_with_those_there_are() -> None:
     assert check_config(Named("resnet50", "IMAGENET1K_V3")) == [
         f"{FILE}: weights_name: resnet50 has no weights 'IMAGENET1K_V3'; it has: IMAGENET1K_V1, IMAGENET1K_V2"
     ]
+    assert check_config(Named("resnet18", None, ())) == []
 
 
 def test_each_model_is_distinguished_from_each_module_by_its_name() -> None:
@@ -310,10 +305,6 @@ def test_a_registered_name_that_torchvision_itself_does_not_find_is_left_out(mon
     assert "MyOwn" not in [model.name for model in models_matching([])]
     (line,) = check_config(Named("MyOwn", None))
     assert "torchvision has no model 'MyOwn'" in line
-
-
-def test_a_size_that_is_not_known_is_no_second_mistake() -> None:
-    assert check_config(Named("resnet18", None, ())) == []
 
 
 def raises() -> nn.Module:

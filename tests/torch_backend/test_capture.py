@@ -111,17 +111,11 @@ def test_a_module_that_is_called_three_times_counts_three_times() -> None:
     assert counts.flop == 3 * 2 * 2 * 4 * 4
 
 
-def test_leaves_are_found_however_deep_they_are_nested() -> None:
+def test_leaves_are_found_however_deep_and_those_of_one_kind_are_one_tuple() -> None:
     model = nn.Sequential(nn.Sequential(nn.Sequential(nn.Linear(4, 3)), nn.GELU()), nn.Sequential(nn.Linear(3, 2)))
     counts = counts_of(model, torch.randn(2, 4))
     assert [count.operator.short_name for count in counts.counts] == ["Linear", "GELU", "Linear"]
-
-
-def test_a_model_that_is_a_leaf_itself_is_its_only_operator() -> None:
     assert only(counts_of(nn.Linear(4, 3), torch.randn(2, 4))).operator.operator == "torch.nn.Linear"
-
-
-def test_two_modules_of_one_kind_are_one_tuple() -> None:
     counts = counts_of(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)), torch.randn(2, 4))
     assert only(counts).occurrences == 2
 
@@ -262,14 +256,11 @@ UNUSUAL_MODELS = (
 """Models of torchvision with leaves that few others have."""
 
 
-def test_leaves_of_a_user_that_differ_in_a_parameter_are_other_tuples() -> None:
+def test_leaves_of_a_user_that_differ_in_a_parameter_or_an_attribute_are_other_tuples() -> None:
     x = torch.randn(2, 4)
     (narrow, _), (wide, _) = (counts_of(Leaf(nn.Parameter(torch.ones(4, n))), x).counts for n in (32, 64))
     assert str(narrow.operator) == "torch.Tensor.matmul on (float32[2, 4], float32[4, 32])"
     assert (narrow.flop, wide.flop) == (2 * 2 * 4 * 32, 2 * 2 * 4 * 64)
-
-
-def test_leaves_of_a_user_that_differ_in_an_attribute_are_other_tuples() -> None:
     x, weight = torch.randn(2, 4), nn.Parameter(torch.ones(4, 4))
     counts = counts_of(nn.Sequential(Leaf(weight, 0), Leaf(weight, 1)), x)
     assert [count.occurrences for count in counts.counts if count.operator.short_name == "softmax"] == [1, 1]
@@ -376,9 +367,11 @@ def test_looking_at_values_is_no_part_of_what_runs() -> None:
     assert captured == unobserved
 
 
-def test_on_shapes_nothing_is_seen() -> None:
+def test_no_values_are_seen_on_shapes_or_of_an_empty_input() -> None:
     relu = only(counts_of(nn.ReLU(), torch.empty(3, device="meta")))
     assert (relu.occurrences, relu.statistics) == (1, ())
+    ((seen,),) = only(counts_of(nn.ReLU(), torch.zeros(0, 3))).statistics
+    assert kind_of(seen) == NORMAL
 
 
 @pytest.mark.parametrize(
@@ -417,11 +410,6 @@ def test_looking_leaves_random_numbers_alone() -> None:
     first = torch.rand(1)
     torch.manual_seed(3)
     assert torch.rand(1) == first
-
-
-def test_an_empty_input_is_seen_as_nothing_in_particular() -> None:
-    ((seen,),) = only(counts_of(nn.ReLU(), torch.zeros(0, 3))).statistics
-    assert kind_of(seen) == NORMAL
 
 
 # Functions
@@ -614,25 +602,16 @@ def counts_of_call(call: Callable[[torch.Tensor], object], x: torch.Tensor) -> O
     return counts_of(SmallModel(lambda self, x: call(x), child=nn.Identity()), x)
 
 
-def test_powers_are_counted_though_python_knows_no_signature_for_them() -> None:
+def test_arguments_are_told_apart_by_their_type_and_numbers_of_numpy_are_plain() -> None:
     assert function_texts(counts_of_call(lambda x: x**2, torch.ones(3))) == ["torch.Tensor.__pow__ on (float32[3], 2)"]
-
-
-def test_calls_with_numbers_of_another_type_are_other_tuples() -> None:
     counts = counts_of_call(lambda x: (x * 2, x * 2.0, x * True), torch.ones(4, dtype=torch.int64))
     assert [count.occurrences for count in counts.counts] == [1, 1, 1]
     assert [str(count.outputs) for count in counts.counts] == ["int64[4]", "float32[4]", "int64[4]"]
     nan = counts_of_call(lambda x: (x * float("nan"), x * float("nan")), torch.ones(4))
     assert only(nan).occurrences == 2
-
-
-def test_numbers_of_numpy_are_plain_numbers() -> None:
     counts = counts_of_call(lambda x: (x / numpy.sqrt(4.0), x.sum(numpy.int64(0))), torch.ones(4))
     assert function_texts(counts) == ["torch.Tensor.div on (float32[4], 2.0)", "torch.Tensor.sum on (float32[4], 0)"]
     assert all(type(count.operator.inputs[1]) in (int, float) for count in counts.counts)
-
-
-def test_types_as_arguments_are_distinguished() -> None:
     counts = counts_of_call(lambda x: (x.type(torch.HalfTensor), x.type(torch.LongTensor)), torch.ones(4))
     assert len(counts.counts) == 2
 
@@ -1060,14 +1039,11 @@ def hooks_on(model: nn.Module) -> int:
     return hooks + sum("forward" in vars(module) for module in model.modules())
 
 
-def test_a_forward_of_its_own_is_a_modules_again_afterwards() -> None:
+def test_hooks_and_a_forward_of_its_own_are_as_before_afterwards() -> None:
     linear = nn.Linear(4, 4)
     own = linear.forward = lambda x: x + 1  # type: ignore[method-assign]
     counts_of(nn.Sequential(linear), torch.randn(2, 4), composites=["Linear"])
     assert linear.forward is own
-
-
-def test_hooks_are_gone_afterwards() -> None:
     model = Thrice()
     counts_of(model, torch.randn(2, 4))
     assert hooks_on(model) == 0
@@ -1433,21 +1409,18 @@ class Parametrized(nn.Module):
         return found + 1
 
 
-def test_parametrized_attention_takes_its_usual_branch() -> None:
+def test_attention_that_is_parametrized_or_called_by_a_subclass_takes_its_usual_branch() -> None:
     counts = counts_of(Parametrized().eval(), torch.randn(2, 5, 16))
     assert counts.flop == counts.total_flop == 2 * 2 * (4 * 5 * 16 * 16 + 2 * 5 * 5 * 16)
     names = [count.operator.short_name for count in counts.counts]
     assert names == ["_WeightNorm", "_native_multi_head_attention", "add"]
+    counts = counts_of(nn.Sequential(OfItself(16, 2, batch_first=True)).eval(), torch.randn(2, 5, 16))
+    assert [count.operator.short_name for count in counts.counts] == ["_native_multi_head_attention"]
 
 
 class OfItself(nn.MultiheadAttention):
     def forward(self, x: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
         return super().forward(x, x, x, need_weights=False)[0]
-
-
-def test_attention_that_is_called_by_a_subclass_takes_its_usual_branch() -> None:
-    counts = counts_of(nn.Sequential(OfItself(16, 2, batch_first=True)).eval(), torch.randn(2, 5, 16))
-    assert [count.operator.short_name for count in counts.counts] == ["_native_multi_head_attention"]
 
 
 class InThread(nn.Module):

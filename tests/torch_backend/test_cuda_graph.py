@@ -437,9 +437,6 @@ def test_what_a_graph_cannot_hold_runs_eagerly_with_the_reason(cuda: FakeCuda) -
     assert (workload.execution, workload.notes) == ("eager", f"a note; {reason}")
     assert cuda.capturing is None
     assert "end allocating" in cuda.events
-
-
-def test_a_capture_that_fails_at_its_end_runs_eagerly(cuda: FakeCuda) -> None:
     cuda.end_fails = True
     workload = as_graph(EagerWorkload(Calls(cuda.call), "cuda:0"))
     assert workload.execution == "eager"
@@ -491,14 +488,11 @@ def test_memory_that_a_library_does_without_in_a_capture_is_reported(cuda: FakeC
     assert capture_calls(Calls(cuda.call), "cuda:0").flags == ()
 
 
-def test_too_little_memory_is_no_reason_to_run_eagerly(cuda: FakeCuda) -> None:
+def test_no_capture_stays_open_after_a_lack_of_memory_or_an_interrupt(cuda: FakeCuda) -> None:
     call = in_capture(cuda, torch.OutOfMemoryError("CUDA out of memory"))
     with pytest.raises(CannotMeasureError, match="out of memory"):
         as_graph(EagerWorkload(Calls(call), "cuda:0"))
     assert cuda.capturing is None
-
-
-def test_an_interrupt_leaves_no_capture_open(cuda: FakeCuda) -> None:
     with pytest.raises(KeyboardInterrupt):
         capture_calls(Calls(in_capture(cuda, KeyboardInterrupt())), "cuda:0")
     assert cuda.capturing is None
@@ -512,14 +506,11 @@ def test_a_graph_is_a_workload_of_many_iterations(cuda: FakeCuda) -> None:
     assert workload.run(4) == 0
 
 
-def test_eager_calls_are_timed_by_the_gpu_too(cuda: FakeCuda) -> None:
+def test_eager_calls_are_timed_by_the_gpu_and_together_if_they_end_together(cuda: FakeCuda) -> None:
     workload = EagerWorkload(Calls(cuda.call), "cuda:0")
     for rounds in (1, 3, 2):
         workload.run(rounds)
     assert workload.ended_s == pytest.approx(3e-5)
-
-
-def test_what_ends_together_is_timed_together(cuda: FakeCuda) -> None:
     workload = EagerWorkload(Calls(cuda.call), "cuda:0")
     workload.run(1)
     workload.run(3)

@@ -132,15 +132,12 @@ def test_attention_by_position_has_a_product_for_each_head_and_pair_of_positions
 KERNELS = ("efficient", "flash")
 
 
-def test_native_attention_is_four_projections_and_two_products() -> None:
+def test_attention_costs_four_projections_and_two_products_on_its_native_path_and_off_it() -> None:
     attention = nn.MultiheadAttention(8, 2, batch_first=True).eval()
     x = torch.randn(3, 5, 8)
     (counted,) = costs(lambda: attention(x, x, x, need_weights=False))
     assert counted.operation == "_native_multi_head_attention"
     assert counted.flop == 4 * (2 * 3 * 5 * 8 * 8) + 2 * (2 * 3 * 5 * 5 * 8)
-
-
-def test_attention_costs_the_same_flops_off_its_native_path() -> None:
     attention = nn.MultiheadAttention(8, 2, batch_first=True).eval()
     x, y = torch.randn(3, 5, 8), torch.randn(3, 5, 8)
     native = cost(lambda: attention(x, x, x, need_weights=False))
@@ -408,12 +405,9 @@ def test_a_backward_pass_that_needs_no_value_of_its_input_asks_for_its_form(
     assert counted.memory_bytes == memory_bytes + 32 * FLOAT
 
 
-def test_a_convolution_moves_input_weight_bias_and_output() -> None:
+def test_a_convolution_moves_its_weights_and_max_pooling_its_indices() -> None:
     convolution, x = nn.Conv2d(2, 3, 3, padding=1), torch.randn(1, 2, 8, 8)
     assert cost(lambda: convolution(x)).memory_bytes == FLOAT * (2 * 64 + 3 * 2 * 9 + 3 + 3 * 64)
-
-
-def test_max_pooling_also_writes_the_indices() -> None:
     x = torch.randn(1, 2, 8, 8)
     assert cost(lambda: F.max_pool2d(x, 2)).memory_bytes == FLOAT * (2 * 64 + 2 * 16) + INT64 * 2 * 16
 

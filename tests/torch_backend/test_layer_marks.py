@@ -189,15 +189,12 @@ def test_a_recurrent_layer_whose_hidden_state_is_unused_has_its_backward() -> No
     assert found[found.index("1 b") :] == ["1 b", "0.inner b", "none"]
 
 
-def test_operator_tuples_are_noted_once_a_call() -> None:
+def test_operator_tuples_are_noted_once_a_call_without_those_of_composites_that_call_their_children() -> None:
     model = net().eval()
     marks, _ = marked(model, lambda: model(INPUTS), describes=True)
     calls = {marks.paths[index]: sum(found.values()) for index, found in marks.calls_of_tuples.items()}
     assert calls == {"stem.0": 1, "stem.1": 1, "block.conv": 2, "block.relu": 1, "head": 1}
     assert marks.autocasts == {(None, None)}
-
-
-def test_a_composite_that_calls_its_children_has_no_tuple_beside_theirs() -> None:
     model = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
     marks, _ = marked(model, lambda: model(torch.randn(2, 5, 8)), describes=True)
     assert "" not in {marks.paths[index] for index in marks.calls_of_tuples}
@@ -361,12 +358,9 @@ def test_an_iteration_before_a_capture_marks_nothing_in_it(gpu: FakeGpu, monkeyp
     assert loop.iterations == 1
 
 
-def test_each_device_has_its_stopwatch() -> None:
+def test_each_device_has_its_stopwatch_on_which_time_is_never_negative(gpu: FakeGpu) -> None:
     assert isinstance(stopwatch_of("cpu"), HostStopwatch)
     assert isinstance(stopwatch_of("cuda:1"), EventStopwatch)
-
-
-def test_time_is_never_negative(gpu: FakeGpu) -> None:
     watch: Any = EventStopwatch("cuda:0")
     gpu.behind = 0
     first, second = watch.mark(), watch.mark()

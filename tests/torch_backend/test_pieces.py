@@ -141,13 +141,10 @@ def test_a_call_is_captured_between_its_waits() -> None:
     assert torch.equal(found.output, call())
 
 
-def test_waits_in_a_row_have_no_graph_between() -> None:
+def test_waits_in_a_row_have_no_graph_between_and_a_copy_has_one() -> None:
     x, index = torch.randn(8, 4), torch.tensor([1, 0])
     found = captured(lambda: x[index][index])
     assert (found.pieces.waits, found.names) == (2, [])
-
-
-def test_a_copy_that_may_have_been_a_view_is_captured() -> None:
     x, index = torch.randn(2, 8, 4), torch.tensor([1, 0])
     found = captured(lambda: x[index].transpose(0, 1).reshape(16, 4))
     assert found.names == [["reshape"]]

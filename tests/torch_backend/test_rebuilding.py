@@ -152,10 +152,14 @@ def test_on_shapes_weights_are_not_drawn_unless_the_constructor_needs_them(monke
     assert devices[-1] == "cpu"
 
 
-def test_complex_weights_are_rebuilt_complex() -> None:
+def test_complex_weights_and_frozen_norms_are_rebuilt_in_their_dtype() -> None:
     operator = tuple_of(nn.Linear(4, 4, dtype=torch.complex64), torch.zeros(2, 4, dtype=torch.complex64))
     assert dict(operator.parameters)["dtype"] == "complex64"
     assert build_module(operator, "cpu").weight.dtype == torch.complex64
+    norm = ops.FrozenBatchNorm2d(4).to(torch.bfloat16)
+    operator = tuple_of(norm, IMAGE.bfloat16())
+    assert dict(operator.parameters)["dtype"] == "bfloat16"
+    assert build_module(operator, "cpu").running_mean.dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize("dtype", ["float12", "load", 3])
@@ -163,13 +167,6 @@ def test_an_unknown_dtype_of_weights_is_refused(dtype: str | int) -> None:
     parameters = (("in_features", 4), ("out_features", 4), ("dtype", dtype))
     with pytest.raises(CannotMeasureError, match=f"no dtype {dtype}$"):
         build_module(OperatorTuple("torch.nn.Linear", parameters), "cpu")
-
-
-def test_frozen_norms_are_rebuilt_in_the_dtype_of_their_buffers() -> None:
-    norm = ops.FrozenBatchNorm2d(4).to(torch.bfloat16)
-    operator = tuple_of(norm, IMAGE.bfloat16())
-    assert dict(operator.parameters)["dtype"] == "bfloat16"
-    assert build_module(operator, "cpu").running_mean.dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize(
@@ -272,9 +269,12 @@ def test_modules_that_compute_something_else_are_kept_apart(one: nn.Module, othe
     assert tuple_of(one, IMAGE).key != tuple_of(other, IMAGE).key
 
 
-def test_defaults_are_left_out() -> None:
+def test_defaults_and_arguments_without_effect_are_left_out() -> None:
     operator = tuple_of(nn.Conv2d(4, 6, 3, stride=1, padding=0), IMAGE)
     assert operator.parameters == (("in_channels", 4), ("out_channels", 6), ("kernel_size", 3))
+    # Only newer versions of torch have the argument, and None for it there.
+    assert tuple_of(nn.InstanceNorm2d(4), IMAGE).parameters == (("num_features", 4),)
+    assert tuple_of(nn.Identity(), IMAGE).parameters == ()
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
@@ -282,30 +282,18 @@ def test_dtypes_of_inputs_are_kept_apart(dtype: torch.dtype) -> None:
     assert tuple_of(nn.ReLU(), IMAGE) != tuple_of(nn.ReLU(), IMAGE.to(dtype))
 
 
-def test_a_norm_without_weights_has_no_bias() -> None:
-    # Only newer versions of torch have the argument, and None for it there.
-    assert tuple_of(nn.InstanceNorm2d(4), IMAGE).parameters == (("num_features", 4),)
-
-
-def test_a_subclass_that_runs_its_bases_forward_is_the_base() -> None:
+def test_a_subclass_is_its_base_unless_it_has_a_forward_of_its_own() -> None:
     convolution = Conv3DNoTemporal(4, 6, stride=2)
     operator = tuple_of(convolution, torch.zeros(1, 4, 2, 8, 8))
     same = nn.Conv3d(4, 6, (1, 3, 3), stride=(1, 2, 2), padding=(0, 1, 1), bias=False)
     assert operator == tuple_of(same, torch.zeros(1, 4, 2, 8, 8))
     assert operator.short_name == "Conv3d"
+    assert tuple_of(Doubled(16, 3), IMAGE).short_name == "Doubled"
 
 
 class Doubled(nn.Linear):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return super().forward(x) * 2
-
-
-def test_a_subclass_with_a_forward_of_its_own_is_itself() -> None:
-    assert tuple_of(Doubled(16, 3), IMAGE).short_name == "Doubled"
-
-
-def test_an_empty_identity_has_no_unknown_arguments() -> None:
-    assert tuple_of(nn.Identity(), IMAGE).parameters == ()
 
 
 @pytest.mark.parametrize(
@@ -453,12 +441,9 @@ def test_a_chain_of_an_unknown_kind_cannot_be_measured(kind: PlainValue) -> None
         build_operator(operator, "cpu")
 
 
-def test_a_class_of_another_package_is_not_imported() -> None:
+def test_classes_of_other_packages_and_modules_of_unknown_arguments_are_not_rebuilt() -> None:
     with pytest.raises(CannotMeasureError, match="not an operator of torch or torchvision"):
         build_module(tuple_of(Scale(3), IMAGE), "cpu")
-
-
-def test_a_module_that_does_not_keep_an_argument_is_not_rebuilt() -> None:
     operator = tuple_of(BasicBlock(4, 4), IMAGE)
     with pytest.raises(CannotMeasureError, match="BasicBlock cannot be rebuilt: it does not keep inplanes, planes"):
         build_module(operator, "cpu")

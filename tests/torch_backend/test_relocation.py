@@ -163,19 +163,13 @@ def test_cold_calls_go_through_copies_in_turn_on_the_same_input(calls: list[tupl
     assert all(value is X for _, value in calls)
 
 
-def test_copies_compute_what_the_operator_computes() -> None:
+def test_copies_compute_the_same_and_have_layouts_and_buffers_as_the_operator() -> None:
     module = linear()
     assert torch.equal(run(made(module, COLD, X, cache_bytes=5 * WEIGHTS_BYTES)), module(X))
-
-
-def test_layouts_of_weights_are_kept_by_copies() -> None:
     module = nn.Conv2d(4, 4, 3).to(memory_format=torch.channels_last)
     copied = Layer(module, (), {}).copied().weights[0]
     assert copied.is_contiguous(memory_format=torch.channels_last)
     assert copied.data_ptr() != module.weight.data_ptr()
-
-
-def test_buffers_are_weights_too() -> None:
     norm = nn.BatchNorm2d(8).eval()
     cold = made(norm, COLD, torch.randn(2, 8, 3, 3), cache_bytes=100)
     # Scale, offset, mean and variance of 32 bytes each, and a counter of 8: two are beyond 200 bytes.

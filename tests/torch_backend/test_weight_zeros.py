@@ -52,12 +52,9 @@ def test_positions_of_zeros_are_the_same_each_time() -> None:
     assert share_of_zeros(one.bias) == 0
 
 
-def test_weights_are_as_initialised_without_zeros() -> None:
+def test_an_operator_runs_with_zeros_and_as_initialised_without() -> None:
     function, args, _ = operator_call(CONV, "cpu")
     assert [share_of_zeros(weight) for weight in matrices_of(function, args)] == [0]
-
-
-def test_an_operator_with_zeros_runs() -> None:
     assert operator_workload(CONV, "cpu", InputData(weight_zeros_ratio=0.5)).run(2) == 2
 
 

@@ -158,11 +158,12 @@ def test_an_in_place_operator_with_company_is_refused() -> None:
         elsewhere(Operation(torch.ops.torchvision.nms.default, (x,), {}))
 
 
-def test_what_an_operator_writes_into_tensors_of_its_own_does_not_matter() -> None:
+def test_what_an_operator_writes_into_tensors_of_its_own_needs_no_note() -> None:
     x = torch.ones(3)
     again = repeatable(lambda: (x * 2).add_(1).relu_(), [x])
     assert (again.notes, again.period) == ("", 1)
     assert torch.equal(again.cycle(), torch.full((3,), 3.0))  # type: ignore[arg-type]
+    assert operator_workload(tuple_of(nn.ReLU(), torch.zeros(3)), "cpu").notes == ""
 
 
 def test_a_view_of_an_input_is_the_input() -> None:
@@ -171,10 +172,6 @@ def test_a_view_of_an_input_is_the_input() -> None:
     assert again.notes == ELSEWHERE
     again.cycle()
     assert torch.equal(x, torch.ones(2, 3))
-
-
-def test_other_operators_need_no_note() -> None:
-    assert operator_workload(tuple_of(nn.ReLU(), torch.zeros(3)), "cpu").notes == ""
 
 
 def test_an_operator_runs_with_keyword_inputs_and_in_its_mode() -> None:
@@ -224,18 +221,12 @@ def test_inputs_have_the_shape_type_and_layout_of_their_spec(
     assert strides is not None or tensor.is_contiguous()
 
 
-def test_inputs_are_normal() -> None:
+def test_inputs_are_normal_the_same_in_every_run_and_one_for_an_identity() -> None:
     (tensor,) = drawn(TensorSpec((100_000,), "float32"))
     assert tensor.mean().item() == pytest.approx(0, abs=0.02)
     assert tensor.std().item() == pytest.approx(1, abs=0.02)
-
-
-def test_inputs_are_the_same_in_every_run() -> None:
     spec = TensorSpec((3, 4), "float32")
     assert torch.equal(drawn(spec)[0], drawn(spec)[0])
-
-
-def test_specs_of_one_identity_are_one_tensor() -> None:
     first, second, third = drawn(
         TensorSpec((3,), "float32", identity=0), TensorSpec((3,), "float32", identity=1), TensorSpec((3,), "float32")
     )
@@ -268,14 +259,11 @@ def test_one_kind_holds_for_all_inputs() -> None:
     assert not more.any()
 
 
-def test_plain_values_stay_as_they_are_and_tensors_in_tuples_are_drawn() -> None:
+def test_plain_values_stay_tensors_in_tuples_are_drawn_and_whole_numbers_are_small() -> None:
     nested, *others = drawn((TensorSpec((2,), "float32"), (3, None)), "text", None, True)
     assert nested[0].shape == (2,)
     assert nested[1] == [3, None]
     assert others == ["text", None, True]
-
-
-def test_whole_numbers_and_masks_are_small_and_valid() -> None:
     numbers, mask = drawn(TensorSpec((100,), "int64", identity=0), TensorSpec((100,), "bool", identity=1))
     assert (numbers.dtype, mask.dtype) == (torch.int64, torch.bool)
     assert set(numbers.tolist()) == {0, 1}
