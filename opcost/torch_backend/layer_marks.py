@@ -240,8 +240,8 @@ class LayerMarks:
 class MarkedIteration:
     """The marks of one iteration of ``layers`` modules.
 
-    ``is_described`` tells whether the operator tuples of its calls are noted. From the sequence number ``since`` on no
-    layer has made nodes in this thread. ``is_whole`` tells whether each backward has ended; one that failed has not.
+    ``is_described`` says whether the operator tuples of its calls are noted. From the sequence number ``since`` on no
+    layer has made nodes in this thread. ``is_whole`` says whether each backward has ended; one that failed has not.
     """
 
     def __init__(self, stopwatch: HostStopwatch, begin: Moment, layers: int, is_described: bool, since: int) -> None:

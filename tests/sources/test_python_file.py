@@ -468,7 +468,7 @@ def test_an_interrupt_of_a_function_is_one_of_the_program(folder: Path) -> None:
         ready(config_of(folder, "build"))
 
 
-def test_a_file_that_could_not_be_imported_is_imported_once_it_is_mended(folder: Path) -> None:
+def test_a_file_that_could_not_be_imported_is_imported_after_it_was_corrected(folder: Path) -> None:
     (folder / "net.py").write_text("import no_such_package\n")
     assert len(error_of(config_of(folder, "build"))) == 2
     (folder / "net.py").write_text(NET)

@@ -602,7 +602,7 @@ def counts_of_call(call: Callable[[torch.Tensor], object], x: torch.Tensor) -> O
     return counts_of(SmallModel(lambda self, x: call(x), child=nn.Identity()), x)
 
 
-def test_arguments_are_told_apart_by_their_type_and_numbers_of_numpy_are_plain() -> None:
+def test_arguments_are_distinguished_by_their_type_and_numbers_of_numpy_are_plain() -> None:
     assert function_texts(counts_of_call(lambda x: x**2, torch.ones(3))) == ["torch.Tensor.__pow__ on (float32[3], 2)"]
     counts = counts_of_call(lambda x: (x * 2, x * 2.0, x * True), torch.ones(4, dtype=torch.int64))
     assert [count.occurrences for count in counts.counts] == [1, 1, 1]
