@@ -22,9 +22,8 @@ from opcost.meters.nvml import NvmlError, NvmlGpu
 from opcost.meters.nvml_meters import EVERY_TICK_SOURCE, CounterMeter, CounterSampler, NvmlMeter, PowerSampler
 from opcost.meters.opening import JoinedMeter
 from opcost.meters.other_work import OtherProcesses
-from opcost.power.mean import mean_power
 from opcost.power.ports import Meter
-from opcost.power.trace import PowerTrace, Window
+from opcost.power.trace import PowerTrace, Window, mean_power
 
 SOURCE = Path(__file__).with_name("fake_nvml.c")
 UUID = "GPU-11111111-2222-3333-4444-555555555555"

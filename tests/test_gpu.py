@@ -37,7 +37,7 @@ from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.values import ZEROS_DATA
-from opcost.power.meter_names import AVERAGE, COUNTER, INSTANT, SAMPLES
+from opcost.power.ports import AVERAGE, COUNTER, INSTANT, SAMPLES
 from opcost.reporting.terminal import progress_on_stderr
 from opcost.running.apparatus import Apparatus, open_apparatus
 from opcost.running.devices import gpu_facts

@@ -21,7 +21,7 @@ from opcost.measuring.protocol import FULL_LOOP_S
 from opcost.metering.cap_rows import Objective
 from opcost.operators.cases import ALL, CAPTURED, COUNTED, INPUT_DATA
 from opcost.operators.sweep_axes import AxisKind
-from opcost.power.meter_names import AUTO, METER_CHOICES
+from opcost.power.ports import AUTO, METER_CHOICES
 from opcost.prediction.sampling import BEYOND_RATIO
 from opcost.printable import quotable
 

@@ -17,8 +17,7 @@ from opcost.measuring.known_device import UNKNOWN_DEVICE, KnownDevice, Repeatabi
 from opcost.measuring.record import COEFFICIENT_SPREAD_PER_KELVIN, REFERENCE_TEMPERATURE_C, Measurement
 from opcost.measuring.recorded_loop import Loop, energy_of_iteration_j
 from opcost.measuring.throttling import is_throttled
-from opcost.power.mean import MeanPower, MeteredPower, power_and_check
-from opcost.power.trace import DeviceState, PowerTrace, device_state, no_trace
+from opcost.power.trace import DeviceState, MeanPower, MeteredPower, PowerTrace, device_state, no_trace, power_and_check
 
 UNEVEN_RATIO = 1.5
 """Ratio of the median chunk's time to the shortest's from which a loop is flagged as uneven. Undisturbed loops on a GPU

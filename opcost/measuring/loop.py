@@ -16,9 +16,8 @@ from opcost.measuring.throttling import (
     is_throttled,
 )
 from opcost.measuring.workload import Workload
-from opcost.power.mean import power_and_check
 from opcost.power.ports import ClockReading
-from opcost.power.trace import PowerTrace, Window, device_state
+from opcost.power.trace import PowerTrace, Window, device_state, power_and_check
 
 FIRST_CHECK_S = 0.2
 CHECK_GROWTH = 1.3

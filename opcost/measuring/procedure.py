@@ -21,8 +21,7 @@ from opcost.measuring.protocol import DUTY_CYCLES, LONGEST_LOOP_S, RETRIES, Meas
 from opcost.measuring.record import Measurement, is_flagged, may_be_throttled
 from opcost.measuring.recorded_loop import Loop, is_precise
 from opcost.measuring.workload import Workload
-from opcost.power.mean import power_and_check
-from opcost.power.trace import PowerTrace
+from opcost.power.trace import PowerTrace, power_and_check
 
 TIMING = MeasurementProtocol(warm_up_s=0.0, loop_s=0.02)
 """The loop of an overhead of which only the time is measured."""

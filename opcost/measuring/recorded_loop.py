@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from opcost.estimates import Estimate, FloatArray, half_width_ratio, mean_over_placements, without_placement_effects
-from opcost.power.mean import MeteredPower
 from opcost.power.ports import ClockReading
-from opcost.power.trace import Window
+from opcost.power.trace import MeteredPower, Window
 
 MINIMUM_PRECISE_CHUNKS = 10
 """The fewest chunks whose spread may end a loop by its precision."""

@@ -26,7 +26,7 @@ from opcost.measuring.conditions import (
     is_device_name,
 )
 from opcost.operators.model_names import UserCode
-from opcost.power.meter_names import AUTO
+from opcost.power.ports import AUTO
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from opcost.meters.rapl import (
     rapl_domains,
     rapl_unavailable_reason,
 )
-from opcost.power.meter_names import COUNTER, SAMPLES
+from opcost.power.ports import COUNTER, SAMPLES
 from opcost.power.trace import Window
 
 CPU, MEMORY = "cpu", "dram"

@@ -17,7 +17,7 @@ from opcost.estimates import FloatArray
 from opcost.meters.nvidia_smi import LAST_ROW_DEADLINE_S, LogFollower, NvidiaSmiError, NvidiaSmiLogger
 from opcost.meters.nvidia_smi_log import LogRow, cut
 from opcost.power.log_rows import PowerRow
-from opcost.power.meter_names import AVERAGE, INSTANT
+from opcost.power.ports import AVERAGE, INSTANT
 from opcost.power.trace import PowerSource, PowerTrace, no_trace
 
 INSTANT_SOURCE = PowerSource(INSTANT, rise_time_s=0.2, averaging_time_s=0.025, update_period_s=0.1)

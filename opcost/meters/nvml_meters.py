@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 
 from opcost.meters.nvml import HISTORY_S, NvmlError, NvmlGpu, is_power
-from opcost.power.meter_names import COUNTER, SAMPLES
+from opcost.power.ports import COUNTER, SAMPLES
 from opcost.power.trace import PowerSource, PowerTrace, no_trace, trace_of_power
 
 SAMPLES_SOURCE = PowerSource(

@@ -24,8 +24,7 @@ from opcost.meters.nvml_meters import (
     PowerSampler,
 )
 from opcost.meters.rapl import RaplMeter, rapl_unavailable_reason
-from opcost.power.meter_names import COUNTER, CPU_METERS, GPU_METERS, RAPL, SAMPLES, short_name
-from opcost.power.ports import Meter
+from opcost.power.ports import COUNTER, CPU_METERS, GPU_METERS, RAPL, SAMPLES, Meter, short_name
 from opcost.power.trace import PowerSource, PowerTrace, joined, no_trace
 
 NamedMeter: TypeAlias = Callable[[str], Meter]

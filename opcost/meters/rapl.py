@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from opcost.power.log_rows import PowerRow, csv_header, csv_line
-from opcost.power.meter_names import RAPL, RAPL_WITH_MEMORY
+from opcost.power.ports import RAPL, RAPL_WITH_MEMORY
 from opcost.power.trace import PowerSource, PowerTrace, no_trace, trace_of_power
 
 POWERCAP_FOLDER = Path("/sys/class/powercap")

@@ -97,7 +97,7 @@ class PowerSummary:
     """Counts the rows of a log and averages their power, in constant memory.
 
     Rows come at equal intervals and have equal weights. Mean and energy are an overview of a log; energies of
-    measurements are calculated by ``power.mean``. Powers are in W, None if no row has a power.
+    measurements are calculated by ``power.trace``. Powers are in W, None if no row has a power.
     """
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ from opcost.errors import UserError
 from opcost.meters.nvidia_smi_log import parse_log
 from opcost.power import log_rows
 from opcost.power.log_rows import PowerRow, power_of
-from opcost.power.meter_names import AVERAGE, COUNTER, INSTANT, SAMPLES
+from opcost.power.ports import AVERAGE, COUNTER, INSTANT, SAMPLES
 from opcost.printable import printable
 from opcost.reporting.svg import Axis, Panel, Points, Series, curves, linear_axis, svg_file
 from opcost.storage.files import lines_of, replace_file

@@ -44,8 +44,7 @@ from opcost.meters.opening import Meters, no_energy_reason, no_meters, open_mete
 from opcost.meters.other_work import OtherLoad, OtherProcesses
 from opcost.operators.cases import Case
 from opcost.operators.tuples import OperatorTuple
-from opcost.power.meter_names import AUTO
-from opcost.power.ports import Clock
+from opcost.power.ports import AUTO, Clock
 from opcost.running.device_lock import device_lock
 from opcost.running.devices import choose_device, facts_of
 from opcost.sources.models import resolve

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,7 +21,7 @@ from opcost.measuring.workload import Workload
 from opcost.meters.rapl import POWERCAP_FOLDER, RaplJumpError, RaplTotal, rapl_domains, rapl_unavailable_reason
 from opcost.operators.cases import Case
 from opcost.running.apparatus import Apparatus, numbered
-from opcost.torch_backend.probes import Kernel, Mark, MemoryWatch, profiled, single_iteration_times_s
+from opcost.torch_backend.probes import Mark, MemoryWatch, profiled, single_iteration_times_s
 
 PROFILED_RUNS = 2
 """Runs before the profiled one: the first loads libraries and chooses algorithms."""
@@ -98,12 +98,7 @@ class Held:
 
 
 class HeldWorkload:
-    """Builds a model, repeats its measurement and releases it, in the process that measures.
-
-    Args:
-        apparatus: measures.
-        host: the power of the host, as an observer of each measurement.
-    """
+    """Builds a model, repeats its measurement and releases it, in the process that measures; observes the host, too."""
 
     def __init__(self, apparatus: Apparatus, host: HostPowerWatch | None = None) -> None:
         self._host = host or HostPowerWatch()
@@ -166,12 +161,8 @@ class HeldWorkload:
             workload.finish()
             # The profiler reported kernels of a process's first model under other operators (``docs/log/cache.md``).
             profiled(lambda _: None)
-            return _in_sum(profiled(run))
-
-
-def _in_sum(kernels: Iterable[Kernel]) -> tuple[KernelUse, ...]:
-    times_s: defaultdict[str, list[float]] = defaultdict(list)
-    for kernel in kernels:
-        times_s[kernel.name].append(kernel.time_s)
-    uses = [KernelUse(name, len(all_s), sum(all_s)) for name, all_s in times_s.items()]
-    return tuple(sorted(uses, key=lambda use: -use.time_s))
+            times_s: defaultdict[str, list[float]] = defaultdict(list)
+            for kernel in profiled(run):
+                times_s[kernel.name].append(kernel.time_s)
+        uses = (KernelUse(name, len(all_s), sum(all_s)) for name, all_s in times_s.items())
+        return tuple(sorted(uses, key=lambda use: -use.time_s))

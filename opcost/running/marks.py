@@ -70,10 +70,8 @@ class Marks:
     def read(self, has_ended: bool = False) -> list[Mark]:
         """Return ``found`` with what has come, and report why some lines are left out.
 
-        A file that has become shorter was begun again.
-
-        Args:
-            has_ended: no program writes any more, so that a last line without its end is as it stays.
+        A file that has become shorter was begun again. Once no program writes any more (``has_ended``), a last line
+        without its end is as it stays.
         """
         try:
             lines = self._new_content(has_ended).decode("utf-8", errors="replace").splitlines()

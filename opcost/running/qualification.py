@@ -23,7 +23,7 @@ from opcost.measuring.qualification import (
 )
 from opcost.measuring.record import REFERENCE_TEMPERATURE_C
 from opcost.measuring.setting import USUAL
-from opcost.power.meter_names import COUNTER, SAMPLES, short_name
+from opcost.power.ports import COUNTER, SAMPLES, short_name
 from opcost.running.apparatus import Apparatus, OpenApparatus
 from opcost.running.bench import STEADY_LOAD
 from opcost.storage.database import Database

@@ -99,12 +99,10 @@ class ChildProcess:
         self._end(at_once=kind is not None)
 
     def ask(self, question: object, limits_s: Mapping[str, float] | None = None) -> Any:
-        """Return the answer to a question.
+        """Return the answer to a question, any value that can be pickled.
 
-        Args:
-            question: any value that can be pickled.
-            limits_s: the longest silence of the child in each step, in s. The child is in the first step until it
-                reports another. A step that is not named may last for any time.
+        ``limits_s`` are the longest silences of the child in each step. It is in the first step until it reports
+        another. A step that is not named may last for any time.
 
         Raises UserError, CannotMeasureError: the answer raised this; ChildFaultError: anything else ended the process,
         or it was silent for too long.

@@ -15,7 +15,7 @@ from opcost.invocation import command, pip_install
 from opcost.meters.host import cpu_product
 from opcost.meters.nvml import NvmlError, NvmlGpu, driver_version, gpu_products
 from opcost.meters.rapl import RaplSampler, rapl_unavailable_reason
-from opcost.power.meter_names import COUNTER, SAMPLES, short_name
+from opcost.power.ports import COUNTER, SAMPLES, short_name
 from opcost.shipped import shipped_database, shipped_measurements
 from opcost.storage.database import Database
 from opcost.storage.files import UserFolders

@@ -23,8 +23,7 @@ from opcost.meters.nvidia_smi_meter import (
     power_trace,
 )
 from opcost.power.log_rows import PowerRow
-from opcost.power.mean import mean_power
-from opcost.power.trace import PowerTrace, Window, fresh_readings
+from opcost.power.trace import PowerTrace, Window, fresh_readings, mean_power
 
 RECORDINGS = Path(__file__).parents[1] / "recordings"
 

@@ -32,9 +32,8 @@ from opcost.meters.nvml_meters import (
     TimedRows,
 )
 from opcost.meters.opening import open_meters
-from opcost.power.mean import mean_power
-from opcost.power.meter_names import COUNTER, INSTANT, SAMPLES
-from opcost.power.trace import Window
+from opcost.power.ports import COUNTER, INSTANT, SAMPLES
+from opcost.power.trace import Window, mean_power
 
 PERIOD_S = 0.02
 RING = 119

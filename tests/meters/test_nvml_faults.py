@@ -16,7 +16,7 @@ from nvml_stage import Course, Metered, Outcome
 from opcost.meters.nvidia_smi_log import parse_log
 from opcost.meters.nvidia_smi_meter import power_trace
 from opcost.meters.nvml_meters import LONGEST_GAP_S, SAMPLES_SOURCE
-from opcost.power.meter_names import COUNTER, SAMPLES
+from opcost.power.ports import COUNTER, SAMPLES
 from opcost.power.trace import DeviceState, Window, device_state
 
 POWER_W = 400.0

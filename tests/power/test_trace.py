@@ -7,15 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opcost.estimates import Estimate, error_of_beating, independent_averages, mean_of_readings
-from opcost.power.mean import MINIMUM_READINGS, MeanPower, mean_power
 from opcost.power.trace import (
+    MINIMUM_READINGS,
     DeviceState,
+    MeanPower,
     PowerSource,
     PowerTrace,
     Window,
     device_state,
     fresh_readings,
     joined,
+    mean_power,
     no_trace,
 )
 

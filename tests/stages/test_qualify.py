@@ -21,7 +21,7 @@ from opcost.measuring.setting import Setting
 from opcost.meters.nvidia_smi_meter import INSTANT_SOURCE
 from opcost.meters.nvml_meters import CAMPAIGN_SOURCE, SAMPLES_SOURCE
 from opcost.operators.tuples import OperatorTuple
-from opcost.power.meter_names import COUNTER, INSTANT, SAMPLES
+from opcost.power.ports import COUNTER, INSTANT, SAMPLES
 from opcost.power.trace import PowerTrace
 from opcost.reporting.measurement_tables import print_qualification
 from opcost.running.qualification import REFERENCE, STEADY_LOAD, qualified, qualify_meters
