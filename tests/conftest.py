@@ -65,9 +65,10 @@ def pytest_configure(config: pytest.Config) -> None:
     patch.setattr(tempfile, "tempdir", folder.name)
     # Scripts read and write no files of the user who runs the tests.
     patch.setenv("OPCOST_HOME", f"{folder.name}/home")
-    settings.load_profile("quick" if config.getoption("--quick") else "opcost")
-    if config.getoption("--all-seeds"):
-        patch.setenv(seeds.VARIABLE, "1")
+    is_quick = config.getoption("--quick")
+    settings.load_profile("quick" if is_quick else "opcost")
+    if is_quick or config.getoption("--all-seeds"):
+        patch.setenv(seeds.VARIABLE, seeds.QUICK if is_quick else seeds.ALL)
     # While modules are imported there is nothing to collect.
     gc.disable()
     config.add_cleanup(folder.cleanup)

@@ -1,5 +1,7 @@
 """How much of what is random the tests run: a part in ``make check``, all with ``--all-seeds`` (``make test-all``).
 
+Of inputs in large numbers ``make test`` runs a quarter of that part.
+
 The bounds of a test hold for all seeds. Results of a part of them may be off by three standard errors of a sample that
 is drawn without replacement, which are none where the part is all.
 """
@@ -13,16 +15,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-VARIABLE = "OPCOST_ALL_SEEDS"
-"""Set by ``--all-seeds``, for the tests' own processes too."""
+VARIABLE, ALL, QUICK = "OPCOST_SEEDS", "all", "quick"
+"""Set by ``--all-seeds`` or ``--quick``, for the tests' own processes too."""
 
 PART = 100
 STANDARD_ERRORS = 3.0
 
 
 def some_of(everything: int, part: int = PART) -> int:
-    """Return how many of all seeds or inputs to run."""
-    return everything if os.environ.get(VARIABLE) else min(part, everything)
+    """Return how many of all inputs to run."""
+    which = os.environ.get(VARIABLE)
+    return everything if which == ALL else min(part // 4 if which == QUICK else part, everything)
+
+
+def some_seeds_of(everything: int) -> int:
+    """Return how many of all seeds to run; few of them would say nothing of a coverage near 1."""
+    return everything if os.environ.get(VARIABLE) == ALL else min(PART, everything)
 
 
 @dataclass(frozen=True)
@@ -32,7 +40,7 @@ class Seeds:
     everything: int
 
     def __iter__(self) -> Iterator[int]:
-        return iter(range(some_of(self.everything)))
+        return iter(range(some_seeds_of(self.everything)))
 
     def at_least(self, share: float) -> float:
         """Return the least share among the seeds to run, where it is at least so much among all."""
@@ -44,7 +52,7 @@ class Seeds:
         Below 1, it excludes that all of the seeds to run hold: no bound is one that cannot be missed.
         """
         most = share + self._error(math.sqrt(share * (1 - share)))
-        return most if share == 1 else min(most, 1 - 1 / some_of(self.everything))
+        return most if share == 1 else min(most, 1 - 1 / some_seeds_of(self.everything))
 
     def mean_is(self, truth: float, values: Sequence[float], relative: float) -> bool:
         """Return whether the mean of values, one a seed, is the truth to within a share of it."""
@@ -52,4 +60,4 @@ class Seeds:
         return abs(float(np.mean(values)) - truth) <= error
 
     def _error(self, deviation: float) -> float:
-        return STANDARD_ERRORS * deviation * math.sqrt(1 / some_of(self.everything) - 1 / self.everything)
+        return STANDARD_ERRORS * deviation * math.sqrt(1 / some_seeds_of(self.everything) - 1 / self.everything)

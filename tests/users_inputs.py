@@ -569,12 +569,10 @@ PATHS = (
 ).split()
 NAME = b"NAME"
 COMMANDS = (
-    *(("profile", "--no-measure", "--database", "rows", "NAME", "1x3x32x32"),
-    ("profile", "--no-measure", "--dry-run", "--json", "NAME")),
-    *(("layers", "NAME"), ("make-configs", "NAME", "--dry-run"), ("count", "NAME"), ("show", "NAME"),
-    ("measure", "NAME")),
-    *(("compare", "NAME", "--dry-run"), ("check", "NAME"), ("sweep", "NAME", "--dry-run"), ("NAME",),
-    ("predict", "NAME")),
+    ("profile", "--no-measure", "--database", "rows", "NAME", "1x3x32x32"),
+    ("profile", "--no-measure", "--dry-run", "--json", "NAME"), ("layers", "NAME"),
+    ("make-configs", "NAME", "--dry-run"), ("count", "NAME"), ("show", "NAME"), ("measure", "NAME"),
+    ("compare", "NAME", "--dry-run"), ("check", "NAME"), ("sweep", "NAME", "--dry-run"), ("NAME",), ("predict", "NAME"),
 )  # fmt: skip
 
 
@@ -585,16 +583,13 @@ def named_commands() -> tuple[bytes, ...]:
 
 
 VALUES_OF_ARGUMENTS = (
-    *("1", "0.5", "'text'", "[1, 2, [3]]", "{a: 1, b: {c: 2}}", "null", "true", "2024-01-01", "-1", "1e3", "0x1f"),
-    *("&a [*a]", "*a", "&a 1", "!!python/object/apply:os.system [ls]", "!!int x", "!x 1", "<<: 1", "{<<: {a: 1}}"),
-    *("[" * 7 + "]" * 7, "[" * 20 + "1" + "]" * 20, "[" * 3000 + "]" * 3000, "{a: " * 9 + "}" * 9,
-    "{a: " * 900 + "}" * 900),
-    *("9" * 25, "9" * 4301, "-" + "9" * 400, "1e999", ".nan", "nan", ".inf", "-.inf", "0o777", "1_000", "0b1",
-    "1:30:30"),
-    *("'\x1b[31m'", '"\\ud800"', '"\\0"', '"\\x41"', "\udcff", "a: b", "a b c", "1, other: 2", "1}, more: {2", "1 # x",
-    "", " ", "|"),
-    *("'a\nb'", "a\nb", "\t1", "%TAG x", "---", "...", "@x", "`x`", "x" * 10_000, "[" + "1, " * 9000 + "1]", "\u2028",
-    "\ufeff1"),
+    "1", "0.5", "'text'", "[1, 2, [3]]", "{a: 1, b: {c: 2}}", "null", "true", "2024-01-01", "-1", "1e3", "0x1f",
+    "&a [*a]", "*a", "&a 1", "!!python/object/apply:os.system [ls]", "!!int x", "!x 1", "<<: 1", "{<<: {a: 1}}",
+    "[" * 7 + "]" * 7, "[" * 20 + "1" + "]" * 20, "[" * 3000 + "]" * 3000, "{a: " * 9 + "}" * 9,
+    "{a: " * 900 + "}" * 900, "9" * 25, "9" * 4301, "-" + "9" * 400, "1e999", ".nan", "nan", ".inf", "-.inf", "0o777",
+    "1_000", "0b1", "1:30:30", "'\x1b[31m'", '"\\ud800"', '"\\0"', '"\\x41"', "\udcff", "a: b", "a b c", "1, other: 2",
+    "1}, more: {2", "1 # x", "", " ", "|", "'a\nb'", "a\nb", "\t1", "%TAG x", "---", "...", "@x", "`x`", "x" * 10_000,
+    "[" + "1, " * 9000 + "1]", "\u2028", "\ufeff1",
     "[&a0 [1]," + ",".join(f"&a{n} [{','.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 9)) + "]",
 )  # fmt: skip
 ARGUMENT_NAMES = (
