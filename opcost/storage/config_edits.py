@@ -29,8 +29,8 @@ def set_done(path: Path, case: str) -> bool:
     """
     document, found = _sound(path)
     folder, done = path.parent.name, found.done
-    lists, cases = (found.lists, found.cases(folder)) if isinstance(found, Summary) else ({}, [])
-    if case not in ({one.name for one in cases} or {folder}):
+    lists, cases = (found.lists, found.cases(folder)) if isinstance(found, Summary) else ({}, {})
+    if case not in (cases or {folder}):
         raise UserError(f"{path}: its lists have no case {case} any more; run the command again")
     if done if isinstance(done, bool) else case in done:
         return False

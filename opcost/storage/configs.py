@@ -145,14 +145,18 @@ class Summary(Schema):
         lists = {key: value for key, value in found.items() if isinstance(value, list) and value}
         return {key: value for key, value in lists.items() if key != INPUT_SIZE or _has_sizes(value)}
 
-    def cases(self, folder: str) -> list[CaseValues]:
-        """Return the cases of a folder's config in the order of the lists; none if they are over ``MAXIMUM_CASES``."""
+    def cases(self, folder: str) -> dict[str, tuple[tuple[int, ...], str, str]]:
+        """Return the input size (batch first), precision and memory format of each case of a folder's config, by name.
+
+        They are in the order of the lists; there are none if they are over ``MAXIMUM_CASES``. An input size with a
+        mistake is empty.
+        """
         lists = self.lists
         if math.prod(map(len, lists.values())) > MAXIMUM_CASES:
-            return []
+            return {}
         sizes, batches = lists.get(INPUT_SIZE, [self.input_size]), lists.get(BATCH, [None])
         precisions, formats = (lists.get(key, [getattr(self, key)]) for key in (PRECISION, MEMORY_FORMAT))
-        found = []
+        found = {}
         for size, batch, precision, memory_format in itertools.product(sizes, batches, precisions, formats):
             full_size = tuple(size if batch is None else [batch, *size[1:]] if size else [])
             name = case_name(
@@ -161,7 +165,7 @@ class Summary(Schema):
                 precision if PRECISION in lists else None,
                 memory_format if MEMORY_FORMAT in lists else None,
             )
-            found.append(CaseValues(name, full_size, precision, memory_format))
+            found[name] = full_size, precision, memory_format
         return found
 
     def mistakes(self, given: set[str]) -> Iterator[tuple[Place, str]]:
@@ -197,16 +201,6 @@ class Whitelist(Schema):
 
     def mistakes(self, given: set[str]) -> Iterator[tuple[Place, str]]:
         return repeated("operators", self.operators)
-
-
-@dataclass(frozen=True)
-class CaseValues:
-    """The name of a case, and its value of each key that may be a list; ``input_size`` is empty if it has a mistake."""
-
-    name: str
-    input_size: tuple[int, ...]
-    precision: str
-    memory_format: str
 
 
 def case_name(folder: str, input_size: Sequence[int] | None, precision: str | None, memory_format: str | None) -> str:
@@ -297,7 +291,7 @@ def read_config(path: Path) -> tuple[Document, Summary | GridFile | TuplesFile |
 def _summary_in(document: Document) -> tuple[Document, Summary | None, list[Mistake]]:
     found, mistakes = read_schema(document, Summary)
     folder = document.path.parent.name
-    if found and found.lists and any(len(one.name.encode()) > LONGEST_FOLDER_BYTES for one in found.cases(folder)):
+    if found and found.lists and any(len(name.encode()) > LONGEST_FOLDER_BYTES for name in found.cases(folder)):
         text = f"the folder's name {quoted(folder)} cannot begin names of cases; rename the folder"
         mistakes.append((1, f"{next(iter(found.lists))}: {text}"))
     return document, found, mistakes
@@ -351,25 +345,25 @@ def _cases_of(document: Document, found: Summary, own_folder: Path, mistakes: li
         weights = os.path.abspath(path.parent / weights)
     return [
         ModelConfig(
-            name=case.name,
+            name=name,
             path=path,
             model_name=found.model_name,
             weights_name=weights,
-            input_size=case.input_size,
+            input_size=input_size,
             # Names of cases that the lists had before have no effect.
-            done=found.done if isinstance(found.done, bool) else case.name in found.done,
-            precision=case.precision,
-            memory_format=case.memory_format,
+            done=found.done if isinstance(found.done, bool) else name in found.done,
+            precision=precision,
+            memory_format=memory_format,
             seed=found.seed,
             composites=tuple(found.composites),
             arguments=sorted_arguments(found.arguments),
             inputs=described_inputs(found.inputs),
             code=code,
-            own_folder=own_folder / case.name if lists else own_folder,
+            own_folder=own_folder / name if lists else own_folder,
             lines=_lines(document),
             lists=lists,
         )
-        for case in found.cases(path.parent.name)
+        for name, (input_size, precision, memory_format) in found.cases(path.parent.name).items()
     ]
 
 

@@ -52,34 +52,20 @@ class Database:
         """Return the database of a command."""
         return Database(folders.database, folders.shipped_database)
 
-    operator_measurements = Table(MeasurementRow)
-    """Measurements of operators."""
-    full_model_measurements = Table(MeasurementRow)
-    """Measurements of whole models."""
-    drift_checks = Table(MeasurementRow)
-    """Measurements of the drift check, the addition that campaigns repeat."""
-    meter_qualifications = Table(QualificationRow)
-    """Qualifications of boards' meters."""
-    calls_in_chains = Table(ChainRow)
-    """Measurements of chains, from which cache corrections are derived."""
-    kernel_times = Table(KernelTimeRow)
-    """Kernel times of models, by kind of operator."""
-    model_operators = Table(ModelOperatorRow)
-    """Operator tuples of measured models."""
-    failures = Table(FailureRow)
-    """Operators and models that could not be measured."""
-    sweep_repetitions = Table(SweepRepetitionRow)
-    """Repetitions of sweeps over input sizes."""
-    sweep_failures = Table(SweepFailureRow)
-    """Sizes of sweeps that could not be measured."""
-    sweep_kernels = Table(SweepKernelRow)
-    """Kernels of each size of sweeps."""
-    sweep_sizes = Table(SweepSizeRow, is_derived=True)
-    """The newest medians and predictions of each size of sweeps."""
-    power_caps = Table(PowerCapRow)
-    """Measurements of models and commands under power caps."""
-    sum_vs_full = Table(ComparisonRow, is_derived=True)
-    """The newest comparison of each model's sum with the whole model."""
+    operator_measurements = Table(MeasurementRow)  # measurements of operators
+    full_model_measurements = Table(MeasurementRow)  # measurements of whole models
+    drift_checks = Table(MeasurementRow)  # measurements of the drift check, the addition that campaigns repeat
+    meter_qualifications = Table(QualificationRow)  # qualifications of boards' meters
+    calls_in_chains = Table(ChainRow)  # measurements of chains, from which cache corrections are derived
+    kernel_times = Table(KernelTimeRow)  # kernel times of models, by kind of operator
+    model_operators = Table(ModelOperatorRow)  # operator tuples of measured models
+    failures = Table(FailureRow)  # operators and models that could not be measured
+    sweep_repetitions = Table(SweepRepetitionRow)  # repetitions of sweeps over input sizes
+    sweep_failures = Table(SweepFailureRow)  # sizes of sweeps that could not be measured
+    sweep_kernels = Table(SweepKernelRow)  # kernels of each size of sweeps
+    sweep_sizes = Table(SweepSizeRow, is_derived=True)  # the newest medians and predictions of each size of sweeps
+    power_caps = Table(PowerCapRow)  # measurements of models and commands under power caps
+    sum_vs_full = Table(ComparisonRow, is_derived=True)  # the newest comparison of each sum with the whole model
 
     @property
     def power_logs(self) -> Path:
