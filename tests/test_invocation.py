@@ -44,26 +44,18 @@ def test_a_command_has_the_folders_of_the_running_program(
     assert command("measure", "swin_t") == ".venv/bin/opcost measure swin_t"
 
 
-def test_a_program_elsewhere_has_its_whole_path(
-    environment: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
-    assert command("show") == f"{environment}/opcost show"
-
-
-def test_a_program_that_the_shell_finds_has_its_name(environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", f"{environment}:/usr/bin:/bin")
-    assert command("show") == "opcost show"
-    assert pip_install("x") == "python -m pip install x"
-
-
-def test_a_program_of_another_environment_is_not_taken_for_this_one(
+def test_a_program_has_its_name_if_the_shell_finds_it_and_its_whole_path_elsewhere(
     environment: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = tmp_path_factory.mktemp("other")
     (other / "opcost").symlink_to(environment / "opcost")
     monkeypatch.setenv("PATH", f"{other}:/usr/bin:/bin")
-    assert command("show") == ".venv/bin/opcost show"
+    assert command("show") == ".venv/bin/opcost show", "that of another environment is not taken for this one"
+    monkeypatch.setenv("PATH", f"{environment}:/usr/bin:/bin")
+    assert (command("show"), pip_install("x")) == ("opcost show", "python -m pip install x")
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.chdir(other)
+    assert command("show") == f"{environment}/opcost show"
 
 
 def test_without_the_program_python_runs_the_package(environment: Path) -> None:

@@ -32,20 +32,12 @@ def test_values_are_shown_in_the_unit_that_people_read(text, expected):
     assert text == expected
 
 
-@pytest.mark.parametrize(
-    "show",
-    [
-        units.milliseconds,
-        units.millijoules,
-        units.watts,
-        units.percent,
-        units.ratio,
-        units.gigaflop,
-        units.megabytes,
-    ],
-)
-def test_unknown_values_are_a_dash(show):
-    assert show(None) == "-"
+SHOWN = "milliseconds millijoules watts percent ratio gigaflop megabytes".split()
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_unknown_values_are_a_dash(name):
+    assert getattr(units, name)(None) == "-"
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from opcost.operators.cases import INPUT_DATA, Case, as_counted, cases_of
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
-from opcost.operators.values import CONSTANT, NORMAL, ZEROS_DATA, InputData, InputStatistics, InputValues
+from opcost.operators.values import CONSTANT, NORMAL, NORMAL_DATA, ZEROS_DATA, InputData, InputStatistics, InputValues
 
 SCALES = OperatorTuple(
     "torch.Tensor.mul",
@@ -31,14 +31,48 @@ def test_calls_are_distinguished_by_the_values_that_they_saw():
     assert cases_of([count], "zeros") == {Case(SCALES, ZEROS_DATA): 3}
 
 
-def test_what_a_small_input_holds_does_not_count():
-    small = replace(SCALES, inputs=(TensorSpec((400, 8, 9), "float32"), *SCALES.inputs[1:]))
-    count = OperatorCount(small, 1, 0, 1, statistics=((SEEN_NORMAL, SEEN_ZEROS),))
-    assert cases_of([count], "captured") == {Case(small): 1}
+def spec(*shape: int, identity: int = 0) -> TensorSpec:
+    return TensorSpec(shape, "float32", identity=identity)
 
 
-def test_calls_that_were_not_looked_at_are_normal():
-    assert cases_of([OperatorCount(SCALES, 3, 0, 1)], "captured") == {Case(SCALES): 3}
+def function(name: str, *inputs: object, **keyword_inputs: object) -> OperatorTuple:
+    return OperatorTuple(name, (), inputs, tuple(keyword_inputs.items()), mode=None)
+
+
+WRITTEN_HALF = InputData((NORMAL, InputValues(zeros_ratio=0.5)))
+
+
+@pytest.mark.parametrize(
+    ("operator", "seen", "data"),
+    [
+        pytest.param(SCALES, None, NORMAL_DATA, id="not looked at"),
+        pytest.param(
+            replace(SCALES, inputs=(spec(400, 8, 9), *SCALES.inputs[1:])),
+            (SEEN_NORMAL, SEEN_ZEROS),
+            NORMAL_DATA,
+            id="a small input",
+        ),
+        *(
+            (function(f"torch.Tensor.{name}", spec(9), spec(9, identity=1)), (SEEN_ZEROS, SEEN_HALF), WRITTEN_HALF)
+            for name in ("copy_", "fill_")
+        ),
+        pytest.param(
+            function("torch.add", spec(9), spec(9), out=spec(9, identity=1)),
+            (SEEN_NORMAL, SEEN_ZEROS),
+            NORMAL_DATA,
+            id="where a result goes",
+        ),
+        pytest.param(
+            function("torch.ops.torchvision.nms", spec(9, 4), spec(9, identity=1), 0.5),
+            (InputStatistics(0.0, 300.0, 200.0), SEEN_NORMAL),
+            NORMAL_DATA,
+            id="boxes",
+        ),
+    ],
+)
+def test_what_does_not_affect_the_cost_is_normal(operator, seen, data):
+    count = OperatorCount(operator, 1, 0, 1, statistics=(seen,) if seen else ())
+    assert cases_of([count, count], "captured") == {Case(operator, data): 2}
 
 
 @pytest.mark.parametrize("input_data", INPUT_DATA)
@@ -46,21 +80,6 @@ def test_operators_without_floating_inputs_have_no_values_to_choose(input_data):
     embedding = OperatorTuple("torch.nn.Embedding", inputs=(TensorSpec((3,), "int64"),))
     count = OperatorCount(embedding, 2, 0, 1, statistics=((), ()))
     assert cases_of([count], input_data) == {Case(embedding): 2}
-
-
-@pytest.mark.parametrize("operator", ["torch.Tensor.copy_", "torch.Tensor.fill_"])
-def test_what_is_only_written_does_not_count(operator):
-    inputs = (TensorSpec((9,), "float32"), TensorSpec((9,), "float32", identity=1))
-    copy = OperatorTuple(operator, inputs=inputs, mode=None)
-    count = OperatorCount(copy, 1, 0, 1, statistics=((SEEN_ZEROS, SEEN_HALF),))
-    assert cases_of([count], "captured") == {Case(copy, InputData((NORMAL, InputValues(zeros_ratio=0.5)))): 1}
-
-
-def test_where_a_result_goes_does_not_count():
-    spec, out = TensorSpec((9,), "float32"), TensorSpec((9,), "float32", identity=1)
-    add = OperatorTuple("torch.add", inputs=(spec, spec), keyword_inputs=(("out", out),), mode=None)
-    count = OperatorCount(add, 1, 0, 1, statistics=((SEEN_NORMAL, SEEN_ZEROS),))
-    assert cases_of([count], "captured") == {Case(add): 1}
 
 
 WIDE_HALF, WIDE, CONSTANTS = (
@@ -85,8 +104,7 @@ WIDE_HALF, WIDE, CONSTANTS = (
     ],
 )
 def test_spread_distinguishes_calls_unless_it_is_known_to_change_nothing(operator, parameters, shows):
-    spec = TensorSpec((9,), "float32")
-    tuple_ = OperatorTuple(operator, parameters, inputs=(spec,))
+    tuple_ = OperatorTuple(operator, parameters, inputs=(spec(9),))
     count = OperatorCount(tuple_, 4, 0, 1, statistics=((WIDE,), (SEEN_NORMAL,), (WIDE_HALF,), (SEEN_HALF,)))
     cases = cases_of([count], "captured")
     distinct = (InputData((InputValues(zeros_ratio=ratio, spread=16.0),)) for ratio in (0.0, 0.5))
@@ -103,18 +121,6 @@ def test_zeros_and_constants_count_where_the_spread_does_not():
         Case(relu, ZEROS_DATA): 1,
         Case(relu): 1,
     }
-
-
-def test_boxes_are_boxes_whatever_numbers_they_hold():
-    boxes, scores = TensorSpec((9, 4), "float32"), TensorSpec((9,), "float32", identity=1)
-    nms = OperatorTuple("torch.ops.torchvision.nms", inputs=(boxes, scores, 0.5), mode=None)
-    wide = InputStatistics(0.0, 300.0, 200.0)
-    assert cases_of([OperatorCount(nms, 1, 0, 1, statistics=((wide, SEEN_NORMAL),))], "captured") == {Case(nms): 1}
-
-
-def test_tuples_of_several_counts_are_summed():
-    counts = [OperatorCount(SCALES, 2, 0, 1), OperatorCount(SCALES, 3, 0, 1)]
-    assert cases_of(counts, "captured") == {Case(SCALES): 5}
 
 
 def test_zeros_in_weights_part_the_cases_of_a_tuple() -> None:
