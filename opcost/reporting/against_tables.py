@@ -11,10 +11,10 @@ from opcost.measuring.conditions import CONTIGUOUS, DTYPES
 from opcost.operators.short_forms import short_form, short_inputs
 from opcost.operators.texts import parse_operator
 from opcost.operators.tuples import SIZE_IN_NAME
-from opcost.reporting.layout import keeping
+from opcost.reporting.layout import Column, keeping
 from opcost.reporting.show_tables import LINES_SHOWN
 from opcost.reporting.tables import print_origin, shared_facts
-from opcost.reporting.terminal import Cells, Column, print_line, print_table
+from opcost.reporting.terminal import Cells, print_line, print_table
 from opcost.stages.compare_against import AgainstReport
 from opcost.units import milli, percent, whole_watts
 

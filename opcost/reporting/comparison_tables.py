@@ -15,8 +15,9 @@ from opcost.estimates import Estimate, total_if_known
 from opcost.invocation import command
 from opcost.measuring.conditions import EAGER
 from opcost.reporting.compared_models import QUANTITIES, ComparedModel, compared_model
+from opcost.reporting.layout import Column
 from opcost.reporting.tables import DOUBTFUL, doubt_mark, dry_run_note, print_origin, shared_facts
-from opcost.reporting.terminal import Cells, Column, print_line, print_records
+from opcost.reporting.terminal import Cells, print_line, print_records
 from opcost.stages.compare import ComparingReport
 from opcost.summing.summation import WITHOUT_ENERGY
 from opcost.units import UNKNOWN, millijoules, milliseconds, percent, ratio, some_of

@@ -9,8 +9,9 @@ from opcost.invocation import command
 from opcost.measuring.protocol import USUAL_OPTIONS
 from opcost.operators.counts import FORMULA_REMEDY, flop_missing_reason
 from opcost.operators.whitelist import Share
+from opcost.reporting.layout import Column
 from opcost.reporting.tables import doubt_mark, dry_run_note, print_origin, shared_facts
-from opcost.reporting.terminal import Cells, Column, print_commands, print_line, print_records, print_table
+from opcost.reporting.terminal import Cells, print_commands, print_line, print_records, print_table
 from opcost.stages.filter import FilterReport
 from opcost.units import UNKNOWN, duration, gigaflop, megabytes, number_of, percent
 

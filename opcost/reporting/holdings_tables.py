@@ -7,9 +7,10 @@ from itertools import groupby
 
 from opcost.columns import fields_of
 from opcost.measuring.conditions import ADDED_FIELDS, Conditions, differing_fields
+from opcost.reporting.layout import Column
 from opcost.reporting.show_notes import condition_words
 from opcost.reporting.tables import print_origin, shared_facts
-from opcost.reporting.terminal import Column, print_line, print_table
+from opcost.reporting.terminal import print_line, print_table
 from opcost.stages.holdings import Holdings, PartialModel
 from opcost.units import UNKNOWN, duration, number_of
 

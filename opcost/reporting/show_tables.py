@@ -19,7 +19,7 @@ from opcost.operators.short_forms import short_form, short_inputs
 from opcost.operators.texts import parse_operator
 from opcost.operators.tuples import OperatorTuple
 from opcost.reporting.comparison_tables import all_in_words
-from opcost.reporting.layout import keeping
+from opcost.reporting.layout import Column, keeping
 from opcost.reporting.show_notes import (
     ESTIMATED,
     KIND_TITLES,
@@ -36,7 +36,7 @@ from opcost.reporting.show_notes import (
     ranking_notes,
 )
 from opcost.reporting.tables import doubt_mark, print_origin
-from opcost.reporting.terminal import Cells, Column, print_commands, print_line, print_table
+from opcost.reporting.terminal import Cells, print_commands, print_line, print_table
 from opcost.stages.compare import ComparingReport
 from opcost.stages.proposals import Preparation, Proposals
 from opcost.stages.show import DeviceRanking, ShownModel, ShowReport

@@ -22,19 +22,6 @@ from opcost.progress import SHOWN, Progress
 from opcost.reporting.layout import MINIMUM_WIDTH, Column, drawn, least_width, shortened, wrapped
 from opcost.units import duration
 
-__all__ = [
-    "BarProgress",
-    "Cells",
-    "Column",
-    "PlainProgress",
-    "TimeLeft",
-    "print_commands",
-    "print_line",
-    "print_records",
-    "print_table",
-    "progress_on_stderr",
-]
-
 T = TypeVar("T")
 Cells: TypeAlias = Sequence[tuple[Column, Callable[[T], str]]]
 """The columns of a table of records, each with the text of its cell."""

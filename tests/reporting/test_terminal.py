@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from opcost.reporting.layout import Column
 from opcost.reporting.terminal import (
     PLAIN_INTERVAL_S,
     BarProgress,
-    Column,
     PlainProgress,
     TimeLeft,
     print_commands,
