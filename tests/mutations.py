@@ -140,19 +140,8 @@ def change_encoding(content: bytes, random: Random) -> bytes:
 
 
 TEXT_MUTATIONS: list[Mutation] = [
-    flip_bytes,
-    flip_bit,
-    cut,
-    insert_token,
-    insert_token,
-    replace_word,
-    replace_word,
-    copy_slice,
-    repeat_slice,
-    change_lines,
-    change_lines,
-    change_locale,
-    change_encoding,
+    *(flip_bytes, flip_bit, cut, insert_token, insert_token, replace_word, replace_word, copy_slice, repeat_slice),
+    *(change_lines, change_lines, change_locale, change_encoding),
 ]
 BYTE_MUTATIONS: list[Mutation] = [flip_bytes, flip_bit, cut, copy_slice, repeat_slice]
 
