@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -173,10 +173,13 @@ class Corrections:
         if len(shares) == 1:
             curves = streams[next(iter(shares))][1]
         else:
-            curves = {
-                kind: _blended([(dict(streams[i][1][kind].points), share) for i, share in shares.items()])
-                for kind in self.curves
-            }
+            curves = {}
+            for kind in self.curves:
+                parts = [(dict(streams[place][1][kind].points), share) for place, share in shares.items()]
+                # At the sizes that all have; points that they share keep their error.
+                sizes = sorted(set.intersection(*(set(points) for points, _ in parts)))
+                points = [(size, _mean([(known[size], share) for known, share in parts])) for size in sizes]
+                curves[kind] = Curve(tuple(points))
         # It is unknown how much of the weights a shorter stream leaves in caches.
         return replace(self, curves=curves, shorter=(), of_weights={})
 
@@ -249,16 +252,21 @@ def _corrections(rows: Sequence[ChainRow], dtype: str) -> Corrections | None:
     if not set(COARSE_SIDES).isdisjoint(missing):
         return None
     tried = [chain for side in SIDES if side not in missing for chain in chains_of(side, dtype=dtype)]
-    found = _excesses(rows, tried)
-    sizes = {kind: [chain.memory_bytes for chain in tried if chain.kind == kind] for kind in KINDS}
-    if not all(_is_whole(found[kind], sizes[kind]) for kind in KINDS):
+    curves = _whole_curves(rows, tried)
+    if not curves.keys() >= set(KINDS):
         return None
-    curves = {kind: _curve(found[kind]) for kind in KINDS}
-    on_tokens = layer_chains(dtype)
-    for kind, known in _excesses(rows, on_tokens).items():
-        if _is_whole(known, [chain.memory_bytes for chain in on_tokens if chain.kind == kind]):
-            curves[kind] = _curve(known)
+    curves |= _whole_curves(rows, layer_chains(dtype))
     return Corrections(curves, _behind_shorter_streams(rows, curves, dtype), dtype)
+
+
+def _whole_curves(rows: Iterable[ChainRow], chains: Sequence[Chain]) -> dict[str, Curve]:
+    """Return the curves of kinds of which the smallest, the largest and most of all sizes are known."""
+    curves = {}
+    for kind, known in _excesses(rows, chains).items():
+        sizes = [chain.memory_bytes for chain in chains if chain.kind == kind]
+        if known.keys() >= {min(sizes), max(sizes)} and len(known) >= WHOLE_RATIO * len(sizes):
+            curves[kind] = _curve(known)
+    return curves
 
 
 def _excesses(rows: Iterable[ChainRow], chains: Sequence[Chain]) -> dict[str, dict[int, list[Excess]]]:
@@ -296,18 +304,8 @@ def _behind_shorter_streams(rows: Sequence[ChainRow], full: Curves, dtype: str) 
     return tuple(behind)
 
 
-def _is_whole(known: Collection[int], sizes: Sequence[int]) -> bool:
-    return {min(sizes), max(sizes)} <= set(known) and len(known) >= WHOLE_RATIO * len(sizes)
-
-
 def _curve(by_size: Mapping[int, Sequence[Excess]]) -> Curve:
     return Curve(tuple((size, pooled(excesses, combined)) for size, excesses in sorted(by_size.items())))
-
-
-def _blended(parts: Sequence[tuple[Mapping[int, Excess], float]]) -> Curve:
-    """Return the weighted mean of curves at the sizes that all have; points that they share keep their error."""
-    sizes = sorted(set.intersection(*(set(points) for points, _ in parts)))
-    return Curve(tuple((size, _mean([(points[size], share) for points, share in parts])) for size in sizes))
 
 
 def _mean(parts: Sequence[tuple[Excess, float]]) -> Excess:

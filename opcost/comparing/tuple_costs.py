@@ -136,11 +136,9 @@ def tuple_costs(comparisons: Sequence[Comparison]) -> list[TupleCost]:
                     known = found.setdefault((case.key, comparison.conditions.key), TupleCost(case, None, count))
                     known.uses.append(Use(index, calls, is_summed))
                     known.flags.update({TupleFlag.NOT_MEASURED}, dropped)
-
-    def total_time_s(cost: TupleCost) -> float:
-        return 0.0 if cost.row is None else cost.row.measurement.time_s * sum(use.calls for use in cost.uses)
-
-    return sorted(found.values(), key=total_time_s, reverse=True)
+    costs = found.values()
+    times_s = [(value_of(one.time_s) or 0.0) * sum(use.calls for use in one.uses) for one in costs]
+    return [one for _, one in sorted(zip(times_s, costs, strict=True), key=lambda pair: -pair[0])]
 
 
 def flags_of_part(part: Part, work: Work | None, board: str | None) -> Iterator[TupleFlag]:

@@ -19,6 +19,8 @@ from opcost.prediction.intervals import Deviations, Surroundings
 from opcost.prediction.learned_costs import Function, LearnedCosts
 from opcost.prediction.samples import Boards
 
+LARGEST_NARROW = np.iinfo(np.int32).max
+
 STRUCTURE = "structure"
 """The name of the JSON text in an archive; arrays are named by their number."""
 
@@ -40,11 +42,11 @@ def to_bytes(value: object) -> bytes:
     arrays: list[np.ndarray[Any, Any]] = []
     text = json.dumps(_packed(value, arrays))
     file = io.BytesIO()
-    # Whole numbers take 32 bits if these hold them.
-    named = {
-        str(number): array.astype(np.int32) if array.dtype == np.int64 and _fits_32_bits(array) else array
-        for number, array in enumerate(arrays)
-    }
+    named = {}
+    for number, array in enumerate(arrays):
+        is_narrow = array.dtype == np.int64 and array.size and max(abs(array.min()), array.max()) <= LARGEST_NARROW
+        # Whole numbers take 32 bits if these hold them.
+        named[str(number)] = array.astype(np.int32) if is_narrow else array
     np.savez(file, allow_pickle=False, **{STRUCTURE: np.frombuffer(text.encode(), np.uint8)}, **named)
     return signed(file.getvalue())
 
@@ -88,10 +90,6 @@ def _packed(value: object, arrays: list[np.ndarray[Any, Any]]) -> object:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     raise TypeError(f"{type(value).__name__} cannot be stored")
-
-
-def _fits_32_bits(array: np.ndarray[Any, Any]) -> bool:
-    return bool(array.size and max(abs(array.min()), array.max()) <= np.iinfo(np.int32).max)
 
 
 def _unpacked(value: Any, arrays: Mapping[str, Any]) -> Any:

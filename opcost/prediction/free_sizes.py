@@ -84,14 +84,17 @@ def free_sizes(operator: OperatorTuple) -> tuple[FreeSize, ...]:
     linked = list(_links(operator, sizes))
     free = [place for place, size in sizes.items() if isinstance(place[0], int) and size > 1]
     free += [place for place in sizes if place[0] in UNLINKED or place in {parameter for parameter, _ in linked}]
+    groups, channels, filters = ((name, None) for name in (GROUPS, "in_channels", "out_channels"))
+    is_depthwise = sizes.get(groups, 1) > 1 and sizes[groups] == sizes.get(channels) and filters in sizes
+    depthwise = [(groups, channels), (filters, channels)] if is_depthwise else []
     # Free places in groups, those that are tied together in one.
     group_of = {place: [place] for place in free}
-    for one, other in [*linked, *_equal_sides(operator, tensors), *_depthwise(sizes)]:
+    for one, other in [*linked, *_equal_sides(operator, tensors), *depthwise]:
         if one in group_of and other in group_of and group_of[one] is not group_of[other]:
             group_of[one] += group_of[other]
             group_of |= dict.fromkeys(group_of[other], group_of[one])
-    groups = {id(places): tuple(places) for places in group_of.values()}.values()
-    return tuple(_free_size(places, sizes, tensors) for places in groups)
+    tied = {id(places): tuple(places) for places in group_of.values()}.values()
+    return tuple(_free_size(places, sizes, tensors) for places in tied)
 
 
 def with_sizes(operator: OperatorTuple, sizes: Mapping[Place, int]) -> OperatorTuple:
@@ -131,13 +134,6 @@ def _links(operator: OperatorTuple, sizes: Mapping[Place, int]) -> Iterator[tupl
         usual = LINKED[str(name)]
         sides = [side % rank for side in (usual - behind if usual < 0 else usual, 1, -1) if -rank <= side < rank]
         yield from [(place, (first, side)) for side in sides if sizes[first, side] == sizes[place]][:1]
-
-
-def _depthwise(sizes: Mapping[Place, int]) -> Iterator[tuple[Place, Place]]:
-    groups, channels, filters = ((name, None) for name in (GROUPS, "in_channels", "out_channels"))
-    if sizes.get(groups, 1) > 1 and sizes[groups] == sizes.get(channels) and filters in sizes:
-        yield groups, channels
-        yield filters, channels
 
 
 def _equal_sides(operator: OperatorTuple, tensors: Sequence[TensorSpec]) -> Iterator[tuple[Place, Place]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from copy import copy
 from typing import TypeAlias
 
@@ -57,10 +56,10 @@ class Measurements:
     def of_operator(self, operator_key: str) -> Iterator[MeasurementRow]:
         """Yield the best rows of an operator, on any input data and under any conditions."""
         for by_data in self._rows.get(operator_key, {}).values():
-            yield from self._best(by_data)
+            yield from (_preferred(rows, self._board) for rows in by_data.values())
 
     def under(self, operator: OperatorTuple, conditions: Conditions) -> list[MeasurementRow]:
-        return self._best(self._under(operator, conditions))
+        return [_preferred(rows, self._board) for rows in self._under(operator, conditions).values()]
 
     def all_under(self, operator: OperatorTuple, conditions: Conditions) -> list[MeasurementRow]:
         """Return the rows of the best quality on each input data, of all boards; those of the preferred board last."""
@@ -83,10 +82,12 @@ class Measurements:
         """Return the best row of a case's operator on the most similar input data, under these conditions."""
         inputs, found = len(case.operator.floating_inputs), {}
         for row in self.under(case.operator, conditions):
-            # Input data that this version cannot parse is like none.
-            with suppress(ValueError):
+            try:
                 data = parse_input_data(row.input_data)
-                found[data] = case.input_data.distance(data, inputs), row
+            except ValueError:
+                # This version cannot parse it.
+                continue
+            found[data] = case.input_data.distance(data, inputs), row
         return min(found.values(), key=lambda one: one[0])[1] if found else None
 
     def _under(self, operator: OperatorTuple, conditions: Conditions) -> RowsByData:
@@ -107,9 +108,6 @@ class Measurements:
                 joined = {data: _of_highest_quality(rows) for data, rows in joined.items()}
             self._found[place] = joined
         return self._found[place]
-
-    def _best(self, by_data: RowsByData) -> list[MeasurementRow]:
-        return [_preferred(rows, self._board) for rows in by_data.values()]
 
 
 def best_rows(rows: Iterable[MeasurementRow], board: str | None = None) -> dict[str, MeasurementRow]:
