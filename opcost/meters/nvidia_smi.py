@@ -254,13 +254,9 @@ class NvidiaSmiLogger:
             self._raw.close()
         self._process = self._raw = None
 
-    def follow(self) -> LogFollower:
-        """Return a reader of the rows from shortly before now."""
-        return LogFollower(self, max(self.rows_offset, self._size() - TAIL_BYTES))
-
-    def follow_from_begin(self) -> LogFollower:
-        """Return a reader of all rows since nvidia-smi's start."""
-        return LogFollower(self, self.rows_offset)
+    def follow(self, from_begin: bool = False) -> LogFollower:
+        """Return a reader of the rows from shortly before now, or of all rows since nvidia-smi's start."""
+        return LogFollower(self, self.rows_offset if from_begin else max(self.rows_offset, self._size() - TAIL_BYTES))
 
     def read(self, offset: int) -> bytes:
         """Return the raw log from an offset; empty after the logger has ended."""
@@ -349,7 +345,7 @@ def log_batches(
     Raises NvidiaSmiError: nvidia-smi does not start, or has ended before the stop.
     """
     with NvidiaSmiLogger(gpu, folder, interval_s) as logger:
-        follower = logger.follow_from_begin()
+        follower = logger.follow(from_begin=True)
         while not stopping.wait(BATCH_INTERVAL_S):
             is_running = logger.is_running()
             yield tuple(row.values for row in follower.read())

@@ -103,7 +103,7 @@ class NvidiaSmiMeter:
 
 def sources_of(logger: NvidiaSmiLogger) -> tuple[str, ...]:
     """Return the names of the power fields in a running log, the better one first."""
-    trace = power_trace([row.values for row in logger.follow_from_begin().read()], None)
+    trace = power_trace([row.values for row in logger.follow(from_begin=True).read()], None)
     return tuple(logged.source.name for logged in (trace, *trace.checks) if logged.missing_reason is None)
 
 

@@ -6,7 +6,7 @@ import difflib
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -41,26 +41,19 @@ class PlannedBench:
     device: str
     rows: Sequence[MeasurementRow]
     numbers: Mapping[str, int]
+    is_stand_in: bool
+    is_gpu: bool
+    has_meter: bool
+    drift_case: Case | None
+    step_times_s: Mapping[str, float] = field(default_factory=dict)
 
-    @property
-    def is_stand_in(self) -> bool:
-        return self.rows[0].conditions.device_product != self.device
-
-    @property
-    def is_gpu(self) -> bool:
-        return self.rows[0].conditions.device_type == "cuda"
-
-    @property
-    def has_meter(self) -> bool:
-        return any(row.measurement.energy_j is not None for row in self.rows)
-
-    @property
-    def drift_case(self) -> Case | None:
-        return STEADY_LOAD if self.is_gpu else None
-
-    @property
-    def step_times_s(self) -> dict[str, float]:
-        return {}
+    @classmethod
+    def of(cls, name: str, product: str, rows: Iterable[MeasurementRow], numbers: Mapping[str, int]) -> PlannedBench:
+        """Return the bench of a name, with the rows of a product."""
+        own = [row for row in rows if row.conditions.device_product == product]
+        is_gpu = own[0].conditions.device_type == "cuda"
+        has_meter = any(row.measurement.energy_j is not None for row in own)
+        return cls(name, own, numbers, product != name, is_gpu, has_meter, STEADY_LOAD if is_gpu else None)
 
     def conditions(self, setting: Setting) -> Conditions:
         """Return the conditions with the most rows in a setting, the newest of several.
@@ -128,7 +121,7 @@ def open_planned_bench(device: str | None, database: Database, with_meter: bool)
     numbers = operators.numbers + wholes.numbers
     product = _meant_product(name, rows)
     if product is not None:
-        yield PlannedBench(product, [row for row in rows if row.conditions.device_product == product], numbers)
+        yield PlannedBench.of(product, product, rows, numbers)
         return
     if not rows:
         raise UserError(f"--device {name}: no row of it, nor of another device to plan with; use {DEVICES}")
@@ -137,7 +130,7 @@ def open_planned_bench(device: str | None, database: Database, with_meter: bool)
     stand_in = max(products, key=lambda one: difflib.SequenceMatcher(None, one.casefold(), name.casefold()).ratio())
     text = "no rows of %s: times are expected from rows of %s, and everything is to be measured"
     logging.getLogger(__name__).warning(text, name, stand_in)
-    yield PlannedBench(name, [row for row in rows if row.conditions.device_product == stand_in], numbers)
+    yield PlannedBench.of(name, stand_in, rows, numbers)
 
 
 def _meant_product(name: str, rows: Iterable[MeasurementRow]) -> str | None:

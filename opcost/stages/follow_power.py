@@ -177,7 +177,7 @@ def follow(
             with suppress(NvidiaSmiError):
                 if source.uuid is not None:
                     logger = stack.enter_context(NvidiaSmiLogger(source.uuid, path.parent, interval_s))
-                    logs[source.device] = logger.follow_from_begin()
+                    logs[source.device] = logger.follow(from_begin=True)
         file = stack.enter_context(path.open("x", encoding="utf-8", buffering=1))
         file.write(",".join(FOLLOWED_COLUMNS) + "\n")
         return _followed(target, sources, Followers(logs, file, marks, show), path, interval_s)

@@ -19,10 +19,8 @@ from opcost.measuring.setting import USUAL, Setting
 from opcost.operators.cases import Case
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.running.opening import PARSED, bench_opener, open_planned_bench
-from opcost.running.request import Request
 from opcost.running.shipped_counts import ship_counts
 from opcost.stages.measure_operators import OperatorsReport, measure_full_models, measure_operators
-from opcost.storage.database import Database
 
 RELU, GELU = (OperatorTuple(f"torch.nn.{name}", (), (TensorSpec((4,), "float32"),)) for name in ("ReLU", "GELU"))
 H200 = replace(SIMULATED_CONDITIONS, device_type="cuda", device_product="NVIDIA H200", execution=GRAPH)
@@ -70,16 +68,12 @@ def test_a_cpu_has_no_drift_checks_no_qualification_and_no_cache_corrections(cam
     assert report.besides_parts_s == {"start": 5.0}
 
 
-def test_a_plan_for_a_board_of_the_product_has_all_items(campaign: SimulatedCampaign) -> None:
-    campaign.add_model("a", {RELU: 1, GELU: 1})
-    campaign.database.operator_measurements.append(row())
-    (report,) = plan(campaign, same_board=True)
-    assert report.planned == {"missing": 1, "on another board": 1}
-
-
-def test_a_plan_needs_no_pickles_where_counts_are_shipped(campaign: SimulatedCampaign) -> None:
+def test_a_plan_needs_no_pickles_where_counts_are_shipped_and_one_for_a_board_has_all_items(
+    campaign: SimulatedCampaign,
+) -> None:
     config = campaign.add_model("a", {RELU: 1, GELU: 1})
     campaign.database.operator_measurements.append(row())
+    assert plan(campaign, same_board=True)[0].planned == {"missing": 1, "on another board": 1}
     ship_counts(campaign.request(), [config])
     for pickle in config.path.parent.glob("*.pkl"):
         pickle.unlink()
@@ -150,17 +144,13 @@ def test_another_product_stands_in_for_one_without_rows(
     assert line == "no rows of A100: times are expected from rows of NVIDIA H200, and everything is to be measured"
 
 
-def test_without_rows_there_is_no_plan_for_a_product(campaign: SimulatedCampaign) -> None:
+def test_without_rows_there_is_no_plan_for_a_product_and_it_cannot_measure(campaign: SimulatedCampaign) -> None:
     campaign.add_model("a", {RELU: 1})
     with pytest.raises(UserError, match="^--device A100: no row of it, nor of another device") as caught:
         plan(campaign, "A100")
     assert len(caught.value.lines) == 1
-
-
-def test_a_product_cannot_measure(tmp_path: Path) -> None:
-    request = Request((), tmp_path, Database(tmp_path), device="NVIDIA H200")
     with pytest.raises(UserError, match="--device NVIDIA H200: not a device; use cpu, cuda, or cuda:N"):
-        bench_opener(request)
+        bench_opener(campaign.request(device="NVIDIA H200"))
 
 
 @pytest.mark.parametrize("command", ["measure", "measure-models"])
