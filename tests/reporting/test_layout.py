@@ -28,14 +28,11 @@ def lines_of(
     return [line for line, _ in table.lines], table.left_out
 
 
-def test_a_table_that_fits_is_whole() -> None:
+def test_a_table_that_fits_is_whole_and_headings_break_before_a_column_is_left_out() -> None:
     lines, left_out = lines_of(COLUMNS, [ROW], 80)
     assert lines[0] == "model       time  sum of operators  size of all inputs"
     assert lines[2] == "resnet50  1.5 ms     1.042 ± 0.002              350 MB"
     assert left_out == ()
-
-
-def test_headings_break_at_spaces_before_a_column_is_left_out() -> None:
     lines, left_out = lines_of(COLUMNS, [ROW], 46)
     assert lines[:2] == [f"{'':39}size of", "model       time  sum of operators  all inputs"]
     assert left_out == ()
@@ -140,11 +137,8 @@ def test_a_word_longer_than_a_line_is_broken_at_separators() -> None:
     assert wrapped("  torch.nn.Conv2d(64, 64)", 16, hanging=4) == ["  torch.nn.", "    Conv2d(64,", "    64)"]
 
 
-def test_a_name_is_shortened_in_its_middle() -> None:
+@given(st.text(max_size=60), st.integers(1, 50))
+def test_a_name_is_shortened_in_its_middle_and_fits(text: str, width: int) -> None:
     assert shortened("torch.nn.Conv2d on float32[2, 3]", 16) == "torch.nn…2[2, 3]"
     assert shortened("short", 16) == "short"
-
-
-@given(st.text(max_size=60), st.integers(1, 50))
-def test_a_shortened_text_fits(text: str, width: int) -> None:
     assert cell_len(shortened(text, width)) <= width

@@ -23,6 +23,7 @@ from opcost.reporting.terminal import (
     print_table,
     progress_on_stderr,
 )
+from opcost.units import duration
 
 SHOW_CURSOR = "\x1b[?25h"
 HIDE_CURSOR = "\x1b[?25l"
@@ -44,42 +45,31 @@ def clock() -> Clock:
 # Time left
 
 
-def test_the_time_left_is_the_expected_one_until_something_has_finished(clock: Clock) -> None:
-    left = TimeLeft(10, [33.0] * 10, clock)
-    clock.now_s += 5
-    assert left.seconds() == 330.0
-    assert left.text() == "5 min 30 s left"
-
-
-def test_items_count_by_their_expected_time(clock: Clock) -> None:
-    left = TimeLeft(3, [1.0, 1.0, 98.0], clock)
-    left.finished = 2
-    clock.now_s += 2
-    assert left.seconds() == pytest.approx(98.0)
-
-
-def test_the_time_left_follows_the_items_so_far(clock: Clock) -> None:
-    left = TimeLeft(1000, [1.0] * 1000, clock)
-    left.finished = 500
-    clock.now_s += 1000
-    assert left.seconds() == pytest.approx(1000, rel=0.01)
-    left.finished = 1000
-    assert left.text() == ""
-
-
-def test_one_slow_item_does_not_set_the_time_of_all_others(clock: Clock) -> None:
-    left = TimeLeft(101, [1.0] * 101, clock)
-    left.finished = 1
-    clock.now_s += 10
-    assert 100 < (left.seconds() or 0) < 500
-
-
-def test_an_unknown_time_left_is_not_shown_until_something_has_finished(clock: Clock) -> None:
-    left = TimeLeft(10, now=clock)
-    assert left.text() == ""
-    left.finished = 4
-    clock.now_s += 8
-    assert left.seconds() == pytest.approx(12.0)
+@pytest.mark.parametrize(
+    ("items", "expected_s", "finished", "elapsed_s", "left_s"),
+    [
+        # The expected time, until something has finished.
+        (10, [33.0] * 10, 0, 5.0, 330.0),
+        # Items count by their expected time.
+        (3, [1.0, 1.0, 98.0], 2, 2.0, 98.0),
+        # The time left follows the items so far.
+        (1000, [1.0] * 1000, 500, 1000.0, 997.0),
+        (1000, [1.0] * 1000, 1000, 2000.0, 0.0),
+        # One slow item does not set the time of all others.
+        (101, [1.0] * 101, 1, 10.0, 325.0),
+        # Without expected times it is unknown until something has finished.
+        (10, [], 0, 5.0, None),
+        (10, [], 4, 8.0, 12.0),
+    ],
+)
+def test_the_time_left_is_the_expected_one_scaled_by_the_items_so_far(
+    items: int, expected_s: list[float], finished: int, elapsed_s: float, left_s: float | None, clock: Clock
+) -> None:
+    left = TimeLeft(items, expected_s, clock)
+    left.finished = finished
+    clock.now_s += elapsed_s
+    assert left.seconds() == (None if left_s is None else pytest.approx(left_s, rel=1e-3))
+    assert left.text() == ("" if not left_s else f"{duration(left.seconds() or 0.0)} left")
 
 
 @given(st.lists(st.floats(1e-3, 1e5), min_size=1), st.floats(0.1, 10), st.data())
