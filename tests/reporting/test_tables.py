@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from simulated_machine import SIMULATED_CONDITIONS
@@ -96,54 +97,63 @@ def test_configs_that_were_made_are_shown(dry_run: bool, word: str, capsys: pyte
     assert ("dry run" in total) == dry_run
 
 
-@pytest.mark.parametrize(("remaining", "said"), [(0, "yes"), (33, "yes, elsewhere")])
-def test_what_is_done_elsewhere_is_not_said_to_be_done_here(
-    remaining: int, said: str, capsys: pytest.CaptureFixture[str]
+PLAN = replace(
+    MEASURED,
+    besides_s=48.0,
+    besides_parts_s={"start": 15.0, "qualification": 30.0, "drift_checks": 3.0, "cache_corrections": 0.0},
+    assumed=AssumedVersions("2.11.0", "580", 150.0),
+)
+# Times below half a second, such as 1e-5 s for drift checks that a CPU has not, are no news.
+RUN = replace(
+    MEASURED,
+    taken_s=330.0,
+    steps_s={"building": 100.0, "warming_up": 0.1, "looping": 200.0},
+    besides_parts_s={"start": 2.0, "drift_checks": 3.0, "cache_corrections": 1e-5},
+)
+STARTED = replace(WHOLE, besides_parts_s={"start": 9.0})
+LATER = "cache corrections of this card (5 min 48 s), which the same command measures next"
+
+
+@pytest.mark.parametrize(
+    ("reports", "dry_run", "said"),
+    [
+        ([replace(MEASURED, done=True, remaining=0)], True, " yes\n"),
+        ([replace(MEASURED, done=True)], True, " yes, elsewhere\n"),
+        (
+            [replace(PLAN, expected_s=330.0), replace(PLAN, expected_s=90.0)],
+            True,
+            "total time needed: 7 min 48 s (7 min 0 s to measure, 15 s to start, 30 s to qualify the meters of a new "
+            "board, 3 s for drift checks, no time for cache corrections, which have rows)\n",
+        ),
+        ([replace(MEASURED, later_s=348.0)], True, f"not in this time: {LATER}\n"),
+        (
+            [RUN, replace(RUN, taken_s=90.0, steps_s={"building": 60.0})],
+            False,
+            "total time taken: 7 min 5 s (2 min 40 s building, 3 min 20 s looping, 1 min 0 s between measurements, "
+            "2 s to start, 3 s for drift checks)\n",
+        ),
+        ([STARTED, replace(STARTED, taken_s=0.0)], False, "total time taken: 15 s (9 s to start)\n"),
+        (
+            [replace(WHOLE, builds=3, builds_time_range_ratio=0.026)],
+            False,
+            "resnet50: 3 builds differ by 2.6 % in time; the median counts",
+        ),
+    ],
+)
+def test_a_run_and_its_plan_say_what_is_done_and_how_long_it_takes(
+    reports: list[Any], dry_run: bool, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    print_operator_measurements([replace(MEASURED, done=True, remaining=remaining)], dry_run=True)
-    assert f" {said}\n" in capsys.readouterr().out
+    show = print_full_models if isinstance(reports[0], FullModelReport) else print_operator_measurements
+    show(reports, dry_run)
+    assert capsys.readouterr().out.count(said) == 1
 
 
-def test_a_dry_run_adds_up_the_time_that_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
-    parts_s = {"start": 15.0, "qualification": 30.0, "drift_checks": 3.0, "cache_corrections": 0.0}
-    plan = replace(MEASURED, besides_s=48.0, besides_parts_s=parts_s, assumed=AssumedVersions("2.11.0", "580", 150.0))
-    print_operator_measurements([replace(plan, expected_s=330.0), replace(plan, expected_s=90.0)], dry_run=True)
-    output = capsys.readouterr().out
-    assert (
-        "total time needed: 7 min 48 s (7 min 0 s to measure, 15 s to start, 30 s to qualify the meters of a new "
-        "board, 3 s for drift checks, no time for cache corrections, which have rows)\n"
-    ) in output
-    assert (
-        "assumed: torch 2.11.0, driver 580; with other versions everything is measured again, and all cache "
-        "corrections (2 min 30 s)\n"
-    ) in output
-    assert "whole models" in output
-    assert output.count("A tuple on several kinds of input data") == 1
-
-
-def test_a_plan_names_the_cache_corrections_that_the_next_run_measures(capsys: pytest.CaptureFixture[str]) -> None:
-    print_operator_measurements([replace(MEASURED, later_s=348.0)], dry_run=True)
-    said = "not in this time: cache corrections of this card (5 min 48 s), which the same command measures next\n"
-    assert said in capsys.readouterr().out
+def test_nothing_is_said_of_what_is_not(capsys: pytest.CaptureFixture[str]) -> None:
     print_operator_measurements([MEASURED], dry_run=True)
-    assert "cache corrections" not in capsys.readouterr().out
-
-
-def test_after_a_run_the_time_is_what_it_has_taken(capsys: pytest.CaptureFixture[str]) -> None:
-    # Times below half a second, such as 1e-5 s for drift checks that a CPU has not, are no news.
-    besides_s = {"start": 2.0, "drift_checks": 3.0, "cache_corrections": 1e-5}
-    steps_s = {"building": 100.0, "warming_up": 0.1, "looping": 200.0}
-    report = replace(MEASURED, taken_s=330.0, steps_s=steps_s, besides_parts_s=besides_s)
-    print_operator_measurements([report, replace(report, taken_s=90.0, steps_s={"building": 60.0})], dry_run=False)
-    assert (
-        "total time taken: 7 min 5 s (2 min 40 s building, 3 min 20 s looping, 1 min 0 s between measurements, "
-        "2 s to start, 3 s for drift checks)\n"
-    ) in capsys.readouterr().out
-    whole = replace(WHOLE, besides_parts_s={"start": 9.0})
-    print_full_models([whole, replace(whole, name="b", taken_s=0.0)], dry_run=False)
+    print_full_models([replace(WHOLE, builds=3, builds_time_range_ratio=0.004)], dry_run=False)
     output = capsys.readouterr().out
-    assert (row_of(output, "resnet50 ")[-1], row_of(output, "b ")[-1]) == ("6 s", "-")
-    assert "total time taken: 15 s (9 s to start)\n" in output
+    assert "cache corrections" not in output
+    assert "builds differ" not in output
 
 
 @pytest.mark.parametrize("dry_run", [True, False])
@@ -158,13 +168,6 @@ def test_a_dry_run_says_what_is_to_be_measured_and_why(dry_run: bool, capsys: py
         assert (line in output) == dry_run
     assert output.count("device: cuda:1 (NVIDIA H200)\n") == 2 * dry_run
     assert "b: to be" not in output
-
-
-def test_builds_of_a_whole_that_differ_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
-    print_full_models([replace(WHOLE, builds=3, builds_time_range_ratio=0.026)], dry_run=False)
-    assert "resnet50: 3 builds differ by 2.6 % in time; the median counts" in capsys.readouterr().out
-    print_full_models([replace(WHOLE, builds=3, builds_time_range_ratio=0.004)], dry_run=False)
-    assert "builds differ" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
