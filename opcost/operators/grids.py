@@ -129,8 +129,10 @@ class TupleList:
 
     @property
     def operators(self) -> Mapping[str, str]:
-        first = {one.operator: index for index, one in reversed([*enumerate(self.tuples)])}
-        return {place_of(index): name for name, index in sorted(first.items(), key=lambda item: item[1])}
+        places: dict[str, str] = {}
+        for index, one in enumerate(self.tuples):
+            places.setdefault(one.operator, place_of(index))
+        return {place: name for name, place in places.items()}
 
     @property
     def number(self) -> int:

@@ -172,18 +172,17 @@ def test_tensors_passed_more_than_once_carry_their_number():
     assert len({operator.key for operator in tuples}) == 3
 
 
-def test_a_tensor_passed_again_by_name_carries_its_number():
-    operator = OperatorTuple("f", (), (QUERY,), (("key", QUERY),))
-    assert operator.inputs_text == "float32[32, 197, 768]#0, key=float32[32, 197, 768]#0"
-
-
-def test_a_tensor_passed_again_inside_a_tuple_carries_its_number():
-    assert OperatorTuple("f", (), (QUERY, (QUERY,))).inputs_text.count("#0") == 2
-
-
-def test_tensors_that_are_all_different_carry_no_number():
-    operator = OperatorTuple("torch.add", (), (QUERY, replace(QUERY, identity=1)))
-    assert operator.inputs_text == "float32[32, 197, 768], float32[32, 197, 768]"
+@pytest.mark.parametrize(
+    ("inputs", "keyword_inputs", "numbers"),
+    [
+        ((QUERY,), (("key", QUERY),), 2),
+        ((QUERY, (QUERY,)), (), 2),
+        ((QUERY, replace(QUERY, identity=1)), (), 0),
+    ],
+    ids=["by name", "inside a tuple", "all different"],
+)
+def test_only_a_tensor_that_is_passed_again_carries_its_number(inputs, keyword_inputs, numbers):
+    assert OperatorTuple("f", (), inputs, keyword_inputs).inputs_text.count("#") == numbers
 
 
 def test_tensor_specs_are_found_at_any_depth_in_order():
