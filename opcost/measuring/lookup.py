@@ -7,7 +7,7 @@ multiply float32, and reductions in bf16 or fp16 are of products in these dtypes
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import fields
 from functools import cache, lru_cache
 from operator import attrgetter
@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 
 from opcost.measuring.conditions import AUTOCAST_DTYPES, Conditions
 from opcost.operators.counts import COMPOSITES
-from opcost.operators.tuples import FLOAT32, Constant, OperatorTuple, PlainValue, Structure, TensorSpec
+from opcost.operators.tuples import FLOAT32, Constant, OperatorTuple, TensorSpec, nested
 
 LookupKey: TypeAlias = tuple[object, ...]
 """Values that are equal if rows of one operator on the same input data stand for each other."""
@@ -75,7 +75,12 @@ def dtypes_of(operator: OperatorTuple) -> frozenset[str]:
         return frozenset()
     parameters = dict(operator.parameters)
     values = [*operator.inputs, *(value for _, value in operator.keyword_inputs), *parameters.values()]
-    found = set(_dtypes(values))
+    found = set[str]()
+    for value in nested(values):
+        if isinstance(value, TensorSpec):
+            found.add(value.dtype)
+        elif isinstance(value, Constant):
+            found.update(_DTYPE.findall(value.name))
     weights = parameters.get("dtype")
     if isinstance(weights, str):
         found.add(weights)
@@ -83,15 +88,3 @@ def dtypes_of(operator: OperatorTuple) -> frozenset[str]:
         # Weights in float32 are not named.
         found.add(FLOAT32)
     return frozenset(found)
-
-
-def _dtypes(values: Iterable[PlainValue]) -> Iterator[str]:
-    for value in values:
-        if isinstance(value, TensorSpec):
-            yield value.dtype
-        elif isinstance(value, Constant):
-            yield from _DTYPE.findall(value.name)
-        elif isinstance(value, tuple):
-            yield from _dtypes(value)
-        elif isinstance(value, Structure):
-            yield from _dtypes(part for _, part in value.parts)

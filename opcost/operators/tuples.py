@@ -10,7 +10,7 @@ import hashlib
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TypeAlias, Union
@@ -366,12 +366,14 @@ def _shared_identities(values: Iterable[PlainValue]) -> frozenset[int]:
 
 def tensor_specs(values: Iterable[PlainValue]) -> list[TensorSpec]:
     """Return all tensor specs among the values, nested ones included, in order."""
-    specs: list[TensorSpec] = []
+    return [value for value in nested(values) if isinstance(value, TensorSpec)]
+
+
+def nested(values: Iterable[PlainValue]) -> Iterator[PlainValue]:
+    """Yield each value, followed by its parts and theirs."""
     for value in values:
-        if isinstance(value, TensorSpec):
-            specs.append(value)
-        elif isinstance(value, tuple):
-            specs.extend(tensor_specs(value))
+        yield value
+        if isinstance(value, tuple):
+            yield from nested(value)
         elif isinstance(value, Structure):
-            specs.extend(tensor_specs(part for _, part in value.parts))
-    return specs
+            yield from nested(part for _, part in value.parts)

@@ -18,7 +18,7 @@ from opcost.errors import shortened
 from opcost.measuring.conditions import TORCH_DEFAULT
 from opcost.operators.grids import MAXIMUM_POINTS, Grid, GridTensor, TupleList
 from opcost.operators.texts import parse_tuple
-from opcost.operators.tuples import OperatorTuple, PlainValue, Structure
+from opcost.operators.tuples import OperatorTuple, Structure, nested
 from opcost.storage.config_trees import Dtype, FloatingDtype, Side, plain
 from opcost.storage.yaml_files import Document, Mistake, OneOrSeveral, Place, Schema, read_document, read_schema, shown
 
@@ -159,8 +159,7 @@ class GridFile(MeasuredGrid):
                 yield ("inputs",), f"{shown(side)} is the name of no size and no parameter, which are {names}; {remedy}"
             elif wrong:
                 yield ("inputs",), f"{side} is a side, but the parameter may be {wrong[0]!r}; {remedy}"
-        nested = Structure("", tuple(parameters.items()))
-        used = {*sides, *(text for text in _parts([nested]) if isinstance(text, str))}
+        used = {*sides, *(text for text in nested(parameters.values()) if isinstance(text, str))}
         for name in sizes.keys() - used - parameters.keys():
             yield ("sizes", name), "in no shape and no parameter; remove it, or write it there"
         if grid.number > MAXIMUM_POINTS:
@@ -172,16 +171,6 @@ def _several(values: Any) -> tuple[Any, ...]:
     # 1, 1.0 and True are equal in Python.
     items = map(plain, values if isinstance(values, list) else [values])
     return tuple({repr(one): one for one in items}.values())
-
-
-def _parts(values: Iterable[PlainValue]) -> Iterator[PlainValue]:
-    """Yield each value and its parts, nested ones included."""
-    for value in values:
-        yield value
-        if isinstance(value, Structure):
-            yield from _parts(part for _, part in value.parts)
-        elif isinstance(value, tuple):
-            yield from _parts(value)
 
 
 def _tuple_in(text: str) -> OperatorTuple:
@@ -198,7 +187,7 @@ def _tuple_in(text: str) -> OperatorTuple:
         name = shortened(operator.operator)
         raise ValueError(f"{name} is no operator of torch or torchvision; remove the tuple")
     values = [*operator.inputs, *(value for _, value in (*operator.parameters, *operator.keyword_inputs))]
-    structures = (one.kind for one in _parts(values) if isinstance(one, Structure))
+    structures = (one.kind for one in nested(values) if isinstance(one, Structure))
     unknown = next((kind for kind in structures if kind not in KNOWN_STRUCTURES), None)
     if unknown is not None:
         reason = f"its text has only the last part of the name of the class {shortened(unknown)}"
