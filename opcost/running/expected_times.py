@@ -1,4 +1,4 @@
-"""What tables tell before a campaign: the time that it takes, from rows, else from FLOPs and bytes; numbers of rows."""
+"""Knowledge of tables before a campaign: the time that it takes, from rows, else from FLOPs and bytes; numbers of rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``LayerwiseEnergy`` needs torch for: which models it takes, the marked iterations, and known costs of layers."""
+"""Parts of ``LayerwiseEnergy`` that need torch: which models it takes, the marked iterations, and known costs of layers."""
 
 from __future__ import annotations
 

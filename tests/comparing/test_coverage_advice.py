@@ -212,7 +212,7 @@ MODEL = costs(Conv2d=(6.0, 3.0), add=(1.0, 5.0), ReLU=(2.5, 1.5), view=(0.5, 0.5
 )
 def test_operators_are_added_until_both_reach_the_target(whitelist: list[str], target: float, added: list[str]) -> None:
     assert [one.operator for one in to_add(MODEL, whitelist, target)] == added
-    # What contributes most to time or energy comes first.
+    # The operator that contributes most to time or energy comes first.
     missing = missing_operators(MODEL, ["Conv2d"])
     assert [(one.operator, one.share.larger) for one in missing] == [("add", 0.5), ("ReLU", 0.25), ("view", 0.05)]
 

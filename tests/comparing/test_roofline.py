@@ -50,7 +50,7 @@ def test_the_best_rates_are_the_roof() -> None:
 @pytest.mark.parametrize(
     ("works", "time_rate", "energy_rate"),
     [
-        # What lies in a cache is no roof of the memory.
+        # A call within a cache is no roof of the memory.
         ([COPY, PRODUCT, CACHED], BIG / 0.1, BIG / 50),
         # Small operators are the roof where there are no others.
         ([CACHED, PRODUCT], 2e13, 1e11),

@@ -156,7 +156,7 @@ def test_interval_of_a_load_that_warms_up_does_not_hold_its_equilibrium():
 @pytest.mark.parametrize(
     ("settings", "most"),
     [
-        # What hardly changes within the window cannot be seen in it. Only repetition shows it.
+        # A change that takes longer than the window cannot be seen in it. Only repetition shows it.
         pytest.param(
             {"device": Device(white_noise_w=0, correlated_noise_w=10, correlation_time_s=5.0)}, 0.6, id="slow noise"
         ),
@@ -806,7 +806,7 @@ FULL = {"protocol": replace(PRECISE, at_full_clocks=True)}
         ([UNEVEN, (Flag.OTHER_PROCESS,), (Flag.THERMAL_SLOWDOWN,)], {}, (Flag.THERMAL_SLOWDOWN,), [1.0] * 3),
         ([SLOWED], {}, SLOWED, [1.0]),
         ([B], {"longest": 0.5}, B, [1.0]),
-        # What the power limit holds back is measured in lower duty cycles, and at last without the wish.
+        # A load that the power limit holds back is measured in lower duty cycles, and at last without the wish.
         ([DRAWN], FULL, DRAWN, [1.0]),
         ([SLOWED, B], FULL, B, [1.0, 0.75]),
         ([UNKNOWN, B], FULL, B, [1.0, 0.75]),
@@ -822,7 +822,7 @@ FULL = {"protocol": replace(PRECISE, at_full_clocks=True)}
         ([SLOWED, B], FULL | {"longest": 0.75}, B, [0.75, 0.5]),
         ([SLOWED, B], FULL | {"longest": 0.5}, B, [0.5, 1.0]),
         ([B], FULL | {"longest": 0.75, "error_at": 0}, B, [1.0]),
-        # What was measured stays where a repetition fails.
+        # The first measurement stays where a repetition fails.
         ([UNEVEN], {"error_at": 1}, UNEVEN, [1.0]),
     ],
 )
