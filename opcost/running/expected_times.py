@@ -1,4 +1,4 @@
-"""Knowledge of tables before a campaign: the time that it takes, from rows, else from FLOPs and bytes; numbers of rows."""
+"""Tables before a campaign: the time that it takes, from rows, else from FLOPs and bytes, and numbers of rows."""
 
 from __future__ import annotations
 

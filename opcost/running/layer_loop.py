@@ -1,4 +1,4 @@
-"""Parts of ``LayerwiseEnergy`` that need torch: which models it takes, the marked iterations, and known costs of layers."""
+"""Parts of ``LayerwiseEnergy`` that need torch: models that it takes, marked iterations, and known costs of layers."""
 
 from __future__ import annotations
 
