@@ -78,7 +78,14 @@ def count_point(point: GridPoint, device: str) -> OperatorCounts:
         counts = capture(ReadyModel(module, args, kwargs), asked)
     except REFUSED as error:
         raise CannotMeasureError(one_line(error)) from error
-    count = _only(counts.counts)
+    if not counts.counts:
+        raise CannotMeasureError("it runs no operation")
+    count = counts.counts[0]
+    if len(counts.counts) > 1 or count.occurrences > 1:
+        names = some_of(sorted({one.operator.operator for one in counts.counts}))
+        raise CannotMeasureError(f"it is more than one operator; ask for each of {names}")
+    if UNKNOWN in dict(count.operator.parameters):
+        raise CannotMeasureError("it does not keep all of its arguments, so that its tuple cannot be run again")
     kinds = tuple(_kinds(function, count.operator, point))
     shown = zip(kinds, shown_inputs(count.operator), strict=True)
     if point.input_zeros and not any(is_shown and kind.zeros_ratio > 0 for kind, is_shown in shown):
@@ -108,17 +115,6 @@ def _kinds(function: Callable[..., Any], operator: OperatorTuple, point: GridPoi
     for spec in operator.floating_inputs:
         is_weights = isinstance(weights, TensorSpec) and spec.identity == weights.identity
         yield NORMAL if is_weights else InputValues(point.input_zeros)
-
-
-def _only(counts: Sequence[OperatorCount]) -> OperatorCount:
-    if not counts:
-        raise CannotMeasureError("it runs no operation")
-    if len(counts) > 1 or counts[0].occurrences > 1:
-        names = some_of(sorted({count.operator.operator for count in counts}))
-        raise CannotMeasureError(f"it is more than one operator; ask for each of {names}")
-    if UNKNOWN in dict(counts[0].operator.parameters):
-        raise CannotMeasureError("it does not keep all of its arguments, so that its tuple cannot be run again")
-    return counts[0]
 
 
 def _together(grid: AnyGrid, points: Sequence[OperatorCounts], device: str) -> OperatorCounts:

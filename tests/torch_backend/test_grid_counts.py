@@ -98,13 +98,10 @@ def test_weights_among_a_functions_arguments_have_zeros_of_their_own() -> None:
     assert shares == pytest.approx([0.5, 0.9], abs=0.1)
 
 
-def test_dtypes_are_those_of_weights_and_inputs() -> None:
+def test_dtypes_are_those_of_weights_and_inputs_and_integers_keep_theirs() -> None:
     counts, _ = count_grid(replace(CONV, dtypes=("float32", "bfloat16")), "cpu")
     assert [one.operator.inputs_text for one in counts.counts] == ["float32[2, 8, 8, 8]", "bfloat16[2, 8, 8, 8]"]
     assert dict(counts.counts[1].operator.parameters)["dtype"] == "bfloat16"
-
-
-def test_integers_keep_their_dtype() -> None:
     parameters = (("num_embeddings", (100,)), ("embedding_dim", (16,)))
     grid = Grid("torch.nn.Embedding", (GridTensor((2, 3), "int64"),), parameters, dtypes=("float16",))
     counts, refused = count_grid(grid, "cpu")

@@ -99,12 +99,15 @@ def test_modules_that_are_no_operators_have_the_sizes_of_their_first_call() -> N
     assert (linear.input_sizes, linear.output_sizes) == (None, None)
 
 
-def test_a_shared_module_has_its_first_path_at_each_call() -> None:
+def test_a_shared_module_has_its_first_path_and_functions_have_that_of_their_module() -> None:
     shared = nn.Linear(4, 4)
     model = nn.Sequential(shared, nn.ReLU(), nn.Sequential(shared, shared))
     assert calls_of(counts_of(model, torch.ones(2, 4))) == [
         *(("0", "Linear"), ("1", "ReLU"), ("0", "Linear"), ("0", "Linear"))
     ]
+    model = SmallModel(lambda self, x: x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True)))
+    found = calls_of(counts_of(nn.Sequential(nn.Linear(4, 4), model), torch.ones(2, 4)))
+    assert found == [("0", "Linear"), *(("1", name) for name in ("pow", "mean", "rsqrt", "mul"))]
 
 
 def test_a_composite_is_one_call_with_its_own_path() -> None:
@@ -119,12 +122,6 @@ def test_a_composite_is_one_call_with_its_own_path() -> None:
     assert [module.path for module in counts.modules] == ["", "0", "0.attention"]
     own = counts_of(nn.Sequential(Block(), nn.Linear(4, 4)), torch.ones(2, 4), composites=("Block",))
     assert calls_of(own) == [("0", "Block"), ("1", "Linear")]
-
-
-def test_functions_of_a_module_that_is_no_operator_have_its_path() -> None:
-    model = SmallModel(lambda self, x: x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True)))
-    found = calls_of(counts_of(nn.Sequential(nn.Linear(4, 4), model), torch.ones(2, 4)))
-    assert found == [("0", "Linear"), *(("1", name) for name in ("pow", "mean", "rsqrt", "mul"))]
 
 
 def test_calls_after_an_exception_that_the_model_catches_have_their_own_path() -> None:

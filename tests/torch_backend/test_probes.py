@@ -24,14 +24,11 @@ def test_each_iteration_has_a_time_unless_a_round_has_several() -> None:
     assert single_iteration_times_s(EagerWorkload(Calls(lambda: None, period=2), "cpu"), "cpu", 25) == []
 
 
-def test_short_iterations_are_many_and_long_ones_few() -> None:
+def test_short_iterations_are_many_and_quantiles_are_those_of_the_times() -> None:
     assert iterations_after(1.0, 1e-6) == MOST
     assert iterations_after(1.0, 0.1) == LEAST
     assert iterations_after(1.0, 100.0) == FEWEST_LONG
     assert iterations_after(1.0, 1.0) == LONGEST_S / 1.0
-
-
-def test_quantiles_are_those_of_the_times() -> None:
     found = IterationTimes.of([float(one) for one in range(1, 102)])
     assert (found.iterations_timed, found.iteration_p5_s, found.iteration_p50_s) == (101, 6.0, 51.0)
     assert found.iteration_p95_s == 96.0

@@ -200,12 +200,9 @@ def test_inputs_are_copies_and_the_same_tensor_stays_the_same() -> None:
     assert x.tolist() == torch.ones(2, 3).tolist()
 
 
-def test_without_weights_the_device_is_that_of_the_inputs() -> None:
+def test_the_device_without_weights_is_that_of_the_inputs_among_which_is_a_tensor() -> None:
     assert device_of(ReadyModel.of(nn.ReLU(), torch.ones(2))) == "cpu"
     assert device_of(ReadyModel.of(nn.Linear(2, 2, device="meta"), torch.ones(2))) == "meta"
-
-
-def test_inputs_without_a_tensor_are_refused() -> None:
     with pytest.raises(ValueError, match="no tensor"), borrowed(nn.ReLU(), (1, 2)):
         pass
 

@@ -257,11 +257,13 @@ def test_copies_are_capped_in_number_and_memory(
 # Any mode
 
 
-def test_in_place_operators_run_as_warm() -> None:
+def test_in_place_operators_run_as_warm_and_flags_say_so() -> None:
     in_place = made(nn.ReLU(inplace=True), COLD, X)
     assert (in_place.period, in_place.notes) == (1, f"{ELSEWHERE}; {IN_PLACE_AS_WARM}")
     assert torch.equal(run(in_place), X.relu())
     assert (X < 0).any()
+    ran = [made(nn.ReLU(), COLD, X), made(nn.Linear(5, 4), COLD, X)]
+    assert [Flag.RAN_WARM in each.flags for each in ran] == [True, False]
 
 
 def test_a_workload_counts_single_calls(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -308,8 +310,3 @@ def test_whole_models_run_as_they_are(tmp_path: Path) -> None:
         apparatus.workload(Case(model), Setting(cache=COLD)) as whole,
     ):
         assert (whole.iterations_per_round, whole.notes) == (1, "")
-
-
-def test_flags_name_what_ran_as_warm() -> None:
-    ran = [made(nn.ReLU(), COLD, X), made(nn.Linear(5, 4), COLD, X)]
-    assert [Flag.RAN_WARM in each.flags for each in ran] == [True, False]
