@@ -153,6 +153,7 @@ def test_without_rows_there_is_no_plan_for_a_product_and_it_cannot_measure(campa
         bench_opener(campaign.request(device="NVIDIA H200"))
 
 
+@pytest.mark.second_tier
 @pytest.mark.parametrize("command", ["measure", "measure-models"])
 def test_a_plan_for_a_product_does_not_import_torch(command: str) -> None:
     program = (
