@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from opcost.comparing.cache_chain_rows import ChainRow
-from opcost.comparing.cache_corrections import Corrections, corrections_under
+from opcost.comparing.cache_corrections import Corrections, corrections_under, excesses_from_memory
 from opcost.comparing.eager_regime import EagerCost, eager_cost
 from opcost.comparing.gap import Gap, gap
 from opcost.comparing.remarks import Remark, remarks_on
-from opcost.comparing.weights_from_memory import excesses_from_memory
 from opcost.estimates import Estimate, total_if_known
 from opcost.measuring.conditions import WARM, Conditions, differing_fields
 from opcost.measuring.record import MeasurementRow, time_of

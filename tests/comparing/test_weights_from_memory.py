@@ -10,7 +10,7 @@ from simulated_machine import SIMULATED_CONDITIONS, declared_row
 
 from opcost.comparing.cache_chain_rows import Excess
 from opcost.comparing.cache_chains import STREAM_BYTES
-from opcost.comparing.weights_from_memory import (
+from opcost.comparing.cache_corrections import (
     LEAST_BYTES,
     MOST_BYTES,
     cases_from_memory,
