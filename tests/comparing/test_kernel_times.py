@@ -16,11 +16,14 @@ def row(operator, in_model_s, alone_s, model="m", conditions=SIMULATED_CONDITION
     )
 
 
-def test_errors_that_cancel_are_reported():
-    found = kernel_errors([row("Conv2d", 6.0, 5.5), row("ReLU", 4.0, 4.3)], "m", SIMULATED_CONDITIONS)
+def test_errors_that_cancel_are_reported_of_the_newest_rows_unless_something_does_not_run_alone():
+    found = kernel_errors(
+        [row("Conv2d", 6.0, 1.0), row("Conv2d", 6.0, 5.5), row("ReLU", 4.0, 4.3)], "m", SIMULATED_CONDITIONS
+    )
     assert found.by_kind == (("Conv2d", pytest.approx(-0.05)), ("ReLU", pytest.approx(0.03)))
     assert found.ratio == pytest.approx(-0.02)
     assert found.absolute_ratio == pytest.approx(0.08)
+    assert kernel_errors([row("Conv2d", 6.0, 5.5), row("nms", 1.0, None)], "m", SIMULATED_CONDITIONS) is None
 
 
 def test_kernels_take_the_same_time_however_they_are_launched():
@@ -29,12 +32,3 @@ def test_kernels_take_the_same_time_however_they_are_launched():
     assert kernel_errors(profiled, "m", in_graphs) is not None
     assert kernel_errors(profiled, "m", replace(in_graphs, torch_version="2.12.0")) is None
     assert kernel_errors(profiled, "another", in_graphs) is None
-
-
-def test_the_newest_rows_count():
-    found = kernel_errors([row("Conv2d", 6.0, 1.0), row("Conv2d", 6.0, 6.0)], "m", SIMULATED_CONDITIONS)
-    assert found.absolute_ratio == 0
-
-
-def test_a_model_of_which_something_does_not_run_alone_has_no_errors():
-    assert kernel_errors([row("Conv2d", 6.0, 5.5), row("nms", 1.0, None)], "m", SIMULATED_CONDITIONS) is None

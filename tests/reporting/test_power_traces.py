@@ -105,31 +105,22 @@ def test_a_pipe_is_no_log_and_is_not_read(tmp_path: Path) -> None:
 
 def test_the_log_itself_is_never_written_over(tmp_path: Path) -> None:
     path = tmp_path / "power.csv"
+    with pytest.raises(UserError, match="there is no such file"):
+        plot_log(path)
     path.write_text(OWN)
     with pytest.raises(UserError, match=r"ends in \.svg"):
         plot_log(path, path)
     assert path.read_text() == OWN
 
 
-def test_the_script_draws_with_nothing_installed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [(), ("--qualify",), ("--seconds", "1"), ("--gpu", "0")])
+def test_the_script_draws_with_nothing_installed_and_logs_nothing(tmp_path: Path, options: tuple[str, ...]) -> None:
     (tmp_path / "power.csv").write_text(OWN)
-    command = [sys.executable, "-S", str(SCRIPT), "--plot", "power.csv"]
-    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (result.returncode, result.stderr) == (0, "power.svg: the trace of power.csv\n")
-    assert (tmp_path / "power.svg").exists()
-
-
-@pytest.mark.parametrize("options", [("--qualify",), ("--seconds", "1"), ("--gpu", "0")])
-def test_plotting_logs_nothing(tmp_path: Path, options: tuple[str, ...]) -> None:
     command = [sys.executable, "-S", str(SCRIPT), "--plot", "power.csv", *options]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert result.returncode == 2
-    assert result.stderr.startswith("error: --plot draws a log; leave")
-
-
-def test_a_log_that_is_not_there_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="there is no such file"):
-        plot_log(tmp_path / "power.csv")
+    drawn = "power.svg: the trace of power.csv\n"
+    assert result.stderr.startswith("error: --plot draws a log; leave" if options else drawn)
+    assert (result.returncode, (tmp_path / "power.svg").exists()) == ((2, False) if options else (0, True))
 
 
 # What is drawn
@@ -139,26 +130,20 @@ BEGIN_S = 1_790_000_000.0
 STEADY = Readings("samples", tuple((BEGIN_S + 0.1 * i, 400.0 + i) for i in range(11)))
 
 
-def test_time_counts_from_the_first_reading_and_power_from_zero() -> None:
-    trace = trace_of([STEADY])
+@pytest.mark.parametrize(
+    ("window", "expected"),
+    [(None, None), ((0.25, 7.0), (pytest.approx(0.25), pytest.approx(1.0))), ((-9.0, -8.0), None)],
+)
+def test_time_counts_from_the_first_reading_power_from_zero_and_the_window_is_within_the_log(
+    window: tuple[float, float] | None, expected: object
+) -> None:
+    trace = trace_of([STEADY], None if window is None else (BEGIN_S + window[0], BEGIN_S + window[1]))
     assert trace is not None
     assert (trace.time.low, trace.time.high) == (0.0, pytest.approx(1.0))
     assert trace.power.low == 0
     (line,) = trace.lines
-    assert line.points[0] == (0.0, 400.0)
-    assert line.points[-1] == (pytest.approx(1.0), 410.0)
-
-
-def test_the_window_is_where_it_was_measured_and_within_the_log() -> None:
-    trace = trace_of([STEADY], window=(BEGIN_S + 0.25, BEGIN_S + 7))
-    assert trace is not None
-    assert trace.window == (pytest.approx(0.25), pytest.approx(1.0))
-
-
-def test_a_window_of_another_time_is_none() -> None:
-    trace = trace_of([STEADY], window=(BEGIN_S - 9, BEGIN_S - 8))
-    assert trace is not None
-    assert trace.window is None
+    assert (line.points[0], line.points[-1]) == ((0.0, 400.0), (pytest.approx(1.0), 410.0))
+    assert trace.window == expected
 
 
 def test_meters_share_both_axes() -> None:
@@ -167,11 +152,7 @@ def test_meters_share_both_axes() -> None:
     assert trace is not None
     assert [line.name for line in trace.lines] == ["samples", "other"]
     assert list(trace.lines[1].points) == [(2.0, 900.0)]
-
-
-def test_without_readings_there_is_nothing_to_draw() -> None:
-    assert trace_of([]) is None
-    assert trace_of([Readings("silent", ())]) is None
+    assert trace_of([]) == trace_of([Readings("silent", ())]) is None
 
 
 def test_a_log_that_repeats_values_is_drawn_as_stairs() -> None:

@@ -74,9 +74,6 @@ def test_columns_that_order_rows_alike_are_a_group(result: SweepResult) -> None:
     (group,) = [one for one in groups if "size" in one]
     assert {"units_of_a_run", "time_s", "energy_j"} <= set(group)
     assert all(len(one) > 1 for one in groups)
-
-
-def test_no_rows_have_no_matrix() -> None:
     assert spearman([]).empty
     assert same_information(spearman([])) == []
 
@@ -104,13 +101,10 @@ def test_the_terminal_shows_sizes_reasons_and_pieces(result: SweepResult, capsys
     text = capsys.readouterr().out
     assert "not measured (512): out of <memory>" in text
     assert "fit by pieces" in text
-    print_plan(replace(result, planned=7, expected_s=75.0))
-    assert "7 repetitions of 5 sizes to measure, 8 in the database; about 1 min 15 s" in capsys.readouterr().out
-
-
-def test_the_object_is_json(result: SweepResult) -> None:
     found = json.loads(json.dumps(sweep_object(result)))
     assert [one["size"] for one in found["sizes"]] == [32, 64, 128, 256, 512]
+    print_plan(replace(result, planned=7, expected_s=75.0))
+    assert "7 repetitions of 5 sizes to measure, 8 in the database; about 1 min 15 s" in capsys.readouterr().out
 
 
 # The screen without some repetitions or predictions
@@ -122,19 +116,15 @@ def screen(tmp_path: Path) -> SweepResult:
     return swept.result(swept.measure(repetitions=3))
 
 
-def test_a_prediction_that_was_not_asked_for_is_no_line(
-    screen: SweepResult, capsys: pytest.CaptureFixture[str]
-) -> None:
-    print_sweep(screen)
-    shown = capsys.readouterr().out
-    assert "not predicted" not in shown
-    assert "doubtful" not in shown
-
-
 def test_a_prediction_has_its_interval(
     screen: SweepResult, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
+    print_sweep(screen)
+    shown = capsys.readouterr().out
+    # What was not asked for is no line.
+    assert "not predicted" not in shown
+    assert "doubtful" not in shown
     predicted = SweepPrediction(0.002, 0.001, 0.004, 0.3, 0.2, 0.5, 0.0)
     print_sweep(replace(screen, sizes=[replace(row, prediction=predicted) for row in screen.sizes]))
     shown = capsys.readouterr().out

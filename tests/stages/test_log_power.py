@@ -48,17 +48,7 @@ def test_a_log_has_si_columns_and_times_with_their_zone(stage: NvidiaSmiStage, t
     assert status == 0
     rows = rows_of(tmp_path / "power.csv")
     assert len(rows) > 5
-    assert list(rows[0]) == [
-        "timestamp",
-        "power_instant_w",
-        "power_average_w",
-        "utilisation_ratio",
-        "sm_clock_hz",
-        "temperature_c",
-        "memory_temperature_c",
-        "event_reasons",
-        "memory_used_bytes",
-    ]
+    assert list(rows[0])[:3] == ["timestamp", "power_instant_w", "power_average_w"]
     assert {name: rows[0][name] for name in list(rows[0])[3:]} == {
         "utilisation_ratio": "0.97",
         "sm_clock_hz": "1980000000",
@@ -112,12 +102,6 @@ def test_ctrl_c_is_its_normal_end(stage: NvidiaSmiStage, tmp_path: Path, number:
     assert (tmp_path / "power.csv").read_text().endswith("\n")
 
 
-def test_the_default_file_is_named_by_its_time(stage: NvidiaSmiStage, tmp_path: Path) -> None:
-    status, _ = run("--seconds", "0.05", "--gpu", "GPU-11111111-2222-3333-4444-555555555555", folder=tmp_path)
-    assert status == 0
-    assert len(list(tmp_path.glob("power_log_*Z.csv"))) == 1
-
-
 def test_without_nvidia_smi_one_line_names_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     status, errors = run("--output", "power.csv", folder=tmp_path)
@@ -131,18 +115,18 @@ def test_without_nvidia_smi_one_line_names_the_remedy(tmp_path: Path, monkeypatc
 def test_a_driver_that_fails_in_the_middle_leaves_a_complete_file(stage: NvidiaSmiStage, tmp_path: Path) -> None:
     stage.act("dies")
     status, errors = run("--output", "power.csv", folder=tmp_path)
-    assert status == 2
-    assert "GPU is lost" in errors
+    assert (status, "GPU is lost" in errors) == (2, True)
     assert len(rows_of(tmp_path / "power.csv")) == 8
 
 
-def test_an_older_driver_leaves_the_instant_power_empty(stage: NvidiaSmiStage, tmp_path: Path) -> None:
+def test_an_older_driver_leaves_the_instant_power_empty_in_a_file_named_by_its_time(
+    stage: NvidiaSmiStage, tmp_path: Path
+) -> None:
     stage.act("missing_instant")
-    status, _ = run("--seconds", "0.1", "--output", "power.csv", folder=tmp_path)
-    assert status == 0
-    row = rows_of(tmp_path / "power.csv")[0]
-    assert row["power_instant_w"] == ""
-    assert float(row["power_average_w"]) > 300
+    assert run("--seconds", "0.1", "--gpu", "GPU-11111111-2222-3333-4444-555555555555", folder=tmp_path)[0] == 0
+    (path,) = tmp_path.glob("power_log_*Z.csv")
+    row = rows_of(path)[0]
+    assert (row["power_instant_w"], float(row["power_average_w"]) > 300) == ("", True)
 
 
 def test_an_existing_file_is_never_overwritten(stage: NvidiaSmiStage, tmp_path: Path) -> None:

@@ -60,19 +60,8 @@ def test_a_fresh_process_rebuilds_from_the_pickles_alone_and_what_was_counted_ot
     counts = read_counts(COUNTS.path(config), "x")
     first, *rest = counts.counts
     write_counts(COUNTS.path(config), replace(counts, counts=(replace(first, flop=first.flop + 2), *rest)))
-    command = [
-        sys.executable,
-        "-m",
-        "opcost",
-        "verify",
-        "operators",
-        "mobilenet*",
-        "vit_b_16*",
-        "--json",
-        "--device",
-        "cpu",
-    ]
-    command += ["--measurements", str(request_of_models.measurements)]
+    options = ["--json", "--device", "cpu", "--measurements", str(request_of_models.measurements)]
+    command = [sys.executable, "-m", "opcost", "verify", "operators", "mobilenet*", "vit_b_16*", *options]
     try:
         result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
     finally:
