@@ -91,11 +91,8 @@ def test_without_a_meter_the_program_runs_and_one_line_says_why(tmp_path: Path) 
     assert int(row["host_memory_used_bytes"]) > 0
 
 
-def test_a_command_that_a_signal_ends_has_a_shells_status(tmp_path: Path) -> None:
-    assert run(tmp_path, "--", "sh", "-c", "kill -9 $$")[0] == 128 + signal.SIGKILL
-
-
 WORK = "sleep 1; echo trained; exit 7"
+FUTURE = """python3 -c 'import time; print([time.time(), "a"]); print([9e9, "z"])' | tr "'" '"' >> $OPCOST_MARKS"""
 
 
 @pytest.mark.parametrize(
@@ -110,12 +107,15 @@ WORK = "sleep 1; echo trained; exit 7"
         ("ln -sf /dev/tty $OPCOST_MARKS", ""),
         ("rm $OPCOST_MARKS; truncate -s 20G $OPCOST_MARKS", "marks beyond the first 50,000 or 4 MB are left out"),
         ("rm -r $(dirname $OPCOST_MARKS); touch $(dirname $OPCOST_MARKS)", ""),
+        (FUTURE, ""),
     ],
 )
 def test_no_marks_end_the_program_or_its_following(tmp_path: Path, fault: str, line: str) -> None:
     status, output, errors = run(tmp_path, "--interval", "0.2", "--json", "--", "sh", "-c", f"{fault}; {WORK}")
     assert (status, output.splitlines()[0]) == (7, "trained"), errors
-    assert json.loads(output.partition("\n")[2])["parts"] == []
+    parts = [part["label"] for part in json.loads(output.partition("\n")[2])["parts"]]
+    # A mark of the future does not end the part before.
+    assert parts == (["a"] if fault == FUTURE else [])
     assert "Traceback" not in errors
     assert errors.count("the program runs on") == bool(line)
     assert line in errors
@@ -138,36 +138,33 @@ def test_a_program_goes_on_where_its_log_has_no_room(tmp_path: Path) -> None:
     assert "Traceback" not in result.stderr
 
 
-def test_a_signal_to_the_group_is_the_programs(tmp_path: Path) -> None:
-    program = (
-        "import signal, sys, time\n"
-        "signal.signal(signal.SIGUSR1, lambda *_: (time.sleep(0.5), sys.exit(85)))\n"
-        "print('running', flush=True)\n"
-        "time.sleep(20)"
-    )
+ENDS_WITH_85 = "import signal; signal.signal(signal.SIGUSR1, lambda *_: (time.sleep(0.5), sys.exit(85)))"
+
+
+@pytest.mark.parametrize(
+    ("number", "setup", "status"),
+    [(signal.SIGINT, "", 128 + signal.SIGINT), (signal.SIGUSR1, ENDS_WITH_85, 85)],
+    ids=["Ctrl-C", "of a batch system"],
+)
+def test_a_signal_reaches_the_command_and_the_summary_comes(
+    tmp_path: Path, number: signal.Signals, setup: str, status: int
+) -> None:
+    program = f"import sys, time\n{setup}\nprint('running', flush=True)\ntime.sleep(30)"
     with start(tmp_path, "--", sys.executable, "-c", program) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "running\n"
-        process.send_signal(signal.SIGUSR1)
-        process.communicate(timeout=20)
-    assert process.returncode == 85
-
-
-def test_options_after_the_dashes_are_the_commands(tmp_path: Path) -> None:
-    program = "import sys; print(sys.argv[1:])"
-    status, output, _ = run(tmp_path, "--", sys.executable, "-c", program, "--json", "-x", "--output", "y")
-    assert (status, output) == (0, "['--json', '-x', '--output', 'y']\n")
-
-
-def test_ctrl_c_reaches_the_command_and_the_summary_comes(tmp_path: Path) -> None:
-    program = "import time; print('running', flush=True); time.sleep(30)"
-    with start(tmp_path, "--", sys.executable, "-c", program) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "running\n"
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         _, errors = process.communicate(timeout=20)
-    assert process.returncode == 128 + signal.SIGINT
+    assert process.returncode == status
     assert "run.csv: " in errors
+
+
+def test_options_after_the_dashes_are_the_commands_and_a_signal_that_ends_it_gives_a_shells_status(
+    tmp_path: Path,
+) -> None:
+    program = "import os, sys; print(sys.argv[1:], flush=True); os.kill(os.getpid(), 9)"
+    status, output, _ = run(tmp_path, "--", sys.executable, "-c", program, "--json", "-x", "--output", "y")
+    assert (status, output) == (128 + signal.SIGKILL, "['--json', '-x', '--output', 'y']\n")
 
 
 def test_a_process_is_followed_until_it_ends(tmp_path: Path) -> None:
@@ -225,10 +222,3 @@ def test_parts_are_those_between_marks_whenever_these_come() -> None:
         *[("a", 1.0, 1.0), ("b", 2.0, 0.0)],
         *[("c", 2.0, 2.0), ("d", 4.0, 1.0)],
     ]
-
-
-def test_a_mark_of_the_future_does_not_end_the_parts_before(tmp_path: Path) -> None:
-    marks = """python3 -c 'import time; print([time.time(), "a"]); print([9e9, "z"])' | tr "'" '"' >> $OPCOST_MARKS"""
-    status, output, errors = run(tmp_path, "--interval", "0.2", "--json", "--", "sh", "-c", f"{marks}; {WORK}")
-    assert status == 7, errors
-    assert [part["label"] for part in json.loads(output.partition("\n")[2])["parts"]] == ["a"]

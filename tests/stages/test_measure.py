@@ -197,15 +197,6 @@ def test_other_conditions_are_measured_again(campaign: SimulatedCampaign, change
     assert [row.conditions for row in rows(campaign)] == [SIMULATED_CONDITIONS, campaign.conditions]
 
 
-def test_each_model_is_measured_in_its_own_precision(campaign: SimulatedCampaign) -> None:
-    campaign.add_model("a", {RELU: 1})
-    campaign.add_model("b", {RELU: 1}, precision="fp32")
-    run(campaign)
-    assert [setting.precision for setting in campaign.settings] == ["torch-default", "fp32"]
-    assert [row.conditions.precision for row in rows(campaign)] == ["torch-default", "fp32"]
-    assert len({row.key for row in rows(campaign)}) == 2
-
-
 def test_one_bench_measures_in_several_settings(campaign: SimulatedCampaign) -> None:
     settings = [
         Setting(cache=cache, execution=execution) for cache, execution in (("warm", "graph"), ("cold", "eager"))
@@ -223,12 +214,16 @@ def test_one_bench_measures_in_several_settings(campaign: SimulatedCampaign) -> 
 
 
 def test_a_request_says_how_models_are_run_and_configs_their_precision(campaign: SimulatedCampaign) -> None:
-    campaign.add_model("a", {RELU: 1}, precision="fp32")
+    campaign.add_model("a", {RELU: 1})
+    campaign.add_model("b", {RELU: 1}, precision="fp32")
     request = replace(campaign.request(), setting=Setting(cache="cold"))
     measure_operators(request, lambda _: SHORT, campaign.open_apparatus, RecordedProgress())
     measure_full_models(request, lambda _: SHORT, campaign.open_apparatus, RecordedProgress())
-    assert set(campaign.settings) == {Setting("fp32", cache="cold")}
-    assert campaign.built == [RELU, *3 * [MODEL]]
+    found = [(row.conditions.precision, row.conditions.cache) for row in rows(campaign)]
+    assert found == [("torch-default", "cold"), ("fp32", "cold")]
+    assert len({row.key for row in rows(campaign)}) == 2
+    assert set(campaign.settings) == {Setting(cache="cold"), Setting("fp32", cache="cold")}
+    assert campaign.built == [*2 * [RELU], *6 * [MODEL]]
 
 
 # Which models
@@ -476,14 +471,7 @@ def test_a_sentinel_is_measured_first_and_last_and_now_and_then(
     campaign = SimulatedCampaign(tmp_path, LOADS, drift_case=Case(LINEAR))
     campaign.add_model("a", {RELU: 1, GELU: 1, SILU: 1})
     (report,) = run(campaign)
-    assert [built.short_name for built in campaign.built] == [
-        "Linear",
-        "ReLU",
-        "GELU",
-        "Linear",
-        "SiLU",
-        "Linear",
-    ]
+    assert [built.short_name for built in campaign.built] == "Linear ReLU GELU Linear SiLU Linear".split()
     assert [row.operator for row in campaign.database.drift_checks.rows()] == [LINEAR.operator] * 3
     assert len(rows(campaign)) == 3
     assert min(report.besides_parts_s["start"], report.besides_parts_s["drift_checks"]) > 0
@@ -516,51 +504,52 @@ def test_a_device_that_drifts_is_reported(tmp_path: Path, caplog: pytest.LogCapt
 AT_ONCE = MeasurementProtocol(warm_up_s=0.15, loop_s=30.0, relative_error=0.02)
 
 
+@pytest.fixture
+def checked(tmp_path: Path) -> SimulatedCampaign:
+    """Return a campaign with a drift check, and a second meter beside the first."""
+    campaign = SimulatedCampaign(tmp_path, LOADS, meter=RING, drift_case=Case(LINEAR))
+    campaign.machine.checks = (MeterModel(averaging_time_s=0.025),)
+    return campaign
+
+
 @pytest.mark.parametrize(("scale", "is_reported"), [(1.0, False), (1.03, True)])
 def test_a_wrong_meter_is_seen_by_the_sentinel_where_loops_are_too_short_for_it(
-    tmp_path: Path, scale: float, is_reported: bool
+    checked: SimulatedCampaign, scale: float, is_reported: bool
 ) -> None:
-    campaign = SimulatedCampaign(tmp_path, LOADS, meter=replace(RING, scale=scale), drift_case=Case(LINEAR))
-    campaign.machine.checks = (MeterModel(averaging_time_s=0.025),)
-    campaign.add_model("a", {RELU: 1, GELU: 1})
-    run(campaign, protocol=AT_ONCE)
-    assert [row.measurement.loop_time_s < 0.3 for row in rows(campaign)] == [True, True]
-    assert [is_flagged(row.measurement) for row in rows(campaign)] == [is_reported, is_reported]
-    sentinel = campaign.database.drift_checks.rows()
+    checked.machine.meter = replace(RING, scale=scale)
+    checked.add_model("a", {RELU: 1, GELU: 1})
+    run(checked, protocol=AT_ONCE)
+    assert [row.measurement.loop_time_s < 0.3 for row in rows(checked)] == [True, True]
+    assert [is_flagged(row.measurement) for row in rows(checked)] == [is_reported, is_reported]
+    sentinel = checked.database.drift_checks.rows()
     assert [Flag.METERS_DISAGREE in row.measurement.flags for row in sentinel] == [is_reported, is_reported]
 
 
-def test_a_row_with_a_check_of_its_own_needs_no_sentinel(tmp_path: Path) -> None:
-    campaign = SimulatedCampaign(tmp_path, LOADS, meter=replace(RING, scale=1.03), drift_case=Case(LINEAR))
-    campaign.machine.checks = (MeterModel(averaging_time_s=0.025),)
-
+def test_a_row_with_a_check_of_its_own_needs_no_sentinel(checked: SimulatedCampaign) -> None:
     def fix(operator: OperatorTuple) -> None:
         if operator == RELU:
-            campaign.machine.meter = RING
+            checked.machine.meter = RING
 
-    campaign.before = fix
-    campaign.add_model("a", {RELU: 1})
-    run(campaign, protocol=replace(SHORT, loop_s=3.0))
-    (row,) = rows(campaign)
+    checked.machine.meter, checked.before = replace(RING, scale=1.03), fix
+    checked.add_model("a", {RELU: 1})
+    run(checked, protocol=replace(SHORT, loop_s=3.0))
+    (row,) = rows(checked)
     assert row.measurement.check_power_w is not None
     assert not is_flagged(row.measurement)
 
 
 def test_what_was_measured_before_a_meter_went_wrong_is_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    checked: SimulatedCampaign, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("opcost.running.campaign.EVERY", 1)
-    campaign = SimulatedCampaign(tmp_path, LOADS, meter=RING, drift_case=Case(LINEAR))
-    campaign.machine.checks = (MeterModel(averaging_time_s=0.025),)
-
     def go_wrong(operator: OperatorTuple) -> None:
-        if len(campaign.built) == 2:
-            campaign.machine.meter = replace(RING, scale=1.03)
+        if len(checked.built) == 2:
+            checked.machine.meter = replace(RING, scale=1.03)
 
-    campaign.before = go_wrong
-    campaign.add_model("a", {RELU: 1, GELU: 1})
-    run(campaign, protocol=AT_ONCE)
-    assert [is_flagged(row.measurement) for row in rows(campaign)] == [False, True]
+    monkeypatch.setattr("opcost.running.drift_check.EVERY", 1)
+    checked.before = go_wrong
+    checked.add_model("a", {RELU: 1, GELU: 1})
+    run(checked, protocol=AT_ONCE)
+    assert [is_flagged(row.measurement) for row in rows(checked)] == [False, True]
     assert " 1 rows " in caplog.text
 
 
@@ -624,10 +613,8 @@ def test_an_operator_is_measured_on_each_kind_of_values_that_it_saw(campaign: Si
     assert progress_of(report) == (2, 0, 2, 0, 0)
     powers = {row.input_data: row.measurement.power_w for row in rows(campaign)}
     assert powers == {"captured: 0.5 zeros": pytest.approx(150.0, rel=0.01), "normal": pytest.approx(200.0, rel=0.01)}
-    assert [row.key for row in rows(campaign)] == [
-        measurement_key(Case(RELU, HALF), SIMULATED_CONDITIONS),
-        measurement_key(Case(RELU), SIMULATED_CONDITIONS),
-    ]
+    cases = (Case(RELU, HALF), Case(RELU))
+    assert [row.key for row in rows(campaign)] == [measurement_key(case, SIMULATED_CONDITIONS) for case in cases]
 
 
 @pytest.mark.parametrize("input_data", ["normal", "zeros"])

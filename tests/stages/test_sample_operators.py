@@ -59,18 +59,24 @@ def request_of_list(folder: Path, report: SampleReport) -> Iterator[Request]:
     return Request((report.name,), folder / "measurements", Database(folder / "database"), "cpu")
 
 
-def test_the_usual_kinds_have_equal_shares(report: SampleReport) -> None:
+def test_the_usual_kinds_have_equal_shares_of_new_tuples_and_the_time_is_that_of_the_product_with_most_rows(
+    report: SampleReport,
+) -> None:
     assert [one.kind for one in report.kinds] == KINDS
     share = WISH.number // len(KINDS)
     assert {one.drawn for one in report.kinds} <= {share, share + 1}
-    assert sum(one.drawn for one in report.kinds) == len(report.tuples) == WISH.number
+    assert sum(one.drawn for one in report.kinds) == len({*report.tuples}) == len(report.tuples) == WISH.number
     assert all(one.whitelisted and one.known and one.memory_bytes <= MAXIMUM_BYTES for one in report.kinds)
-
-
-def test_the_expected_time_is_that_of_the_product_with_most_rows(report: SampleReport) -> None:
     assert report.device_product == "NVIDIA H200"
     assert report.expected_s is not None
     assert 0.3 * WISH.number < report.expected_s < 3 * WISH.number
+    known = {str(count.operator) for count in counts_of_operators(counts_in(committed().model_operators)).values()}
+    assert known.isdisjoint(report.tuples)
+    path = Path(report.path)
+    (config,) = load_config(path, path.parent)
+    assert config.grid is not None
+    assert tuple(str(point.operator) for point in config.grid.points()) == report.tuples
+    assert not config.done
 
 
 def test_no_more_are_drawn_than_can_be_measured_in_the_time(folder: Path, report: SampleReport) -> None:
@@ -104,20 +110,6 @@ def test_drawing_makes_no_weights_or_inputs_on_the_cpu(folder: Path) -> None:
         found = sample_operators(asked(folder, "on_shapes", Wish(26, (), seed=1), dry_run=True))
     assert max(one.memory_bytes for one in found.kinds) > 10**8
     assert 7 <= largest.elements < 1000
-
-
-def test_the_file_has_the_tuples(report: SampleReport) -> None:
-    path = Path(report.path)
-    (config,) = load_config(path, path.parent)
-    assert config.grid is not None
-    assert tuple(str(point.operator) for point in config.grid.points()) == report.tuples
-    assert not config.done
-
-
-def test_no_tuple_is_in_the_database(report: SampleReport) -> None:
-    known = {str(count.operator) for count in counts_of_operators(counts_in(committed().model_operators)).values()}
-    assert known.isdisjoint(report.tuples)
-    assert len({*report.tuples}) == len(report.tuples)
 
 
 def test_each_tuple_is_counted_as_it_was_drawn_and_rebuilt(request_of_list: Request, report: SampleReport) -> None:
@@ -190,23 +182,18 @@ def test_a_mistake_is_one_line_with_its_remedy(tmp_path: Path, name: str, wish: 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_database_without_rows_needs_kinds(tmp_path: Path) -> None:
-    (tmp_path / "database").mkdir()
-    request = replace(asked(tmp_path), database=Database(tmp_path / "database"))
-    assert "such as --kind Conv2d" in mistake_of(request)
-
-
-def test_an_unknown_device_is_a_line(tmp_path: Path) -> None:
-    request = replace(asked(tmp_path, wish=Wish(1, ("ReLU",))), device="B200")
-    assert mistake_of(request).startswith("--device B200: no row of it; there are rows of NVIDIA")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_list_that_no_file_holds_is_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_that_no_file_holds_an_unknown_device_and_a_database_without_rows_are_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_device = replace(asked(tmp_path, wish=Wish(1, ("ReLU",))), device="B200")
+    assert mistake_of(of_device).startswith("--device B200: no row of it; there are rows of NVIDIA")
     monkeypatch.setattr("opcost.stages.sample_operators.MAXIMUM_BYTES", 2000)
     line = mistake_of(asked(tmp_path, wish=Wish(50, ("ReLU",))))
     assert line.startswith("--number 50: the list would be larger than 2 kB; draw 20, and other lists with another")
     assert list(tmp_path.iterdir()) == []
+    (tmp_path / "database").mkdir()
+    empty = replace(asked(tmp_path), database=Database(tmp_path / "database"))
+    assert "such as --kind Conv2d" in mistake_of(empty)
 
 
 def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -226,9 +213,7 @@ def test_the_command_writes_a_list_that_the_next_commands_take(tmp_path: Path) -
     assert f"written: {path}" in drawn.stdout
     assert "expected time to measure on NVIDIA H200" in drawn.stdout
     steps = drawn.stdout.partition("Next steps:")[2]
-    assert [
-        word for word in ("count drawn --meta", "filter drawn", "measure drawn --relative") if word not in steps
-    ] == []
+    assert all(one in steps for one in ("count drawn --meta", "filter drawn", "measure drawn --relative"))
     for step in (("count", "drawn", "--meta"), ("filter", "drawn")):
         assert run(tmp_path, *step).returncode == 0
     plan = run(tmp_path, "measure", "drawn", "--relative-error", "0.01", "--device", "H200", "--dry-run")
