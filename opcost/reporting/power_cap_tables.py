@@ -103,21 +103,17 @@ def print_cap_plan(plan: CapPlan) -> None:
     print_line(f"First, last and afterwards: {limit}.")
     print_line(f"Between, in random order: {caps}; then up to three near the optimum.")
     if plan.known is not None:
-        _print_full_clocks(plan.known)
+        # What a row says of a model's power without a cap.
+        conditions, known = plan.known.conditions, plan.known.measurement
+        limit_w, power_w = conditions.device_power_limit_w, known.power_w or 0.0
+        limit = UNKNOWN if limit_w is None else f"{limit_w:g} W"
+        costs = f"{milliseconds(known.time_s)}, {millijoules(known.energy_j)}"
+        print_line(f"At a limit of {limit} on {conditions.device_product} it takes {costs} and {watts(power_w)}.")
+        if limit_w is not None and power_w > NEAR_LIMIT_RATIO * limit_w:
+            print_line("That is at the limit: every lower cap slows it.")
+        else:
+            print_line(f"Caps above {watts(ABOVE_POWER_RATIO * power_w)} do not slow it and are not measured.")
     print_line("Dry run: no limit was set, and nothing was measured.")
-
-
-def _print_full_clocks(row: MeasurementRow) -> None:
-    """Print what a row says of a model's power without a cap."""
-    known, limit_w = row.measurement, row.conditions.device_power_limit_w
-    power_w = known.power_w or 0.0
-    limit = UNKNOWN if limit_w is None else f"{limit_w:g} W"
-    costs = f"{milliseconds(known.time_s)}, {millijoules(known.energy_j)}"
-    print_line(f"At a limit of {limit} on {row.conditions.device_product} it takes {costs} and {watts(power_w)}.")
-    if limit_w is not None and power_w > NEAR_LIMIT_RATIO * limit_w:
-        print_line("That is at the limit: every lower cap slows it.")
-    else:
-        print_line(f"Caps above {watts(ABOVE_POWER_RATIO * power_w)} do not slow it and are not measured.")
 
 
 def plan_object(plan: CapPlan) -> dict[str, Any]:

@@ -301,11 +301,7 @@ def _write(task: _Task, counts: OperatorCounts, request: Request) -> None:
 
 
 def _count(task: _Task) -> tuple[OperatorCounts, tuple[str, ...]]:
-    """Return the counts of a model or a grid, and a line for each kind of tuples of a grid that are left out.
-
-    Raises:
-        UserError: it cannot be counted.
-    """
+    """Return the counts of a model or a grid, and a line for each kind of tuples of a grid that are left out."""
     if isinstance(task.target, ResolvedModel):
         return _count_model(task), ()
     counts, refusals = count_grid(task.target, task.device)

@@ -276,11 +276,7 @@ class Waiting:
 
 @contextmanager
 def _running(target: Target, marks: Path) -> Iterator[Waiting]:
-    """Start a command, and handle signals meanwhile.
-
-    Raises:
-        UserError: the command cannot be run.
-    """
+    """Start a command, and handle signals meanwhile."""
     process = None
     if target.command:
         try:

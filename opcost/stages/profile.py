@@ -183,11 +183,7 @@ class FailuresToRaise:
 
 
 def _count(request: Request, found: Sequence[ProfileConfig], progress: Progress, on_meta: bool) -> None:
-    """Count the models without counts, and those with counts of shapes only if values are needed.
-
-    Raises:
-        UserError: a model cannot be counted; its config is removed if it is new.
-    """
+    """Count the models without counts, and those with counts of shapes only if values are needed."""
     known = shipped_counts(request, [one.config for one in found]) if on_meta else {}
     missing = [one for one in found if one.config.name not in known and not _is_counted(one.config, on_meta)]
     if not missing:
@@ -256,7 +252,20 @@ def _without_measuring(request: Request, found: Sequence[ProfileConfig]) -> Prof
             raise
     models = []
     for one, counts in _with_counts(request, found):
-        known = [_known_cost(model, counts) for model in shown if model.row.name == one.config.name]
+        known = []
+        for model in (model for model in shown if model.row.name == one.config.name):
+            row, calls = model.row, sum(operator.costs.calls for operator in model.operators)
+            cost = KnownCost(
+                conditions=row.conditions,
+                calls_ratio=calls / max(1, counts.operator_calls),
+                sum_time_s=row.sum_time_s,
+                sum_energy_j=row.sum_energy_j,
+                predicted_time_s=row.predicted_time_s,
+                predicted_energy_j=row.predicted_energy_j,
+                whole_time_s=row.time_s if row.source == WHOLE else None,
+                whole_energy_j=row.energy_j if row.source == WHOLE else None,
+            )
+            known.append(cost)
         models.append(replace(_counted_profile(one, counts, None), known=tuple(known)))
     comparisons = find_comparisons(replace(request, device=None)) if shown else []
     return Profile(request, found[0].config.folder, tuple(models), comparisons=tuple(comparisons))
@@ -269,21 +278,6 @@ def _with_counts(request: Request, found: Sequence[ProfileConfig]) -> Iterator[t
         for config, one in counted_or_shipped(request, [one.config for one in found])
     }
     yield from ((one, counts[one.config.name]) for one in found)
-
-
-def _known_cost(model: ShownModel, counts: OperatorCounts) -> KnownCost:
-    row, calls = model.row, sum(one.costs.calls for one in model.operators)
-    is_whole = row.source == WHOLE
-    return KnownCost(
-        conditions=row.conditions,
-        calls_ratio=calls / max(1, counts.operator_calls),
-        sum_time_s=row.sum_time_s,
-        sum_energy_j=row.sum_energy_j,
-        predicted_time_s=row.predicted_time_s,
-        predicted_energy_j=row.predicted_energy_j,
-        whole_time_s=row.time_s if is_whole else None,
-        whole_energy_j=row.energy_j if is_whole else None,
-    )
 
 
 def _counted_profile(one: ProfileConfig, counts: OperatorCounts, figures: ModelFigures | None) -> ModelProfile:

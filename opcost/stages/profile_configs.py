@@ -65,11 +65,7 @@ def existing_config(folders: ModelFolders, wanted: WantedModel, allow_code: bool
 
 
 def _complete(folders: ModelFolders, wanted: WantedModel, allow_code: bool) -> tuple[WantedModel, ListedModel]:
-    """Return the model with its size, and the facts of its source.
-
-    Raises:
-        UserError: the source has no such model, does not publish its size, or finds a mistake.
-    """
+    """Return the model with its size, and the facts of its source."""
     _refuse_unshown(wanted, wanted.model_name)
     named = ModelName.of(wanted.model_name)
     mistakes = check_config(wanted) if allow_code else check_that_code_may_run(wanted)

@@ -141,11 +141,7 @@ def counted_object(request: Request, own: ObjectModel) -> Iterator[CountedObject
 
 
 def _counted(ready: ReadyModel, own: ObjectModel, precision: str, device: str) -> tuple[ReadyModel, OperatorCounts]:
-    """Return a model after its first run, and its counts. Its tuple is not known yet.
-
-    Raises:
-        UserError: it does what tuples cannot describe.
-    """
+    """Return a model after its first run, and its counts. Its tuple is not known yet."""
     context = partial(autocast, precision, device)
     name = type(own.model).__name__
     try:

@@ -209,9 +209,6 @@ def _within(
     """Return the first tuples that can be measured in the time, with the time in s and the product of its rows.
 
     Time and product are None without rows.
-
-    Raises:
-        UserError: not one can, or there are no rows to know the time from.
     """
     device, limit_s = request.device, request.most_s
     numbers = Counter(row.conditions for row in rows if is_meant(device, row.conditions))

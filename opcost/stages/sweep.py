@@ -123,11 +123,7 @@ def _of_lists(request: Request, wanted: WantedModel) -> Sweep:
 
 
 def _without_config(request: Request, wanted: WantedModel) -> WantedModel:
-    """Return a model with its input size, which a config or the source of the model may give.
-
-    Raises:
-        UserError: it is the name of a config that has keys of its own.
-    """
+    """Return a model with its input size, which a config or the source of the model may give."""
     if wanted.input_size or ModelName.of(wanted.model_name).is_file:
         return wanted
     config = config_of(request, wanted)
@@ -208,9 +204,6 @@ def measure_sweep(
     """Measure the repetitions of a sweep that the database does not have; in a dry run only plan them.
 
     A size that fails is recorded, and the others go on. Each repetition is on disk before the next one begins.
-
-    Raises:
-        UserError: the device cannot be made ready, or the database takes no row.
     """
     with open_bench(request.device, request.database, not request.dry_run) as bench:
         return _Run(request.database, sweep, protocol, bench).carry_out(request.dry_run, progress)

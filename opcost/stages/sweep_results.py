@@ -111,11 +111,7 @@ def predict_sweep(
 
 
 def _conditions_of_rows(request: Request, point: SweepPoint, wish: CurveWish) -> Conditions:
-    """Return the conditions under which operators were measured, for those of a sweep.
-
-    Raises:
-        UserError: there are no rows there.
-    """
+    """Return the conditions under which operators were measured, for those of a sweep."""
     numbers = numbers_of_rows(request.database.operator_measurements)
     if wish.is_here and numbers and not any(is_meant(wish.device, one) for one in numbers):
         products = " or ".join(f"'{name}'" for name in sorted({one.device_product for one in numbers}))
