@@ -50,10 +50,7 @@ PANELS = (
 
 @dataclass(frozen=True)
 class Readings:
-    """The readings of one meter: pairs of a time (s) and a power (W), oldest first.
-
-    ``is_step`` says that a reading holds until the next one, as in a log that repeats values.
-    """
+    """The readings of one meter: time (s) and power (W), oldest first; of a step each holds until the next one."""
 
     name: str
     points: Points
@@ -152,11 +149,7 @@ def readings_of_log(path: Path) -> list[Readings]:
 
 
 def check_figure(target: Path) -> None:
-    """Refuse a file that could not be drawn at the end.
-
-    Raises:
-        UserError: its format is another one than SVG, or its folder is missing.
-    """
+    """Refuse, with a ``UserError``, a file that could not be drawn at the end: no SVG, or in no folder."""
     if target.suffix != ".svg" or not target.parent.is_dir():
         raise UserError(f"--figure {target}: name a file in a folder that exists, ending in .svg")
 

@@ -65,10 +65,7 @@ def open_model(
 
 
 def at_full_clocks(database: Database, config: ModelConfig, device: str | None) -> MeasurementRow | None:
-    """Return the newest row of a whole model on a device that has a power, None without any.
-
-    Its mean power without a cap says which caps slow it.
-    """
+    """Return the newest row of a whole model on a device that has a power, which says which caps slow it, or None."""
     key = Case(model_tuple(config)).key
     rows = database.full_model_measurements.rows(lambda row_key: case_key(row_key) == key)
     known = [row for row in rows if is_meant(device, row.conditions) and row.measurement.power_w is not None]

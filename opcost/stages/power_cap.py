@@ -46,12 +46,7 @@ class CapWork(Protocol):
         """Whether its mean power says which caps slow it: a command may have phases of higher power."""
 
     def measure(self) -> CapCost:
-        """Do the work under the limit that is set, and meter it.
-
-        Raises:
-            UserError: it fails.
-            KeyboardInterrupt: it was interrupted.
-        """
+        """Do the work under the limit that is set, and meter it; raise ``UserError`` if it fails."""
 
 
 @dataclass(frozen=True)
@@ -156,18 +151,10 @@ class SettableLimit(Protocol):
 
     @property
     def range_w(self) -> LimitRange:
-        """The limits that the board takes.
-
-        Raises:
-            PowerLimitError: it does not report them.
-        """
+        """The limits that the board takes; ``PowerLimitError`` if it does not report them."""
 
     def set_w(self, power_w: float) -> None:
-        """Set the limit in W.
-
-        Raises:
-            UserError: it cannot be set.
-        """
+        """Set the limit in W; raise ``UserError`` if it cannot be set."""
 
 
 class CapCourse:

@@ -42,11 +42,7 @@ from opcost.torch_backend.values import plain_value
 
 @dataclass(frozen=True)
 class ObjectModel:
-    """A user's model, a name for it, and its example inputs.
-
-    ``ReadyModel.of`` reads the inputs. ``precision`` is a ``Precision`` that agrees with the dtype of the weights; None
-    for the usual one of that dtype.
-    """
+    """A user's model, a name for it, its example inputs, and a precision, None for the usual one of its weights."""
 
     model: nn.Module
     inputs: Any
@@ -54,11 +50,6 @@ class ObjectModel:
     precision: str | None = None
 
     def __post_init__(self) -> None:
-        """Check the types.
-
-        Raises:
-            UserError: one of them is wrong.
-        """
         if not isinstance(self.model, nn.Module):
             raise UserError(f"model: a {type(self.model).__name__}, not a torch.nn.Module; pass a module")
 
@@ -71,11 +62,7 @@ class ObjectModel:
         return next(iter(found)) if len(found) == 1 else None if found else FLOAT32
 
     def checked_precision(self) -> str:
-        """Return the precision.
-
-        Raises:
-            UserError: it needs weights of another dtype.
-        """
+        """Return the precision; raise ``UserError`` if it needs weights of another dtype."""
         usual = next((name for name, dtype in DTYPES.items() if dtype == self.dtype), TORCH_DEFAULT)
         if self.precision is None:
             return usual

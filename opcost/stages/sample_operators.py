@@ -41,11 +41,10 @@ _NAME = re.compile(r"[A-Za-z0-9_][\w.-]*")
 
 @dataclass(frozen=True)
 class SampleRequest:
-    """The arguments of a drawing.
+    """The arguments of a drawing. A ``wish`` without kinds is for the usual ones.
 
-    ``name`` is that of the list's folder. A ``wish`` without kinds is for the usual ones. ``device`` is a part of the
-    name of the product whose rows give the expected time, None for the one with the most rows. ``most_s`` is the most
-    time in s that measuring them may take, None for any.
+    ``device`` is a part of the name of the product whose rows give the expected time, None for the one with the most
+    rows. ``most_s`` is the most time in s that measuring them may take, None for any.
     """
 
     name: str

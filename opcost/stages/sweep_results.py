@@ -40,10 +40,7 @@ from opcost.storage.database import Database
 
 @dataclass(frozen=True)
 class CurveWish:
-    """Where to predict: a part of a product's name, and the execution.
-
-    ``is_here`` says that the device is the one that measures, not an option.
-    """
+    """Where to predict: a part of a product's name, whether it is the device that measures, and the execution."""
 
     device: str | None
     execution: str | None
