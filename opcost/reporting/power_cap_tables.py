@@ -103,7 +103,7 @@ def print_cap_plan(plan: CapPlan) -> None:
     print_line(f"First, last and afterwards: {limit}.")
     print_line(f"Between, in random order: {caps}; then up to three near the optimum.")
     if plan.known is not None:
-        # What a row says of a model's power without a cap.
+        # The row says how a model's power is without a cap.
         conditions, known = plan.known.conditions, plan.known.measurement
         limit_w, power_w = conditions.device_power_limit_w, known.power_w or 0.0
         limit = UNKNOWN if limit_w is None else f"{limit_w:g} W"

@@ -122,7 +122,7 @@ def test_a_prediction_has_its_interval(
     monkeypatch.setenv("COLUMNS", "200")
     print_sweep(screen)
     shown = capsys.readouterr().out
-    # What was not asked for is no line.
+    # A prediction that was not asked for is no line.
     assert "not predicted" not in shown
     assert "doubtful" not in shown
     predicted = SweepPrediction(0.002, 0.001, 0.004, 0.3, 0.2, 0.5, 0.0)

@@ -144,7 +144,7 @@ def test_several_sizes_are_profiled_with_one_start(campaign: SimulatedCampaign) 
 
 
 @pytest.mark.parametrize(
-    ("refused", "missing", "line"),
+    ("refused", "unmeasured", "line"),
     [
         ("cumsum", ["torch.Tensor.cumsum"], "failed: out of memory"),
         (
@@ -155,7 +155,7 @@ def test_several_sizes_are_profiled_with_one_start(campaign: SimulatedCampaign) 
     ],
 )
 def test_what_cannot_be_measured_is_reported_and_the_others_are_shown(
-    campaign: SimulatedCampaign, capsys: pytest.CaptureFixture[str], refused: str, missing: list[str], line: str
+    campaign: SimulatedCampaign, capsys: pytest.CaptureFixture[str], refused: str, unmeasured: list[str], line: str
 ) -> None:
     def refuse(operator: OperatorTuple) -> None:
         if operator.short_name == refused:
@@ -164,7 +164,7 @@ def test_what_cannot_be_measured_is_reported_and_the_others_are_shown(
     campaign.before = refuse
     found = profiled(campaign)
     assert found.failed
-    assert [line.operator for line in found.models[0].operators if line.time_s is None] == missing
+    assert [line.operator for line in found.models[0].operators if line.time_s is None] == unmeasured
     print_profile(found, TINY.words)
     printed = " ".join(capsys.readouterr().out.split())
     assert line in printed
