@@ -168,7 +168,8 @@ def test_what_cannot_be_measured_is_reported_and_the_others_are_shown(
     print_profile(found, TINY.words)
     printed = " ".join(capsys.readouterr().out.split())
     assert line in printed
-    assert "measure-models" not in printed
+    # The same command would fail again.
+    assert unmeasured or "measure-models" not in printed
 
 
 def test_a_plan_writes_nothing(campaign: SimulatedCampaign, capsys: pytest.CaptureFixture[str]) -> None:
