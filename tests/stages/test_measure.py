@@ -545,7 +545,7 @@ def test_what_was_measured_before_a_meter_went_wrong_is_reported(
         if len(checked.built) == 2:
             checked.machine.meter = replace(RING, scale=1.03)
 
-    monkeypatch.setattr("opcost.running.drift_check.EVERY", 1)
+    monkeypatch.setattr("opcost.running.campaign.EVERY", 1)
     checked.before = go_wrong
     checked.add_model("a", {RELU: 1, GELU: 1})
     run(checked, protocol=AT_ONCE)
