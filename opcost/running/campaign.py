@@ -83,13 +83,15 @@ class DriftCheck:
         self._last_setting = USUAL
         self._measured_since = 0
 
-    def measure_if_due(self, setting: Setting | None) -> None:
-        """Measure the case first of all, after every ``EVERY`` other measurements, and after the last one (None)."""
-        if setting is None:
-            if self._rows and self._measured_since:
-                self._measure(self._last_setting)
-        elif not self._rows or self._measured_since >= EVERY:
+    def measure_if_due(self, setting: Setting) -> None:
+        """Measure the case first of all, and then after every ``EVERY`` other measurements."""
+        if not self._rows or self._measured_since >= EVERY:
             self._measure(setting)
+
+    def measure_last(self) -> None:
+        """Measure the case a last time, if others were measured since."""
+        if self._rows and self._measured_since:
+            self._measure(self._last_setting)
 
     def expected_s(self, items: int) -> float:
         """Return the time of all checks among a number of items in s."""
@@ -242,7 +244,7 @@ class Campaign:
                 pending.remove(item.key)
                 yield from self._completed(accounts, pending)
             with self._checking:
-                self._drift_check.measure_if_due(None)
+                self._drift_check.measure_last()
         finally:
             progress.end()
             self._drift_check.report_drift()

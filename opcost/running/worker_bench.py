@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
@@ -99,6 +99,7 @@ def open_child_bench(
     A process that is silent for longer than its ``limits`` is ended. Raises UserError: the device cannot be made ready.
     """
     with ChildBench(Opening(device, database, with_meter), limits) as bench:
+        bench.start()
         yield bench
 
 
@@ -116,17 +117,16 @@ class ChildBench:
         self._faults = 0
 
     def __enter__(self: AnyChildBench) -> AnyChildBench:
-        with ExitStack() as stack:
-            stack.push(self._child)
-            self._start()
-            # It stays until the end of the context.
-            stack.pop_all()
         return self
 
     def __exit__(self, *error: Any) -> None:
         self._child.__exit__(*error)
 
-    def _start(self) -> None:
+    def start(self) -> None:
+        """Start the process, within the context that ends it: Ctrl-C may come at any moment.
+
+        Raises UserError: the device cannot be made ready.
+        """
         try:
             self._child.__enter__()
             facts = self._child.ask(Question(FACTS), {OPENING: self._limits.opening_s})
@@ -172,7 +172,7 @@ class ChildBench:
                     "check `nvidia-smi` and `dmesg`, then run the same command again"
                 ) from fault
             logging.getLogger(__name__).warning("the measuring process ended (%s); starting it again", fault)
-            self._start()
+            self.start()
             raise CannotMeasureError(f"it ended the measuring process: {fault}") from fault
         self._faults = 0
         return found
@@ -302,6 +302,7 @@ def open_sweep_bench(device: str | None, database: Database, with_meter: bool) -
     Raises UserError: the device cannot be made ready.
     """
     with ChildSweepBench(Opening(device, database, with_meter)) as bench:
+        bench.start()
         yield bench
 
 

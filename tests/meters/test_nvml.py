@@ -34,6 +34,7 @@ from opcost.meters.nvml_meters import (
 from opcost.meters.opening import open_meters
 from opcost.power.ports import COUNTER, INSTANT, SAMPLES
 from opcost.power.trace import Window, mean_power
+from opcost.running.devices import gpu_facts
 
 PERIOD_S = 0.02
 RING = 119
@@ -91,6 +92,14 @@ class FakeNvml:
 
     def nvmlDeviceGetName(self, handle: str) -> str:  # noqa: N802
         return f"product of {handle}"
+
+    def nvmlDeviceGetMemoryInfo(self, handle: str) -> SimpleNamespace:  # noqa: N802
+        return SimpleNamespace(total=143771 * 2**20 + 4096)
+
+    def nvmlDeviceGetPowerManagementLimit(self, handle: str) -> int:  # noqa: N802
+        if self.failure is not None:
+            raise self.failure
+        return 700_000
 
     def nvmlSystemGetDriverVersion(self) -> str:  # noqa: N802
         return "580.1"
@@ -428,6 +437,20 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NvidiaSmi
     stage = NvidiaSmiStage(tmp_path / "stage", monkeypatch)
     yield stage
     assert stage.living() == []
+
+
+@pytest.mark.parametrize("uuid_or_index", ["GPU-1", "0"])
+def test_facts_of_a_gpu_come_from_nvml_in_whole_mib_and_else_from_nvidia_smi(
+    stage: NvidiaSmiStage, nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch, uuid_or_index: str
+) -> None:
+    expected = DeviceFacts("GPU-1", "product of GPU-1", 143771 * 2**20, 700.0, "580.1")
+    assert gpu_facts(uuid_or_index) == expected
+    assert (stage.pids(), nvml.is_open) == ([], 0)
+    nvml.failure = NVMLError("Not Supported")
+    by_nvidia_smi = gpu_facts("0")
+    assert (by_nvidia_smi.product, nvml.is_open) == ("NVIDIA Fake GPU", 0)
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert gpu_facts("0") == by_nvidia_smi
 
 
 def test_all_meters_of_a_gpu_log_together(stage: NvidiaSmiStage, nvml: FakeNvml, tmp_path: Path) -> None:
