@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opcost.errors import CannotMeasureError
-from opcost.measuring.flags import Flag
+from opcost.measuring.flags import CASTING_DOUBT, Flag
 from opcost.measuring.workload import Call, Calls
 from opcost.torch_backend.cuda_graph import (
     LONGEST_RELOCATED_S,
@@ -482,7 +482,7 @@ def test_memory_that_a_library_does_without_in_a_capture_is_reported(cuda: FakeC
 
     captured = capture_calls(Calls(does_without), "cuda:0")
     assert captured.flags == (Flag.OUT_OF_MEMORY_IN_CAPTURE,)
-    assert Flag.OUT_OF_MEMORY_IN_CAPTURE.casts_doubt
+    assert Flag.OUT_OF_MEMORY_IN_CAPTURE in CASTING_DOUBT
     # Before a capture torch frees memory and tries again: nothing is amiss.
     cuda.shortages = 3
     assert capture_calls(Calls(cuda.call), "cuda:0").flags == ()
