@@ -134,20 +134,33 @@ each_course = pytest.mark.parametrize("name", COURSES)
 
 @pytest.fixture(scope="session")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
-    """Outcomes of all courses; those with one library are simulated by one process."""
+    """Outcomes of all courses; those with one library are simulated by one process.
+
+    Courses in which this machine was too busy to read the counter often enough are simulated again, up to two times.
+    """
     if shutil.which("cc") is None:
         pytest.skip("there is no C compiler (cc) to build the library that plays NVML")
     folder = tmp_path_factory.mktemp("nvml")
-    started: dict[tuple[str, ...], subprocess.Popen[str]] = {}
-    for number, missing in enumerate(dict.fromkeys(course.missing for course, _ in COURSES.values())):
-        library = nvml_stage.build(folder / f"library-{number}", missing)
-        named = {name: course for name, (course, _) in COURSES.items() if course.missing == missing}
-        started[tuple(named)] = nvml_stage.start(list(named.values()), library, folder / f"courses-{number}")
-    return {
-        name: outcome
-        for names, process in started.items()
-        for name, outcome in zip(names, nvml_stage.outcomes(process), strict=True)
+    libraries = {
+        missing: nvml_stage.build(folder / f"library-{number}", missing)
+        for number, missing in enumerate(dict.fromkeys(course.missing for course, _ in COURSES.values()))
     }
+    found: dict[str, Outcome] = {}
+    for repetition in range(3):
+        wanted = [name for name in COURSES if name not in found or is_starved(found[name])]
+        started: dict[tuple[str, ...], subprocess.Popen[str]] = {}
+        for number, (missing, library) in enumerate(libraries.items()):
+            named = {name: COURSES[name][0] for name in wanted if COURSES[name][0].missing == missing}
+            if named:
+                courses = folder / f"courses-{repetition}-{number}"
+                started[tuple(named)] = nvml_stage.start(list(named.values()), library, courses)
+        for names, process in started.items():
+            found.update(zip(names, nvml_stage.outcomes(process), strict=True))
+    return found
+
+
+def is_starved(outcome: Outcome) -> bool:
+    return any("fresh readings" in (metered.reason or "") for metered in outcome.meters.values())
 
 
 @each_course
