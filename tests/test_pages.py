@@ -94,6 +94,18 @@ def test_every_file_that_is_named_is_there() -> None:
     assert [(page, name) for page, name in missing if not any(ROOT.glob(name))] == []
 
 
+def test_the_design_names_modules_and_what_is_in_them() -> None:
+    text = (ROOT / "DESIGN.md").read_text(encoding="utf-8")
+    missing = []
+    for module, name in sorted(set(re.findall(r"`([a-z_]+/[a-z_]+)\.([A-Za-z_]+)[`.]", text))):
+        path = ROOT / "opcost" / f"{module}.py"
+        source = path.read_text(encoding="utf-8") if path.is_file() else ""
+        is_named = bool(source) if name == "py" else re.search(rf"\b{name}\b", source)
+        if not is_named and not (ROOT / f"{module}.{name}").exists():
+            missing.append(f"{module}.{name}")
+    assert missing == []
+
+
 def test_every_page_is_in_the_index() -> None:
     index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
     linked = {(ROOT / "docs" / target.partition("#")[0]).resolve() for target in LINK.findall(index)}
