@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from opcost.measuring.conditions import TORCH_DEFAULT, Conditions
+from opcost.measuring.conditions import Conditions
+from opcost.measuring.precisions import TORCH_DEFAULT
 from opcost.measuring.record import MeasurementRow
 from opcost.storage.database import Database
 

@@ -19,7 +19,6 @@ from torchvision.models import get_model
 
 from opcost import EnergyMeter
 from opcost.__main__ import main
-from opcost.boards import short_uuid
 from opcost.columns import values_of
 from opcost.comparing.cache_chains import BLOCKS, ELEMENTWISE, KINDS, SHORTER_STREAMS, chains_of
 from opcost.errors import CannotMeasureError, UserError
@@ -44,14 +43,15 @@ from opcost.running.devices import gpu_facts
 from opcost.running.qualification import qualified
 from opcost.running.request import Request
 from opcost.running.worker_bench import open_child_bench
+from opcost.short_uuids import short_uuid
 from opcost.stages import measure_operators
 from opcost.stages.cache_chains import ChainBench
 from opcost.stages.kernels import compare_kernels
 from opcost.storage.database import Database
 from opcost.torch_backend.capture import capture
+from opcost.torch_backend.cost_counter import CostCounter, OperationCost
 from opcost.torch_backend.cuda_graph import PLACEMENTS, capture_calls
 from opcost.torch_backend.differences import difference, replay_device
-from opcost.torch_backend.flops import CostCounter, OperationCost
 from opcost.torch_backend.interludes import BackgroundLoad
 from opcost.torch_backend.operators import module_tuple
 from opcost.torch_backend.ready_model import ReadyModel

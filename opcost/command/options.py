@@ -16,7 +16,8 @@ from typing import Any, NoReturn, get_args
 
 from opcost.command import option_types as kinds
 from opcost.command.run import USER_ERROR
-from opcost.measuring.conditions import CACHES, CONTIGUOUS, EXECUTIONS, TORCH_DEFAULT, WARM, MemoryFormat, Precision
+from opcost.measuring.conditions import CACHES, CONTIGUOUS, EXECUTIONS, WARM, MemoryFormat
+from opcost.measuring.precisions import TORCH_DEFAULT, Precision
 from opcost.measuring.protocol import FULL_LOOP_S
 from opcost.metering.cap_rows import Objective
 from opcost.operators.cases import ALL, CAPTURED, COUNTED, INPUT_DATA

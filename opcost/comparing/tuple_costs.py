@@ -13,10 +13,12 @@ from enum import Enum
 from typing import TypeAlias
 
 from opcost.comparing.comparison import Comparison
-from opcost.comparing.roofline import FP32, TF32, Roof, Roofline, Work, is_beyond_sheet, memory_rate, roofline_of
+from opcost.comparing.data_sheets import FP32, TF32, memory_rate
+from opcost.comparing.roofline import Roof, Roofline, Work, is_beyond_sheet, roofline_of
 from opcost.estimates import Estimate, total_if_known, value_of
-from opcost.measuring.conditions import AUTOCAST_DTYPES, EAGER, Conditions
+from opcost.measuring.conditions import EAGER, Conditions
 from opcost.measuring.flags import Flag
+from opcost.measuring.precisions import AUTOCAST_DTYPES
 from opcost.measuring.record import MeasurementRow, does_other_work, has_impossible_power, is_doubtful, time_of
 from opcost.operators.cases import Case, cases_of_count, tuple_key
 from opcost.operators.counts import OperatorCount

@@ -6,16 +6,16 @@ Conditions must be equal for figures that are summed or compared. Circumstances 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from types import MappingProxyType
 from typing import Annotated, Final, Literal, TypeAlias, get_args
 
-from opcost.boards import short_uuid
 from opcost.columns import ABOVE_0, COUNT, COUNT_FROM_1, FROM_0, Column, Columns, one_of
+from opcost.measuring.precisions import AUTOCAST_DTYPES, DTYPES, Precision
 from opcost.operators.cases import Case
 from opcost.operators.tuples import FLOAT32, short_hash
+from opcost.short_uuids import short_uuid
 
 _DEVICE_NAME = re.compile(r"cpu|cuda(:(0|[1-9][0-9]*))?")
 
@@ -24,14 +24,6 @@ GRAPH = "graph"
 EXECUTIONS = (GRAPH, EAGER)
 """How operators and models are run: as CUDA graphs if they can be captured, or called from Python."""
 
-Precision: TypeAlias = Literal["torch-default", "fp32", "tf32", "bf16", "fp16", "amp-bf16"]
-"""The precisions that a config may ask for; ``torch_backend.switches`` sets them."""
-
-DTYPES: Mapping[str, str] = MappingProxyType({"bf16": "bfloat16", "fp16": "float16"})
-"""The dtype of weights and inputs in a precision that is not ``float32``."""
-
-AUTOCAST_DTYPES: Mapping[str, str] = MappingProxyType({"amp-bf16": "bfloat16"})
-"""The dtype of autocast in a precision that uses it."""
 
 MemoryFormat: TypeAlias = Literal["contiguous", "channels_last"]
 """The memory formats of inputs and weights that a config may ask for."""
@@ -39,8 +31,6 @@ MemoryFormat: TypeAlias = Literal["contiguous", "channels_last"]
 CONTIGUOUS: Final = "contiguous"
 CHANNELS_LAST: Final = "channels_last"
 
-TORCH_DEFAULT: Final = "torch-default"
-"""torch's default precision: TF32 in cuDNN's convolutions, fp32 in matrix products."""
 
 WARM = "warm"
 COLD = "cold"

@@ -13,7 +13,8 @@ from functools import cache, lru_cache
 from operator import attrgetter
 from typing import Final, TypeAlias
 
-from opcost.measuring.conditions import AUTOCAST_DTYPES, Conditions
+from opcost.measuring.conditions import Conditions
+from opcost.measuring.precisions import AUTOCAST_DTYPES
 from opcost.operators.counts import COMPOSITES
 from opcost.operators.tuples import FLOAT32, Constant, OperatorTuple, TensorSpec, nested
 

@@ -15,16 +15,8 @@ from types import MappingProxyType
 from typing import get_args
 
 from opcost.errors import UserError
-from opcost.measuring.conditions import (
-    CONTIGUOUS,
-    TORCH_DEFAULT,
-    WARM,
-    Conditions,
-    MemoryFormat,
-    Precision,
-    device_type_of,
-    is_device_name,
-)
+from opcost.measuring.conditions import CONTIGUOUS, WARM, Conditions, MemoryFormat, device_type_of, is_device_name
+from opcost.measuring.precisions import TORCH_DEFAULT, Precision
 from opcost.operators.model_names import UserCode
 from opcost.power.ports import AUTO
 

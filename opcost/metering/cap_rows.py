@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated
 
-from opcost.boards import short_uuid
 from opcost.columns import ABOVE_0, COUNT, COUNT_FROM_1, FROM_0, MOMENT, Column, Columns
+from opcost.short_uuids import short_uuid
 from opcost.units import percent
 
 

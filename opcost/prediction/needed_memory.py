@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from opcost.measuring.conditions import DTYPES, Conditions
+from opcost.measuring.conditions import Conditions
+from opcost.measuring.precisions import DTYPES
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.tuples import FLOAT32, TensorSpec, tensor_specs
 

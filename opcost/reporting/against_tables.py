@@ -7,7 +7,8 @@ from dataclasses import asdict
 from typing import TypeVar
 
 from opcost.comparing.conditions_side_by_side import KindSides, OperatorSides, Sides, Standing
-from opcost.measuring.conditions import CONTIGUOUS, DTYPES
+from opcost.measuring.conditions import CONTIGUOUS
+from opcost.measuring.precisions import DTYPES
 from opcost.operators.short_forms import short_form, short_inputs
 from opcost.operators.texts import parse_operator
 from opcost.operators.tuples import SIZE_IN_NAME

@@ -10,7 +10,7 @@ from opcost.measuring.known_device import MeterQuality, QualificationRow
 from opcost.reporting.layout import Column
 from opcost.reporting.tables import dry_run_note, print_origin, titled
 from opcost.reporting.terminal import Cells, print_line, print_records, print_table
-from opcost.running.plan import Reason
+from opcost.running.measured_again import Reason
 from opcost.stages.measure_operators import FullModelReport, OperatorsReport
 from opcost.stages.measure_units import UnitReport
 from opcost.units import UNKNOWN, duration, millijoules, milliseconds, percent, watts

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from opcost.boards import with_named_boards
 from opcost.comparing.comparison import Comparison
 from opcost.comparing.kernel_times import KernelErrors
 from opcost.comparing.ranking import ENERGY, Doubt, doubts
@@ -39,6 +38,7 @@ from opcost.reporting.show_notes import rates_of
 from opcost.reporting.show_tables import table_of
 from opcost.reporting.svg import Entry
 from opcost.reporting.tables import DOUBTFUL, PARTS, doubt_mark
+from opcost.short_uuids import with_named_boards
 from opcost.stages.compare import ComparingReport, ModelComparisons
 from opcost.stages.proposals import NO_PROPOSALS, Proposals
 from opcost.stages.show import DeviceRanking

@@ -15,7 +15,6 @@ from types import MappingProxyType
 from typing import Protocol, TypeAlias
 
 from opcost import __version__
-from opcost.boards import short_uuid
 from opcost.errors import UserError
 from opcost.measuring.builds import median_of_builds, settled
 from opcost.measuring.conditions import (
@@ -47,6 +46,7 @@ from opcost.operators.tuples import OperatorTuple
 from opcost.power.ports import AUTO, Clock
 from opcost.running.device_lock import device_lock
 from opcost.running.devices import choose_device, facts_of
+from opcost.short_uuids import short_uuid
 from opcost.sources.models import resolve
 from opcost.sources.python_file import register_operations
 from opcost.storage.database import Database

@@ -22,7 +22,8 @@ from opcost.prediction.durations import OPERATOR_BUILDING_S, run_s
 from opcost.progress import Progress
 from opcost.running.bench import Bench, SpentTime, measured_row
 from opcost.running.expected_times import QUALIFICATION_S, expected_times, starting_s
-from opcost.running.plan import Demand, KnownRows, PlanItem, PlannedWork, Work, make_plan
+from opcost.running.measured_again import Demand, KnownRows
+from opcost.running.plan import PlanItem, PlannedWork, Work, make_plan
 from opcost.running.request import Request
 from opcost.storage.table import CsvTable
 from opcost.summing.energy import common_basis

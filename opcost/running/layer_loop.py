@@ -13,8 +13,9 @@ import torch
 from torch import nn
 
 from opcost.errors import UserError
-from opcost.measuring.conditions import AUTOCAST_DTYPES, TORCH_DEFAULT, WARM, device_type_of, usual_execution
+from opcost.measuring.conditions import WARM, device_type_of, usual_execution
 from opcost.measuring.lookup import lookup_key
+from opcost.measuring.precisions import AUTOCAST_DTYPES, TORCH_DEFAULT
 from opcost.measuring.record import MeasurementRow
 from opcost.metering.layers import KnownCost, LayerTimes
 from opcost.operators.cases import of_operators, tuple_key

@@ -13,7 +13,8 @@ from typing import TypeAlias
 from opcost.errors import UserError
 from opcost.invocation import command
 from opcost.left_out import warn_left_out
-from opcost.measuring.conditions import AUTOCAST_DTYPES, CHANNELS_LAST, DTYPES, is_device_name
+from opcost.measuring.conditions import CHANNELS_LAST, is_device_name
+from opcost.measuring.precisions import AUTOCAST_DTYPES, DTYPES
 from opcost.measuring.setting import USUAL, ChosenConditions, Setting
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.model_names import FINGERPRINT, UserCode

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
-from opcost.boards import short_uuid
 from opcost.errors import CannotMeasureError, UserError
 from opcost.measuring.protocol import MeasurementProtocol, protocol_for
 from opcost.measuring.record import MeasurementRow
@@ -19,6 +18,7 @@ from opcost.prediction.durations import MODEL_BUILDING_S
 from opcost.running.expected_times import starting_s
 from opcost.running.request import Request, model_tuple
 from opcost.running.worker_bench import OpenSweepBench, SweepBench
+from opcost.short_uuids import short_uuid
 from opcost.stages.sweep import BETWEEN_S
 from opcost.storage.configs import ModelConfig
 from opcost.storage.database import Database

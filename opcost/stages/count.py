@@ -13,7 +13,8 @@ import torch
 from torch import nn
 
 from opcost.errors import CannotBuildError, CannotMeasureError, UserError
-from opcost.measuring.conditions import AUTOCAST_DTYPES, CONTIGUOUS, DTYPES, device_type_of
+from opcost.measuring.conditions import CONTIGUOUS, device_type_of
+from opcost.measuring.precisions import AUTOCAST_DTYPES, DTYPES
 from opcost.operators.counts import FORMULA_REMEDY, OperatorCounts
 from opcost.operators.grids import AnyGrid
 from opcost.operators.tuples import META, TORCHVISION_MODELS, OperatorTuple

@@ -19,7 +19,7 @@ from opcost.sources.registry import models_matching, with_usual_size
 from opcost.stages.count import RUNS, counting_s
 from opcost.stages.model_sizes import published_size
 from opcost.torch_backend.capture import capture
-from opcost.torch_backend.flops import CostCounter, OperationCost, total, unfused
+from opcost.torch_backend.cost_counter import CostCounter, OperationCost, total, unfused
 from opcost.torch_backend.meta_device import like_a_device
 from opcost.torch_backend.passes import INFERENCE
 from opcost.torch_backend.workload import REFUSALS, one_line

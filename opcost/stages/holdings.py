@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from opcost.measuring.conditions import AUTOCAST_DTYPES, CHANNELS_LAST, DTYPES, Conditions
+from opcost.measuring.conditions import CHANNELS_LAST, Conditions
+from opcost.measuring.precisions import AUTOCAST_DTYPES, DTYPES
 from opcost.measuring.protocol import usual_protocol
 from opcost.measuring.record import MeasurementRow
 from opcost.measuring.setting import is_meant, refuse_unknown

@@ -22,8 +22,9 @@ from opcost.progress import Progress
 from opcost.running.bench import Bench, OpenBench
 from opcost.running.campaign import Campaign, Outcome
 from opcost.running.expected_times import sizes_in
+from opcost.running.measured_again import Reason
 from opcost.running.opening import AssumedVersions, assumed_versions
-from opcost.running.plan import Reason, Work
+from opcost.running.plan import Work
 from opcost.running.request import Request, model_tuple, selected
 from opcost.running.shipped_counts import counted_or_shipped, ship_counts
 from opcost.stages.cache_chains import Before, ChainTimes, chain_settings, chain_times, measure_missing_chains

@@ -14,7 +14,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Protocol, TypeAlias
 
-from opcost.boards import short_uuid
 from opcost.errors import UserError
 from opcost.metering.cap_rows import CapCost, CapPoint, CapSweepFacts, PowerCapRow, Wish
 from opcost.metering.power_caps import (
@@ -30,6 +29,7 @@ from opcost.metering.power_caps import (
 from opcost.power.ports import LimitRange, PowerLimitError
 from opcost.progress import Progress
 from opcost.running.power_limit import OpenPowerLimit, guarded_limit
+from opcost.short_uuids import short_uuid
 from opcost.stages.follow_power import Target, follow
 from opcost.units import significant, watts
 

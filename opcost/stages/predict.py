@@ -21,7 +21,7 @@ from opcost.measuring.setting import is_meant, refuse_unknown
 from opcost.operators.cases import conditions_key, of_operators
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.whitelist import EVERYTHING, select
-from opcost.operators.zeros_on_shapes import with_usual_zeros
+from opcost.operators.zeros_rules import with_usual_zeros
 from opcost.prediction.needed_memory import NeededMemory, needed_memory
 from opcost.progress import Progress
 from opcost.running.expected_times import numbers_of_rows

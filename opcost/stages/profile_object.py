@@ -14,7 +14,7 @@ from typing import Any
 from torch import nn
 
 from opcost.errors import CannotBuildError, CannotMeasureError, UserError
-from opcost.measuring.conditions import DTYPES, TORCH_DEFAULT
+from opcost.measuring.precisions import DTYPES, TORCH_DEFAULT
 from opcost.measuring.protocol import ProtocolFor
 from opcost.operators.cases import CAPTURED, cases_of
 from opcost.operators.counts import OperatorCounts

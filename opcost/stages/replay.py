@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from opcost.measuring.conditions import AUTOCAST_DTYPES
 from opcost.measuring.flags import Flag
+from opcost.measuring.precisions import AUTOCAST_DTYPES
 from opcost.operators.tuples import OperatorTuple
 from opcost.progress import Progress
 from opcost.running.devices import choose_device

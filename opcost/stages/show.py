@@ -18,15 +18,14 @@ from opcost.errors import UserError
 from opcost.invocation import command
 from opcost.measuring.conditions import (
     CONTIGUOUS,
-    TORCH_DEFAULT,
     WARM,
     Conditions,
-    Precision,
     device_type_of,
     differing_fields,
     is_device_name,
     usual_execution,
 )
+from opcost.measuring.precisions import TORCH_DEFAULT, Precision
 from opcost.measuring.protocol import USUAL_OPTIONS, protocol_options
 from opcost.measuring.setting import ALL_CHOICES, ChosenConditions, device_mistake, is_meant
 from opcost.operators.cases import tuple_key

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 
 from opcost.errors import CannotMeasureError, UserError
-from opcost.measuring.conditions import CONTIGUOUS, TORCH_DEFAULT, Conditions, measurement_key
+from opcost.measuring.conditions import CONTIGUOUS, Conditions, measurement_key
+from opcost.measuring.precisions import TORCH_DEFAULT
 from opcost.measuring.protocol import MeasurementProtocol, iterations_after, protocol_for
 from opcost.measuring.setting import Setting
 from opcost.measuring.sweep_record import (

@@ -11,7 +11,8 @@ from types import MappingProxyType
 
 from opcost.errors import UserError, shortened
 from opcost.invocation import ALLOW_CODE, command
-from opcost.measuring.conditions import CONTIGUOUS, TORCH_DEFAULT
+from opcost.measuring.conditions import CONTIGUOUS
+from opcost.measuring.precisions import TORCH_DEFAULT
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.model_names import ModelName, UserCode
 from opcost.operators.tuples import PlainValue

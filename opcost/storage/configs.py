@@ -20,7 +20,8 @@ from typing import Annotated, Any, ClassVar
 from pydantic import AfterValidator, Discriminator, Field, PositiveInt
 
 from opcost.errors import UserError
-from opcost.measuring.conditions import CONTIGUOUS, TORCH_DEFAULT, MemoryFormat, Precision
+from opcost.measuring.conditions import CONTIGUOUS, MemoryFormat
+from opcost.measuring.precisions import TORCH_DEFAULT, Precision
 from opcost.operators.grids import AnyGrid, TupleList, place_of
 from opcost.operators.model_inputs import DescribedInputs
 from opcost.operators.model_names import GRID, TORCHVISION, ModelName, UserCode

@@ -15,7 +15,7 @@ import yaml
 from pydantic import AfterValidator, Discriminator, Field, Tag
 
 from opcost.errors import shortened
-from opcost.measuring.conditions import TORCH_DEFAULT
+from opcost.measuring.precisions import TORCH_DEFAULT
 from opcost.operators.grids import MAXIMUM_POINTS, Grid, GridTensor, TupleList
 from opcost.operators.texts import parse_tuple
 from opcost.operators.tuples import OperatorTuple, Structure, nested

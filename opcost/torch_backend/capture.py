@@ -26,7 +26,7 @@ from opcost.errors import CannotBuildError, CannotMeasureError, DescriptionError
 from opcost.operators.counts import COMPOSITES, OperatorCount, OperatorCounts
 from opcost.operators.tuples import META, OperatorTuple, PlainValue
 from opcost.operators.values import InputStatistics
-from opcost.torch_backend.flops import (
+from opcost.torch_backend.cost_counter import (
     CostCounter,
     OperationCost,
     Work,

@@ -11,7 +11,7 @@ from opcost.measuring.conditions import device_type_of
 from opcost.measuring.flags import Flag
 from opcost.operators.counts import OperatorCount
 from opcost.operators.tuples import META, OperatorTuple, PlainValue, Structure, value_text
-from opcost.torch_backend.flops import CostCounter, OperationCost, operations_of, total
+from opcost.torch_backend.cost_counter import CostCounter, OperationCost, operations_of, total
 from opcost.torch_backend.meta_device import like_a_device
 from opcost.torch_backend.passes import INFERENCE, Context
 from opcost.torch_backend.values import plain_value

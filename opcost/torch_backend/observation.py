@@ -21,7 +21,7 @@ from torch import nn
 from opcost.operators.counts import CalledModule, at_level, levels_of
 from opcost.operators.short_forms import joined_sizes
 from opcost.operators.tuples import TensorSpec
-from opcost.torch_backend.flops import tensors_of
+from opcost.torch_backend.cost_counter import tensors_of
 from opcost.torch_backend.values import packed_tensors
 
 Forward: TypeAlias = Callable[..., Any]

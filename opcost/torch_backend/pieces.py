@@ -15,7 +15,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from opcost.measuring.workload import Call
-from opcost.torch_backend.flops import tensors_of
+from opcost.torch_backend.cost_counter import tensors_of
 from opcost.torch_backend.passes import INFERENCE
 from opcost.torch_backend.repetition import ObservingMode, Operation, storage_of
 

@@ -21,7 +21,7 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_map
 
-from opcost.torch_backend.flops import Work, tensors_of
+from opcost.torch_backend.cost_counter import Work, tensors_of
 from opcost.torch_backend.passes import gradients_allowed
 from opcost.units import some_of
 

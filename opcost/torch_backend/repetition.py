@@ -23,7 +23,7 @@ from opcost.measuring.conditions import WARM
 from opcost.measuring.flags import Flag, joined_notes
 from opcost.measuring.workload import Calls
 from opcost.operators.input_roles import WRITE_ONLY
-from opcost.torch_backend.flops import arguments_by_name, autocast_as_called, is_composite, is_free, tensors_of
+from opcost.torch_backend.cost_counter import arguments_by_name, autocast_as_called, is_composite, is_free, tensors_of
 from opcost.torch_backend.formulas import WRITTEN
 from opcost.torch_backend.passes import INFERENCE
 from opcost.units import megabytes

@@ -16,7 +16,8 @@ from typing import Any, cast
 import torch
 
 from opcost.errors import UserError
-from opcost.measuring.conditions import AUTOCAST_DTYPES, device_type_of, is_gpu
+from opcost.measuring.conditions import device_type_of, is_gpu
+from opcost.measuring.precisions import AUTOCAST_DTYPES
 
 UNREADABLE = object()
 """The value of the older switches of TF32 after newer ones were set to something else."""

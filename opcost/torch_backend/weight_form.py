@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from opcost.errors import CannotBuildError, KeyRemedy
-from opcost.measuring.conditions import DTYPES
+from opcost.measuring.precisions import DTYPES
 from opcost.operators.tuples import FLOAT32, OperatorTuple, channels_last_strides, contiguous_strides, storage_form
 from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.values import is_dense

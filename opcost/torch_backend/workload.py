@@ -22,8 +22,8 @@ from opcost.measuring.workload import Calls
 from opcost.operators.tuples import DEFAULT_SEED, OperatorTuple
 from opcost.operators.values import NORMAL_DATA, InputData
 from opcost.printable import printable
+from opcost.torch_backend.cost_counter import ALLOCATIONS, tensors_of
 from opcost.torch_backend.cuda_graph import CapturedCalls, capture_calls, capture_once, elapsed_s
-from opcost.torch_backend.flops import ALLOCATIONS, tensors_of
 from opcost.torch_backend.inputs import operator_inputs
 from opcost.torch_backend.operators import build_operator
 from opcost.torch_backend.passes import INFERENCE, Context

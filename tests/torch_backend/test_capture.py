@@ -34,8 +34,8 @@ from opcost.sources.models import resolve
 from opcost.sources.torchvision import build
 from opcost.storage.database import Database
 from opcost.torch_backend.capture import capture, check_steady, run_first
+from opcost.torch_backend.cost_counter import CostCounter, OperationCost
 from opcost.torch_backend.differences import difference
-from opcost.torch_backend.flops import CostCounter, OperationCost
 from opcost.torch_backend.operators import can_be_rebuilt, function_name
 from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.switches import autocast

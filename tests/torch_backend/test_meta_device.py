@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from opcost.torch_backend.flops import CostCounter, OperationCost, operations_of, tensors_of, total
+from opcost.torch_backend.cost_counter import CostCounter, OperationCost, operations_of, tensors_of, total
 from opcost.torch_backend.meta_device import like_a_device
 from tests.small_model import SmallModel, of_class
 

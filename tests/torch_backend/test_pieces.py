@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from opcost.measuring.workload import Call
-from opcost.torch_backend.flops import tensors_of
+from opcost.torch_backend.cost_counter import tensors_of
 from opcost.torch_backend.passes import INFERENCE
 from opcost.torch_backend.pieces import (
     CaptureRefusal,

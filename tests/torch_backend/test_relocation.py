@@ -23,7 +23,7 @@ from opcost.operators.cases import Case
 from opcost.operators.tuples import TORCHVISION_MODELS, OperatorTuple, TensorSpec
 from opcost.running.apparatus import open_apparatus
 from opcost.storage.database import Database
-from opcost.torch_backend.flops import tensors_of
+from opcost.torch_backend.cost_counter import tensors_of
 from opcost.torch_backend.operators import module_tuple
 from opcost.torch_backend.repetition import (
     ELSEWHERE,

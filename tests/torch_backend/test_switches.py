@@ -15,7 +15,7 @@ from torch import nn
 from torchvision.models._api import BUILTIN_MODELS
 
 from opcost.errors import CannotBuildError
-from opcost.measuring.conditions import TORCH_DEFAULT
+from opcost.measuring.precisions import TORCH_DEFAULT
 from opcost.measuring.setting import Setting
 from opcost.operators.cases import Case
 from opcost.operators.tuples import model_operator

@@ -17,12 +17,12 @@ from torchvision.models.detection.image_list import ImageList
 from torchvision.ops import MultiScaleRoIAlign
 
 from opcost.errors import CannotMeasureError
-from opcost.measuring.conditions import Precision
 from opcost.measuring.flags import CASTING_DOUBT, Flag
+from opcost.measuring.precisions import Precision
 from opcost.measuring.workload import Calls
 from opcost.operators.tuples import Constant, OperatorTuple, PlainValue, Structure, TensorSpec, channels_last_strides
 from opcost.operators.values import CONSTANT, NORMAL, NORMAL_DATA, ZEROS, ZEROS_DATA, InputData, InputValues, kind_of
-from opcost.torch_backend.flops import CostCounter, OperationCost
+from opcost.torch_backend.cost_counter import CostCounter, OperationCost
 from opcost.torch_backend.inputs import DrawnInputs, input_statistics, operator_inputs
 from opcost.torch_backend.operators import function_tuple, module_tuple
 from opcost.torch_backend.repetition import AS_IT_IS, ELSEWHERE, IN_TURN, Operation, elsewhere, repeatable

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from opcost.torch_backend.flops import CostCounter, OperationCost, operation_cost, tensor_bytes, total
+from opcost.torch_backend.cost_counter import CostCounter, OperationCost, operation_cost, tensor_bytes, total
 
 FLOAT = 4
 INT64 = 8
