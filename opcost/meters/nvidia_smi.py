@@ -193,10 +193,10 @@ def _ends_within(process: subprocess.Popen[bytes], deadline_s: float) -> bool:
 
 
 class NvidiaSmiLogger:
-    """Logs one GPU (UUID, or nvidia-smi's own index) from ``__enter__`` to ``__exit__``, a row every ``interval_s``.
+    """Logs one GPU (UUID, or nvidia-smi's own index) from ``__enter__`` to ``__exit__``, for one measurement at a time.
 
-    The unnamed raw log takes space in ``logs_directory``, 16 MB an hour. ``header`` is its header line, and
-    ``rows_offset`` the place of the first row in it.
+    It has a row every ``interval_s``, at least 0.001. The unnamed raw log takes space in ``logs_directory``, 16 MB an
+    hour. ``header`` is its header line, and ``rows_offset`` the place of the first row in it.
     """
 
     def __init__(

@@ -152,7 +152,8 @@ def cut(rows: Sequence[LogRow], begin_s: float, end_s: float) -> tuple[LogRow, .
         newest_s = inside[-1].values.epoch_s if inside else begin_s
         if newest_s <= row.values.epoch_s <= end_s:
             inside.append(row)
-    by_time = sorted(rows, key=lambda row: row.values.epoch_s)
-    before = next((row for row in reversed(by_time) if row.values.epoch_s < begin_s), None)
-    after = next((row for row in by_time if row.values.epoch_s > end_s), None)
+    before = max(
+        (row for row in rows if row.values.epoch_s < begin_s), key=lambda row: row.values.epoch_s, default=None
+    )
+    after = min((row for row in rows if row.values.epoch_s > end_s), key=lambda row: row.values.epoch_s, default=None)
     return tuple(row for row in (before, *inside, after) if row is not None)

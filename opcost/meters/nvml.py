@@ -71,8 +71,8 @@ class NvmlGpu:
     def close(self) -> None:
         _leave(self._library)
 
-    def ask(self, function: str, *arguments: int) -> Any:
-        return _asked(self._library, lambda: getattr(self._library, function)(self._handle, *arguments))
+    def ask(self, function: str) -> Any:
+        return _asked(self._library, lambda: getattr(self._library, function)(self._handle))
 
     def energy_j(self) -> float:
         """Return the value of the energy counter, which is updated every 0.1 s on an H200."""
@@ -96,7 +96,8 @@ class NvmlGpu:
         return float(percent) / 100
 
     def temperature_c(self) -> float:
-        return float(self.ask("nvmlDeviceGetTemperature", self._library.NVML_TEMPERATURE_GPU))
+        nvml = self._library
+        return float(_asked(nvml, lambda: nvml.nvmlDeviceGetTemperature(self._handle, nvml.NVML_TEMPERATURE_GPU)))
 
     def power_samples(self, after_epoch_s: float) -> list[tuple[float, float]]:
         """Return the buffered samples that are later than a moment: time (epoch, s) and power in W.

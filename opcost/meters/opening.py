@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -88,7 +88,7 @@ def no_energy_reason(device: str, facts: DeviceFacts) -> str | None:
 
 
 def open_meters(device: str, facts: DeviceFacts, logs: Path, stack: ExitStack) -> Meters:
-    """Open the meters of a device, which log until the stack is closed. Raises NvidiaSmiError: it does not log."""
+    """Open the meters of a device, which log until the stack is closed. Raises NvidiaSmiError: there is no log."""
     logs.mkdir(parents=True, exist_ok=True)
     reason = no_energy_reason(device, facts)
     if reason is not None:
@@ -127,10 +127,12 @@ def _read_times_s(reads: Mapping[str, Callable[[], object]]) -> dict[str, float]
     times_s = {}
     for name, read in reads.items():
         begin_s = time.perf_counter()
-        # A value that cannot be read cannot be timed.
-        with suppress(NvmlError):
+        try:
             for _ in range(TIMED_READS):
                 read()
+        except NvmlError as error:
+            logging.getLogger(__name__).info("reads of %s are not timed: %s", name, error)
+        else:
             times_s[name] = (time.perf_counter() - begin_s) / TIMED_READS
     return times_s
 

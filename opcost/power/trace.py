@@ -302,7 +302,8 @@ def _in_a_short_window(trace: PowerTrace, readings: FloatArray, smoothed: float,
     the Expression of Uncertainty in Measurement, G.4.1).
 
     ``smoothed`` is the number of independent readings, given the meter's averaging time, and ``of_known_noise`` that
-    given the qualified noise, below 1 if the noise outlasts the window.
+    given the qualified noise, below 1 if the noise outlasts the window. ``readings`` are in W, shape (n,). The meter of
+    ``trace`` is qualified.
     """
     known_w2 = (trace.source.noise_ratio * float(readings.mean())) ** 2
     slow = max(1.0, min(of_known_noise, smoothed - 1))

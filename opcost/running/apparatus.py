@@ -58,6 +58,9 @@ from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.switches import autocast, check_overrides, precision, torch_state
 from opcost.torch_backend.workload import EagerWorkload, as_graph, operator_workload
 
+OPERATIONS = "torch.ops."
+"""The beginning of the names of registered operations, a user's among them."""
+
 SLOWED_FOR_S = 0.25
 """Shortest time from the measurement of a throttled load to the warm-up of the next one; reading the meters takes 0.05
 s before. After it H100s report throttling for another 0.15 s, and so long the warm-up lasts."""
@@ -66,10 +69,6 @@ s before. After it H100s report throttling for another 0.15 s, and so long the w
 def execution_on(device: str, setting: Setting) -> str:
     """Return the execution on a device: the setting's, else ``graph`` on a GPU and ``eager`` on a CPU."""
     return setting.execution or usual_execution(device_type_of(device))
-
-
-OPERATIONS = "torch.ops."
-"""The beginning of the names of registered operations, a user's among them."""
 
 
 class MakeWorkload(Protocol):

@@ -37,7 +37,8 @@ def device_of_gpu(uuid_or_index: str) -> str:
     Raises UserError: nvidia-smi or torch does not know it.
     """
     try:
-        uuid = gpu_facts(uuid_or_index).uuid
+        # Before torch: nvidia-smi has a deadline, so that a driver that hangs is named.
+        uuid = nvidia_smi.gpu_facts(uuid_or_index).uuid
     except NvidiaSmiError as error:
         raise UserError(str(error)) from error
     for index in range(torch.cuda.device_count()):

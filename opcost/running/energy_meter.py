@@ -329,17 +329,22 @@ class EnergyMeter:
             # The meters of a forked process are those of its parent, which writes the output.
             return
         with ExitStack() as stack:
-            if self._sources is not None:
-                stack.callback(self._close_sources, self._sources)
-                stack.callback(self._write)
+            stack.callback(self._close_sources)
             while self._open:
                 self._end(self._open[-1], kind)
 
-    def _close_sources(self, sources: Sequence[EnergySource]) -> None:
-        for source in sources:
-            source.close()
-        self._sources = None
-        atexit.unregister(self.close)
+    def _close_sources(self) -> None:
+        sources = self._sources
+        if sources is None:
+            # None were opened, or another thread has closed them meanwhile.
+            return
+        try:
+            self._write()
+        finally:
+            for source in sources:
+                source.close()
+            self._sources = None
+            atexit.unregister(self.close)
 
     def _end(self, window: MeteredWindow, kind: type[BaseException] | None = None) -> MeteredWindow:
         """End a window; after an exception, too, of which a CUDA error may keep the GPU from being awaited."""

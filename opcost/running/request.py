@@ -380,11 +380,11 @@ def has_changed_code(config: ModelConfig, pickle: Path, table: CsvTable[ModelOpe
     """
     if config.code is None:
         return False
-    counted: list[OperatorTuple] = []
+    models: list[OperatorTuple] = []
     try:
-        counted.append(read_counts(pickle, "").model)
+        models.append(read_counts(pickle, "").model)
     except UserError:
         rows = (row for row in table.rows() if row.model == config.name and row.key.startswith(row.model_key))
-        counted += [parse_operator(row.operator, row.parameters, row.inputs, row.training_mode) for row in rows]
-    fingerprints = {dict(model.parameters).get(FINGERPRINT) for model in counted}
-    return bool(counted) and config.code.fingerprint not in fingerprints
+        models += [parse_operator(row.operator, row.parameters, row.inputs, row.training_mode) for row in rows]
+    fingerprints = {dict(model.parameters).get(FINGERPRINT) for model in models}
+    return bool(models) and config.code.fingerprint not in fingerprints

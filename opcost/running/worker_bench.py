@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from opcost.running.apparatus import Apparatus
     from opcost.running.held_workload import HeldWorkload
 
+HELD = ("hold", "repeat", "kernels")
+"""The methods of a bench that holds a workload."""
 
 CPU_PATIENCE = 10.0
 """The factor on limits on a CPU: a call of a model that takes seconds on a GPU takes minutes there."""
@@ -244,10 +246,6 @@ class Heartbeat(Observer):
         if step != last_step or now_s - last_s >= INTERVAL_S:
             self._last = step, now_s
             self._report_step(step)
-
-
-HELD = ("hold", "repeat", "kernels")
-"""The methods of a bench that holds a workload."""
 
 
 class SweepBench(Protocol):

@@ -66,7 +66,8 @@ class ChildProcess:
     records are logged here. ``step_times_s`` adds up the time of each step of all answers, in s.
 
     ``open_answering`` is called in the child and opens the function that answers. It is pickled, so it is a function of
-    a module, possibly with arguments (``functools.partial``). ``opening_s`` is the longest silence meanwhile.
+    a module, possibly with arguments (``functools.partial``). ``opening_s`` is the longest silence meanwhile in
+    s, None for any time.
     """
 
     def __init__(self, open_answering: OpenAnswering, opening_s: float | None = None) -> None:

@@ -62,6 +62,7 @@ def test_a_meter_can_be_started_again_and_holds_the_last_measurement(steady_pack
     second = meter.stop()
     assert len(second.epoch_s) >= 3
     assert second.epoch_s[0] > first.epoch_s[-1]
+    assert second.log_name is None
 
 
 def test_packages_and_their_memory_count_by_one_driver_and_their_parts_do_not(root: Path) -> None:

@@ -203,9 +203,9 @@ def test_rows_that_are_added_settle_what_they_should_and_replace_no_better_ones(
         found.append(known.reason(key))
     assert found == [*(RETRIES.runs - 1) * [Reason.FLAGGED], None]
     known.add([row()])
-    known.add([UNEVEN, row(SILU)])
+    known.add([UNEVEN, row(SILU), row(GELU, flags=(Flag.UNEVEN,))])
     assert known.best == {one.key: one for one in (row(), row(GELU), row(SILU))}
-    assert known.reason(key) is None
+    assert [known.reason(one.key) for one in (row(), row(GELU), row(SILU))] == [None, None, None]
 
 
 @pytest.mark.parametrize("notes", ["", "out of memory: shared with another process; uneven; not within 1 %"])

@@ -185,6 +185,7 @@ def test_a_hang_costs_three_minutes_at_most_on_a_gpu_a_cpu_takes_longer_and_so_d
     for is_model, building_s in ((True, 10.0), (False, 1.0)):
         for is_gpu, patience in ((True, 1.0), (False, CPU_PATIENCE)):
             found = limits.steps_s(is_model, is_gpu)
+            assert tuple(found) == STEPS
             assert found == {step: patience * (building_s if step == BUILDING else 2.0) for step in STEPS}
 
 
