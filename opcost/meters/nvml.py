@@ -71,8 +71,8 @@ class NvmlGpu:
     def close(self) -> None:
         _leave(self._library)
 
-    def ask(self, function: str) -> Any:
-        return _asked(self._library, lambda: getattr(self._library, function)(self._handle))
+    def ask(self, function: str, *arguments: int) -> Any:
+        return _asked(self._library, lambda: getattr(self._library, function)(self._handle, *arguments))
 
     def energy_j(self) -> float:
         """Return the value of the energy counter, which is updated every 0.1 s on an H200."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, TypeAlias
 
 from opcost.operators.model_names import GRID
-from opcost.operators.tuples import FLOAT32, OperatorTuple, PlainValue, TensorSpec, short_hash
+from opcost.operators.tuples import FLOAT32, OperatorTuple, PlainValue, Structure, TensorSpec, short_hash
 from opcost.operators.values import InputValues
 from opcost.units import number_of
 
@@ -163,6 +163,8 @@ def _model(name: str, contents: str) -> OperatorTuple:
 def _substituted(value: PlainValue, sizes: Mapping[str, PlainValue]) -> PlainValue:
     if isinstance(value, tuple):
         return tuple(_substituted(item, sizes) for item in value)
+    if isinstance(value, Structure):
+        return replace(value, parts=tuple((name, _substituted(part, sizes)) for name, part in value.parts))
     return sizes.get(value, value) if isinstance(value, str) else value
 
 

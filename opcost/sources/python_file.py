@@ -17,7 +17,7 @@ import itertools
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -273,16 +273,16 @@ class PythonFile:
 
     def _called(self, arguments: Mapping[str, Any]) -> Any:
         function = self._function()
-        try:
+        parameters = None
+        # Python does not know those of all functions.
+        with suppress(TypeError, ValueError):
             parameters = inspect.signature(function)
-        except (TypeError, ValueError):
-            # Python does not know them.
-            return function(**arguments)
-        try:
-            parameters.bind(**arguments)
-        except TypeError as error:
-            names = ", ".join(map(str, parameters.parameters.values())) or "none"
-            raise CannotBuildError(f"{self.code}: {error}", f"its arguments are {names}", "arguments") from error
+        if parameters is not None:
+            try:
+                parameters.bind(**arguments)
+            except TypeError as error:
+                names = ", ".join(map(str, parameters.parameters.values())) or "none"
+                raise CannotBuildError(f"{self.code}: {error}", f"its arguments are {names}", "arguments") from error
         return function(**arguments)
 
     def _function(self) -> Callable[..., Any]:

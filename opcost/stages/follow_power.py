@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import TextIO, TypeVar
 
@@ -89,11 +89,13 @@ class Followers:
     def write(self, marks: Sequence[Mark]) -> None:
         """Write the rows that have come, and show the last ones."""
         state = self.host.read()
-        new = [(device, row.values) for device, follower in self.gpus.items() for row in follower.read()]
-        if not self.gpus:
-            new = [(CPU, PowerRow(SystemClock().read().epoch_s, power_average_w=state.cpu_power_w))]
+        # Each GPU is read as the rows of the one before are written: one that cannot be read loses no rows of others.
+        new = ((device, row.values) for device, follower in self.gpus.items() for row in follower.read())
+        of_cpu = (
+            () if self.gpus else ((CPU, PowerRow(SystemClock().read().epoch_s, power_average_w=state.cpu_power_w)),)
+        )
         try:
-            for device, row in new:
+            for device, row in chain(of_cpu, new):
                 label = next((mark.label for mark in reversed(marks) if mark.epoch_s <= row.epoch_s), "")
                 self.file.write(followed_line(row, device, state, label) + "\n")
                 self.latest[device] = row

@@ -27,6 +27,7 @@ from opcost.measuring.conditions import Conditions, usual_execution
 from opcost.measuring.setting import is_meant
 from opcost.measuring.sweep_record import SweepKernelRow, SweepRepetitionRow
 from opcost.operators.cases import case_key
+from opcost.operators.counts import OperatorCounts
 from opcost.prediction.needed_memory import largest_activations_bytes
 from opcost.progress import Progress
 from opcost.running.expected_times import numbers_of_rows
@@ -66,6 +67,12 @@ def predict_sweep(
 
     ``cache`` is the folder of what was learned. Progress reports counting and training.
     """
+    counted: dict[SweepPoint, OperatorCounts | str] = {}
+    for point in sweep.points:
+        try:
+            counted[point] = computing_counts(replace(request, device=None), point.config, progress)
+        except UserError as error:
+            counted[point] = "; ".join(error.lines)
     learned, missing = None, ""
     try:
         conditions = _conditions_of_rows(request, sweep.points[0], wish)
@@ -77,22 +84,20 @@ def predict_sweep(
         missing = str(error)
     chains = () if learned is None else tuple(request.database.calls_in_chains.rows())
     found: dict[SweepPoint, PredictedSize] = {}
-    for point in sweep.points:
-        try:
-            counted = computing_counts(replace(request, device=None), point.config, progress)
-        except UserError as error:
-            found[point] = PredictedSize(SweepPrediction(prediction_missing_reason="; ".join(error.lines)))
+    for point, counts in counted.items():
+        if isinstance(counts, str):
+            found[point] = PredictedSize(SweepPrediction(prediction_missing_reason=counts))
             continue
         work = SweepWork(
-            flop=None if counted.without_formula else counted.total_flop,
-            memory_bytes=counted.total_memory_bytes,
-            largest_call_bytes=largest_activations_bytes(counted),
+            flop=None if counts.without_formula else counts.total_flop,
+            memory_bytes=counts.total_memory_bytes,
+            largest_call_bytes=largest_activations_bytes(counts),
         )
         if learned is None:
             found[point] = PredictedSize(SweepPrediction(prediction_missing_reason=missing), work)
         else:
-            rows = RowsOfRun(measurements_of(request.database, counted), chains)
-            run = run_under(counted, rows, conditions, learned)
+            rows = RowsOfRun(measurements_of(request.database, counts), chains)
+            run = run_under(counts, rows, conditions, learned)
             energy = run.energy_j
             prediction = SweepPrediction(
                 predicted_time_s=run.time_s.value,

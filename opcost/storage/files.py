@@ -1,4 +1,4 @@
-"""Files that are replaced in one step, temporary folders, kept files that can be made again, and lines of any file.
+"""The user's folders; files that are replaced in one step, temporary and kept ones, and lines of any file.
 
 Standard library only, as the frame of each program is. ``tempfile`` takes longer to import than that frame.
 """
@@ -28,7 +28,10 @@ DEFAULT_HOME = Path("opcost")
 
 @dataclass(frozen=True)
 class UserFolders:
-    """The folders that are written, and the shipped ones that are read as well, None if there are no others."""
+    """The folders that are written, and the shipped ones that are read as well.
+
+    A shipped one is None if it is the same, unused, or not there.
+    """
 
     measurements: Path
     database: Path

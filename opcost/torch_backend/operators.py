@@ -217,13 +217,13 @@ def can_be_rebuilt(module: nn.Module) -> bool:
             pairs = [(module.get_submodule(name), one) for name, one in alone.named_modules()]
             weights = (*alone.named_parameters(), *alone.named_buffers())
             of_both = [(attrgetter(name)(module), one) for name, one in weights]
+            form = attrgetter("shape", "dtype", "__torch_dispatch__")
+            return all(_operator_class(own) is _operator_class(one) for own, one in pairs) and all(
+                is_lazy(own) or form(own) == form(one) for own, one in of_both
+            )
     except Exception:
-        # The tuple cannot be built, with any error of a constructor, or the module lacks a part.
+        # The tuple cannot be built, with any error of a constructor, or the module lacks a part, or has None for it.
         return False
-    form = attrgetter("shape", "dtype", "__torch_dispatch__")
-    return all(_operator_class(own) is _operator_class(one) for own, one in pairs) and all(
-        is_lazy(own) or form(own) == form(one) for own, one in of_both
-    )
 
 
 def _is_changed(part: nn.Module, with_hooks: bool) -> bool:

@@ -55,8 +55,9 @@ class Recorder(Protocol):
 
 @dataclass(frozen=True)
 class Pieces:
-    """The steps of a call in order: replays of graphs, and operations that wait for the device. Both have their
-    numbers.
+    """The steps of a call in order: replays of graphs, and operations that wait for the device.
+
+    ``graphs`` and ``waits`` are the numbers of both.
     """
 
     steps: tuple[Call, ...]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from opcost.operators.grids import Grid, GridPoint, GridTensor, TupleList
 from opcost.operators.texts import parse_tuple
-from opcost.operators.tuples import TensorSpec
+from opcost.operators.tuples import Structure, TensorSpec
 
 CONV = Grid(
     operator="torch.nn.Conv2d",
@@ -40,6 +40,13 @@ def test_names_have_one_value_in_a_point() -> None:
         assert spec == TensorSpec((spec.shape[0], parameters["in_channels"], 14, 7), point.dtype)
         assert parameters["in_channels"] in (64, 128)
         assert parameters["kernel_size"] in (1, (1, 3))
+
+
+def test_a_name_stands_for_its_size_in_nested_values_too() -> None:
+    nested = Structure("dict", (("sides", ("wide", 3)), ("mode", "same")))
+    points = Grid("torch.nn.Conv2d", CONV.inputs, (("in_channels", (nested,)),), CONV.sizes).points()
+    found = {dict(point.operator.parameters)["in_channels"] for point in points}
+    assert found == {Structure("dict", (("sides", (128, 3)), ("mode", "same")))}
 
 
 def test_a_point_is_named_by_its_values() -> None:

@@ -316,6 +316,14 @@ def test_every_leaf_of_torchvision_is_an_operator(name: str) -> None:
     assert all(can_be_rebuilt(leaf) for leaf in leaves)
 
 
+def test_a_module_whose_part_was_removed_is_the_functions_that_it_calls() -> None:
+    norm = nn.BatchNorm2d(3)
+    norm.running_mean = norm.running_var = None
+    assert not can_be_rebuilt(norm)
+    counts = counts_of(nn.Sequential(nn.Conv2d(3, 3, 1), norm), torch.randn(2, 3, 4, 4)).counts
+    assert [count.operator.short_name for count in counts] == ["Conv2d", "batch_norm"]
+
+
 @pytest.mark.second_tier
 @pytest.mark.parametrize("name", ["resnet18", "swin_t", "vit_b_16"])
 def test_models_of_torchvision_have_the_committed_tuples(name: str) -> None:
