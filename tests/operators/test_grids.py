@@ -44,8 +44,8 @@ def test_names_have_one_value_in_a_point() -> None:
 
 def test_a_name_stands_for_its_size_in_nested_values_too() -> None:
     nested = Structure("dict", (("sides", ("wide", 3)), ("mode", "same")))
-    points = Grid("torch.nn.Conv2d", CONV.inputs, (("in_channels", (nested,)),), CONV.sizes).points()
-    found = {dict(point.operator.parameters)["in_channels"] for point in points}
+    points = Grid("torch.nn.Conv2d", (GridTensor((8,)),), (("given", (nested,)),), CONV.sizes).points()
+    found = {dict(point.operator.parameters)["given"] for point in points}
     assert found == {Structure("dict", (("sides", (128, 3)), ("mode", "same")))}
 
 
