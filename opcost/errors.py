@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+LONGEST_SHOWN = 200
+"""The most characters of a file's text that a message quotes."""
+
 
 class UserError(Exception):
     """One or more mistakes that the user can fix: a line each with the mistake, its position and its remedy.
@@ -63,10 +66,6 @@ class CannotBuildError(CannotMeasureError):
 
 class DescriptionError(Exception):
     """A call of an operator cannot be described as plain data. This is a bug of opcost, not of the model."""
-
-
-LONGEST_SHOWN = 200
-"""The most characters of a file's text that a message quotes."""
 
 
 def shortened(text: str, longest: int = LONGEST_SHOWN, end: int = 0) -> str:

@@ -70,6 +70,20 @@ WITH_WEIGHTS = ("linear", "conv", "addmm", "baddbmm")
 """Prefixes of the names of functions that take weights as inputs."""
 
 
+MATRICES = {MATRIX: CHANNELS, LINEAR: WIDTH, WIDE_LINEAR: LARGE_WIDTH}
+"""The kinds of chains of square matrices with their widths, the smallest first."""
+
+ITEM_BYTES = {FLOAT32: 4, SIXTEEN_BITS: 2}
+
+LEAST_BYTES, MOST_BYTES = 2**19, 2**27
+"""The smallest and the largest matrix that are measured both ways. The smallest whose calls were found to take longer
+has 512 x 512 elements of 16 bits (``docs/data/weights_in_caches.csv``). Of more than 134 MB a loop finds next to
+nothing in a cache."""
+
+WEIGHT_PLACES = {"linear": 1, "addmm": 2}
+"""Functions that multiply by one matrix, with the place of the matrix among their floating-point inputs."""
+
+
 def kind_of(count: OperatorCount) -> str:
     """Return the kind of chain whose correction applies to an operator.
 
@@ -144,12 +158,6 @@ class Curve:
 
 Curves: TypeAlias = Mapping[str, Curve]
 """A curve for each kind of operator."""
-
-
-MATRICES = {MATRIX: CHANNELS, LINEAR: WIDTH, WIDE_LINEAR: LARGE_WIDTH}
-"""The kinds of chains of square matrices with their widths, the smallest first."""
-
-ITEM_BYTES = {FLOAT32: 4, SIXTEEN_BITS: 2}
 
 
 @dataclass(frozen=True)
@@ -339,14 +347,6 @@ def shares_between(sizes: Sequence[int], size: int) -> Mapping[int, float]:
 
 
 # Products with a matrix, each measured with its weights in the cache and from memory
-
-LEAST_BYTES, MOST_BYTES = 2**19, 2**27
-"""The smallest and the largest matrix that are measured both ways. The smallest whose calls were found to take longer
-has 512 x 512 elements of 16 bits (``docs/data/weights_in_caches.csv``). Of more than 134 MB a loop finds next to
-nothing in a cache."""
-
-WEIGHT_PLACES = {"linear": 1, "addmm": 2}
-"""Functions that multiply by one matrix, with the place of the matrix among their floating-point inputs."""
 
 
 def matrix_bytes(operator: OperatorTuple) -> int | None:

@@ -21,6 +21,9 @@ from opcost.summing.energy import EnergyBasis
 from opcost.summing.index import Measurements
 from opcost.summing.summation import ModelCost, sum_beside, sum_operators
 
+CONDITIONS_SHOWN = ("device_product", "execution", "cache", "precision", "mode", "torch_version", "driver_version")
+"""Conditions that distinguish the comparisons of one model in labels."""
+
 
 @dataclass(frozen=True)
 class OperatorRuns:
@@ -193,10 +196,6 @@ def kinds_of(cost: ModelCost) -> tuple[KindCost, ...]:
         energy_j = total_if_known([known.energy_j, part.energy_j])
         kinds[name] = KindCost(name, known.time_s + part.time_s, energy_j)
     return tuple(sorted(kinds.values(), key=lambda kind: -kind.time_s))
-
-
-CONDITIONS_SHOWN = ("device_product", "execution", "cache", "precision", "mode", "torch_version", "driver_version")
-"""Conditions that distinguish the comparisons of one model in labels."""
 
 
 def labels_of(name: str, conditions: Sequence[Conditions]) -> list[str]:

@@ -12,6 +12,13 @@ from opcost.measuring.record import Measurement, is_flagged, may_be_throttled
 from opcost.power.ports import Clock, Meter
 from opcost.power.trace import PowerTrace
 
+WAITING_LASTS_S = 60.0
+"""Time for which a power of waiting is used. In it a chip's temperature changes by a few kelvin."""
+
+CHANGE_RATIO = 0.02
+"""Relative standard error of a power of waiting that was measured before: that of a few kelvin at 0.3 % to 0.5 % per
+kelvin. Pauses take 5 % of the energy, so an operator's energy changes by 0.1 %."""
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -59,14 +66,6 @@ class ProcessWatch(Observer):
     def after_finish(self) -> Finding:
         note = self._disturbance()
         return Finding((Flag.OTHER_PROCESS,), note) if note else NOTHING
-
-
-WAITING_LASTS_S = 60.0
-"""Time for which a power of waiting is used. In it a chip's temperature changes by a few kelvin."""
-
-CHANGE_RATIO = 0.02
-"""Relative standard error of a power of waiting that was measured before: that of a few kelvin at 0.3 % to 0.5 % per
-kelvin. Pauses take 5 % of the energy, so an operator's energy changes by 0.1 %."""
 
 
 class WaitingPower:

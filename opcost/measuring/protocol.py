@@ -165,16 +165,19 @@ def cycles_and_pause(cycle_s: float, duty_cycle: float) -> tuple[int, float]:
 SINGLE_SHARE = 0.25
 """Length of all single iterations as a share of the loop."""
 
-LEAST, MOST = 20, 2000
+FEWEST_ITERATIONS, MOST_ITERATIONS = 20, 2000
 """The fewest and the most iterations: the 5th percentile needs 20."""
 
-LONGEST_S = 10.0
-"""Longest time of single iterations: long ones are fewer than ``LEAST``, but at least ``FEWEST_LONG``."""
+LONGEST_ITERATIONS_S = 10.0
+"""Longest time of single iterations. Long ones are fewer than ``FEWEST_ITERATIONS``, but no fewer than
+``FEWEST_LONG_ITERATIONS``."""
 
-FEWEST_LONG = 3
+FEWEST_LONG_ITERATIONS = 3
 
 
 def iterations_after(loop_s: float, time_s: float) -> int:
     """Return how many iterations of ``time_s`` are timed after a loop of ``loop_s``."""
-    number = max(LEAST, min(MOST, round(SINGLE_SHARE * loop_s / time_s)))
-    return number if number * time_s <= max(LONGEST_S, loop_s) else max(FEWEST_LONG, int(LONGEST_S / time_s))
+    number = max(FEWEST_ITERATIONS, min(MOST_ITERATIONS, round(SINGLE_SHARE * loop_s / time_s)))
+    if number * time_s <= max(LONGEST_ITERATIONS_S, loop_s):
+        return number
+    return max(FEWEST_LONG_ITERATIONS, int(LONGEST_ITERATIONS_S / time_s))

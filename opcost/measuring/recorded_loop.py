@@ -18,6 +18,21 @@ NO_KERNEL_S = 5e-8
 """Calls that take less than this time launch no kernel: the shortest takes 20 times as long (H200, in a graph)."""
 
 
+CHECKS_IN_A_ROW = 2
+"""The number of successive checks that must agree."""
+
+GIVE_UP_AFTER_S = 2.0
+"""The time from which a loop ends if it would not reach its target precision in the longest time allowed."""
+
+FALLING_RATIO = 0.9
+"""The smallest reduction of the error that a doubling of the loop's time must give. Independent noise gives 0.7. An
+error that stays above has slow drift, such as launches from Python, whose mean no loop of 30 s determines to 1 %."""
+
+NEAR_RATIO = 1.5
+"""A loop is not given up for an error that stopped falling if it is this near to the target, because errors themselves
+are known to about 20 %."""
+
+
 @dataclass(frozen=True)
 class Loop:
     """The raw result of a loop: two or more consecutive chunks between two clock readings, and the load's begin.
@@ -90,21 +105,6 @@ class Loop:
     @property
     def window(self) -> Window:
         return Window(self.begin.epoch_s, self.end.epoch_s)
-
-
-CHECKS_IN_A_ROW = 2
-"""The number of successive checks that must agree."""
-
-GIVE_UP_AFTER_S = 2.0
-"""The time from which a loop ends if it would not reach its target precision in the longest time allowed."""
-
-FALLING_RATIO = 0.9
-"""The smallest reduction of the error that a doubling of the loop's time must give. Independent noise gives 0.7. An
-error that stays above has slow drift, such as launches from Python, whose mean no loop of 30 s determines to 1 %."""
-
-NEAR_RATIO = 1.5
-"""A loop is not given up for an error that stopped falling if it is this near to the target, because errors themselves
-are known to about 20 %."""
 
 
 def energy_of_iteration_j(loop: Loop, power: MeteredPower) -> Estimate | None:

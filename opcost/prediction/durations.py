@@ -59,6 +59,10 @@ OTHER_RATES = Rates(1.2e-13, 3.1e-12, 5e-6)
 """Those of a GPU: 8.1 TFLOP/s and 320 GB/s are the peaks of an NVIDIA T4 (data sheet, 2019), a slow one."""
 
 
+SHORTEST_S = 1e-8
+"""The shortest expected time of an iteration."""
+
+
 @dataclass(frozen=True)
 class Size:
     """FLOPs (None if unknown) and bytes of one iteration, and the parameters of a model (0 for an operator)."""
@@ -69,9 +73,6 @@ class Size:
 
 
 UNKNOWN_SIZE = Size(0, 0)
-
-SHORTEST_S = 1e-8
-"""The shortest expected time of an iteration."""
 
 
 def default_rates(device_type: str, threads: int | None) -> Rates:

@@ -65,6 +65,9 @@ CELL_LABELS = 110.0
 """Room for the names beside and below a matrix."""
 
 
+CURVE_POINTS = 200
+
+
 @dataclass(frozen=True)
 class StackedBar:
     """One bar: a share of the whole for each part, None if unknown; ``note`` is shown beside the name."""
@@ -322,9 +325,6 @@ def matrix(names: Sequence[str], values: Sequence[Sequence[float]], label: str) 
         below = {"transform": f"translate({x:.1f} {end:.1f}) rotate(-90)", "text-anchor": "end", "style": small}
         parts += [element("text", place, escape(name)) for place in (beside, below)]
     return drawing(label, 16 + size * len(names) + CELL_LABELS, *parts)
-
-
-CURVE_POINTS = 200
 
 
 def draw_comparisons(reports: Sequence[ComparingReport], folder: Path) -> list[Path]:

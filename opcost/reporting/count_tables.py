@@ -24,6 +24,13 @@ if TYPE_CHECKING:
     from opcost.stages.sample_operators import DrawnKind, SampleReport
 
 
+MOSTLY = 0.5
+"""A share of measured time below which a verdict rests on estimates."""
+
+OPERATORS_SHOWN = 12
+"""Operators outside the whitelist that are named on the screen."""
+
+
 def print_count_plans(plans: Sequence[CountPlan]) -> None:
     """Print the plan of block 0."""
     columns: Cells[CountPlan] = (
@@ -166,13 +173,6 @@ def print_selections(reports: Sequence[FilterReport], dry_run: bool) -> None:
         numbers = f"{report.kept_tuples} kept tuples, {report.measurements} measurements"
         print_line(f"{report.name}: {numbers} (one for each kind of input data)")
     print_origin()
-
-
-MOSTLY = 0.5
-"""A share of measured time below which a verdict rests on estimates."""
-
-OPERATORS_SHOWN = 12
-"""Operators outside the whitelist that are named on the screen."""
 
 
 def print_advice(advice: Advice, is_written: bool) -> None:

@@ -42,6 +42,12 @@ if TYPE_CHECKING:
     from opcost.stages.profile import KnownCost, ModelProfile, OperatorLine
 
 
+OPERATORS_SHOWN = 10
+"""The operators in the short table."""
+
+OPERATOR_COLUMNS = ("operator", "parameters", "inputs", "calls", "flop", "memory_bytes", "time_s", "energy_j", "share")
+
+
 @dataclass(frozen=True)
 class Frames:
     """The tables of a database as data frames; each is read when it is asked for, and each time again."""
@@ -210,12 +216,6 @@ def _short_costs(line: OperatorLine | LayerRow) -> dict[str, object]:
     }
 
 
-SHOWN = 10
-"""The operators in the short table."""
-
-COLUMNS = ("operator", "parameters", "inputs", "calls", "flop", "memory_bytes", "time_s", "energy_j", "share")
-
-
 @dataclass(frozen=True)
 class WholeCost:
     """Time and energy of one run of a measured whole model, with standard errors; an unknown energy is None."""
@@ -242,9 +242,9 @@ class ProfileResult:
         FLOPs, bytes, time and energy are those of all calls. ``share`` is that of the time of all measured operators.
         Unknown figures are NaN.
         """
-        fields = {**dict(zip(COLUMNS, COLUMNS, strict=True)), "share": "time_ratio"}
+        fields = {**dict(zip(OPERATOR_COLUMNS, OPERATOR_COLUMNS, strict=True)), "share": "time_ratio"}
         rows = ({name: getattr(line, field) for name, field in fields.items()} for line in self.profile.operators)
-        return _typed(_frame(rows, list(COLUMNS)), ("time_s", "energy_j", "share"), ("flop",))
+        return _typed(_frame(rows, list(OPERATOR_COLUMNS)), ("time_s", "energy_j", "share"), ("flop",))
 
     @property
     def comparison(self) -> ComparisonRow | None:
@@ -283,7 +283,10 @@ class ProfileResult:
             lines.append(f"whole {milliseconds(row.full_time_s)}, {self._ratio(row, 'time')}")
             if row.full_energy_j is not None:
                 lines.append(f"whole {millijoules(row.full_energy_j)}, {self._ratio(row, 'energy')}")
-        return [*lines, f"{min(SHOWN, len(own.operators))} of {len(own.operators)} operator tuples, the largest first:"]
+        return [
+            *lines,
+            f"{min(OPERATORS_SHOWN, len(own.operators))} of {len(own.operators)} operator tuples, the largest first:",
+        ]
 
     def _ratio(self, row: ComparisonRow, quantity: str) -> str:
         """Return sum over whole of ``time`` or ``energy``, with the reasons why it is no result yet."""
@@ -294,7 +297,7 @@ class ProfileResult:
 
     def _table(self) -> DataFrame:
         rows = []
-        for line in self.profile.operators[:SHOWN]:
+        for line in self.profile.operators[:OPERATORS_SHOWN]:
             operator = parse_operator(line.operator, line.parameters, line.inputs, line.training_mode)
             rows.append({"operator": short_form(operator), "on": short_inputs(operator), **_short_costs(line)})
         return _short_table(rows)

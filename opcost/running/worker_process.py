@@ -26,16 +26,14 @@ ReportStep: TypeAlias = Callable[[str], None]
 """Reports to the parent which step of an answer begins, or goes on."""
 
 
-class OpenAnswering(Protocol):
-    """Opens a function that answers; ``report_step`` is for answers of several steps."""
-
-    def __call__(self, *, report_step: ReportStep) -> AbstractContextManager[Answering]: ...
-
-
 ANSWER = "answer"
+
 STEP = "step"
+
 ERROR = "error"
+
 FAULT = "fault"
+
 LOG = "log"
 
 WITHOUT_WORKING_FOLDER = "import sys; sys.path[:] = filter(None, sys.path); "
@@ -53,6 +51,12 @@ silence."""
 
 CLOSING_DEADLINE_S = 10.0
 """The time in which a child may close its resources; then it is killed."""
+
+
+class OpenAnswering(Protocol):
+    """Opens a function that answers; ``report_step`` is for answers of several steps."""
+
+    def __call__(self, *, report_step: ReportStep) -> AbstractContextManager[Answering]: ...
 
 
 class ChildFaultError(Exception):

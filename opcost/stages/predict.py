@@ -43,6 +43,10 @@ BATCH_ARGUMENTS = ("batch", "batch_size")
 """Arguments of a user's function that are the number of samples of a run."""
 
 
+MOST_PREDICTED = 20
+"""The most models that are predicted for a ranking: each takes some 10 ms."""
+
+
 @dataclass(frozen=True)
 class PredictionRequest:
     """The arguments of a prediction.
@@ -285,10 +289,6 @@ def _write_next(request: Request, config: ModelConfig, calls: Sequence[Predicted
     path = request.folders.own / name / GRID_NAME
     replace_file(path, tuples_text(operators, comments).encode())
     return str(path)
-
-
-MOST_PREDICTED = 20
-"""The most models that are predicted for a ranking: each takes some 10 ms."""
 
 
 @dataclass(frozen=True)

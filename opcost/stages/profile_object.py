@@ -39,6 +39,9 @@ from opcost.torch_backend.ready_model import ReadyModel, borrowed, device_of
 from opcost.torch_backend.switches import autocast, reported_switches
 from opcost.torch_backend.values import plain_value
 
+FINGERPRINT_BYTES = 32
+"""The length of a fingerprint of code, SHA-256."""
+
 
 @dataclass(frozen=True)
 class ObjectModel:
@@ -73,10 +76,6 @@ class ObjectModel:
                 f"precision: {self.precision} needs weights in {needed}, and these are {self.dtype}; {remedy}"
             )
         return self.precision
-
-
-FINGERPRINT_BYTES = 32
-"""The length of a fingerprint of code, SHA-256."""
 
 
 def profile_object(request: Request, own: ObjectModel, progress: Progress, protocol_for: ProtocolFor | None) -> Profile:

@@ -51,6 +51,13 @@ from opcost.units import millijoules, milliseconds
 AXES = "--size 8:4096:x2, --tokens 50:500:50 or --batch 1:256:x2"
 
 
+AGAIN_WARM_UP_S = 0.3
+"""Warm-up of a repetition after another one of the same build: the device was at work a moment ago."""
+
+BETWEEN_S = 0.5
+"""Time of a repetition besides warm-up, loop and single iterations: meters start and end."""
+
+
 @dataclass(frozen=True)
 class SweepPoint:
     """A size of a sweep, the config of the model of this size, and the setting that it runs in."""
@@ -158,13 +165,6 @@ def _name(wanted: WantedModel, kind: AxisKind) -> str:
     parts += [value for value in (wanted.precision, wanted.memory_format) if value not in (TORCH_DEFAULT, CONTIGUOUS)]
     parts += [f"{name}={value}" for name, value in wanted.arguments]
     return " ".join(parts)
-
-
-AGAIN_WARM_UP_S = 0.3
-"""Warm-up of a repetition after another one of the same build: the device was at work a moment ago."""
-
-BETWEEN_S = 0.5
-"""Time of a repetition besides warm-up, loop and single iterations: meters start and end."""
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,26 @@ DEFAULT_HOME = Path("opcost")
 """The home in the user's data folder if no other is named."""
 
 
+TEMPORARY = ".opcost-tmp"
+"""The end of the name of a file that is being written."""
+
+LONGEST_WRITE_S = 3600.0
+"""A file that was not changed for so long is not being written: its process was killed."""
+
+NO_FOLDER = "no folder for temporary files can be written; make room in /tmp, or set TMPDIR to a folder with room"
+
+JUST_MADE_S = 60.0
+"""A folder that is so young may be about to be locked."""
+
+LARGEST_KEPT_BYTES = 200 * 10**6
+"""The largest file that is read; larger ones were not written by ``keep``."""
+
+LONGEST_LINE = 2**24
+"""The most bytes of a line, more than the longest cells of a row need."""
+
+TOO_LONG = "longer than any row"
+
+
 @dataclass(frozen=True)
 class UserFolders:
     """The folders that are written, and the shipped ones that are read as well.
@@ -101,13 +121,6 @@ def xdg_folder(environment: Mapping[str, str], variable: str, default: str) -> P
     return named if named.is_absolute() else Path(environment.get("HOME") or Path.home()) / default
 
 
-TEMPORARY = ".opcost-tmp"
-"""The end of the name of a file that is being written."""
-
-LONGEST_WRITE_S = 3600.0
-"""A file that was not changed for so long is not being written: its process was killed."""
-
-
 def replace_file(path: Path, content: bytes) -> None:
     """Write a temporary file beside ``path``, sync it to disk, and move it into place; the file's mode is kept."""
     import tempfile
@@ -139,12 +152,6 @@ def check_writable(folder: Path) -> None:
 
     folder.mkdir(parents=True, exist_ok=True)
     tempfile.NamedTemporaryFile(dir=folder, suffix=TEMPORARY).close()
-
-
-NO_FOLDER = "no folder for temporary files can be written; make room in /tmp, or set TMPDIR to a folder with room"
-
-JUST_MADE_S = 60.0
-"""A folder that is so young may be about to be locked."""
 
 
 def temporary_folder() -> Path:
@@ -191,10 +198,6 @@ def _remove_unheld(folder: Path) -> None:
         os.close(descriptor)
 
 
-LARGEST_KEPT_BYTES = 200 * 10**6
-"""The largest file that is read; larger ones were not written by ``keep``."""
-
-
 def cache_folder(environment: Mapping[str, str] | None = None) -> Path:
     """Return the folder: ``$XDG_CACHE_HOME/opcost``, usually ``~/.cache/opcost``."""
     return xdg_folder(os.environ if environment is None else environment, "XDG_CACHE_HOME", ".cache") / "opcost"
@@ -219,12 +222,6 @@ def keep(name: str, content: bytes, folder: Path, replaced: str) -> None:
         for path in folder.glob(replaced):
             if path.name != name:
                 path.unlink(missing_ok=True)
-
-
-LONGEST_LINE = 2**24
-"""The most bytes of a line, more than the longest cells of a row need."""
-
-TOO_LONG = "longer than any row"
 
 
 def lines_of(path: Path) -> Iterator[str]:

@@ -57,6 +57,34 @@ GROUPS_KEPT = 64
 CHANGED = "wrong checksum: the line was damaged or edited"
 
 
+Cells = dict[str, str]
+
+PHRASES = {
+    Flag.UNEVEN: r"uneven: the median chunk took ",
+    Flag.METERS_DISAGREED_BEFORE: r"meters disagree: .* in the sentinel before$",
+    Flag.METERS_DISAGREE: r"meters disagree: [\d.]+ W and [\d.]+ W$",
+    Flag.THERMAL_SLOWDOWN: r"thermal slowdown for ",
+    Flag.OTHER_PROCESS: r"another process (came to the GPU meanwhile|or more took )",
+    Flag.NO_TEMPERATURE: r"no temperature: the device's log has no row in the loop$",
+    Flag.CLOCKS_STILL_LOW: r"clocks still low from the load before for ",
+    Flag.OUT_OF_MEMORY_IN_CAPTURE: r"memory ran out in the capture: libraries may run other algorithms$",
+    Flag.IMPRECISE: r"not within [\d.]+% (after [\d.e+]+ s|once the overhead is subtracted)$",
+    Flag.POWER_CAPPED: r"clocks held down by the power limit for ",
+    Flag.POWER_CAP_UNKNOWN: r"at the power limit, and nothing tells of clocks$",
+    Flag.AT_POWER_LIMIT: r"at the power limit of \d+ W: slower where it lasts$",
+    Flag.DUTY_CYCLE: r"below the power limit in a duty cycle of at most \d+ %$",
+    Flag.NO_KERNEL: r"runs nothing on the device$",
+    Flag.MODIFIES_INPUT: r"in place: (added and subtracted in turn|writes the same values each time)$"
+    r"|in-place (kernel run into another tensor|operator run out of place)$",
+    Flag.RAN_WARM: r"in place: as warm$|no weights: as warm$|not chained: ",
+    Flag.NOT_FINITE: r"its output holds NaN or infinity$",
+}
+
+OVERHEAD = "of the overhead: "
+
+_DUTY_CYCLE = re.compile(r"in a duty cycle of at most (\d+) %")
+
+
 class LineError(ValueError):
     """An error in a line, with a remedy if it is not the same for all lines."""
 
@@ -255,31 +283,6 @@ def _quoted(text: str) -> str:
 # Conversion of cells from tables of former versions. Up to version 0.2 a row had no flags, and programs looked for
 # phrases in its notes. Each phrase is converted to the flag that replaces it. It must match a note from its beginning,
 # so that torch's own messages do not match.
-
-Cells = dict[str, str]
-
-PHRASES = {
-    Flag.UNEVEN: r"uneven: the median chunk took ",
-    Flag.METERS_DISAGREED_BEFORE: r"meters disagree: .* in the sentinel before$",
-    Flag.METERS_DISAGREE: r"meters disagree: [\d.]+ W and [\d.]+ W$",
-    Flag.THERMAL_SLOWDOWN: r"thermal slowdown for ",
-    Flag.OTHER_PROCESS: r"another process (came to the GPU meanwhile|or more took )",
-    Flag.NO_TEMPERATURE: r"no temperature: the device's log has no row in the loop$",
-    Flag.CLOCKS_STILL_LOW: r"clocks still low from the load before for ",
-    Flag.OUT_OF_MEMORY_IN_CAPTURE: r"memory ran out in the capture: libraries may run other algorithms$",
-    Flag.IMPRECISE: r"not within [\d.]+% (after [\d.e+]+ s|once the overhead is subtracted)$",
-    Flag.POWER_CAPPED: r"clocks held down by the power limit for ",
-    Flag.POWER_CAP_UNKNOWN: r"at the power limit, and nothing tells of clocks$",
-    Flag.AT_POWER_LIMIT: r"at the power limit of \d+ W: slower where it lasts$",
-    Flag.DUTY_CYCLE: r"below the power limit in a duty cycle of at most \d+ %$",
-    Flag.NO_KERNEL: r"runs nothing on the device$",
-    Flag.MODIFIES_INPUT: r"in place: (added and subtracted in turn|writes the same values each time)$"
-    r"|in-place (kernel run into another tensor|operator run out of place)$",
-    Flag.RAN_WARM: r"in place: as warm$|no weights: as warm$|not chained: ",
-    Flag.NOT_FINITE: r"its output holds NaN or infinity$",
-}
-OVERHEAD = "of the overhead: "
-_DUTY_CYCLE = re.compile(r"in a duty cycle of at most (\d+) %")
 
 
 def measurement_cells(cells: Cells) -> Cells:

@@ -64,6 +64,12 @@ each wait takes 50 us (H100, ``docs/log/sums.md``)."""
 T = TypeVar("T")
 
 
+# Modes of ``torch.cuda.set_sync_debug_mode``: a synchronisation with the device is allowed, or raises an error.
+ALLOW_SYNCHRONISATION = 0
+
+RAISE_ON_SYNCHRONISATION = 2
+
+
 @dataclass(frozen=True)
 class CapturedCalls:
     """CUDA graphs of the same number of cycles of calls, each in its own memory placement.
@@ -240,11 +246,6 @@ def elapsed_s(begin: torch.cuda.Event, end: torch.cuda.Event) -> float:
     """Return the time in s between two events of a device that have both occurred."""
     elapsed_ms: float = begin.elapsed_time(end)
     return elapsed_ms * 1e-3
-
-
-# Modes of ``torch.cuda.set_sync_debug_mode``: a synchronisation with the device is allowed, or raises an error.
-ALLOW_SYNCHRONISATION = 0
-RAISE_ON_SYNCHRONISATION = 2
 
 
 class GraphRecorder:

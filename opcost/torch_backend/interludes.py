@@ -29,6 +29,11 @@ PROBE_CLOCKS = 2_000_000
 """A pause of about 1 ms, in which Python launches the calls that are timed."""
 
 
+ELEMENTS = 2**22
+"""Elements of each of three fp32 tensors, 50 MB in total. They fit into an H200's cache and draw about 500 W, as much
+as operators on average. Larger tensors draw almost 700 W, the power limit."""
+
+
 def with_pauses(calls: Calls, device: str, duty_cycle: float) -> Calls:
     """Return calls on an idle GPU that run for at most a share of the time, 0 to 1, and pause for the rest.
 
@@ -96,11 +101,6 @@ def _time_s(call: Call, calls: int, device: str) -> float:
         call()
         _pause(PROBE_CLOCKS, device)
         return device_time_s(partial(_repeat, call, calls), torch.cuda.current_stream(device)) / calls
-
-
-ELEMENTS = 2**22
-"""Elements of each of three fp32 tensors, 50 MB in total. They fit into an H200's cache and draw about 500 W, as much
-as operators on average. Larger tensors draw almost 700 W, the power limit."""
 
 
 class BackgroundLoad(Observer):

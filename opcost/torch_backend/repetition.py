@@ -55,6 +55,30 @@ ELSEWHERE = "in-place kernel run into another tensor"
 ON_A_COPY = "in-place kernel run on a copy that each call makes"
 
 
+EVICTING_RATIO = 2
+"""Bytes to read to evict all data, as a multiple of the cache's size; not every cache evicts the oldest data first."""
+
+MAXIMUM_COPIES = 512
+
+MEMORY_SHARE = 0.25
+"""The most copies of a layer's weights, and the largest share of the device's memory that they may take.
+
+512 copies of 0.5 MB exceed twice a cache of 126 MB. With fewer copies calls come after an eviction, which makes short
+ones too slow: a Linear of 10 us by 2 us to 9 us (``docs/log/cache.md``)."""
+
+IN_PLACE_AS_WARM = "in place: as warm"
+
+NO_WEIGHTS = "no weights: as warm"
+
+WEIGHTS_OF_FUNCTIONS: Mapping[object, int] = {
+    **dict.fromkeys(
+        (F.linear, F.conv1d, F.conv2d, F.conv3d, F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d), 1
+    ),
+    torch.addmm: 2,
+}
+"""Functions with weights, and the place of these among their arguments."""
+
+
 @dataclass(frozen=True, eq=False)
 class Operation:
     """One ATen operation with the arguments that it was called with, which it keeps alive."""
@@ -233,28 +257,6 @@ class _Observer(ObservingMode):
 def storage_of(tensor: torch.Tensor) -> int:
     """Return an identifier that is equal for tensors that share memory, also on the meta device."""
     return int(tensor.untyped_storage()._cdata)
-
-
-EVICTING_RATIO = 2
-"""Bytes to read to evict all data, as a multiple of the cache's size; not every cache evicts the oldest data first."""
-
-MAXIMUM_COPIES = 512
-MEMORY_SHARE = 0.25
-"""The most copies of a layer's weights, and the largest share of the device's memory that they may take.
-
-512 copies of 0.5 MB exceed twice a cache of 126 MB. With fewer copies calls come after an eviction, which makes short
-ones too slow: a Linear of 10 us by 2 us to 9 us (``docs/log/cache.md``)."""
-
-IN_PLACE_AS_WARM = "in place: as warm"
-NO_WEIGHTS = "no weights: as warm"
-
-WEIGHTS_OF_FUNCTIONS: Mapping[object, int] = {
-    **dict.fromkeys(
-        (F.linear, F.conv1d, F.conv2d, F.conv3d, F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d), 1
-    ),
-    torch.addmm: 2,
-}
-"""Functions with weights, and the place of these among their arguments."""
 
 
 @dataclass(frozen=True)

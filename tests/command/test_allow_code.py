@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -256,11 +257,12 @@ def test_a_form_that_the_model_does_not_have_is_a_line_with_its_key(
     assert f"{config}:{2 if asked else 1}: {key}: ../../net.py:{function} has " in line
 
 
+# In the place of an … stands what depends on the machine and the folder.
 MISTAKES = [
     ("nat.py:build", "MODEL: {folder}/nat.py: no such file; correct the path before the colon"),
     ("net.py:Linear", "--argument: {folder}/net.py:Linear: missing a required argument: 'x'; its arguments are x"),
-    ("net.py", "MODEL: no source has a model 'net.py'; name a function in it, as in net.py:build"),
-    ("pkg.net:build", "MODEL: no module pkg.net in {folder} or where Python looks; correct it, run the command in "),
+    ("net.py", "MODEL: no source has a model 'net.py'; name a function in it, as in net.py:build (…)"),
+    ("pkg.net:build", "MODEL: no module pkg.net in {folder} or where Python looks; correct it, run the command in …"),
     (
         "net.py:half",
         "--precision: {folder}/net.py:half has weights in bfloat16 and none in float32; give --precision bf16, or "
@@ -273,7 +275,8 @@ MISTAKES = [
     ),
     (
         "alexnet --precision bf16 --input-size 1x3x8x8",
-        "--precision: alexnet does not run with --precision bf16 on [1, 3, 8, 8] on ",
+        "--precision: alexnet does not run with --precision bf16 on [1, 3, 8, 8] on …; leave out --precision, or "
+        "choose a size that it accepts and that fits into memory",
     ),
 ]
 
@@ -293,7 +296,7 @@ def test_a_typical_mistake_is_a_line_with_its_remedy_that_names_the_option(
     with patch.object(sys, "argv", ["opcost", "profile", *words.split(), *home]), pytest.raises(UserError) as caught:
         main()
     (found,) = caught.value.lines
-    assert found.startswith(line.format(folder=tmp_path))
+    assert re.fullmatch(re.escape(line.format(folder=tmp_path)).replace("…", ".*"), found)
 
 
 def test_the_measuring_process_runs_it_and_a_failure_is_one_row(project: Project) -> None:

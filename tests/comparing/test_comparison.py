@@ -181,9 +181,12 @@ IN_A_GRAPH = {"name": "executed_as", "of_sum": "graph", "of_whole": "eager", "ti
         ),
         *(
             (
-                [CONVOLUTION_ROW, having(RELU_ROW, flags=(flag,))],
+                [CONVOLUTION_ROW, having(RELU_ROW, flags=(Flag.IMPRECISE, flag))],
                 {},
-                [(RemarkKind.OTHER_WORK, {**OF_RELU, "flags": (flag.value,)})],
+                [
+                    (RemarkKind.OTHER_WORK, {**OF_RELU, "flags": (flag.value,)}),
+                    (RemarkKind.NOT_PRECISE, {"time_ratio": pytest.approx(0.4)}),
+                ],
             )
             for flag in (Flag.NOT_AS_COUNTED, Flag.VALUE_DEPENDENT)
         ),

@@ -49,14 +49,14 @@ def test_a_log_has_si_columns_and_times_with_their_zone(stage: NvidiaSmiStage, t
     rows = rows_of(tmp_path / "power.csv")
     assert len(rows) > 5
     assert list(rows[0])[:3] == ["timestamp", "power_instant_w", "power_average_w"]
-    assert {name: rows[0][name] for name in list(rows[0])[3:]} == {
-        "utilisation_ratio": "0.97",
-        "sm_clock_hz": "1980000000",
-        "temperature_c": "45",
-        "memory_temperature_c": "39",
-        "event_reasons": "0x0000000000000000",
-        "memory_used_bytes": "1073741824",
-    }
+    assert list(rows[0].items())[3:] == [
+        ("utilisation_ratio", "0.97"),
+        ("sm_clock_hz", "1980000000"),
+        ("temperature_c", "45"),
+        ("memory_temperature_c", "39"),
+        ("event_reasons", "0x0000000000000000"),
+        ("memory_used_bytes", "1073741824"),
+    ]
     moment = datetime.fromisoformat(rows[-1]["timestamp"])
     assert abs(datetime.now(timezone.utc) - moment) < timedelta(minutes=1)
     first_line, last_line = errors.splitlines()

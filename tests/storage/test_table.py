@@ -225,13 +225,22 @@ def test_an_unfinished_tail_of_any_length_and_content_is_set_aside(tail: bytes) 
             assert table.rows() == [*rows, ROW]
 
 
-@pytest.mark.parametrize("length", [BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1, 300_000])
-def test_a_long_tail_is_set_aside_behind_what_was_set_aside_before(tmp_path: Path, length: int) -> None:
+@pytest.mark.parametrize(
+    "tail",
+    [
+        *(b"x" * length for length in (BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1, 300_000)),
+        # It ends inside a character.
+        "k2,µ".encode()[:-1],
+    ],
+    ids=len,
+)
+def test_a_tail_is_no_row_and_is_set_aside_behind_what_was_set_aside_before(tmp_path: Path, tail: bytes) -> None:
     table_in(tmp_path, HEADER + "one").append(ROW)
-    table = table_in(tmp_path, HEADER + LINE + "x" * length)
+    table = table_in(tmp_path, (HEADER + LINE).encode() + tail)
+    assert table.rows() == [ROW]
     table.append(ROW)
     assert table.rows() == [ROW, ROW]
-    assert (tmp_path / "rows.csv.torn").read_text() == "one\n" + "x" * length + "\n"
+    assert (tmp_path / "rows.csv.torn").read_bytes() == b"one\n" + tail + b"\n"
 
 
 def test_a_pipe_in_the_place_of_what_was_set_aside_is_reported_and_nothing_waits(tmp_path: Path) -> None:

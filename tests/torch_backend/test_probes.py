@@ -9,7 +9,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from opcost.measuring.protocol import FEWEST_LONG, LEAST, LONGEST_S, MOST, iterations_after
+from opcost.measuring.protocol import (
+    FEWEST_ITERATIONS,
+    FEWEST_LONG_ITERATIONS,
+    LONGEST_ITERATIONS_S,
+    MOST_ITERATIONS,
+    iterations_after,
+)
 from opcost.measuring.sweep_record import IterationTimes, MemoryUse
 from opcost.measuring.workload import Calls
 from opcost.torch_backend.probes import MemoryWatch, single_iteration_times_s
@@ -25,10 +31,10 @@ def test_each_iteration_has_a_time_unless_a_round_has_several() -> None:
 
 
 def test_short_iterations_are_many_and_quantiles_are_those_of_the_times() -> None:
-    assert iterations_after(1.0, 1e-6) == MOST
-    assert iterations_after(1.0, 0.1) == LEAST
-    assert iterations_after(1.0, 100.0) == FEWEST_LONG
-    assert iterations_after(1.0, 1.0) == LONGEST_S / 1.0
+    assert iterations_after(1.0, 1e-6) == MOST_ITERATIONS
+    assert iterations_after(1.0, 0.1) == FEWEST_ITERATIONS
+    assert iterations_after(1.0, 100.0) == FEWEST_LONG_ITERATIONS
+    assert iterations_after(1.0, 1.0) == LONGEST_ITERATIONS_S / 1.0
     found = IterationTimes.of([float(one) for one in range(1, 102)])
     assert (found.iterations_timed, found.iteration_p5_s, found.iteration_p50_s) == (101, 6.0, 51.0)
     assert found.iteration_p95_s == 96.0
