@@ -133,11 +133,7 @@ class Columns:
     """Base of dataclasses whose fields are columns. It refuses values that the columns may not have."""
 
     def __post_init__(self) -> None:
-        """Check all values.
-
-        Raises:
-            ValueError: a value is not allowed; the message names the first such column.
-        """
+        """Check all values. Raises ValueError: a value is not allowed; the message names the first such column."""
         kind: Any = type(self)
         values = vars(self)
         # Tables have many rows: bounds are compared here, and words are made only for values that are not allowed.

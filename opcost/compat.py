@@ -265,10 +265,8 @@ def power_cap_profiler(  # noqa: PLR0913, PLR0917 (the arguments are those that 
     ``train(dataloader, model, loss_fn, optimizer)`` is called for each cap, in the order of PyTorch's tutorials; each
     call has to do the same work. The model goes on learning from cap to cap. The first call is a warm-up: it is not
     measured. ``out_file`` is replaced: a header, then power cap in W, time in s, energy in J and in kWh, EDP in J s and
-    ED²P in J s². The old limit comes back afterwards, also after an exception.
-
-    Raises:
-        UserError: there is no such GPU, no consent, no right to set limits, or no energy.
+    ED²P in J s². The old limit comes back afterwards, also after an exception. Raises UserError: there is no such GPU,
+    no consent, no right to set limits, or no energy.
     """
     check_consent(is_given=False)
     board = _board(gpu_num)

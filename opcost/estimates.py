@@ -63,8 +63,7 @@ class Estimate:
     def divided_by(self, other: Estimate) -> Estimate:
         """Return the ratio to an independent estimate, to first order.
 
-        Raises:
-            ZeroDivisionError: the other estimate is zero.
+        Raises ZeroDivisionError: the other estimate is zero.
         """
         quotient = self.value / other.value
         error = math.hypot(self.standard_error, quotient * other.standard_error) / abs(other.value)
@@ -106,10 +105,8 @@ def mean_of_readings(readings: FloatArray, independent: float) -> Estimate:
 
     The error is the larger of two estimates: the spread over the independent readings, which accounts for the meter's
     averaging, and batch means, which account for slow changes of the power. Readings are in order of time, in any unit;
-    for the number of independent ones, above 1, see ``independent_averages``.
-
-    Raises:
-        ValueError: fewer than two readings, or an impossible number of independent readings.
+    for the number of independent ones, above 1, see ``independent_averages``. Raises ValueError: fewer than two
+    readings, or an impossible number of independent readings.
     """
     if len(readings) < 2 or not 1 < independent <= len(readings):
         raise ValueError(f"{len(readings)} readings, {independent} of them independent")
@@ -201,9 +198,7 @@ def mean_of_chunks(durations_s: FloatArray, iterations: npt.NDArray[np.int64]) -
 
     Every iteration has the same weight. The error is that of up to ``BATCHES`` batch means of consecutive chunks, so
     that slow drift and correlated neighbours do not make it too small. Both arrays have the shape (n,), n at least 2.
-
-    Raises:
-        ValueError: fewer than two chunks.
+    Raises ValueError: fewer than two chunks.
     """
     if len(durations_s) < 2:
         raise ValueError("the error of a mean needs at least two chunks")

@@ -34,10 +34,8 @@ HIDDEN_HOST, HIDDEN_USER, HIDDEN_HOME = "<host>", "<user>", "~"
 def log_run(verbose: bool, database: Path | None = None) -> None:
     """Log warnings to stderr from now on, and all messages to a file of this run in a database, if one is given.
 
-    With ``verbose``, stderr gets all messages, too: steps, results, and tracebacks behind errors of one line.
-
-    Raises:
-        OSError: the file cannot be made.
+    With ``verbose``, stderr gets all messages, too: steps, results, and tracebacks behind errors of one line. Raises
+    OSError: the file cannot be made.
     """
     root = logging.getLogger()
     if not verbose and database is None:

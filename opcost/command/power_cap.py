@@ -79,11 +79,7 @@ def _sweep_plan(arguments: Namespace, is_command: bool) -> CapSweepPlan:
 
 
 def _swept(request: Request, arguments: Namespace, board: CapBoard, config: ModelConfig | None) -> CapSweep:
-    """Set caps and measure.
-
-    Raises:
-        UserError: there is no right to set caps, or the work fails.
-    """
+    """Set caps and measure. Raises UserError: there is no right to set caps, or the work fails."""
     from opcost.running.device_lock import device_lock
     from opcost.stages.power_cap import CommandWork
 

@@ -106,11 +106,8 @@ def run(main: Callable[[], int]) -> NoReturn:
 def results_apart(arguments: Namespace) -> Iterator[None]:
     """Keep stdout for results while a user's code may run: what it, C and programs write there goes to stderr.
 
-    What threads of this code print once it has returned is among the results.
-    Paths among the arguments become absolute: the code may change to another folder.
-
-    Raises:
-        UserError: the code has closed the files of the program.
+    What threads of this code print once it has returned is among the results. Paths among the arguments become
+    absolute: the code may change to another folder. Raises UserError: the code has closed the files of the program.
     """
     if getattr(arguments, "allow_code", False):
         paths = {name: value.absolute() for name, value in vars(arguments).items() if isinstance(value, Path)}

@@ -88,8 +88,7 @@ def data_tables(rows: Iterable[MeasurementRow], counts: Mapping[str, OperatorCou
     """Return a table for each kind of operator, by name; its rows are in the order of their texts, and oldest first.
     ``counts`` are by the keys of operator tuples.
 
-    Raises:
-        ValueError: a row does not describe an operator tuple or its input data.
+    Raises ValueError: a row does not describe an operator tuple or its input data.
     """
     of_kind: dict[str, list[MeasurementRow]] = {}
     for row in sorted(rows, key=_place):

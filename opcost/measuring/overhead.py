@@ -17,10 +17,7 @@ def without_overhead(
 
     Values that cannot be subtracted (medians, means without outliers, the check by another meter) are None. The state
     of the device and the loop are those of the measurement. A difference that is less precise than ``relative_error``,
-    if there is one, is flagged.
-
-    Raises:
-        CannotMeasureError: the difference of the times is not above 0.
+    if there is one, is flagged. Raises CannotMeasureError: the difference of the times is not above 0.
     """
 
     def difference(

@@ -38,10 +38,8 @@ def undisturbed(
     duty cycles, and finally without the request for full clocks.
 
     ``measure_once`` builds and measures. ``longest_duty_cycle`` is the first one to try; it is below 1 for a load that
-    is known to be throttled at longer ones. If it fails, all are tried.
-
-    Raises:
-        CannotMeasureError: the first measurement without pauses failed.
+    is known to be throttled at longer ones. If it fails, all are tried. Raises CannotMeasureError: the first
+    measurement without pauses failed.
     """
     if not protocol.at_full_clocks:
         return _tried(measure_once, protocol)

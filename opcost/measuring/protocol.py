@@ -147,10 +147,8 @@ that cache effects of a pause and writes to memory during it are negligible."""
 def cycles_and_pause(cycle_s: float, duty_cycle: float) -> tuple[int, float]:
     """Return the number of cycles of calls before a pause, and the length of the pause in s.
 
-    ``cycle_s`` is the time of one cycle of calls, ``duty_cycle`` the largest share of time at work.
-
-    Raises:
-        CannotMeasureError: a cycle and its pause are longer than the longest period.
+    ``cycle_s`` is the time of one cycle of calls, ``duty_cycle`` the largest share of time at work. Raises
+    CannotMeasureError: a cycle and its pause are longer than the longest period.
     """
     periods_s = [(whole + part) * SAMPLING_PERIOD_S for whole in range(1, LONGEST_PERIOD + 1) for part in OUT_OF_STEP]
     cycles = {period_s: int(duty_cycle * period_s / cycle_s) for period_s in periods_s}

@@ -57,11 +57,7 @@ def signed(archive: bytes) -> bytes:
 
 
 def from_bytes(content: bytes) -> Any:
-    """Return the value of an archive.
-
-    Raises:
-        ValueError: it is damaged, or of another version.
-    """
+    """Return the value of an archive. Raises ValueError: it is damaged, or of another version."""
     own = content[hashlib.sha256().digest_size :]
     if signed(own) != content:
         raise ValueError("no archive of learned costs: its hash is another")

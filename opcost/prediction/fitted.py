@@ -47,8 +47,7 @@ class Forest:
     def __post_init__(self) -> None:
         """Check that each way from a root ends in a leaf.
 
-        Raises:
-            ValueError: a node is out of range, or comes before its parent.
+        Raises ValueError: a node is out of range, or comes before its parent.
         """
         nodes = np.arange(len(self.values))
         is_leaf = self.lower == nodes

@@ -103,8 +103,7 @@ def load(database: str | Path | None = None) -> Frames:
     Args:
         database: the folder of tables; None for the shipped tables and those of the user's home, as in the commands.
 
-    Raises:
-        UserError: there is no such folder. A table that is damaged raises one when it is read.
+    Raises UserError: there is no such folder. A table that is damaged raises one when it is read.
     """
     found = _request(database).database
     found.must_exist()
@@ -135,8 +134,7 @@ def show(  # noqa: PLR0913 (a call in a notebook names its options)
         batch: samples of a run; None as for ``precision``.
         database: see ``load``.
 
-    Raises:
-        UserError: a name matches no model, nothing is measured, or a table is damaged.
+    Raises UserError: a name matches no model, nothing is measured, or a table is damaged.
     """
     report = find_rankings(
         _request(database, names), Choice(sort, device, execution, operators, precision, memory_format, batch)
@@ -147,10 +145,8 @@ def show(  # noqa: PLR0913 (a call in a notebook names its options)
 def compare(*names: str, device: str | None = None, database: str | Path | None = None) -> DataFrame:
     """Return the comparison of each model's sum of operators with the whole model; nothing is written.
 
-    The device is ``cpu`` or ``cuda``, None for both; the others are as for ``show``.
-
-    Raises:
-        UserError: a name matches no model, or a table is damaged.
+    The device is ``cpu`` or ``cuda``, None for both; the others are as for ``show``. Raises UserError: a name matches
+    no model, or a table is damaged.
     """
     request = _request(database, names, device)
     reports = reports_of(request, find_comparisons(request))

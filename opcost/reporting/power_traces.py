@@ -120,8 +120,7 @@ def trace_of(
 def plot_log(path: Path, output: Path | None = None) -> Path:
     """Draw a power log as SVG; return the file, by default beside the log.
 
-    Raises:
-        UserError: it is not a power log, or has no reading; or the output is not a ``.svg``.
+    Raises UserError: it is not a power log, or has no reading; or the output is not a ``.svg``.
     """
     if output is not None and output.suffix != ".svg":
         raise UserError(f"--output {output}: a drawing is an SVG file; name a file that ends in .svg")
@@ -138,8 +137,7 @@ def plot_log(path: Path, output: Path | None = None) -> Path:
 def readings_of_log(path: Path) -> list[Readings]:
     """Return the readings in a log, and in the files of the same measurement beside it.
 
-    Raises:
-        UserError: there is no such file, or it is not a log that opcost writes.
+    Raises UserError: there is no such file, or it is not a log that opcost writes.
     """
     if not path.is_file():
         raise UserError(f"--plot {path}: there is no such file; name a log of power_logger.py or block 2")

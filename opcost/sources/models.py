@@ -85,8 +85,7 @@ class ResolvedModel:
     def ready_to_count(self, device: str, context: Context = nullcontext) -> ReadyModel:
         """Return the result of ``with_inputs``, after a first run in a ``context``: set-up is no part of the counts.
 
-        Raises:
-            CannotMeasureError: the model does not fit onto the device, or raised an error that torch's own never do.
+        Raises CannotMeasureError: the model does not fit onto the device, or raised an error that torch's own never do.
         """
         ready = self.with_inputs(device, context)
         if self.listed.is_foreign:
@@ -102,8 +101,7 @@ class ResolvedModel:
 def resolve(operator: OperatorTuple, code: UserCode | None = None) -> ResolvedModel:
     """Return the model that a tuple describes; ``code`` is the user's that builds it and may run, None for libraries.
 
-    Raises:
-        CannotMeasureError: no source has the model in this version, or its code may not run.
+    Raises CannotMeasureError: no source has the model in this version, or its code may not run.
     """
     with reported_switches(operator.short_name):
         source = source_of(operator, code)

@@ -88,8 +88,7 @@ class ModelSource(Protocol):
     def listed(self, model_name: str) -> ListedModel:
         """Return the facts of a model, without building it.
 
-        Raises:
-            CannotMeasureError: there is no model of that name, or models of its kind cannot be counted.
+        Raises CannotMeasureError: there is no model of that name, or models of its kind cannot be counted.
         """
 
     def mistakes(self, config: ConfiguredModel) -> list[str]:

@@ -158,10 +158,8 @@ _current: list[_Imported] = []
 def module_of(code: UserCode) -> ModuleType:
     """Import a user's file, or return the module if it was imported before with the same content.
 
-    Its folder stays on the path, for what it imports when it runs, until another file is imported.
-
-    Raises:
-        CannotBuildError: the file has changed since, or a module of the same name as one of its own is another.
+    Its folder stays on the path, for what it imports when it runs, until another file is imported. Raises
+    CannotBuildError: the file has changed since, or a module of the same name as one of its own is another.
     """
     key = (code.path, code.module, code.fingerprint)
     imported = _imported.get(key) or _Imported(code)
@@ -243,8 +241,7 @@ class PythonFile:
     def ready(self, operator: OperatorTuple, device: str) -> ReadyModel:
         """Return the model that the function builds, in eval mode, with its inputs, on a device.
 
-        Raises:
-            CannotBuildError: the function raises an error or returns no module, or there are no inputs.
+        Raises CannotBuildError: the function raises an error or returns no module, or there are no inputs.
         """
         with seeded(operator), own_frames(self.code):
             # Only the first build imports the file, which may draw numbers, too.

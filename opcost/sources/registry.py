@@ -63,8 +63,7 @@ class _Objects:
 def source_of(operator: OperatorTuple, code: UserCode | None = None) -> ModelSource:
     """Return the source of the model that a tuple describes; ``code`` is the user's that may run, None for libraries.
 
-    Raises:
-        CannotMeasureError: there is no such source, it is not installed, or the model's code may not run.
+    Raises CannotMeasureError: there is no such source, it is not installed, or the model's code may not run.
     """
     name = operator.operator.partition(".")[0]
     if name == FILE:
@@ -135,10 +134,8 @@ def models_matching(patterns: Sequence[str]) -> list[ListedModel]:
     """Return the models whose names match any of these globs, all of torchvision without globs, sorted by name.
 
     A glob for another source begins with its name, as do the names of its models: ``timm:vit_*``. Models that a glob
-    matches and that cannot be listed, such as those that need a further package, are left out with a warning.
-
-    Raises:
-        UserError: with one line for each pattern that matches no model.
+    matches and that cannot be listed, such as those that need a further package, are left out with a warning. Raises
+    UserError: with one line for each pattern that matches no model.
     """
     found: dict[str, ListedModel] = {}
     lines = []
@@ -177,8 +174,7 @@ def models_matching(patterns: Sequence[str]) -> list[ListedModel]:
 def with_usual_size(models: Sequence[ListedModel]) -> list[ListedModel]:
     """Return the models whose source knows a usual input size; the others are left out with a warning.
 
-    Raises:
-        UserError: none has one.
+    Raises UserError: none has one.
     """
     found = [model for model in models if model.input_size]
     names = some_of([model.name for model in models if not model.input_size])

@@ -33,8 +33,7 @@ def names() -> list[str]:
 def listed(model_name: str) -> ListedModel:
     """Return timm's facts of an architecture.
 
-    Raises:
-        CannotMeasureError: this version of timm has no such architecture.
+    Raises CannotMeasureError: this version of timm has no such architecture.
     """
     if not timm.is_model(model_name):
         question = suggestion(model_name, names(), "")
@@ -57,8 +56,7 @@ def mistakes(config: ConfiguredModel) -> list[str]:
 def ready(operator: OperatorTuple, device: str) -> ReadyModel:
     """Return a model in eval mode with its inputs, on a device.
 
-    Raises:
-        CannotBuildError: the arguments do not fit, or the local weights do not.
+    Raises CannotBuildError: the arguments do not fit, or the local weights do not.
     """
     arguments = arguments_of(operator, device)
     weights = weights_file(operator)

@@ -67,8 +67,7 @@ def names() -> list[str]:
 def listed(model_name: str) -> ListedModel:
     """Return torchvision's facts of a model with its default weights.
 
-    Raises:
-        CannotMeasureError: this version of torchvision has no such model, or only a quantized one.
+    Raises CannotMeasureError: this version of torchvision has no such model, or only a quantized one.
     """
     _must_be_known(model_name)
     task = _task_of(model_name)

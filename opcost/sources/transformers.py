@@ -72,8 +72,7 @@ def names() -> list[str]:
 def listed(model_name: str) -> ListedModel:
     """Return the facts of a class of models.
 
-    Raises:
-        CannotMeasureError: this version of transformers has no such class, or it needs a further package.
+    Raises CannotMeasureError: this version of transformers has no such class, or it needs a further package.
     """
     cls = _class_of(model_name)
     size = USUAL_SIZES.get(cls.main_input_name, ())
@@ -143,8 +142,7 @@ def _unknown(usual: Any, arguments: Iterable[tuple[str, PlainValue]], prefix: st
 def ready(operator: OperatorTuple, device: str) -> ReadyModel:
     """Return a model in eval mode with its inputs, on a device, with weights as the model initialises them.
 
-    Raises:
-        CannotBuildError: the arguments do not fit, or the model needs inputs that its size does not describe.
+    Raises CannotBuildError: the arguments do not fit, or the model needs inputs that its size does not describe.
     """
     cls = _class_of(operator.short_name)
     dtype, is_channels_last = storage_form(operator)
@@ -170,10 +168,8 @@ def with_named_inputs(operator: OperatorTuple, model: Any) -> tuple[OperatorTupl
 
     A model with an encoder and a decoder of texts gets a decoder's input of the same length, one of speech of the usual
     length. A model that compares texts with images gets images of its configuration's size. Inputs that a config
-    describes by keyword stay as they are.
-
-    Raises:
-        CannotBuildError: the model takes token ids, and its configuration does not say how many there are.
+    describes by keyword stay as they are. Raises CannotBuildError: the model takes token ids, and its configuration
+    does not say how many there are.
     """
     spec = operator.inputs[0] if len(operator.inputs) == 1 else None
     if operator.keyword_inputs or not isinstance(spec, TensorSpec):

@@ -89,10 +89,8 @@ def advise(request: Request, target_ratio: float, write: bool) -> Advice:
     Costs hold under the conditions in which most operators of these models are measured. Models of another precision
     are left out with a warning. Costs of other operators are estimated from all counted models, named or not. The
     request's device restricts the measurements that are used. ``target_ratio`` is a share of each model's time and
-    energy. With ``write``, the smallest whitelist that reaches it replaces the present one.
-
-    Raises:
-        UserError: nothing is counted, or too little is measured.
+    energy. With ``write``, the smallest whitelist that reaches it replaces the present one. Raises UserError: nothing
+    is counted, or too little is measured.
     """
     models = counted_or_shipped(request, request.models())
     whitelist = names_kept(request.whitelist(), (count for _, counts in models for count in counts.counts))
@@ -206,8 +204,7 @@ def _sum_of(counts: OperatorCounts, known: _Known) -> tuple[MeasurementRow | Non
 def _known_costs_of(sums: Mapping[str, ModelCost], predictor: CostModel) -> dict[str, Costs]:
     """Return the costs of each model; warn of those that have operators without a row and of unknown FLOPs.
 
-    Raises:
-        UserError: all have.
+    Raises UserError: all have.
     """
     found = {name: costs_of(cost, predictor) for name, cost in sums.items()}
     costs = {name: of_model for name, of_model in found.items() if of_model is not None}
@@ -261,10 +258,8 @@ def smallest_cover(shares: FloatArray, target_ratio: float) -> tuple[int, ...]:
     """Return the fewest columns, at least one, whose sum reaches a target in each row.
 
     Of several choices, it is the one with the largest mean sum. ``shares`` has the share of each row that each column
-    has, shape (rows, columns), none below 0, the sum of each row about 1. The target is above 0 and below 1.
-
-    Raises:
-        ValueError: all columns together do not reach it.
+    has, shape (rows, columns), none below 0, the sum of each row about 1. The target is above 0 and below 1. Raises
+    ValueError: all columns together do not reach it.
     """
     columns = shares.shape[1]
     solution = milp(

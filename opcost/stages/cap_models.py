@@ -49,8 +49,7 @@ def open_model(
 ) -> Iterator[ModelWork]:
     """Build a model in a measuring process, on the board of this UUID.
 
-    Raises:
-        UserError: the device cannot be made ready, is another board, or the model cannot be built.
+    Raises UserError: the device cannot be made ready, is another board, or the model cannot be built.
     """
     with open_bench(request.device, request.database, True) as bench:
         protocol = protocol_for(bench.is_gpu, loop_s)

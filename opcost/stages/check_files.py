@@ -37,9 +37,7 @@ def check_files(folders: ModelFolders, database: Database, repair: bool = False)
     """Read all tables, configs and pickles.
 
     With ``repair``, the user's own tables are rewritten without their bad lines; the old files are kept beside them.
-
-    Raises:
-        UserError: one of the folders does not exist.
+    Raises UserError: one of the folders does not exist.
     """
     database.must_exist()
     models = [name for name in folders.names() if folders.path_of(name).exists()]
@@ -75,8 +73,7 @@ def check_files(folders: ModelFolders, database: Database, repair: bool = False)
 def merge(into: Database, others: Sequence[Database]) -> list[MergeReport]:
     """Add the missing rows of other databases to a database, table by table, without comparisons.
 
-    Raises:
-        UserError: one of them is not a folder, or a table is damaged; then nothing of that table is added.
+    Raises UserError: one of them is not a folder, or a table is damaged; then nothing of that table is added.
     """
     for database in (into, *others):
         database.must_exist()

@@ -62,10 +62,8 @@ def compare_against(request: Request, against: Sequence[str], runs: OperatorRuns
     """Compare each chosen model under its config's conditions with the same model under others, on each device.
 
     A model that is not named itself is left out if it is not measured under both. For ``against``, see
-    ``parse_conditions``.
-
-    Raises:
-        UserError: conditions are unknown, or a named model, or every model, is not measured under both.
+    ``parse_conditions``. Raises UserError: conditions are unknown, or a named model, or every model, is not measured
+    under both.
     """
     request.database.must_exist()
     configs = request.models() if request.names else request.folders.readable()
@@ -150,10 +148,8 @@ def _read(
 ) -> _Data:
     """Return all that is known of these models under any conditions, and on another device if one is named.
 
-    Counts are those of block 0 in any folder, or shipped ones.
-
-    Raises:
-        UserError: a table is damaged, or no row is of the device that is asked for.
+    Counts are those of block 0 in any folder, or shipped ones. Raises UserError: a table is damaged, or no row is of
+    the device that is asked for.
     """
     database = request.database
     variants = [under(config, chosen) for config in configs for chosen in ALL_CHOICES]
@@ -186,8 +182,7 @@ def _read(
 def _reports(data: _Data, config: ModelConfig, other: ChosenConditions) -> Iterator[AgainstReport]:
     """Yield the comparisons of a model, one for each set of conditions.
 
-    Raises:
-        UserError: there is none. The message names the model.
+    Raises UserError: there is none. The message names the model.
     """
     own = chosen_by(config)
     if own == other and data.other_device is None:

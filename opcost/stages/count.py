@@ -186,8 +186,7 @@ def count_operators(
 def count_in_memory(request: Request, config: ModelConfig, progress: Progress) -> OperatorCounts:
     """Return the counts of a model without writing them: of shapes only if the model runs on these.
 
-    Raises:
-        UserError: the model cannot be counted, or it is a user's code that may not run.
+    Raises UserError: the model cannot be counted, or it is a user's code that may not run.
     """
     mistakes = [] if request.allow_code else check_that_code_may_run(config)
     if mistakes:

@@ -137,10 +137,7 @@ def check_coverage(
 
     ``patterns`` are names of models or globs; if there are none, all but the quantized ones are run. The device is a
     GPU if there is one and none is named. With ``on_meta``, models run on shapes only, unless their work depends on
-    values.
-
-    Raises:
-        UserError: a pattern matches no model, or there is no such device.
+    values. Raises UserError: a pattern matches no model, or there is no such device.
     """
     device = choose_device(device_name)
     listed = with_usual_size(models_matching(patterns))

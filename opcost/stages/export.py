@@ -33,10 +33,8 @@ def export(request: Request, kinds: Sequence[str], target: DataFolder, page: str
     """Write the measurements of operators as a data set.
 
     ``kinds`` are names of operators as in whitelists, or qualified ones, or globs; all if there is none. ``page``
-    explains the columns of a data set.
-
-    Raises:
-        UserError: a table is damaged; there is no such kind, device or row; or the folder holds other files.
+    explains the columns of a data set. Raises UserError: a table is damaged; there is no such kind, device or row; or
+    the folder holds other files.
     """
     target.check()
     request.database.must_exist()
@@ -65,8 +63,7 @@ def export(request: Request, kinds: Sequence[str], target: DataFolder, page: str
 def _operators(kinds: Sequence[str], operators: Collection[str]) -> set[str]:
     """Return the operators that are of one of these kinds, by their qualified names or without the module.
 
-    Raises:
-        UserError: a kind has none.
+    Raises UserError: a kind has none.
     """
     short = {operator: operator.rpartition(".")[2] for operator in sorted(operators)}
     found: set[str] = set()

@@ -156,10 +156,8 @@ def follow(
     """Follow a program until it ends, or until Ctrl-C where it is no child; write rows to a new CSV file.
 
     Devices are names of GPUs, ``cpu``, ``dram``; None for all that have a meter. ``show`` gets the present state as a
-    line once an interval, which is 1 s if None.
-
-    Raises:
-        UserError: the command or process is not there, or a named device has no meter.
+    line once an interval, which is 1 s if None. Raises UserError: the command or process is not there, or a named
+    device has no meter.
     """
     # Before meters are opened and files are made.
     if target.command and shutil.which(target.command[0]) is None:

@@ -65,10 +65,7 @@ def holdings(request: Request, execution: str | None = None, device: str | None 
     """Return what the database holds under each set of conditions, most tuples first, of GPUs first.
 
     The request's device is not used. ``execution`` is None for both; ``device`` is a type, or a part of a product's
-    name, None for all.
-
-    Raises:
-        UserError: a table is damaged; or there is no such model, device or folder.
+    name, None for all. Raises UserError: a table is damaged; or there is no such model, device or folder.
     """
     request.database.must_exist()
     database = request.database.read_once()

@@ -85,8 +85,7 @@ def compare_kernels(
 ) -> list[KernelsReport]:
     """Profile each chosen model, then its tuples alone; add a row per kind of operator to ``kernel_times.csv``.
 
-    Raises:
-        UserError: there is no GPU.
+    Raises UserError: there is no GPU.
     """
     configs = request.models(request.check)
     table = request.database.kernel_times

@@ -41,10 +41,8 @@ class ConfigReport:
 def make_configs(folders: ModelFolders, patterns: Sequence[str], dry_run: bool = False) -> list[ConfigReport]:
     """Write the missing configs; existing ones are not changed.
 
-    ``patterns`` are names of models or globs; if there are none, all models are meant.
-
-    Raises:
-        UserError: a pattern matches no model, or no model has a usual input size.
+    ``patterns`` are names of models or globs; if there are none, all models are meant. Raises UserError: a pattern
+    matches no model, or no model has a usual input size.
     """
     return [_make_config(folders, model, dry_run) for model in with_usual_size(models_matching(patterns))]
 

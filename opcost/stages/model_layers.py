@@ -49,10 +49,8 @@ class LayersReport:
 def find_layers(request: Request, wanted: WantedModel, choice: Choice, progress: Progress) -> LayersReport:
     """Return the layers of a model. Nothing is measured or written.
 
-    A model that block 0 has counted is not run. Any other is run once, on shapes if possible.
-
-    Raises:
-        UserError: the model does not exist or cannot be counted, its counts have no paths, or no row is of the device.
+    A model that block 0 has counted is not run. Any other is run once, on shapes if possible. Raises UserError: the
+    model does not exist or cannot be counted, its counts have no paths, or no row is of the device.
     """
     config = config_of(request, wanted)
     shipped = shipped_counts(request, [config]).get(config.name)
@@ -76,8 +74,7 @@ def find_layers(request: Request, wanted: WantedModel, choice: Choice, progress:
 def layers_of_object(request: Request, own: ObjectModel, choice: Choice) -> LayersReport:
     """Return the layers of a model that is an object. It runs once, on its own device; nothing is measured.
 
-    Raises:
-        UserError: the model cannot be counted, or no row is of the device.
+    Raises UserError: the model cannot be counted, or no row is of the device.
     """
     with counted_object(request, own) as counted:
         config, counts = counted.config, counted.counts
@@ -89,10 +86,8 @@ def layers_report(config: ModelConfig, counts: OperatorCounts, data: RankingData
     """Return the layers of a model from its counts with paths.
 
     ``data`` is of this model alone, from counts of as many calls. Of several sets of conditions, a GPU comes before a
-    CPU, a sum before none, then a whole, most bytes in the sum, and the newest row.
-
-    Raises:
-        UserError: no row is of the device.
+    CPU, a sum before none, then a whole, most bytes in the sum, and the newest row. Raises UserError: no row is of the
+    device.
     """
     if choice.device is not None and not is_device_name(choice.device):
         refuse_unknown(choice.device, (one.device_product for one in data.newest))

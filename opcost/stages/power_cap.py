@@ -133,10 +133,8 @@ def sweep_caps(
     """Measure the work at the found limit, at caps below it in random order, near the optimum, and at the found limit.
 
     The found limit is set again whatever ends this. No cap is above it. Call it only with consent. The work is made
-    ready once it is known that caps can be set. ``keep`` gets each row before the next measurement begins.
-
-    Raises:
-        UserError: the limit cannot be set, the work fails, or its energy is unknown.
+    ready once it is known that caps can be set. ``keep`` gets each row before the next measurement begins. Raises
+    UserError: the limit cannot be set, the work fails, or its energy is unknown.
     """
     with guarded_limit(board.open_limit) as limit, open_work() as work:
         return CapCourse(board, limit, work, plan, keep).carry_out(progress)

@@ -115,10 +115,8 @@ class Prediction:
 def predict(request: Request, wish: PredictionRequest, cache: Path, progress: Progress) -> Prediction:
     """Return the cost of a model, measured or predicted.
 
-    ``cache`` is the folder of what was learned.
-
-    Raises:
-        UserError: the model cannot be counted, or nothing is measured under such conditions.
+    ``cache`` is the folder of what was learned. Raises UserError: the model cannot be counted, or nothing is measured
+    under such conditions.
     """
     config = known_config(request.folders, wish.wanted, wish.batch) or _new_config(request, wish)
     numbers = numbers_of_rows(request.database.operator_measurements)
@@ -164,8 +162,7 @@ class RowsOfRun:
 def measurements_of(database: Database, counts: OperatorCounts) -> Measurements:
     """Return the rows of a model's operators, under any conditions, without reading the others of a database.
 
-    Raises:
-        UserError: the header or one of these rows is damaged.
+    Raises UserError: the header or one of these rows is damaged.
     """
     wanted = of_operators(count.operator for count in counts.counts)
     return Measurements(database.operator_measurements.rows(wanted))
@@ -227,8 +224,7 @@ def _new_config(request: Request, wish: PredictionRequest) -> ModelConfig:
 def computing_counts(request: Request, config: ModelConfig, progress: Progress) -> OperatorCounts:
     """Return the counts of the operators that compute something: those that ship or are pickled, else of a run.
 
-    Raises:
-        UserError: the model cannot be counted, or nothing of it computes.
+    Raises UserError: the model cannot be counted, or nothing of it computes.
     """
     counts = shipped_counts(request, [config]).get(config.name) or pickled(config, None)
     if counts is None:
@@ -251,10 +247,7 @@ def conditions_for(
     """Return the conditions with the most rows of operators among those that are wanted.
 
     ``numbers`` are of rows. ``device`` is a part of a product's name, None for the product with the most rows;
-    ``execution`` is None for the usual one of the device.
-
-    Raises:
-        UserError: there is none.
+    ``execution`` is None for the usual one of the device. Raises UserError: there is none.
     """
     of_device = {one: number for one, number in numbers.items() if is_meant(device, one)}
     if not of_device and device is not None:
@@ -276,8 +269,7 @@ def conditions_for(
 def _write_next(request: Request, config: ModelConfig, calls: Sequence[PredictedCalls], number: int) -> str:
     """Write the most uncertain tuples as a list for block 2, and return its path.
 
-    Raises:
-        UserError: the folder exists, or nothing can be listed.
+    Raises UserError: the folder exists, or nothing can be listed.
     """
     name = f"{config.name}_next"
     operators = list(dict.fromkeys(one.case.operator for one in calls if is_listable(one.case.operator)))[:number]

@@ -139,10 +139,7 @@ def profile(
     """Profile models: each step is left out whose result is there, so that an interrupted profile goes on.
 
     The names of models in the request are not used. Without ``measuring`` they are only counted, on shapes if possible,
-    and the costs are those in the database.
-
-    Raises:
-        UserError: a model does not exist, or does not run on its input.
+    and the costs are those in the database. Raises UserError: a model does not exist, or does not run on its input.
     """
     found = configs_of(request.folders, wanted, request.allow_code)
     # A dry run has a folder of its own.

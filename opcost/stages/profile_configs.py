@@ -45,8 +45,7 @@ class ProfileConfig:
 def configs_of(folders: ModelFolders, wanted: Sequence[WantedModel], allow_code: bool = False) -> list[ProfileConfig]:
     """Return the config of each model; those that do not exist are written to the user's own folder.
 
-    Raises:
-        UserError: with one line for each mistake in a name, size or other key; then nothing is written.
+    Raises UserError: with one line for each mistake in a name, size or other key; then nothing is written.
     """
     complete = [_complete(folders, one, allow_code) for one in wanted]
     known = _known(folders)

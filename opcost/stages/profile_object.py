@@ -83,10 +83,8 @@ def profile_object(request: Request, own: ObjectModel, progress: Progress, proto
 
     The configs and counts that stages read are in a temporary folder: only this process can run the model. Its rows are
     found again by its contents. The request's device is None for the model's own; without a protocol nothing is
-    measured. The model is as before afterwards.
-
-    Raises:
-        UserError: the precision is not that of the weights, or the model cannot be counted.
+    measured. The model is as before afterwards. Raises UserError: the precision is not that of the weights, or the
+    model cannot be counted.
     """
     with counted_object(request, own) as counted:
         write_counts(COUNTS.path(counted.config), counted.counts)

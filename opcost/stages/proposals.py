@@ -34,8 +34,7 @@ class Preparation:
 def preparation_of(request: Request, names: Collection[str], configs: Iterable[ModelConfig]) -> Preparation:
     """Return the state before a measurement of the operators of these names.
 
-    Raises:
-        UserError: the whitelist is damaged.
+    Raises UserError: the whitelist is damaged.
     """
     kept = request.whitelist_if_any()
     dropped = () if kept is None or EVERYTHING in kept else tuple(sorted(set(names) - set(kept)))

@@ -150,11 +150,8 @@ def read_ranking_data(
     """Return all that is known of these models; ``names`` are those that the user chose.
 
     ``known`` are counts by the config's name that replace those in the table and in pickles. ``under`` are the
-    conditions of the rows that are read, None for all.
-
-    Raises:
-        UserError: a table is damaged, or the counts of a named model are wrong. Others with wrong counts are left out
-            with a warning.
+    conditions of the rows that are read, None for all. Raises UserError: a table is damaged, or the counts of a named
+    model are wrong. Others with wrong counts are left out with a warning.
     """
     shipped = counts_in(request.database.model_operators)
     read, mistakes = _counts(shipped, [config for config in configs if config.name not in known], names)

@@ -90,8 +90,7 @@ class SampleReport:
 def sample_operators(request: SampleRequest) -> SampleReport:
     """Draw operator tuples, and write them to a ``grid.yml`` in the user's own folder.
 
-    Raises:
-        UserError: an argument or a table has a mistake, or nothing can be drawn.
+    Raises UserError: an argument or a table has a mistake, or nothing can be drawn.
     """
     _check_arguments(request)
     database = request.database

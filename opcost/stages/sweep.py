@@ -90,8 +90,7 @@ class Sweep:
 def sweep_of(request: Request, wanted: WantedModel, axis: Axis | None) -> Sweep:
     """Return the points of a sweep over an axis, None for the lists of a config. Nothing is written, counted or run.
 
-    Raises:
-        UserError: the model does not exist, or has no such axis.
+    Raises UserError: the model does not exist, or has no such axis.
     """
     if axis is None:
         return _of_lists(request, wanted)

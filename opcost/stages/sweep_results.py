@@ -204,8 +204,7 @@ def result_of(
 ) -> SweepResult:
     """Return the rows of a sweep: its repetitions, None without any, with failures, kernels and known predictions.
 
-    Raises:
-        UserError: nothing is measured or predicted.
+    Raises UserError: nothing is measured or predicted.
     """
     known = _conditions(sweep, measured, predicted)
     kernels: dict[str, list[SweepKernelRow]] = {}

@@ -57,8 +57,7 @@ PACKAGES = ("sklearn", "scipy", "threadpoolctl")
 def require_packages() -> None:
     """Check that the packages for training are installed; none is imported.
 
-    Raises:
-        ModuleNotFoundError: one is missing. ``command.run`` says how to install it.
+    Raises ModuleNotFoundError: one is missing. ``command.run`` says how to install it.
     """
     for name in PACKAGES:
         if find_spec(name) is None:
@@ -151,10 +150,8 @@ LEARNING_VERSION = 7
 def training_fingerprint(database: Database, conditions: Conditions, models: Iterable[str] = ()) -> str:
     """Return 16 hexadecimal digits that depend on the rows under these conditions, and on the version.
 
-    ``models`` are the keys of those whose wholes are learned from.
-
-    Raises:
-        UserError: the table of cache chains is damaged.
+    ``models`` are the keys of those whose wholes are learned from. Raises UserError: the table of cache chains is
+    damaged.
     """
     version = f"{opcost.__version__} {LEARNING_VERSION} {conditions.key} {feature_names()} {sorted(models)}"
     found = hashlib.sha256(version.encode())
@@ -210,10 +207,7 @@ class TrainingData:
 def read_training_data(request: Request, configs: Sequence[ModelConfig], conditions: Conditions) -> TrainingData:
     """Return what there is to learn from under some conditions; rows under others are not parsed.
 
-    The wholes are of the models of these configs.
-
-    Raises:
-        UserError: a table is damaged.
+    The wholes are of the models of these configs. Raises UserError: a table is damaged.
     """
     return training_data(read_ranking_data(request, configs, (), under=conditions), conditions)
 

@@ -87,11 +87,7 @@ class WantedModel:
 
     @staticmethod
     def from_arguments(arguments: Namespace) -> WantedModel:
-        """Return the model that a command line names.
-
-        Raises:
-            UserError: an argument for building it cannot be read.
-        """
+        """Return the model that a command line names. Raises UserError: an argument for building it cannot be read."""
         return WantedModel(
             arguments.model,
             arguments.input_size or (),
@@ -126,10 +122,8 @@ class WantedModel:
 def arguments_of(texts: Sequence[str]) -> tuple[tuple[str, PlainValue], ...]:
     """Return the arguments that texts such as ``num_hidden_layers=2`` name, each with a value in YAML.
 
-    They are in the order of their names, as in configs: the config of a profile is found again in any order.
-
-    Raises:
-        UserError: one of them is none.
+    They are in the order of their names, as in configs: the config of a profile is found again in any order. Raises
+    UserError: one of them is none.
     """
     found: dict[str, PlainValue] = {}
     for text in texts:
@@ -153,10 +147,7 @@ def known_config(folders: ModelFolders, wanted: WantedModel, batch: int | None) 
 
     A name without its size means a case if there is one of the wanted precision and memory format, or only one. A
     config that describes the model in another folder is not looked for. ``batch`` replaces that of the published or
-    given input size; None leaves it.
-
-    Raises:
-        UserError: the config of this name has a mistake, or several cases.
+    given input size; None leaves it. Raises UserError: the config of this name has a mistake, or several cases.
     """
     named = config_named(folders, wanted)
     if named is not None:
@@ -195,8 +186,7 @@ def usual_name(complete: WantedModel) -> str:
 def config_named(folders: ModelFolders, wanted: WantedModel) -> ModelConfig | None:
     """Return the config that a model's name means, None if there is none, or if options say more than the name.
 
-    Raises:
-        UserError: the config has a mistake, or several cases.
+    Raises UserError: the config has a mistake, or several cases.
     """
     if wanted != WantedModel(wanted.model_name):
         return None
@@ -207,8 +197,7 @@ def config_named(folders: ModelFolders, wanted: WantedModel) -> ModelConfig | No
 def named_configs(folders: ModelFolders, name: str) -> list[ModelConfig]:
     """Return the cases of the config with a name, or the case with this name; none if there is neither.
 
-    Raises:
-        UserError: the config has a mistake.
+    Raises UserError: the config has a mistake.
     """
     try:
         is_folder = folders.wanted_name(name) in folders.names()
@@ -231,8 +220,7 @@ def cases_in(folders: ModelFolders, name: str) -> list[ModelConfig]:
 def pickled(config: ModelConfig, shipped: OperatorCounts | None) -> OperatorCounts | None:
     """Return the counts of block 0 with paths, None if the model is to be run.
 
-    Raises:
-        UserError: there are no others, and they are damaged, or of an earlier version, which kept no paths.
+    Raises UserError: there are no others, and they are damaged, or of an earlier version, which kept no paths.
     """
     if not COUNTS.path(config).exists():
         return None

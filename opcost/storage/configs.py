@@ -305,10 +305,7 @@ def load_config(
 
     ``own_folder`` is for files about the model; with lists, each case has a folder in it. ``check`` returns one line
     for each further mistake in a case with a valid ``model_name``. Of other keys with a mistake, this case has the
-    default, and no ``input_size``.
-
-    Raises:
-        UserError: with one line for each mistake.
+    default, and no ``input_size``. Raises UserError: with one line for each mistake.
     """
     name = path.parent.name
     if not name.isprintable() or name.startswith("-"):

@@ -68,10 +68,8 @@ def user_folders(
     """Return the folders for these options.
 
     The ``home`` has ``measurements`` and ``database``; shipped files are read beside both. A folder that is named by
-    itself is the only one. ``environment`` are variables, None for this process's.
-
-    Raises:
-        UserError: the file that names the home is damaged, or the variable has an unknown home.
+    itself is the only one. ``environment`` are variables, None for this process's. Raises UserError: the file that
+    names the home is damaged, or the variable has an unknown home.
     """
 
     def beside(own: Path, shipped: Path) -> Path | None:

@@ -176,8 +176,7 @@ def _several(values: Any) -> tuple[Any, ...]:
 def _tuple_in(text: str) -> OperatorTuple:
     """Return the tuple that a text describes.
 
-    Raises:
-        ValueError: it describes none that can be run; the message ends with the remedy.
+    Raises ValueError: it describes none that can be run; the message ends with the remedy.
     """
     try:
         operator = parse_tuple(text)

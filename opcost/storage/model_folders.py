@@ -55,9 +55,7 @@ class ModelFolders:
 
         ``patterns`` are names of folders, for all their cases, or of cases, with or without the input size; paths to
         them or to a ``summary.yml`` or ``grid.yml``; or globs; all folders if empty. ``check``: see ``load_config``.
-
-        Raises:
-            UserError: with one line for each mistake in any chosen file and for each pattern that matches nothing.
+        Raises UserError: with one line for each mistake in any chosen file and for each pattern that matches nothing.
         """
         chosen, lines = self._choose(patterns or ["*"])
         configs, mistakes = self.read(list(chosen), check)

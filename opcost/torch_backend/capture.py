@@ -144,8 +144,7 @@ def _recorded(ready: ReadyModel, composites: Collection[str]) -> _Recorder:
 def check_steady(ready: ReadyModel, context: Context = nullcontext) -> None:
     """Check that two further runs of a model do the same work, so that a loop measures what is counted.
 
-    Raises:
-        CannotMeasureError: they do not, as with a cache that grows, a counter, or a random depth.
+    Raises CannotMeasureError: they do not, as with a cache that grows, a counter, or a random depth.
     """
     works = [_work_of_run(ready, context) for _ in range(2)]
     if works[0] != works[1]:
@@ -180,8 +179,7 @@ def run_first(ready: ReadyModel, context: Context = nullcontext) -> ReadyModel:
 def _work_of_run(ready: ReadyModel, context: Context = nullcontext) -> Work:
     """Return the work of a run.
 
-    Raises:
-        CannotMeasureError: a part has not run, because the model's ``forward`` returns what computes when asked.
+    Raises CannotMeasureError: a part has not run, because the model's ``forward`` returns what computes when asked.
     """
     costs: list[OperationCost] = []
 

@@ -99,12 +99,9 @@ def capture_calls(calls: Calls, device: str) -> CapturedCalls:
 
     Short calls that can be relocated are captured in ``PLACEMENTS`` memory placements of ``REPLAY_PER_PLACEMENT_S``
     each, or in fewer if memory is short. One cycle of calls that synchronise with the device, and have no overhead, is
-    captured in pieces.
-
-    Raises:
-        CaptureRefusal: a call has operations that a graph cannot capture, or synchronises with the device too often, or
-            has an overhead and synchronises.
-        torch.OutOfMemoryError: there is not enough memory, even after torch has released its cache.
+    captured in pieces. Raises CaptureRefusal: a call has operations that a graph cannot capture, or synchronises with
+    the device too often, or has an overhead and synchronises. torch.OutOfMemoryError: there is not enough memory, even
+    after torch has released its cache.
     """
     stream = torch.cuda.Stream(device)
     stream.wait_stream(torch.cuda.current_stream(device))
@@ -296,8 +293,7 @@ class GraphRecorder:
     def refusing(self) -> Iterator[None]:
         """End the capture in progress after an error; convert errors of captures. Calls do not notice it.
 
-        Raises:
-            CaptureRefusal: torch raised an error other than being out of memory.
+        Raises CaptureRefusal: torch raised an error other than being out of memory.
         """
         try:
             # In a capture transformers gives attention a mask that it leaves out otherwise, as in the run that was

@@ -50,8 +50,7 @@ def replay(
 ) -> tuple[PlainValue, list[OperationCost]]:
     """Run an operator alone on random values; return its outputs and the costs of its ATen operations.
 
-    Raises:
-        CannotMeasureError: it cannot be built here; an error of ``REFUSED``: torch refuses the call.
+    Raises CannotMeasureError: it cannot be built here; an error of ``REFUSED``: torch refuses the call.
     """
     costs: list[OperationCost] = []
     function, args, kwargs = operator_call(operator, device)

@@ -61,8 +61,7 @@ def count_grid(grid: AnyGrid, device: str) -> tuple[OperatorCounts, list[Refusal
 def count_point(point: GridPoint, device: str) -> OperatorCounts:
     """Run a point of a grid once, and return its counts: one call of one operator.
 
-    Raises:
-        CannotMeasureError: torch refuses it, it is no single operator, or it has nothing to set to zero.
+    Raises CannotMeasureError: torch refuses it, it is no single operator, or it has nothing to set to zero.
     """
     function = find_operator(point.operator.operator)
     # As an operator tuple that can be built; the captured one has its parameters in another form.

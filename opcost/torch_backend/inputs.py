@@ -322,8 +322,7 @@ def operator_inputs(
 ) -> tuple[tuple[object, ...], dict[str, object]]:
     """Return positional and keyword arguments for an operator tuple on some input data; indices are valid.
 
-    Raises:
-        CannotMeasureError: an argument cannot be recreated.
+    Raises CannotMeasureError: an argument cannot be recreated.
     """
     patterned = zip(patterned_inputs(operator), data.patterns, strict=False)
     kinds = Kinds(

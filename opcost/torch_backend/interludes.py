@@ -37,10 +37,8 @@ as operators on average. Larger tensors draw almost 700 W, the power limit."""
 def with_pauses(calls: Calls, device: str, duty_cycle: float) -> Calls:
     """Return calls on an idle GPU that run for at most a share of the time, 0 to 1, and pause for the rest.
 
-    A pause is a kernel of one thread that counts clocks. It is part of the calls' overhead.
-
-    Raises:
-        CannotMeasureError: the calls are too long for pauses.
+    A pause is a kernel of one thread that counts clocks. It is part of the calls' overhead. Raises CannotMeasureError:
+    the calls are too long for pauses.
     """
     cycles, pause_s = cycles_and_pause(_cycle_s(calls.cycle, device, duty_cycle), duty_cycle)
     return with_pauses_of(replace(calls, flags=(*calls.flags, Flag.DUTY_CYCLE)), device, cycles, pause_s)

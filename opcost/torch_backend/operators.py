@@ -343,8 +343,7 @@ def _number(value: Any, is_size: bool) -> Any:
 def build_operator(operator: OperatorTuple, device: str) -> Callable[..., Any]:
     """Return the function of a tuple, or a new module with fresh weights on a device.
 
-    Raises:
-        CannotMeasureError: it is not an operator of torch or torchvision, or this version cannot build it.
+    Raises CannotMeasureError: it is not an operator of torch or torchvision, or this version cannot build it.
     """
     return find_function(operator.operator) if operator.is_function else build_module(operator, device)
 
@@ -352,8 +351,7 @@ def build_operator(operator: OperatorTuple, device: str) -> Callable[..., Any]:
 def find_operator(name: str) -> Callable[..., Any]:
     """Return the function of a name, or the class of a module.
 
-    Raises:
-        CannotMeasureError: neither torch nor torchvision has an operator of this name.
+    Raises CannotMeasureError: neither torch nor torchvision has an operator of this name.
     """
     try:
         return find_function(name)
@@ -364,8 +362,7 @@ def find_operator(name: str) -> Callable[..., Any]:
 def find_function(name: str) -> Callable[..., Any]:
     """Return the function of a name (see ``function_name``).
 
-    Raises:
-        CannotMeasureError: torch lists no function of this name.
+    Raises CannotMeasureError: torch lists no function of this name.
     """
     found: Any = torch
     package, *path = name.split(".")
@@ -433,11 +430,9 @@ def is_custom(operation: Any) -> bool:
 def build_module(operator: OperatorTuple, device: str, draws: bool = True) -> nn.Module:
     """Return a new module of a tuple with fresh weights on a device.
 
-    ``draws`` says whether weights may be drawn on the CPU where the constructor does not run on shapes.
-
-    Raises:
-        CannotMeasureError: the class is not one of torch or torchvision, a constructor argument is unknown, or this
-            version's constructor does not accept the arguments.
+    ``draws`` says whether weights may be drawn on the CPU where the constructor does not run on shapes. Raises
+    CannotMeasureError: the class is not one of torch or torchvision, a constructor argument is unknown, or this
+    version's constructor does not accept the arguments.
     """
     cls = _resolve(operator.operator)
     arguments = dict(operator.parameters)

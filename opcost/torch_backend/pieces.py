@@ -73,8 +73,7 @@ class Pieces:
 def captured_in_pieces(call: Call, recorder: Recorder) -> Pieces:
     """Capture one call in pieces.
 
-    Raises:
-        CaptureRefusal: its operations differ from call to call, or it waits for the device outside an operation.
+    Raises CaptureRefusal: its operations differ from call to call, or it waits for the device outside an operation.
     """
     operations: list[tuple[object, bool]] = []
 

@@ -27,10 +27,8 @@ def single_iteration_times_s(workload: Workload, device: str, number: int) -> li
     """Return the times of successive iterations in s; none if the workload has no single iterations.
 
     On a GPU events are recorded between iterations that are launched ahead, so the host does not slow the device. A
-    graph of several iterations is replaced by one of a single iteration.
-
-    Raises:
-        CannotMeasureError: an iteration failed.
+    graph of several iterations is replaced by one of a single iteration. Raises CannotMeasureError: an iteration
+    failed.
     """
     if isinstance(workload, GraphWorkload):
         with refused_calls(device):

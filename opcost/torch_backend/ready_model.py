@@ -243,10 +243,8 @@ def borrowed(model: nn.Module, inputs: Any, device: str | None = None) -> Iterat
 
     This holds for the modes of all modules, the device, parameters and gradients, and buffers with their contents. A
     ``forward`` that changes its weights in place changes them. ``inputs`` are examples, as ``ReadyModel.of`` reads
-    them, and are copied. Without a ``device`` it is the model's own, or that of its inputs if it has no weights.
-
-    Raises:
-        ValueError: there is no tensor among the inputs.
+    them, and are copied. Without a ``device`` it is the model's own, or that of its inputs if it has no weights. Raises
+    ValueError: there is no tensor among the inputs.
     """
     given = ReadyModel.of(model, inputs)
     if not given.tensors:

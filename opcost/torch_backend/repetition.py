@@ -116,10 +116,7 @@ def repeatable(call: Callable[[], object], inputs: Iterable[torch.Tensor]) -> Ca
 
     ``call`` is made once to record its operations, without those that write into one of the ``inputs``. It runs as it
     is if its values settle. If it is a single other in-place operation, the calls add and subtract in turn, or run its
-    kernel with another tensor as output.
-
-    Raises:
-        CannotMeasureError: it writes into its input in another way.
+    kernel with another tensor as output. Raises CannotMeasureError: it writes into its input in another way.
     """
     observer = _Observer(inputs)
     with INFERENCE.context(), observer:
@@ -190,10 +187,8 @@ def elsewhere(operation: Operation) -> Calls:
     """Return calls of an in-place operation's kernel that writes into a second buffer or a new tensor.
 
     torch runs the same kernel for ``add_``, ``add.out`` and ``add``. Their memory comes from torch's allocator. Calls
-    that make a copy first do other work than in the model, and are flagged.
-
-    Raises:
-        CannotMeasureError: the operation has no such variants.
+    that make a copy first do other work than in the model, and are flagged. Raises CannotMeasureError: the operation
+    has no such variants.
     """
 
     def arguments(overload: Any) -> dict[str, str]:
@@ -313,10 +308,8 @@ def device_memory(device: str) -> DeviceMemory:
 def repeated(layer: Layer, cache: str, memory: Callable[[], DeviceMemory]) -> Calls:
     """Return repeated calls of a layer in a cache mode, one of ``CACHES``.
 
-    They can be relocated, except for calls after an eviction, whose overhead is measured in one placement.
-
-    Raises:
-        CannotMeasureError: the layer cannot be repeated.
+    They can be relocated, except for calls after an eviction, whose overhead is measured in one placement. Raises
+    CannotMeasureError: the layer cannot be repeated.
     """
     calls = repeatable(layer.call, tensors_of((layer.args, dict(layer.kwargs))))
     if cache != WARM:

@@ -44,8 +44,7 @@ class Switch:
     def value(self) -> Any:
         """The present value; ``UNREADABLE`` if torch refuses to read it.
 
-        Raises:
-            AttributeError: this version of torch has no such switch.
+        Raises AttributeError: this version of torch has no such switch.
         """
         try:
             return self.read()
@@ -333,8 +332,7 @@ def autocast_dtypes() -> tuple[torch.dtype | None, ...]:
 def check_overrides(environment: Mapping[str, str] | None = None) -> None:
     """Refuse environment variables that change the precision without torch's switches showing it.
 
-    Raises:
-        UserError: with one line for each variable that is set.
+    Raises UserError: with one line for each variable that is set.
     """
     found = [name for name in OVERRIDES if name in (os.environ if environment is None else environment)]
     if found:

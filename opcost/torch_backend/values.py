@@ -171,10 +171,7 @@ def _parts(value: Any) -> Mapping[Any, Any] | None:
 def real_value(plain: PlainValue, device: str, tensor: Callable[[TensorSpec], torch.Tensor]) -> Any:
     """Return the argument that a plain value describes, with a ``tensor`` for each spec; sequences become lists.
 
-    ``device`` replaces the device that the model ran on.
-
-    Raises:
-        CannotMeasureError: the value cannot be recreated.
+    ``device`` replaces the device that the model ran on. Raises CannotMeasureError: the value cannot be recreated.
     """
     if isinstance(plain, TensorSpec):
         return tensor(plain)

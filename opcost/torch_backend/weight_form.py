@@ -74,9 +74,8 @@ def tensor_stored_like(tensor: torch.Tensor, operator: OperatorTuple) -> torch.T
 def check_form(ready: ReadyModel, operator: OperatorTuple, name: str) -> None:
     """Check that a whole model is stored as its tuple says.
 
-    Raises:
-        CannotBuildError: its tuple says float32, and it was built in 16 bits; or its tuple says channels last, and no
-            weight or input can be stored so.
+    Raises CannotBuildError: its tuple says float32, and it was built in 16 bits; or its tuple says channels last, and
+    no weight or input can be stored so.
     """
     dtype, is_channels_last = storage_form(operator)
     precisions = {dtype: precision for precision, dtype in DTYPES.items()}

@@ -196,8 +196,7 @@ def refused_calls(device: str) -> Iterator[None]:
 def as_graph(workload: EagerWorkload) -> GraphWorkload | EagerWorkload:
     """Return the same calls in CUDA graphs, or eagerly with a note on the reason if they cannot be captured.
 
-    Raises:
-        CannotMeasureError: torch raised an error (out of memory, unsupported).
+    Raises CannotMeasureError: torch raised an error (out of memory, unsupported).
     """
 
     def graph_of(eager: EagerWorkload, overhead: GraphWorkload | None) -> GraphWorkload:
@@ -222,9 +221,7 @@ def operator_workload(
     ``cache`` is one of ``CACHES``; a loop of calls runs in one ``context``. An in-place operator adds and subtracts in
     turn or writes into another tensor, because in a loop it would modify its own input, and with it the power. In a
     CUDA graph it runs in several memory placements. An output with NaN or infinity is flagged if the inputs have none.
-
-    Raises:
-        CannotMeasureError: it cannot be built or repeated here.
+    Raises CannotMeasureError: it cannot be built or repeated here.
     """
     with refused_calls(device):
         layer = Layer(*operator_call(operator, device, data))
@@ -244,8 +241,7 @@ def operator_call(
 ) -> tuple[Callable[..., object], tuple[object, ...], dict[str, object]]:
     """Return an operator with fresh weights, and random positional and keyword arguments for a call.
 
-    Raises:
-        CannotMeasureError: it cannot be built here.
+    Raises CannotMeasureError: it cannot be built here.
     """
     function, (args, kwargs) = build_operator(operator, device), operator_inputs(operator, device, data)
     if data.weight_zeros_ratio:
@@ -323,8 +319,7 @@ def matrices_of(function: Callable[..., object], args: Sequence[object]) -> list
 def set_zeros(function: Callable[..., object], args: Sequence[object], zeros_ratio: float) -> None:
     """Set a share of an operator's weights to zero in place, at random positions, the same each time.
 
-    Raises:
-        CannotMeasureError: the operator has no weights.
+    Raises CannotMeasureError: the operator has no weights.
     """
     weights = matrices_of(function, args)
     if not weights:
