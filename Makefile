@@ -75,10 +75,10 @@ zoo: .venv/installed  ## run every operator tuple of every model alone, and comp
 	@$(venv_python) general_pipeline_block0.py '*' --meta --measurements build/zoo/measurements
 	@$(venv_python) -m opcost verify operators '*' --measurements build/zoo/measurements
 
-test: .venv/installed-test  ## set up .venv with the test tools; check style, types and imports; run the first tier of tests (7 minutes on 2 cores)
+test: .venv/installed-test  ## set up .venv with the test tools; check style, types and imports; run the first tier of tests (5 minutes on 2 idle cores, 515 s of CPU)
 	$(call checks, --quick)
 
-check: .venv/installed-test  ## the same with all tests, as continuous integration does (21 minutes on 2 cores)
+check: .venv/installed-test  ## the same with all tests, as continuous integration does (21 minutes on 2 idle cores, 2,060 s of CPU)
 	$(call checks,)
 
 test-newest: .venv/made  ## the same with the newest packages of the day; the next `make check` puts those of the lock back
@@ -94,7 +94,7 @@ lock:  ## renew requirements-test.txt, what the tests run with: the newest packa
 	@build/lock/bin/uv pip compile --quiet --upgrade --universal --python-version 3.10 --generate-hashes --no-annotate \
 	  --custom-compile-command 'make lock' --extra test --output-file $(lock) pyproject.toml
 
-test-all: .venv/installed-test  ## run the tests with all seeds and inputs (8 minutes on 2 cores)
+test-all: .venv/installed-test  ## run the tests with all seeds and inputs (longer than make check)
 	@$(pytest) --all-seeds
 
 fuzz: .venv/installed-test  ## read 10,000 malformed files and 1,000 files, marks and commands of users: each is read or refused with an error message (10 to 20 minutes)
