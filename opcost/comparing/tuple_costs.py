@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from typing import TypeAlias
 
 from opcost.comparing.comparison import Comparison
@@ -17,7 +16,7 @@ from opcost.comparing.data_sheets import FP32, TF32, memory_rate
 from opcost.comparing.roofline import Roof, Roofline, Work, is_beyond_sheet, roofline_of
 from opcost.estimates import Estimate, total_if_known, value_of
 from opcost.measuring.conditions import EAGER, Conditions
-from opcost.measuring.flags import Flag
+from opcost.measuring.flags import Flag, WithMeaning
 from opcost.measuring.precisions import AUTOCAST_DTYPES
 from opcost.measuring.record import MeasurementRow, does_other_work, has_impossible_power, is_doubtful, time_of
 from opcost.operators.cases import Case, cases_of_count, tuple_key
@@ -28,16 +27,8 @@ from opcost.summing.energy import EnergyBasis, common_basis
 from opcost.summing.summation import ModelCost, Part
 
 
-class TupleFlag(Enum):
+class TupleFlag(WithMeaning):
     """A named property of a tuple in the comparisons that use it, with its meaning. Tables show its value."""
-
-    meaning: str
-
-    def __new__(cls, value: str, meaning: str) -> TupleFlag:
-        """Return a member with its meaning."""
-        one = object.__new__(cls)
-        one._value_, one.meaning = value, meaning
-        return one
 
     FLAGGED = "flagged", "a flag casts doubt on the measurement; the next measurement of the model repeats it"
     IMPOSSIBLE = (

@@ -7,15 +7,20 @@ from enum import Enum
 from typing import TypeAlias
 
 
-class Flag(Enum):
-    """A named property of a measurement, with its meaning. Tables hold its value."""
+class WithMeaning(Enum):
+    """Members that are declared as a value and its meaning."""
 
     meaning: str
 
-    def __new__(cls, value: str, meaning: str) -> Flag:
-        flag = object.__new__(cls)
-        flag._value_, flag.meaning = value, meaning
-        return flag
+    def __new__(cls, value: str, meaning: str) -> WithMeaning:
+        """Return a member with its meaning."""
+        one = object.__new__(cls)
+        one._value_, one.meaning = value, meaning
+        return one
+
+
+class Flag(WithMeaning):
+    """A named property of a measurement, with its meaning. Tables hold its value."""
 
     UNEVEN = "uneven", "uneven: some chunks of the loop took much longer than the shortest"
     METERS_DISAGREE = "meters-disagree", "meters disagree"

@@ -334,10 +334,8 @@ class _Run:
                 except CannotMeasureError as error:
                     progress.fail(str(error))
                     continue
-                profiled_at, conditions = (
-                    datetime.now(timezone.utc).isoformat(timespec="seconds"),
-                    self._conditions[point],
-                )
+                profiled_at = datetime.now(timezone.utc).isoformat(timespec="seconds")
+                conditions = self._conditions[point]
                 table.append_missing(
                     SweepKernelRow(
                         place=self._sweep.place(point, conditions),
