@@ -22,8 +22,9 @@ from opcost.measuring.record import Measurement
 from opcost.measuring.setting import Setting
 from opcost.operators.cases import Case
 from opcost.operators.tuples import OperatorTuple, TensorSpec
-from opcost.running.worker_bench import BUILDING, LOOPING, Opening, answer
+from opcost.running.bench import BUILDING, LOOPING, answer
 from opcost.running.worker_process import Answering, ReportStep
+from opcost.storage.database import Database
 
 
 def operator(name: str, width: int = 4) -> OperatorTuple:
@@ -100,9 +101,11 @@ class FatalBench:
 
 
 @contextmanager
-def fatal_answering(opening: Opening, *, report_step: ReportStep) -> Iterator[Answering]:
-    """Play ``opcost.running.worker_bench.answering``."""
-    if opening.device == "cuda:9":
+def fatal_answering(
+    device: str | None, database: Database, with_meter: bool, *, report_step: ReportStep
+) -> Iterator[Answering]:
+    """Play ``opcost.running.bench.answering``."""
+    if device == "cuda:9":
         raise UserError("there is no such GPU")
     bench = FatalBench(report_step)
     yield lambda question: answer(bench, question)

@@ -21,8 +21,8 @@ from opcost.errors import UserError
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.cases import tuple_key
-from opcost.running import worker_bench
-from opcost.running.worker_bench import Limits, open_child_bench
+from opcost.running import bench
+from opcost.running.bench import Limits, open_child_bench
 from opcost.stages.measure_operators import measure_operators
 
 SHORT = MeasurementProtocol(0.1, 0.3)
@@ -98,9 +98,9 @@ def children() -> list[int]:
 @contextmanager
 def faulty_processes() -> Iterator[None]:
     """Let measuring processes be faulty."""
-    before = worker_bench.answering
-    worker_bench.answering = fatal_answering
+    before = bench.answering
+    bench.answering = fatal_answering
     try:
         yield
     finally:
-        worker_bench.answering = before
+        bench.answering = before

@@ -22,8 +22,8 @@ from run_logs import ended_logs
 from opcost.measuring import procedure, protocol
 from opcost.measuring.protocol import RETRIES
 from opcost.measuring.record import MeasurementRow, is_flagged
-from opcost.running import worker_bench
-from opcost.running.worker_bench import STEPS, Question
+from opcost.running import bench
+from opcost.running.bench import STEPS, Question
 from opcost.running.worker_process import OpenAnswering
 from opcost.storage.database import Database
 
@@ -62,7 +62,7 @@ def measure_here(monkeypatch: pytest.MonkeyPatch) -> None:
 
     Warm-ups are short. Disturbed measurements are not repeated at once, as other tests disturb them, too.
     """
-    monkeypatch.setattr(worker_bench, "ChildProcess", InThisProcess)
+    monkeypatch.setattr(bench, "ChildProcess", InThisProcess)
     monkeypatch.setattr(procedure, "RETRIES", replace(RETRIES, at_once=1))
     monkeypatch.setattr(protocol, "CPU_WARM_UP_S", WARM_UP_S)
 

@@ -18,8 +18,8 @@ from opcost.errors import CannotMeasureError
 from opcost.operators.sweep_axes import Axis, AxisKind
 from opcost.operators.tuples import OperatorTuple
 from opcost.progress import Progress
-from opcost.running.held_workload import HeldWorkload
-from opcost.running.worker_bench import SweepBench
+from opcost.running.apparatus import HeldWorkload
+from opcost.running.bench import HoldingBench
 from opcost.stages.sweep import Measured, Sweep, SweepProtocol, measure_sweep, sweep_of
 from opcost.stages.sweep_results import SweepResult, result_of
 from opcost.stages.wanted_model import WantedModel
@@ -82,7 +82,7 @@ class SimulatedSweep:
         return result_of(self.database, self.sweep, measured, {})
 
     @contextmanager
-    def open_bench(self, device: str | None, database: Database, with_meter: bool) -> Iterator[SweepBench]:
+    def open_bench(self, device: str | None, database: Database, with_meter: bool) -> Iterator[HoldingBench]:
         with self.campaign.open_apparatus(device, database, with_meter) as apparatus:
             held = InThisProcess(apparatus)
             try:

@@ -39,10 +39,10 @@ from opcost.operators.values import ZEROS_DATA
 from opcost.power.ports import AVERAGE, COUNTER, INSTANT, SAMPLES
 from opcost.reporting.terminal import progress_on_stderr
 from opcost.running.apparatus import Apparatus, open_apparatus
+from opcost.running.bench import open_child_bench
 from opcost.running.devices import gpu_facts
 from opcost.running.qualification import qualified
 from opcost.running.request import Request
-from opcost.running.worker_bench import open_child_bench
 from opcost.short_uuids import short_uuid
 from opcost.stages import measure_operators
 from opcost.stages.cache_chains import ChainBench

@@ -20,7 +20,7 @@ from opcost.operators.cases import CAPTURED
 from opcost.reporting.json_object import print_json_object, print_object
 from opcost.reporting.tables import print_configs, print_files, print_json
 from opcost.reporting.terminal import progress_on_stderr
-from opcost.running.opening import bench_opener
+from opcost.running.bench import bench_opener, open_child_bench
 from opcost.running.request import Request
 from opcost.stages.compare import reports_of
 from opcost.stages.measure_units import Protocols, UnitReport
@@ -231,7 +231,6 @@ def sweep(arguments: Namespace) -> int:
 
 
 def _measured(request: Request, swept: Sweep, arguments: Namespace, progress: Progress) -> Measured | None:
-    from opcost.running.worker_bench import open_sweep_bench
     from opcost.stages.sweep import SweepProtocol, measure_sweep
     from opcost.stages.sweep_results import recorded
 
@@ -239,7 +238,7 @@ def _measured(request: Request, swept: Sweep, arguments: Namespace, progress: Pr
         return recorded(request.database, swept, arguments.device, arguments.execution)
     seed = random.SystemRandom().getrandbits(32)
     protocol = SweepProtocol(arguments.repetitions, arguments.seconds, seed, arguments.kernels)
-    opener = bench_opener(request) if request.dry_run else open_sweep_bench
+    opener = bench_opener(request) if request.dry_run else open_child_bench
     return measure_sweep(request, swept, protocol, opener, progress)
 
 

@@ -90,11 +90,11 @@ def _swept(request: Request, arguments: Namespace, board: CapBoard, config: Mode
             pass
         open_work = partial(_opened, CommandWork(tuple(arguments.work), board.device))
     else:
-        from opcost.running.worker_bench import open_sweep_bench
+        from opcost.running.bench import open_child_bench
         from opcost.stages.cap_models import open_model
 
         request = replace(request, device=board.device)
-        open_work = partial(open_model, request, config, board.uuid, arguments.seconds, open_sweep_bench)
+        open_work = partial(open_model, request, config, board.uuid, arguments.seconds, open_child_bench)
     tables = [request.database.power_caps]
     tables += [] if arguments.output is None else [CsvTable(arguments.output, PowerCapRow)]
     for table in tables:

@@ -1,22 +1,39 @@
-"""The port through which a campaign measures: a device with its meters, in this process or in another; its times."""
+"""The port through which a campaign measures, the bench in a child process, and those of plans.
+
+An operator that crashes the child process loses only its own measurement.
+"""
 
 from __future__ import annotations
 
+import difflib
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
-from typing import Protocol, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from opcost.measuring.conditions import Circumstances, Conditions, measurement_key
+from opcost import __version__
+from opcost.errors import CannotMeasureError, UserError
+from opcost.measuring.conditions import Circumstances, Conditions, measurement_key, usual_execution
+from opcost.measuring.instruments import NOTHING, Finding, Observer
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import Measurement, MeasurementRow, StepTimes
-from opcost.measuring.setting import Setting
-from opcost.operators.cases import Case
+from opcost.measuring.setting import DEVICES, Setting, is_part_of
+from opcost.measuring.sweep_record import KernelUse, Repetition
+from opcost.operators.cases import Case, conditions_key
 from opcost.operators.tuples import OperatorTuple, TensorSpec
+from opcost.running.expected_times import RowTally
+from opcost.running.request import Request
+from opcost.running.worker_process import OPENING, Answering, ChildFaultError, ChildProcess, ReportStep
 from opcost.storage.database import Database
+
+if TYPE_CHECKING:
+    # They import torch, which the parent of a measuring process need not wait for.
+    from opcost.running.apparatus import HeldWorkload, ReadyModels
 
 SIDE = 8192
 STEADY_LOAD = Case(
@@ -37,8 +54,7 @@ class Bench(Protocol):
         """The torch device: ``cpu`` or ``cuda:N``."""
 
     @property
-    def is_gpu(self) -> bool:
-        """Whether the device is a GPU."""
+    def is_gpu(self) -> bool: ...
 
     @property
     def has_meter(self) -> bool:
@@ -58,8 +74,7 @@ class Bench(Protocol):
         Raises UserError: the device does not support the setting, or has no such meter.
         """
 
-    def circumstances(self, protocol: MeasurementProtocol) -> Circumstances:
-        """Return the circumstances of measurements with a protocol."""
+    def circumstances(self, protocol: MeasurementProtocol) -> Circumstances: ...
 
     def measure(self, case: Case, setting: Setting, protocol: MeasurementProtocol, log_name: str) -> Measurement:
         """Measure an operator or a model; its raw power log gets a name.
@@ -68,8 +83,27 @@ class Bench(Protocol):
         """
 
 
+class HoldingBench(Bench, Protocol):
+    """A bench that measures a model again and again.
+
+    Each method raises CannotMeasureError where a model cannot be built or measured here.
+    """
+
+    def hold(self, case: Case, setting: Setting) -> None:
+        """Build a model and keep it until the next one, or its release."""
+
+    def repeat(self, protocol: MeasurementProtocol, log_name: str) -> Repetition:
+        """Measure the model that is held; its raw power log gets a name."""
+
+    def kernels(self, case: Case, setting: Setting) -> tuple[KernelUse, ...]:
+        """Return the kernels of one eager run of a model; none on a CPU. A model that is held is released before."""
+
+
 OpenBench: TypeAlias = Callable[[str | None, Database, bool], AbstractContextManager[Bench]]
 """Makes a device ready. Arguments: its name (None for a GPU if there is one), the database, whether to log power."""
+
+OpenHoldingBench: TypeAlias = Callable[[str | None, Database, bool], AbstractContextManager[Any]]
+"""The same: yields a ``HoldingBench``, or a ``Bench`` if nothing is measured."""
 
 
 class SpentTime:
@@ -128,3 +162,361 @@ def measured_row(
         circumstances=circumstances,
         step_times=StepTimes(spent.total_s, **{f"{name}_s": time_s for name, time_s in spent.steps_s.items()}),
     )
+
+
+CPU_PATIENCE = 10.0
+"""The factor on limits on a CPU: a call of a model that takes seconds on a GPU takes minutes there."""
+
+FAULTS_IN_A_ROW = 3
+"""Crashes in a row after which the operators are not the cause."""
+
+FACTS = "facts"
+"""The question for properties that do not change while a bench is open."""
+
+BUILDING = "building"
+WARMING_UP = "warming up"
+LOOPING = "looping"
+READING_METERS = "reading meters"
+STEPS = (BUILDING, WARMING_UP, LOOPING, READING_METERS)
+"""The steps of a measurement. Building includes the first call, which may load libraries and choose algorithms."""
+
+INTERVAL_S = 5.0
+"""The time between two reports of one step. A report takes 20 us, between two chunks of a loop."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A method of a bench and its arguments, or ``FACTS``."""
+
+    method: str
+    arguments: tuple[object, ...] = ()
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The longest silence of the process on a GPU, in s; after that it counts as hanging.
+
+    The opening includes the qualification of a board's meters, which takes half a minute. Building an operator
+    (weights, inputs, graphs, a first call that loads libraries) takes a second; the largest models take a minute, and
+    may download weights. A loop of any length reports after each chunk, of 0.07 s or of one longer call.
+    """
+
+    opening_s: float = 600.0
+    building_s: float = 120.0
+    building_model_s: float = 600.0
+    running_s: float = 120.0
+
+    def steps_s(self, is_model: bool, is_gpu: bool) -> dict[str, float]:
+        patience = 1.0 if is_gpu else CPU_PATIENCE
+        building_s = self.building_model_s if is_model else self.building_s
+        return {step: patience * (building_s if step == BUILDING else self.running_s) for step in STEPS}
+
+
+USUAL_LIMITS = Limits()
+
+
+class ChildBench:
+    """Implements ``HoldingBench`` by asking one in a child process, which is started again after a crash."""
+
+    def __init__(self, device: str | None, database: Database, with_meter: bool, limits: Limits) -> None:
+        self._child = ChildProcess(partial(answering, device, database, with_meter), limits.opening_s)
+        self._limits = limits
+        self.device, self.is_gpu, self.has_meter = "", False, False
+        self.drift_case: Case | None = None
+        self._answers: dict[Question, Any] = {}
+        self._faults = 0
+
+    def __enter__(self) -> ChildBench:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._child.__exit__(*error)
+
+    def start(self) -> None:
+        """Start the process, within the context that ends it: Ctrl-C may come at any moment.
+
+        Raises UserError: the device cannot be made ready.
+        """
+        try:
+            self._child.__enter__()
+            facts = self._child.ask(Question(FACTS), {OPENING: self._limits.opening_s})
+            self.device, self.is_gpu, self.has_meter, self.drift_case = facts
+        except ChildFaultError as fault:
+            raise UserError(f"the measuring process does not start: {fault}; see its messages above") from fault
+
+    @property
+    def step_times_s(self) -> dict[str, float]:
+        return {step: self._child.step_times_s[step] for step in STEPS}
+
+    def conditions(self, setting: Setting) -> Conditions:
+        found: Conditions = self._remembered(Question("conditions", (setting,)))
+        return found
+
+    def circumstances(self, protocol: MeasurementProtocol) -> Circumstances:
+        found: Circumstances = self._remembered(Question("circumstances", (protocol,)))
+        return found
+
+    def _remembered(self, question: Question) -> Any:
+        """Return an answer that stays the same, also after the process has ended."""
+        if question not in self._answers:
+            try:
+                self._answers[question] = self._child.ask(question, {OPENING: self._limits.opening_s})
+            except ChildFaultError as fault:
+                raise UserError(f"the measuring process ended: {fault}; run the same command again") from fault
+        return self._answers[question]
+
+    def measure(self, case: Case, setting: Setting, protocol: MeasurementProtocol, log_name: str) -> Measurement:
+        question = Question("measure", (case, setting, protocol, log_name))
+        found: Measurement = self._guarded(question, case.operator.is_model)
+        return found
+
+    def hold(self, case: Case, setting: Setting) -> None:
+        self._guarded(Question("hold", (case, setting)))
+
+    def repeat(self, protocol: MeasurementProtocol, log_name: str) -> Repetition:
+        found: Repetition = self._guarded(Question("repeat", (protocol, log_name)))
+        return found
+
+    def kernels(self, case: Case, setting: Setting) -> tuple[KernelUse, ...]:
+        found: tuple[KernelUse, ...] = self._guarded(Question("kernels", (case, setting)))
+        return found
+
+    def _guarded(self, question: Question, is_model: bool = True) -> Any:
+        """Return the answer to a question of several steps, after which a process that ended is started again.
+
+        Raises CannotMeasureError: the answer raised this, or the question has ended the process; UserError:
+        ``FAULTS_IN_A_ROW`` questions in a row have ended the process.
+        """
+        try:
+            found = self._child.ask(question, self._limits.steps_s(is_model, self.is_gpu))
+        except ChildFaultError as fault:
+            self._faults += 1
+            if self._faults >= FAULTS_IN_A_ROW:
+                raise UserError(
+                    f"{FAULTS_IN_A_ROW} operators in a row ended the measuring process, the last one with: {fault}; "
+                    "check `nvidia-smi` and `dmesg`, then run the same command again"
+                ) from fault
+            logging.getLogger(__name__).warning("the measuring process ended (%s); starting it again", fault)
+            self.start()
+            raise CannotMeasureError(f"it ended the measuring process: {fault}") from fault
+        self._faults = 0
+        return found
+
+
+@contextmanager
+def open_child_bench(
+    device: str | None, database: Database, with_meter: bool, limits: Limits = USUAL_LIMITS
+) -> Iterator[ChildBench]:
+    """Make a device ready in a child process, which qualifies the board's meters if that has not been done.
+
+    A process that is silent for longer than its ``limits`` is ended. Raises UserError: the device cannot be made ready.
+    """
+    with ChildBench(device, database, with_meter, limits) as bench:
+        bench.start()
+        yield bench
+
+
+@contextmanager
+def answering(
+    device: str | None, database: Database, with_meter: bool, *, report_step: ReportStep
+) -> Iterator[Answering]:
+    """Open a bench in this process, the one that measures; each step of a measurement is reported."""
+    from opcost.running.apparatus import HeldWorkload, open_apparatus
+    from opcost.running.qualification import qualified
+
+    with qualified(open_apparatus, device, database, with_meter) as apparatus:
+        # First, so that a hang in another observer has a step.
+        observed = replace(apparatus, observers=(Heartbeat(report_step), *apparatus.observers))
+        held = HeldWorkload(observed)
+        try:
+            yield partial(answer, observed, held=held)
+        finally:
+            held.release()
+
+
+def answer(bench: Bench, question: Question, held: HeldWorkload | None = None) -> object:
+    """Answer one question with a bench in this process, or with the workload that it holds."""
+    if question.method == FACTS:
+        return bench.device, bench.is_gpu, bench.has_meter, bench.drift_case
+    asked = held if question.method in ("hold", "repeat", "kernels") else bench
+    return getattr(asked, question.method)(*question.arguments)
+
+
+class Heartbeat(Observer):
+    """Reports each step of a measurement when it begins, and every ``INTERVAL_S`` while it goes on."""
+
+    def __init__(self, report_step: ReportStep, now: Callable[[], float] = time.monotonic) -> None:
+        self._report_step = report_step
+        self._now = now
+        self._last = (BUILDING, -INTERVAL_S)
+
+    def before_build(self) -> None:
+        self._beat(BUILDING)
+
+    def before_start(self) -> None:
+        self._beat(BUILDING)
+
+    def during(self) -> None:
+        step, _ = self._last
+        self._beat(WARMING_UP if step == BUILDING else step)
+
+    def before_loop(self) -> None:
+        self._beat(LOOPING)
+
+    def after_finish(self) -> Finding:
+        self._beat(READING_METERS)
+        return NOTHING
+
+    def _beat(self, step: str) -> None:
+        last_step, last_s = self._last
+        now_s = self._now()
+        if step != last_step or now_s - last_s >= INTERVAL_S:
+            self._last = step, now_s
+            self._report_step(step)
+
+
+PARSED = 100
+"""The rows of each set of conditions that are parsed: they show its product, and whether it has a meter."""
+
+
+@dataclass(frozen=True)
+class PlannedBench:
+    """Implements ``Bench`` for a product, on a board that no row is of; it cannot measure.
+
+    ``rows`` are some of the product, or of another one that stands in for it, at least one under each set of its
+    conditions. ``numbers`` are those of all rows by the key of their conditions.
+    """
+
+    device: str
+    rows: Sequence[MeasurementRow]
+    numbers: Mapping[str, int]
+    is_stand_in: bool
+    is_gpu: bool
+    has_meter: bool
+    drift_case: Case | None
+    step_times_s: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, name: str, product: str, rows: Iterable[MeasurementRow], numbers: Mapping[str, int]) -> PlannedBench:
+        """Return the bench of a name, with the rows of a product."""
+        own = [row for row in rows if row.conditions.device_product == product]
+        is_gpu = own[0].conditions.device_type == "cuda"
+        has_meter = any(row.measurement.energy_j is not None for row in own)
+        return cls(name, own, numbers, product != name, is_gpu, has_meter, STEADY_LOAD if is_gpu else None)
+
+    def conditions(self, setting: Setting) -> Conditions:
+        """Return the conditions with the most rows in a setting, the newest of several.
+
+        If no row is in this setting, they are those of another setting with this one's precision, execution and cache.
+        """
+        execution = setting.execution or usual_execution(self.rows[0].conditions.device_type)
+        wanted = setting.precision, execution, setting.cache
+        newest = {
+            row.conditions: (self.numbers[conditions_key(row.key)], row.measurement.ended_at) for row in self.rows
+        }
+        found = max(newest, key=lambda one: ((one.precision, one.execution, one.cache) == wanted, newest[one]))
+        conditions = replace(found, precision=setting.precision, execution=execution, cache=setting.cache)
+        return replace(conditions, device_product=self.device)
+
+    def circumstances(self, protocol: MeasurementProtocol) -> Circumstances:
+        is_precise = protocol.relative_error is not None
+        return Circumstances(
+            device_uuid=None,
+            host_cpu="",
+            python_version="",
+            opcost_version=__version__,
+            torchvision_version=None,
+            warm_up_s=protocol.warm_up_s,
+            loop_s=None if is_precise else protocol.loop_s,
+            relative_error=protocol.relative_error,
+        )
+
+    def measure(self, case: Case, setting: Setting, protocol: MeasurementProtocol, log_name: str) -> Measurement:
+        raise AssertionError(f"{self.device}: a plan measures nothing")
+
+
+@dataclass(frozen=True)
+class AssumedVersions:
+    """The software that a plan assumes on a device that is not here.
+
+    With other versions everything is measured, and all cache corrections, which take ``cache_corrections_s``.
+    """
+
+    torch_version: str
+    driver_version: str | None
+    cache_corrections_s: float
+
+
+def assumed_versions(bench: Bench, setting: Setting, cache_corrections_s: float = 0.0) -> AssumedVersions | None:
+    """Return the versions that the plan for a product assumes; None if they do not matter.
+
+    They do not on a device that is here, nor on a product without rows.
+    """
+    if not isinstance(bench, PlannedBench) or bench.is_stand_in:
+        return None
+    conditions = bench.conditions(setting)
+    return AssumedVersions(conditions.torch_version, conditions.driver_version, cache_corrections_s)
+
+
+@contextmanager
+def open_planned_bench(device: str | None, database: Database, with_meter: bool) -> Iterator[PlannedBench]:
+    """Yield a bench of the product that a name means, or of one without rows, for which the most similar stands in.
+
+    Raises UserError: the database has no rows, or the name is a part of several products' names.
+    """
+    name = str(device)
+    operators, wholes = RowTally(PARSED), RowTally(PARSED)
+    rows = [*database.operator_measurements.rows(operators), *database.full_model_measurements.rows(wholes)]
+    numbers = operators.numbers + wholes.numbers
+    product = _meant_product(name, rows)
+    if product is not None:
+        yield PlannedBench.of(product, product, rows, numbers)
+        return
+    if not rows:
+        raise UserError(f"--device {name}: no row of it, nor of another device to plan with; use {DEVICES}")
+    found = [row.conditions for row in rows if row.conditions.device_type == "cuda"] or [row.conditions for row in rows]
+    products = sorted({one.device_product for one in found})
+    stand_in = max(products, key=lambda one: difflib.SequenceMatcher(None, one.casefold(), name.casefold()).ratio())
+    text = "no rows of %s: times are expected from rows of %s, and everything is to be measured"
+    logging.getLogger(__name__).warning(text, name, stand_in)
+    yield PlannedBench.of(name, stand_in, rows, numbers)
+
+
+def _meant_product(name: str, rows: Iterable[MeasurementRow]) -> str | None:
+    """Return the product that has a name, or a part of it; None if none has."""
+    products = sorted(
+        {row.conditions.device_product for row in rows if is_part_of(name, row.conditions.device_product)}
+    )
+    exact = [product for product in products if product.casefold() == name.casefold()]
+    if len(products) > 1 and not exact:
+        raise UserError(f"--device {name}: a part of several names ({', '.join(products)}); name one of them")
+    return next(iter([*exact, *products]), None)
+
+
+def bench_opener(request: Request) -> OpenBench:
+    """Return how a request's device is opened.
+
+    Raises UserError: the device is a product's name, and this is no dry run.
+    """
+    if not request.is_product:
+        return open_local_bench if request.dry_run else open_child_bench
+    if not request.dry_run:
+        raise UserError(
+            f"--device {request.device}: not a device; use {DEVICES} (the name of a product needs --dry-run)"
+        )
+    return open_planned_bench
+
+
+@contextmanager
+def open_local_bench(
+    device: str | None, database: Database, with_meter: bool, ready: ReadyModels | None = None
+) -> Iterator[Bench]:
+    """Open a device in this process.
+
+    This is enough if nothing is measured, and needed for models that are objects of this process: ``ready``.
+    """
+    from opcost.running.apparatus import open_apparatus
+    from opcost.running.qualification import qualified
+
+    with qualified(partial(open_apparatus, ready=ready or {}), device, database, with_meter) as apparatus:
+        yield apparatus

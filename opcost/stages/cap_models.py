@@ -15,9 +15,9 @@ from opcost.measuring.setting import is_meant
 from opcost.metering.cap_rows import CapCost
 from opcost.operators.cases import Case, case_key
 from opcost.prediction.durations import MODEL_BUILDING_S
+from opcost.running.bench import HoldingBench, OpenHoldingBench
 from opcost.running.expected_times import starting_s
 from opcost.running.request import Request, model_tuple
-from opcost.running.worker_bench import OpenSweepBench, SweepBench
 from opcost.short_uuids import short_uuid
 from opcost.stages.sweep import BETWEEN_S
 from opcost.storage.configs import ModelConfig
@@ -29,7 +29,7 @@ class ModelWork:
     """Implements ``CapWork`` for a model that a bench holds: one iteration by the usual procedure."""
 
     name: str
-    bench: SweepBench
+    bench: HoldingBench
     protocol: MeasurementProtocol
     is_steady: bool = True
 
@@ -45,7 +45,7 @@ class ModelWork:
 
 @contextmanager
 def open_model(
-    request: Request, config: ModelConfig, uuid: str, loop_s: float, open_bench: OpenSweepBench
+    request: Request, config: ModelConfig, uuid: str, loop_s: float, open_bench: OpenHoldingBench
 ) -> Iterator[ModelWork]:
     """Build a model in a measuring process, on the board of this UUID.
 

@@ -19,11 +19,10 @@ from opcost.operators.counts import OperatorCounts
 from opcost.operators.whitelist import select
 from opcost.prediction.durations import Size
 from opcost.progress import Progress
-from opcost.running.bench import Bench, OpenBench
+from opcost.running.bench import AssumedVersions, Bench, OpenBench, assumed_versions
 from opcost.running.campaign import Campaign, Outcome
 from opcost.running.expected_times import sizes_in
 from opcost.running.measured_again import Reason
-from opcost.running.opening import AssumedVersions, assumed_versions
 from opcost.running.plan import Work
 from opcost.running.request import Request, model_tuple, selected
 from opcost.running.shipped_counts import counted_or_shipped, ship_counts

@@ -22,8 +22,8 @@ from opcost.operators.model_inputs import DescribedInputs
 from opcost.operators.model_names import OBJECT
 from opcost.operators.tuples import FLOAT32, OperatorTuple, Structure, short_hash
 from opcost.progress import Progress
+from opcost.running.bench import open_local_bench
 from opcost.running.devices import choose_device
-from opcost.running.opening import open_local_bench
 from opcost.running.request import COUNTS, Request, model_tuple
 from opcost.stages.count import warn_of_compiled
 from opcost.stages.make_configs import config_text

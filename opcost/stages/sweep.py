@@ -34,10 +34,10 @@ from opcost.prediction.durations import (
     run_s,
 )
 from opcost.progress import Progress
+from opcost.running.bench import HoldingBench, OpenHoldingBench
 from opcost.running.expected_times import QUALIFICATION_S, starting_s
 from opcost.running.plan import Block, Wanted, by_key, planned_blocks
 from opcost.running.request import Request, model_tuple
-from opcost.running.worker_bench import OpenSweepBench, SweepBench
 from opcost.stages.model_layers import config_of
 from opcost.stages.model_sizes import size_of
 from opcost.stages.profile_configs import configs_of, scratch_folder
@@ -199,7 +199,7 @@ class Measured:
 
 
 def measure_sweep(
-    request: Request, sweep: Sweep, protocol: SweepProtocol, open_bench: OpenSweepBench, progress: Progress
+    request: Request, sweep: Sweep, protocol: SweepProtocol, open_bench: OpenHoldingBench, progress: Progress
 ) -> Measured:
     """Measure the repetitions of a sweep that the database does not have; in a dry run only plan them.
 
@@ -212,7 +212,7 @@ def measure_sweep(
 class _Run:
     """One run of a sweep on a bench that is open."""
 
-    def __init__(self, database: Database, sweep: Sweep, protocol: SweepProtocol, bench: SweepBench) -> None:
+    def __init__(self, database: Database, sweep: Sweep, protocol: SweepProtocol, bench: HoldingBench) -> None:
         self._database = database
         self._sweep = sweep
         self._protocol = protocol

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from opcost.running.held_workload import HostPowerWatch
+from opcost.running.apparatus import HostPowerWatch
 
 
 class Host:

@@ -49,7 +49,7 @@ from opcost.reporting.prediction_tables import ABOUT_OPERATORS, print_prediction
 from opcost.reporting.profile_tables import print_profile
 from opcost.reporting.show_tables import print_rankings
 from opcost.reporting.terminal import BarProgress, PlainProgress
-from opcost.running.opening import AssumedVersions
+from opcost.running.bench import AssumedVersions
 from opcost.running.request import Request
 from opcost.stages.advise import Advice, ModelAdvice
 from opcost.stages.compare import ComparingReport

@@ -16,7 +16,7 @@ from opcost.reporting.comparison_tables import Noted, all_in_words, footnotes, p
 from opcost.reporting.count_tables import print_rebuilds
 from opcost.reporting.measurement_tables import print_full_models, print_operator_measurements
 from opcost.reporting.tables import print_configs, print_json
-from opcost.running.opening import AssumedVersions
+from opcost.running.bench import AssumedVersions
 from opcost.stages.compare import ComparingReport
 from opcost.stages.make_configs import ConfigReport
 from opcost.stages.measure_operators import FullModelReport, OperatorsReport

@@ -18,9 +18,8 @@ from opcost.measuring.setting import Setting
 from opcost.measuring.workload import Workload
 from opcost.operators.cases import Case
 from opcost.operators.tuples import model_operator
-from opcost.running import held_workload as held_workload_module
-from opcost.running.apparatus import open_apparatus
-from opcost.running.held_workload import HeldWorkload
+from opcost.running import apparatus as apparatus_module
+from opcost.running.apparatus import HeldWorkload, open_apparatus
 from opcost.storage.database import Database
 from opcost.torch_backend.interludes import BackgroundLoad
 
@@ -102,7 +101,7 @@ def test_the_background_load_pauses_while_single_iterations_are_timed(
             raise CannotMeasureError("an iteration failed")
         return [1.0]
 
-    monkeypatch.setattr(held_workload_module, "single_iteration_times_s", timed)
+    monkeypatch.setattr(apparatus_module, "single_iteration_times_s", timed)
     with pytest.raises(CannotMeasureError) if fails else nullcontext():
         on_cpu.repeat(SHORT, "log")
     assert found == [0]

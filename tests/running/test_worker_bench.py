@@ -31,8 +31,8 @@ from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import StepTimes
 from opcost.measuring.setting import Setting
 from opcost.operators.cases import Case
-from opcost.running import worker_bench
-from opcost.running.worker_bench import (
+from opcost.running import bench as bench_module
+from opcost.running.bench import (
     BUILDING,
     CPU_PATIENCE,
     FACTS,
@@ -58,7 +58,7 @@ RELU, GELU = operator("ReLU"), operator("GELU")
 
 @pytest.fixture(autouse=True)
 def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_bench, "answering", fatal_answering)
+    monkeypatch.setattr(bench_module, "answering", fatal_answering)
 
 
 def run(campaign: SimulatedCampaign, device: str | None = None, limits: Limits = USUAL_LIMITS) -> OperatorsReport:
@@ -135,7 +135,7 @@ def test_operators_that_end_the_process_are_counted_again_after_each_that_does_n
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """So that a model of which every second operator is fatal is measured."""
-    monkeypatch.setattr(worker_bench, "ChildProcess", PlayedChild)
+    monkeypatch.setattr(bench_module, "ChildProcess", PlayedChild)
     fatal = Case(FATALS[0])
     with open_child_bench(None, tmp_path, True) as bench:
         for faults in (1, FAULTS_IN_A_ROW - 1, FAULTS_IN_A_ROW - 1):
@@ -224,9 +224,9 @@ def test_a_device_that_is_not_there_is_the_users_mistake(tmp_path: Path) -> None
 PROGRAM = """
 import itertools, sys
 from pathlib import Path
-from opcost.running import worker_bench
+from opcost.running import bench
 from opcost.stages import measure_operators
-from opcost.running.worker_bench import Opening, Question
+from opcost.running.bench import Question
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.setting import Setting
@@ -243,7 +243,7 @@ def show():
     print(*[name for name in ("torch", "torch._dynamo", "torchvision") if name in sys.modules], sep=",")
 
 show()
-with worker_bench.answering(Opening("cpu", Database(Path(sys.argv[1])), False), report_step=reported.append) as answer:
+with bench.answering("cpu", Database(Path(sys.argv[1])), False, report_step=reported.append) as answer:
     protocol = MeasurementProtocol(0.01, 0.05)
     answer(Question("circumstances", (protocol,)))
     for operator in (RELU, NMS):

@@ -24,7 +24,7 @@ from opcost.measuring.protocol import RETRIES, MeasurementProtocol
 from opcost.operators.tuples import META, OperatorTuple, PlainValue
 from opcost.reporting.measurement_tables import announced
 from opcost.reporting.profile_tables import print_profile
-from opcost.running import opening
+from opcost.running import bench
 from opcost.running.request import COUNTS, Request
 from opcost.stages.measure_units import Protocols, UnitReport
 from opcost.stages.profile import Measuring, Profile, profile
@@ -418,7 +418,7 @@ def test_a_name_of_two_lines_is_one_line(tmp_path: Path) -> None:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Measure on the CPU in this process, once and with hardly any warm-up."""
-    monkeypatch.setattr(opening, "open_child_bench", opening.open_local_bench)
+    monkeypatch.setattr(bench, "open_child_bench", bench.open_local_bench)
     monkeypatch.setattr(procedure, "RETRIES", replace(RETRIES, at_once=1))
     monkeypatch.setattr("opcost.measuring.protocol.CPU_WARM_UP_S", 0.01)
 
