@@ -7,8 +7,6 @@ by `opcost verify operators`, a process each, on a CPU. Results are kept in buil
 of them again.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess

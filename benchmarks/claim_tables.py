@@ -1,7 +1,5 @@
 """The committed tables that claims read, and how claims print figures."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from functools import cache

@@ -4,8 +4,6 @@ Example: PYTHONPATH=. python benchmarks/claims.py              # the sentences o
          PYTHONPATH=. python benchmarks/claims.py --figures    # each figure by its name
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Figures of claims about predicted costs: operators are held out from the committed rows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -34,11 +32,7 @@ def _held_out(data: RankingData, figures: Sequence[ModelFigures], basis: EnergyB
     kinds = sorted({one.count.operator.short_name for one in known})
     errors = np.array([error for kind in kinds for error in _errors(kind, known, figures)])
     time, energy = np.quantile(np.abs(errors), QUANTILE, axis=0, method="higher")
-    return {
-        "held_out_kinds": str(len(kinds)),
-        "held_out_time_95": f"{time:.2f}",
-        "held_out_energy_95": f"{energy:.2f}",
-    }
+    return {"held_out_kinds": str(len(kinds)), "held_out_time_95": f"{time:.2f}", "held_out_energy_95": f"{energy:.2f}"}
 
 
 def _errors(kind: str, known: Sequence[KnownCost], figures: Sequence[ModelFigures]) -> Iterator[tuple[float, float]]:

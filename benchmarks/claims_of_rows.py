@@ -1,7 +1,5 @@
 """Figures of claims beside those of sums: one of boards, speed, meters, values, sweeps and learned costs each."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Figures of claims about sums of operators and whole models."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

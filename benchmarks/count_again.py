@@ -7,8 +7,6 @@ stay as they are. Tuples that differ otherwise are named: a GPU has kernels of i
 Example: PYTHONPATH=. python benchmarks/count_again.py database
 """
 
-from __future__ import annotations
-
 import argparse
 from collections import Counter
 from collections.abc import Iterator

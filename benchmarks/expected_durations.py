@@ -5,8 +5,6 @@ follows from the rows of all other boards and from FLOPs and bytes of its operat
 Example: PYTHONPATH=. python benchmarks/expected_durations.py --database database
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import cache

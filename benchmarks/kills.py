@@ -5,8 +5,6 @@ some operators fail in every way, most of which end the process that measures. A
 Example: PYTHONPATH=.:tests python benchmarks/kills.py --kills 1000 --among-four 200 --full-disks 100 --interrupts 200
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile

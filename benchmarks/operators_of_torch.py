@@ -6,8 +6,6 @@ dispatch the same ATen operations with the same outputs, FLOPs and bytes when ea
 Example: PYTHONPATH=. python benchmarks/operators_of_torch.py --output build/operators_of_torch.md
 """
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence

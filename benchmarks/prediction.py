@@ -4,8 +4,6 @@ Example: PYTHONPATH=. python benchmarks/prediction.py docs/data/prediction
          PYTHONPATH=. python benchmarks/prediction.py FOLDER --parts families --processes 1
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import sys

@@ -4,8 +4,6 @@ Example: PYTHONPATH=. python benchmarks/sum_vs_full.py
          PYTHONPATH=. python benchmarks/sum_vs_full.py --models > build/models.md
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import sys

@@ -1,7 +1,5 @@
 """Markdown tables, for what benchmarks print"""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 

@@ -1,7 +1,5 @@
 """A Chromium that is installed here, driven by playwright, which brings none of its own to these tests."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The committed tables, which all tests of a process read once: the rows of operators alone take a second."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Shared by all tests: a temporary folder, logs that end, GPU tests only where there is a GPU, no Hypothesis clock."""
 
-from __future__ import annotations
-
 import gc
 import os
 import signal

@@ -3,8 +3,6 @@
 An operator's name says what happens.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import time

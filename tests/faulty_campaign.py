@@ -3,8 +3,6 @@
 The bench is simulated (``fatal_bench.py``), processes and files are real.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import random

@@ -1,7 +1,5 @@
 """A power limit that is a number in a file: implements ``PowerLimit`` for tests; no command can choose it."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from pathlib import Path

@@ -3,8 +3,6 @@
 Files are real: configs, pickles, the database. A process is forked, so that it is at work at once.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import random

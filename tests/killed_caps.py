@@ -3,8 +3,6 @@
 As a program it sweeps in a folder: the limit is ``limit``, the work sleeps. The folder's ``limit`` is 650 before.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import signal

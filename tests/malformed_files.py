@@ -8,8 +8,6 @@ Example: python tests/malformed_files.py --inputs 10000
          python tests/malformed_files.py --inputs 1000 --users
 """
 
-from __future__ import annotations
-
 import argparse
 import faulthandler
 import gc

@@ -1,7 +1,5 @@
 """Real files, damaged at random or by someone who knows the format."""
 
-from __future__ import annotations
-
 import hashlib
 import pickle
 import pickletools

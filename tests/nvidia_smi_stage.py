@@ -1,7 +1,5 @@
 """Puts tests/fake_nvidia_smi on the PATH as nvidia-smi, sets its faults, and looks for processes left behind."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

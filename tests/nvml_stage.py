@@ -4,8 +4,6 @@ As a program it is given courses as JSON and prints their outcomes. It forks for
 longer than one: nearly all of that is sleep.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -9,8 +9,6 @@ of its package or import its module. Survivors are tried in the same way against
 package. A fault that hangs its tests is counted apart; its time limit is shorter than that of pytest.
 """
 
-from __future__ import annotations
-
 import argparse
 import difflib
 import itertools

@@ -1,7 +1,5 @@
 """A powercap folder with energy counters, as Linux shows those of RAPL."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 RANGE_UJ = 262_143_328_850

@@ -1,7 +1,5 @@
 """Copies of the repository as git sees it: what a fresh clone has, with changes that are not committed yet."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

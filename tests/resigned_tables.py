@@ -3,8 +3,6 @@
 No figure that is read may end in a traceback, or be shown as nan or infinite.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import math

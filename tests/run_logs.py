@@ -1,7 +1,5 @@
 """The logs of scripts whose ``main`` runs in the tests' process: a process of its own leaves them to its end."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager

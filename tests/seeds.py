@@ -6,8 +6,6 @@ The bounds of a test hold for all seeds. Results of a part of them may be off by
 is drawn without replacement, which are none where the part is all.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Iterator, Sequence

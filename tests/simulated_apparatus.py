@@ -5,8 +5,6 @@ campaign.add_model("small", {RELU: 3})
 reports = measure_operators(campaign.request(), lambda _: protocol, campaign.open_apparatus, progress)
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -184,10 +182,7 @@ class RecordedProgress:
 def circumstances(protocol: MeasurementProtocol) -> Circumstances:
     loop_s = protocol.loop_s if protocol.relative_error is None else None
     return replace(
-        SIMULATED_CIRCUMSTANCES,
-        warm_up_s=protocol.warm_up_s,
-        loop_s=loop_s,
-        relative_error=protocol.relative_error,
+        SIMULATED_CIRCUMSTANCES, warm_up_s=protocol.warm_up_s, loop_s=loop_s, relative_error=protocol.relative_error
     )
 
 

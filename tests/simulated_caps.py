@@ -7,8 +7,6 @@
 The card runs at the highest clock whose mean power is within the cap. None of this has the form of the fit.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ times in 20 ms, show a change late, carry times that scatter, and are wrong by a
 to one read of 4.4 ms.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -4,8 +4,6 @@ sweep = SimulatedSweep(tmp_path, {32: Load(0.001, 300.0), 64: Load(0.004, 300.0)
 measured = sweep.measure(repetitions=3)
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field

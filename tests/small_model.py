@@ -1,7 +1,5 @@
 """A model whose ``forward`` and parts a test writes where it needs them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Models as few people write them: kinds of layers times ways of building and calling them. All are tiny."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import copy

@@ -1,7 +1,5 @@
 """Calculations of the scripts in benchmarks/; they measure only where there is a GPU."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import math

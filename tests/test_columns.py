@@ -1,7 +1,5 @@
 """Cells behind a right checksum: what a column cannot hold is one line that names file, line, column and remedy."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

@@ -1,7 +1,5 @@
 """The keys of all committed rows follow from their other columns: no change of the code may make them worthless."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The tools under the names that users know: on a library that plays NVML, without any meter, and on a CPU's model."""
 
-from __future__ import annotations
-
 import csv
 import os
 import subprocess

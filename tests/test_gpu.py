@@ -1,7 +1,5 @@
 """On a real NVIDIA GPU: its facts, its meter, its conditions, and block 2 from end to end."""
 
-from __future__ import annotations
-
 import gc
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """A grid on its way through blocks 0 to 2, and commands that need a whole model."""
 
-from __future__ import annotations
-
 import logging
 import subprocess
 import sys

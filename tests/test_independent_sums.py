@@ -3,8 +3,6 @@
 No code of opcost takes part: whoever reads these pages comes to the committed figures.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from itertools import product

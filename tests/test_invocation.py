@@ -1,7 +1,5 @@
 """Commands in messages: a user can paste them into the same shell."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import subprocess

@@ -1,7 +1,5 @@
 """A config with two lists from block 0 to the ranking: each case has counts, rows and a ``done`` of its own."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Scripts at work on a project that has been measured before: what they find, add, compare and advise."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Operators that do other work alone than in their model, from the user's file to the remark on the sum."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

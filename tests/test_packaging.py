@@ -1,7 +1,5 @@
 """The project as a whole: its metadata agree, its scripts answer before anything is installed, its Makefile works."""
 
-from __future__ import annotations
-
 import ast
 import csv
 import json

@@ -4,8 +4,6 @@ Commands that measure or write the tables run with ``--dry-run``; ``--renew-gold
 that the README proposes leave ``git status`` of a fresh clone clean.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

@@ -3,8 +3,6 @@
 Block 0 and the interrupted block 2 are processes of their own, as users start them.
 """
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import time

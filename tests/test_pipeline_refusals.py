@@ -1,7 +1,5 @@
 """Refusals of the scripts: a mistake is a line with its remedy, and nothing is written."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

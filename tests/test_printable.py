@@ -1,7 +1,5 @@
 """Characters that are not shown: what is printed in their place."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

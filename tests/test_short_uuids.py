@@ -1,7 +1,5 @@
 """Boards in tables: by the beginning of their UUIDs, also those of tables that have whole ones."""
 
-from __future__ import annotations
-
 import subprocess
 from dataclasses import replace
 from pathlib import Path

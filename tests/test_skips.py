@@ -1,7 +1,5 @@
 """``--no-skips``: before a release nothing may be missing that a test needs, but a GPU."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -4,8 +4,6 @@ All ``KINDS`` of layers are built plainly, called twice, hidden in a list and ru
 ``CONSTRUCTIONS`` are made of some of them.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import random

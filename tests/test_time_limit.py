@@ -1,7 +1,5 @@
 """A test that hangs fails at its time limit, and leaves no process behind."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Messages that docs/troubleshooting.md explains are those that opcost has; ``…`` stands for their variable parts."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A command in a Python that has imported libraries does what it does in a process of its own."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The wheel: it has the shipped rows and configs, so that an installed opcost finds them from any folder."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import zipfile
@@ -33,9 +31,7 @@ def test_in_a_checkout_the_shipped_folders_are_the_repositorys() -> None:
     assert (shipped_database(), shipped_measurements()) == (ROOT / "database", ROOT / "measurements")
 
 
-def test_the_wheel_has_all_tables_configs_whitelist_and_citation_and_no_logs_or_pages(
-    wheel: zipfile.ZipFile,
-) -> None:
+def test_the_wheel_has_all_tables_configs_whitelist_and_citation_and_no_logs_or_pages(wheel: zipfile.ZipFile) -> None:
     measurements = ROOT / "measurements"
     shipped = [*(ROOT / "database").glob("*.csv"), *measurements.glob("*/summary.yml")]
     shipped += [measurements / "operator_whitelist.yml", NETWORKS]

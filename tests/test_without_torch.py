@@ -1,7 +1,5 @@
 """Without torch, which is an extra: each command works, or says in one line how to install torch."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

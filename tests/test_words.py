@@ -1,7 +1,5 @@
 """The project keeps to the words of docs/glossary.md: none of its "not" column, no sentence that hides its subject."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path

@@ -3,8 +3,6 @@
 Commands run in forks of the process that reads: it has imported torch and opcost already.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

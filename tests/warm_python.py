@@ -6,8 +6,6 @@ command would. ``run`` stands for ``subprocess.run`` where a test does not depen
 on options of Python, or on signals.
 """
 
-from __future__ import annotations
-
 import atexit
 import gc
 import importlib

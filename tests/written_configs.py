@@ -1,7 +1,5 @@
 """Configs that tests write, and the lines of the mistakes in them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

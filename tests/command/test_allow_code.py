@@ -1,7 +1,5 @@
 """Users' code runs with ``--allow-code`` only: a file that leaves a marker when it is imported proves it."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -1,7 +1,5 @@
 """The log of a run: what is on stderr and what in a file, how a run ended, and what no log may contain."""
 
-from __future__ import annotations
-
 import getpass
 import logging
 import platform

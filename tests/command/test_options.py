@@ -1,7 +1,5 @@
 """The shared arguments, and how scripts end: real scripts in real processes."""
 
-from __future__ import annotations
-
 import argparse
 import math
 import os

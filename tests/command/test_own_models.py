@@ -1,7 +1,5 @@
 """A user's model after its profile: in the user's home, beside the shipped models."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import sys

@@ -1,7 +1,5 @@
 """The first moments of each program."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import signal

@@ -1,7 +1,5 @@
 """``opcost sweep`` on the CPU, as a new user would run it: a file of one's own, in one command."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

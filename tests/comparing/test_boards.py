@@ -1,7 +1,5 @@
 """Differences between boards in the time and energy of whole models."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

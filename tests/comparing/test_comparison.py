@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
@@ -244,10 +242,7 @@ def test_a_sum_of_graphs_is_not_compared_with_an_eager_whole():
     comparison = compared(*graphs, full=not_captured(FULL))
     assert comparison.time_ratio is comparison.energy_ratio is comparison.gap.unexplained.time_s is None
     differences = {"operators": 2, "differences": ("execution: graph / eager",)}
-    assert comparison.remarks == (
-        Remark(RemarkKind.OTHER_CONDITIONS, differences),
-        Remark(RemarkKind.EAGER_WHOLE),
-    )
+    assert comparison.remarks == (Remark(RemarkKind.OTHER_CONDITIONS, differences), Remark(RemarkKind.EAGER_WHOLE))
 
 
 SEEN = tuple((InputStatistics(ratio, 0.0, 1.0),) for ratio in (0.0, 0.5, 0.5, 1.0))

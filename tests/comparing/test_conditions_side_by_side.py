@@ -1,7 +1,5 @@
 """A model under two conditions: what is saved with its error, what costs more, and remarks."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping
@@ -222,10 +220,7 @@ def test_operators_of_two_boards_are_a_remark_with_their_share_of_the_time() -> 
     ("changes", "kinds"),
     [
         ({}, []),
-        (
-            {"other_whole": row_of(MODEL, 0.02, 5.0, FP32, device_uuid="another")},
-            [RemarkKind.WHOLES_OF_TWO_BOARDS],
-        ),
+        ({"other_whole": row_of(MODEL, 0.02, 5.0, FP32, device_uuid="another")}, [RemarkKind.WHOLES_OF_TWO_BOARDS]),
         ({"whole": row_of(MODEL, 0.01, 2.0, BF16, executed_as="graph")}, [RemarkKind.TWO_EXECUTIONS]),
         ({"other_whole": row_of(MODEL, 0.02, 5.0, FP32, power_capped_ratio=0.5)}, [RemarkKind.THROTTLED]),
     ],
@@ -235,8 +230,7 @@ def test_what_differs_between_both_sides_is_a_remark(changes: dict[str, Measurem
 
 
 @pytest.mark.parametrize(
-    ("flag", "kind"),
-    [(Flag.UNEVEN, RemarkKind.FLAGGED_OPERATORS), (Flag.NOT_AS_COUNTED, RemarkKind.OTHER_WORK)],
+    ("flag", "kind"), [(Flag.UNEVEN, RemarkKind.FLAGGED_OPERATORS), (Flag.NOT_AS_COUNTED, RemarkKind.OTHER_WORK)]
 )
 def test_flags_are_remarks_with_their_conditions(flag: Flag, kind: RemarkKind) -> None:
     rows = [row_of(CONVOLUTION, 0.001, 0.1, BF16, flags=(flag,)), *ROWS[1:]]

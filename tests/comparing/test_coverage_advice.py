@@ -1,7 +1,5 @@
 """Which operators a whitelist needs: what is measured counts as measured, the rest by FLOPs and bytes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import combinations
 from typing import Any

@@ -101,11 +101,9 @@ def test_loops_that_wait_for_long_gaps_only_show_no_launch():
 def test_what_is_not_known_is_none(left_out):
     graph, eager = rows_of("ReLU", 1, 2e-6)
     other = rows_of("ReLU", 8, 50e-6)
-    rows = {
-        "a graph": [graph, eager, other[1]],
-        "an eager loop that waits": [*other],
-        "eager": [graph, other[0]],
-    }[left_out]
+    rows = {"a graph": [graph, eager, other[1]], "an eager loop that waits": [*other], "eager": [graph, other[0]]}[
+        left_out
+    ]
     calls = {("ReLU", 8): 1} if left_out == "an eager loop that waits" else {("ReLU", 1): 1, ("ReLU", 8): 1}
     conditions = replace(SIMULATED_CONDITIONS, execution=GRAPH if left_out == "eager" else EAGER)
     measurements = Measurements(rows)

@@ -1,7 +1,5 @@
 """Layers: the rows of all calls add up to the sum of operators, and a tree has the totals of its subtrees."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Predicted runs: their intervals, and the reasons why these are wide."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

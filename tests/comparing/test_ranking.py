@@ -1,7 +1,5 @@
 """The ranking: the order of models, shares of kinds, expected errors of sums, and the share of the roof."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The roofline: the best of all rows is the roof, and each call has its side of it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Sizes of a sweep: declared pieces and breaks of curves are found again, and newer rows replace older ones."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

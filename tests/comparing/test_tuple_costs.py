@@ -1,7 +1,5 @@
 """Which tuples compared models use, how often, and what is to be known of their figures."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Products with a matrix: which are measured with weights from memory, and when both rows are a pair."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

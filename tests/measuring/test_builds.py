@@ -1,7 +1,5 @@
 """A whole model's builds: the median counts, with what they differ by."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -50,12 +50,7 @@ def test_a_flag_of_other_work_is_one_of_quality_and_casts_no_doubt() -> None:
 
 
 def test_an_overhead_passes_on_what_disturbed_it_and_not_what_it_is():
-    assert {
-        *CASTING_DOUBT,
-        *POSSIBLY_THROTTLED,
-        Flag.IMPRECISE,
-        Flag.AT_POWER_LIMIT,
-    } == OF_AN_OVERHEAD
+    assert {*CASTING_DOUBT, *POSSIBLY_THROTTLED, Flag.IMPRECISE, Flag.AT_POWER_LIMIT} == OF_AN_OVERHEAD
 
 
 def test_people_read_meanings_and_notes_on_one_line():

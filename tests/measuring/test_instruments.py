@@ -1,7 +1,5 @@
 """An observer of a measurement is called at the right moments, in order, however it ends."""
 
-from __future__ import annotations
-
 import pytest
 from simulated_machine import Load, SimulatedMachine
 

@@ -1,7 +1,5 @@
 """Which conditions can touch an operator, by the dtypes of its tensors."""
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
 
 import pytest

@@ -1,7 +1,5 @@
 """When a loop ends: chunks are scripted, so that each look finds what is declared."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field, replace
 

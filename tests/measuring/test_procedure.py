@@ -377,8 +377,7 @@ def at_full_clocks(load, device, protocol=PRECISE):
     machine = SimulatedMachine(load, device, RING)
     protocol = replace(protocol, at_full_clocks=True)
     return undisturbed(
-        lambda asked: measure(machine.workload(load, asked.duty_cycle), machine.instruments(LIMITED), asked),
-        protocol,
+        lambda asked: measure(machine.workload(load, asked.duty_cycle), machine.instruments(LIMITED), asked), protocol
     )
 
 

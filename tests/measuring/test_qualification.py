@@ -1,7 +1,5 @@
 """The quality of meters, found again on a machine whose meters have declared faults."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -22,9 +20,7 @@ from opcost.measuring.qualification import (
     run_loads,
     run_with_rare_reads,
 )
-from opcost.measuring.qualification import (
-    power_temperature_coefficient_per_kelvin as coefficient_per_kelvin,
-)
+from opcost.measuring.qualification import power_temperature_coefficient_per_kelvin as coefficient_per_kelvin
 from opcost.power.trace import PowerSource, PowerTrace, Window, joined, no_trace, trace_of_power
 
 HEAVY = Load(time_s=0.01, power_w=600.0)

@@ -1,7 +1,5 @@
 """Rows whose power their board cannot draw."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Conditions and devices that users ask for, and mistakes with their remedy."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Throttling within a loop."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Time and energy of a loop, divided over its layers: the rows add up to the meter's totals."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

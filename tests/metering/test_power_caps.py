@@ -1,7 +1,5 @@
 """The fit of time and energy over power caps, and the proposed cap, on curves and simulated cards of another form."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -1,7 +1,5 @@
 """The sources of an EnergyMeter: RAPL's counters with their wrap, and a GPU of a library that plays NVML."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The host: its clock, and its load, temperature and memory, from files as Linux has them."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

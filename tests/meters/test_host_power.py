@@ -1,7 +1,5 @@
 """The host's power in a loop, from counters in files."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """NVML's ring of power samples: read through a library that plays NVML, collected by a thread, and used as a meter."""
 
-from __future__ import annotations
-
 import csv
 import math
 import sys

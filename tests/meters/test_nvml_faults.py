@@ -3,8 +3,6 @@
 In all cases: no traceback, no hang, and what is unknown is empty, with the reason, and never 0.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from dataclasses import astuple, dataclass
@@ -75,10 +73,7 @@ COURSES = {
         Course("nvmlDeviceGetComputeRunningProcesses_v3=3 nvmlDeviceGetUtilizationRates=3"),
         Expected(),
     ),
-    "nothing but a gpu": (
-        Course("device=3 nvmlDeviceGetHandleByUUID=0"),
-        no_nvml(NOT_SUPPORTED, NOT_SUPPORTED),
-    ),
+    "nothing but a gpu": (Course("device=3 nvmlDeviceGetHandleByUUID=0"), no_nvml(NOT_SUPPORTED, NOT_SUPPORTED)),
     "a library without samples, processes, load and end": (
         Course(
             missing=(

@@ -1,7 +1,5 @@
 """Other processes: on a GPU, as a simulated NVML reports them; on processors, as a made-up /proc/stat does."""
 
-from __future__ import annotations
-
 import os
 import time
 from dataclasses import dataclass, field

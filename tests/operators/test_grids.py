@@ -1,7 +1,5 @@
 """Grids: the product of their lists, names in shapes, and the tuple that stands for a grid."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import product
 

@@ -1,7 +1,5 @@
 """Roles of inputs: which values an operator can have, and that what is drawn lets it run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest
@@ -207,8 +205,7 @@ def test_a_product_by_keyword_is_described() -> None:
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["torch.hann_window", "torch.randn_like", "torch.nn.functional.hardswish", "torch.normal", "torch.logspace"],
+    "name", ["torch.hann_window", "torch.randn_like", "torch.nn.functional.hardswish", "torch.normal", "torch.logspace"]
 )
 def test_functions_that_torch_does_not_list_are_found(name: str) -> None:
     assert callable(build_operator(OperatorTuple(name, mode=None), "cpu"))

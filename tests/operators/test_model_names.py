@@ -1,7 +1,5 @@
 """Names of models: their source, and the tuples of whole models of each source."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """The parts of a row's key."""
 
-from __future__ import annotations
-
 from simulated_machine import SIMULATED_CONDITIONS
 
 from opcost.measuring.conditions import measurement_key

@@ -1,7 +1,5 @@
 """Short forms of operator tuples, and their columns: a number for each size, a cell for each parameter."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

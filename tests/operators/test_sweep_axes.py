@@ -1,7 +1,5 @@
 """Axes of sweeps: texts become sizes, and sizes become inputs."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

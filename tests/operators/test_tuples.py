@@ -174,11 +174,7 @@ def test_tensors_passed_more_than_once_carry_their_number():
 
 @pytest.mark.parametrize(
     ("inputs", "keyword_inputs", "numbers"),
-    [
-        ((QUERY,), (("key", QUERY),), 2),
-        ((QUERY, (QUERY,)), (), 2),
-        ((QUERY, replace(QUERY, identity=1)), (), 0),
-    ],
+    [((QUERY,), (("key", QUERY),), 2), ((QUERY, (QUERY,)), (), 2), ((QUERY, replace(QUERY, identity=1)), (), 0)],
     ids=["by name", "inside a tuple", "all different"],
 )
 def test_only_a_tensor_that_is_passed_again_carries_its_number(inputs, keyword_inputs, numbers):

@@ -1,7 +1,5 @@
 """A user's code is identified by the text of its file and of what it imports beside it. Nothing is executed."""
 
-from __future__ import annotations
-
 import pickle
 import shutil
 from pathlib import Path

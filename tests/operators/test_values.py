@@ -1,7 +1,5 @@
 """Kinds of values: what is seen, what it is called, and what is drawn for it."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

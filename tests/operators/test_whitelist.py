@@ -1,7 +1,5 @@
 """The whitelist splits a model's operators, and shares say what each part is of the whole."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

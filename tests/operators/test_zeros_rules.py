@@ -1,7 +1,5 @@
 """Zeros of inputs that were counted on shapes: rules by the operator that made an input."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from hypothesis import given
@@ -72,11 +70,7 @@ def test_joined_tensors_have_the_mean_share_and_a_gate_keeps_zeros() -> None:
 
 
 def test_means_of_many_values_are_no_zeros() -> None:
-    assert shares(
-        call("ReLU", 0),
-        call("AdaptiveAvgPool2d", 1, returns=HALF),
-        call("Conv2d", 2, HALF),
-    )[2] == (0.0,)
+    assert shares(call("ReLU", 0), call("AdaptiveAvgPool2d", 1, returns=HALF), call("Conv2d", 2, HALF))[2] == (0.0,)
     assert shares(call("ReLU", 0), call("AdaptiveAvgPool2d", 1), call("Conv2d", 2))[2] == (0.5,)
 
 

@@ -1,7 +1,5 @@
 """Learned costs as bytes: the same predictions after reading, and no code in them."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import zipfile

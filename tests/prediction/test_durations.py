@@ -1,7 +1,5 @@
 """Expected durations of measurements: the declared truth of the simulated machine, and bounds."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Sequence
 from dataclasses import replace
@@ -84,10 +82,7 @@ def rows(walls_s: Sequence[float], time_s: float = 1e-4, relative_error: float |
             first.measurement, time_s=time_s, loop_time_s=0.5, ended_at=end.isoformat(timespec="milliseconds")
         )
         circumstances = replace(
-            first.circumstances,
-            warm_up_s=0.1,
-            loop_s=None if relative_error else 0.5,
-            relative_error=relative_error,
+            first.circumstances, warm_up_s=0.1, loop_s=None if relative_error else 0.5, relative_error=relative_error
         )
         conditions = replace(first.conditions, execution=GRAPH)
         found.append(replace(first, measurement=measurement, circumstances=circumstances, conditions=conditions))

@@ -1,7 +1,5 @@
 """Features of calls: the product that a call is, its kind, and the time that a card's rates give."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

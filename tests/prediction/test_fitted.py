@@ -1,7 +1,5 @@
 """Fitted functions: what is kept predicts as scikit-learn does, and recovers what is known."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Free sizes of operator tuples: which places change together, and the tuples with other sizes."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

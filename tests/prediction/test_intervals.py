@@ -1,7 +1,5 @@
 """Deviations of predicted costs: of kinds with enough samples, with few of them and with none, and far from all."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

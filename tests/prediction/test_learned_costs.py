@@ -1,7 +1,5 @@
 """Learned costs: a card with declared truth is learned, intervals hold, and what was never seen is named."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

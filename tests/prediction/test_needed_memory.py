@@ -1,7 +1,5 @@
 """The least memory of a run, by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from simulated_machine import SIMULATED_CONDITIONS

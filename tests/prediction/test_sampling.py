@@ -1,7 +1,5 @@
 """Drawn operator tuples: their sizes, their limits, and the choice by uncertainty."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -14,13 +12,7 @@ from hypothesis import strategies as st
 from opcost.operators.counts import OperatorCount
 from opcost.operators.texts import parse_tuple
 from opcost.operators.tuples import OperatorTuple
-from opcost.prediction.sampling import (
-    ALIGNED_TO,
-    MAXIMUM_BYTES,
-    Wish,
-    sample,
-    usual_kinds,
-)
+from opcost.prediction.sampling import ALIGNED_TO, MAXIMUM_BYTES, Wish, sample, usual_kinds
 
 LARGE = 10**12
 

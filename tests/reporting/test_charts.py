@@ -1,7 +1,5 @@
 """Charts: whole XML whatever names hold, every mark where its figure says, and the same in files as in the report."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Data frames for notebooks: the rows of the tables, and the figures of the commands."""
 
-from __future__ import annotations
-
 import csv
 import io
 import itertools

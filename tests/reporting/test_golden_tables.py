@@ -3,8 +3,6 @@
 ``pytest --renew-golden`` writes them again.
 """
 
-from __future__ import annotations
-
 import io
 import itertools
 import re

@@ -1,7 +1,5 @@
 """The report's page: one file that sends no request, and in which data stays data."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Tables fit any width: no line is longer, no word is broken, columns go in the declared order."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

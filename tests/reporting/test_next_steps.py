@@ -1,7 +1,5 @@
 """The next measurements: which steps are shown, and with which commands."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any, cast
 

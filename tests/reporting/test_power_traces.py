@@ -1,7 +1,5 @@
 """Power over time: written logs of every kind are drawn as they were read; any other file is reported in one line."""
 
-from __future__ import annotations
-
 import os
 import pty
 import subprocess

@@ -1,7 +1,5 @@
 """The report of a simulated campaign: every model, every tuple, the database's own figures, and no word of the host."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

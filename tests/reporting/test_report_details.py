@@ -1,7 +1,5 @@
 """The report's trees of layers: nested as the modules are, in the order of execution, with figures that add up."""
 
-from __future__ import annotations
-
 import math
 import shutil
 from dataclasses import replace

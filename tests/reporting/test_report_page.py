@@ -1,7 +1,5 @@
 """The report of the committed database in a browser: sorted, searched, filtered, chosen from; it sends no request."""
 
-from __future__ import annotations
-
 import csv
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """Figures of the report: magnitudes, shares and units, compared with figures that a test declares."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from html import unescape
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Files of a sweep: tables, the folder tree, figures, and the section of the report."""
 
-from __future__ import annotations
-
 import csv
 import json
 from dataclasses import replace

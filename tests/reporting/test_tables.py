@@ -1,7 +1,5 @@
 """Output for people and programs: tables with units, and JSON in SI units."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Tables and progress: a bar on a terminal, few plain lines elsewhere, and the time left."""
 
-from __future__ import annotations
-
 import io
 import re
 import threading

@@ -1,7 +1,5 @@
 """A device's apparatus, its parts played: what is kept at work when, and what is asked of whom."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -124,10 +122,7 @@ def test_what_runs_on_a_gpu_differ_by_is_known(tmp_path: Path, device: str, is_g
 def test_who_else_uses_the_device_is_noted(tmp_path: Path) -> None:
     campaign = SimulatedCampaign(tmp_path, {RELU: Load(time_s=0.001)})
     with campaign.open_apparatus(None, campaign.database, True) as opened:
-        for reported, notes, tries in (
-            ([MEANWHILE, ""], "", 2),
-            ([MEANWHILE] * 3, MEANWHILE, 3),
-        ):
+        for reported, notes, tries in (([MEANWHILE, ""], "", 2), ([MEANWHILE] * 3, MEANWHILE, 3)):
             campaign.built.clear()
             # An event before a measurement is no disturbance of it.
             remarks = [remark for later in reported for remark in ("another process came before", later)]

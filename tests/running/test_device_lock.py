@@ -1,7 +1,5 @@
 """One campaign per device at a time, kept by a lock that dies with its process."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

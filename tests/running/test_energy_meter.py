@@ -1,7 +1,5 @@
 """EnergyMeter on a simulated GPU: windows of a user's code, and what remains after exceptions."""
 
-from __future__ import annotations
-
 import asyncio
 import csv
 import inspect

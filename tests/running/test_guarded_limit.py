@@ -1,7 +1,5 @@
 """The old power limit comes back whatever ends a sweep."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

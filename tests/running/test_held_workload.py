@@ -1,7 +1,5 @@
 """A model that is built once and measured several times, on real devices."""
 
-from __future__ import annotations
-
 import gc
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A short version of ``benchmarks/kills.py``: whatever ends a campaign, no row is lost, none is there twice."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """LayerwiseEnergy around loops on a simulated GPU with declared truth, and around real ones on this CPU."""
 
-from __future__ import annotations
-
 import copy
 import math
 import threading
@@ -273,10 +271,7 @@ def gradients_in_two_backwards(loss: Tensor, model: Headed) -> None:
     ],
 )
 def test_an_auxiliary_head_and_a_layer_that_is_called_twice(
-    machine: SimulatedMachine,
-    is_used: bool,
-    backward: Callable[[Tensor, Headed], None],
-    expected_s: dict[str, float],
+    machine: SimulatedMachine, is_used: bool, backward: Callable[[Tensor, Headed], None], expected_s: dict[str, float]
 ) -> None:
     model = Headed(machine)
     with LayerwiseEnergy(model) as layers:

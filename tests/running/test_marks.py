@@ -1,7 +1,5 @@
 """Marks of running code, through a file that may hold anything."""
 
-from __future__ import annotations
-
 import json
 import os
 from itertools import pairwise

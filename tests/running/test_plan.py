@@ -1,7 +1,5 @@
 """The cases to be measured, and why, given rows of a database."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Sequence
 from dataclasses import replace
@@ -217,9 +215,7 @@ def test_notes_change_nothing(notes: str) -> None:
 
 
 @given(
-    st.lists(st.text("abc", min_size=1, max_size=3), unique=True, max_size=8),
-    st.integers(1, 23),
-    st.integers(0, 2**32),
+    st.lists(st.text("abc", min_size=1, max_size=3), unique=True, max_size=8), st.integers(1, 23), st.integers(0, 2**32)
 )
 def test_without_rows_each_repetition_of_each_size_is_planned_once(keys: list[str], number: int, seed: int) -> None:
     blocks = planned_blocks(keys, (), Wanted(number, 1.0, None), (), seed)

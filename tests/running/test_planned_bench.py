@@ -1,7 +1,5 @@
 """Plans for a device that is not here, from the rows of its product."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from dataclasses import replace

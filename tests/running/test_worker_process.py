@@ -1,7 +1,5 @@
 """A process that answers questions: what happens there, and what is seen of it here."""
 
-from __future__ import annotations
-
 import logging
 import os
 import signal

@@ -1,7 +1,5 @@
 """The networks of docs/examples: nothing of them is uncounted, and each operator runs alone as in its model."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 from types import ModuleType

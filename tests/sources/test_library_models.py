@@ -1,7 +1,5 @@
 """Small models of transformers and timm: all FLOPs and bytes in tuples, each tuple rebuilt, nothing downloaded."""
 
-from __future__ import annotations
-
 import socket
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Users' functions as models: how their code is imported, what they return, and how their mistakes are shown."""
 
-from __future__ import annotations
-
 import gc
 import random
 import re

@@ -1,7 +1,5 @@
 """Models by name: what torchvision knows, what it does not, and what comes out."""
 
-from __future__ import annotations
-
 import csv
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """transformers as a source: inputs that follow from a size, and models that do not run on theirs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

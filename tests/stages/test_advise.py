@@ -1,7 +1,5 @@
 """Advice on the whitelist: models made of operators with declared costs, some of them measured."""
 
-from __future__ import annotations
-
 import os
 import time
 from dataclasses import replace

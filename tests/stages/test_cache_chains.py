@@ -1,7 +1,5 @@
 """Cache corrections, from chains of operators: operators in chains behind a stream, beside each of them in a loop."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections import Counter
@@ -14,21 +12,11 @@ from typing import cast
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
-from simulated_apparatus import RecordedProgress, SimulatedCampaign, change_by_hand, compare_models, write_both
+from simulated_apparatus import RecordedProgress, SimulatedCampaign, compare_models, write_both
 from simulated_machine import SIMULATED_CONDITIONS, Device, Load, simulated_row
 
 from opcost.comparing import cache_chain_rows, cache_chains
-from opcost.comparing.cache_chain_rows import (
-    ChainRow,
-    Excess,
-    chain_row,
-    excess_of_call,
-    missing_sides,
-    refusal,
-    refused_row,
-)
+from opcost.comparing.cache_chain_rows import ChainRow, Excess, chain_row, excess_of_call, refusal, refused_row
 from opcost.comparing.cache_chains import (
     ADDITION,
     BLOCKS,
@@ -45,7 +33,6 @@ from opcost.comparing.cache_chains import (
     LINEAR,
     MATRIX,
     NORM,
-    PRODUCT_SIDES,
     SHORTER_STREAMS,
     SIDES,
     SMALL_SIDES,
@@ -71,14 +58,7 @@ from opcost.operators.counts import OperatorCount
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.running.bench import Bench
 from opcost.running.request import COUNTS
-from opcost.stages.cache_chains import (
-    Before,
-    ChainBench,
-    ChainTimes,
-    chain_settings,
-    chain_times,
-    measure_missing_chains,
-)
+from opcost.stages.cache_chains import Before, ChainBench, measure_missing_chains
 from opcost.stages.compare import find_comparisons
 from opcost.stages.measure_operators import OperatorsReport, measure_full_models, measure_operators
 from opcost.storage.configs import ModelConfig
@@ -121,10 +101,6 @@ def row_of(
     return replace(row, measurement=measurement)
 
 
-def at(row: MeasurementRow, temperature_c: float | None) -> MeasurementRow:
-    return replace(row, measurement=replace(row.measurement, temperature_c=temperature_c))
-
-
 def test_a_call_takes_longer_by_what_neither_it_alone_nor_what_runs_before_explains() -> None:
     found = excess_of_call(row_of(52.0, 520.0), row_of(10.0, 100.0), [row_of(1.0, 10.0), row_of(2.0, 20.0)])
     # Six blocks of 3 s and 30 J, twelve calls; what was measured once stands for six, and so does its error.
@@ -146,14 +122,6 @@ def test_energies_are_at_the_reference_temperature_where_all_are_known_there() -
     assert referred.value == pytest.approx((90.0 - 7 * 11.0) / 6)
     assert mixed.value == pytest.approx((80.0 - 7 * 10.0) / 6)
     assert (unknown.time_s.value, unknown.energy_j) == (pytest.approx(2.0 / 6), None)
-
-
-def test_how_far_temperatures_differ_is_in_the_error_of_the_energy() -> None:
-    stream, alone, whole = row_of(1.0, 10.0, 11.0), row_of(1.0, 10.0, 11.0), row_of(9.0, 80.0, 90.0)
-    energies_j = [excess_of_call(at(whole, celsius), stream, [alone]).energy_j for celsius in (50.0, 60.0, None)]
-    alike, unlike, unknown = (energy_j.standard_error for energy_j in energies_j if energy_j is not None)
-    assert alike == unknown
-    assert unlike > alike
 
 
 def test_a_row_says_what_it_is_of_or_why_nothing_is_known() -> None:
@@ -236,43 +204,29 @@ def added(*shapes: tuple[int, ...], name: str = "torch.add") -> OperatorCount:
     ("count", "kind"),
     [
         (counted("torch.nn.Linear", 10, flop=5), MATRIX),
-        (counted("torch.nn.MultiheadAttention", 10, flop=5), MATRIX),
         (counted("torch.matmul", 10, flop=5), MATRIX),
         (counted("torch.nn.functional.scaled_dot_product_attention", 10, flop=5), ELEMENTWISE),
         (convolution(in_channels=64, out_channels=8, kernel_size=1), MATRIX),
-        (convolution(in_channels=64, out_channels=8, kernel_size=(1, 1)), MATRIX),
         (convolution(in_channels=64, out_channels=8, kernel_size=1, groups=2), FILTER),
-        (convolution(in_channels=64, out_channels=8, kernel_size=(1, 3)), FILTER),
         (convolution(in_channels=64, out_channels=64, kernel_size=3, groups=64), DEPTHWISE),
-        (convolution(in_channels=64, out_channels=64, kernel_size=3, groups=32), FILTER),
         (convolution(in_channels=1, out_channels=64, kernel_size=3), FILTER),
         (counted("torch.nn.Conv2d", 10, flop=5), FILTER),
-        (counted("torch.nn.ConvTranspose2d", 10, flop=5), FILTER),
-        (convolution("ConvTranspose2d", in_channels=64, out_channels=8, kernel_size=1), FILTER),
         (convolution("ConvTranspose2d", in_channels=64, out_channels=64, kernel_size=3, groups=64), FILTER),
         (counted("torchvision.ops.deform_conv2d", 10, flop=5), FILTER),
         (of_function((2, 64, 8, 8), (64, 1, 3, 3)), DEPTHWISE),
-        (of_function((64, 8, 8), (64, 1, 3, 3)), DEPTHWISE),
         (of_function((2, 64, 8, 8), (8, 64, 1, 1)), MATRIX),
-        (of_function((2, 64, 8), (8, 64, 1)), MATRIX),
         (of_function((2, 64, 8, 8), (8, 32, 1, 1)), FILTER),
         (of_function((2, 64, 8, 8), (8, 64, 3, 3)), FILTER),
         (of_function((2, 64, 8, 8)), FILTER),
-        (of_function((2, 64), (8, 64, 3, 3)), FILTER),
         (counted("torch.nn.LayerNorm", 10), LAYER_NORM),
         (counted("torch.nn.functional.layer_norm", 10), LAYER_NORM),
-        (counted("torch.nn.RMSNorm", 10), LAYER_NORM),
         (counted("torch.nn.BatchNorm2d", 10), NORM),
         (counted("torchvision.models.convnext.LayerNorm2d", 10), LAYER_NORM),
-        (counted("torch.nn.GroupNorm", 10), NORM),
         (counted("torch.nn.functional.normalize", 10), ELEMENTWISE),
-        (counted("torch.Tensor.norm", 10), ELEMENTWISE),
-        (counted("torch.nn.MaxPool2d", 10), ELEMENTWISE),
         (counted("torch.add", 10), ELEMENTWISE),
         (added((8, 8), (8, 8)), ADDITION),
         (added((8, 8), (8, 8), name="torch.Tensor.add_"), ADDITION),
         (added((8, 8), (8,)), ELEMENTWISE),
-        (added((8, 8)), ELEMENTWISE),
         (added((8, 8), (8, 8), name="torch.mul"), ELEMENTWISE),
     ],
 )
@@ -300,11 +254,6 @@ def test_sums_in_16_bits_are_corrected_by_chains_of_16_bits(
     assert (found and (found.dtype, found.of([counted("torch.add", 10)]).time_s.value)) == expected
 
 
-def test_settings_of_chains_are_one_for_each_dtype() -> None:
-    assert chain_settings(USUAL, ["tf32", "fp32"]) == (USUAL,)
-    assert chain_settings(USUAL, ["bf16", "tf32", "amp-bf16"]) == (replace(USUAL, precision="bf16"), USUAL)
-
-
 @pytest.mark.parametrize(
     "field", ["device_product", "torch_version", "driver_version", "cuda_version", "cudnn_version", "mode"]
 )
@@ -323,16 +272,6 @@ def test_coarse_sizes_suffice_until_the_others_are_measured() -> None:
     assert [len(curve.points) for curve in found.curves.values()] == [7, 7, 6, 6, 6]
     # One that was tried and refused leaves a hole in the curve, as before.
     assert {size for size, _ in found.curves[NORM].points} == known
-
-
-def test_what_was_refused_too_often_is_left_out_of_its_curve() -> None:
-    rows = of_all_sizes(1.0)
-    place = next(place for place, row in enumerate(rows) if row.memory_bytes == Chain(NORM, 48).memory_bytes)
-    refused = replace(rows[place], time_s=None, time_standard_error_s=None)
-    others = [*rows[:place], *rows[place + 1 :]]
-    assert corrections_under([*others, *(RETRIES.runs - 1) * [refused]], GRAPHS) is None
-    found = corrections_of([*others, *RETRIES.runs * [refused]])
-    assert len(found.curves[refused.kind].points) == len(SIDES) - 1
 
 
 @pytest.mark.parametrize(("kind", "side"), [(kind, side) for kind in KINDS for side in (8, 48, 112)])
@@ -360,14 +299,6 @@ def test_other_chains_correct_nothing(other: str) -> None:
     assert corrections_under(others, GRAPHS) is None
     found = corrections_of([*others, *of_all_sizes(1.0)])
     assert found.of([counted("torch.add", 10)]).time_s.value == 1.0
-
-
-def test_sizes_are_settled_when_they_are_known_or_were_refused_often() -> None:
-    rows = of_all_sizes(1.0)
-    assert missing_sides(rows) == []
-    assert missing_sides([]) == list(SIDES)
-    assert set(missing_sides([row for row in rows if row.kind != FILTER])) == set(PRODUCT_SIDES)
-    assert missing_sides(of_all_sizes(1.0, design="other")) == list(SIDES)
 
 
 @pytest.mark.parametrize("other", [{"cache": "cold"}, {"cache": "chained"}, {"execution": "eager"}])
@@ -431,11 +362,6 @@ def test_a_small_model_is_not_corrected_unless_all_shorter_streams_are_known(mis
     assert found.in_model(STREAM_BYTES + 1) is found
 
 
-def test_shorter_streams_do_not_change_the_corrections_of_larger_models() -> None:
-    both = corrections_of([*of_all_sizes(8.0), *behind_shorter_streams(1.0, 2.0, 4.0)])
-    assert both.curves == corrections_of(of_all_sizes(8.0)).curves
-
-
 def test_products_are_looked_up_without_their_weights() -> None:
     image, weights = TensorSpec((2, 4), "float32"), TensorSpec((1000,), "float32", identity=1)
     output = TensorSpec((3,), "bfloat16")
@@ -490,20 +416,6 @@ def test_a_product_is_corrected_by_chains_of_matrices_of_its_size(count: Operato
     assert found.of([count]).time_s.value == pytest.approx(time_s)
 
 
-@pytest.mark.parametrize(
-    ("name", "places", "time_s"),
-    [("torch.nn.functional.linear", (0, 1), 3.0), ("torch.addmm", (2, 0, 1), 3.0), ("torch.bmm", (0, 1), 1.0)],
-)
-def test_the_matrix_of_a_function_is_one_of_its_inputs(name: str, places: tuple[int, ...], time_s: float) -> None:
-    tensors = [
-        TensorSpec(shape, "bfloat16", identity=place) for place, shape in enumerate(((8, 9), (1024, 1024), (9,)))
-    ]
-    operator = OperatorTuple(name, (), tuple(tensors[place] for place in places), mode=None)
-    count = OperatorCount(operator, 1, 50, 9999, outputs=TensorSpec((3,), "float32"))
-    found = corrections_of([*IN_16_BITS, *on_tokens({LINEAR: 3.0, WIDE_LINEAR: 9.0})], BF16)
-    assert found.of([count]).time_s.value == pytest.approx(time_s)
-
-
 def test_operators_on_tokens_have_the_correction_of_images_until_theirs_is_known() -> None:
     counts = [added((8, 8), (8, 8)), counted("torch.nn.LayerNorm", 10), linear(1024, 1024)]
     times_s = dict(zip((ADDITION, LAYER_NORM, LINEAR), (5.0, 6.0, 7.0), strict=True))
@@ -512,45 +424,6 @@ def test_operators_on_tokens_have_the_correction_of_images_until_theirs_is_known
     for rows, expected in (([], [1, 1, 1]), (half, [5, 1, 1]), (on_tokens(times_s), [5, 6, 7])):
         found = corrections_of([*IN_16_BITS, *rows], BF16)
         assert [found.of([count]).time_s.value for count in counts] == expected
-
-
-@pytest.mark.parametrize(
-    ("moved_bytes", "time_s"), [(1, 1.0), (4 * 2**25, 4.0), (4 * int(2**25.5), 5.0), (STREAM_BYTES, 6.0)]
-)
-def test_in_small_models_calls_on_tokens_have_their_stand_ins_correction_behind_shorter_streams(
-    moved_bytes: int, time_s: float
-) -> None:
-    tokens = on_tokens({LAYER_NORM: 6.0, ADDITION: 6.0}, "float32")
-    found = corrections_under([*of_all_sizes(8.0), *behind_shorter_streams(1.0, 2.0, 4.0), *tokens], GRAPHS)
-    in_model = None if found is None else found.in_model(moved_bytes)
-    assert in_model is not None
-    for count in (counted("torch.nn.LayerNorm", 10), added((8, 8), (8, 8))):
-        assert in_model.of([count]).time_s.value == pytest.approx(time_s, rel=1e-6)
-    # Large tensors evict from caches themselves what a shorter stream leaves.
-    assert in_model.of([counted("torch.nn.LayerNorm", 10**9)]).time_s.value == 6.0
-
-
-@pytest.mark.parametrize(
-    ("known", "missing"),
-    [((), (LAYER_NORM, ADDITION, LINEAR, WIDE_LINEAR)), ((LAYER_NORM, LINEAR), (ADDITION, WIDE_LINEAR))],
-)
-def test_kinds_that_a_stand_in_corrects_are_named(known: tuple[str, ...], missing: tuple[str, ...]) -> None:
-    counts = [added((8, 8), (8, 8)), counted("torch.nn.LayerNorm", 10), linear(1024, 1024)]
-    found = corrections_of([*IN_16_BITS, *on_tokens(dict.fromkeys(known, 2.0))], BF16)
-    assert found.missing_kinds(counts) == missing
-    assert found.missing_kinds([counted("torch.nn.ReLU", 10), replace(counts[0], memory_bytes=0)]) == ()
-    # Products without a matrix of weights, and 1 x 1 convolutions, need no chains of large ones.
-    products = [counted("torch.bmm", 10, flop=5), convolution(in_channels=64, out_channels=8, kernel_size=1)]
-    assert found.missing_kinds(products) == ()
-    # In fp32 no chain of large matrices is missing.
-    assert corrections_of(of_all_sizes(1.0)).missing_kinds(counts) == (LAYER_NORM, ADDITION)
-
-
-def test_matrices_have_chains_of_their_own_in_16_bits_only() -> None:
-    assert [{chain.kind for chain in layer_chains(dtype)} for dtype in DTYPES] == [
-        {LAYER_NORM, ADDITION},
-        set(LAYER_KINDS),
-    ]
 
 
 def excess_of(time_s: float, energy_j: float | None = None) -> Excess:
@@ -595,14 +468,6 @@ def test_a_product_that_was_measured_with_weights_from_memory_needs_no_kind() ->
 def test_what_computes_nothing_takes_no_longer() -> None:
     assert CORRECTIONS.of([counted("torch.nn.Dropout", 0, 5)]).time_s.value == 0.0
     assert CORRECTIONS.of([]).time_s == Estimate(0.0, 0.0)
-
-
-@given(st.lists(st.integers(1, 10**12), min_size=1, max_size=8, unique=True), st.integers(1, 10**12))
-def test_shares_of_points_are_a_whole(sizes: list[int], memory_bytes: int) -> None:
-    curve = Curve(tuple((size, excess_of(1.0)) for size in sorted(sizes)))
-    shares = curve.shares(memory_bytes)
-    assert sum(shares.values()) == pytest.approx(1.0)
-    assert all(0 <= share <= 1 and point < len(sizes) for point, share in shares.items())
 
 
 # The stage
@@ -767,21 +632,6 @@ def test_each_size_is_found_out_once(
     assert caplog.text.count("measuring cache corrections (once per card)") == 2
 
 
-def test_each_chain_is_an_item_with_its_time_and_its_correction_and_measurements_are_logged(
-    tmp_path: Path, one_size: None, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level("INFO", "opcost"):
-        progress = measure_missing(campaign_in(tmp_path), before=Before(measurement_s=0.5))
-    # Six measurements for the elementwise chain, two for norms.
-    assert progress.expected_s == [3.0, 1.0, 1.5, 1.0, 1.5]
-    assert progress.names[1] == "cache correction: norm, 0.5 MB"
-    assert [result.partition(" ")[0] for result in progress.results][:2] == ["+0.20", "+0.40"]
-    (line,) = [line for line in caplog.messages if line.startswith("LeakyReLU: ")]
-    assert "5.00 µs, a loop of 0." in line
-    assert "error of the time 0." in line
-    assert any(line.startswith("cache corrections: 16 measurements in ") for line in caplog.messages)
-
-
 def test_a_run_ends_within_its_budget_and_the_next_one_goes_on(
     tmp_path: Path, one_size: None, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -793,37 +643,6 @@ def test_a_run_ends_within_its_budget_and_the_next_one_goes_on(
         kinds.append([row.kind for row in campaign.database.calls_in_chains.rows()])
     assert kinds == [list(KINDS[:number]) for number in range(1, 1 + len(KINDS))]
     assert "cache corrections: 1 of 5 are measured; the next run measures the others" in caplog.text
-
-
-def test_more_than_the_budget_is_left_to_the_next_run(tmp_path: Path) -> None:
-    campaign = campaign_in(tmp_path)
-    with campaign.open_apparatus(None, campaign.database, True) as bench:
-        times = [
-            chain_times(cast("Bench", Graphs(bench)), campaign.database, before=Before(expected_s, one_s))
-            for expected_s, one_s in ((0.0, 0.5), (60.0, 2.0), (30.0, 2.0), (0.0, None))
-        ]
-    quick, slow, first_look, unknown = times
-    assert (quick, slow, first_look) == (
-        ChainTimes(108.0, 0.0, 108.0),
-        ChainTimes(200.0, 232.0, 432.0),
-        ChainTimes(0.0, 432.0, 432.0),
-    )
-    # Without rows it follows from building, warming up and a loop to the target precision.
-    assert unknown is not None
-    assert 0.5 < unknown.all_s / 216 < 1.5
-
-
-def test_chains_behind_shorter_streams_share_the_operators_of_their_side(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cache_chain_rows, "SIDES", (8,))
-    monkeypatch.setattr(cache_chain_rows, "layer_chains", lambda _: ())
-    campaign = campaign_in(tmp_path)
-    measure_missing(campaign)
-    designs = Counter(row.design for row in campaign.database.calls_in_chains.rows())
-    streams = ("", ", stream of 8 MB", ", stream of 34 MB", ", stream of 134 MB")
-    assert designs == {DESIGN + stream: len(KINDS) for stream in streams}
-    assert len(campaign.built) == len(set(campaign.built)) == len(built_for(8)) + 3 * 6
 
 
 def test_a_run_that_measures_nothing_else_goes_on_with_what_is_missing(tmp_path: Path, one_size: None) -> None:
@@ -883,23 +702,6 @@ def measure_model(campaign: SimulatedCampaign, dry_run: bool = False) -> list[Op
             yield cast("Bench", Graphs(bench))
 
     return measure_operators(campaign.request(dry_run=dry_run), lambda _: SHORT, open_graphs, RecordedProgress())
-
-
-@pytest.mark.parametrize(("operators", "relative_error"), [(19, 0.01), (20, 0.01), (20, None)])
-def test_their_expected_time_follows_from_that_of_the_operators_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operators: int, relative_error: float | None
-) -> None:
-    seen: list[Before] = []
-    monkeypatch.setattr("opcost.stages.measure_operators.measure_missing_chains", lambda *given: seen.append(given[-1]))
-    relus = [replace(RELU, inputs=(TensorSpec((size,), "float32"),)) for size in range(1, 1 + operators)]
-    campaign = SimulatedCampaign(tmp_path, dict.fromkeys(relus, ALONE), conditions=GRAPHS)
-    campaign.add_model("a", dict.fromkeys(relus, 1))
-    protocol = MeasurementProtocol(0.5, 1.0, relative_error)
-    (report,) = measure_operators(campaign.request(), lambda _: protocol, campaign.open_apparatus, RecordedProgress())
-    (before,) = seen
-    is_known = operators == 20 and relative_error is not None
-    assert before.measurement_s == (report.taken_s / 20 if is_known else None)
-    assert before.expected_s > 0
 
 
 @pytest.mark.parametrize("is_first_look", [False, True])
@@ -1040,41 +842,11 @@ def test_a_model_that_may_keep_its_weights_in_caches_is_measured_once(tmp_path: 
     assert campaign.built.count(MEGABYTE) == 1
 
 
-def test_their_time_is_that_of_cache_corrections(tmp_path: Path, one_size: None) -> None:
-    campaign = campaign_with_a_product(tmp_path)
-    campaign.add_model("a", {RELU: 1})
-    (chains,) = measure_model(campaign, dry_run=True)
-    large(campaign, "b", {RELU: 1, MEGABYTE: 1})
-    both = measure_model(campaign, dry_run=True)
-    one_s = both[1].besides_parts_s["cache_corrections"] - chains.besides_parts_s["cache_corrections"]
-    assert one_s == pytest.approx(both[1].expected_s, rel=0.2)
-    measured = measure_model(campaign)
-    assert all(report.besides_parts_s["cache_corrections"] > 0 for report in measured)
-    after = measure_model(campaign, dry_run=True)
-    assert [(one.expected_s, one.besides_parts_s.get("cache_corrections", 0.0)) for one in after] == 2 * [(0.0, 0.0)]
-
-
 def of_memory(campaign: SimulatedCampaign) -> list[tuple[str | None, str]]:
     """Return the boards and the cache modes of the rows of the product."""
     rows = campaign.database.operator_measurements.rows()
     products = [row for row in rows if row.operator == MEGABYTE.operator]
     return [(row.circumstances.device_uuid, row.conditions.cache) for row in products]
-
-
-def test_a_product_of_another_board_is_measured_both_ways(tmp_path: Path, one_size: None) -> None:
-    campaign = campaign_with_a_product(tmp_path)
-    large(campaign, "a", {MEGABYTE: 1})
-    measure_model(campaign)
-    table = campaign.database.operator_measurements
-    change_by_hand(table.path, "simulated-0", "another")
-    # A pair of any board will do.
-    measure_model(campaign)
-    assert of_memory(campaign) == [("another", "warm"), ("another", "cold")]
-    table.replace_rows(lambda rows: [row for row in rows if row.conditions.cache == "warm"])
-    (plan,) = measure_model(campaign, dry_run=True)
-    assert (plan.expected_s, plan.besides_parts_s["cache_corrections"] > 0) == (0.0, True)
-    measure_model(campaign)
-    assert of_memory(campaign) == [("another", "warm"), ("simulated-0", "warm"), ("simulated-0", "cold")]
 
 
 def test_a_model_is_done_after_its_products_from_memory(tmp_path: Path, one_size: None) -> None:
@@ -1146,33 +918,6 @@ def test_chains_are_what_block_0_would_count(kind: str, dtype: str) -> None:
     assert kinds == {ELEMENTWISE, kind}
     elementwise = found[Chain(ELEMENTWISE, 8, dtype=dtype).operators[0]]
     assert elementwise.memory_bytes == chain.memory_bytes
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("kind", LAYER_KINDS)
-def test_a_chain_on_tokens_is_its_base_and_the_operators_of_its_kind(kind: str, dtype: str) -> None:
-    chain = Chain(kind, 8, blocks=2, stream_elements=1, dtype=dtype)
-    calls, base = (_calls_of(one.behind_a_stream) for one in (chain, chain.base))
-    (operator,) = set(chain.own)
-    own = {call: count for call, count in calls.items() if call == operator}
-    assert own[operator].occurrences == chain.calls
-    assert _kernels(calls) - _kernels(base) == _kernels(own)
-    assert _kernels(base) <= _kernels(calls)
-    assert kind_of(own[operator]) == (MATRIX if kind in (LINEAR, WIDE_LINEAR) else kind)
-    assert chain.memory_bytes == pytest.approx(moved_bytes(own[operator]), rel=0.02)
-
-
-def _kernels(calls: Mapping[OperatorTuple, OperatorCount]) -> Counter[tuple[str, tuple[TensorSpec, ...]]]:
-    """Return what runs, without the numbers that tensors are multiplied by."""
-    return Counter(
-        {(operator.operator, operator.floating_inputs): count.occurrences for operator, count in calls.items()}
-    )
-
-
-def _calls_of(operator: OperatorTuple) -> dict[OperatorTuple, OperatorCount]:
-    function, args, _ = operator_call(operator, "cpu")
-    assert isinstance(function, ChainBehindAStream)
-    return {count.operator: count for count in capture(ReadyModel(function, args), operator).counts}
 
 
 @pytest.mark.parametrize(("side", "dtype"), [(8, "float32"), (24, "float32"), (8, "bfloat16")])

@@ -1,7 +1,5 @@
 """A model as the work of a power-cap sweep, on the simulated machine, whose power follows the cap."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Calls and tuples over several models, each shared tuple counted once."""
 
-from __future__ import annotations
-
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, model_operator
 from opcost.stages.count import CensusRow, take_census

@@ -1,7 +1,5 @@
 """``opcost``: files are checked line by line, tables repaired and put together, and nothing gets lost."""
 
-from __future__ import annotations
-
 import json
 import runpy
 import sys

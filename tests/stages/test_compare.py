@@ -1,7 +1,5 @@
 """The comparison: operators with declared costs must sum to the declared whole, and what is missing is said."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Models under two conditions from a database: declared truth, committed rows as pandas finds them, and mistakes."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
@@ -87,11 +85,7 @@ def test_declared_costs_under_two_conditions_are_found(campaign: SimulatedCampai
     assert report.whole.saved_energy_per_sample_j == pytest.approx((4.8 - 2.1) / 2, rel=0.02)
     assert report.whole.saved_time_ratio == pytest.approx(5 / 12, rel=1e-4)
     kinds = [(kind.operator, kind.standing, kind.costs.calls, kind.costs.other_calls) for kind in report.kinds]
-    assert kinds == [
-        ("LayerNorm", "both", 2, 2),
-        ("to", "only these", 1, 0),
-        ("Linear", "both", 2, 2),
-    ]
+    assert kinds == [("LayerNorm", "both", 2, 2), ("to", "only these", 1, 0), ("Linear", "both", 2, 2)]
     saved_j = [kind.costs.saved_energy_j for kind in report.kinds]
     assert saved_j == pytest.approx([-0.4, -0.1, 2 * (2.0 - 0.4)], rel=0.05)
     assert [kind.costs.costs_more for kind in report.kinds] == [True, True, False]

@@ -1,7 +1,5 @@
 """Blocks 0 and 1: counting real models, and what happens to configs that cannot be counted."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -444,11 +442,7 @@ def test_a_model_with_an_operation_without_a_formula_is_counted_and_its_flop_are
 @pytest.mark.usefixtures("inverts")
 @pytest.mark.parametrize(("options", "status"), [([], 0), (["--strict"], 2)])
 def test_the_command_names_operations_without_a_formula_with_their_shares(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    options: list[str],
-    status: int,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], options: list[str], status: int
 ) -> None:
     folders = ["--measurements", f"{tmp_path}/measurements", "--database", f"{tmp_path}/database"]
     line = ["count", "own", *folders, "--device", "cpu"]

@@ -1,7 +1,5 @@
 """Operator tuples carry all of an unobserved run, model by model; a table says so, and where not."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The data set of committed rows: every row is there, with its figures, and with what was counted."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

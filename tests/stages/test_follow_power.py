@@ -1,7 +1,5 @@
 """opcost power -- COMMAND: a program is followed on a library that plays NVML, and on a machine without a meter."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

@@ -1,7 +1,5 @@
 """Holdings of a database: complete models, models in part, and the time for the rest, as other tools find them."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -137,10 +135,9 @@ def test_models_with_other_inputs_than_one_tensor_of_numbers_are_held_in_the_pre
     (tmp_path / "resnet18" / "summary.yml").write_text("model_name: resnet18\ninput_size: [1, 3, 32, 32]\n")
     found = holdings(Request((), tmp_path, of_boards("c982")))
     for precision in ("bf16", "torch-default"):
-        assert {
-            "BertModel_8x128",
-            "CLIPModel_32x77_32x3x224x224, values (('integers', 0, 49408), 'normal')",
-        } <= set(under(found, precision).complete)
+        assert {"BertModel_8x128", "CLIPModel_32x77_32x3x224x224, values (('integers', 0, 49408), 'normal')"} <= set(
+            under(found, precision).complete
+        )
 
 
 # Simulated campaigns

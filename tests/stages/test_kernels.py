@@ -1,7 +1,5 @@
 """Kernels of tuples alone beside the model's; without a GPU only what is counted from them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

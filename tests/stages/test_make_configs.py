@@ -1,7 +1,5 @@
 """One config for each model of torchvision, and none that was there is touched."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Block 2 and the full-model script on the simulated machine: what is missing is measured, once, and kept."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import asdict, replace
@@ -131,11 +129,7 @@ def test_what_has_no_row_yet_comes_first_among_all_models_and_each_is_done_as_so
     before()
     assert [name.partition(" ")[0] for name in progress.names] == ["SiLU", "ReLU", "GELU"]
     assert done == [[], ["b"], ["b", "c"], ["a", "b", "c"]]
-    assert [progress_of(report) for report in reports] == [
-        (2, 0, 2, 0, 0),
-        (1, 0, 1, 0, 0),
-        (2, 2, 0, 0, 0),
-    ]
+    assert [progress_of(report) for report in reports] == [(2, 0, 2, 0, 0), (1, 0, 1, 0, 0), (2, 2, 0, 0, 0)]
     assert [sum(report.steps_s.values()) <= report.taken_s for report in reports] == [True, True, True]
 
 

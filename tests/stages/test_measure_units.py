@@ -1,7 +1,5 @@
 """Units: the operators of a model and its whole, model by model, on one board and with one start."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby

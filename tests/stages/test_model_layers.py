@@ -1,7 +1,5 @@
 """Layers of models: rows that add up to the sum, in the order of execution, from a model's name to a table."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -95,7 +93,7 @@ def test_layers_add_up_to_the_sum_of_the_comparison(name: str, tmp_path: Path) -
 def test_layers_are_in_the_order_of_execution(tmp_path: Path) -> None:
     report = shipped_layers("resnet50", H200, tmp_path)
     assert [row.path for row in report.layers.rows_to(1)] == [
-        *("conv1", "bn1", "relu", "maxpool", "layer1", "layer2", "layer3", "layer4", "avgpool", "fc"),
+        *("conv1", "bn1", "relu", "maxpool", "layer1", "layer2", "layer3", "layer4", "avgpool", "fc")
     ]
     rows = report.layers.rows
     assert [row.position for row in rows] == sorted(row.position for row in rows)
@@ -216,7 +214,7 @@ def test_a_users_function_has_its_layers_and_nothing_is_written(
     assert run(monkeypatch, campaign.folder, net, "--allow-code", "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert [(row["path"], row["layer"]) for row in found["layers"]] == [
-        *(("0.linear", "Linear"), ("0.linear", "Linear"), ("0.dropout", "Dropout"), ("0", "add"), ("1", "ReLU")),
+        *(("0.linear", "Linear"), ("0.linear", "Linear"), ("0.dropout", "Dropout"), ("0", "add"), ("1", "ReLU"))
     ]
     assert (found["conditions"], found["sum_time_s"], found["counted_on"]) == (None, None, "meta")
     assert {row["time_s"] for row in found["layers"]} == {None}

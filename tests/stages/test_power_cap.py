@@ -1,7 +1,5 @@
 """opcost power-cap on a library that plays NVML: consent, rights, dry runs, and the sweep of a command."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

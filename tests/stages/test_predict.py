@@ -1,7 +1,5 @@
 """Predicted costs of models: learned from the committed rows of some models, for others and for other batches."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

@@ -1,7 +1,5 @@
 """Profiles: one command from a model's name to the cost of its operators, that goes on where it was interrupted."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections import defaultdict
@@ -147,11 +145,7 @@ def test_several_sizes_are_profiled_with_one_start(campaign: SimulatedCampaign) 
     ("refused", "unmeasured", "line"),
     [
         ("cumsum", ["torch.Tensor.cumsum"], "failed: out of memory"),
-        (
-            "tiny_net",
-            [],
-            "the whole model is not measured on cpu: out of memory; correct this, and repeat the command",
-        ),
+        ("tiny_net", [], "the whole model is not measured on cpu: out of memory; correct this, and repeat the command"),
     ],
 )
 def test_what_cannot_be_measured_is_reported_and_the_others_are_shown(

@@ -1,7 +1,5 @@
 """Profiles of models that are objects: counted and measured in this process, and found again by their contents."""
 
-from __future__ import annotations
-
 import math
 import subprocess
 import sys
@@ -63,7 +61,7 @@ def test_a_model_has_its_operators_its_whole_and_their_comparison(
     assert "my_net_2x3x8x8: " in capsys.readouterr().err
     frame = found.operators
     assert list(frame.columns) == [
-        *("operator", "parameters", "inputs", "calls", "flop", "memory_bytes", "time_s", "energy_j", "share"),
+        *("operator", "parameters", "inputs", "calls", "flop", "memory_bytes", "time_s", "energy_j", "share")
     ]
     assert {name.rpartition(".")[2] for name in frame["operator"]} == {"Conv2d", "Softplus", "cumsum", "mul"}
     assert frame["share"].sum() == pytest.approx(1)

@@ -1,7 +1,5 @@
 """Qualification on the simulated machine: what is found is printed and kept."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta

@@ -1,7 +1,5 @@
 """Every counted tuple is rebuilt from its pickle, runs alone, and does what was counted."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

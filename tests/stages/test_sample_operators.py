@@ -1,7 +1,5 @@
 """Lists of drawn tuples: all are valid and new, blocks 0 to 2 take them, and mistakes are one line."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The ranking: figures of the committed database as pandas finds them, and what is said of models without a figure."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -776,8 +774,7 @@ def test_an_incomplete_sum_is_no_cost_but_says_what_is_measured(campaign: Simula
     counts = COUNTS.read(config)
     more = OperatorCount(operator("SiLU"), 1, 100, 100)
     write_counts(
-        COUNTS.path(config),
-        replace(counts, counts=(*counts.counts, more), total_flop=500, total_memory_bytes=500),
+        COUNTS.path(config), replace(counts, counts=(*counts.counts, more), total_flop=500, total_memory_bytes=500)
     )
     campaign.database.model_operators.path.unlink()
     report = show(campaign.request("a2"))
@@ -882,5 +879,5 @@ def test_the_remedy_names_the_steps_that_are_left_and_keeps_the_options(tmp_path
     for kind in (COUNTS, FILTERED_COUNTS):
         kind.path(campaign.request("b").configs()[0]).unlink()
     assert re.findall(r"opcost (\S+) b .*#", printed(show(campaign.request("b")))) == [
-        *("count", "filter", "measure", "measure-models"),
+        *("count", "filter", "measure", "measure-models")
     ]

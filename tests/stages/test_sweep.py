@@ -1,7 +1,5 @@
 """Sweeps on the simulated machine: what is measured again, in which order, and what survives failures and ends."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Training data: the rows under some conditions, and a fingerprint that depends on no others."""
 
-from __future__ import annotations
-
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path

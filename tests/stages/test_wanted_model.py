@@ -1,7 +1,5 @@
 """Configs of models that are found by their usual names, without torch."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

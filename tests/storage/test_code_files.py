@@ -1,7 +1,5 @@
 """Users' files and modules are found and read without being executed; each mistake is one line."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Changes of configs: a case is done, and names of the whitelist are replaced, and every other byte stays."""
 
-from __future__ import annotations
-
 import stat
 import tempfile
 from pathlib import Path
@@ -186,10 +184,7 @@ def done_in(path: Path) -> list[str]:
     [
         (SWEEP, SWEEP.replace("false", "[r_8x3x64x64_tf32]")),
         (SWEEP.replace("done: false # yet\n", ""), SWEEP.replace("done: false # yet", "done: [r_8x3x64x64_tf32]")),
-        (
-            SWEEP.replace("false", "[r_1x3x64x64_bf16]"),
-            SWEEP.replace("false", "[r_1x3x64x64_bf16, r_8x3x64x64_tf32]"),
-        ),
+        (SWEEP.replace("false", "[r_1x3x64x64_bf16]"), SWEEP.replace("false", "[r_1x3x64x64_bf16, r_8x3x64x64_tf32]")),
         (SWEEP.replace("false", "[]"), SWEEP.replace("false", "[r_8x3x64x64_tf32]")),
         (SWEEP.replace("false", "[# none\n ]"), SWEEP.replace("false", "[r_8x3x64x64_tf32 # none\n ]")),
         (
@@ -199,8 +194,7 @@ def done_in(path: Path) -> list[str]:
         (
             SWEEP.replace("done: false # yet", "done: # these\n  - r_1x3x64x64_bf16 # first\n  # end"),
             SWEEP.replace(
-                "done: false # yet",
-                "done: # these\n  - r_1x3x64x64_bf16 # first\n  - r_8x3x64x64_tf32\n  # end",
+                "done: false # yet", "done: # these\n  - r_1x3x64x64_bf16 # first\n  - r_8x3x64x64_tf32\n  # end"
             ),
         ),
         (SWEEP.replace("false # yet\n", "\n- former"), SWEEP.replace("false # yet", "\n- former\n- r_8x3x64x64_tf32")),

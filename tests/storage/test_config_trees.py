@@ -1,7 +1,5 @@
 """The keys `arguments` and `inputs` of a config: values as written, and each mistake one line with its remedy."""
 
-from __future__ import annotations
-
 import math
 import tempfile
 from pathlib import Path
@@ -91,10 +89,7 @@ def test_the_order_of_arguments_does_not_matter(tmp_path: Path) -> None:
         ("{3: 1}", "3, in YAML a number is no key"),
         ("{a: 1, a: 2}", "a: given twice, in lines 3 and 3; keep one"),
         ("{a: {b: 1, b: 2}}", "a: b: given twice"),
-        (
-            "{a: 2026-01-01}",
-            "a: the value is 2026-01-01, in YAML a date; write a number in digits, or a text",
-        ),
+        ("{a: 2026-01-01}", "a: the value is 2026-01-01, in YAML a date; write a number in digits, or a text"),
         ("{a: 0x20}", "a: the value is 0x20, in YAML a number"),
         ("{a: 1e999}", "a: the value is the text '1e999'"),
         (f"{{a: {'9' * 40}}}", f"a: the value is {'9' * 40}, in YAML a number"),

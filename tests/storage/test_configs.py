@@ -1,7 +1,5 @@
 """Files that people write are read strictly: all mistakes at once, with line and remedy; lists make cases."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import tempfile
@@ -146,12 +144,7 @@ SIZE = "[32, 3, 224, 224]"
         ),
         (f"input_size: {SIZE}\n", "", 1, "input_size: missing; write input_size: [32, 3"),
         ("input_size", "inputsize", 4, "inputsize: unknown key; did you mean input_size?"),
-        (
-            "null",
-            "NO",
-            3,
-            'weights_name: the value is NO, in YAML a boolean; put quotes round it ("NO")',
-        ),
+        ("null", "NO", 3, 'weights_name: the value is NO, in YAML a boolean; put quotes round it ("NO")'),
         ("null", "2024-99-99", 3, "weights_name: the value is 2024-99-99, in YAML a date|in quotes ('2024-99-99')"),
         ("resnet18", "18", 2, 'model_name: the value is 18, in YAML a number; put quotes round it ("18")'),
         ("null", "None", 3, "weights_name: the value is the text 'None'; write weights_name: null"),
@@ -164,24 +157,9 @@ SIZE = "[32, 3, 224, 224]"
         ("false", "", 5, "done: the value is empty"),
         ("false", "[x]", 5, "done: a list of cases|write done: false"),
         ("false", "[x_fp32, 1]\nprecision: [fp32]", 5, "done: item 2 is 1"),
-        (
-            "false",
-            "false\nprecision: on",
-            6,
-            "precision: the value is on, in YAML a boolean; write one of torch",
-        ),
-        (
-            "done",
-            "precision: [fp32, fp23]\ndone",
-            5,
-            "precision: item 2 is the text 'fp23'; write one of",
-        ),
-        (
-            "false",
-            "false\nmemory_format: nhwc",
-            6,
-            "the text 'nhwc'|contiguous or channels_last",
-        ),
+        ("false", "false\nprecision: on", 6, "precision: the value is on, in YAML a boolean; write one of torch"),
+        ("done", "precision: [fp32, fp23]\ndone", 5, "precision: item 2 is the text 'fp23'; write one of"),
+        ("false", "false\nmemory_format: nhwc", 6, "the text 'nhwc'|contiguous or channels_last"),
         ("false", "false\nseed: -1", 6, "seed: the value is -1"),
         ("false", "false\ncomposites: [a.B]", 6, "composites: item 1 is the text 'a.B'"),
         ("false", 'false\n"done": true', 6, "done: given twice, in lines 5 and 6; keep one"),
@@ -481,10 +459,7 @@ def test_the_whitelist_is_read_in_its_order(tmp_path: Path, content: str, names:
         ("operators:\n", "1: operators: the value is empty; write operators:"),
         ("operators: Conv2d\n", "1: operators: the value is the text 'Conv2d'; write operators:"),
         ("operators: [torch.nn.ReLU]", "1: operators: item 1 is the text 'torch.nn.ReLU'; write operators:"),
-        (
-            "operators:\n- NO\n",
-            '2: operators: item 1 is NO, in YAML a boolean; put quotes round it ("NO")',
-        ),
+        ("operators:\n- NO\n", '2: operators: item 1 is NO, in YAML a boolean; put quotes round it ("NO")'),
         ("operators:\n- A\n- A\n", "3: operators: item 2: A: given twice, also as item 1; keep one"),
         ("operators: [A, B]\nkeep: [C]\n", "2: keep: unknown key; the keys are operators"),
         ("operator: [A]\n", "1: operator: unknown key; did you mean operators?"),

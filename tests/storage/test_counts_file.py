@@ -1,7 +1,5 @@
 """Operator counts in pickles: small, readable anywhere, and harmless whoever wrote them."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import pickle

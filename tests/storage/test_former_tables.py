@@ -52,10 +52,7 @@ def read_back(folder, notes):
         ("at the power limit, and nothing tells of clocks", (Flag.POWER_CAP_UNKNOWN,)),
         ("in-place kernel run into another tensor; in place: as warm", (Flag.MODIFIES_INPUT, Flag.RAN_WARM)),
         ("its output holds NaN or infinity", (Flag.NOT_FINITE,)),
-        (
-            "of the overhead: clocks still low from the load before for 40% of the loop",
-            (Flag.CLOCKS_STILL_LOW,),
-        ),
+        ("of the overhead: clocks still low from the load before for 40% of the loop", (Flag.CLOCKS_STILL_LOW,)),
     ],
 )
 def test_phrases_are_read_as_flags_and_stay_in_the_notes(tmp_path, notes, flags):

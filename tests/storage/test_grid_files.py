@@ -1,7 +1,5 @@
 """The file grid.yml: the values of a grid or of a list of tuples, its mistakes, and its ``done``."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 
@@ -109,12 +107,7 @@ def test_a_tensor_may_have_a_dtype_of_its_own(tmp_path: Path) -> None:
         ("side, side]]", "side, padding]]", 4, ("inputs", "padding", "'same'")),
         ("side, side]]", "side, -1]]", 4, ("inputs: item 1: item 4 is -1", "write inputs: [[")),
         ("[[batch, in_channels, side, side]]", "[]", 4, ("inputs", "list of 0", "write inputs: [[")),
-        (
-            "[[batch, in_channels, side, side]]",
-            "[{size: [batch]}]",
-            4,
-            ("inputs: item 1: size: unknown key", "dtype"),
-        ),
+        ("[[batch, in_channels, side, side]]", "[{size: [batch]}]", 4, ("inputs: item 1: size: unknown key", "dtype")),
         ("[[batch, in_channels, side, side]]", "[{shape: [batch], dtype: int3}]", 4, ("inputs", "int3", "int32")),
         ("inputs: [0, 0.5]", "inputs: [0, 0.55]", 6, ("zeros", "inputs", "0.55", "tenths")),
         ("inputs: [0, 0.5]", "input: [0, 0.5]", 6, ("zeros: input: unknown key", "inputs: [", "weights")),

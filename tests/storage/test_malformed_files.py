@@ -1,7 +1,5 @@
 """Some hundred malformed inputs (``malformed_files.py`` runs any number), and whether what goes wrong is seen."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

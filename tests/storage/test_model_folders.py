@@ -1,7 +1,5 @@
 """The folders of models: those that names, globs and paths mean, and names that two of them have."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

@@ -1,7 +1,5 @@
 """A corpus of hostile pickles with right checksums: none is carried out, hangs, or takes much memory."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import pickle

@@ -1,7 +1,5 @@
 """The database loses no row, shows no half row, and says where a file is damaged."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import re

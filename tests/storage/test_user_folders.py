@@ -1,7 +1,5 @@
 """The user's own folders beside the shipped ones: where they are, and what is read and written."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import replace
 from pathlib import Path

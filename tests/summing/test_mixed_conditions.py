@@ -1,7 +1,5 @@
 """Rows of several conditions never mix in a sum, except those of operators that the difference cannot touch."""
 
-from __future__ import annotations
-
 import random
 import re
 from dataclasses import dataclass, fields, replace
@@ -97,10 +95,7 @@ def counts(operators: list[OperatorTuple]) -> OperatorCounts:
     return OperatorCounts(model, found, 9, total_memory_bytes=9, parameters=1, torch_version="2.11", device_type="cuda")
 
 
-@given(
-    conditions_strategy,
-    st.lists(st.tuples(st.sampled_from(OPERATORS), conditions_strategy), max_size=30),
-)
+@given(conditions_strategy, st.lists(st.tuples(st.sampled_from(OPERATORS), conditions_strategy), max_size=30))
 def test_random_rows_never_mix_except_where_they_stand_for_each_other(
     wanted: Conditions, measured: list[tuple[Declared, Conditions]]
 ) -> None:

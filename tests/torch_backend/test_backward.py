@@ -1,7 +1,5 @@
 """Backward passes that a model runs in its own forward are counted by their operations."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

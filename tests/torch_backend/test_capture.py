@@ -1,13 +1,10 @@
 """Counting a model's operators: what is an operator, how often it is called, and what it costs."""
 
-from __future__ import annotations
-
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,9 +15,6 @@ import pytest
 import torch
 import torchvision
 from torch import nn
-from torch._higher_order_ops.scan import scan
-from torch._higher_order_ops.while_loop import while_loop
-from torch.nn.attention.flex_attention import flex_attention
 from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import flop_registry, register_flop_formula
 from torchvision.models import get_model, get_model_weights
@@ -799,59 +793,14 @@ def test_the_operations_of_scripted_functions_are_operators() -> None:
     assert [difference(count, "cpu") for count in counts.counts] == [None, None]
 
 
-class Scales(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(4, 4)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.relu(self.linear(x)) * 2
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
-@pytest.mark.parametrize("make", [torch.jit.script, lambda model: torch.jit.trace(model, torch.ones(2, 4))])
-@pytest.mark.parametrize("is_child", [True, False])
-def test_scripted_modules_lose_no_operation(make: Callable[[nn.Module], nn.Module], is_child: bool) -> None:
-    eager = Scales().eval()
-    scripted = make(eager)
-    model = nn.Sequential(scripted) if is_child else scripted
-    counts, expected = counts_of(model, torch.ones(2, 4)), counts_of(eager, torch.ones(2, 4))
-    assert counts.total_flop == expected.total_flop == 2 * 2 * 4 * 4
-    assert counts.total_memory_bytes == expected.total_memory_bytes
-    assert (counts.flop, counts.memory_bytes) == (counts.total_flop, counts.total_memory_bytes)
-    assert [count.operator.operator for count in counts.counts] == [f"torch.ops.aten.{n}" for n in SCRIPTED]
-    assert [difference(count, "cpu") for count in counts.counts] == [None] * len(SCRIPTED)
-
-
-SCRIPTED = ("addmm", "relu", "mul")
-
-
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 def test_the_operation_of_a_scripted_leaf_module_is_an_operator() -> None:
     counts = counts_of(nn.Sequential(torch.jit.script(nn.ReLU()), nn.ReLU()), torch.ones(3))
     assert [count.operator.operator for count in counts.counts] == ["torch.ops.aten.relu", "torch.nn.ReLU"]
 
 
-def of_method(model: nn.Module) -> nn.Module:
-    model.compile(backend=never_compiles)
-    return model
-
-
 def never_compiles(*_: object) -> Callable[..., object]:
     raise AssertionError("it is compiled")
-
-
-@pytest.mark.parametrize("compiled", [of_method, partial(torch.compile, backend=never_compiles)])
-def test_compiled_modules_are_counted_as_eager(compiled: Callable[[nn.Module], nn.Module]) -> None:
-    eager = Scales()
-    expected = counts_of(eager, torch.ones(2, 4))
-    for model in (compiled(deepcopy(eager)), nn.Sequential(compiled(deepcopy(eager)))):
-        counts = counts_of(model, torch.ones(2, 4))
-        # Their paths differ.
-        assert [replace(one, callers=()) for one in counts.counts] == [
-            replace(one, callers=()) for one in expected.counts
-        ]
-        assert counts.outside == ()
 
 
 def test_compiled_functions_are_counted_as_eager() -> None:
@@ -1266,21 +1215,6 @@ def test_a_copy_made_in_the_forward_runs_its_own_weights() -> None:
     assert ready.run().shape == (4, 64)
 
 
-def lazy(self: Any, x: torch.Tensor) -> Iterator[torch.Tensor]:
-    yield x @ x.T
-
-
-class Awaited(nn.Module):
-    async def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x @ x.T
-
-
-@pytest.mark.parametrize("model", [SmallModel(lazy), Awaited()])
-def test_a_forward_of_which_nothing_runs_is_refused(model: nn.Module) -> None:
-    with pytest.raises(CannotMeasureError, match="of which nothing has run; return the results"):
-        run_first(ReadyModel(model, (torch.ones(4, 8),)))
-
-
 def run_threads(self: Any, x: torch.Tensor) -> torch.Tensor:
     def run(layer: nn.Module) -> torch.Tensor:
         with torch.inference_mode():
@@ -1319,89 +1253,6 @@ def test_operations_in_other_threads_are_operators(model: nn.Module, flop: int, 
     assert [difference(count, "cpu") for count in counts.counts] == [None] * len(operators)
     assert (threading.Thread.start, ThreadPoolExecutor.submit) == (start, submit)
     assert torch.equal(ready.run(), model(torch.ones(4, 8)))
-
-
-def chosen(self: Any, x: torch.Tensor) -> torch.Tensor:
-    def two(one: torch.Tensor) -> torch.Tensor:
-        return one @ self.weight @ self.weight
-
-    return torch.cond(x.sum() > 0, two, lambda one: one @ self.weight, (x,))  # type: ignore[no-any-return]
-
-
-def repeated(self: Any, x: torch.Tensor) -> torch.Tensor:
-    def step(number: torch.Tensor, one: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return number - 1, self.linear(one)
-
-    return while_loop(lambda number, _: number > 0, step, (torch.tensor(3), x))[1]  # type: ignore[no-any-return]
-
-
-def scanned(self: Any, x: torch.Tensor) -> torch.Tensor:
-    def step(carried: torch.Tensor, one: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        new = torch.tanh(carried + self.weight.mv(one))
-        return new, new.clone()
-
-    return scan(step, torch.zeros(8), x)[1]  # type: ignore[no-any-return]
-
-
-def flexible(self: Any, x: torch.Tensor) -> torch.Tensor:
-    query = x.expand(2, 3, 4, 8).contiguous()
-    return flex_attention(query, query, query, score_mod=lambda score, *_: score * 2)  # type: ignore[no-any-return]
-
-
-@pytest.mark.parametrize(
-    ("model", "flop"),
-    [
-        (SmallModel(chosen, weight=nn.Parameter(torch.ones(8, 8))), 2 * 2 * 4 * 8 * 8),
-        (SmallModel(scanned, weight=nn.Parameter(torch.ones(8, 8))), 4 * 2 * 8 * 8),
-        (SmallModel(repeated, linear=nn.Linear(8, 8)), 3 * 2 * 4 * 8 * 8),
-        (SmallModel(flexible), 2 * 2 * 2 * 3 * 4 * 4 * 8),
-    ],
-)
-def test_the_operations_that_higher_order_operators_run_are_operators(model: nn.Module, flop: int) -> None:
-    ready = run_first(ReadyModel(model, (torch.ones(4, 8),)))
-    counts = capture(ready, OperatorTuple("model"))
-    assert (counts.total_flop, counts.flop, counts.covered_ratio) == (flop, flop, 1.0)
-
-
-def run_jagged(self: Any, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    jagged = torch.nested.nested_tensor([one, other], layout=torch.jagged)
-    return (self.linear(jagged).relu() * 2).to_padded_tensor(0.0)
-
-
-@pytest.mark.parametrize("device", ["cpu", "meta"])
-def test_operators_on_jagged_tensors_are_those_on_their_values(device: str) -> None:
-    inputs = torch.ones(5, 8, device=device), torch.ones(9, 8, device=device)
-    ready = run_first(ReadyModel(SmallModel(run_jagged, linear=nn.Linear(8, 4)).to(device), inputs))
-    counts = capture(ready, OperatorTuple("model"))
-    assert (counts.total_flop, counts.flop, counts.covered_ratio) == (2 * 14 * 8 * 4, 2 * 14 * 8 * 4, 1.0)
-    assert {"addmm", "relu", "mul"} < {count.operator.short_name for count in counts.counts}
-
-
-class Padded(nn.Module):
-    """Encodes samples whose ends are padding, which torch takes off unless a function mode looks on."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
-        self.encoder = nn.TransformerEncoder(layer, 2)
-        self.register_buffer("padding", torch.arange(10) >= torch.tensor([10, 6, 3])[:, None])
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = self.encoder(x, src_key_padding_mask=self.padding)
-        return found + 1
-
-
-def test_a_padded_encoder_takes_its_usual_branch() -> None:
-    model, x = Padded().eval(), torch.randn(3, 10, 32)
-    counts = counts_of(model, x)
-    positions, pairs = 10 + 6 + 3, 10**2 + 6**2 + 3**2
-    flop = 2 * (positions * (4 * 32 * 32 + 2 * 32 * 64) + 2 * pairs * 32)
-    assert (counts.total_flop, counts.flop, counts.covered_ratio) == (2 * flop, 2 * flop, 1.0)
-    layer = next(count for count in counts.counts if count.operator.short_name == "TransformerEncoderLayer")
-    assert (layer.occurrences, layer.flop, difference(layer, "cpu")) == (2, flop, None)
-    # Functions are seen again behind the encoder.
-    assert counts.counts[-1].operator.operator == "torch.Tensor.add"
-    assert counts.memory_bytes == counts.total_memory_bytes
 
 
 class Parametrized(nn.Module):

@@ -1,7 +1,5 @@
 """FLOPs and bytes against figures worked out by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

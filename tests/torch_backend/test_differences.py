@@ -1,7 +1,5 @@
 """A counted tuple is rebuilt and run alone, and whether that is what was counted; block 2 flags what is not."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

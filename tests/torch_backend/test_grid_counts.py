@@ -1,7 +1,5 @@
 """Counts of grids: the tuples are those that models have, and combinations that torch refuses are left out."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """In-place operators run again and again: as much work as is counted, and no drift of their values."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

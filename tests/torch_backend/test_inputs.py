@@ -1,7 +1,5 @@
 """Inputs are drawn as a config describes them, equally on every device, with the patterns that calls had."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

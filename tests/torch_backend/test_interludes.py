@@ -1,7 +1,5 @@
 """Pauses between calls, and a load between measurements. On a GPU: tests/test_gpu.py."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator

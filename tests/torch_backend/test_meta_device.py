@@ -1,7 +1,5 @@
 """On the meta device operators give what they give on a CPU: shapes, layouts, and the same operations."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

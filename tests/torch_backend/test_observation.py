@@ -1,7 +1,5 @@
 """Paths of calls: which module of a model calls an operator, and in which order."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Mapping
 from dataclasses import replace

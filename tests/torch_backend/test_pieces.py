@@ -1,7 +1,5 @@
 """Captures in pieces, with a simulated capture on the CPU: what is captured, what runs between, in which order."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Single iterations and memory on a CPU."""
 
-from __future__ import annotations
-
 import mmap
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Example inputs become the arguments of a run by one rule, and a user's model is given back as it was."""
 
-from __future__ import annotations
-
 from collections import OrderedDict, UserDict, namedtuple
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Operator tuples and modules: the way there and back, and texts and keys that never change by accident."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The cache at repeated calls: which copies run in which order, and that each does what the operator does."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Layers that are more than their class says: their tuples run again alone, and do what was counted."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Switches of torch: all are put back, each one that changes kernels is recorded, and models cannot leave any set."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """Zeros in weights: the right share, at the same positions each time, and nothing else changes."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

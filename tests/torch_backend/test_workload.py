@@ -1,7 +1,5 @@
 """Operators and models that run n times, on inputs drawn for them, under a chosen precision."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
