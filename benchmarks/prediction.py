@@ -23,8 +23,8 @@ from opcost.prediction.fitted import IntArray
 from opcost.prediction.intervals import ModelCalls
 from opcost.prediction.learned_costs import ENERGY, TIME, CallCosts, LearnedCosts
 from opcost.running.request import Request
+from opcost.stages.predict import TrainingData, Whole, training_data
 from opcost.stages.ranking_data import read_ranking_data
-from opcost.stages.trained import TrainingData, Whole, training_data
 
 ROOT = Path(__file__).resolve().parent.parent
 LEARNED = "learned"

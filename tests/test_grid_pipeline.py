@@ -19,18 +19,16 @@ from opcost.operators.cases import Case, cases_of
 from opcost.running.request import COUNTS, FILTERED_COUNTS, Request
 from opcost.stages.advise import advise
 from opcost.stages.check_files import check_files
-from opcost.stages.compare import find_comparisons
-from opcost.stages.compare_against import compare_against
+from opcost.stages.compare import compare_against, find_comparisons
 from opcost.stages.count import CountFailure, CountReport, count_operators, plan_counting
 from opcost.stages.filter import filter_operators
 from opcost.stages.holdings import holdings
 from opcost.stages.measure_operators import OperatorsReport, measure_full_models, measure_operators
 from opcost.stages.measure_units import Protocols, measure_units
+from opcost.stages.predict import read_training_data
 from opcost.stages.profile_configs import configs_of
-from opcost.stages.proposals import Proposals
 from opcost.stages.replay import rebuild_operators
-from opcost.stages.trained import read_training_data
-from opcost.stages.wanted_model import WantedModel
+from opcost.stages.wanted_model import Proposals, WantedModel
 from opcost.storage.configs import ModelConfig, load_config
 from opcost.storage.grid_files import GRID_NAME
 from opcost.storage.model_folders import WHITELIST, ModelFolders

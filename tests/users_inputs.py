@@ -37,7 +37,7 @@ from opcost.prediction.features import kind_of, raw_features
 from opcost.prediction.samples import Boards, Samples, shape_of
 from opcost.running.marks import Marks
 from opcost.stages.follow_power import Parts
-from opcost.stages.trained import kept_costs
+from opcost.stages.predict import kept_costs
 from opcost.storage.code_files import find_code, lacks_parameter
 
 DEADLINE_S = 2

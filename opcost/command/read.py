@@ -136,7 +136,7 @@ def compare(arguments: Namespace) -> int:
 def _compare_against(arguments: Namespace) -> int:
     """Print models under their own and under other conditions; return 0."""
     from opcost.reporting.against_tables import print_against
-    from opcost.stages.compare_against import compare_against
+    from opcost.stages.compare import compare_against
 
     if arguments.figures is not None or arguments.report is not None:
         raise UserError("--against excludes --figures and --report, which show sums and wholes; leave them out")

@@ -215,8 +215,8 @@ class RunCosts:
         return RunCosts(
             sum_time_s=None if cost is None else value_of(cost.time_s),
             sum_energy_j=None if cost is None else value_of(cost.energy_j),
-            corrected_time_s=value_of(figures.corrected_time_s) if is_corrected else None,
-            corrected_energy_j=value_of(figures.corrected_energy_j) if is_corrected else None,
+            corrected_time_s=value_of(figures.corrected[0]) if is_corrected else None,
+            corrected_energy_j=value_of(figures.corrected[1]) if is_corrected else None,
             whole_time_s=None if whole is None else time_of(whole).value,
             whole_energy_j=None if whole is None else value_of(basis.energy_of(whole)),
             reference_temperature_c=basis.temperature_c,

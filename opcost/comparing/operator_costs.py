@@ -1,19 +1,34 @@
-"""The operators of a model by their cost, and the time and energy that each would save at its roof."""
+"""The operators of a model by their cost, with what each would save at its roof, and those of compared models."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Annotated, TypeVar
 
 from opcost.columns import ABOVE_0, COUNT, COUNT_FROM_1, FROM_0, Column, Columns, one_of
+from opcost.comparing.comparison import Comparison
 from opcost.comparing.ranking import NAME, POWER, SAVING, TIME, ModelFigures
-from opcost.comparing.roofline import COMPUTE, MEMORY, Roofline, Work
-from opcost.comparing.tuple_costs import TupleFlag, Works, flags_of_part, savings
-from opcost.estimates import total_if_known
-from opcost.operators.cases import INPUTS, OPERATOR, PARAMETERS, TRAINING_MODE
-from opcost.summing.summation import Part
+from opcost.comparing.roofline import (
+    COMPUTE,
+    MEMORY,
+    Roofline,
+    Work,
+    Works,
+    memory_rate,
+    roofline_of,
+    savings,
+    work_of,
+)
+from opcost.estimates import Estimate, value_of
+from opcost.measuring.conditions import EAGER
+from opcost.measuring.flags import Flag, WithMeaning
+from opcost.measuring.record import MeasurementRow, does_other_work, has_impossible_power, is_doubtful, time_of
+from opcost.operators.cases import INPUTS, OPERATOR, PARAMETERS, TRAINING_MODE, Case, cases_of_count
+from opcost.operators.counts import OperatorCount
+from opcost.summing.energy import EnergyBasis
+from opcost.summing.summation import Part, totals
 
 Key = TypeVar("Key")
 
@@ -121,18 +136,14 @@ def rank_of(one: OperatorCost | KindCosts, by: str) -> tuple[float, str]:
 def _shares(
     works: Works, roofline: Roofline | None, key: Callable[[Part], Key]
 ) -> Iterator[tuple[Key, Works, CostShare]]:
-    """Yield the calls of a sum with one key, and what they have of the sum."""
+    """Yield the calls of a sum with one key, and their cost."""
     groups: dict[Key, list[tuple[Part, Work]]] = {}
     for part, work in works:
         groups.setdefault(key(part), []).append((part, work))
-    sum_s, sum_j = math.fsum(part.time_s for part, _ in works), total_if_known(part.energy_j for part, _ in works)
+    sum_s, sum_j = totals(part for part, _ in works)
     for name, calls in groups.items():
-        time_s, energy_j = (
-            math.fsum(part.time_s for part, _ in calls),
-            total_if_known(part.energy_j for part, _ in calls),
-        )
-        saving_s, saving_j = savings(calls, roofline)
-        share = CostShare(
+        (time_s, energy_j), (saving_s, saving_j) = totals(part for part, _ in calls), savings(calls, roofline)
+        costs = CostShare(
             calls=sum(part.occurrences for part, _ in calls),
             time_s=time_s,
             energy_j=energy_j,
@@ -144,4 +155,113 @@ def _shares(
             saving_time_s=saving_s,
             saving_energy_j=saving_j,
         )
-        yield name, calls, share
+        yield name, calls, costs
+
+
+# The operator tuples that compared models use
+
+
+class TupleFlag(WithMeaning):
+    """A named property of a tuple in the comparisons that use it, with its meaning. Tables show its value."""
+
+    FLAGGED = "flagged", "a flag casts doubt on the measurement; the next measurement of the model repeats it"
+    IMPOSSIBLE = (
+        "impossible",
+        "more power, FLOPs or bytes per second than the board's limit or the card's data sheet "
+        "allow: its meter or its count is wrong, and it is in no roof",
+    )
+    NOT_PRECISE = "imprecise", "target precision not reached"
+    DUTY_CYCLE = "duty cycle", "measured with pauses, because without them it is throttled by the power limit"
+    POWER_LIMIT = "power limit", "at the power limit: throttled if the load lasts"
+    EAGER = "eager", "called from Python, not in a CUDA graph"
+    OTHER_WORK = "other work", "alone it does other work than was counted in the model"
+    OTHER_VALUES = "other values", "measured on other values than the model's"
+    OTHER_BOARD = "other board", "measured on another board than the whole model"
+    NO_ENERGY = "no energy", "no energy measured"
+    NOT_MEASURED = "not measured", "no row under the model's conditions"
+    DROPPED = "not in the whitelist", "not in the sum, because it is not in the whitelist"
+
+
+@dataclass(frozen=True)
+class Use:
+    """The calls of a tuple in one comparison, by the comparison's index. ``is_summed`` is False for dropped tuples."""
+
+    comparison: int
+    calls: int
+    is_summed: bool = True
+
+
+@dataclass
+class TupleCost:
+    """A case with its row, None if it has none, the count of its operator, and its uses in comparisons."""
+
+    case: Case
+    row: MeasurementRow | None
+    count: OperatorCount
+    uses: list[Use] = field(default_factory=list)
+    flags: set[TupleFlag] = field(default_factory=set)
+
+    @property
+    def time_s(self) -> Estimate | None:
+        return None if self.row is None else time_of(self.row)
+
+    @property
+    def energy_j(self) -> Estimate | None:
+        return None if self.row is None else EnergyBasis.MEASURED.energy_of(self.row)
+
+    @property
+    def work(self) -> Work | None:
+        """FLOPs, bytes and cost of one call; None without a row."""
+        return None if self.row is None else work_of(self.count, self.row, EnergyBasis.MEASURED)
+
+
+def tuple_costs(comparisons: Sequence[Comparison]) -> list[TupleCost]:
+    """Return the tuples that compared models use, in descending order of their total time in the models.
+
+    A tuple has one entry for each row, if models were measured on different boards or under different conditions.
+    """
+    found: dict[tuple[str, ...], TupleCost] = {}
+    for index, comparison in enumerate(comparisons):
+        for cost, is_summed in ((comparison.cost, True), (comparison.left_out, False)):
+            dropped = set() if is_summed else {TupleFlag.DROPPED}
+            counts = {count.operator: count for count in (*cost.summed, *cost.missing)}
+            for part in cost.parts:
+                key = (part.case.key, part.row.key, part.row.measurement.started_at)
+                known = found.setdefault(key, TupleCost(part.case, part.row, counts[part.case.operator]))
+                known.uses.append(Use(index, part.occurrences, is_summed))
+                known.flags.update(flags_of_part(part, known.work, comparison.full.circumstances.device_uuid), dropped)
+            for count in cost.missing:
+                for case, calls in cases_of_count(count, comparison.runs.input_data) if count.computes else ():
+                    known = found.setdefault((case.key, comparison.conditions.key), TupleCost(case, None, count))
+                    known.uses.append(Use(index, calls, is_summed))
+                    known.flags.update({TupleFlag.NOT_MEASURED}, dropped)
+    return sorted(found.values(), key=lambda one: -(value_of(one.time_s) or 0.0) * sum(use.calls for use in one.uses))
+
+
+def flags_of_part(part: Part, work: Work | None, board: str | None) -> Iterator[TupleFlag]:
+    """Yield the flags of a part of a sum; the work of a call, and the whole model's board (a UUID), may be unknown."""
+    measured = part.row.measurement
+    held = {
+        TupleFlag.FLAGGED: is_doubtful(part.row),
+        TupleFlag.IMPOSSIBLE: has_impossible_power(part.row) or not (work is None or work.is_possible),
+        TupleFlag.NOT_PRECISE: Flag.IMPRECISE in measured.flags,
+        TupleFlag.DUTY_CYCLE: Flag.DUTY_CYCLE in measured.flags,
+        TupleFlag.POWER_LIMIT: not {Flag.AT_POWER_LIMIT, Flag.POWER_CAPPED}.isdisjoint(measured.flags),
+        TupleFlag.EAGER: part.row.conditions.device_type != "cpu" and measured.executed_as == EAGER,
+        TupleFlag.OTHER_WORK: does_other_work(measured),
+        TupleFlag.OTHER_VALUES: part.is_on_other_values,
+        TupleFlag.OTHER_BOARD: board not in (None, part.row.circumstances.device_uuid),
+        TupleFlag.NO_ENERGY: EnergyBasis.MEASURED.energy_of(part.row) is None,
+    }
+    return (flag for flag, is_held in held.items() if is_held)
+
+
+def roofline_of_tuples(costs: Iterable[TupleCost]) -> Roofline | None:
+    """Return the roofline of measured tuples that are sound and possible, and do the counted work.
+
+    Tuples of several cards have one roofline, that of the fastest.
+    """
+    left_out = {TupleFlag.FLAGGED, TupleFlag.IMPOSSIBLE, TupleFlag.OTHER_WORK}
+    sound = [cost for cost in costs if left_out.isdisjoint(cost.flags)]
+    rates = [memory_rate(cost.row.conditions.device_product) for cost in sound if cost.row is not None]
+    return roofline_of((cost.work for cost in sound if cost.work is not None), max(rates, default=math.inf))

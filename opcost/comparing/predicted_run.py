@@ -11,7 +11,7 @@ import numpy as np
 
 from opcost.comparing.cache_chain_rows import Excess
 from opcost.comparing.cache_corrections import Corrections
-from opcost.comparing.power_limit import OTHERS, PRODUCTS, Load, at_limit, loads_of
+from opcost.comparing.gap import OTHERS, PRODUCTS, Load, at_limit, loads_of
 from opcost.comparing.ranking import SumErrors
 from opcost.estimates import Estimate, total_if_known, value_of
 from opcost.measuring.throttling import is_above_limit

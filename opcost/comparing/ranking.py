@@ -13,18 +13,21 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
 from types import MappingProxyType
+from typing import Annotated
 
 import numpy as np
 
+from opcost.columns import COUNT_FROM_1, Column, Columns, one_of
 from opcost.comparing.cache_chain_rows import Excess
+from opcost.comparing.comparison import ComparisonRow
 from opcost.comparing.gap import Piece, predicted_piece, with_method_error
 from opcost.comparing.remarks import NO_RESULT_RATIO, NOTICEABLE_RATIO, Remark, RemarkKind
-from opcost.comparing.row import ComparisonRow
-from opcost.comparing.tuple_costs import Works, works_of
-from opcost.estimates import NORMAL_QUANTILE, Estimate, sum_of_independent
-from opcost.measuring.conditions import Conditions
+from opcost.comparing.roofline import Roofline, Works, roof_share, works_of
+from opcost.estimates import NORMAL_QUANTILE, Estimate, standard_error_of, sum_of_independent, value_of
+from opcost.measuring.conditions import DEVICE_UUID, Conditions
 from opcost.measuring.record import MeasurementRow, is_doubtful, ran_as_requested, time_of
 from opcost.measuring.throttling import is_above_limit
+from opcost.operators.cases import MODEL
 from opcost.operators.counts import OperatorCount
 from opcost.prediction.rates import MOSTLY_KNOWN_RATIO, PREDICTED_ERROR_RATIOS, CostModel, predictor_of
 from opcost.summing.energy import EnergyBasis, common_basis
@@ -149,29 +152,34 @@ class ModelFigures:
             return common_basis([] if self.whole is None else [self.whole])
         return self.cost.basis
 
-    @property
-    def corrected_time_s(self) -> Estimate | None:
-        """The time of the corrected sum, without correction if that is unknown."""
-        correction = None if self.correction is None else self.correction.time_s
-        return None if self.cost is None else _corrected(self.cost.time_s, correction, "time")
+    @cached_property
+    def corrected(self) -> tuple[Estimate | None, Estimate | None]:
+        """Time and energy of the corrected sum, without correction where that is unknown."""
+        if self.cost is None:
+            return None, None
+        correction_s, correction_j = (
+            (None, None) if self.correction is None else (self.correction.time_s, self.correction.energy_j)
+        )
 
-    @property
-    def corrected_energy_j(self) -> Estimate | None:
-        correction = None if self.correction is None else self.correction.energy_j
-        return None if self.cost is None else _corrected(self.cost.energy_j, correction, "energy")
+        def corrected(summed: Estimate | None, correction: Estimate | None, quantity: str) -> Estimate | None:
+            if summed is None or correction is None:
+                return summed
+            return with_method_error(sum_of_independent([summed, correction]), quantity)
+
+        return corrected(self.cost.time_s, correction_s, TIME), corrected(self.cost.energy_j, correction_j, ENERGY)
 
     @property
     def time_s(self) -> Estimate | None:
         """The time of one run: the whole's, or the corrected sum's if it is complete or completed by predictions."""
         if self.whole is not None:
             return time_of(self.whole)
-        return self._completed(self.corrected_time_s, None if self.predicted is None else self.predicted.time_s)
+        return self._completed(self.corrected[0], None if self.predicted is None else self.predicted.time_s)
 
     @property
     def energy_j(self) -> Estimate | None:
         if self.whole is not None:
             return self.basis.energy_of(self.whole)
-        return self._completed(self.corrected_energy_j, None if self.predicted is None else self.predicted.energy_j)
+        return self._completed(self.corrected[1], None if self.predicted is None else self.predicted.energy_j)
 
     def _completed(self, summed: Estimate | None, predicted: float | None) -> Estimate | None:
         if self.is_complete:
@@ -186,24 +194,19 @@ class ModelFigures:
         return None if self.time_s is None or self.energy_j is None else self.energy_j.value / self.time_s.value
 
     @property
-    def corrected_time_ratio(self) -> float | None:
-        """Corrected sum over whole in time; None if one is unknown or the sum is not complete."""
-        return self._over_whole(self.corrected_time_s, self.time_s)
+    def corrected_ratios(self) -> tuple[float | None, float | None]:
+        """Corrected sum over whole in time and energy, on the sum's basis; None if unknown or the sum is not complete.
 
-    @property
-    def corrected_energy_ratio(self) -> float | None:
-        """Corrected sum over whole in energy, both on the sum's basis; None as for the time."""
-        if self.whole is None or self.cost is None:
-            return None
-        return self._over_whole(self.corrected_energy_j, self.cost.basis.energy_of(self.whole))
-
-    def _over_whole(self, summed: Estimate | None, whole: Estimate | None) -> float | None:
-        if self.whole is None or not self.is_complete or summed is None or whole is None:
-            return None
-        if not ran_as_requested(self.whole):
-            # The sum is of the requested execution: launches are in one of both only.
-            return None
-        return summed.value / whole.value
+        It is unknown of a whole that did not run as requested: launches are in one of both only.
+        """
+        whole, cost = self.whole, self.cost
+        if whole is None or cost is None or not self.is_complete or not ran_as_requested(whole):
+            return None, None
+        (sum_s, sum_j), whole_j = self.corrected, cost.basis.energy_of(whole)
+        return (
+            None if sum_s is None else sum_s.value / time_of(whole).value,
+            None if sum_j is None or whole_j is None else sum_j.value / whole_j.value,
+        )
 
     @property
     def is_whole_flagged(self) -> bool:
@@ -217,11 +220,11 @@ class ModelFigures:
     @cached_property
     def doubts(self) -> tuple[Doubt, ...]:
         """The reasons why the whole or the sum is no result yet, as in a comparison."""
-        ratios = (self.corrected_time_ratio, self.corrected_energy_ratio)
+        deviations = (abs(ratio - 1) for ratio in self.corrected_ratios if ratio is not None)
         return doubts_of(
             self.flagged_ratio,
             self.missing_ratio,
-            unexplained_ratio=max((abs(ratio - 1) for ratio in ratios if ratio is not None), default=None),
+            unexplained_ratio=max(deviations, default=None),
             is_whole_flagged=self.is_whole_flagged,
             is_above_limit=self.whole is None and is_above_limit(self.power_w, self.conditions.device_power_limit_w),
         )
@@ -246,12 +249,6 @@ class ModelFigures:
         """The end of the newest measurement that the cost rests on (ISO 8601)."""
         rows = [self.whole] if self.whole is not None else [part.row for part in self.cost.parts] if self.cost else []
         return max((row.measurement.ended_at for row in rows), default="")
-
-
-def _corrected(summed: Estimate | None, correction: Estimate | None, quantity: str) -> Estimate | None:
-    if summed is None or correction is None:
-        return summed
-    return with_method_error(sum_of_independent([summed, correction]), quantity)
 
 
 @dataclass(frozen=True)
@@ -283,17 +280,20 @@ any device and precision in the shipped database (2026-11-28: bf16), without cor
 an H200 in graphs and of six run eagerly."""
 
 
-def sum_errors(models: Iterable[ModelFigures], is_corrected: bool) -> SumErrors:
-    """Return the deviations of complete sums from their wholes; assumed ones if fewer than ``FEWEST_WHOLES`` are known.
+def sum_errors(models: Iterable[ModelFigures]) -> Mapping[bool, SumErrors]:
+    """Return the deviations of complete sums from their wholes, by whether sums have a cache correction.
 
-    Flagged wholes and sums with flagged parts are left out, and either sums with a cache correction or those without.
+    They are assumed if fewer than ``FEWEST_WHOLES`` are known. Flagged wholes and sums with flagged parts are left out.
     The models are of one device, in one execution.
     """
-    sound = [one for one in models if (one.correction is not None) == is_corrected and Doubt.FLAGGED not in one.doubts]
-    assumed = ASSUMED_SUM_ERRORS[is_corrected]
-    time, has_time = _deviations((one.corrected_time_ratio for one in sound), assumed.time)
-    energy, has_energy = _deviations((one.corrected_energy_ratio for one in sound), assumed.energy)
-    return SumErrors(time, energy, is_assumed=not (has_time and has_energy))
+    sound = [one for one in models if Doubt.FLAGGED not in one.doubts]
+    found = {}
+    for is_corrected, assumed in ASSUMED_SUM_ERRORS.items():
+        ratios = [one.corrected_ratios for one in sound if (one.correction is not None) == is_corrected]
+        time, has_time = _deviations((ratio for ratio, _ in ratios), assumed.time)
+        energy, has_energy = _deviations((ratio for _, ratio in ratios), assumed.energy)
+        found[is_corrected] = SumErrors(time, energy, is_assumed=not (has_time and has_energy))
+    return found
 
 
 def _deviations(ratios: Iterable[float | None], assumed: SumDeviations) -> tuple[SumDeviations, bool]:
@@ -306,14 +306,8 @@ def _deviations(ratios: Iterable[float | None], assumed: SumDeviations) -> tuple
         return assumed, False
     # Of few values the next larger one, so that the error is not too small.
     median, high = map(float, np.quantile(found, [0.5, EXPECTED_QUANTILE], method="higher"))
-    return SumDeviations(
-        len(found), median, high if len(found) >= ENOUGH_WHOLES else max(high, assumed.high_ratio)
-    ), True
-
-
-def sum_errors_by_correction(models: Sequence[ModelFigures]) -> Mapping[bool, SumErrors]:
-    """Return ``sum_errors`` of models by whether sums have a cache correction."""
-    return {is_corrected: sum_errors(models, is_corrected) for is_corrected in (True, False)}
+    high = high if len(found) >= ENOUGH_WHOLES else max(high, assumed.high_ratio)
+    return SumDeviations(len(found), median, high), True
 
 
 def completed(
@@ -336,3 +330,188 @@ def completed(
             predictors[place] = predictor_of(counts, measurements, model.conditions, model.cost.basis)
         predictor = predictors[place]
         yield replace(model, predicted=None if predictor is None else predicted_piece(model.cost.missing, predictor))
+
+
+# Rows of a ranking
+
+
+WHOLE, SUM = SOURCES = ("whole", "sum")
+"""The sources of a cost: the measured whole model, or the sum of its operators."""
+
+MISSING_OPERATORS = "operators have no row"
+
+
+@dataclass(frozen=True)
+class RankingRow(Columns):
+    """The cost of one run of a model, and of one sample: an image, a clip, or a pair of frames.
+
+    If the whole model is measured, the cost is the whole's. Otherwise it is the corrected sum of its operators with
+    predicted costs of operators without a row. The sum has all measured operators, whitelisted or not.
+    """
+
+    name: Annotated[str, MODEL]
+    batch_size: Annotated[int | None, Column("samples of one run; empty if unknown", COUNT_FROM_1)]
+    input_size: Annotated[str, Column("size of the input, batch first")]
+    source: Annotated[str, Column("the measured whole model, or the sum of its operators", one_of(*SOURCES))]
+    time_s: Annotated[float | None, Column("time of one run")]
+    time_standard_error_s: Annotated[
+        float | None, Column("standard error of the time; of a corrected sum with that of the method")
+    ]
+    energy_j: Annotated[float | None, Column("energy of one run")]
+    energy_standard_error_j: Annotated[
+        float | None, Column("standard error of the energy; of a corrected sum with that of the method")
+    ]
+    power_w: Annotated[float | None, Column("mean power: energy / time")]
+    time_per_sample_s: Annotated[float | None, Column("time / batch size")]
+    energy_per_sample_j: Annotated[float | None, Column("energy / batch size")]
+    samples_per_second: Annotated[float | None, Column("batch size / time", unit="1/s")]
+    samples_per_joule: Annotated[float | None, Column("batch size / energy", unit="1/J")]
+    reference_temperature_c: Annotated[float | None, Column("temperature of the energy; empty: as measured")]
+    sum_reference_temperature_c: Annotated[
+        float | None, Column("temperature of the energies of operators; empty: as measured")
+    ]
+    is_flagged: Annotated[bool, Column("whether flags cast doubt on the whole or on the sum")]
+    is_whole_flagged: Annotated[bool, Column("whether the whole model's measurement is flagged")]
+    is_sum_flagged: Annotated[bool, Column("whether flagged operators have 5 % or more of the summed time")]
+    is_missing: Annotated[
+        bool, Column("whether operators with 0.1 % or more of the model's bytes or FLOPs are not in the sum")
+    ]
+    is_unexplained: Annotated[
+        bool, Column("whether the corrected sum deviates by 25 % or more from the whole, in time or energy")
+    ]
+    is_above_power_limit: Annotated[
+        bool, Column("whether the cost is a sum that draws more than the power limit, so that a run takes longer")
+    ]
+    expected_time_error_ratio: Annotated[
+        float | None, Column("error of the corrected sum: 95 % of the models' sums deviate less from the whole in time")
+    ]
+    expected_energy_error_ratio: Annotated[
+        float | None, Column("error of the corrected sum: 95 % of the models' sums deviate less in energy")
+    ]
+    is_expected_error_assumed: Annotated[
+        bool | None, Column("whether expected errors are those of other sums, because fewer than five wholes are known")
+    ]
+    sum_time_s: Annotated[float | None, Column("time of the measured operators, without correction")]
+    sum_energy_j: Annotated[float | None, Column("energy of the measured operators, without correction")]
+    predicted_time_s: Annotated[
+        float | None, Column("predicted time of operators without a row, a part of the time of a sum")
+    ]
+    predicted_energy_j: Annotated[
+        float | None, Column("predicted energy of operators without a row, a part of the energy of a sum")
+    ]
+    flop_ratio: Annotated[float | None, Column("share of the model's FLOPs in the sum")]
+    memory_bytes_ratio: Annotated[float | None, Column("share of the model's bytes in the sum")]
+    flop_missing_reason: Annotated[str | None, Column("reason why the model's FLOPs are unknown")]
+    corrected_time_ratio: Annotated[float | None, Column("time of the complete corrected sum / of the whole model")]
+    corrected_energy_ratio: Annotated[float | None, Column("energy of the complete corrected sum / of the whole model")]
+    roof_time_ratio: Annotated[
+        float | None, Column("time of the sum at its roof / of the sum; empty if under 95 % of bytes are summed")
+    ]
+    roof_energy_ratio: Annotated[
+        float | None, Column("energy of the sum at its roof / of the sum; empty if under 95 % of bytes are summed")
+    ]
+    saving_time_per_sample_s: Annotated[float | None, Column("time that a sample would save at the roof")]
+    saving_energy_per_sample_j: Annotated[float | None, Column("energy that a sample would save at the roof")]
+    energy_missing_reason: Annotated[str | None, Column("reason why an energy is empty")]
+    measured_at: Annotated[str, Column("end of the newest measurement that the cost rests on")]
+    device_uuid: Annotated[str | None, DEVICE_UUID]
+    conditions: Annotated[Conditions, Column("conditions of the cost")]
+
+
+def ranking_row(model: ModelFigures, errors: SumErrors | None, roofline: Roofline | None) -> RankingRow:
+    """Return the row of a model, with the errors of its sum and its share of the roof if these are known.
+
+    Its sum has a share of the roof if it has nearly all of the model.
+    """
+    whole, cost, samples, energy_j = model.whole, model.cost, model.samples, model.energy_j
+    sum_s, sum_j = (None, None) if cost is None else (value_of(cost.time_s), value_of(cost.energy_j))
+    predicted = model.predicted
+    predicted_s, predicted_j = (None, None) if predicted is None else (predicted.time_s, predicted.energy_j)
+    corrected_time_ratio, corrected_energy_ratio = model.corrected_ratios
+    roof_time_ratio, roof_energy_ratio = roof_share(model.works if model.is_representative else (), roofline)
+    energy_missing_reason = None
+    if energy_j is None and whole is not None:
+        energy_missing_reason = whole.measurement.energy_missing_reason
+    elif energy_j is None and cost is not None:
+        energy_missing_reason = cost.energy_missing_reason or MISSING_OPERATORS
+
+    def expected_error(
+        cost: Estimate | None, predicted: float | None, deviations: SumDeviations | None
+    ) -> float | None:
+        """Return the error that 95 % of sums do not exceed, with the error of the predicted part of the cost."""
+        if deviations is None or Doubt.ABOVE_LIMIT in model.doubts:
+            return None
+        predicted_ratio = 0.0 if cost is None or predicted is None else predicted / cost.value
+        return math.hypot(deviations.high_ratio, PREDICTED_ERROR_RATIOS[model.conditions.execution] * predicted_ratio)
+
+    def per_sample(cost: float | None) -> float | None:
+        return None if cost is None or samples is None else cost / samples
+
+    def samples_per(cost: float | None) -> float | None:
+        return None if cost is None or samples is None else samples / cost
+
+    def saving(cost: float | None, roof_ratio: float | None) -> float | None:
+        return None if cost is None or roof_ratio is None else cost * (1 - roof_ratio)
+
+    return RankingRow(
+        name=model.name,
+        batch_size=model.samples,
+        input_size="x".join(map(str, model.input_size)),
+        source=SUM if whole is None else WHOLE,
+        time_s=value_of(model.time_s),
+        time_standard_error_s=standard_error_of(model.time_s),
+        energy_j=value_of(energy_j),
+        energy_standard_error_j=standard_error_of(energy_j),
+        power_w=model.power_w,
+        time_per_sample_s=per_sample(value_of(model.time_s)),
+        energy_per_sample_j=per_sample(value_of(energy_j)),
+        samples_per_second=samples_per(value_of(model.time_s)),
+        samples_per_joule=samples_per(value_of(energy_j)),
+        reference_temperature_c=model.basis.temperature_c,
+        sum_reference_temperature_c=None if cost is None else cost.basis.temperature_c,
+        is_flagged=Doubt.FLAGGED in model.doubts,
+        is_whole_flagged=model.is_whole_flagged,
+        is_sum_flagged=model.is_sum_flagged,
+        is_missing=Doubt.MISSING in model.doubts,
+        is_unexplained=Doubt.UNEXPLAINED in model.doubts,
+        is_above_power_limit=Doubt.ABOVE_LIMIT in model.doubts,
+        expected_time_error_ratio=expected_error(model.time_s, predicted_s, None if errors is None else errors.time),
+        expected_energy_error_ratio=expected_error(
+            energy_j, predicted_j, None if errors is None or energy_j is None else errors.energy
+        ),
+        is_expected_error_assumed=None if errors is None else errors.is_assumed,
+        sum_time_s=sum_s,
+        sum_energy_j=sum_j,
+        predicted_time_s=predicted_s,
+        predicted_energy_j=predicted_j,
+        flop_ratio=None if cost is None else cost.flop_ratio,
+        memory_bytes_ratio=None if cost is None else cost.memory_bytes_ratio,
+        flop_missing_reason=None if cost is None else cost.flop_missing_reason,
+        corrected_time_ratio=corrected_time_ratio,
+        corrected_energy_ratio=corrected_energy_ratio,
+        roof_time_ratio=roof_time_ratio,
+        roof_energy_ratio=roof_energy_ratio,
+        saving_time_per_sample_s=per_sample(saving(sum_s, roof_time_ratio)),
+        saving_energy_per_sample_j=per_sample(saving(sum_j, roof_energy_ratio)),
+        energy_missing_reason=energy_missing_reason,
+        measured_at=model.measured_at,
+        device_uuid=None if whole is None else whole.circumstances.device_uuid,
+        conditions=model.conditions,
+    )
+
+
+def ranked(rows: Iterable[RankingRow], by: str) -> list[RankingRow]:
+    """Return the rows of one device in one of the orders ``SORTS``; those without the figure last, by time."""
+
+    def key(row: RankingRow) -> tuple[bool, float, str]:
+        figures = {
+            ENERGY: row.energy_per_sample_j,
+            TIME: row.time_per_sample_s,
+            POWER: row.power_w,
+            # The largest first.
+            SAVING: None if row.saving_energy_per_sample_j is None else -row.saving_energy_per_sample_j,
+        }
+        figure = figures.get(by, 0.0)
+        return figure is None, (row.time_per_sample_s if figure is None else figure) or 0.0, row.name
+
+    return sorted(rows, key=key)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from opcost.comparing.cache_chain_rows import is_corrected
 from opcost.comparing.cache_chains import STREAM_BYTES
 from opcost.comparing.conditions_side_by_side import Side, SideBySide, Standing
-from opcost.comparing.kernel_times import KernelErrors
+from opcost.comparing.gap import KernelErrors
 from opcost.estimates import total_if_known
 from opcost.measuring.builds import are_different
 from opcost.measuring.conditions import WARM, Circumstances, precision_dtype

@@ -13,12 +13,83 @@ sheet, and nothing of it is beyond one.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import TypeAlias
 
 from opcost.comparing.cache_chains import STREAM_BYTES
-from opcost.comparing.data_sheets import FP32, SHEETS
-from opcost.operators.tuples import OperatorTuple
+from opcost.estimates import total_if_known, value_of
+from opcost.measuring.conditions import Conditions
+from opcost.measuring.precisions import AUTOCAST_DTYPES
+from opcost.measuring.record import MeasurementRow, does_other_work, is_doubtful
+from opcost.operators.cases import tuple_key
+from opcost.operators.counts import OperatorCount
+from opcost.operators.tuples import FLOAT32, OperatorTuple
+from opcost.operators.values import has_zeros_in_weights
+from opcost.summing.energy import EnergyBasis, common_basis
+from opcost.summing.summation import ModelCost, Part, totals
+
+FP32, TF32 = "fp32", "TF32"
+
+
+@dataclass(frozen=True)
+class DataSheet:
+    """A card's rates: FLOPs per second of dense products by arithmetic, bytes per second of the memory.
+
+    ``cache_bytes`` is its L2 cache: what a call moves besides must come from the memory, even if the last call left
+    its data in the cache.
+    """
+
+    flop_rates: Mapping[str, float]
+    byte_rate: float
+    cache_bytes: float
+    source: str
+
+
+def _tera(fp32: float, tf32: float, bits16: float) -> Mapping[str, float]:
+    rates = {FP32: fp32, TF32: tf32, "bfloat16": bits16, "float16": bits16}
+    return MappingProxyType({name: 1e12 * rate for name, rate in rates.items()})
+
+
+_HOPPER = "NVIDIA H100 Tensor Core GPU architecture, white paper (2023)"
+
+_AMPERE = "NVIDIA A100 Tensor Core GPU data sheet (2022); cache: A100 architecture, white paper (2020)"
+
+_ADA = "NVIDIA Ada GPU architecture, white paper (2023), appendix A"
+
+_A100_40, _A100_80, _A100_PCIE_80 = (
+    DataSheet(_tera(19.5, 156, 312), byte_rate, 42e6, _AMPERE) for byte_rate in (1.555e12, 2.039e12, 1.935e12)
+)
+
+SHEETS: Mapping[str, DataSheet] = MappingProxyType(
+    {
+        "NVIDIA H100 80GB HBM3": DataSheet(_tera(66.9, 494.7, 989.4), 3.35e12, 52.5e6, _HOPPER),
+        "NVIDIA H100 PCIe": DataSheet(_tera(51.2, 378, 756), 2.039e12, 52.5e6, _HOPPER),
+        "NVIDIA H200": DataSheet(
+            _tera(66.9, 494.7, 989.4), 4.8e12, 52.5e6, f"NVIDIA H200 data sheet (2024); cache: {_HOPPER}"
+        ),
+        "NVIDIA A100-SXM4-40GB": _A100_40,
+        "NVIDIA A100-PCIE-40GB": _A100_40,
+        "NVIDIA A100-SXM4-80GB": _A100_80,
+        "NVIDIA A100 80GB PCIe": _A100_PCIE_80,
+        "NVIDIA L40S": DataSheet(
+            _tera(91.6, 183, 362), 0.864e12, 100.7e6, f"NVIDIA L40S data sheet (2023); cache of the full chip: {_ADA}"
+        ),
+        # In 16 bits the rate of fp16 with sums in fp16.
+        "NVIDIA GeForce RTX 4090": DataSheet(_tera(82.6, 82.6, 330.3), 1.008e12, 75.5e6, _ADA),
+        "NVIDIA B200": DataSheet(
+            _tera(80, 1100, 2250), 8e12, 132.7e6, "NVIDIA Blackwell architecture brief (2024); cache: as CUDA gives it"
+        ),
+    }
+)
+"""Sheets by the product's name, as the driver gives it. Rates with sparsity are halved."""
+
+
+def memory_rate(product: str) -> float:
+    """Return the bytes per second of a card's memory, infinite if unknown."""
+    return SHEETS[product].byte_rate if product in SHEETS else math.inf
+
 
 MEMORY = "memory"
 COMPUTE = "compute"
@@ -34,7 +105,7 @@ class Work:
     """FLOPs, bytes and cost of one call; ``flop`` and ``energy_j`` are None if unknown.
 
     ``arithmetic`` is the format of its products, such as fp32 or TF32. Work beyond its card's data sheet is not
-    possible (see ``data_sheets``): it has no roof and is in none.
+    possible (see ``is_beyond_sheet``): it has no roof and is in none.
     """
 
     flop: int | None
@@ -121,8 +192,6 @@ def _roof(costs: list[tuple[Work, float]], memory_rate: float) -> Roof | None:
     return Roof(flop_rates, byte_rate) if flop_rates and byte_rate else None
 
 
-# Data sheets
-
 FASTER_CLOCK_RATIO = 1.15
 """Highest clock over that of a data sheet's rates: an H200 runs products at up to 1.98 GHz, 1.08 times the 1.83 GHz of
 its sheet, and boards of GeForce cards may be faster. Memory has the clock of the sheet."""
@@ -148,3 +217,95 @@ def is_beyond_sheet(work: Work, operator: OperatorTuple, product: str) -> bool:
     if "conv" in operator.short_name.lower():
         most *= WINOGRAD_RATIO
     return from_memory > FASTER_MEMORY_RATIO * sheet.byte_rate or (work.flop or 0) / work.time_s > most
+
+
+RECURRENT = frozenset({"lstm", "gru", "rnn", "rnn_tanh", "rnn_relu"})
+"""Layers and functions that cuDNN computes as a whole; a cell of one step is products as others are."""
+
+
+def arithmetic_of(operator: OperatorTuple, conditions: Conditions) -> str:
+    """Return the format of an operator's products: that of autocast, its first floating-point input's, or TF32.
+
+    torch has one TF32 switch for what cuDNN computes (convolutions, recurrent layers), and one for all other products.
+    """
+    dtype = next((spec.dtype for spec in operator.floating_inputs), FLOAT32)
+    dtype = AUTOCAST_DTYPES.get(conditions.precision, dtype)
+    if dtype != FLOAT32:
+        return dtype
+    if conditions.device_type == "cpu":
+        return FP32
+    name = operator.short_name.lower()
+    is_of_cudnn = "conv" in name or name in RECURRENT
+    return TF32 if (conditions.cudnn_tf32 if is_of_cudnn else conditions.matmul_tf32) else FP32
+
+
+def work_of(count: OperatorCount, row: MeasurementRow, basis: EnergyBasis) -> Work:
+    """Return FLOPs, bytes and cost of one call of an operator. The energy is on this basis."""
+    arithmetic = arithmetic_of(count.operator, row.conditions)
+    energy_j = value_of(basis.energy_of(row))
+    work = Work(count.flop, count.memory_bytes, row.measurement.time_s, energy_j, arithmetic)
+    return replace(work, is_possible=not is_beyond_sheet(work, count.operator, row.conditions.device_product))
+
+
+Works: TypeAlias = Sequence[tuple[Part, Work]]
+"""Parts of a sum, each with the work of one call."""
+
+
+def works_of(cost: ModelCost) -> Works:
+    """Return the parts of a sum, each with the work of one call."""
+    counts = {count.operator: count for count in cost.summed}
+    return [(part, work_of(counts[part.case.operator], part.row, part.basis)) for part in cost.parts]
+
+
+def roofline_of_rows(rows: Iterable[MeasurementRow], counts: Mapping[str, OperatorCount]) -> Roofline | None:
+    """Return the roofline of rows under the same conditions that are sound and do the counted work.
+
+    Rows with zeros in weights are left out: they draw less power than any model does. So is what the card cannot do.
+    Energies are at the reference temperature where that is known. ``counts`` are by operators' keys; rows of other
+    operators are left out.
+    """
+    # All boards and repeats: the roof is the best rate of any, so neither order nor length of loops matters.
+    usual = (row for row in rows if not has_zeros_in_weights(row.input_data))
+    sound = (row for row in usual if not (is_doubtful(row) or does_other_work(row.measurement)))
+    works: list[Work] = []
+    product = ""
+    for row in sound:
+        count, product = counts.get(tuple_key(row.key)), row.conditions.device_product
+        if count is not None:
+            works.append(work_of(count, row, common_basis([row])))
+    return roofline_of(works, memory_rate(product))
+
+
+def roof_share(works: Works, roofline: Roofline | None) -> tuple[float | None, float | None]:
+    """Return the shares of the roof that calls reach in time and energy, up to 1; None if unknown.
+
+    The share of several calls is their cost at the roof over their cost.
+    """
+    (time_s, energy_j), (saving_s, saving_j) = totals(part for part, _ in works), savings(works, roofline)
+    return (
+        None if saving_s is None or not works else 1 - saving_s / time_s,
+        None if saving_j is None or not energy_j else 1 - saving_j / energy_j,
+    )
+
+
+def savings(works: Works, roofline: Roofline | None) -> tuple[float | None, float | None]:
+    """Return time and energy that calls would save at their roof; None if the roof, a cost or a call's work is unknown.
+
+    Calls beyond their roof save nothing.
+    """
+
+    def saved(roof: Roof | None, costs: Iterable[tuple[int, Work, float | None]]) -> float | None:
+        if roof is None:
+            return None
+        found: list[float | None] = []
+        for calls, work, cost in costs:
+            reached = None if cost is None else roof.reached(work, cost)
+            found.append(None if cost is None or reached is None else calls * (cost - cost * min(1.0, reached)))
+        return total_if_known(found)
+
+    if roofline is None:
+        return None, None
+    return (
+        saved(roofline.time, ((part.occurrences, work, work.time_s) for part, work in works)),
+        saved(roofline.energy, ((part.occurrences, work, work.energy_j) for part, work in works)),
+    )

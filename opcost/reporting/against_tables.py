@@ -16,7 +16,7 @@ from opcost.reporting.layout import Column, keeping
 from opcost.reporting.show_tables import LINES_SHOWN
 from opcost.reporting.tables import print_origin, shared_facts
 from opcost.reporting.terminal import Cells, print_line, print_table
-from opcost.stages.compare_against import AgainstReport
+from opcost.stages.compare import AgainstReport
 from opcost.units import milli, percent, whole_watts
 
 PER_SAMPLE = "saved mJ/sample"

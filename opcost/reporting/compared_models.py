@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from opcost.comparing.comparison import KindCost
+from opcost.comparing.comparison import ComparisonRow, KindCost
 from opcost.comparing.gap import with_method_error
-from opcost.comparing.row import ComparisonRow
 from opcost.estimates import Estimate, estimate_of, sum_of_independent
 from opcost.operators.tuples import SIZE_IN_NAME
 

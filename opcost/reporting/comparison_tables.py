@@ -6,11 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from opcost.comparing.comparison import differing
+from opcost.comparing.comparison import ComparisonRow, Costs, differing
 from opcost.comparing.gap import METHOD_ERROR_RATIOS
 from opcost.comparing.ranking import Doubt, doubts
 from opcost.comparing.remarks import Remark, RemarkKind
-from opcost.comparing.row import ComparisonRow, Costs
 from opcost.estimates import Estimate, total_if_known
 from opcost.invocation import command
 from opcost.measuring.conditions import EAGER

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opcost.columns import by_column, columns_of
+from opcost.comparing.comparison import ComparisonRow
 from opcost.comparing.layers import LayerNode, LayerRow, RunCosts
 from opcost.comparing.ranking import ENERGY, doubts
-from opcost.comparing.row import ComparisonRow
 from opcost.measuring.setting import USUAL, Setting
 from opcost.operators.short_forms import short_form, short_inputs
 from opcost.operators.texts import parse_operator

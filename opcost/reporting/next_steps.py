@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from itertools import product
 
 from opcost.comparing.comparison import Comparison
+from opcost.comparing.operator_costs import TupleCost, TupleFlag
 from opcost.comparing.remarks import NOTICEABLE_RATIO
-from opcost.comparing.tuple_costs import TupleCost, TupleFlag
 from opcost.invocation import command
 from opcost.measuring.conditions import EXECUTIONS
 from opcost.measuring.protocol import protocol_options
-from opcost.stages.proposals import NO_PROPOSALS, Proposals
+from opcost.stages.wanted_model import NO_PROPOSALS, Proposals
 from opcost.units import percent
 
 OFF_RATIO = 0.03

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opcost.comparing.predicted_run import PredictedCalls, Range, Widened, WidthReason
-from opcost.comparing.ranking import FEWEST_WHOLES
-from opcost.comparing.ranking_row import SUM
+from opcost.comparing.ranking import FEWEST_WHOLES, SUM
 from opcost.invocation import command, command_line
 from opcost.measuring.protocol import USUAL_OPTIONS
 from opcost.measuring.record import MeasurementRow, is_doubtful, names_of, quality_flags

@@ -11,9 +11,9 @@ from typing import Any, TypeAlias
 
 from opcost import __version__
 from opcost.columns import columns_of
+from opcost.comparing.operator_costs import TupleCost, TupleFlag, roofline_of_tuples, tuple_costs
 from opcost.comparing.roofline import Roofline
 from opcost.comparing.sweep_sizes import SweepSizeRow
-from opcost.comparing.tuple_costs import TupleCost, TupleFlag, roofline_of_tuples, tuple_costs
 from opcost.errors import UserError
 from opcost.estimates import Estimate
 from opcost.measuring.conditions import Circumstances, Conditions
@@ -30,8 +30,8 @@ from opcost.reporting.report_sections import Compared, board_of, compared, witho
 from opcost.reporting.svg import Axis, patterns_figure
 from opcost.running.request import Request
 from opcost.stages.compare import ComparingReport, ModelComparisons
-from opcost.stages.proposals import Proposals
 from opcost.stages.show import DeviceRanking
+from opcost.stages.wanted_model import Proposals
 from opcost.storage.files import replace_file
 
 TRACE_POINTS = 60

@@ -24,7 +24,7 @@ from opcost.reporting.report_sections import Compared, board_of, counted_once
 from opcost.reporting.svg import MARKS, Entry, Series, log_axis
 from opcost.reporting.sweep_files import size_curves
 from opcost.reporting.tables import titled
-from opcost.stages.proposals import NO_PROPOSALS, Proposals
+from opcost.stages.wanted_model import NO_PROPOSALS, Proposals
 from opcost.summing.energy import common_basis
 from opcost.units import UNKNOWN, milli, number_of, percent, some_of, whole_watts
 

@@ -9,13 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from opcost.comparing.comparison import Comparison
-from opcost.comparing.kernel_times import KernelErrors
+from opcost.comparing.comparison import Comparison, ComparisonRow
+from opcost.comparing.gap import KernelErrors
+from opcost.comparing.operator_costs import TupleCost, TupleFlag
 from opcost.comparing.ranking import ENERGY, Doubt, doubts
 from opcost.comparing.remarks import NOTICEABLE_RATIO, Remark
 from opcost.comparing.roofline import Roofline
-from opcost.comparing.row import ComparisonRow
-from opcost.comparing.tuple_costs import TupleCost, TupleFlag
 from opcost.estimates import Estimate
 from opcost.invocation import command
 from opcost.measuring.conditions import usual_execution
@@ -40,8 +39,8 @@ from opcost.reporting.svg import Entry
 from opcost.reporting.tables import DOUBTFUL, PARTS, doubt_mark
 from opcost.short_uuids import with_named_boards
 from opcost.stages.compare import ComparingReport, ModelComparisons
-from opcost.stages.proposals import NO_PROPOSALS, Proposals
 from opcost.stages.show import DeviceRanking
+from opcost.stages.wanted_model import NO_PROPOSALS, Proposals
 from opcost.units import number_of, percent
 
 PICO = 1e-12

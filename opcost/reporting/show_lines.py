@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from opcost.columns import Column, Columns, by_column, columns_of
 from opcost.comparing.operator_costs import OperatorCost
-from opcost.comparing.ranking_row import RankingRow
+from opcost.comparing.ranking import RankingRow
 from opcost.measuring.conditions import DEVICE_PRODUCT, Conditions
 from opcost.operators.cases import MODEL
 from opcost.stages.show import ShowReport

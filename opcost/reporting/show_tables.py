@@ -10,8 +10,7 @@ from typing import TypeVar
 from opcost.columns import fields_of
 from opcost.comparing.comparison import differing as differing_values
 from opcost.comparing.operator_costs import KindCosts, OperatorCost, rank_of
-from opcost.comparing.ranking import ENERGY, NAME, POWER, SAVING, TIME
-from opcost.comparing.ranking_row import SUM, RankingRow, ranked
+from opcost.comparing.ranking import ENERGY, NAME, POWER, SAVING, SUM, TIME, RankingRow, ranked
 from opcost.invocation import command, joined
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.protocol import USUAL_OPTIONS
@@ -38,8 +37,8 @@ from opcost.reporting.show_notes import (
 from opcost.reporting.tables import doubt_mark, print_origin
 from opcost.reporting.terminal import Cells, print_commands, print_line, print_table
 from opcost.stages.compare import ComparingReport
-from opcost.stages.proposals import Preparation, Proposals
 from opcost.stages.show import DeviceRanking, ShownModel, ShowReport
+from opcost.stages.wanted_model import Preparation, Proposals
 from opcost.units import UNKNOWN, milli, percent, ratio, scaled, some_of, whole_watts
 
 Costly = TypeVar("Costly", OperatorCost, KindCosts)

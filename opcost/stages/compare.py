@@ -1,8 +1,11 @@
-"""The comparison of each model's sum of operators with the measured whole model."""
+"""The comparison of each model's sum of operators with the measured whole, or with the same model under others.
+
+The rows are those of a database. Nothing is measured or counted.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import partial
@@ -10,28 +13,36 @@ from functools import partial
 from opcost.comparing.comparison import (
     USUAL_RUNS,
     Comparison,
+    ComparisonRow,
     Evidence,
     KindCost,
     OperatorRuns,
     compare,
+    comparison_row,
+    conditions_of_sum,
+    counted_only,
+    differing,
     kinds_of,
-    labels_of,
     summed,
 )
-from opcost.comparing.kernel_times import KernelErrors, kernel_errors
-from opcost.comparing.remarks import Remark, remarks_on_kernels
-from opcost.comparing.row import ComparisonRow, comparison_row
+from opcost.comparing.conditions_side_by_side import KindSides, OperatorSides, Side, Sides, side_by_side
+from opcost.comparing.gap import KernelErrors, kernel_errors
+from opcost.comparing.remarks import Remark, remarks_on_kernels, side_remarks
+from opcost.errors import UserError
+from opcost.measuring.conditions import DEVICE_FIELDS, PRECISION_FIELDS, WARM, Conditions, differ_only_in
 from opcost.measuring.protocol import protocol_options
-from opcost.measuring.record import MeasurementRow
-from opcost.measuring.setting import is_meant, refuse_unknown
-from opcost.operators.cases import of_operators, tuple_key
-from opcost.operators.whitelist import select
-from opcost.running.request import COUNTS, Request, no_counts_reason
-from opcost.running.shipped_counts import counted_or_shipped
-from opcost.stages.proposals import Proposals
+from opcost.measuring.record import MeasurementRow, is_doubtful
+from opcost.measuring.setting import ALL_CHOICES, DEVICE, ChosenConditions, is_meant, parse_conditions, refuse_unknown
+from opcost.operators.cases import conditions_key, of_operators, tuple_key
+from opcost.operators.counts import OperatorCounts
+from opcost.operators.whitelist import EVERYTHING, select
+from opcost.prediction.rates import MOSTLY_KNOWN_RATIO
+from opcost.running.request import COUNTS, Request, chosen_by, model_tuple, no_counts_reason, under
+from opcost.running.shipped_counts import Identity, counted_or_shipped, counts_in, identity_of, with_newer_pickles
+from opcost.stages.wanted_model import Proposals
 from opcost.storage.configs import ModelConfig
 from opcost.summing.index import Measurements, best_of_each_board
-from opcost.summing.summation import best_whole
+from opcost.summing.summation import ModelCost, best_whole, sum_operators
 
 
 @dataclass(frozen=True)
@@ -51,7 +62,9 @@ class ComparingReport:
 
     @property
     def labels(self) -> list[str]:
-        return labels_of(self.name, [row.conditions for row in self.comparisons])
+        """A label for each comparison: the model's name and the conditions that differ."""
+        texts = differing([row.conditions for row in self.comparisons])
+        return [f"{self.name} ({', '.join(own)})" if own else self.name for own in texts]
 
     @property
     def is_incomplete(self) -> bool:
@@ -157,3 +170,258 @@ def _updated(new_rows: Iterable[ComparisonRow], known: Iterable[ComparisonRow]) 
         if old is None or replace(row, compared_at=old.compared_at) != old:
             rows[row.identity] = row
     return list(rows.values())
+
+
+# Models under their own conditions, and the same models under others
+
+
+@dataclass(frozen=True)
+class AgainstReport:
+    """A model under its own conditions, and under others that it is compared with.
+
+    ``chosen`` and ``other_chosen`` are those that a config can choose. ``conditions`` and ``other_conditions`` are all;
+    they differ in the precision and in the device only. The boards are those of the wholes. The costs are those of
+    ``SideBySide``; ``sum`` is its total, None if nothing is measured under both.
+    """
+
+    name: str
+    batch_size: int | None
+    input_size: str
+    chosen: ChosenConditions
+    other_chosen: ChosenConditions
+    device_uuid: str | None
+    other_device_uuid: str | None
+    reference_temperature_c: float | None
+    whole: Sides | None
+    sum: Sides | None
+    kinds: tuple[KindSides, ...]
+    operators: tuple[OperatorSides, ...]
+    remarks: tuple[Remark, ...]
+    conditions: Conditions
+    other_conditions: Conditions
+
+    @property
+    def labels(self) -> tuple[str, str]:
+        """The conditions of both sides in the words in which they differ: ``bf16`` and ``fp32``."""
+        these, others = (self.chosen, self.conditions), (self.other_chosen, self.other_conditions)
+        return _label(these, others), _label(others, these)
+
+
+def compare_against(request: Request, against: Sequence[str], runs: OperatorRuns = USUAL_RUNS) -> list[AgainstReport]:
+    """Compare each chosen model under its config's conditions with the same model under others, on each device.
+
+    A model that is not named itself is left out if it is not measured under both. For ``against``, see
+    ``parse_conditions``. Raises UserError: conditions are unknown, or a named model, or every model, is not measured
+    under both.
+    """
+    request.database.must_exist()
+    configs = request.models() if request.names else request.folders.readable()
+    try:
+        asked = parse_conditions(against)
+    except ValueError as error:
+        measured = _read(request, configs, runs).measured(configs)
+        raise UserError(f"--against {error}; {measured}") from None
+    data = _read(request, configs, runs, asked.pop(DEVICE, None))
+    found: list[AgainstReport] = []
+    mistakes: list[str] = []
+    for config in configs:
+        try:
+            found += _reports(data, config, replace(chosen_by(config), **asked))
+        except UserError as error:
+            is_named = any(request.folders.is_single(config, pattern) for pattern in request.names)
+            mistakes += error.lines if is_named else ()
+    if not (found or mistakes):
+        text = f"--against {','.join(against)}: no model is measured under its own conditions and under these"
+        mistakes = [f"{text}; {data.measured(configs)}"]
+    if mistakes:
+        raise UserError(*mistakes)
+    return found
+
+
+def _label(own: tuple[ChosenConditions, Conditions], other: tuple[ChosenConditions, Conditions]) -> str:
+    """Return conditions in the words in which they differ from others, the device first."""
+    product = own[1].device_product
+    device = "" if product == other[1].device_product else product.removeprefix("NVIDIA ")
+    return " ".join(filter(None, (device, own[0].label(other[0]))))
+
+
+@dataclass(frozen=True)
+class _Data:
+    """The rows and counts of models under all conditions that configs can choose, and the choice of rows to sum.
+
+    ``counts`` are of operators that compute something, by a config's identity, ``wholes`` by the model's key,
+    ``boards`` those of operators' rows, by their conditions. ``device`` is the one whose rows are these,
+    ``other_device`` the one whose rows they are compared with; None: the same, or any.
+    """
+
+    counts: Mapping[Identity, OperatorCounts]
+    wholes: Mapping[str, Sequence[MeasurementRow]]
+    measurements: Measurements
+    boards: Mapping[Conditions, Iterable[str | None]]
+    runs: OperatorRuns
+    device: str | None
+    other_device: str | None
+
+    def conditions_of(self, config: ModelConfig, is_other: bool = False) -> list[Conditions]:
+        """Return the sets of conditions of a side under which a model, or most of its operators, is measured."""
+
+        def is_of_side(one: Conditions) -> bool:
+            if self.other_device is None or (self.device is not None and not is_other):
+                return is_meant(self.device, one)
+            return is_meant(self.other_device, one) == is_other
+
+        found = [row.conditions for row in self.wholes.get(model_tuple(config).key, ())]
+        if (counts := self.counts.get(identity_of(config))) is not None:
+            of_cache = (one for one in self.boards if one.cache == self.runs.cache)
+            ratio = self.measurements.measured_ratio
+            found += [replace(one, cache=WARM) for one in of_cache if ratio(counts, one) >= MOSTLY_KNOWN_RATIO]
+        return list(dict.fromkeys(one for one in found if one.precision == config.precision and is_of_side(one)))
+
+    def wholes_of(self, config: ModelConfig, conditions: Conditions) -> list[MeasurementRow]:
+        """Return the rows of a whole under some conditions, one of each board."""
+        return [row for row in self.wholes.get(model_tuple(config).key, ()) if row.conditions == conditions]
+
+    def measured(self, configs: Iterable[ModelConfig]) -> str:
+        """Return in words which choices of conditions any of these models is measured under."""
+        found = {one for config in configs for one in ALL_CHOICES if self.conditions_of(under(config, one))}
+        precisions: dict[str, list[str]] = {}
+        for one in ALL_CHOICES:
+            if one in found:
+                precisions.setdefault(one.memory_format, []).append(one.precision)
+        texts = [f"memory_format={name} with precision={', '.join(own)}" for name, own in precisions.items()]
+        return f"the database has {' and '.join(texts) or 'no row of such a model'}"
+
+
+def _read(
+    request: Request, configs: Sequence[ModelConfig], runs: OperatorRuns, other_device: str | None = None
+) -> _Data:
+    """Return all that is known of these models under any conditions, and on another device if one is named.
+
+    Counts are those of block 0 in any folder, or shipped ones. Raises UserError: a table is damaged, or no row is of
+    the device that is asked for.
+    """
+    database = request.database
+    variants = [under(config, chosen) for config in configs for chosen in ALL_CHOICES]
+    measured = database.full_model_measurements.rows(of_operators({model_tuple(variant) for variant in variants}))
+    wanted = {identity_of(variant) for variant in variants}
+    table = counts_in(database.model_operators, {key for key, _ in wanted}.__contains__)
+    found = with_newer_pickles(table, (one for one in request.folders.readable() if identity_of(one) in wanted))
+    counts = {
+        identity: counted_only(select(own, (EVERYTHING,)), runs).kept
+        for identity, own in found.items()
+        if identity in wanted
+    }
+    operators = {count.operator for one in counts.values() for count in one.counts}
+    rows = database.operator_measurements.rows(of_operators(operators))
+    products = [row.conditions.device_product for row in (*measured, *rows)]
+    if request.device is not None and request.is_product:
+        refuse_unknown(request.device, products)
+    if other_device is not None:
+        refuse_unknown(other_device, products)
+    wholes: dict[str, list[MeasurementRow]] = {}
+    for row in best_of_each_board(measured):
+        wholes.setdefault(tuple_key(row.key), []).append(row)
+    # By the key, because hashing the conditions of each row takes long.
+    boards: dict[str, tuple[Conditions, dict[str | None, None]]] = {}
+    for row in rows:
+        boards.setdefault(conditions_key(row.key), (row.conditions, {}))[1][row.circumstances.device_uuid] = None
+    return _Data(counts, wholes, Measurements(rows), dict(boards.values()), runs, request.device, other_device)
+
+
+def _reports(data: _Data, config: ModelConfig, other: ChosenConditions) -> Iterator[AgainstReport]:
+    """Yield the comparisons of a model, one for each set of conditions.
+
+    Raises UserError: there is none. The message names the model.
+    """
+    own = chosen_by(config)
+    if own == other and data.other_device is None:
+        raise UserError(f"{config.name}: has {other} itself; {data.measured([config])}")
+    sides = []
+    for chosen, is_other in ((own, False), (other, True)):
+        variant = under(config, chosen)
+        conditions = data.conditions_of(variant, is_other)
+        if not conditions:
+            place = f" on {data.other_device}" if is_other and data.other_device else ""
+            raise UserError(f"{config.name}: not measured with {chosen}{place}; {data.measured([config])}")
+        if identity_of(variant) not in data.counts:
+            raise UserError(f"{config.name}: not counted with {chosen}; run block 0 on such a config")
+        sides.append((variant, conditions))
+    (variant, conditions), (other_variant, other_conditions) = sides
+    pairs = [(one, another) for one in conditions for another in other_conditions]
+    fields = (*PRECISION_FIELDS, *(DEVICE_FIELDS if data.other_device else ()))
+    # A card is not compared with itself.
+    comparable = [pair for pair in pairs if differ_only_in(*pair, fields) and (own != other or pair[0] != pair[1])]
+    if not comparable:
+        differences = ", ".join(pairs[0][0].differences(pairs[0][1]))
+        same = "with the same software on another device" if data.other_device else "on the same device and software"
+        raise UserError(f"{config.name}: measured with {own} and with {other}, but not {same} ({differences})")
+    for one, another in comparable:
+        this, that = (own, one), (other, another)
+        candidates = [
+            _Candidate(_label(this, that), variant, one),
+            _Candidate(_label(that, this), other_variant, another),
+        ]
+        groups = [candidates] if one.device_product == another.device_product else [[one] for one in candidates]
+        these, others = (side for group in groups for side in _of_one_board(data, group))
+        found = side_by_side(these, others, config.batch_size or 1)
+        yield AgainstReport(
+            name=config.name,
+            batch_size=config.batch_size,
+            input_size="x".join(map(str, config.shape)),
+            chosen=own,
+            other_chosen=other,
+            device_uuid=these.board,
+            other_device_uuid=others.board,
+            reference_temperature_c=found.basis.temperature_c,
+            whole=found.whole,
+            sum=found.total,
+            kinds=found.kinds,
+            operators=found.operators,
+            remarks=side_remarks(found),
+            conditions=these.conditions,
+            other_conditions=others.conditions,
+        )
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A model under one set of conditions, whose rows may be of several boards."""
+
+    label: str
+    config: ModelConfig
+    conditions: Conditions
+
+
+def _of_one_board(data: _Data, candidates: Sequence[_Candidate]) -> list[Side]:
+    """Return the sides of one device, of one board as far as possible.
+
+    Of several boards, that with the most sound wholes counts, then that with the largest share of the summed times,
+    then the last, as in ``best_whole``.
+    """
+    wholes = [data.wholes_of(one.config, one.conditions) for one in candidates]
+    boards = dict.fromkeys(row.circumstances.device_uuid for rows in wholes for row in rows)
+    for one in candidates:
+        boards |= dict.fromkeys(data.boards.get(replace(one.conditions, cache=data.runs.cache), ()))
+
+    def rank(sides: Sequence[Side], board: str | None) -> tuple[int, int, float]:
+        own = [side.whole for side in sides if side.whole is not None and side.board == board]
+        sound = sum(not is_doubtful(whole) for whole in own)
+        return sound, len(own), sum(side.cost.board_ratio(board) for side in sides)
+
+    found = ((board, [_on_board(data, one, board) for one in candidates]) for board in reversed(boards))
+    return max(found, key=lambda one: rank(one[1], one[0]))[1]
+
+
+def _on_board(data: _Data, one: _Candidate, board: str | None) -> Side:
+    """Return a side with rows of a board wherever there are any."""
+    counts, measurements = data.counts[identity_of(one.config)], data.measurements.preferring(board)
+
+    def sum_of(whole: MeasurementRow | None) -> ModelCost:
+        usual = replace(one.conditions, cache=data.runs.cache)
+        conditions = usual if whole is None else conditions_of_sum(whole, data.runs)
+        return sum_operators(counts, measurements, conditions, data.runs.input_data)
+
+    wholes = data.wholes_of(one.config, one.conditions)
+    own = [row for row in wholes if row.circumstances.device_uuid == board] or wholes
+    whole, cost = best_whole(own, sum_of) if own else (None, sum_of(None))
+    return Side(one.label, one.conditions, counts, whole, cost)

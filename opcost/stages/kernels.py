@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from functools import partial
 from typing import Any
 
-from opcost.comparing.kernel_times import KernelTimeRow, kernel_key
+from opcost.comparing.gap import KernelTimeRow, kernel_key
 from opcost.errors import CannotMeasureError, UserError
 from opcost.estimates import total_if_known
 from opcost.measuring.conditions import EAGER, WARM

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from opcost.comparing.operator_costs import operator_costs
-from opcost.comparing.ranking import TIME, ModelFigures
-from opcost.comparing.ranking_row import WHOLE
+from opcost.comparing.ranking import TIME, WHOLE, ModelFigures
 from opcost.errors import UserError
 from opcost.measuring.conditions import Conditions
 from opcost.operators.counts import OperatorCounts

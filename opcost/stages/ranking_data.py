@@ -10,10 +10,9 @@ from types import MappingProxyType
 from opcost.comparing.cache_chain_rows import ChainRow
 from opcost.comparing.cache_corrections import Corrections, corrections_under
 from opcost.comparing.comparison import corrections_of
-from opcost.comparing.power_limit import correction_of
+from opcost.comparing.gap import correction_of
 from opcost.comparing.ranking import ModelFigures
-from opcost.comparing.roofline import Roofline
-from opcost.comparing.tuple_costs import roofline_of_rows
+from opcost.comparing.roofline import Roofline, roofline_of_rows
 from opcost.errors import UserError
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import MeasurementRow, is_doubtful

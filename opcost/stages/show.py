@@ -11,8 +11,17 @@ from pathlib import Path
 from typing import get_args
 
 from opcost.comparing.operator_costs import KindCosts, OperatorCost, kind_costs, operator_costs
-from opcost.comparing.ranking import ENERGY, SORTS, ModelFigures, completed, sum_errors_by_correction
-from opcost.comparing.ranking_row import SUM, RankingRow, RankingSource, ranked, ranking_row
+from opcost.comparing.ranking import (
+    ENERGY,
+    SORTS,
+    SUM,
+    ModelFigures,
+    RankingRow,
+    completed,
+    ranked,
+    ranking_row,
+    sum_errors,
+)
 from opcost.comparing.roofline import Roofline
 from opcost.errors import UserError
 from opcost.invocation import command
@@ -33,8 +42,8 @@ from opcost.operators.tuples import SIZE_IN_NAME, OperatorTuple
 from opcost.running.request import Request, model_tuple, under
 from opcost.running.shipped_counts import Identity, identity_of
 from opcost.stages.predict import PredictedModel, predicted_models
-from opcost.stages.proposals import NO_PROPOSALS, Preparation, Proposals, preparation_of
 from opcost.stages.ranking_data import BoardDifferences, RankingData, board_differences, read_ranking_data
+from opcost.stages.wanted_model import NO_PROPOSALS, Preparation, Proposals, preparation_of
 from opcost.storage.configs import ModelConfig, case_name
 from opcost.storage.files import cache_folder
 from opcost.storage.model_folders import is_glob
@@ -427,14 +436,14 @@ def _rankings(
 
 def _shown(data: RankingData, one: _Set, choice: Choice) -> list[ShownModel]:
     """Return the models to show in order. The errors of their sums rest on all models."""
-    roofline, errors = data.roofline(one.conditions), sum_errors_by_correction(one.figures)
+    roofline, errors = data.roofline(one.conditions), sum_errors(one.figures)
     named = (figures for figures in one.figures if figures.name in one.names)
     own_counts = (count for model in data.models if model.counts is not None for count in model.counts.counts)
     counts = [*data.operator_counts.values(), *own_counts]
     models = {model.name: model for model in completed(named, counts, data.measurements)}
-    sources = (RankingSource(model, errors[model.correction is not None], roofline) for model in models.values())
+    rows = [ranking_row(model, errors[model.correction is not None], roofline) for model in models.values()]
     found = []
-    for row in ranked(map(ranking_row, sources), choice.by):
+    for row in ranked(rows, choice.by):
         model = models[row.name]
         operators = operator_costs(model, roofline, choice.by) if choice.operators else ()
         kinds = kind_costs(model, roofline, choice.by)

@@ -33,9 +33,8 @@ from opcost.progress import Progress
 from opcost.running.expected_times import numbers_of_rows
 from opcost.running.plan import Wanted, by_key
 from opcost.running.request import Request
-from opcost.stages.predict import RowsOfRun, computing_counts, conditions_for, measurements_of, run_under
+from opcost.stages.predict import RowsOfRun, computing_counts, conditions_for, measurements_of, run_under, trained
 from opcost.stages.sweep import Measured, Sweep, SweepPoint
-from opcost.stages.trained import trained
 from opcost.storage.database import Database
 
 

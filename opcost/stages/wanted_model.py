@@ -1,11 +1,14 @@
-"""A model as ``opcost profile`` takes it, and the config and counts that it has already. None of this imports torch."""
+"""A model as ``opcost profile`` takes it, the config and counts that it has already, and commands for such models.
+
+None of this imports torch.
+"""
 
 from __future__ import annotations
 
 import re
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -13,14 +16,16 @@ from opcost.errors import UserError, shortened
 from opcost.invocation import ALLOW_CODE, command
 from opcost.measuring.conditions import CONTIGUOUS
 from opcost.measuring.precisions import TORCH_DEFAULT
+from opcost.measuring.protocol import FULL_LOOP_S
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.model_names import ModelName, UserCode
 from opcost.operators.tuples import PlainValue
-from opcost.running.request import COUNTS
+from opcost.operators.whitelist import EVERYTHING
+from opcost.running.request import COUNTS, FILTERED_COUNTS, Request, is_counted
 from opcost.sources.ports import published_models
 from opcost.storage.config_trees import argument_in, tree_text
 from opcost.storage.configs import ModelConfig, case_name
-from opcost.storage.model_folders import ModelFolders
+from opcost.storage.model_folders import WHITELIST, ModelFolders
 from opcost.units import some_of
 
 
@@ -234,3 +239,101 @@ def pickled(config: ModelConfig, shipped: OperatorCounts | None) -> OperatorCoun
         again = command(COUNTS.made_by, config.name, has_code=config.code is not None)
         raise UserError(f"{COUNTS.path(config)}: its calls have no paths, as in earlier versions; run {again}")
     return counts if counts.modules else None
+
+
+# Commands that messages propose, and the state before a measurement
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """The state before a measurement: names of operators that the whitelist drops, and of models with pickles.
+
+    ``whitelist`` is the user's, which may not exist yet. ``shipped`` is the one to copy there first, None if the user's
+    exists. ``counted`` and ``filtered`` are the models that blocks 0 and 1 have written a pickle of: block 2 reads
+    these, not the shipped counts.
+    """
+
+    dropped: tuple[str, ...]
+    whitelist: Path
+    shipped: Path | None
+    counted: frozenset[str]
+    filtered: frozenset[str]
+
+
+def preparation_of(request: Request, names: Collection[str], configs: Iterable[ModelConfig]) -> Preparation:
+    """Return the state before a measurement of the operators of these names.
+
+    Raises UserError: the whitelist is damaged.
+    """
+    kept = request.whitelist_if_any()
+    dropped = () if kept is None or EVERYTHING in kept else tuple(sorted(set(names) - set(kept)))
+    read, own = request.folders.whitelist, request.measurements / WHITELIST
+    found = list(configs)
+    return Preparation(
+        dropped,
+        own,
+        None if read == own else read,
+        frozenset(config.name for config in found if is_counted(config)),
+        frozenset(config.name for config in found if FILTERED_COUNTS.path(config).exists()),
+    )
+
+
+NOT_OF_PROFILE = ("--same-board",)
+"""Options that ``opcost profile`` does not have; it always does what this one asks for."""
+
+DURATIONS = ("--seconds", "--relative-error")
+
+
+@dataclass(frozen=True)
+class Proposals:
+    """The models, by their names, for which commands need more.
+
+    ``with_code`` are users' code. ``profiled`` are those that are counted and not filtered, as ``opcost profile``
+    leaves them, with the words of its command. ``unfiltered`` are the others that are counted and not filtered.
+    """
+
+    with_code: frozenset[str] = frozenset()
+    profiled: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    unfiltered: frozenset[str] = frozenset()
+
+    @staticmethod
+    def of(configs: Iterable[ModelConfig], without_folder: Set[str] = frozenset()) -> Proposals:
+        """Return the proposals for these models; only ``opcost profile`` takes those without a folder."""
+        found = list(configs)
+        of_profile = {
+            one.name: WantedModel.of(one)
+            for one in found
+            if one.name in without_folder or (is_counted(one) and not FILTERED_COUNTS.path(one).exists())
+        }
+        return Proposals(
+            frozenset(one.name for one in found if one.code is not None),
+            {name: wanted.words for name, wanted in of_profile.items() if wanted is not None},
+            frozenset(name for name, wanted in of_profile.items() if wanted is None),
+        )
+
+    def command(self, step: str, names: Sequence[str], *options: str) -> str:
+        """Return the command of a step for these models."""
+        return command(step, *names, *options, has_code=not self.with_code.isdisjoint(names))
+
+    def measuring(self, names: Sequence[str], *options: str) -> str:
+        """Return the command, or several for a shell, that measures the operators of these models.
+
+        Block 2 needs the pickle of block 1, which a profile does not write.
+        """
+        blocks = [name for name in names if name not in self.profiled]
+        unfiltered = [name for name in blocks if name in self.unfiltered]
+        steps = [self.command("filter", unfiltered)] if unfiltered else []
+        steps += [self.command("measure", blocks, *options)] if blocks else []
+        return " && ".join([*steps, *self.profiling(names, *options)])
+
+    def profiling(self, names: Iterable[str], *options: str) -> list[str]:
+        """Return the commands that profile those of these models which are prepared for nothing else.
+
+        ``options`` are those of ``opcost measure`` for the same measurements.
+        """
+        words = [option for option in options if option not in NOT_OF_PROFILE]
+        words += [] if any(option in DURATIONS for option in options) else ["--seconds", f"{FULL_LOOP_S:g}"]
+        return [command("profile", *self.profiled[name], *words) for name in names if name in self.profiled]
+
+
+NO_PROPOSALS = Proposals()

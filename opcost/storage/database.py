@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Generic
 
 from opcost.comparing.cache_chain_rows import ChainRow
-from opcost.comparing.kernel_times import KernelTimeRow
-from opcost.comparing.row import ComparisonRow
+from opcost.comparing.comparison import ComparisonRow
+from opcost.comparing.gap import KernelTimeRow
 from opcost.comparing.sweep_sizes import SweepSizeRow
 from opcost.errors import UserError
 from opcost.measuring.known_device import QualificationRow

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from opcost.estimates import Estimate, sum_of_independent
+from opcost.estimates import Estimate, sum_of_independent, total_if_known
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import MeasurementRow, is_doubtful, time_of
 from opcost.operators.cases import CAPTURED, Case, cases_of_count
@@ -44,6 +44,12 @@ class Part:
     @property
     def is_on_other_values(self) -> bool:
         return self.row.input_data != str(self.case.input_data)
+
+
+def totals(parts: Iterable[Part]) -> tuple[float, float | None]:
+    """Return the time in s and the energy in J of some parts; the energy is None if one is unknown."""
+    parts = list(parts)
+    return math.fsum(part.time_s for part in parts), total_if_known(part.energy_j for part in parts)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import pytest
 
 from opcost.__main__ import main
 from opcost.errors import UserError
-from opcost.stages.proposals import Proposals
+from opcost.stages.wanted_model import Proposals
 from opcost.storage.model_folders import ModelFolders
 
 NET = """

@@ -9,8 +9,8 @@ from opcost.comparing.cache_chain_rows import Excess, chain_row
 from opcost.comparing.cache_chains import SIDES, STREAM_BYTES, chains_of
 from opcost.comparing.comparison import USUAL_RUNS, OperatorRuns
 from opcost.comparing.gap import Piece
+from opcost.comparing.operator_costs import TupleFlag
 from opcost.comparing.remarks import Remark, RemarkKind
-from opcost.comparing.tuple_costs import TupleFlag
 from opcost.estimates import Estimate
 from opcost.measuring.conditions import CACHES
 from opcost.measuring.flags import Flag

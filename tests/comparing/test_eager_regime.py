@@ -6,7 +6,7 @@ import pytest
 from simulated_machine import SIMULATED_CONDITIONS, declared_row
 
 from opcost.comparing.comparison import Evidence, compare
-from opcost.comparing.eager_regime import EagerCost, eager_cost
+from opcost.comparing.gap import EagerCost, eager_cost
 from opcost.comparing.remarks import Remark, RemarkKind
 from opcost.measuring.conditions import EAGER, GRAPH
 from opcost.operators.counts import OperatorCount, OperatorCounts

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from simulated_machine import SIMULATED_CONDITIONS
 
-from opcost.comparing.kernel_times import KernelTimeRow, kernel_errors, kernel_key
+from opcost.comparing.gap import KernelTimeRow, kernel_errors, kernel_key
 from opcost.measuring.conditions import COLD, GRAPH
 
 

@@ -5,10 +5,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from simulated_machine import SIMULATED_CONDITIONS, declared_row
 
-from opcost.comparing import power_limit
 from opcost.comparing.cache_chain_rows import Excess
 from opcost.comparing.comparison import Evidence, compare
-from opcost.comparing.power_limit import OTHERS, PRODUCTS, at_limit, correction_of, limit_of
+from opcost.comparing.gap import OTHERS, PRODUCTS, Load, at_limit, correction_of, limit_of
 from opcost.comparing.remarks import RemarkKind, remarks_on
 from opcost.estimates import Estimate
 from opcost.operators.counts import OperatorCount, OperatorCounts
@@ -23,19 +22,19 @@ LINEAR, GELU = (
 )
 
 loads = st.builds(
-    power_limit.Load,
+    Load,
     time_s=st.floats(1e-6, 1e-2),
     energy_j=st.floats(1e-4, 10.0),
     exponent=st.sampled_from((PRODUCTS, OTHERS)),
 )
 
 
-def load(power_w: float, exponent: float = PRODUCTS) -> power_limit.Load:
-    return power_limit.Load(0.001, 0.001 * power_w, exponent)
+def load(power_w: float, exponent: float = PRODUCTS) -> Load:
+    return Load(0.001, 0.001 * power_w, exponent)
 
 
 @given(st.lists(loads, min_size=1, max_size=5), st.floats(1.0, 1.3))
-def test_a_model_at_the_limit_draws_the_limit(found: list[power_limit.Load], ratio: float) -> None:
+def test_a_model_at_the_limit_draws_the_limit(found: list[Load], ratio: float) -> None:
     time_s, energy_j = (sum(getattr(one, name) for one in found) for name in ("time_s", "energy_j"))
     limit_w = energy_j / time_s / ratio
     added = at_limit(found, limit_w)

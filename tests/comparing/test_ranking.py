@@ -21,13 +21,14 @@ from opcost.comparing.ranking import (
     SORTS,
     TIME,
     ModelFigures,
+    RankingRow,
     SumDeviations,
     SumErrors,
+    ranked,
+    ranking_row,
     sum_errors,
 )
-from opcost.comparing.ranking_row import RankingRow, RankingSource, ranked, ranking_row
-from opcost.comparing.roofline import Roofline
-from opcost.comparing.tuple_costs import roof_share, roofline_of_rows, works_of
+from opcost.comparing.roofline import Roofline, roof_share, roofline_of_rows, works_of
 from opcost.estimates import Estimate
 from opcost.measuring.conditions import GRAPH
 from opcost.measuring.flags import Flag
@@ -62,7 +63,7 @@ def sum_of(calls: dict[OperatorTuple, int], *rows: MeasurementRow) -> ModelCost:
 
 
 def ranked_row(model: ModelFigures, roofline: Roofline | None = None) -> RankingRow:
-    return ranking_row(RankingSource(model, None, roofline))
+    return ranking_row(model, None, roofline)
 
 
 def whole(name: str, time_s: float = 1.0, energy_j: float | None = 1.0, batch: int = 1) -> ModelFigures:
@@ -72,7 +73,7 @@ def whole(name: str, time_s: float = 1.0, energy_j: float | None = 1.0, batch: i
 
 @given(st.lists(st.tuples(costs, st.none() | costs, st.integers(1, 64)), min_size=1, max_size=8))
 def test_the_smallest_comes_first_and_the_unknown_last(models: list[tuple[float, float | None, int]]) -> None:
-    rows = [ranking_row(RankingSource(whole(f"m{index}", *model), None, None)) for index, model in enumerate(models)]
+    rows = [ranking_row(whole(f"m{index}", *model), None, None) for index, model in enumerate(models)]
     keys = {
         ENERGY: lambda row: row.energy_per_sample_j,
         TIME: lambda row: row.time_per_sample_s,
@@ -105,7 +106,7 @@ def test_a_sum_that_draws_more_than_the_power_limit_is_doubtful_and_its_error_is
     deviations = SumDeviations(9, 0.01, 0.02)
     for power_ratio, is_above in ((1.0, False), (1.22, True)):
         model = with_sum(sum_of({RELU: 1}, row_of(RELU, 1.0, power_ratio * limit_w)))
-        row = ranking_row(RankingSource(model, SumErrors(deviations, deviations), None))
+        row = ranking_row(model, SumErrors(deviations, deviations), None)
         assert (row.is_above_power_limit, is_cost_doubtful(row)) == (is_above, is_above)
         assert (row.expected_time_error_ratio is None) == (row.expected_energy_error_ratio is None) == is_above
         assert any("power limit" in line for line in doubt_lines([row])) == is_above
@@ -114,10 +115,10 @@ def test_a_sum_that_draws_more_than_the_power_limit_is_doubtful_and_its_error_is
 def test_an_eager_whole_has_no_ratio_to_a_sum_of_graphs() -> None:
     cost = sum_of({RELU: 1}, row_of(RELU, 1.0, 1.0))
     compared = replace(whole("m", 2.0, 2.0), cost=cost)
-    assert (compared.corrected_time_ratio, compared.corrected_energy_ratio) == (0.5, 0.5)
+    assert compared.corrected_ratios == (0.5, 0.5)
     row = replace(compared.whole, conditions=replace(compared.whole.conditions, execution=GRAPH))
     eager = replace(compared, whole=row)
-    assert eager.corrected_time_ratio is eager.corrected_energy_ratio is None
+    assert eager.corrected_ratios == (None, None)
     assert eager.time_s == compared.time_s
 
 
@@ -197,7 +198,7 @@ def test_an_operators_saving_is_its_cost_above_the_roof() -> None:
     assert silu.costs.saving_time_s == pytest.approx(3 * 0.001)
     assert silu.costs.saving_energy_j == pytest.approx(3 * 0.3)
     assert relu.costs.saving_energy_j == pytest.approx(0)
-    row = ranking_row(RankingSource(model, None, roofline))
+    row = ranking_row(model, None, roofline)
     # Of a batch of two.
     assert row.saving_energy_per_sample_j == pytest.approx(3 * 0.3 / 2)
     assert row.saving_time_per_sample_s == pytest.approx(3 * 0.001 / 2)
@@ -216,14 +217,14 @@ def compared(deviation: float, **flags: tuple[Flag, ...]) -> ModelFigures:
 
 def test_the_expected_error_is_a_high_quantile_of_deviations_to_either_side() -> None:
     models = [compared(sign * deviation / 100) for deviation in range(1, 11) for sign in (-1, 1)]
-    errors = sum_errors(models, is_corrected=False)
+    errors = sum_errors(models)[False]
     assert not errors.is_assumed
     assert (errors.time.models, errors.energy.models) == (20, 20)
     assert errors.time.median_ratio == pytest.approx(0.06)
     assert errors.time.high_ratio == pytest.approx(0.10)
     assert errors.energy.high_ratio == pytest.approx(0.10)
     # Of ten models none is expected beyond the quantile, so that the errors of other sums count, too.
-    few = sum_errors(models[:10], is_corrected=False)
+    few = sum_errors(models[:10])[False]
     assert (few.is_assumed, few.time.models, few.energy.models) == (False, 10, 10)
     assert few.time.high_ratio == ASSUMED_SUM_ERRORS[False].time.high_ratio > 0.05
     assert few.energy.high_ratio == pytest.approx(0.05)
@@ -231,15 +232,15 @@ def test_the_expected_error_is_a_high_quantile_of_deviations_to_either_side() ->
 
 def test_of_few_wholes_or_without_a_cache_correction_the_errors_of_other_sums_are_expected() -> None:
     few, none = [compared(0.01)] * (FEWEST_WHOLES - 1), [compared(0.01)] * FEWEST_WHOLES
-    assert sum_errors(few, is_corrected=False) == ASSUMED_SUM_ERRORS[False]
-    assert sum_errors(none, is_corrected=True) == ASSUMED_SUM_ERRORS[True]
+    assert sum_errors(few)[False] == ASSUMED_SUM_ERRORS[False]
+    assert sum_errors(none)[True] == ASSUMED_SUM_ERRORS[True]
     assert ASSUMED_SUM_ERRORS[True].time.high_ratio < ASSUMED_SUM_ERRORS[False].time.high_ratio
     assert ASSUMED_SUM_ERRORS[True].is_assumed
 
 
 def test_flagged_wholes_say_nothing_of_the_error() -> None:
     models = [*[compared(0.01)] * ENOUGH_WHOLES, compared(9.0, flags=(Flag.UNEVEN,))]
-    assert sum_errors(models, is_corrected=False).time.high_ratio == pytest.approx(0.01)
+    assert sum_errors(models)[False].time.high_ratio == pytest.approx(0.01)
 
 
 def test_flagged_operators_make_the_sum_beside_a_sound_whole_doubtful() -> None:

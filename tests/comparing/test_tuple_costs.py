@@ -7,9 +7,9 @@ import pytest
 from simulated_machine import SIMULATED_CONDITIONS, declared_row
 
 from opcost.comparing.comparison import Comparison, Evidence, compare
+from opcost.comparing.operator_costs import TupleCost, TupleFlag, Use, roofline_of_tuples, tuple_costs
 from opcost.comparing.remarks import RemarkKind
-from opcost.comparing.roofline import Work
-from opcost.comparing.tuple_costs import TupleCost, TupleFlag, Use, arithmetic_of, roofline_of_tuples, tuple_costs
+from opcost.comparing.roofline import Work, arithmetic_of
 from opcost.estimates import Estimate
 from opcost.measuring.conditions import EAGER, GRAPH, measurement_key
 from opcost.measuring.flags import Flag

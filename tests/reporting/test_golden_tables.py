@@ -19,10 +19,10 @@ from simulated_apparatus import RecordedProgress
 from simulated_machine import SIMULATED_CONDITIONS
 from test_tables import COMPARED
 
+from opcost.comparing.comparison import ComparisonRow
 from opcost.comparing.coverage import Addition, CostShare
 from opcost.comparing.predicted_run import PredictedCalls, PredictedRun, Range, Widened, WidthReason
 from opcost.comparing.remarks import Remark, RemarkKind
-from opcost.comparing.row import ComparisonRow
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCount
@@ -50,8 +50,7 @@ from opcost.reporting.terminal import BarProgress, PlainProgress
 from opcost.running.bench import AssumedVersions
 from opcost.running.request import Request
 from opcost.stages.advise import Advice, ModelAdvice
-from opcost.stages.compare import ComparingReport
-from opcost.stages.compare_against import AgainstReport, compare_against
+from opcost.stages.compare import AgainstReport, ComparingReport, compare_against
 from opcost.stages.count import CensusRow, CountPlan, CountReport, FormulaGap
 from opcost.stages.filter import FilterReport, OperatorShare
 from opcost.stages.holdings import Holdings

@@ -6,12 +6,12 @@ from typing import Any, cast
 import pytest
 
 from opcost.comparing.comparison import Comparison
+from opcost.comparing.operator_costs import TupleCost, TupleFlag
 from opcost.comparing.remarks import NOTICEABLE_RATIO
-from opcost.comparing.tuple_costs import TupleCost, TupleFlag
 from opcost.estimates import Estimate
 from opcost.invocation import command
 from opcost.reporting.next_steps import Candidate, next_steps
-from opcost.stages.proposals import Proposals
+from opcost.stages.wanted_model import Proposals
 
 WHOLE_S = 0.01
 

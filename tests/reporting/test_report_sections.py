@@ -10,11 +10,10 @@ from simulated_machine import simulated_row
 from test_tables import COMPARED
 
 from opcost.comparing.comparison import Comparison
-from opcost.comparing.data_sheets import FP32
 from opcost.comparing.gap import Gap, Piece
+from opcost.comparing.operator_costs import TupleCost, TupleFlag, Use
 from opcost.comparing.remarks import Remark, RemarkKind
-from opcost.comparing.roofline import Roof, Roofline
-from opcost.comparing.tuple_costs import TupleCost, TupleFlag, Use
+from opcost.comparing.roofline import FP32, Roof, Roofline
 from opcost.measuring.known_device import GOOD, REFERENCE, MeterQuality, QualificationRow
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.cases import Case

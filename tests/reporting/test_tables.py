@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from simulated_machine import SIMULATED_CONDITIONS
 
+from opcost.comparing.comparison import ComparisonRow
 from opcost.comparing.remarks import Remark, RemarkKind
-from opcost.comparing.row import ComparisonRow
 from opcost.reporting.comparison_tables import Noted, all_in_words, footnotes, print_comparisons
 from opcost.reporting.count_tables import print_rebuilds
 from opcost.reporting.measurement_tables import print_full_models, print_operator_measurements

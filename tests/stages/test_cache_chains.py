@@ -44,8 +44,8 @@ from opcost.comparing.cache_chains import (
     streams_of,
 )
 from opcost.comparing.cache_corrections import Corrections, Curve, corrections_under, kind_of, moved_bytes
+from opcost.comparing.comparison import ComparisonRow
 from opcost.comparing.remarks import RemarkKind
-from opcost.comparing.row import ComparisonRow
 from opcost.errors import CannotMeasureError, UserError
 from opcost.estimates import Estimate
 from opcost.measuring.conditions import Conditions

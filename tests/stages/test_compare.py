@@ -11,9 +11,8 @@ import pytest
 from simulated_apparatus import RecordedProgress, SimulatedCampaign, change_by_hand, compare_models
 from simulated_machine import Load, MeterModel
 
-from opcost.comparing.comparison import OperatorRuns
-from opcost.comparing.kernel_times import KernelTimeRow, kernel_key
-from opcost.comparing.row import ComparisonRow
+from opcost.comparing.comparison import ComparisonRow, OperatorRuns
+from opcost.comparing.gap import KernelTimeRow, kernel_key
 from opcost.errors import UserError
 from opcost.invocation import command
 from opcost.measuring.protocol import MeasurementProtocol

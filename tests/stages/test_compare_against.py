@@ -24,7 +24,7 @@ from opcost.measuring.setting import ChosenConditions
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator, stored_as
 from opcost.running.request import COUNTS, Request
 from opcost.running.shipped_counts import ship_counts
-from opcost.stages.compare_against import AgainstReport, compare_against
+from opcost.stages.compare import AgainstReport, compare_against
 from opcost.stages.measure_operators import measure_full_models, measure_operators
 from opcost.storage.model_folders import ModelFolders
 
@@ -385,7 +385,7 @@ def test_of_two_memory_formats_equal_tuples_have_the_same_row() -> None:
 
 
 def test_the_comparison_does_not_wait_for_torch() -> None:
-    modules = "opcost.stages.compare_against, opcost.reporting.against_tables"
+    modules = "opcost.stages.compare, opcost.reporting.against_tables"
     program = f"import sys, {modules}; print('torch' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     assert result.stdout == "False\n"

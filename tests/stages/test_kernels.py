@@ -8,7 +8,7 @@ import torch
 from simulated_apparatus import RecordedProgress, SimulatedCampaign
 from test_count import add_model
 
-from opcost.comparing.kernel_times import KernelTimeRow
+from opcost.comparing.gap import KernelTimeRow
 from opcost.errors import UserError
 from opcost.measuring.conditions import EAGER
 from opcost.running.request import Request

@@ -26,9 +26,8 @@ from opcost.running.expected_times import numbers_of_rows
 from opcost.running.request import Request
 from opcost.running.shipped_counts import shipped_counts
 from opcost.stages.count import count_operators
-from opcost.stages.predict import Prediction, PredictionRequest, predict
+from opcost.stages.predict import PACKAGES, Prediction, PredictionRequest, predict, require_packages
 from opcost.stages.show import show
-from opcost.stages.trained import PACKAGES, require_packages
 from opcost.stages.wanted_model import WantedModel
 from opcost.storage.database import Database
 from opcost.units import milli
@@ -244,7 +243,7 @@ def test_missing_packages_are_refused_before_anything_is_counted_and_not_needed_
     request_of: Request, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     predicted(request_of, cache, "resnet50")
-    monkeypatch.setattr("opcost.stages.trained.find_spec", lambda name: None)
+    monkeypatch.setattr("opcost.stages.predict.find_spec", lambda name: None)
     assert predicted(request_of, cache, "resnet50").run.measured_time_ratio == 1
     progress = RecordedProgress()
     with pytest.raises(ModuleNotFoundError) as caught:
@@ -263,7 +262,7 @@ def test_the_packages_for_training_are_those_of_an_extra() -> None:
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     require_packages()
-    monkeypatch.setattr("opcost.stages.trained.find_spec", lambda name: None if name == "threadpoolctl" else name)
+    monkeypatch.setattr("opcost.stages.predict.find_spec", lambda name: None if name == "threadpoolctl" else name)
     with pytest.raises(ModuleNotFoundError) as caught:
         require_packages()
     assert caught.value.name == "threadpoolctl"

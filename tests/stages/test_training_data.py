@@ -13,9 +13,9 @@ from simulated_apparatus import RecordedProgress
 from opcost.comparing.ranking import ASSUMED_SUM_ERRORS, sum_errors
 from opcost.measuring.conditions import Conditions
 from opcost.running.request import Request
-from opcost.stages import trained as trained_module
+from opcost.stages import predict as trained_module
+from opcost.stages.predict import read_training_data, training_data, training_fingerprint
 from opcost.stages.ranking_data import read_ranking_data
-from opcost.stages.trained import read_training_data, training_data, training_fingerprint
 from opcost.storage.database import Database
 
 ROOT = Path(__file__).parents[2]
@@ -75,7 +75,7 @@ def test_rows_under_other_conditions_are_not_read_and_make_no_difference(
     assert found.wholes == expected.wholes
     assert len(found.wholes) >= 1
     # The same errors as those that opcost show expects.
-    assert found.sum_errors == {one: sum_errors(all_rows.figures(conditions), one) for one in (True, False)}
+    assert found.sum_errors == sum_errors(all_rows.figures(conditions))
 
 
 def test_rows_that_are_not_learned_from_leave_the_fingerprint(database: Database, conditions: Conditions) -> None:

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opcost.columns import columns_of
-from opcost.comparing.row import ComparisonRow
+from opcost.comparing.comparison import ComparisonRow
 from opcost.errors import UserError
 from opcost.measuring.record import MeasurementRow
 from opcost.printable import printable
