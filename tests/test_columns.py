@@ -16,8 +16,7 @@ from opcost.errors import UserError
 from opcost.measuring.flags import CASTING_DOUBT, Flag
 from opcost.reporting.pages import database_page
 from opcost.storage.database import Database
-from opcost.storage.rows import encode
-from opcost.storage.table import CsvTable
+from opcost.storage.table import CsvTable, encode
 
 COMMITTED = Database(Path(__file__).parents[1] / "database")
 TABLES = [table for table in COMMITTED.tables if table.path.exists()]

@@ -29,8 +29,7 @@ from opcost.stages.predict import read_training_data
 from opcost.stages.profile_configs import configs_of
 from opcost.stages.replay import rebuild_operators
 from opcost.stages.wanted_model import Proposals, WantedModel
-from opcost.storage.configs import ModelConfig, load_config
-from opcost.storage.grid_files import GRID_NAME
+from opcost.storage.configs import GRID_NAME, ModelConfig, load_config
 from opcost.storage.model_folders import WHITELIST, ModelFolders
 from opcost.summing.index import Measurements
 

@@ -16,7 +16,7 @@ QUOTING = {
     GLOSSARY,
     ROOT / "tests" / "test_words.py",
     # Phrases of version 0.2, which are replaced by flags.
-    ROOT / "opcost" / "storage" / "rows.py",
+    ROOT / "opcost" / "storage" / "table.py",
     ROOT / "tests" / "storage" / "test_former_tables.py",
 }
 """Files that name such expressions because they are about them."""

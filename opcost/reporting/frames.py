@@ -29,8 +29,7 @@ from opcost.stages.show import Choice
 from opcost.stages.show import show as find_rankings
 from opcost.storage.database import Database
 from opcost.storage.files import user_folders
-from opcost.storage.rows import SEPARATOR
-from opcost.storage.table import CsvTable
+from opcost.storage.table import SEPARATOR, CsvTable
 from opcost.units import UNKNOWN, milli, millijoules, milliseconds, percent, ratio, scaled
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from opcost.metering.result import MeteredWindowRow
 from opcost.reporting.layer_tables import LayerLine
 from opcost.reporting.show_lines import ModelLine, OperatorLine
 from opcost.storage.database import Database
-from opcost.storage.rows import CHECKSUM
+from opcost.storage.table import CHECKSUM
 from opcost.units import UNKNOWN, percent
 
 if TYPE_CHECKING:

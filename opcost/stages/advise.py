@@ -34,8 +34,7 @@ from opcost.operators.whitelist import names_kept
 from opcost.prediction.rates import MINIMUM_KNOWN, CostModel, fitted, known_costs, quartiles
 from opcost.running.request import COUNTS, Request, counts_of
 from opcost.running.shipped_counts import counted_or_shipped, shipped_counts
-from opcost.storage.config_edits import replace_whitelist
-from opcost.storage.configs import ModelConfig
+from opcost.storage.configs import ModelConfig, replace_whitelist
 from opcost.summing.index import Measurements, best_of_each_board
 from opcost.summing.summation import ModelCost, best_whole, sum_beside, sum_operators
 from opcost.units import some_of

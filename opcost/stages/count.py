@@ -29,8 +29,7 @@ from opcost.sources.models import ResolvedModel, resolve
 from opcost.sources.python_file import CORRECT_MODEL, lent_stderr, own_frames
 from opcost.sources.registry import check_that_code_may_run
 from opcost.stages.model_sizes import size_of
-from opcost.storage.config_edits import clear_done
-from opcost.storage.configs import INPUTS_HELP, ModelConfig
+from opcost.storage.configs import INPUTS_HELP, ModelConfig, clear_done
 from opcost.storage.counts_file import write_counts
 from opcost.torch_backend.capture import capture
 from opcost.torch_backend.grid_counts import count_grid

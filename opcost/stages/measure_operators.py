@@ -28,8 +28,7 @@ from opcost.running.request import Request, model_tuple, selected
 from opcost.running.shipped_counts import counted_or_shipped, ship_counts
 from opcost.stages.cache_chains import Before, ChainTimes, chain_settings, chain_times, measure_missing_chains
 from opcost.stages.model_sizes import size_of
-from opcost.storage.config_edits import set_done
-from opcost.storage.configs import ModelConfig
+from opcost.storage.configs import ModelConfig, set_done
 from opcost.summing.index import Measurements
 
 KNOWN_FROM = 20

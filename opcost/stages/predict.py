@@ -48,10 +48,10 @@ from opcost.running.request import Request, model_tuple
 from opcost.running.shipped_counts import shipped_counts
 from opcost.stages.ranking_data import RankingData, read_ranking_data
 from opcost.stages.wanted_model import WantedModel, known_config, pickled
-from opcost.storage.configs import ModelConfig
+from opcost.storage.configs import GRID_NAME, ModelConfig
 from opcost.storage.database import Database
 from opcost.storage.files import keep, kept, replace_file
-from opcost.storage.grid_files import GRID_NAME, is_listable, tuples_text
+from opcost.storage.schemas import is_listable, tuples_text
 from opcost.storage.table import CsvTable
 from opcost.summing.energy import EnergyBasis, common_basis
 from opcost.summing.index import Measurements, best_of_each_board

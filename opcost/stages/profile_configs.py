@@ -20,10 +20,10 @@ from opcost.sources.registry import check_config, check_that_code_may_run, sourc
 from opcost.stages.make_configs import config_text
 from opcost.stages.wanted_model import WantedModel, placed, usual_name
 from opcost.storage.code_files import find_code
-from opcost.storage.config_trees import tree_text
 from opcost.storage.configs import INPUTS_HELP, SUMMARY_NAME, ModelConfig, write_config
 from opcost.storage.files import replace_file
 from opcost.storage.model_folders import ModelFolders, is_glob
+from opcost.storage.schemas import tree_text
 
 
 @dataclass(frozen=True)

@@ -30,10 +30,9 @@ from opcost.stages.make_configs import config_text
 from opcost.stages.measure_units import Protocols
 from opcost.stages.profile import Measuring, Profile, profile_counted
 from opcost.stages.profile_configs import ProfileConfig, scratch_folder
-from opcost.storage.config_trees import tree_text
 from opcost.storage.configs import SUMMARY_NAME, ModelConfig, write_config
 from opcost.storage.counts_file import write_counts
-from opcost.storage.grid_files import LONGEST_NAME
+from opcost.storage.schemas import LONGEST_NAME, tree_text
 from opcost.torch_backend.capture import capture, run_first
 from opcost.torch_backend.ready_model import ReadyModel, borrowed, device_of
 from opcost.torch_backend.switches import autocast, reported_switches

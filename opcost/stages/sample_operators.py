@@ -23,11 +23,11 @@ from opcost.prediction.durations import ExpectedTimes, Size
 from opcost.prediction.sampling import Wish, sample, usual_kinds
 from opcost.running.expected_times import sizes_in, starting_s
 from opcost.running.shipped_counts import TableCounts, counts_in, counts_of_operators
-from opcost.storage.configs import load_whitelist
+from opcost.storage.configs import GRID_NAME, load_whitelist
 from opcost.storage.database import Database
 from opcost.storage.files import replace_file
-from opcost.storage.grid_files import GRID_NAME, tuples_text
 from opcost.storage.model_folders import ModelFolders
+from opcost.storage.schemas import tuples_text
 from opcost.storage.yaml_files import MAXIMUM_BYTES, shown
 from opcost.torch_backend.differences import DEPENDING_ON_VALUES
 from opcost.torch_backend.grid_counts import count_point

@@ -44,9 +44,10 @@ from opcost.running.shipped_counts import Identity, identity_of
 from opcost.stages.predict import PredictedModel, predicted_models
 from opcost.stages.ranking_data import BoardDifferences, RankingData, board_differences, read_ranking_data
 from opcost.stages.wanted_model import NO_PROPOSALS, Preparation, Proposals, preparation_of
-from opcost.storage.configs import ModelConfig, case_name
+from opcost.storage.configs import ModelConfig
 from opcost.storage.files import cache_folder
 from opcost.storage.model_folders import is_glob
+from opcost.storage.schemas import case_name
 from opcost.storage.yaml_files import quoted
 
 

@@ -23,9 +23,9 @@ from opcost.operators.tuples import PlainValue
 from opcost.operators.whitelist import EVERYTHING
 from opcost.running.request import COUNTS, FILTERED_COUNTS, Request, is_counted
 from opcost.sources.ports import published_models
-from opcost.storage.config_trees import argument_in, tree_text
-from opcost.storage.configs import ModelConfig, case_name
+from opcost.storage.configs import ModelConfig
 from opcost.storage.model_folders import WHITELIST, ModelFolders
+from opcost.storage.schemas import argument_in, case_name, tree_text
 from opcost.units import some_of
 
 

@@ -70,9 +70,7 @@ class _Files:
     def texts(self, module: str | None) -> dict[str, bytes]:
         """Return the text of the file and of those of the same root that it imports, directly or not.
 
-        A ``module`` is imported by its name: its packages are imported first. Raises ``OSError``, ``SyntaxError``,
-        ``ValueError``, ``RecursionError`` or ``MemoryError`` if a file cannot be read, ``UserError`` if it is too
-        large.
+        The packages of a ``module`` that was named come first.
         """
         texts: dict[str, bytes] = {}
         pending = [self.path, *self._files_of(tuple(module.split(".")) if module else ())]
@@ -98,7 +96,7 @@ class _Files:
                     yield from self._files_of((alias.name,), "/".join(module))
 
     def _files_of(self, module: tuple[str, ...], package: str = "") -> Iterator[Path]:
-        """Yield the files of a module, and of its packages in a package, if they are the user's own."""
+        """Yield the files of a module and of its packages if they are the user's own."""
         # Many imports are cheap: each folder is listed once.
         place = "/".join(filter(None, (str(self.root).rstrip("/"), package)))
         for part in module:

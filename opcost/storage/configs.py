@@ -3,238 +3,62 @@
 Keys of a ``summary.yml`` that are lists make several cases of it: their product, each with a name. A config without
 lists is one case with the name of its folder.
 
-All mistakes of all files are reported together, one line each, with file, line and remedy.
+All mistakes of all files are reported together, one line each, with file, line and remedy. Programs change only what is
+done, and the names of the whitelist; every other byte stays.
 """
 
 from __future__ import annotations
 
-import itertools
-import math
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
 
-from pydantic import AfterValidator, Discriminator, Field, PositiveInt
+import yaml
 
 from opcost.errors import UserError
-from opcost.measuring.conditions import CONTIGUOUS, MemoryFormat
-from opcost.measuring.precisions import TORCH_DEFAULT, Precision
+from opcost.measuring.conditions import CONTIGUOUS
+from opcost.measuring.precisions import TORCH_DEFAULT
 from opcost.operators.grids import AnyGrid, TupleList, place_of
 from opcost.operators.model_inputs import DescribedInputs
 from opcost.operators.model_names import GRID, TORCHVISION, ModelName, UserCode
-from opcost.operators.tuples import DEFAULT_SEED, SIZE_IN_NAME, PlainValue
-from opcost.printable import is_one_line, printable
+from opcost.operators.tuples import DEFAULT_SEED, PlainValue
+from opcost.printable import printable
 from opcost.storage.code_files import find_code
-from opcost.storage.config_trees import (
-    ARGUMENTS_EXAMPLE,
-    INPUTS_EXAMPLE,
-    Inputs,
+from opcost.storage.files import replace_file
+from opcost.storage.schemas import (
+    OPERATOR_EXAMPLE,
+    WHITELIST_EXAMPLE,
+    GridFile,
+    Summary,
+    TuplesFile,
+    Whitelist,
     described_inputs,
     sorted_arguments,
 )
-from opcost.storage.files import replace_file
-from opcost.storage.grid_files import (
-    GRID_NAME,
-    LONGEST_NAME,
-    UNSUPPORTED_KEYS,
-    GridFile,
-    TuplesFile,
-    read_grid,
-    repeated,
-)
-from opcost.storage.yaml_files import (
-    BY_LIST,
-    ONE,
-    SEVERAL,
-    Document,
-    Mistake,
-    OneOrSeveral,
-    Place,
-    Schema,
-    document_of,
-    quoted,
-    read_document,
-    read_schema,
-    user_error,
-)
+from opcost.storage.yaml_files import Document, Mistake, document_of, quoted, read_document, read_schema, user_error
 
-SUMMARY_NAME = "summary.yml"
+SUMMARY_NAME, GRID_NAME = "summary.yml", "grid.yml"
 HELP = "docs/usage.md shows an example under 'Configs'"
 INPUTS_HELP = "describe its inputs in a summary.yml (docs/usage.md shows it under 'Arguments and inputs')"
 SUMMARY_EXAMPLE = f"model_name: resnet18 ({HELP})"
-WHITELIST_EXAMPLE = "operators: [Conv2d, Linear]"
-INPUT_SIZE_EXAMPLE = "input_size: [32, 3, 224, 224] (2 to 6 whole numbers above 0 in plain digits, batch first)"
-
-BATCH, INPUT_SIZE, PRECISION, MEMORY_FORMAT = LISTS = ("batch", "input_size", "precision", "memory_format")
-"""The keys that may be lists."""
-
-MAXIMUM_CASES = 1000
-"""The most cases of a config. Lists in 64 kB can have a product of many millions."""
-
-LONGEST_PATH = 4096
-"""The most characters of a name that is a path: no file of Linux has a longer one."""
 
 LONGEST_FOLDER_BYTES = 255
 """The longest name of a folder on Linux. Each case has a folder."""
 
-_SIZE_AT_END = re.compile(rf"{SIZE_IN_NAME.pattern}\Z")
-
-
-def _checked_name(name: str) -> str:
-    """Refuse what is neither one word nor a path: folders have any names."""
-    is_path = "/" in name or ModelName.of(name).is_file
-    if not is_one_line(name) or (not is_path and (len(name) > LONGEST_NAME or re.search(r"\s", name))):
-        raise ValueError
-    return name
-
-
-def _refuse_none(name: str) -> str:
-    if name.lower() in {"none", "null", "~"}:
-        raise ValueError
-    return name
-
-
-def _has_sizes(value: object) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(size, list) for size in value)
-
-
-_Name = Annotated[str, Field(min_length=1, max_length=LONGEST_PATH), AfterValidator(_checked_name)]
-_InputSize = Annotated[list[PositiveInt], Field(min_length=2, max_length=6)]
-
-
-class Summary(Schema):
-    """A ``summary.yml``."""
-
-    unsupported: ClassVar[Mapping[str, str]] = UNSUPPORTED_KEYS
-
-    model_name: _Name = Field(
-        description="model_name: resnet18 (of torchvision; others: timm:NAME, transformers:CLASS, net.py:FUNCTION)"
-    )
-    weights_name: Annotated[_Name, AfterValidator(_refuse_none)] | None = Field(
-        default=None, description="weights_name: null (random weights, or a name such as IMAGENET1K_V1)"
-    )
-    input_size: Annotated[
-        Annotated[_InputSize, ONE] | Annotated[list[_InputSize], SEVERAL],
-        Discriminator(lambda value: SEVERAL.tag if _has_sizes(value) else ONE.tag),
-    ] = Field(default=[], description=INPUT_SIZE_EXAMPLE)
-    batch: list[PositiveInt] = Field(
-        default=[],
-        min_length=1,
-        description="batch: [1, 8, 32] (whole numbers above 0; one batch is the first number of input_size)",
-    )
-    done: Annotated[Annotated[bool, ONE] | Annotated[list[str], SEVERAL], BY_LIST] = Field(
-        default=False, description="done: false (true or false, no quotes)"
-    )
-    precision: OneOrSeveral[Precision] = Field(default=TORCH_DEFAULT, description="precision: torch-default")
-    memory_format: OneOrSeveral[MemoryFormat] = Field(default=CONTIGUOUS, description="memory_format: contiguous")
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(
-        default=DEFAULT_SEED, description="seed: 0 (a whole number from 0 up, for random weights and the input)"
-    )
-    arguments: dict[str, Any] | None = Field(default=None, description=ARGUMENTS_EXAMPLE)
-    inputs: Inputs = Field(default=None, description=INPUTS_EXAMPLE)
-    composites: list[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=LONGEST_NAME)]] = Field(
-        default=[], description="composites: [ShiftedWindowAttention] (class names without their modules)"
-    )
-
-    @property
-    def lists(self) -> dict[str, list[Any]]:
-        """The keys that are lists, in the order of ``LISTS``; one input size is no list."""
-        found = {key: getattr(self, key) for key in LISTS}
-        lists = {key: value for key, value in found.items() if isinstance(value, list) and value}
-        return {key: value for key, value in lists.items() if key != INPUT_SIZE or _has_sizes(value)}
-
-    def cases(self, folder: str) -> dict[str, tuple[tuple[int, ...], str, str]]:
-        """Return the input size (batch first), precision and memory format of each case of a folder's config, by name.
-
-        They are in the order of the lists; there are none if they are over ``MAXIMUM_CASES``. An input size with a
-        mistake is empty.
-        """
-        lists = self.lists
-        if math.prod(map(len, lists.values())) > MAXIMUM_CASES:
-            return {}
-        sizes, batches = lists.get(INPUT_SIZE, [self.input_size]), lists.get(BATCH, [None])
-        precisions, formats = (lists.get(key, [getattr(self, key)]) for key in (PRECISION, MEMORY_FORMAT))
-        found = {}
-        for size, batch, precision, memory_format in itertools.product(sizes, batches, precisions, formats):
-            full_size = tuple(size if batch is None else [batch, *size[1:]] if size else [])
-            name = case_name(
-                folder,
-                full_size if BATCH in lists or INPUT_SIZE in lists else None,
-                precision if PRECISION in lists else None,
-                memory_format if MEMORY_FORMAT in lists else None,
-            )
-            found[name] = full_size, precision, memory_format
-        return found
-
-    def mistakes(self, given: set[str]) -> Iterator[tuple[Place, str]]:
-        named = ModelName.of(self.model_name)
-        if named.is_file and self.weights_name is not None:
-            yield ("weights_name",), "a user's function loads its weights itself; write weights_name: null"
-        if "inputs" in given:
-            for key in {INPUT_SIZE, BATCH}.intersection(given):
-                yield (key,), "given beside inputs; keep one of both"
-        elif INPUT_SIZE not in given and (BATCH in given or not named.has_inputs):
-            yield (INPUT_SIZE,), f"missing; write {INPUT_SIZE_EXAMPLE}"
-        lists = self.lists
-        number = math.prod(map(len, lists.values()))
-        if number > MAXIMUM_CASES:
-            text = f"{', '.join(lists)} give {number} cases; a config may have {MAXIMUM_CASES}; write several configs"
-            yield (next(iter(lists)),), text
-            return
-        for key, items in lists.items():
-            yield from repeated(
-                key, (str(item[1:] if key == INPUT_SIZE and BATCH in lists else item) for item in items)
-            )
-        if isinstance(self.done, list) and not lists and self.model_fields_set.issuperset(given):
-            yield ("done",), "a list of cases, which a config without lists does not have; write done: false"
-
-
-class Whitelist(Schema):
-    """An ``operator_whitelist.yml``."""
-
-    operators: list[Annotated[str, Field(pattern=r"^([A-Za-z_][A-Za-z0-9_]*|\*)$", max_length=LONGEST_NAME)]] = Field(
-        min_length=1,
-        description=f'{WHITELIST_EXAMPLE} (class names without their modules, at least one, or "*" for all)',
-    )
-
-    def mistakes(self, given: set[str]) -> Iterator[tuple[Place, str]]:
-        return repeated("operators", self.operators)
-
-
-def case_name(folder: str, input_size: Sequence[int] | None, precision: str | None, memory_format: str | None) -> str:
-    """Return the name of a case: that of the folder, with the values that vary: ``resnet50_8x3x224x224_bf16``.
-
-    A value is None if it is no list. If input sizes vary, an input size at the end of the folder's name is left out.
-    """
-    beginning = folder if input_size is None else without_size(folder)
-    size = None if input_size is None else "x".join(map(str, input_size))
-    return "_".join([beginning, *(part for part in (size, precision, memory_format) if part is not None)])
-
-
-def without_size(folder: str) -> str:
-    """Return a folder's name without an input size at its end. The names of all its cases begin with it."""
-    return _SIZE_AT_END.sub("", folder)
-
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """One model at one input size, as described by a ``summary.yml``: the file without lists, or one case of it.
+    """A case of a ``summary.yml``, which is a model at one input size, or a ``grid.yml``.
 
-    Or the ``grid`` or list of operator tuples that a ``grid.yml`` describes, which is no model. Its ``model_name`` is
-    the operator's name behind ``grid:``, of a list ``grid:tuples``.
-
-    ``name`` is the case's name, without lists that of the folder. ``path`` is the file as the user named it.
-    ``weights_name`` None means random weights; a path is absolute or begins with ``~``. ``input_size`` has the batch
-    first and 2 to 6 positive numbers. It is empty if ``inputs`` describes the inputs, or the model comes with them
-    (``ModelName.has_inputs``).
-    ``precision`` is a ``Precision``, ``memory_format`` a ``MemoryFormat``. ``seed`` is the seed of random weights and
-    of the input. ``composites`` are classes of modules that are counted as one operator each, besides
-    ``operators.counts.COMPOSITES``. ``arguments`` are those of the function or class that builds the model. ``inputs``
-    are described ones, which replace ``input_size``. ``code`` is where a user's function is. ``own_folder`` is the
-    folder for files about the case, None for that of ``path``. ``lists`` are the keys that are lists. ``given_by``
+    ``name`` is the case's, without lists that of the folder. ``path`` is the file as the user named it. The
+    ``model_name`` of a ``grid`` is the operator's behind ``grid:``, of a list ``grid:tuples``. A path in
+    ``weights_name`` is absolute or begins with ``~``. ``input_size`` has the batch first and 2 to 6 positive numbers.
+    It is empty if there are ``inputs``, or the model comes with them (``ModelName.has_inputs``). ``precision`` is a
+    ``Precision``, ``memory_format`` a ``MemoryFormat``. ``composites`` are classes of modules that are counted as one
+    operator each, besides ``operators.counts.COMPOSITES``. ``code`` is where a user's function is. ``own_folder`` is
+    the folder for files about the case, None for that of ``path``. ``lists`` are the keys that are lists. ``given_by``
     returns the option that gave a key, None if the file did.
     """
 
@@ -278,15 +102,18 @@ class ModelConfig:
         return self.given_by(key) if self.given_by else None
 
     def where(self, key: str) -> str:
-        """Return the place of a key, for a message: ``measurements/x/summary.yml:3: precision``."""
+        """The place of a key, for a message: ``measurements/x/summary.yml:3: precision``."""
         return self.option(key) or f"{self.path}:{self.lines.get(key, 1)}: {key}"
 
 
 def read_config(path: Path) -> tuple[Document, Summary | GridFile | TuplesFile | None, list[Mistake]]:
-    """Return a ``grid.yml`` or a ``summary.yml``, its valid values (None without the keys that they need), and all
-    mistakes.
-    """
-    return read_grid(path) if path.name == GRID_NAME else _summary_in(read_document(path, SUMMARY_EXAMPLE))
+    """Return a file, its valid values (None without the keys that they need), and all mistakes."""
+    if path.name != GRID_NAME:
+        return _summary_in(read_document(path, SUMMARY_EXAMPLE))
+    document = read_document(path, OPERATOR_EXAMPLE)
+    if TupleList.key in document.values:
+        return document, *read_schema(document, TuplesFile)
+    return document, *read_schema(document, GridFile)
 
 
 def _summary_in(document: Document) -> tuple[Document, Summary | None, list[Mistake]]:
@@ -377,7 +204,7 @@ def _lines(document: Document) -> dict[str, int]:
 def write_config(path: Path, text: str) -> None:
     """Write a new ``summary.yml``, unless it could not be read: its mistake would end other models' commands.
 
-    Raises ``UserError`` with one line for each mistake; then nothing is written.
+    Raises ``UserError`` with one line for each mistake.
     """
     content = text.encode()
     try:
@@ -390,11 +217,121 @@ def write_config(path: Path, text: str) -> None:
 
 
 def load_whitelist(path: Path) -> tuple[str, ...]:
-    """Return the operator names of ``operator_whitelist.yml``, in the file's order.
-
-    Raises ``UserError`` with one line for each mistake, such as a repeated name or an empty list.
-    """
+    """Return the operator names of ``operator_whitelist.yml``; a ``UserError`` has a line for each mistake."""
     found, mistakes = read_schema(read_document(path, WHITELIST_EXAMPLE), Whitelist)
     if mistakes or found is None:
         raise user_error(path, mistakes)
     return tuple(found.operators)
+
+
+# Changes that keep every other byte
+
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+"""Names of cases that need no quotes. They have a suffix, so none is a word such as ``true``."""
+
+
+def set_done(path: Path, case: str) -> bool:
+    """Set ``done`` for a case in a ``summary.yml`` and keep every other byte; return whether that changed the file.
+
+    Without lists (``case`` is the folder), and in a ``grid.yml``, ``done`` becomes ``true``. With lists the case's name
+    is added to a list of names; it does not become ``true`` with the last case, so that a value that is added to the
+    lists later is measured. Raises ``UserError`` if the file is not valid, does not have the case (any more), or cannot
+    be written.
+    """
+    document, found = _sound(path)
+    folder, done = path.parent.name, found.done
+    lists, cases = (found.lists, found.cases(folder)) if isinstance(found, Summary) else ({}, {})
+    if case not in (cases or {folder}):
+        raise UserError(f"{path}: its lists have no case {case} any more; run the command again")
+    if done if isinstance(done, bool) else case in done:
+        return False
+    # A name may mean something else to YAML.
+    name = case if _PLAIN.fullmatch(case) else "'" + case.replace("'", "''") + "'"
+    value = f"[{name}]" if lists else "true"
+    node = document.nodes.get(("done",))
+    if node is None:
+        # The key gets a line of its own if the others have lines of their own.
+        keys = list(document.values)
+        end, column = _end_of(document, document.nodes[keys[-1],]), document.keys[keys[0],].start_mark.column
+        is_flow = document.text.startswith("{", document.nodes[()].start_mark.index)
+        _add(document, end, f", done: {value}" if is_flow else f"{' ' * column}done: {value}", is_line=not is_flow)
+    elif not isinstance(node, yaml.SequenceNode):
+        _replace_text(document, node.start_mark.index, node.end_mark.index, value)
+    elif not node.value:
+        _add(document, node.start_mark.index + 1, name, is_line=False)
+    elif node.flow_style:
+        _add(document, _end_of(document, node.value[-1]), f", {name}", is_line=False)
+    else:
+        _add(document, _end_of(document, node), f"{' ' * node.start_mark.column}- {name}", is_line=True)
+    return True
+
+
+def clear_done(path: Path) -> None:
+    """Set ``done`` to false for all cases in a ``summary.yml`` and keep every other byte; a ``UserError`` as in
+    ``set_done``.
+    """
+    document, found = _sound(path)
+    if found.done:
+        node = document.nodes["done",]
+        is_block = isinstance(node, yaml.SequenceNode) and not node.flow_style
+        # A list may begin in the column of the keys, but a word may not.
+        _replace_text(document, node.start_mark.index, _end_of(document, node), " false" if is_block else "false")
+
+
+def replace_whitelist(path: Path, names: Sequence[str]) -> None:
+    """Replace the names in ``operator_whitelist.yml`` and keep the text around the list; a ``UserError`` as in
+    ``set_done``.
+    """
+    load_whitelist(path)
+    document = read_document(path, WHITELIST_EXAMPLE)
+    node = document.nodes["operators",]
+    begin, end = node.start_mark.index, node.end_mark.index
+    text = f"[{', '.join(names)}]"
+    if isinstance(node, yaml.SequenceNode) and not node.flow_style:
+        # It ends with the line of its last item.
+        last = document.text.find("\n", _end_of(document, node))
+        end = len(document.text) if last < 0 else last + 1
+        new_line = "\r\n" if "\r\n" in document.text else "\n"
+        indent = " " * node.start_mark.column
+        text = indent.join(f"- {name}{new_line}" for name in names)
+    _replace_text(document, begin, end, text)
+
+
+def _sound(path: Path) -> tuple[Document, Summary | GridFile | TuplesFile]:
+    document, found, mistakes = read_config(path)
+    if mistakes or found is None:
+        raise user_error(path, mistakes)
+    return document, found
+
+
+def _add(document: Document, position: int, text: str, is_line: bool) -> None:
+    """Add a text at a position, or as a new line behind that of the position."""
+    if not is_line:
+        # A comment may follow a quote or a bracket without a space.
+        _replace_text(document, position, position, text + (" " if document.text.startswith("#", position) else ""))
+        return
+    new_line = "\r\n" if "\r\n" in document.text else "\n"
+    following, end = document.text.find("\n", position) + 1, len(document.text)
+    if following:
+        _replace_text(document, following, following, text + new_line)
+    else:
+        _replace_text(document, end, end, new_line + text)
+
+
+def _end_of(document: Document, node: yaml.Node) -> int:
+    """Return the position behind a value. For PyYAML a block list, and a text behind ``|``, end where the next node
+    begins.
+    """
+    if isinstance(node, yaml.SequenceNode) and not node.flow_style:
+        return _end_of(document, node.value[-1])
+    end = int(node.end_mark.index)
+    is_block = isinstance(node, yaml.ScalarNode) and node.style in {"|", ">"}
+    return len(document.text[:end].rstrip()) if is_block else end
+
+
+def _replace_text(document: Document, begin: int, end: int, text: str) -> None:
+    content = document.text[:begin] + text + document.text[end:]
+    try:
+        replace_file(document.path.resolve(), content.encode())
+    except OSError as error:
+        raise UserError(f"{document.path}: cannot be written ({error.strerror}); make its folder writable") from None

@@ -17,8 +17,7 @@ from opcost.metering.layers import MeteredLayerRow
 from opcost.metering.result import MeteredWindowRow
 from opcost.shipped import citation
 from opcost.storage.files import replace_file
-from opcost.storage.rows import cell_text
-from opcost.storage.table import CsvTable
+from opcost.storage.table import CsvTable, cell_text
 
 CSV, PARQUET = FORMATS = ("csv", "parquet")
 ENDINGS = tuple(f".{one}" for one in FORMATS)

@@ -5,7 +5,7 @@ Only this module knows the names of the files and the types of their rows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic
 
@@ -46,10 +46,10 @@ class Database:
 
     folder: Path
     shipped: Path | None = None
+    _read: dict[str, CsvTable[Any]] | None = field(default=None, compare=False, repr=False)
 
     @staticmethod
     def of(folders: UserFolders) -> Database:
-        """Return the database of a command."""
         return Database(folders.database, folders.shipped_database)
 
     operator_measurements = Table(MeasurementRow)  # measurements of operators
@@ -85,39 +85,25 @@ class Database:
         """The folder's own tables, and the shipped ones if there are any, each as a database."""
         return (Database(self.folder), *(() if self.shipped is None else (Database(self.shipped),)))
 
-    def read_once(self) -> ReadDatabase:
-        """Return the same tables, of which each line is parsed at most once."""
-        return ReadDatabase(self.folder, self.shipped)
+    def read_once(self) -> Database:
+        """Return the same tables for a command that only reads: each line is parsed at most once."""
+        return self if self._read is not None else replace(self, _read={})
 
     def unfinished_lines(self) -> list[Path]:
-        """Return the files that hold unfinished last lines of tables, left by a crash."""
         return sorted(self.folder.glob(f"*.csv{TORN}"))
 
     def table(self, name: str, row_type: type[Row]) -> CsvTable[Row]:
-        """Return the table of a file's name."""
+        if self._read is not None and name in self._read:
+            return self._read[name]
         shipped = None if self.shipped is None else _file(self.shipped, name)
-        return CsvTable(_file(self.folder, name), row_type, shipped)
+        if self._read is None:
+            return CsvTable(_file(self.folder, name), row_type, shipped)
+        return self._read.setdefault(name, ReadTable(_file(self.folder, name), row_type, shipped))
 
     def must_exist(self) -> None:
         """Raise a ``UserError`` if neither the folder exists nor a shipped one."""
         if self.shipped is None and not self.folder.is_dir():
             raise UserError(f"{self.folder}: no such folder; name the folder of a database")
-
-
-@dataclass(frozen=True)
-class ReadDatabase(Database):
-    """A database for commands that only read: each line of a table is parsed at most once."""
-
-    _read: dict[str, CsvTable[Any]] = field(default_factory=dict, compare=False, repr=False)
-
-    def read_once(self) -> ReadDatabase:
-        return self
-
-    def table(self, name: str, row_type: type[Row]) -> CsvTable[Row]:
-        if name not in self._read:
-            shipped = None if self.shipped is None else _file(self.shipped, name)
-            self._read[name] = ReadTable(_file(self.folder, name), row_type, shipped)
-        return self._read[name]
 
 
 def _file(folder: Path, name: str) -> Path:

@@ -88,7 +88,6 @@ def user_folders(
 
 
 def _home(environment: Mapping[str, str]) -> Path:
-    """Return the home that the environment or the file names, else the default one."""
     if environment.get(HOME_VARIABLE):
         return path_of(environment[HOME_VARIABLE])
     file = xdg_folder(environment, "XDG_CONFIG_HOME", ".config") / HOME_FILE
@@ -104,9 +103,7 @@ def _home(environment: Mapping[str, str]) -> Path:
 
 
 def path_of(text: str) -> Path:
-    """Return the path of a user's text, in which ``~`` and ``~name`` at the beginning are homes; a ``UserError`` for no
-    home.
-    """
+    """Return the path of a user's text, in which ``~`` and ``~name`` are homes; a ``UserError`` for no such home."""
     path = os.path.expanduser(text)
     if path.startswith("~"):
         raise UserError(f"{text}: no home of {text.partition('/')[0]} is known; write the whole path, or ./{text}")
@@ -196,9 +193,9 @@ def _remove_unheld(folder: Path) -> None:
         os.close(descriptor)
 
 
-def cache_folder(environment: Mapping[str, str] | None = None) -> Path:
+def cache_folder() -> Path:
     """Return the folder: ``$XDG_CACHE_HOME/opcost``, usually ``~/.cache/opcost``."""
-    return xdg_folder(os.environ if environment is None else environment, "XDG_CACHE_HOME", ".cache") / "opcost"
+    return xdg_folder(os.environ, "XDG_CACHE_HOME", ".cache") / "opcost"
 
 
 def kept(name: str, folder: Path) -> bytes | None:
@@ -213,7 +210,7 @@ def kept(name: str, folder: Path) -> bytes | None:
 def keep(name: str, content: bytes, folder: Path, replaced: str) -> None:
     """Write a file, and remove the others that match a pattern of names, such as ``a-*``.
 
-    The folder is made if it does not exist. Nothing happens if it cannot be written.
+    Nothing happens if it cannot be written.
     """
     with suppress(OSError):
         replace_file(folder / name, content)

@@ -15,9 +15,9 @@ from opcost.errors import UserError
 from opcost.left_out import warn_left_out
 from opcost.operators.tuples import SIZE_IN_NAME
 from opcost.printable import printable
-from opcost.storage.configs import HELP, SUMMARY_NAME, ModelConfig, load_config, without_size
+from opcost.storage.configs import GRID_NAME, HELP, SUMMARY_NAME, ModelConfig, load_config
 from opcost.storage.files import UserFolders, replace_file
-from opcost.storage.grid_files import GRID_NAME
+from opcost.storage.schemas import without_size
 from opcost.storage.yaml_files import quoted
 from opcost.units import some_of
 
@@ -43,15 +43,12 @@ class ModelFolders:
 
     @staticmethod
     def of(folders: UserFolders) -> ModelFolders:
-        """Return the folders of a command."""
         return ModelFolders(folders.measurements, folders.shipped_measurements)
 
     def configs(
         self, patterns: Sequence[str], check: Callable[[ModelConfig], list[str]] | None = None
     ) -> list[ModelConfig]:
         """Return the chosen cases: sorted by folder, those of a folder in the order of its lists.
-
-        Plain files and folders whose names begin with a dot are ignored.
 
         ``patterns`` are names of folders, for all their cases, or of cases, with or without the input size; paths to
         them or to a ``summary.yml`` or ``grid.yml``; or globs; all folders if empty. ``check``: see ``load_config``.
@@ -64,7 +61,7 @@ class ModelFolders:
         return [config for config in configs if any(_is_meant(one, config) for one in chosen[config.config_name])]
 
     def readable(self) -> list[ModelConfig]:
-        """Return all cases of models, sorted by folder, without configs that have a mistake: a warning names each.
+        """Return all cases of models, sorted by folder; a warning names each config that has a mistake.
 
         Raises ``UserError`` if there is no model, or all configs have a mistake.
         """
@@ -79,8 +76,9 @@ class ModelFolders:
     def read(
         self, folders: Sequence[str], check: Callable[[ModelConfig], list[str]] | None = None
     ) -> tuple[list[ModelConfig], list[str]]:
-        """Return the cases of these folders, and a line for each mistake in others of them, such as a case with the
-        name of a folder, or of a case of another folder.
+        """Return the cases of these folders, and a line for each mistake in others of them.
+
+        A case with the name of a folder, or of a case of another folder, is a mistake, too.
         """
         configs: list[ModelConfig] = []
         lines: list[str] = []
@@ -94,7 +92,6 @@ class ModelFolders:
         return [config for config in configs if config.config_name not in collisions], lines
 
     def sound_configs(self) -> list[ModelConfig]:
-        """Return all configs without a mistake, grids included."""
         with suppress(UserError):
             return self.read(self.names())[0]
         return []
@@ -109,7 +106,6 @@ class ModelFolders:
         return sorted(names)
 
     def shipped_names(self) -> list[str]:
-        """Return the names of the shipped folders, none without any."""
         return [] if self.shipped is None else _folder_names(self.shipped)
 
     def that_may_have(self, name: str) -> list[str]:
@@ -122,7 +118,6 @@ class ModelFolders:
         return name not in self.taken and not self.path_of(name).parent.exists()
 
     def has_any(self, pattern: str) -> bool:
-        """Return whether a name or a glob means any folder or case."""
         return bool(self._choose([pattern])[0])
 
     def is_meant(self, config: ModelConfig, pattern: str) -> bool:
@@ -159,10 +154,7 @@ class ModelFolders:
         return copied
 
     def wanted_name(self, pattern: str) -> str:
-        """Return the name or the glob of a pattern. Of a path into these folders, it is the part below them.
-
-        This is ``FOLDER``, or ``FOLDER/CASE`` for the folder of a case.
-        """
+        """Return the name or the glob of a pattern; of a path into these folders ``FOLDER``, or ``FOLDER/CASE``."""
         if "/" not in pattern:
             return pattern
         path = Path(pattern)
@@ -178,9 +170,7 @@ class ModelFolders:
         return os.path.realpath(folder) if os.path.exists(folder) else str(folder)
 
     def _choose(self, patterns: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
-        """Return the chosen folders with the names and globs that mean them or their cases, and a line for each other
-        pattern.
-        """
+        """Return the chosen folders with the names and globs that mean them, and a line for each other pattern."""
         chosen: dict[str, list[str]] = {}
         lines = []
         folders = self.names()

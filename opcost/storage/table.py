@@ -1,4 +1,8 @@
-"""Tables of the database: one CSV file for each kind of row.
+"""Tables of the database: one CSV file for each kind of row, a frozen dataclass of ``Columns``.
+
+A row's fields are str, int, float, bool, optional ones of these, tuples of an enum's members, or such dataclasses,
+which are flattened. None is an empty cell. A checksum shows that a line was damaged or edited; to edit a line on
+purpose, empty its checksum.
 
 Rows are appended under a lock with one write that is synced to disk, so that a file never holds a part of a row and a
 killed run loses no row that it reported. An unfinished last line, left by a crash, is moved to another file. A file of
@@ -8,23 +12,235 @@ an older version is replaced by one of this version and kept beside it.
 from __future__ import annotations
 
 import codecs
+import csv
 import fcntl
+import io
 import logging
 import os
+import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache, partial
+from enum import Enum
+from functools import cache, lru_cache, partial
 from pathlib import Path
-from typing import IO, Generic, TypeVar
+from typing import IO, Any, Generic, TypeAlias, TypeVar, get_args, get_origin
 
-from opcost.columns import Columns
+from opcost.columns import Columns, Field, columns_of, fields_of, values_of
 from opcost.errors import UserError
 from opcost.invocation import command
+from opcost.measuring.flags import Flag, flags_of
+from opcost.measuring.record import MeasurementRow
+from opcost.printable import printable
 from opcost.storage.files import LONGEST_LINE, TOO_LONG, replace_file
-from opcost.storage.rows import LineError, RowLines
+from opcost.units import some_of
+
+SEPARATOR = "|"
+"""Separator of an enum's members in one cell."""
 
 Row = TypeVar("Row", bound=Columns)
+_Reader: TypeAlias = Callable[[Any], Any]
+"""The parser of a cell, or of a tuple of cells."""
+
+CHECKSUM = "checksum"
+"""The last column: CRC-32 of the line's other cells as 8 hexadecimal digits; empty for rows without a checksum."""
+
+SEPARATORS = {";": "semicolons", "\t": "tabs"}
+"""Separators that other programs write instead of commas."""
+
+TEXT_SIGN = "'"
+"""Spreadsheets treat cells that begin with it as text."""
+
+SIGNED = re.compile(r"'?\s*[=+\-@\uff1d\uff0b\uff0d\uff20]|''")
+"""The beginnings of texts to which the text sign is added: spreadsheets run them as formulas, perhaps without the white
+space or in full width. Texts that look as if they had got it get it, so that all come back as they were."""
+
+NAMED_COLUMNS = 3
+"""The most unknown or missing columns that a message names."""
+
+LONGEST_CELL = 100_000
+"""The most characters of a cell; Python's ``csv`` reads at most 131,072."""
+
+LONGEST_QUOTED = 60
+"""The most characters of a cell in a message."""
+
+GROUPS_KEPT = 64
+"""The parsed groups of columns that are kept for lines with the same cells."""
+
+CHANGED = "wrong checksum: the line was damaged or edited"
+
+
+Cells = dict[str, str]
+
+PHRASES = {
+    Flag.UNEVEN: r"uneven: the median chunk took ",
+    Flag.METERS_DISAGREED_BEFORE: r"meters disagree: .* in the sentinel before$",
+    Flag.METERS_DISAGREE: r"meters disagree: [\d.]+ W and [\d.]+ W$",
+    Flag.THERMAL_SLOWDOWN: r"thermal slowdown for ",
+    Flag.OTHER_PROCESS: r"another process (came to the GPU meanwhile|or more took )",
+    Flag.NO_TEMPERATURE: r"no temperature: the device's log has no row in the loop$",
+    Flag.CLOCKS_STILL_LOW: r"clocks still low from the load before for ",
+    Flag.OUT_OF_MEMORY_IN_CAPTURE: r"memory ran out in the capture: libraries may run other algorithms$",
+    Flag.IMPRECISE: r"not within [\d.]+% (after [\d.e+]+ s|once the overhead is subtracted)$",
+    Flag.POWER_CAPPED: r"clocks held down by the power limit for ",
+    Flag.POWER_CAP_UNKNOWN: r"at the power limit, and nothing tells of clocks$",
+    Flag.AT_POWER_LIMIT: r"at the power limit of \d+ W: slower where it lasts$",
+    Flag.DUTY_CYCLE: r"below the power limit in a duty cycle of at most \d+ %$",
+    Flag.NO_KERNEL: r"runs nothing on the device$",
+    Flag.MODIFIES_INPUT: r"in place: (added and subtracted in turn|writes the same values each time)$"
+    r"|in-place (kernel run into another tensor|operator run out of place)$",
+    Flag.RAN_WARM: r"in place: as warm$|no weights: as warm$|not chained: ",
+    Flag.NOT_FINITE: r"its output holds NaN or infinity$",
+}
+
+OVERHEAD = "of the overhead: "
+
+_DUTY_CYCLE = re.compile(r"in a duty cycle of at most (\d+) %")
+
+
+class LineError(ValueError):
+    """An error in a line, with a remedy if it is not the same for all lines."""
+
+    def __init__(self, problem: str, remedy: str = "") -> None:
+        super().__init__(problem)
+        self.remedy = remedy
+
+
+def encode(row: Any) -> list[str]:
+    """Return a row's cells in the order of ``columns_of`` its type."""
+    return [cell_text(value) for value in values_of(row)]
+
+
+def _row_reader(row_type: Any) -> _Reader:
+    """Return the parser of a dataclass, which takes a cell for each of its columns.
+
+    Groups of columns whose cells are those of another line share one value: many rows have the same conditions.
+    """
+    parts: list[tuple[int | slice, _Reader]] = []
+    begin = 0
+    for field in fields_of(row_type):
+        if field.is_group:
+            end = begin + len(columns_of(field.kind))
+            parts.append((slice(begin, end), lru_cache(GROUPS_KEPT)(_row_reader(field.kind))))
+            begin = end
+        else:
+            parts.append((begin, _cell_reader(field)))
+            begin += 1
+
+    def read(cells: tuple[str, ...]) -> Any:
+        values = [part(cells[place]) for place, part in parts]
+        try:
+            return row_type(*values)
+        except ValueError as error:
+            raise LineError(str(error)) from None
+
+    return read
+
+
+def _cell_reader(field: Field) -> _Reader:
+    is_set = get_origin(field.kind) is tuple
+    convert = partial(_members, get_args(field.kind)[0]) if is_set else CONVERSIONS.get(field.kind, field.kind)
+    if (kept := field.column.kept) is not None:
+        convert = partial(_kept_text, kept)
+    empty, may_be_empty = () if is_set else None, field.may_be_empty
+
+    def read(cell: str) -> object:
+        if not cell and may_be_empty:
+            return empty
+        try:
+            return convert(cell)
+        except (ValueError, KeyError):
+            raise LineError(f"{field.name}: {_quoted(cell)} is not valid") from None
+
+    return read
+
+
+def _members(kind: type[Enum], cell: str) -> tuple[Enum, ...]:
+    return tuple(map(kind, cell.split(SEPARATOR)))
+
+
+def _kept_text(kept: Callable[[str], str], cell: str) -> str:
+    return kept(_text(cell))
+
+
+def _text(cell: str) -> str:
+    text = printable(cell)
+    return text[1:] if text.startswith(TEXT_SIGN) and SIGNED.match(text, 1) else text
+
+
+CONVERSIONS: Mapping[Any, Callable[[str], object]] = {bool: {"True": True, "False": False}.__getitem__, str: _text}
+"""Parsers of cells for types whose constructor does not parse them."""
+
+
+def cell_text(value: object) -> str:
+    """Return a value's cell: None is empty, the members of a set are joined, and no text is a formula."""
+    if value is None:
+        return ""
+    if isinstance(value, tuple):
+        return SEPARATOR.join(member.value for member in value)
+    if isinstance(value, float):
+        # NumPy's floats have another repr.
+        return repr(float(value))
+    if not isinstance(value, str):
+        return str(value)
+    text = printable(" ".join(value.splitlines()))
+    if SIGNED.match(text):
+        text = TEXT_SIGN + text
+    return text if len(text) <= LONGEST_CELL else text[: LONGEST_CELL - 3] + "..."
+
+
+def _cells(line: str) -> list[str]:
+    try:
+        return next(csv.reader([line], strict=True), [])
+    except csv.Error as error:
+        raise LineError(f"no valid CSV ({error})") from None
+
+
+def _check(line: str, cells: Sequence[str]) -> None:
+    """Raise a ``LineError`` unless the last cell is empty, or the checksum of the others as this module writes them."""
+    *others, checksum = cells
+    begin, _, last = line.rpartition(",")
+    is_written_here = last == checksum and _crc(f"{begin}\n") == checksum
+    if checksum and not is_written_here and checksum != _crc(_line(others)):
+        raise LineError(CHANGED, "delete the line, or empty its last cell if the values are right")
+
+
+def _crc(line: str) -> str:
+    return f"{zlib.crc32(line.encode()):08x}"
+
+
+def _line(cells: Sequence[str]) -> str:
+    buffer = io.StringIO(newline="")
+    csv.writer(buffer, lineterminator="\n").writerow(cells)
+    return buffer.getvalue()
+
+
+def _quoted(text: str) -> str:
+    return repr(text if len(text) <= LONGEST_QUOTED else text[:LONGEST_QUOTED] + "...")
+
+
+# Conversion of cells from tables of former versions. Up to version 0.2 a row had no flags, and programs looked for
+# phrases in its notes. Each phrase is converted to the flag that replaces it. It must match a note from its beginning,
+# so that torch's own messages do not match.
+
+
+def measurement_cells(cells: Cells) -> Cells:
+    """Return the cells of a measurement with flags and duty cycle, which former versions wrote as notes."""
+    if "flags" in cells or "notes" not in cells:
+        return cells
+    notes = [note.removeprefix(OVERHEAD) for note in cells["notes"].split("; ")]
+    found = flags_of(flag for flag, phrase in PHRASES.items() for note in notes if re.match(phrase, note))
+    share = _DUTY_CYCLE.search(cells["notes"]) if Flag.DUTY_CYCLE in found else None
+    duty_cycle = "" if share is None else repr(int(share[1]) / 100)
+    return cells | {"flags": SEPARATOR.join(flag.value for flag in found), "duty_cycle": duty_cycle}
+
+
+UPGRADES: Mapping[type[Any], Callable[[Cells], Cells]] = {MeasurementRow: measurement_cells}
+"""Conversions by row type, for rows in which more than new columns has changed."""
+
+
+# Files
 
 BLOCK_BYTES = 65536
 NO_FILE = "not a regular file"
@@ -44,8 +260,10 @@ class CsvTable(Generic[Row]):
         self.path = path
         self._shipped: CsvTable[Row] | None = None if shipped is None else type(self)(shipped, row_type)
         self.row_type = row_type
-        self._lines = RowLines(row_type)
-        self._parser: Callable[[str], Callable[[str], Row]] = self._lines.reader
+        self._fields = columns_of(row_type)
+        self._columns = [*(field.name for field in self._fields), CHECKSUM]
+        self._row_of = _row_reader(row_type)
+        self._parser: Callable[[str], Callable[[str], Row]] = self._reader
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -54,17 +272,14 @@ class CsvTable(Generic[Row]):
 
     @property
     def size_bytes(self) -> int:
-        """The size of its files; 0 without any."""
         return sum(path.stat().st_size for path in self.files)
 
     def rows(self, wanted: Callable[[str], bool] | None = None) -> list[Row]:
         """Return the shipped rows and the file's other rows, each oldest first; none without a file.
 
         A row that is in both files, as after a merge, counts once. An unfinished last line is skipped with a warning.
-        Lines whose first cell is not ``wanted`` are not parsed.
-
-        Raises ``UserError`` if the header is of no version up to this one, or a line is damaged or has impossible
-        values.
+        Lines whose first cell is not ``wanted`` are not parsed. Raises ``UserError`` if the header is of no version up
+        to this one, or a line is damaged or has impossible values.
         """
         shipped = [] if self._shipped is None else self._shipped.rows(wanted)
         own = self._own_rows(wanted)
@@ -88,11 +303,9 @@ class CsvTable(Generic[Row]):
             return max(0, sum(block.count(b"\n") for block in blocks) - 1)
 
     def problems(self) -> list[str]:
-        """Return one message for each line that cannot be read."""
         return [self._problem(line, row) for line, row in self._read() if isinstance(row, LineError)]
 
     def has_readable_header(self) -> bool:
-        """Return whether the header is of this version or an older one."""
         return not any(line == 1 and isinstance(row, LineError) for line, row in self._read(lambda _: False))
 
     def prepare(self) -> None:
@@ -104,11 +317,11 @@ class CsvTable(Generic[Row]):
 
         Raises ``UserError`` if the file is of another version, cannot be locked, or the disk is full.
         """
-        self._append(self._lines.line(row))
+        self._append(self._line_of(row))
 
     def append_missing(self, rows: Iterable[Row]) -> int:
         """Append the rows without an equal row in the table; return how many were appended."""
-        lines = dict.fromkeys(map(self._lines.line, rows))
+        lines = dict.fromkeys(map(self._line_of, rows))
         if not self._unknown(lines):
             return 0
         with self._locked() as descriptor:
@@ -118,18 +331,17 @@ class CsvTable(Generic[Row]):
         return len(missing)
 
     def _unknown(self, lines: Iterable[str]) -> list[str]:
-        known = set(map(self._lines.line, self.rows()))
+        known = set(map(self._line_of, self.rows()))
         return [line for line in lines if line not in known]
 
     def text(self, rows: Iterable[Row]) -> str:
-        """Return a whole table as text."""
-        return "".join([self._lines.header(), *map(self._lines.line, rows)])
+        return "".join([_line(self._columns), *map(self._line_of, rows)])
 
     def replace_rows(self, update: Callable[[list[Row]], Iterable[Row]]) -> None:
-        """Replace the file's rows under the lock; the new rows are on disk when this returns.
+        """Replace the file's rows under the lock, by those that ``update`` returns, given the present ones.
 
-        ``update`` returns the new rows, given the present ones. If they are equal, the file is not written. An error is
-        that of ``rows`` or ``append``; the file is then unchanged.
+        If they are equal, the file is not written. An error is that of ``rows`` or ``append``; the file is then
+        unchanged.
         """
         with self._locked() as descriptor:
             is_current = not self._end_of_last_line(descriptor) or self._is_current()
@@ -156,9 +368,17 @@ class CsvTable(Generic[Row]):
         end = self._end_of_last_line(descriptor)
         if end and not self._is_current():
             self._upgrade(self.text(self._own_rows()) + lines)
-        else:
-            content = lines if end else self._lines.header() + lines
-            self._write_or_roll_back(descriptor, content.encode(), end)
+            return
+        content = (lines if end else _line(self._columns) + lines).encode()
+        try:
+            with self._as_user_error("the row could not be written", ROOM):
+                written = os.write(descriptor, content)
+                if written < len(content):
+                    raise OSError(f"only {written} of {len(content)} bytes were written")
+                os.fsync(descriptor)
+        except UserError:
+            os.ftruncate(descriptor, end)
+            raise
 
     @contextmanager
     def _locked(self) -> Iterator[int]:
@@ -217,6 +437,56 @@ class CsvTable(Generic[Row]):
                     except LineError as error:
                         yield number, error
 
+    def _line_of(self, row: Row) -> str:
+        cells = encode(row)
+        return _line([*cells, _crc(_line(cells))])
+
+    def _reader(self, header: str) -> Callable[[str], Row]:
+        """Return the parser of lines below a header of this version, or of an older one without some optional columns.
+
+        It raises a ``LineError`` for a damaged line or impossible values, this method for a header of another table.
+        """
+        found = _cells(header)
+        optional = {field.name for field in self._fields if field.may_be_empty} | {CHECKSUM}
+        missing = [name for name in self._columns if name not in found]
+        kept = [name for name in self._columns if name in found]
+        if found != kept or not optional.issuperset(missing) or not found:
+            raise self._header_problem(found)
+        return partial(self._row, found=found)
+
+    def _row(self, line: str, found: list[str]) -> Row:
+        cells = _cells(line)
+        if len(cells) != len(found):
+            raise LineError(f"{len(cells)} cells, {len(found)} expected")
+        if found[-1] == CHECKSUM:
+            _check(line, cells)
+        if found != self._columns:
+            values = UPGRADES.get(self.row_type, dict)(dict(zip(found, cells, strict=True)))
+            cells = list((dict.fromkeys(self._columns, "") | values).values())
+        row: Row = self._row_of(tuple(cells[:-1]))
+        return row
+
+    def _header_problem(self, header: list[str]) -> LineError:
+        for separator, name in SEPARATORS.items():
+            if separator in "".join(header):
+                return LineError(f"its cells are separated by {name}", "save it with commas and decimal points")
+        unknown, missing = set(header) - set(self._columns), set(self._columns) - set(header) - {CHECKSUM}
+        if len(missing) == len(self._columns) - 1:
+            first = ",".join(self._columns[:NAMED_COLUMNS])
+            return LineError("no header", f"begin the file with the line {first},…")
+        differences = "in another order"
+        if unknown or missing:
+            shown = (
+                [
+                    name if name.isprintable() and len(name) <= LONGEST_QUOTED else _quoted(name)
+                    for name in sorted(names)
+                ]
+                for names in (unknown, missing)
+            )
+            texts = [some_of(names, NAMED_COLUMNS) or "none" for names in shown]
+            differences = "unknown: {}; missing: {}".format(*texts)
+        return LineError(f"its columns are not those of this version of opcost ({differences})")
+
     def _problem(self, line: int, error: LineError) -> str:
         remedy = error.remedy or (FIX if line > 1 else AWAY)
         return f"{self.path}:{line}: {error}; {remedy}"
@@ -233,15 +503,22 @@ class CsvTable(Generic[Row]):
             header = _header_of(file)
         try:
             text = _decoded(header)
-            self._lines.reader(text)
+            self._reader(text)
         except LineError as error:
             raise UserError(self._problem(1, error)) from None
-        return self._lines.is_current(text)
+        return _cells(text) == self._columns
 
     def _end_of_last_line(self, descriptor: int) -> int:
         """Move an unfinished last line to another file; return the size of the rest."""
-        size = os.fstat(descriptor).st_size
-        end = _end_of_last_line(descriptor, size)
+        end = size = os.fstat(descriptor).st_size
+        while end > 0:
+            # Backwards, only as far as needed.
+            begin = max(0, end - BLOCK_BYTES)
+            newline = os.pread(descriptor, end - begin, begin).rfind(b"\n")
+            if newline >= 0:
+                end = begin + newline + 1
+                break
+            end = begin
         if end < size:
             torn = self.path.with_name(self.path.name + TORN)
             if torn.exists() and not torn.is_file():
@@ -257,17 +534,6 @@ class CsvTable(Generic[Row]):
             log.warning("%s: an unfinished last line was moved to %s", self.path, torn.name)
         return end
 
-    def _write_or_roll_back(self, descriptor: int, content: bytes, end: int) -> None:
-        try:
-            with self._as_user_error("the row could not be written", ROOM):
-                written = os.write(descriptor, content)
-                if written < len(content):
-                    raise OSError(f"only {written} of {len(content)} bytes were written")
-                os.fsync(descriptor)
-        except UserError:
-            os.ftruncate(descriptor, end)
-            raise
-
     def _upgrade(self, content: str) -> None:
         old = self._keep_old()
         self._replace(content)
@@ -275,8 +541,10 @@ class CsvTable(Generic[Row]):
         log.warning("%s: converted to this version; the former table is %s", self.path, old.name)
 
     def _keep_old(self) -> Path:
-        """Copy the file; return the copy's path."""
-        old = _free_name(self.path.with_name(self.path.name + OLD))
+        old, number = self.path.with_name(self.path.name + OLD), 1
+        while old.exists():
+            number += 1
+            old = self.path.with_name(f"{self.path.name}{OLD}-{number}")
         with self._as_user_error("could not be copied", ROOM):
             shutil.copy2(self.path, old)
         return old
@@ -291,7 +559,7 @@ class ReadTable(CsvTable[Row]):
 
     def __init__(self, path: Path, row_type: type[Row], shipped: Path | None = None) -> None:
         super().__init__(path, row_type, shipped)
-        self._parser = cache(lambda header: cache(self._lines.reader(header)))
+        self._parser = cache(lambda header: cache(self._reader(header)))
 
 
 def _header_of(file: IO[bytes]) -> bytes:
@@ -305,24 +573,3 @@ def _decoded(line: bytes) -> str:
         return line.decode().rstrip("\r\n")
     except UnicodeDecodeError:
         raise LineError("no UTF-8 text") from None
-
-
-def _free_name(path: Path) -> Path:
-    """Return a path that does not exist: this one, or one with a number."""
-    number, free = 1, path
-    while free.exists():
-        number += 1
-        free = path.with_name(f"{path.name}-{number}")
-    return free
-
-
-def _end_of_last_line(descriptor: int, size: int) -> int:
-    """Return the position after the last newline of a file, reading backwards only as far as needed."""
-    end = size
-    while end > 0:
-        begin = max(0, end - BLOCK_BYTES)
-        newline = os.pread(descriptor, end - begin, begin).rfind(b"\n")
-        if newline >= 0:
-            return begin + newline + 1
-        end = begin
-    return 0

@@ -59,7 +59,7 @@ class Document:
     refused: set[str | int] = field(default_factory=set)
 
     def line(self, place: Place) -> int:
-        """Return the line of a value; of a key in the file itself, that of the key; 1 if it is not there."""
+        """The line of a value; of a key in the file itself, that of the key; 1 if it is not there."""
         node = (self.keys if len(place) == 1 else self.nodes).get(place)
         return 1 if node is None else _line_of(node)
 
@@ -116,8 +116,7 @@ class Document:
 def read_document(path: Path, example: str) -> Document:
     """Return a file's values. If a key is repeated, its first value is kept. Messages show an ``example`` of a line.
 
-    Raises ``UserError`` if the file cannot be read, is larger than ``MAXIMUM_BYTES``, is nested deeper than
-    ``MAXIMUM_DEPTH``, or is no mapping in YAML.
+    Raises ``UserError`` if the file cannot be read, is too large or nested too deeply, or is no mapping in YAML.
     """
     try:
         if not path.is_file():
@@ -196,9 +195,8 @@ def _names(place: Iterable[str | int]) -> list[str]:
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """Composes nodes; anchors, aliases and tags are mistakes.
-
-    An alias can stand for thousands of nodes and a tag for any type. A file of five keys needs neither.
+    """Composes nodes; anchors, aliases and tags are mistakes: an alias can stand for thousands of nodes, a tag for any
+    type.
     """
 
     def __init__(self, text: str) -> None:

@@ -28,9 +28,8 @@ from opcost.running.shipped_counts import counts_in, counts_of_operators
 from opcost.stages.count import CountReport, count_operators
 from opcost.stages.replay import rebuild_operators
 from opcost.stages.sample_operators import SampleReport, SampleRequest, sample_operators
-from opcost.storage.configs import load_config
+from opcost.storage.configs import GRID_NAME, load_config
 from opcost.storage.database import Database
-from opcost.storage.grid_files import GRID_NAME
 from opcost.storage.model_folders import ModelFolders
 
 WISH = Wish(60, ())

@@ -14,8 +14,9 @@ from seeds import some_of
 from written_configs import FOLDER_NAMES, SHIPPED, SWEEP, SWEPT, VALID, error_lines, names, one_mistake, write
 
 from opcost.errors import UserError
-from opcost.storage.configs import ModelConfig, case_name, load_whitelist, without_size
+from opcost.storage.configs import ModelConfig, load_whitelist
 from opcost.storage.model_folders import ModelFolders
+from opcost.storage.schemas import case_name, without_size
 from opcost.storage.yaml_files import MAXIMUM_BYTES, MISTAKES_SHOWN
 
 PRECISIONS = ["torch-default", "fp32", "tf32", "bf16", "fp16", "amp-bf16"]

@@ -14,7 +14,7 @@ from opcost.comparing.data_set import DataColumn, DataTable
 from opcost.errors import UserError
 from opcost.shipped import citation
 from opcost.storage.data_files import CSV, PARQUET, DataFolder, csv_of, parquet_of
-from opcost.storage.rows import cell_text
+from opcost.storage.table import cell_text
 
 FIELDS = (Field("time_s", float, False, Column("per iteration")),)
 TABLE = DataTable("torch.nn.ReLU", (DataColumn("time_s", float),), ((1e-5,), (2e-5,)))

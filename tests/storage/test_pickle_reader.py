@@ -17,8 +17,16 @@ from opcost.errors import UserError
 from opcost.operators.counts import OperationWithoutFormula, OperatorCount, OperatorCounts
 from opcost.operators.tuples import Constant, OperatorTuple, Structure, TensorSpec, model_operator
 from opcost.operators.values import InputStatistics
-from opcost.storage.counts_file import INTEGER_LIMIT, LONGEST_REASON, MAXIMUM_DEPTH, SCHEMA, read_counts, write_counts
-from opcost.storage.pickle_reader import MAXIMUM_OPCODES, load
+from opcost.storage.counts_file import (
+    INTEGER_LIMIT,
+    LONGEST_REASON,
+    MAXIMUM_DEPTH,
+    MAXIMUM_OPCODES,
+    SCHEMA,
+    load,
+    read_counts,
+    write_counts,
+)
 
 ROOT = Path(__file__).parents[2]
 PROTO = b"\x80\x04"

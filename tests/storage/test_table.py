@@ -25,8 +25,7 @@ from opcost.errors import UserError
 from opcost.measuring.record import MeasurementRow
 from opcost.printable import printable
 from opcost.storage.database import Database
-from opcost.storage.rows import LONGEST_CELL, encode
-from opcost.storage.table import BLOCK_BYTES, CsvTable, ReadTable
+from opcost.storage.table import BLOCK_BYTES, LONGEST_CELL, CsvTable, ReadTable, encode
 
 ROOT = Path(__file__).parents[2]
 

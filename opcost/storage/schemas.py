@@ -1,0 +1,558 @@
+"""The schemas of files that people write: a ``summary.yml``, a ``grid.yml`` and the operator whitelist.
+
+A ``grid.yml`` is one operator with lists of sizes, parameters, dtypes and shares of zeros, or tuples of any operators,
+each as the line that tables show. Keys that are trees are the arguments of a model, and its described inputs.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias, get_args
+
+import yaml
+from pydantic import AfterValidator, Discriminator, Field, PositiveInt, Tag, model_validator
+from typing_extensions import Self, TypeAliasType
+
+from opcost.errors import UserError, shortened
+from opcost.measuring.conditions import CONTIGUOUS, MemoryFormat
+from opcost.measuring.precisions import TORCH_DEFAULT, Precision
+from opcost.operators.grids import MAXIMUM_POINTS, Grid, GridTensor, TupleList
+from opcost.operators.model_inputs import CAUSAL, INTEGERS, NORMAL, UNIFORM, DescribedInputs
+from opcost.operators.model_names import ModelName
+from opcost.operators.texts import parse_tuple
+from opcost.operators.tuples import (
+    DEFAULT_SEED,
+    SIZE_IN_NAME,
+    Constant,
+    OperatorTuple,
+    PlainValue,
+    Structure,
+    TensorSpec,
+    nested,
+)
+from opcost.printable import is_one_line
+from opcost.storage.yaml_files import BY_LIST, ONE, SEVERAL, OneOrSeveral, Place, Schema, document_of, shown
+
+FloatingDtype = Literal["float32", "float64", "float16", "bfloat16"]
+Dtype = Literal[FloatingDtype, "int64", "int32", "int16", "int8", "uint8", "bool", "complex64"]
+
+LIMITS = {
+    **{f"int{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (8, 16, 32)},
+    "uint8": (0, 255),
+    "bool": (0, 1),
+}
+"""The least and the largest value of dtypes that cannot have each number of 18 digits."""
+
+Side = Annotated[int, Field(gt=0, le=2**40)]
+
+TENSOR_EXAMPLE = "{shape: [8, 128], dtype: int64, range: [0, 30522]}"
+INPUTS_EXAMPLE = f"inputs: {{input_ids: {TENSOR_EXAMPLE}}}"
+ARGUMENTS_EXAMPLE = "arguments: {num_hidden_layers: 2}"
+
+
+class Tensor(Schema):
+    """A tensor. A mapping with any of the first three keys is one; any other is a dict."""
+
+    shape: list[Side]
+    dtype: Dtype = "float32"
+    range: list[int | float] | None = None
+    values: Literal["normal", "zeros", "ones", "causal"] | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.values == CAUSAL and len(self.shape) < 2:
+            raise ValueError("values: causal is a mask of two dimensions; give the shape two dimensions or more")
+        if self.range is None:
+            return self
+        if self.values is not None:
+            raise ValueError("values: given beside range; keep one")
+        is_real = self.dtype in get_args(FloatingDtype)
+        is_range = len(self.range) == 2 and (is_real or all(type(end) is int for end in self.range))
+        if not is_range or not self.range[0] < self.range[1]:
+            example = "[0.0, 1.0]" if is_real else "[0, 30522]"
+            raise ValueError(f"range: not two numbers; write range: {example} (the second is excluded, and larger)")
+        least, most = LIMITS.get(self.dtype, (-math.inf, math.inf))
+        if not least <= self.range[0] < self.range[1] <= most + 1:
+            text = f"range: {self.dtype} has values from {least} to {most}"
+            raise ValueError(f"{text}; choose a range in these, or another dtype")
+        return self
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, dict):
+        return "<mapping>" if value.keys().isdisjoint(("shape", "dtype", "range")) else "<tensor>"
+    return "<list>" if isinstance(value, list) else "<value>"
+
+
+def _refuse_no_inputs(tree: Any) -> Any:
+    # A config without the key has the inputs that a user's function returns.
+    if tree is not None and (not tree or not isinstance(tree, (Tensor, dict, list))):
+        raise ValueError
+    return tree
+
+
+if TYPE_CHECKING:
+    Inputs: TypeAlias = Any
+else:
+    Tree = TypeAliasType(
+        "Tree",
+        Annotated[
+            Annotated[Tensor, Tag("<tensor>")]
+            | Annotated[dict[str, "Tree"], Tag("<mapping>")]
+            | Annotated[list["Tree"], Tag("<list>")]
+            | Annotated[Any, Tag("<value>")],
+            Discriminator(_kind),
+        ],
+    )
+    Inputs = Annotated[Tree, AfterValidator(_refuse_no_inputs)]
+
+
+def _plain(tree: Any, values: list[PlainValue]) -> PlainValue:
+    """Return a tree as a value of a tuple, with the next identities for its tensors, and add their values."""
+    if isinstance(tree, Tensor):
+        is_real = tree.dtype in get_args(FloatingDtype)
+        in_range = None if tree.range is None else (UNIFORM if is_real else INTEGERS, *tree.range)
+        values.append(in_range or tree.values or NORMAL)
+        return TensorSpec(tuple(tree.shape), tree.dtype, identity=len(values) - 1)
+    if isinstance(tree, dict):
+        return Structure("dict", tuple((name, _plain(part, values)) for name, part in tree.items()))
+    return tuple(_plain(item, values) for item in tree) if isinstance(tree, list) else tree
+
+
+def described_inputs(tree: Any) -> DescribedInputs | None:
+    """Return described inputs: a list has the positional arguments, a mapping those by keyword, a tensor is one."""
+    if tree is None:
+        return None
+    values: list[PlainValue] = []
+    found = _plain(tree, values)
+    drawn = tuple(values) if any(one != NORMAL for one in values) else ()
+    if isinstance(found, Structure):
+        return DescribedInputs((), found.parts, drawn)
+    return DescribedInputs(found if isinstance(found, tuple) else (found,), (), drawn)
+
+
+def sorted_arguments(arguments: dict[str, Any] | None) -> tuple[tuple[str, PlainValue], ...]:
+    """Return the arguments of a model in the order of their names."""
+    return tuple((name, _plain(value, [])) for name, value in sorted((arguments or {}).items()))
+
+
+def argument_in(text: str) -> tuple[str, PlainValue] | None:
+    """Return the one argument in ``arguments: {NAME: VALUE}``; None if the text has a mistake or anything else."""
+    try:
+        document = document_of(Path(), text.encode(errors="surrogateescape"), ARGUMENTS_EXAMPLE)
+    except UserError:
+        return None
+    arguments = document.values.get("arguments")
+    is_one = not document.mistakes and len(document.values) == 1 and isinstance(arguments, dict) and len(arguments) == 1
+    return sorted_arguments(arguments)[0] if is_one else None
+
+
+def tree_text(value: PlainValue) -> str:
+    """Return a tree in YAML on one line, which a config reads back.
+
+    Texts are quoted: some that look like numbers are texts for YAML and numbers here.
+    """
+    text: str = yaml.dump(_written(value), Dumper=_Writer, default_flow_style=True, width=2**31, sort_keys=False)
+    return text.removesuffix("\n").removesuffix("\n...")
+
+
+class _Text(str):
+    """A text that is quoted."""
+
+
+class _Writer(yaml.SafeDumper):
+    """Writes each list and text where it is, also if it is there twice."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
+_Writer.add_representer(_Text, lambda writer, text: writer.represent_scalar("tag:yaml.org,2002:str", text, style='"'))
+
+
+def _written(value: PlainValue) -> object:
+    if isinstance(value, TensorSpec):
+        return {"shape": list(value.shape), "dtype": value.dtype}
+    if isinstance(value, Structure):
+        return {name: _written(part) for name, part in value.parts}
+    if isinstance(value, tuple):
+        return [_written(item) for item in value]
+    return _Text(value) if isinstance(value, (str, Constant)) else value
+
+
+# Grids
+
+LONGEST_NAME = 200
+"""The most characters of a name, because messages quote names and are one line."""
+
+LONGEST_TEXT = 4000
+"""The most characters of a tuple."""
+
+UNSUPPORTED_KEYS: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys("training train mode backward loss optimizer".split(), "opcost measures inference only"),
+        **dict.fromkeys("dtype amp autocast half".split(), "write precision: bf16, or another of docs/usage.md"),
+        "quantized": "opcost does not measure quantized models",
+        "batch_size": "the batch is the first number of input_size; several are written as batch: [1, 8, 32]",
+        **dict.fromkeys("device execution cache seconds".split(), "this is an option of the command line"),
+    }
+)
+"""Keys that users expect and opcost does not have, with the reason."""
+
+SIZES_EXAMPLE = "sizes: {batch: [1, 32], side: 56} (whole numbers above 0)"
+PARAMETERS_EXAMPLE = "parameters: {in_channels: 64, out_channels: 128, kernel_size: [1, 3]} (a list gives a tuple each)"
+OPERATOR_EXAMPLE = "operator: torch.nn.Conv2d (a module or a function of torch or torchvision, with its package)"
+TUPLE_EXAMPLE = "torch.nn.ReLU() on (float32[8, 64]) eval"
+
+OPERATOR_PATTERN = r"^torch(vision)?(\.[A-Za-z_]\w*)+$"
+
+SHARES = (0.0, *(tenths / 10 for tenths in range(1, 10)), 1.0)
+"""The shares of zeros: those by which rows are distinguished."""
+
+KNOWN_STRUCTURES = ("dict", "slice")
+"""The structures that a text names completely. It has only the last part of the name of any other class."""
+
+GridPrecision = Literal["torch-default", "fp32", "tf32"]
+
+
+class MeasuredGrid(Schema):
+    """The keys that both forms of a ``grid.yml`` have."""
+
+    precision: GridPrecision = Field(
+        default=TORCH_DEFAULT, description=f"precision: {' or '.join(get_args(GridPrecision))} (of products in float32)"
+    )
+    done: bool = Field(default=False, description="done: false (true or false, no quotes)")
+
+
+def _share(value: float) -> float:
+    if value not in SHARES:
+        raise ValueError
+    return value
+
+
+def _refuse_mappings(parameters: dict[str, Any]) -> dict[str, Any]:
+    for name, value in parameters.items():
+        if value == [] or any(isinstance(one, dict) for one in (value if isinstance(value, list) else [value])):
+            raise ValueError(f"{shown(name)} is a mapping or an empty list; write {PARAMETERS_EXAMPLE}")
+    return parameters
+
+
+class GridInput(Schema):
+    """A tensor with a dtype of its own."""
+
+    shape: list[Side | str]
+    dtype: Dtype | None = None
+
+
+_Input = Annotated[
+    Annotated[list[Side | str], Tag("<sides>")] | Annotated[GridInput, Tag("<tensor>")],
+    Discriminator(lambda value: "<tensor>" if isinstance(value, dict) else "<sides>"),
+]
+_Share = Annotated[float, AfterValidator(_share)]
+
+
+class Zeros(Schema):
+    """Shares of zeros."""
+
+    inputs: OneOrSeveral[_Share] = 0.0
+    weights: OneOrSeveral[_Share] = 0.0
+
+
+class GridFile(MeasuredGrid):
+    """A ``grid.yml`` of one operator."""
+
+    unsupported: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {
+            **UNSUPPORTED_KEYS,
+            "dtype": "write dtypes: [float32, bfloat16]",
+            "model_name": "a grid has an operator; a model has a summary.yml",
+            "batch": "write it under sizes",
+            "batch_size": "write sizes: {batch: [1, 32]}",
+            "tuple": "did you mean tuples?",
+        }
+    )
+
+    operator: Annotated[str, Field(pattern=OPERATOR_PATTERN, max_length=LONGEST_NAME)] = Field(
+        description=OPERATOR_EXAMPLE
+    )
+    inputs: Annotated[list[_Input], Field(min_length=1)] = Field(
+        description="inputs: [[batch, in_channels, side, side]] (one shape for each tensor, or its shape and dtype)"
+    )
+    parameters: Annotated[dict[str, Any], AfterValidator(_refuse_mappings)] | None = Field(
+        default=None, description=PARAMETERS_EXAMPLE
+    )
+    sizes: dict[str, OneOrSeveral[Side]] | None = Field(default=None, description=SIZES_EXAMPLE)
+    dtypes: OneOrSeveral[FloatingDtype] = Field(default="float32", description="dtypes: [float32, bfloat16]")
+    zeros: Zeros | None = Field(
+        default=None, description="zeros: {inputs: [0, 0.5], weights: 0.9} (shares in tenths, from 0 to 1)"
+    )
+
+    @property
+    def grid(self) -> Grid:
+        tensors = [(one.shape, one.dtype) if isinstance(one, GridInput) else (one, None) for one in self.inputs]
+        zeros = self.zeros or Zeros()
+        return Grid(
+            operator=self.operator,
+            inputs=tuple(GridTensor(tuple(shape), dtype) for shape, dtype in tensors),
+            parameters=tuple((name, _several(value)) for name, value in (self.parameters or {}).items()),
+            sizes=tuple((name, _several(value)) for name, value in (self.sizes or {}).items()),
+            dtypes=_several(self.dtypes),
+            input_zeros=_several(zeros.inputs),
+            weight_zeros=_several(zeros.weights),
+        )
+
+    def mistakes(self, given: set[str]) -> Iterator[tuple[Place, str]]:
+        if not self.model_fields_set.issuperset(given):
+            return
+        grid = self.grid
+        sizes, parameters = dict(grid.sizes), dict(grid.parameters)
+        known, remedy = {**sizes, **parameters}, f"write a number, or the name of one under sizes: {SIZES_EXAMPLE}"
+        for name in sizes.keys() & parameters.keys():
+            yield ("sizes", name), "given under sizes and parameters; rename one"
+        sides = dict.fromkeys(side for tensor in grid.inputs for side in tensor.shape if isinstance(side, str))
+        for side in sides:
+            wrong = [one for one in known.get(side, ()) if type(one) is not int and one not in sizes]
+            if side not in known:
+                names = ", ".join(known) or "none"
+                yield ("inputs",), f"{shown(side)} is the name of no size and no parameter, which are {names}; {remedy}"
+            elif wrong:
+                yield ("inputs",), f"{side} is a side, but the parameter may be {wrong[0]!r}; {remedy}"
+        used = {*sides, *(text for text in nested(parameters.values()) if isinstance(text, str))}
+        for name in sizes.keys() - used - parameters.keys():
+            yield ("sizes", name), "in no shape and no parameter; remove it, or write it there"
+        if grid.number > MAXIMUM_POINTS:
+            remedy = f"a grid may have {MAXIMUM_POINTS}; shorten its lists, or write several grids"
+            yield (), f"the lists give {grid.number} tuples; {remedy}"
+
+
+def _several(values: Any) -> tuple[Any, ...]:
+    # 1, 1.0 and True are equal in Python.
+    items = values if isinstance(values, list) else [values]
+    return tuple({repr(one): one for one in (_plain(item, []) for item in items)}.values())
+
+
+def _tuple_in(text: str) -> OperatorTuple:
+    """Return the tuple that a text describes; a ``ValueError``, with the remedy, if none of such can be run."""
+    try:
+        operator = parse_tuple(text)
+    except ValueError as error:
+        raise ValueError(f"{error}; write it as tables show it, such as {TUPLE_EXAMPLE}") from None
+    if not re.match(OPERATOR_PATTERN, operator.operator):
+        name = shortened(operator.operator)
+        raise ValueError(f"{name} is no operator of torch or torchvision; remove the tuple")
+    values = [*operator.inputs, *(value for _, value in (*operator.parameters, *operator.keyword_inputs))]
+    structures = (one.kind for one in nested(values) if isinstance(one, Structure))
+    unknown = next((kind for kind in structures if kind not in KNOWN_STRUCTURES), None)
+    if unknown is not None:
+        reason = f"its text has only the last part of the name of the class {shortened(unknown)}"
+        raise ValueError(f"it cannot be run again, because {reason}; remove the tuple")
+    return operator
+
+
+class TuplesFile(MeasuredGrid):
+    """A ``grid.yml`` with tuples."""
+
+    unsupported: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {
+            **UNSUPPORTED_KEYS,
+            **dict.fromkeys(
+                "operator inputs parameters sizes dtypes zeros".split(),
+                "it is a key of a grid of one operator; move it, or tuples, to another folder",
+            ),
+        }
+    )
+
+    tuples: Annotated[
+        list[Annotated[str, Field(max_length=LONGEST_TEXT), AfterValidator(_tuple_in)]],
+        Field(min_length=1, max_length=MAXIMUM_POINTS),
+    ] = Field(description=f"tuples: and, each on its own line, - {TUPLE_EXAMPLE} (at most {MAXIMUM_POINTS} in a file)")
+
+    @property
+    def grid(self) -> TupleList:
+        tuples: Any = self.tuples
+        return TupleList(tuple(tuples))
+
+    def mistakes(self, given: set[str]) -> Iterator[tuple[Place, str]]:
+        return repeated("tuples", self.tuples)
+
+
+def repeated(key: str, items: Iterable[object]) -> Iterator[tuple[Place, str]]:
+    """Yield a mistake for each repeated item of a list."""
+    first: dict[object, int] = {}
+    for index, item in enumerate(items):
+        if first.setdefault(item, index) < index:
+            yield (key, index), f"{shortened(str(item))}: given twice, also as item {first[item] + 1}; keep one"
+
+
+def tuples_text(tuples: Iterable[OperatorTuple], comments: Iterable[str]) -> str:
+    """Return the text of a ``grid.yml`` with tuples that are to be measured, behind lines of comments."""
+    keys = {TupleList.key: [*map(str, tuples)], "done": False}
+    lines = "".join(f"# {comment}\n" for comment in comments)
+    return lines + yaml.safe_dump(keys, sort_keys=False, allow_unicode=True, width=LONGEST_TEXT + 100)
+
+
+def is_listable(operator: OperatorTuple) -> bool:
+    """Return whether a list can have a tuple: its text describes it completely."""
+    text = str(operator)
+    try:
+        return len(text) <= LONGEST_TEXT and _tuple_in(text) == operator
+    except ValueError:
+        return False
+
+
+# Models and the whitelist
+
+WHITELIST_EXAMPLE = "operators: [Conv2d, Linear]"
+INPUT_SIZE_EXAMPLE = "input_size: [32, 3, 224, 224] (2 to 6 whole numbers above 0 in plain digits, batch first)"
+
+BATCH, INPUT_SIZE, PRECISION, MEMORY_FORMAT = LISTS = ("batch", "input_size", "precision", "memory_format")
+"""The keys that may be lists."""
+
+MAXIMUM_CASES = 1000
+"""The most cases of a config. Lists in 64 kB can have a product of many millions."""
+
+LONGEST_PATH = 4096
+"""The most characters of a name that is a path: no file of Linux has a longer one."""
+
+_SIZE_AT_END = re.compile(rf"{SIZE_IN_NAME.pattern}\Z")
+
+
+def _checked_name(name: str) -> str:
+    """Refuse what is neither one word nor a path: folders have any names."""
+    is_path = "/" in name or ModelName.of(name).is_file
+    if not is_one_line(name) or (not is_path and (len(name) > LONGEST_NAME or re.search(r"\s", name))):
+        raise ValueError
+    return name
+
+
+def _refuse_none(name: str) -> str:
+    if name.lower() in {"none", "null", "~"}:
+        raise ValueError
+    return name
+
+
+def _has_sizes(value: object) -> bool:
+    """Return whether an input size is a list of such."""
+    return isinstance(value, list) and bool(value) and all(isinstance(size, list) for size in value)
+
+
+_Name = Annotated[str, Field(min_length=1, max_length=LONGEST_PATH), AfterValidator(_checked_name)]
+_InputSize = Annotated[list[PositiveInt], Field(min_length=2, max_length=6)]
+
+
+class Summary(Schema):
+    """A ``summary.yml``."""
+
+    unsupported: ClassVar[Mapping[str, str]] = UNSUPPORTED_KEYS
+
+    model_name: _Name = Field(
+        description="model_name: resnet18 (of torchvision; others: timm:NAME, transformers:CLASS, net.py:FUNCTION)"
+    )
+    weights_name: Annotated[_Name, AfterValidator(_refuse_none)] | None = Field(
+        default=None, description="weights_name: null (random weights, or a name such as IMAGENET1K_V1)"
+    )
+    input_size: Annotated[
+        Annotated[_InputSize, ONE] | Annotated[list[_InputSize], SEVERAL],
+        Discriminator(lambda value: SEVERAL.tag if _has_sizes(value) else ONE.tag),
+    ] = Field(default=[], description=INPUT_SIZE_EXAMPLE)
+    batch: list[PositiveInt] = Field(
+        default=[],
+        min_length=1,
+        description="batch: [1, 8, 32] (whole numbers above 0; one batch is the first number of input_size)",
+    )
+    done: Annotated[Annotated[bool, ONE] | Annotated[list[str], SEVERAL], BY_LIST] = Field(
+        default=False, description="done: false (true or false, no quotes)"
+    )
+    precision: OneOrSeveral[Precision] = Field(default=TORCH_DEFAULT, description="precision: torch-default")
+    memory_format: OneOrSeveral[MemoryFormat] = Field(default=CONTIGUOUS, description="memory_format: contiguous")
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(
+        default=DEFAULT_SEED, description="seed: 0 (a whole number from 0 up, for random weights and the input)"
+    )
+    arguments: dict[str, Any] | None = Field(default=None, description=ARGUMENTS_EXAMPLE)
+    inputs: Inputs = Field(default=None, description=INPUTS_EXAMPLE)
+    composites: list[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=LONGEST_NAME)]] = Field(
+        default=[], description="composites: [ShiftedWindowAttention] (class names without their modules)"
+    )
+
+    @property
+    def lists(self) -> dict[str, list[Any]]:
+        """The keys that are lists, in the order of ``LISTS``."""
+        found = {key: getattr(self, key) for key in LISTS}
+        lists = {key: value for key, value in found.items() if isinstance(value, list) and value}
+        return {key: value for key, value in lists.items() if key != INPUT_SIZE or _has_sizes(value)}
+
+    def cases(self, folder: str) -> dict[str, tuple[tuple[int, ...], str, str]]:
+        """Return the input size (batch first), precision and memory format of each case of a folder's config, by name.
+
+        There are none if they are over ``MAXIMUM_CASES``. An input size with a mistake is empty.
+        """
+        lists = self.lists
+        if math.prod(map(len, lists.values())) > MAXIMUM_CASES:
+            return {}
+        sizes, batches = lists.get(INPUT_SIZE, [self.input_size]), lists.get(BATCH, [None])
+        precisions, formats = (lists.get(key, [getattr(self, key)]) for key in (PRECISION, MEMORY_FORMAT))
+        found = {}
+        for size, batch, precision, memory_format in itertools.product(sizes, batches, precisions, formats):
+            full_size = tuple(size if batch is None else [batch, *size[1:]] if size else [])
+            name = case_name(
+                folder,
+                full_size if BATCH in lists or INPUT_SIZE in lists else None,
+                precision if PRECISION in lists else None,
+                memory_format if MEMORY_FORMAT in lists else None,
+            )
+            found[name] = full_size, precision, memory_format
+        return found
+
+    def mistakes(self, given: set[str]) -> Iterator[tuple[Place, str]]:
+        named = ModelName.of(self.model_name)
+        if named.is_file and self.weights_name is not None:
+            yield ("weights_name",), "a user's function loads its weights itself; write weights_name: null"
+        if "inputs" in given:
+            for key in {INPUT_SIZE, BATCH}.intersection(given):
+                yield (key,), "given beside inputs; keep one of both"
+        elif INPUT_SIZE not in given and (BATCH in given or not named.has_inputs):
+            yield (INPUT_SIZE,), f"missing; write {INPUT_SIZE_EXAMPLE}"
+        lists = self.lists
+        number = math.prod(map(len, lists.values()))
+        if number > MAXIMUM_CASES:
+            text = f"{', '.join(lists)} give {number} cases; a config may have {MAXIMUM_CASES}; write several configs"
+            yield (next(iter(lists)),), text
+            return
+        for key, items in lists.items():
+            yield from repeated(
+                key, (str(item[1:] if key == INPUT_SIZE and BATCH in lists else item) for item in items)
+            )
+        if isinstance(self.done, list) and not lists and self.model_fields_set.issuperset(given):
+            yield ("done",), "a list of cases, which a config without lists does not have; write done: false"
+
+
+class Whitelist(Schema):
+    """An ``operator_whitelist.yml``."""
+
+    operators: list[Annotated[str, Field(pattern=r"^([A-Za-z_][A-Za-z0-9_]*|\*)$", max_length=LONGEST_NAME)]] = Field(
+        min_length=1,
+        description=f'{WHITELIST_EXAMPLE} (class names without their modules, at least one, or "*" for all)',
+    )
+
+    def mistakes(self, given: set[str]) -> Iterator[tuple[Place, str]]:
+        return repeated("operators", self.operators)
+
+
+def case_name(folder: str, input_size: Sequence[int] | None, precision: str | None, memory_format: str | None) -> str:
+    """Return the name of a case: that of the folder, with the values that vary: ``resnet50_8x3x224x224_bf16``.
+
+    A value is None if it is no list. If input sizes vary, an input size at the end of the folder's name is left out.
+    """
+    beginning = folder if input_size is None else without_size(folder)
+    size = None if input_size is None else "x".join(map(str, input_size))
+    return "_".join([beginning, *(part for part in (size, precision, memory_format) if part is not None)])
+
+
+def without_size(folder: str) -> str:
+    """Return a folder's name without an input size at its end. The names of all its cases begin with it."""
+    return _SIZE_AT_END.sub("", folder)
