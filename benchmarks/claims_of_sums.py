@@ -11,7 +11,7 @@ from opcost.comparing.gap import METHOD_ERROR_RATIOS
 from opcost.estimates import NORMAL_QUANTILE
 from opcost.measuring.precisions import TORCH_DEFAULT
 from opcost.operators.cases import ALL, CAPTURED
-from opcost.reporting.compared_models import compared_model
+from opcost.reporting.charts import compared_model
 from opcost.storage.database import Database
 
 OTHER_CARD = "NVIDIA H100 80GB HBM3"

@@ -17,8 +17,8 @@ from opcost.left_out import warning_once
 from opcost.measuring.protocol import FULL_LOOP_S, protocol_for
 from opcost.measuring.setting import Setting
 from opcost.operators.cases import CAPTURED
-from opcost.reporting.json_object import print_json_object, print_object
-from opcost.reporting.tables import print_configs, print_files, print_json
+from opcost.reporting.output import print_json
+from opcost.reporting.tables import print_configs, print_files
 from opcost.reporting.terminal import progress_on_stderr
 from opcost.running.bench import bench_opener, open_child_bench
 from opcost.running.request import Request
@@ -63,7 +63,7 @@ def sample_operators(arguments: Namespace) -> int:
         most_s=arguments.gpu_seconds,
     )
     report = draw(sampled)
-    print_json_object(report) if arguments.json else print_sample(report, arguments.dry_run)
+    print_json(report) if arguments.json else print_sample(report, arguments.dry_run)
     return 0
 
 
@@ -151,7 +151,7 @@ def _announce(plan: Sequence[UnitReport]) -> None:
 @warning_once()
 def profile(arguments: Namespace) -> int:
     """Print the profile, and write the report; return 1 if a measurement failed or a sum has no whole, else 0."""
-    from opcost.reporting.profile_tables import print_profile, profile_object
+    from opcost.reporting.model_tables import print_profile, profile_object
     from opcost.stages.profile import profile as profile_models
     from opcost.stages.profile_configs import scratch_folder
 
@@ -163,7 +163,7 @@ def profile(arguments: Namespace) -> int:
         found = profile_models(request, wanted, progress_on_stderr(), measuring)
         path = None if arguments.dry_run else _write_report(found, arguments.report)
         if arguments.json:
-            print_object(profile_object(found, path))
+            print_json(profile_object(found, path))
         else:
             print_profile(found, wanted[0].words, arguments.top)
         print_files("report in", [] if path is None else [path])
@@ -205,7 +205,7 @@ def _write_report(found: Profile, named: Path | None) -> Path | None:
 @warning_once()
 def sweep(arguments: Namespace) -> int:
     """Measure and predict a sweep, and print it; return 1 if a size failed, else 0."""
-    from opcost.reporting.sweep_tables import print_plan, print_sweep, sweep_object
+    from opcost.reporting.sweeps import print_plan, print_sweep, sweep_object
     from opcost.stages.sweep import sweep_of
     from opcost.stages.sweep_results import keep_sizes, nothing_of, result_of
 
@@ -220,12 +220,12 @@ def sweep(arguments: Namespace) -> int:
     measured = _measured(request, swept, arguments, progress)
     if arguments.dry_run:
         planned = nothing_of(swept) if measured is None else result_of(request.database, swept, measured, {})
-        print_object(sweep_object(planned)) if arguments.json else print_plan(planned)
+        print_json(sweep_object(planned)) if arguments.json else print_plan(planned)
         return 0
     predicted = {} if arguments.no_predict else _predicted(request, swept, measured, arguments, progress)
     result = result_of(request.database, swept, measured, predicted)
     keep_sizes(request.database, result)
-    print_object(sweep_object(result)) if arguments.json else print_sweep(result)
+    print_json(sweep_object(result)) if arguments.json else print_sweep(result)
     _write_sweep(request, result, arguments)
     return int(bool(result.failed))
 
@@ -257,12 +257,12 @@ def _predicted(
 
 def _write_sweep(request: Request, result: SweepResult, arguments: Namespace) -> None:
     """Write what was asked for besides the table."""
-    from opcost.reporting.sweep_files import export_tree, write_tables
+    from opcost.reporting.sweeps import export_tree, write_tables
 
     if arguments.output is not None:
         print_files("tables in", write_tables(result, arguments.output))
     if arguments.figures is not None:
-        from opcost.reporting.sweep_files import write_sweep_figures
+        from opcost.reporting.sweeps import write_sweep_figures
 
         print_files("figures in", write_sweep_figures(result, arguments.figures))
     if arguments.export_tree is not None:

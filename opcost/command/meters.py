@@ -15,7 +15,7 @@ from pathlib import Path
 
 from opcost.errors import UserError
 from opcost.power.log_rows import PowerRow, PowerSummary, csv_header, csv_line
-from opcost.reporting.json_object import print_json_object, print_object
+from opcost.reporting.output import print_json
 
 
 def power(arguments: Namespace) -> int:
@@ -65,7 +65,7 @@ def _log(arguments: Namespace) -> int:
         finally:
             _report(f"{path}: {summary}")
             if arguments.json:
-                print_object({"file": str(path), "device": arguments.device, "gpu": gpu, **summary.figures})
+                print_json({"file": str(path), "device": arguments.device, "gpu": gpu, **summary.figures})
     return 0
 
 
@@ -129,7 +129,7 @@ def _follow(arguments: Namespace) -> int:
             # The status is that of the command, whatever the log holds.
             _report(f"no figure {arguments.figure}: {error}")
     if arguments.json:
-        print_json_object(report)
+        print_json(report)
     return report.exit_status or 0
 
 

@@ -15,8 +15,8 @@ from opcost.errors import UserError
 from opcost.measuring.setting import Setting
 from opcost.metering.cap_rows import Objective, PowerCapRow, Wish
 from opcost.power.ports import PowerLimitError
-from opcost.reporting.json_object import print_object
-from opcost.reporting.power_cap_tables import CapPlan, cap_sweep_object, plan_object, print_cap_plan, print_cap_sweep
+from opcost.reporting.output import print_json
+from opcost.reporting.sweeps import CapPlan, cap_sweep_object, plan_object, print_cap_plan, print_cap_sweep
 from opcost.reporting.tables import print_files
 from opcost.reporting.terminal import progress_on_stderr
 from opcost.running.energy_sources import gpu_named
@@ -41,7 +41,7 @@ def power_cap(arguments: Namespace) -> int:
         raise UserError(f"--device {request.device}: not a GPU here; use cuda or cuda:N, or --dry-run with a model")
     if arguments.dry_run:
         plan = _cap_plan(request, arguments, None if is_command else _config(request, arguments))
-        print_object(plan_object(plan)) if arguments.json else print_cap_plan(plan)
+        print_json(plan_object(plan)) if arguments.json else print_cap_plan(plan)
         return 0
     # First, since a model's source may import torch.
     device, uuid = gpu_named(request.device)
@@ -57,9 +57,9 @@ def power_cap(arguments: Namespace) -> int:
             raise UserError(f"--output {arguments.output}: there is no folder {arguments.output.parent}; make it")
         CsvTable(arguments.output, PowerCapRow).prepare()
     sweep = _swept(request, arguments, board, None if is_command else _config(request, arguments))
-    print_object(cap_sweep_object(sweep)) if arguments.json else print_cap_sweep(sweep)
+    print_json(cap_sweep_object(sweep)) if arguments.json else print_cap_sweep(sweep)
     if arguments.figure is not None:
-        from opcost.reporting.charts import draw_cap_sweep
+        from opcost.reporting.sweeps import draw_cap_sweep
 
         print_files("figure", [draw_cap_sweep(sweep, arguments.figure)])
     return 0

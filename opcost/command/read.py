@@ -10,9 +10,9 @@ from opcost.command.run import without_garbage_collection
 from opcost.comparing.comparison import OperatorRuns
 from opcost.errors import UserError
 from opcost.left_out import warning_once
-from opcost.reporting.json_object import print_json_object, print_object
-from opcost.reporting.tables import print_files, print_json, print_objects
-from opcost.reporting.terminal import print_line, progress_on_stderr
+from opcost.reporting.output import print_json
+from opcost.reporting.tables import print_files, print_line
+from opcost.reporting.terminal import progress_on_stderr
 from opcost.running.request import Request
 from opcost.stages.compare import find_comparisons, keep_comparisons, reports_of
 from opcost.stages.show import Choice, rankings_of
@@ -31,8 +31,7 @@ def _runs(arguments: Namespace) -> OperatorRuns:
 @without_garbage_collection()
 def show(arguments: Namespace) -> int:
     """Print the ranking; return 1 if a name or glob has no model with a cost, else 0."""
-    from opcost.reporting.show_lines import largest, print_csv, ranking_objects
-    from opcost.reporting.show_tables import print_rankings, print_remarks
+    from opcost.reporting.show_tables import largest, print_csv, print_rankings, print_remarks, ranking_objects
 
     request = Request.for_rows(arguments)
     if arguments.conditions:
@@ -45,7 +44,7 @@ def show(arguments: Namespace) -> int:
     )
     report = find_rankings(request, choice, cache_folder())
     if arguments.json:
-        print_objects(ranking_objects(largest(report, arguments.top)))
+        print_json(ranking_objects(largest(report, arguments.top)))
     elif arguments.csv:
         print_csv(largest(report, arguments.top), arguments.sort)
     else:
@@ -56,7 +55,7 @@ def show(arguments: Namespace) -> int:
 
 
 def _show_conditions(request: Request, arguments: Namespace) -> int:
-    from opcost.reporting.holdings_tables import print_holdings
+    from opcost.reporting.count_tables import print_holdings
     from opcost.stages.holdings import holdings
 
     others = [name for name in ("operators", "why", "csv") if getattr(arguments, name)]
@@ -70,14 +69,14 @@ def _show_conditions(request: Request, arguments: Namespace) -> int:
 @warning_once()
 def layers(arguments: Namespace) -> int:
     """Print the layers; return 0."""
-    from opcost.reporting.layer_tables import layers_object, print_csv, print_layers
+    from opcost.reporting.model_tables import layers_object, print_csv, print_layers
     from opcost.stages.model_layers import find_layers
 
     choice = Choice(device=arguments.device, execution=arguments.execution)
     wanted = WantedModel.from_arguments(arguments)
     found = find_layers(Request.for_rows(arguments), wanted, choice, progress_on_stderr())
     if arguments.json:
-        print_object(layers_object(found, arguments.depth))
+        print_json(layers_object(found, arguments.depth))
     elif arguments.csv:
         print_csv(found, arguments.depth)
     else:
@@ -89,14 +88,14 @@ def layers(arguments: Namespace) -> int:
 @without_garbage_collection()
 def predict(arguments: Namespace) -> int:
     """Print the prediction; return 0."""
-    from opcost.reporting.prediction_tables import prediction_object, print_prediction
+    from opcost.reporting.model_tables import prediction_object, print_prediction
     from opcost.stages.predict import PredictionRequest
     from opcost.stages.predict import predict as find
 
     wanted = WantedModel.from_arguments(arguments)
     wish = PredictionRequest(wanted, arguments.device, arguments.execution, arguments.batch, arguments.measure_next)
     found = find(Request.for_rows(arguments), wish, cache_folder(), progress_on_stderr())
-    print_object(prediction_object(found)) if arguments.json else print_prediction(found)
+    print_json(prediction_object(found)) if arguments.json else print_prediction(found)
     return 0
 
 
@@ -135,7 +134,7 @@ def compare(arguments: Namespace) -> int:
 @without_garbage_collection()
 def _compare_against(arguments: Namespace) -> int:
     """Print models under their own and under other conditions; return 0."""
-    from opcost.reporting.against_tables import print_against
+    from opcost.reporting.comparison_tables import print_against
     from opcost.stages.compare import compare_against
 
     if arguments.figures is not None or arguments.report is not None:
@@ -193,5 +192,5 @@ def info(arguments: Namespace) -> int:
     from opcost.stages.info import find_info
 
     found = find_info(user_folders(arguments.home, arguments.measurements, arguments.database))
-    print_json_object(found) if arguments.json else print_info(found)
+    print_json(found) if arguments.json else print_info(found)
     return 0

@@ -6,8 +6,7 @@ from argparse import Namespace
 
 from opcost.errors import UserError
 from opcost.invocation import command_line
-from opcost.reporting.json_object import print_json_object
-from opcost.reporting.tables import print_json
+from opcost.reporting.output import print_json
 from opcost.reporting.terminal import progress_on_stderr
 from opcost.running.request import Request
 from opcost.stages.check_files import check_files
@@ -22,7 +21,7 @@ def check(arguments: Namespace) -> int:
     request = Request.from_arguments(arguments)
     found = check_files(request.folders, request.database, arguments.repair)
     if arguments.json:
-        print_json_object(found)
+        print_json(found)
     else:
         for line in (*found.repaired, *found.problems):
             print(line)

@@ -1,28 +1,43 @@
-"""Tables of comparisons of sums with whole models with their footnotes, and of kernels, on a terminal."""
+"""Comparisons on a terminal: sums with whole models and their footnotes, kernels, and models under two conditions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, TypeVar
 
 from opcost.comparing.comparison import ComparisonRow, Costs, differing
+from opcost.comparing.conditions_side_by_side import KindSides, OperatorSides, Sides, Standing
 from opcost.comparing.gap import METHOD_ERROR_RATIOS
 from opcost.comparing.ranking import Doubt, doubts
 from opcost.comparing.remarks import Remark, RemarkKind
 from opcost.estimates import Estimate, total_if_known
 from opcost.invocation import command
-from opcost.measuring.conditions import EAGER
-from opcost.reporting.compared_models import QUANTITIES, ComparedModel, compared_model
-from opcost.reporting.layout import Column
-from opcost.reporting.tables import DOUBTFUL, doubt_mark, dry_run_note, print_origin, shared_facts
-from opcost.reporting.terminal import Cells, print_line, print_records
+from opcost.measuring.conditions import CONTIGUOUS, EAGER
+from opcost.measuring.precisions import DTYPES
+from opcost.operators.tuples import SIZE_IN_NAME
+from opcost.reporting.charts import QUANTITIES, ComparedModel, compared_model
+from opcost.reporting.tables import (
+    DOUBTFUL,
+    LINES_SHOWN,
+    Column,
+    Table,
+    doubt_mark,
+    dry_run_note,
+    keeping,
+    print_line,
+    print_origin,
+    print_table,
+    shared_facts,
+    short_texts,
+)
 from opcost.stages.compare import ComparingReport
 from opcost.summing.summation import WITHOUT_ENERGY
-from opcost.units import UNKNOWN, millijoules, milliseconds, percent, ratio, some_of
+from opcost.units import UNKNOWN, milli, millijoules, milliseconds, percent, ratio, some_of, whole_watts
 
 if TYPE_CHECKING:
     # Only for types: these modules import torch, or are not needed.
+    from opcost.stages.compare import AgainstReport
     from opcost.stages.kernels import KernelsReport
 
 COMPARISONS_SHOWN = 6
@@ -132,15 +147,15 @@ def print_kernels(reports: Sequence[KernelsReport]) -> None:
         for kind in report.kinds:
             same_ratio = kind.same_kernels_s / kind.in_model_s if kind.in_model_s else None
             rows.append((f"  {kind.operator}", kind.calls, kind.in_model_s, kind.alone_s, same_ratio))
-    columns: Cells[tuple[str, int, float, float | None, float | None]] = (
-        (Column("model", "left"), lambda row: row[0]),
-        (Column("calls", drop=1), lambda row: str(row[1])),
-        (Column("in the model"), lambda row: milliseconds(row[2])),
-        (Column("alone"), lambda row: milliseconds(row[3])),
-        (Column("alone / in model"), lambda row: ratio(None if row[3] is None or not row[2] else row[3] / row[2])),
-        (Column("same kernels", drop=2), lambda row: percent(row[4])),
+    table: Table[tuple[str, int, float, float | None, float | None]] = (
+        Column("model", lambda row: row[0], "left"),
+        Column("calls", lambda row: str(row[1]), drop=1),
+        Column("in the model", lambda row: milliseconds(row[2])),
+        Column("alone", lambda row: milliseconds(row[3])),
+        Column("alone / in model", lambda row: ratio(None if row[3] is None or not row[2] else row[3] / row[2])),
+        Column("same kernels", lambda row: percent(row[4]), drop=2),
     )
-    print_records("Kernel time of operators in one run of the model, and alone", rows, columns)
+    print_table("Kernel time of operators in one run of the model, and alone", table, rows)
     for report in reports:
         print_line(f"{report.name}: {percent(report.counted_ratio)} of kernel time is inside counted calls")
         for line in report.differences:
@@ -186,9 +201,9 @@ class _Half:
         return f"{ratio(estimate.value)} {error}"
 
 
-HALVES: Cells[_Half] = (
-    (Column("model", "left", wraps=32), lambda half: half.name),
-    (Column("", "left"), lambda half: half.quantity),
+HALVES: Table[_Half] = (
+    Column("model", lambda half: half.name, "left", wraps=32),
+    Column("", lambda half: half.quantity, "left"),
 )
 
 
@@ -224,15 +239,16 @@ def print_comparisons(reports: Sequence[ComparingReport], dry_run: bool) -> None
 
 
 def _print_sums(halves: Sequence[_Half], dry_run: bool) -> None:
-    columns: Cells[_Half] = (
+    table: Table[_Half] = (
         *HALVES,
-        (Column("whole model"), lambda half: half.cost(half.costs.whole)),
-        (Column("sum of operators", drop=1), lambda half: half.cost(half.costs.summed)),
-        (Column("sum / whole"), lambda half: half.ratio(half.model.ratio(half.quantity))),
-        (Column("corrected"), lambda half: half.ratio(half.model.corrected_ratio(half.quantity))),
+        Column("whole model", lambda half: half.cost(half.costs.whole)),
+        Column("sum of operators", lambda half: half.cost(half.costs.summed), drop=1),
+        Column("sum / whole", lambda half: half.ratio(half.model.ratio(half.quantity))),
+        Column("corrected", lambda half: half.ratio(half.model.corrected_ratio(half.quantity))),
     )
-    title = "Sum of operators and whole model" + dry_run_note(dry_run, "nothing was written")
-    print_records(title, halves, columns, block=2)
+    print_table(
+        "Sum of operators and whole model" + dry_run_note(dry_run, "nothing was written"), table, halves, block=2
+    )
     print_line("± is one standard error; another board may differ by more.")
     if any(half.is_doubtful for half in halves):
         print_line(f"{DOUBTFUL} No result yet, for the reasons in the footnotes; the standard error does not hold.")
@@ -250,18 +266,147 @@ def _print_sums(halves: Sequence[_Half], dry_run: bool) -> None:
 
 
 def _print_parts(halves: Sequence[_Half]) -> None:
-    limited: Cells[_Half] = ((Column("power limit", drop=1), lambda half: half.share(half.costs.power_limit)),)
-    missing: Cells[_Half] = ((Column("not measured"), lambda half: half.share(half.costs.unmeasured)),)
-    columns: Cells[_Half] = (
+    limited: Table[_Half] = (Column("power limit", lambda half: half.share(half.costs.power_limit), drop=1),)
+    missing: Table[_Half] = (Column("not measured", lambda half: half.share(half.costs.unmeasured)),)
+    table: Table[_Half] = (
         *HALVES,
-        (Column("sum", drop=3), lambda half: half.share(half.costs.summed)),
-        (Column("functions in it", drop=4), lambda half: half.share(half.costs.functions)),
-        (Column("cache correction", drop=1), lambda half: half.share(half.costs.correction)),
+        Column("sum", lambda half: half.share(half.costs.summed), drop=3),
+        Column("functions in it", lambda half: half.share(half.costs.functions), drop=4),
+        Column("cache correction", lambda half: half.share(half.costs.correction), drop=1),
         *(limited if any(half.one.row.power_limit_time_s for half in halves) else ()),
-        (Column("dropped", drop=2), lambda half: half.share(half.costs.dropped)),
+        Column("dropped", lambda half: half.share(half.costs.dropped), drop=2),
         *(missing if any(half.one.row.missing_operators for half in halves) else ()),
-        (Column("unexplained"), lambda half: half.share(half.costs.unexplained) + doubt_mark(half.is_doubtful)),
+        Column("unexplained", lambda half: half.share(half.costs.unexplained) + doubt_mark(half.is_doubtful)),
     )
-    print_records("Parts of the whole model", halves, columns, block=2)
+    print_table("Parts of the whole model", table, halves, block=2)
     print_line("Dropped and unmeasured operators without a row are estimated from FLOPs and bytes.")
     print_line("")
+
+
+# Models under two conditions: first the operators that cost more, then all costs
+
+PER_SAMPLE = "saved mJ/sample"
+
+
+@dataclass(frozen=True)
+class _Line:
+    """What costs under both conditions: an operator on its inputs, a kind of operators, or all of a model."""
+
+    sides: Sides
+    name: str
+    inputs: str = ""
+
+
+NAMED: Table[_Line] = (Column("", lambda one: one.name, "left"),)
+CALLS: Table[_Line] = (Column("calls", lambda one: str(_number(one.sides)), drop=3),)
+KINDS: Table[_Line] = (Column("kind of operator", lambda one: one.name, "left"), *CALLS)
+OPERATORS: Table[_Line] = (
+    Column("operator", lambda one: one.name, "left", wraps=16),
+    Column("on", lambda one: one.inputs, "left", wraps=14),
+    *CALLS,
+)
+
+Compared = TypeVar("Compared", KindSides, OperatorSides)
+
+
+def print_against(reports: Sequence[AgainstReport]) -> None:
+    """Print each model: operators that cost more, whole and sum, kinds; of a single one also all other operators."""
+    for report in reports:
+        _print_report(report, with_all_operators=len(reports) == 1)
+    temperatures = sorted({one.reference_temperature_c or 0.0 for one in reports})
+    texts = [f"at {celsius:g} °C" if celsius else "as measured" for celsius in temperatures]
+    boards = sorted({uuid[:8] for one in reports for uuid in (one.device_uuid, one.other_device_uuid) if uuid})
+    for line in (
+        "Saved: the cost under the conditions of --against minus that under the model's own; below 0 where these cost "
+        "more.",
+        "Costs more: by more than the 95 % interval of the saved energy; of the time if an energy is unknown.",
+        "Operators are matched one to one: only dtypes and memory layouts may differ. Sums have no corrections.",
+        f"Energies are total, {' or '.join(texts)}; boards {', '.join(boards) or 'unknown'}.",
+    ):
+        print_line(line)
+    print_origin(*shared_facts([report.conditions for report in reports]))
+
+
+def _print_report(report: AgainstReport, *, with_all_operators: bool) -> None:
+    (these, others), name, title = report.labels, SIZE_IN_NAME.sub("", report.name), _title(report)
+    known = _measured(report.operators)
+    more, less = ([one for one in known if one.costs.costs_more == is_more] for is_more in (True, False))
+    if more:
+        _print_operators(f"{title}; operators that cost more in {these}", report, more, len(known))
+    elif known:
+        print_line(f"{name}: no operator costs more in {these} than in {others}.\n")
+    summed, calls = (sum(_number(one.costs) for one in of) for of in (known, report.operators))
+    of_calls = "operators" if summed == calls else f"{summed} of {calls} calls"
+    both = (("whole model", report.whole), (f"sum of {of_calls}", report.sum))
+    if lines := [_Line(sides, label) for label, sides in both if sides is not None]:
+        _print_costs(title, report, NAMED, lines, kept=PER_SAMPLE)
+    if kinds := _measured(report.kinds):
+        lines = [_Line(one.costs, one.operator + _only_in(one, report)) for one in kinds]
+        _print_costs(f"{name}: kinds of operators, what costs more first", report, KINDS, lines)
+    if less and with_all_operators:
+        _print_operators(f"{name}: other operators by saved energy", report, less, len(known))
+    for remark in report.remarks:
+        print_line(f"{name}: {remark}", hanging=4)
+    if report.remarks:
+        print_line("")
+
+
+def _measured(lines: Iterable[Compared]) -> list[Compared]:
+    """Return those that are measured wherever they exist; a remark names the others."""
+    return [one for one in lines if one.standing != Standing.NOT_MEASURED.value]
+
+
+def _number(sides: Sides) -> int:
+    return max(sides.calls, sides.other_calls)
+
+
+def _only_in(one: KindSides | OperatorSides, report: AgainstReport) -> str:
+    """Return the conditions if operators exist under one of both only."""
+    these, others = report.labels
+    words = {Standing.THESE_ONLY.value: f" (only in {these})", Standing.OTHERS_ONLY.value: f" (only in {others})"}
+    return words.get(one.standing, "")
+
+
+def _print_operators(title: str, report: AgainstReport, found: Sequence[OperatorSides], all_operators: int) -> None:
+    usual = DTYPES.get(report.chosen.precision)
+    lines = []
+    for one in found:
+        name, inputs = short_texts(one)
+        shown = inputs if usual is None else inputs.replace(f"{usual} ", "")
+        lines.append(_Line(one.costs, name + _only_in(one, report), shown))
+    number = f"{len(found)} of {all_operators}"
+    if len(found) > LINES_SHOWN:
+        number = f"{LINES_SHOWN} of {len(found)}, of {all_operators} in all; --json has them"
+    _print_costs(f"{title} ({number})", report, OPERATORS, lines)
+
+
+def _print_costs(
+    title: str, report: AgainstReport, names: Table[_Line], lines: Sequence[_Line], kept: str | None = None
+) -> None:
+    """Print the first columns and costs under both conditions; ``kept`` is the column that every width shows."""
+    these, others = report.labels
+    table: Table[_Line] = (
+        *names,
+        Column(f"ms {these}", lambda one: milli(one.sides.time_s), drop=2),
+        Column(f"ms {others}", lambda one: milli(one.sides.other_time_s), drop=2),
+        Column(f"mJ {these}", lambda one: milli(one.sides.energy_j)),
+        Column(f"mJ {others}", lambda one: milli(one.sides.other_energy_j)),
+        Column(f"W {these}", lambda one: whole_watts(one.sides.power_w), drop=5),
+        Column(f"W {others}", lambda one: whole_watts(one.sides.other_power_w), drop=5),
+        Column("saved mJ", lambda one: milli(one.sides.saved_energy_j, 3)),
+        Column("saved", lambda one: percent(one.sides.saved_energy_ratio)),
+        Column(PER_SAMPLE, lambda one: milli(one.sides.saved_energy_per_sample_j, 3), drop=4),
+        Column("saved time", lambda one: percent(one.sides.saved_time_ratio), drop=1),
+    )
+    if print_table(title, keeping(table, kept), lines[:LINES_SHOWN]):
+        print_line("")
+
+
+def _title(report: AgainstReport) -> str:
+    """Return the model, its input, the device, and the conditions; a shared memory format only if it is not usual."""
+    these, others = report.labels
+    shared = set(asdict(report.chosen).values()) & set(asdict(report.other_chosen).values()) - {CONTIGUOUS}
+    batch, _, sample = report.input_size.partition("x")
+    size = f"batch {batch}, {sample}" if batch else "batch unknown"
+    facts = (report.conditions.device_product, report.conditions.execution, *shared)
+    return f"{SIZE_IN_NAME.sub('', report.name)} ({size}) on {', '.join(facts)}: {these} against {others}"

@@ -1,17 +1,29 @@
-"""Tables of counts, whitelists, replays and drawn lists, on a terminal."""
+"""Tables of counts, whitelists, replays and drawn lists, and of what a database holds, on a terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING
 
+from opcost.columns import fields_of
 from opcost.invocation import command
+from opcost.measuring.conditions import ADDED_FIELDS, Conditions, differing_fields
 from opcost.measuring.protocol import USUAL_OPTIONS
 from opcost.operators.counts import FORMULA_REMEDY, flop_missing_reason
 from opcost.operators.whitelist import Share
-from opcost.reporting.layout import Column
-from opcost.reporting.tables import doubt_mark, dry_run_note, print_origin, shared_facts
-from opcost.reporting.terminal import Cells, print_commands, print_line, print_records, print_table
+from opcost.reporting.tables import (
+    Column,
+    Table,
+    doubt_mark,
+    dry_run_note,
+    of_texts,
+    print_commands,
+    print_line,
+    print_origin,
+    print_table,
+    shared_facts,
+)
 from opcost.stages.filter import FilterReport
 from opcost.units import UNKNOWN, duration, gigaflop, megabytes, number_of, percent
 
@@ -20,6 +32,7 @@ if TYPE_CHECKING:
     from opcost.comparing.coverage import Addition
     from opcost.stages.advise import Advice, ModelAdvice
     from opcost.stages.count import CensusRow, CountPlan, CountReport
+    from opcost.stages.holdings import Holdings
     from opcost.stages.replay import RebuildReport
     from opcost.stages.sample_operators import DrawnKind, SampleReport
 
@@ -33,32 +46,32 @@ OPERATORS_SHOWN = 12
 
 def print_count_plans(plans: Sequence[CountPlan]) -> None:
     """Print the plan of block 0."""
-    columns: Cells[CountPlan] = (
-        (Column("model", "left"), lambda one: one.name),
-        (Column("input", "left", drop=1, wraps=32), lambda one: one.model),
-        (Column("device", "left"), lambda one: one.device),
-        (Column("already counted", drop=2), lambda one: "yes" if one.counted_before else "no"),
+    table: Table[CountPlan] = (
+        Column("model", lambda one: one.name, "left"),
+        Column("input", lambda one: one.model, "left", drop=1, wraps=32),
+        Column("device", lambda one: one.device, "left"),
+        Column("already counted", lambda one: "yes" if one.counted_before else "no", drop=2),
     )
-    print_records("Models to count (dry run: nothing was run)", plans, columns)
+    print_table("Models to count (dry run: nothing was run)", table, plans)
     print_line(f"total time needed: about {duration(sum(plan.expected_s for plan in plans))}")
     print_origin()
 
 
 def print_counts(reports: Sequence[CountReport]) -> None:
     """Print the counts of block 0."""
-    columns: Cells[CountReport] = (
-        (Column("model", "left"), lambda one: one.name),
-        (Column("modules", drop=4), lambda one: str(one.module_calls)),
-        (Column("functions", drop=4), lambda one: str(one.function_calls)),
-        (Column("tuples"), lambda one: str(one.unique_tuples)),
-        (Column("FLOPs"), _flops),
-        (Column("FLOPs in tuples", drop=3), lambda one: _share(one.counted_flops, one.flops)),
-        (Column("FLOPs in whitelist", drop=1), lambda one: _share(one.whitelisted_flops, one.flops)),
-        (Column("bytes"), lambda one: megabytes(one.bytes)),
-        (Column("bytes in tuples", drop=3), lambda one: _share(one.counted_bytes, one.bytes)),
-        (Column("bytes in whitelist", drop=2), lambda one: _share(one.whitelisted_bytes, one.bytes)),
+    table: Table[CountReport] = (
+        Column("model", lambda one: one.name, "left"),
+        Column("modules", lambda one: str(one.module_calls), drop=4),
+        Column("functions", lambda one: str(one.function_calls), drop=4),
+        Column("tuples", lambda one: str(one.unique_tuples)),
+        Column("FLOPs", _flops),
+        Column("FLOPs in tuples", lambda one: _share(one.counted_flops, one.flops), drop=3),
+        Column("FLOPs in whitelist", lambda one: _share(one.whitelisted_flops, one.flops), drop=1),
+        Column("bytes", lambda one: megabytes(one.bytes)),
+        Column("bytes in tuples", lambda one: _share(one.counted_bytes, one.bytes), drop=3),
+        Column("bytes in whitelist", lambda one: _share(one.whitelisted_bytes, one.bytes), drop=2),
     )
-    print_records("Operator calls and tuples of one run", reports, columns)
+    print_table("Operator calls and tuples of one run", table, reports)
     for report in reports:
         if report.outside:
             print_line(f"{report.name}: operations in no tuple: {', '.join(report.outside)}")
@@ -91,9 +104,9 @@ def print_rebuilds(reports: Sequence[RebuildReport]) -> None:
     numbers = [(one.operators, one.rebuilt, len(one.value_dependent), len(one.failures)) for one in reports]
     names = [*(report.name for report in reports), "total"]
     rows = [*numbers, [sum(column) for column in zip(*numbers, strict=True)] or [0] * 4]
-    columns = ("model", "new tuples", "same as counted", "value-dependent", "failed")
     cells = [[name, *map(str, row)] for name, row in zip(names, rows, strict=True)]
-    print_table("Operator tuples rebuilt and run alone", columns, cells)
+    table = of_texts("model", "new tuples", "same as counted", "value-dependent", "failed")
+    print_table("Operator tuples rebuilt and run alone", table, cells)
     for report in reports:
         for line in report.value_dependent:
             print_line(f"{report.name}: value-dependent: {line}")
@@ -104,16 +117,16 @@ def print_rebuilds(reports: Sequence[RebuildReport]) -> None:
 
 def print_sample(report: SampleReport, dry_run: bool) -> None:
     """Print the kinds of a drawn list, the expected time to measure it, and the next commands."""
-    columns: Cells[DrawnKind] = (
-        (Column("kind", "left"), lambda one: one.kind),
-        (Column("known tuples", drop=1), lambda one: str(one.known)),
-        (Column("drawn tuples"), lambda one: str(one.drawn)),
-        (Column("largest FLOPs"), lambda one: gigaflop(one.flop) if one.drawn else UNKNOWN),
-        (Column("largest bytes"), lambda one: megabytes(one.memory_bytes) if one.drawn else UNKNOWN),
+    table: Table[DrawnKind] = (
+        Column("kind", lambda one: one.kind, "left"),
+        Column("known tuples", lambda one: str(one.known), drop=1),
+        Column("drawn tuples", lambda one: str(one.drawn)),
+        Column("largest FLOPs", lambda one: gigaflop(one.flop) if one.drawn else UNKNOWN),
+        Column("largest bytes", lambda one: megabytes(one.memory_bytes) if one.drawn else UNKNOWN),
     )
     number = len(report.tuples)
     title = f"{number_of(number, 'operator tuple')} drawn"
-    print_records(title + dry_run_note(dry_run, "nothing was written"), report.kinds, columns)
+    print_table(title + dry_run_note(dry_run, "nothing was written"), table, report.kinds)
     if number < report.wanted:
         print_line(f"Fewer than the {report.wanted} wanted: these kinds have no more valid ones with other sizes.")
     dropped = [one.kind for one in report.kinds if one.drawn and not one.whitelisted]
@@ -136,14 +149,14 @@ def print_sample(report: SampleReport, dry_run: bool) -> None:
 
 def print_census(rows: Sequence[CensusRow]) -> None:
     """Print the numbers of calls and tuples of each model, and of all together."""
-    columns: Cells[CensusRow] = (
-        (Column("model", "left"), lambda row: row.name or "total"),
-        (Column("calls"), lambda row: str(row.calls)),
-        (Column("tuples"), lambda row: str(row.tuples)),
-        (Column("shared tuples"), lambda row: str(row.shared_tuples)),
-        (Column("unshared tuples"), lambda row: str(row.unshared_tuples)),
+    table: Table[CensusRow] = (
+        Column("model", lambda row: row.name or "total", "left"),
+        Column("calls", lambda row: str(row.calls)),
+        Column("tuples", lambda row: str(row.tuples)),
+        Column("shared tuples", lambda row: str(row.shared_tuples)),
+        Column("unshared tuples", lambda row: str(row.unshared_tuples)),
     )
-    print_records("Calls and tuples of operators that compute something", rows, columns)
+    print_table("Calls and tuples of operators that compute something", table, rows)
     print_origin()
 
 
@@ -159,16 +172,16 @@ def print_selections(reports: Sequence[FilterReport], dry_run: bool) -> None:
         rows += [(f"{report.name}: kept", report.kept_tuples, report.kept), *kept]
         rows += [("  dropped", report.unique_tuples - report.kept_tuples, report.dropped), *dropped]
         rows.append(("  in no operator", 0, report.outside))
-    columns: Cells[tuple[str, int, Share]] = (
-        (Column("model", "left"), lambda row: row[0]),
-        (Column("tuples"), lambda row: str(row[1] or UNKNOWN)),
-        (Column("calls"), lambda row: str(row[2].calls or UNKNOWN)),
-        (Column("share of calls", drop=1), lambda row: percent(row[2].calls_ratio)),
-        (Column("share of FLOPs"), lambda row: percent(row[2].flop_ratio)),
-        (Column("share of bytes"), lambda row: percent(row[2].memory_bytes_ratio)),
+    table: Table[tuple[str, int, Share]] = (
+        Column("model", lambda row: row[0], "left"),
+        Column("tuples", lambda row: str(row[1] or UNKNOWN)),
+        Column("calls", lambda row: str(row[2].calls or UNKNOWN)),
+        Column("share of calls", lambda row: percent(row[2].calls_ratio), drop=1),
+        Column("share of FLOPs", lambda row: percent(row[2].flop_ratio)),
+        Column("share of bytes", lambda row: percent(row[2].memory_bytes_ratio)),
     )
     title = "Operators kept and dropped by the whitelist" + dry_run_note(dry_run, "nothing was written")
-    print_records(title, rows, columns)
+    print_table(title, table, rows)
     for report in reports:
         numbers = f"{report.kept_tuples} kept tuples, {report.measurements} measurements"
         print_line(f"{report.name}: {numbers} (one for each kind of input data)")
@@ -183,23 +196,20 @@ def print_advice(advice: Advice, is_written: bool) -> None:
     def mark(one: ModelAdvice) -> str:
         return doubt_mark(one.doubtful_ratio >= NO_RESULT_RATIO)
 
-    columns: Cells[ModelAdvice] = (
-        (Column("model", "left"), lambda one: one.name or "mean"),
-        (Column("time"), lambda one: percent(one.time_ratio) + mark(one)),
-        (Column("energy"), lambda one: percent(one.energy_ratio) + mark(one) * (one.energy_ratio is not None)),
-        (Column("measured", drop=1), lambda one: percent(one.measured_ratio, digits=0)),
-        (Column("time of the whole", drop=2), lambda one: percent(one.whole_time_ratio)),
-        (Column("energy of the whole", drop=3), lambda one: percent(one.whole_energy_ratio)),
-        (Column("reached", "left", wraps=12), _reached),
-        (
-            Column("to add", "left", wraps=20),
-            lambda one: ", ".join(add.operator for add in one.additions if one.name),
-        ),
+    table: Table[ModelAdvice] = (
+        Column("model", lambda one: one.name or "mean", "left"),
+        Column("time", lambda one: percent(one.time_ratio) + mark(one)),
+        Column("energy", lambda one: percent(one.energy_ratio) + mark(one) * (one.energy_ratio is not None)),
+        Column("measured", lambda one: percent(one.measured_ratio, digits=0), drop=1),
+        Column("time of the whole", lambda one: percent(one.whole_time_ratio), drop=2),
+        Column("energy of the whole", lambda one: percent(one.whole_energy_ratio), drop=3),
+        Column("reached", _reached, "left", wraps=12),
+        Column("to add", lambda one: ", ".join(add.operator for add in one.additions if one.name), "left", wraps=20),
     )
     conditions, target = advice.conditions, f"target {100 * advice.target_ratio:g} %"
     under = f"{target} ({conditions.device_product}, {conditions.precision}, {conditions.execution})"
     title = "Coverage by the old whitelist" if is_written else "Coverage by the whitelist"
-    print_records(f"{title}, {under}", (*advice.models, advice.all_models), columns)
+    print_table(f"{title}, {under}", table, (*advice.models, advice.all_models))
     lower, _, upper = advice.estimated_ratios
     print_line("Operators without a row are estimated from FLOPs and bytes.")
     print_line(f"Estimated over measured time of measured operators: {lower:.2f} to {upper:.2f} (quartiles).")
@@ -209,13 +219,13 @@ def print_advice(advice: Advice, is_written: bool) -> None:
         print_line(f"A part of the time is from flagged measurements, which can be off by any factor: {named}")
     outside = advice.all_models.additions
     if outside:
-        shares: Cells[Addition] = (
-            (Column("mean share of a model", "left"), lambda one: one.operator),
-            (Column("time"), lambda one: percent(one.share.time_ratio)),
-            (Column("energy"), lambda one: percent(one.share.energy_ratio)),
+        shares: Table[Addition] = (
+            Column("mean share of a model", lambda one: one.operator, "left"),
+            Column("time", lambda one: percent(one.share.time_ratio)),
+            Column("energy", lambda one: percent(one.share.energy_ratio)),
         )
         print_line("")
-        print_records("Operators outside the whitelist", outside[:OPERATORS_SHOWN], shares)
+        print_table("Operators outside the whitelist", shares, outside[:OPERATORS_SHOWN])
         if len(outside) > OPERATORS_SHOWN:
             print_line(f"and {len(outside) - OPERATORS_SHOWN} more; --json names them")
     label = "written" if is_written else "smallest whitelist that reaches the target"
@@ -230,3 +240,67 @@ def _reached(model: ModelAdvice) -> str:
         return "by all" if model.is_reached else "not by all"
     doubts = (", time only" * (model.energy_ratio is None), ", estimated" * (model.measured_ratio < MOSTLY))
     return ("yes" if model.is_reached else "no") + "".join(doubts)
+
+
+# What a database holds
+
+IN_FIRST_COLUMN = frozenset({"device_type", "device_product", "precision", "matmul_tf32", "cudnn_tf32", "execution"})
+"""Conditions that the first column and the title name in any case."""
+
+MODELS_SHOWN = 3
+
+NOTE = (
+    "Complete: models of which each operator that computes something has a row. In part: models with some rows under "
+    "the same conditions, the tuples that they lack, and the time to measure these, without starting."
+)
+
+
+def print_holdings(found: Sequence[Holdings], top: int | None = None) -> None:
+    """Print a table for each device, and the models that are measured in part.
+
+    ``top`` is the most models to name under each set of conditions; None for the usual number.
+    """
+    if not found:
+        print_line("No row.")
+        return
+    for product, of_product in groupby(found, key=lambda one: one.conditions.device_product):
+        held = list(of_product)
+        labelled = list(zip(_labels([one.conditions for one in held]), held, strict=True))
+        facts = [fact for fact in shared_facts([one.conditions for one in held]) if fact != product]
+        title = f"Rows of {product}" + (f": {', '.join(facts)}" if facts else "")
+        table: Table[tuple[str, Holdings]] = (
+            Column("conditions", lambda each: each[0], "left", wraps=24),
+            Column("tuples", lambda each: f"{each[1].tuples:,}"),
+            Column("wholes", lambda each: f"{each[1].wholes:,}", drop=1),
+            Column("complete", lambda each: f"{len(each[1].complete):,}"),
+            Column("in part", lambda each: f"{len(each[1].partial):,}"),
+            Column("missing", lambda each: f"{each[1].missing:,}" if each[1].partial else UNKNOWN),
+            Column("to measure", lambda each: duration(each[1].expected_s) if each[1].partial else UNKNOWN),
+        )
+        print_table(title, table, labelled)
+        most = top or MODELS_SHOWN
+        for label, one in labelled:
+            # Those that lack the fewest tuples come first.
+            texts = [
+                f"{each.name} lacks {each.missing} of {number_of(each.tuples, 'tuple')} ({duration(each.expected_s)})"
+                for each in one.partial[:most]
+            ]
+            more = f" and {len(one.partial) - most} more" if len(one.partial) > most else ""
+            if texts:
+                print_line(f"In part in {label}: {', '.join(texts)}{more}", hanging=2)
+    print_line(NOTE)
+    print_origin()
+
+
+def _labels(conditions: Sequence[Conditions]) -> list[str]:
+    """Return precision, execution, and the other conditions that differ; switches at torch's default are left out."""
+    # It imports numpy.
+    from opcost.reporting.show_notes import condition_words
+
+    names = set(differing_fields(conditions)) - IN_FIRST_COLUMN
+    fields = [field for field in fields_of(Conditions) if field.name in names]
+    labels = []
+    for one in conditions:
+        shown = [each for each in fields if not (each.name in ADDED_FIELDS and getattr(one, each.name) is None)]
+        labels.append(", ".join([one.precision, one.execution, *(condition_words(each, one) for each in shown)]))
+    return labels

@@ -17,11 +17,10 @@ from opcost.comparing.comparison import ComparisonRow
 from opcost.comparing.layers import LayerNode, LayerRow, RunCosts
 from opcost.comparing.ranking import ENERGY, doubts
 from opcost.measuring.setting import USUAL, Setting
-from opcost.operators.short_forms import short_form, short_inputs
-from opcost.operators.texts import parse_operator
-from opcost.reporting.layer_tables import WHOLE, layer_in_words, layer_notes, rows_of
-from opcost.reporting.show_lines import csv_columns, csv_lines
-from opcost.reporting.tables import doubt_mark, work_in_words
+from opcost.reporting.model_tables import WHOLE, layer_in_words, layer_notes, rows_of
+from opcost.reporting.output import cells_of
+from opcost.reporting.show_tables import csv_columns, csv_lines
+from opcost.reporting.tables import doubt_mark, short_texts, work_in_words
 from opcost.reporting.terminal import progress_on_stderr
 from opcost.running.request import Request
 from opcost.stages.compare import find_comparisons, reports_of
@@ -29,7 +28,7 @@ from opcost.stages.show import Choice
 from opcost.stages.show import show as find_rankings
 from opcost.storage.database import Database
 from opcost.storage.files import user_folders
-from opcost.storage.table import SEPARATOR, CsvTable
+from opcost.storage.table import CsvTable
 from opcost.units import UNKNOWN, milli, millijoules, milliseconds, percent, ratio, scaled
 
 if TYPE_CHECKING:
@@ -73,7 +72,7 @@ class Frames:
         """Sums and whole models as they were last compared: ``sum_vs_full.csv``. ``opcost.compare`` compares again."""
         table = self.database.sum_vs_full
         newest = {row.identity: row for row in table.rows()}
-        return _frame(map(_plain_by_column, newest.values()), [field.name for field in columns_of(table.row_type)])
+        return _frame(map(cells_of, newest.values()), [field.name for field in columns_of(table.row_type)])
 
     @property
     def cache_corrections(self) -> DataFrame:
@@ -149,7 +148,7 @@ def compare(*names: str, device: str | None = None, database: str | Path | None 
     """
     request = _request(database, names, device)
     reports = reports_of(request, find_comparisons(request))
-    return _frame(_plain_by_column(row) for report in reports for row in report.comparisons)
+    return _frame(cells_of(row) for report in reports for row in report.comparisons)
 
 
 def _request(
@@ -166,15 +165,7 @@ def _request(
 
 def _frame_of(table: CsvTable[Any]) -> DataFrame:
     names = [field.name for field in columns_of(table.row_type)]
-    return _frame(map(_plain_by_column, table.rows()), names)
-
-
-def _plain_by_column(row: Any) -> Mapping[str, object]:
-    """Return the values of a row as cells hold them: the members of a set as one text."""
-    return {
-        name: SEPARATOR.join(member.value for member in value) if isinstance(value, tuple) else value
-        for name, value in by_column(row).items()
-    }
+    return _frame(map(cells_of, table.rows()), names)
 
 
 def _frame(lines: Iterable[Mapping[str, object]], names: list[str] | None = None) -> DataFrame:
@@ -293,8 +284,8 @@ class ProfileResult:
     def _table(self) -> DataFrame:
         rows = []
         for line in self.profile.operators[:OPERATORS_SHOWN]:
-            operator = parse_operator(line.operator, line.parameters, line.inputs, line.training_mode)
-            rows.append({"operator": short_form(operator), "on": short_inputs(operator), **_short_costs(line)})
+            name, inputs = short_texts(line)
+            rows.append({"operator": name, "on": inputs, **_short_costs(line)})
         return _short_table(rows)
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 from opcost.measuring.builds import are_different
-from opcost.measuring.known_device import MeterQuality, QualificationRow
-from opcost.reporting.layout import Column
-from opcost.reporting.tables import dry_run_note, print_origin, titled
-from opcost.reporting.terminal import Cells, print_line, print_records, print_table
+from opcost.measuring.known_device import QualificationRow
+from opcost.reporting.tables import Column, Table, dry_run_note, print_line, print_origin, print_table, titled
 from opcost.running.measured_again import Reason
 from opcost.stages.measure_operators import FullModelReport, OperatorsReport
 from opcost.stages.measure_units import UnitReport
@@ -41,14 +40,11 @@ Report: TypeAlias = OperatorsReport | FullModelReport
 def print_qualification(rows: Sequence[QualificationRow]) -> None:
     """Print the qualities of a board's meters, its power temperature coefficient and its idle power."""
     first = rows[0]
-    cells = [titled(row) | {"averaging time": _averaging(row.quality)} for row in rows]
-    columns = [
-        Column(title, "right" if number else "left", DROPPED_FIRST.get(title, 0))
-        for number, title in enumerate(cells[0])
+    table = [
+        replace(column, text=_averaging) if column.title == "averaging time" else column
+        for column in titled(type(first), DROPPED_FIRST)
     ]
-    print_table(
-        f"Meters of {first.device_product} ({first.device_uuid})", columns, [list(one.values()) for one in cells]
-    )
+    print_table(f"Meters of {first.device_product} ({first.device_uuid})", table, rows)
     slope, error = first.power_per_kelvin_ratio, first.power_per_kelvin_standard_error_ratio
     shown = "not measurable" if slope is None else f"{percent(slope, digits=2)} ± {percent(error, digits=2)} per kelvin"
     print_line(f"power temperature coefficient: {shown}")
@@ -62,10 +58,11 @@ def print_qualification(rows: Sequence[QualificationRow]) -> None:
     print_origin(first.device_product, driver, f"torch {first.torch_version}", first.qualified_at.partition("T")[0])
 
 
-def _averaging(quality: MeterQuality) -> str:
+def _averaging(row: QualificationRow) -> str:
     """Return the averaging time of a meter, or its upper bound if it is too short to be measured."""
     from opcost.measuring.qualification import MINIMUM_RISING
 
+    quality = row.quality
     if quality.averaging_time_s is not None or quality.update_period_s is None:
         return milliseconds(quality.averaging_time_s)
     return f"under {milliseconds(MINIMUM_RISING * quality.update_period_s)}"
@@ -104,18 +101,18 @@ def announced(reports: Sequence[UnitReport]) -> str:
 
 
 def _print_operators(reports: Sequence[OperatorsReport], dry_run: bool) -> None:
-    columns: Cells[OperatorsReport] = (
-        (Column("model", "left"), lambda one: one.name),
-        (Column("tuples", drop=5), lambda one: str(one.tuples)),
-        (Column("measurements", drop=2), lambda one: str(one.wanted)),
-        (Column("reused", drop=4), lambda one: str(one.found)),
-        (Column("measured", drop=3), lambda one: str(one.measured)),
-        (Column("failed", drop=1), lambda one: str(one.failed)),
-        (Column("remaining"), lambda one: str(one.remaining)),
+    table: Table[OperatorsReport] = (
+        Column("model", lambda one: one.name, "left"),
+        Column("tuples", lambda one: str(one.tuples), drop=5),
+        Column("measurements", lambda one: str(one.wanted), drop=2),
+        Column("reused", lambda one: str(one.found), drop=4),
+        Column("measured", lambda one: str(one.measured), drop=3),
+        Column("failed", lambda one: str(one.failed), drop=1),
+        Column("remaining", lambda one: str(one.remaining)),
         _time_column(dry_run),
-        (Column("done"), lambda one: ("yes, elsewhere" if one.remaining else "yes") if one.done else "no"),
+        Column("done", lambda one: ("yes, elsewhere" if one.remaining else "yes") if one.done else "no"),
     )
-    print_records("Operator measurements" + dry_run_note(dry_run, "nothing was measured"), reports, columns)
+    print_table("Operator measurements" + dry_run_note(dry_run, "nothing was measured"), table, reports)
     for report in reports:
         for reason in report.reasons:
             print_line(f"{report.name}: failed: {reason}")
@@ -129,19 +126,19 @@ def _print_operators(reports: Sequence[OperatorsReport], dry_run: bool) -> None:
 
 
 def _print_wholes(reports: Sequence[FullModelReport], dry_run: bool) -> None:
-    figures: Cells[FullModelReport] = (
-        (Column("time"), lambda one: milliseconds(one.time_s)),
-        (Column("energy"), lambda one: millijoules(one.energy_j)),
-        (Column("power", drop=2), lambda one: watts(one.power_w)),
+    figures: Table[FullModelReport] = (
+        Column("time", lambda one: milliseconds(one.time_s)),
+        Column("energy", lambda one: millijoules(one.energy_j)),
+        Column("power", lambda one: watts(one.power_w), drop=2),
     )
-    columns: Cells[FullModelReport] = (
-        (Column("model", "left"), lambda one: one.name),
+    table: Table[FullModelReport] = (
+        Column("model", lambda one: one.name, "left"),
         # A plan of models without any row has no figures.
         *(figures if not dry_run or any(report.time_s is not None for report in reports) else ()),
-        (Column("measured", drop=1), _when),
+        Column("measured", _when, drop=1),
         _time_column(dry_run),
     )
-    print_records("Whole models, per run" + dry_run_note(dry_run, "nothing was measured"), reports, columns)
+    print_table("Whole models, per run" + dry_run_note(dry_run, "nothing was measured"), table, reports)
     for report in reports:
         if report.reason:
             print_line(f"{report.name}: {report.reason}")
@@ -158,12 +155,12 @@ def _when(report: FullModelReport) -> str:
     return "earlier" if report.time_s is not None else "not yet"
 
 
-def _time_column(dry_run: bool) -> tuple[Column, Callable[[Report], str]]:
+def _time_column(dry_run: bool) -> Column[Report]:
     def text(report: Report) -> str:
         time_s = report.expected_s if dry_run else report.taken_s
         return duration(time_s) if time_s else UNKNOWN
 
-    return Column("time needed" if dry_run else "time taken"), text
+    return Column("time needed" if dry_run else "time taken", text)
 
 
 def _later(reports: Sequence[OperatorsReport]) -> list[str]:

@@ -15,8 +15,8 @@ from opcost.comparing.data_set import DataSetRow, data_columns
 from opcost.measuring.flags import CASTING_DOUBT, Flag
 from opcost.metering.layers import MeteredKindRow, MeteredLayerRow
 from opcost.metering.result import MeteredWindowRow
-from opcost.reporting.layer_tables import LayerLine
-from opcost.reporting.show_lines import ModelLine, OperatorLine
+from opcost.reporting.model_tables import LayerLine
+from opcost.reporting.show_tables import ModelLine, OperatorLine
 from opcost.storage.database import Database
 from opcost.storage.table import CHECKSUM
 from opcost.units import UNKNOWN, percent

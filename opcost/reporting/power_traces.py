@@ -22,7 +22,7 @@ from opcost.power import log_rows
 from opcost.power.log_rows import PowerRow, power_of
 from opcost.power.ports import AVERAGE, COUNTER, INSTANT, SAMPLES
 from opcost.printable import printable
-from opcost.reporting.svg import Axis, Panel, Points, Series, curves, linear_axis, svg_file
+from opcost.reporting.markup import Axis, Panel, Points, Series, curves, linear_axis, svg_file
 from opcost.storage.files import lines_of, replace_file
 from opcost.units import number_of
 

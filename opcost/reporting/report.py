@@ -1,38 +1,63 @@
-"""The report: comparisons, the measurements behind them, and the next steps, as one HTML file."""
+"""The report as one HTML file: its page, the data of its script, and its sections on what is behind comparisons."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import datetime, timezone
 from functools import cache
+from html import escape
 from pathlib import Path
+from statistics import median
 from typing import Any, TypeAlias
 
 from opcost import __version__
 from opcost.columns import columns_of
+from opcost.comparing.layers import LayerNode, layers_of
 from opcost.comparing.operator_costs import TupleCost, TupleFlag, roofline_of_tuples, tuple_costs
 from opcost.comparing.roofline import Roofline
-from opcost.comparing.sweep_sizes import SweepSizeRow
+from opcost.comparing.sweep_sizes import SweepSizeRow, curves_of, replaced
 from opcost.errors import UserError
-from opcost.estimates import Estimate
+from opcost.estimates import Estimate, value_of
+from opcost.invocation import command
 from opcost.measuring.conditions import Circumstances, Conditions
 from opcost.measuring.flags import meanings
+from opcost.measuring.known_device import REFERENCE, QualificationRow
 from opcost.measuring.record import Measurement, MeasurementRow
 from opcost.measuring.setting import is_meant
+from opcost.operators.sweep_axes import AxisKind
 from opcost.operators.tuples import SIZE_IN_NAME
-from opcost.reporting import report_details, report_sections
-from opcost.reporting.charts import RooflinePlot
+from opcost.reporting import report_sections
+from opcost.reporting.charts import QUANTITIES, RooflinePlot, courses
 from opcost.reporting.charts import roofline as drawn_roofline
-from opcost.reporting.html import page
+from opcost.reporting.markup import (
+    MARKS,
+    Axis,
+    Chart,
+    Entry,
+    Series,
+    code,
+    figure,
+    folded,
+    log_axis,
+    page,
+    paragraph,
+    patterns_figure,
+    table,
+)
+from opcost.reporting.model_tables import FIGURES, layer_in_words, missing_notes
 from opcost.reporting.power_traces import Trace, readings_of_log, trace_of
-from opcost.reporting.report_sections import Compared, board_of, compared, without_identities
-from opcost.reporting.svg import Axis, patterns_figure
+from opcost.reporting.report_sections import Compared, board_of, compared, counted_once, without_identities
+from opcost.reporting.sweeps import PIECES, size_curves
+from opcost.reporting.tables import Column, Table, titled
 from opcost.running.request import Request
 from opcost.stages.compare import ComparingReport, ModelComparisons
 from opcost.stages.show import DeviceRanking
-from opcost.stages.wanted_model import Proposals
+from opcost.stages.wanted_model import NO_PROPOSALS, Proposals
 from opcost.storage.files import replace_file
+from opcost.summing.energy import common_basis
+from opcost.units import milli, number_of, percent, some_of, whole_watts
 
 TRACE_POINTS = 60
 """Points of one line of a trace: a report has thousands of traces."""
@@ -88,14 +113,14 @@ def write_report(
         "about": f"opcost {__version__}, {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC",
         "summary": report_sections.summary(found, tuples, reports),
         "ranking": report_sections.ranking(rankings),
-        "sweeps": report_details.sweeps(_sweeps(request, models)),
+        "sweeps": sweeps(_sweeps(request, models)),
         "parity": report_sections.parity(found),
         "errors": report_sections.errors(found),
-        "meters": report_details.meters(database.meter_qualifications.rows(), boards),
-        "drift": report_details.drift(database.drift_checks.rows(), boards),
+        "meters": meters(database.meter_qualifications.rows(), boards),
+        "drift": drift(database.drift_checks.rows(), boards),
         "flags": report_sections.flags(found, tuples),
         "kinds": report_sections.kinds(found),
-        "layers": report_details.layers(found, proposals),
+        "layers": layers(found, proposals),
         "rooflines": report_sections.rooflines(roofline, plots, tuples),
         "gaps": report_sections.gaps(found),
         "kernels": report_sections.kernel_kinds(found),
@@ -270,3 +295,198 @@ def _compact(trace: Trace, axes: Shared, lines: Shared) -> dict[str, Any]:
         ],
         "window": None if trace.window is None else [on_grid(time, end) for end in trace.window],
     }
+
+
+# What is behind comparisons
+
+SIZES: Table[SweepSizeRow] = (
+    Column("", lambda row: str(row.place.size)),
+    Column("repetitions", lambda row: str(row.figures.repetitions)),
+    Column("ms", lambda row: milli(row.figures.time_s)),
+    Column("± time", lambda row: percent(row.figures.time_spread_ratio, 2)),
+    Column("mJ", lambda row: milli(row.figures.energy_j)),
+    Column("± energy", lambda row: percent(row.figures.energy_spread_ratio, 2)),
+    Column("W", lambda row: whole_watts(row.figures.power_w)),
+    Column("predicted ms", lambda row: milli(row.prediction.predicted_time_s)),
+    Column("predicted mJ", lambda row: milli(row.prediction.predicted_energy_j)),
+)
+"""The columns of a sweep; the first has the name of its axis."""
+
+MOST_TREES = 20
+"""The most models with a tree: a tree has some hundred layers."""
+
+LAYER_COLUMNS = {
+    "ms": "",
+    "time share": "",
+    "mJ": "",
+    "energy share": "medium",
+    "GFLOP": "wide",
+    "MB": "wide",
+    "parameters": "wide",
+}
+"""Titles of the figures, each with the class that hides it on narrow screens."""
+
+
+def meters(rows: Sequence[QualificationRow], boards: set[str | None]) -> str:
+    """Return the qualities of the boards' meters, by their newest qualification."""
+    newest = {
+        (row.device_uuid, row.driver_version, row.quality.meter): row for row in rows if row.device_uuid in boards
+    }
+    if not newest:
+        return paragraph(f"The database has no qualification of these boards' meters. Qualify: {command('qualify')}.")
+    columns = [
+        Column[QualificationRow]("board", lambda row: board_of(row.device_uuid), "left"),
+        *titled(QualificationRow),
+    ]
+    caption = (
+        "The meters of each board (first digits of its UUID): their deviation from the reference meter under a steady "
+        "load, and the worst deviation under pulses. A meter within 2 % is right for steady loads, such as loops; if "
+        "it is also within 5 % under pulses, it is good."
+    )
+    deviations = {
+        row: abs(row.quality.steady_deviation_ratio)
+        for row in newest.values()
+        if row.quality.steady_deviation_ratio is not None and row.quality.verdict != REFERENCE
+    }
+    if not deviations:
+        return table(columns, newest.values(), caption)
+    worst, number = max(deviations.values()), len({row.device_uuid for row in deviations})
+    verdict = (
+        f"The meters of {number} boards agree within {percent(worst, digits=2)} under a steady load, such as a loop. "
+        "An error that all meters share is not visible here, since there is no external meter."
+    )
+    return paragraph(verdict) + folded("Each meter", table(columns, newest.values(), caption))
+
+
+def drift(rows: Sequence[MeasurementRow], boards: set[str | None]) -> str:
+    """Return the drift of the boards, by their drift checks."""
+    groups: dict[tuple[str | None, str], list[MeasurementRow]] = {}
+    for row in rows:
+        if row.circumstances.device_uuid in boards:
+            groups.setdefault((row.circumstances.device_uuid, row.key), []).append(row)
+    several = [group for group in groups.values() if len(group) > 1]
+    if not several:
+        return paragraph("These boards have no repeated drift checks.")
+    drawings, scatters, legend = [], [], list[Entry]()
+    for quantity, _ in QUANTITIES:
+        lines = [_course(group, quantity, number % len(MARKS)) for number, group in enumerate(several)]
+        known = [line for line in lines if line.points]
+        drawings.append(courses(known, f"{quantity} minus the board's median (%)"))
+        # Of the time, which every row has.
+        legend = legend or [line.entry for line in lines]
+        spreads = [
+            math.sqrt(math.fsum(y * y for _, y in one.points) / (len(one.points) - 1)) / 100
+            for one in known
+            if len(one.points) > 1
+        ]
+        scatters.append(f"{quantity} {', '.join(percent(spread, digits=2) for spread in spreads) or 'unknown'}")
+    caption = (
+        "The drift checks: one addition that each campaign repeats. A flat course shows no drift. A board's energies "
+        f"are normalised to 50 °C if all of them can be. Standard deviations: {'; '.join(scatters)}."
+    )
+    return figure(Chart(drawings, legend), caption)
+
+
+def _course(rows: Sequence[MeasurementRow], quantity: str, look: int) -> Series:
+    """Return the deviations of a board's checks from their median in %, over the time since the first in min."""
+    basis, first = common_basis(rows), rows[0]
+    moments_s = [datetime.fromisoformat(row.measurement.started_at).timestamp() for row in rows]
+    values = [row.measurement.time_s if quantity == "time" else value_of(basis.energy_of(row)) for row in rows]
+    middle = median([value for value in values if value is not None] or [1.0])
+    points = [
+        ((moment_s - min(moments_s)) / 60, 100 * (value / middle - 1))
+        for moment_s, value in zip(moments_s, values, strict=True)
+        if value is not None
+    ]
+    name = f"board {board_of(first.circumstances.device_uuid)}, {first.conditions.execution}, {len(rows)} times"
+    titles = [f"{name}: {y:.2f} % after {x:.0f} min" for x, y in points]
+    return Series(name, points, look, titles=titles)
+
+
+def sweeps(rows: Sequence[SweepSizeRow]) -> str:
+    """Return the sweeps, each folded, empty without any; of two rows of one size, board and loop the last counts."""
+    groups: dict[tuple[Any, ...], list[SweepSizeRow]] = {}
+    for row in replaced((), rows):
+        sweep = row.place.model, row.place.axis, row.conditions, row.device_uuid, row.loop_s
+        groups.setdefault(sweep, []).append(row)
+    return (
+        "<h3>Sweeps over the size of the input</h3>" + "".join(_sweep(group) for group in groups.values())
+        if groups
+        else ""
+    )
+
+
+def _sweep(rows: Sequence[SweepSizeRow]) -> str:
+    rows = sorted(rows, key=lambda row: row.place.size)
+    first = rows[0]
+    unit = AxisKind(first.place.axis).unit
+    panels, _ = size_curves(rows, (first.place.axis, unit), log_axis)
+    pieces = [line for curve in curves_of(rows) for line in curve.lines]
+    sizes = [replace(column, title=column.title or first.place.axis) for column in SIZES]
+    pieces_columns = [column for column in PIECES if column.title != "residual"]
+    caption = "Marks are medians over repetitions; the line is the predicted curve. Both axes are logarithmic."
+    parts = [
+        figure(Chart(panels), caption) if panels else "",
+        table(sizes, rows),
+        table(pieces_columns, pieces, "Fit by pieces") if pieces else "",
+        *(paragraph(f"{row.place.axis} {row.place.size}: {row.failure}") for row in rows if row.failure),
+    ]
+    place = f"{first.conditions.device_product}, {first.conditions.execution}"
+    return folded(f"{first.place.model} ({place})", "".join(parts))
+
+
+def layers(found: Sequence[Compared], proposals: Proposals = NO_PROPOSALS) -> str:
+    """Return a tree for each model, in its usual execution, whose counts have paths."""
+    usual = [found[index] for index in sorted(counted_once(found))]
+    known = [one for one in usual if one.comparison.counts.modules]
+    trees = "".join(map(_tree, known[:MOST_TREES]))
+    caption = paragraph(
+        "Layers are in the order of execution; a layer that unfolds has the totals of what is inside it. The layers of "
+        "a model add up to its sum of operators, which is not corrected. Shares are those of this sum."
+    )
+    return (caption if known else "") + trees + _left_out(usual, known, proposals)
+
+
+def _tree(one: Compared) -> str:
+    comparison = one.comparison
+    own = layers_of(comparison.counts, comparison.cost)
+    notes = "".join(map(paragraph, missing_notes(own)))
+    heads = "".join(f'<span class="{name}">{escape(title)}</span>' for title, name in LAYER_COLUMNS.items())
+    head = f'<div class="layer head"><span>layer</span>{heads}</div>'
+    return folded(one.model.name, f'{notes}<div class="layers">{head}{_node(own.tree, is_open=True)}</div>')
+
+
+def _node(node: LayerNode, is_open: bool = False) -> str:
+    row = node.row
+    name = "" if node.name == row.layer else f"<b>{escape(node.name or 'model')}</b> "
+    size = f' <small class="wide">{escape(row.input_sizes)}</small>' if row.input_sizes else ""
+    times = f" ({number_of(row.calls, 'call')})" if row.calls > 1 and not node.children else ""
+    reason = f' title="{escape(row.missing_reason)}"' if row.missing_reason else ""
+    figures = {column.title: column.text(row) for column in FIGURES}
+    cells = [
+        f"<span{reason}>{name}{escape(layer_in_words(row))}{times}{size}</span>",
+        *(f'<span class="{hides}">{figures[title]}</span>' for title, hides in LAYER_COLUMNS.items()),
+    ]
+    line = f'<span class="layer">{"".join(cells)}</span>'
+    if not node.children:
+        return f'<div class="leaf">{line}</div>'
+    inside = "".join(map(_node, node.children))
+    return f"<details{' open' if is_open else ''}><summary>{line}</summary>{inside}</details>"
+
+
+def _left_out(usual: Sequence[Compared], known: Sequence[Compared], proposals: Proposals) -> str:
+    """Return what to do for the trees of the other models; empty if all have one."""
+    texts = []
+    more = list(dict.fromkeys(one.row.name for one in known[MOST_TREES:]))
+    if more:
+        named = code(proposals.command("report", more[:1]))
+        texts.append(f"The first {MOST_TREES} models have a tree. Name others: {named}.")
+    without = list(dict.fromkeys(one.row.name for one in usual if not one.comparison.counts.modules))
+    if without:
+        names = f"{number_of(len(without), 'model')} ({escape(some_of(without))})"
+        shown, counted = (code(proposals.command(step, without[:1])) for step in ("layers", "count"))
+        texts.append(
+            f"No tree of {names}: the counts have no paths. {shown} shows the layers; after {counted} this report has "
+            "them, too."
+        )
+    return "".join(f"<p>{text}</p>" for text in texts)

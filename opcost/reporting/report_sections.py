@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from statistics import median
 
 from opcost.comparing.comparison import Comparison, ComparisonRow
@@ -17,26 +18,27 @@ from opcost.comparing.remarks import NOTICEABLE_RATIO, Remark
 from opcost.comparing.roofline import Roofline
 from opcost.estimates import Estimate
 from opcost.invocation import command
-from opcost.measuring.conditions import usual_execution
+from opcost.measuring.conditions import EXECUTIONS, usual_execution
+from opcost.measuring.protocol import protocol_options
 from opcost.operators.cases import ALL
 from opcost.reporting.charts import (
-    Chart,
+    QUANTITIES,
+    ComparedModel,
     Deviation,
     RooflinePlot,
     StackedBar,
+    compared_model,
     deviations,
     error_chart,
     kind_chart,
     parity_chart,
     stacked_bars,
+    without_sizes,
 )
-from opcost.reporting.compared_models import QUANTITIES, ComparedModel, compared_model, without_sizes
-from opcost.reporting.html import Markup, code, figure, folded, items, paragraph, table
-from opcost.reporting.next_steps import Candidate, next_steps
+from opcost.reporting.markup import Chart, Entry, code, figure, folded, items, paragraph, table
 from opcost.reporting.show_notes import rates_of
 from opcost.reporting.show_tables import table_of
-from opcost.reporting.svg import Entry
-from opcost.reporting.tables import DOUBTFUL, PARTS, doubt_mark
+from opcost.reporting.tables import DOUBTFUL, doubt_mark, of_texts
 from opcost.short_uuids import with_named_boards
 from opcost.stages.compare import ComparingReport, ModelComparisons
 from opcost.stages.show import DeviceRanking
@@ -44,6 +46,9 @@ from opcost.stages.wanted_model import NO_PROPOSALS, Proposals
 from opcost.units import number_of, percent
 
 PICO = 1e-12
+
+PARTS = ("modules", "functions", "cache correction", "power limit", "dropped", "not measured", "unexplained")
+"""The parts of a whole model's time or energy."""
 
 KERNEL_KINDS_SHOWN = 10
 """Kinds of operators with the largest errors of kernels."""
@@ -100,10 +105,7 @@ def ranking(rankings: Sequence[DeviceRanking]) -> str:
     tables = [found for one in rankings if (found := table_of(one, ENERGY)) is not None]
     if not tables:
         return paragraph(f"No whole model is measured. Measure: {command('measure-models')}.")
-    return "".join(
-        table([column.title for column in one.columns], one.rows, one.title) + paragraph(" ".join(one.notes))
-        for one in tables
-    )
+    return "".join(table(one.columns, one.records, one.title) + paragraph(" ".join(one.notes)) for one in tables)
 
 
 # Can I trust it?
@@ -234,7 +236,7 @@ def flags(found: Sequence[Compared], tuples: Sequence[TupleCost]) -> str:
             cells.append((flag.value, str(len(flagged)), percent(share), flag.meaning))
     if not cells:
         return paragraph("No tuple is flagged.")
-    columns = ("flag", "tuples", "share of all models' time", "meaning")
+    columns = of_texts("flag", "tuples", "share of all models' time", "meaning")
     return table(columns, cells, "Flags of tuples; the table of tuples can be filtered by flag.")
 
 
@@ -296,7 +298,7 @@ def gaps(found: Sequence[Compared]) -> str:
     )
     legend = [Entry.of_fill(number, name) for number, name in enumerate(PARTS)]
     numbers = table(
-        ("model", "of", *PARTS), sorted(rows), f"The parts as shares of the whole. {DOUBTFUL}: no result yet."
+        of_texts("model", "of", *PARTS), sorted(rows), f"The parts as shares of the whole. {DOUBTFUL}: no result yet."
     )
     return figure(Chart(drawings, legend), caption) + folded("The figures", numbers)
 
@@ -352,18 +354,124 @@ def steps(
     proposals: Proposals = NO_PROPOSALS,
 ) -> str:
     """Return the measurements to make next, with their commands."""
-    cells: list[tuple[str | Markup, ...]] = []
+    cells = []
     missing = [report.name for report in reports if report.reason]
     if missing:
         what, measuring = f"measure {len(missing)} whole models", proposals.command("measure-models", missing)
         why = "their sums cannot be compared, and their tuples are not in this report"
         cells.append((what, why, code(measuring)))
-    candidates = [
-        Candidate(one.row.name, one.comparison, one.kernels is not None, one.row.counted == ALL) for one in found
-    ]
-    for step in next_steps(candidates, tuples, proposals):
+    for step in next_steps(found, tuples, proposals):
         models = ", ".join(found[index].model.name for index in step.models)
         cells.append((step.action, f"{step.reason} ({models})", code(step.command)))
     if not cells:
         return paragraph("Nothing: every sum is complete, not flagged, precise, and close to its whole model.")
-    return table(("step", "reason", "command"), cells, "Measurements that would improve this report.")
+    return table(of_texts("step", "reason", "command"), cells, "Measurements that would improve this report.")
+
+
+OFF_RATIO = 0.03
+"""The error of a complete sum from which its kernels are worth profiling."""
+
+DROPPED_RATIO = 0.01
+"""The dropped share of a whole model's time from which the whitelist needs more operators."""
+
+THOROUGH_TARGET = "0.99"
+"""The coverage target of such a whitelist."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """Something to do, with reason and command; ``models`` are indices of the comparisons."""
+
+    action: str
+    reason: str
+    command: str
+    models: tuple[int, ...]
+
+
+REMEDIES = (
+    (TupleFlag.NOT_MEASURED, "measure {number} tuples that have no row", "sums without them are too small", ()),
+    (TupleFlag.FLAGGED, "measure {number} flagged tuples again", "they were disturbed", ()),
+    (
+        TupleFlag.OTHER_BOARD,
+        "measure {number} tuples on the whole model's board",
+        "boards of one product differ by up to 19 % in energy",
+        ("--same-board",),
+    ),
+    (
+        TupleFlag.NOT_PRECISE,
+        "measure {number} imprecise tuples for 30 s",
+        "their loops did not reach the target precision; the models' other tuples without such a loop are measured, "
+        "too (--dry-run shows the time)",
+        (),
+    ),
+)
+
+
+def next_steps(
+    found: Sequence[Compared], tuples: Sequence[TupleCost], proposals: Proposals = NO_PROPOSALS
+) -> list[Step]:
+    """Return the steps that would improve the figures of compared models.
+
+    The tuples' uses have the indices of the comparisons.
+    """
+    steps = []
+    runs = [(one.comparison.conditions.device_type, one.comparison.conditions.execution) for one in found]
+    devices = sorted({device for device, _ in runs}, reverse=True)
+    for flag, what, why, options in REMEDIES:
+        shares = _shares(flag, found, tuples)
+        for device, execution in product(devices, EXECUTIONS):
+            chosen = {i: share for i, share in shares.items() if runs[i] == (device, execution)}
+            noticed = tuple(i for i, share in chosen.items() if share is None or share >= NOTICEABLE_RATIO)
+            if not noticed:
+                continue
+            known = [share for share in chosen.values() if share is not None]
+            worst = f"; at most {percent(max(known))} of a whole model's time" if known else ""
+            summed = [one for one in tuples if any(use.is_summed and use.comparison in noticed for use in one.uses)]
+            how = ["--device", "cpu"] if device == "cpu" else ["--execution", execution]
+            if flag is not TupleFlag.NOT_PRECISE:
+                # As most rows were measured: with other options, all would be measured again.
+                how += protocol_options(one.row.circumstances for one in summed if one.row is not None)
+            measuring = proposals.measuring(_named(found, noticed), *options, *how)
+            action = what.format(number=sum(flag in one.flags for one in summed))
+            steps.append(Step(action, why + worst, measuring, noticed))
+    dropped = {
+        index: (one.comparison.gap.dropped.time_s or 0.0) / one.comparison.full.measurement.time_s
+        for index, one in enumerate(found)
+        if one.row.counted == ALL
+    }
+    noticed = tuple(index for index, share in dropped.items() if share > DROPPED_RATIO)
+    if noticed:
+        most = percent(max(dropped.values()))
+        why = f"dropped operators make sums too small, by at most {most} of a whole model's time"
+        advising = command("advise", *_named(found, noticed), "--coverage-target", THOROUGH_TARGET)
+        steps.append(Step("find the operators that the whitelist needs", why, advising, noticed))
+    far = tuple(
+        index
+        for index, one in enumerate(found)
+        if not (one.comparison.cost.missing or one.kernels is not None or runs[index][0] == "cpu")
+        and (ratio := one.comparison.time_ratio) is not None
+        and abs(ratio.value - 1) > OFF_RATIO
+    )
+    if far:
+        what = f"profile the kernels of {len(far)} sums that are more than {percent(OFF_RATIO, digits=0)} off"
+        why = "no operator is missing there; kernels in the model and alone show which kind of operator differs"
+        steps.append(Step(what, why, proposals.command("verify kernels", _named(found, far)), far))
+    return steps
+
+
+def _shares(flag: TupleFlag, found: Sequence[Compared], tuples: Sequence[TupleCost]) -> dict[int, float | None]:
+    """Return the tuples' share of the whole's time, for each comparison that sums any; None if unknown."""
+    shares: dict[int, float | None] = {}
+    for one in tuples:
+        for use in one.uses:
+            if flag in one.flags and use.is_summed:
+                whole_s = found[use.comparison].comparison.full.measurement.time_s
+                known = shares.get(use.comparison, 0.0)
+                time_s = one.time_s
+                share = None if time_s is None or known is None else known + use.calls * time_s.value / whole_s
+                shares[use.comparison] = share
+    return shares
+
+
+def _named(found: Sequence[Compared], chosen: Sequence[int]) -> list[str]:
+    return list(dict.fromkeys(found[index].row.name for index in chosen))

@@ -1,24 +1,25 @@
-"""The ranking of models, and a single model with its operators, on a terminal; below them, how to measure the rest."""
+"""The ranking of models, and single models with operators: on a terminal, and as lines for CSV, JSON and frames."""
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
+from typing import Annotated, Any
 
-from opcost.columns import fields_of
+from opcost.columns import Column as Declared
+from opcost.columns import Columns, by_column, columns_of, fields_of
 from opcost.comparing.comparison import differing as differing_values
 from opcost.comparing.operator_costs import KindCosts, OperatorCost, rank_of
 from opcost.comparing.ranking import ENERGY, NAME, POWER, SAVING, SUM, TIME, RankingRow, ranked
 from opcost.invocation import command, joined
-from opcost.measuring.conditions import Conditions
+from opcost.measuring.conditions import DEVICE_PRODUCT, Conditions
 from opcost.measuring.protocol import USUAL_OPTIONS
-from opcost.operators.short_forms import short_form, short_inputs
-from opcost.operators.texts import parse_operator
-from opcost.operators.tuples import OperatorTuple
+from opcost.operators.cases import MODEL
 from opcost.reporting.comparison_tables import all_in_words
-from opcost.reporting.layout import Column, keeping
+from opcost.reporting.output import write_csv
 from opcost.reporting.show_notes import (
     ESTIMATED,
     KIND_TITLES,
@@ -34,14 +35,22 @@ from opcost.reporting.show_notes import (
     predicted_lines,
     ranking_notes,
 )
-from opcost.reporting.tables import doubt_mark, print_origin
-from opcost.reporting.terminal import Cells, print_commands, print_line, print_table
+from opcost.reporting.tables import (
+    LINES_SHOWN,
+    Column,
+    Table,
+    doubt_mark,
+    keeping,
+    print_commands,
+    print_line,
+    print_origin,
+    print_table,
+    short_texts,
+)
 from opcost.stages.compare import ComparingReport
 from opcost.stages.show import DeviceRanking, ShownModel, ShowReport
 from opcost.stages.wanted_model import Preparation, Proposals
 from opcost.units import UNKNOWN, milli, percent, ratio, scaled, some_of, whole_watts
-
-Costly = TypeVar("Costly", OperatorCost, KindCosts)
 
 TITLES = {
     ENERGY: "Energy per sample",
@@ -55,37 +64,66 @@ IN_EVERY_TITLE = frozenset(
 )
 """Conditions that the title of a table names in any case."""
 
-NAMED = (Column("model", "left"), Column("batch"), Column("size"))
-COSTS: Cells[RankingRow] = (
-    (Column("ms/run", drop=10), lambda row: milli(row.time_s)),
-    (Column("mJ/run", drop=10), lambda row: milli(row.energy_j)),
-    (Column("ms/sample", drop=1), lambda row: milli(row.time_per_sample_s)),
-    (Column("mJ/sample"), lambda row: milli(row.energy_per_sample_j)),
-    (Column("W", drop=4), lambda row: whole_watts(row.power_w)),
-    (Column("samples/J", drop=11), lambda row: scaled(row.samples_per_joule, 1)),
-    (Column("samples/s", drop=11), lambda row: scaled(row.samples_per_second, 1)),
-)
-KINDS = tuple(Column(title, "left", drop) for title, drop in zip(KIND_TITLES, (0, 5, 7), strict=True))
-OF_SUM: Cells[RankingRow] = (
-    (Column("time roof", drop=3), lambda row: percent(row.roof_time_ratio, 0)),
-    (Column("energy roof", drop=2), lambda row: percent(row.roof_energy_ratio, 0)),
-    (Column("saving mJ/sample", drop=6), lambda row: milli(row.saving_energy_per_sample_j)),
-)
-"""The columns that, as the kinds of operators, rest on the sum."""
-
 SORTED_BY = {TIME: "ms/sample", POWER: "W", SAVING: "saving mJ/sample"}
 """The column of each order that could be left out."""
 
 
 @dataclass(frozen=True)
+class _Ranked:
+    """A model in a ranking under the name ``label``; figures of the sum have a mark if it is no result yet."""
+
+    label: str
+    model: ShownModel
+    by: str
+
+    @property
+    def row(self) -> RankingRow:
+        return self.model.row
+
+    def cost(self, text: str) -> str:
+        return f"{ESTIMATED}{text}" if self.row.source == SUM and text != UNKNOWN else text
+
+    def of_sum(self, text: str) -> str:
+        return text if text in ("", UNKNOWN) else text + doubt_mark(is_sum_doubtful(self.row))
+
+    def kind(self, place: int) -> str:
+        """Return the kind of operators at a place, from 0, with its share."""
+        if place >= len(self.model.kinds):
+            return UNKNOWN
+        kind = self.model.kinds[place]
+        return self.of_sum(f"{kind.operator} {percent(kind.costs.ratio(self.by), 0)}")
+
+
+LARGEST_KIND, SECOND_KIND, THIRD_KIND = KIND_TITLES
+RANKED: Table[_Ranked] = (
+    Column("model", lambda one: one.label + doubt_mark(is_cost_doubtful(one.row)), "left"),
+    Column("batch", lambda one: _batch(one.row)),
+    Column("size", lambda one: _sample_size(one.row) or UNKNOWN),
+    Column("ms/run", lambda one: one.cost(milli(one.row.time_s)), drop=10),
+    Column("mJ/run", lambda one: one.cost(milli(one.row.energy_j)), drop=10),
+    Column("ms/sample", lambda one: one.cost(milli(one.row.time_per_sample_s)), drop=1),
+    Column("mJ/sample", lambda one: one.cost(milli(one.row.energy_per_sample_j))),
+    Column("W", lambda one: one.cost(whole_watts(one.row.power_w)), drop=4),
+    Column("samples/J", lambda one: one.cost(scaled(one.row.samples_per_joule, 1)), drop=11),
+    Column("samples/s", lambda one: one.cost(scaled(one.row.samples_per_second, 1)), drop=11),
+    Column(LARGEST_KIND, lambda one: one.kind(0), "left"),
+    Column(SECOND_KIND, lambda one: one.kind(1), "left", drop=5),
+    Column(THIRD_KIND, lambda one: one.kind(2), "left", drop=7),
+    Column("time roof", lambda one: one.of_sum(percent(one.row.roof_time_ratio, 0)), drop=3),
+    Column("energy roof", lambda one: one.of_sum(percent(one.row.roof_energy_ratio, 0)), drop=2),
+    Column("saving mJ/sample", lambda one: one.of_sum(milli(one.row.saving_energy_per_sample_j)), drop=6),
+)
+
+
+@dataclass(frozen=True)
 class RankingTable:
-    """The table of one device's ranking, its order, and the notes below it."""
+    """A table of models, its order, and the notes below it."""
 
     title: str
     by: str
-    columns: tuple[Column, ...]
-    rows: tuple[tuple[str, ...], ...]
-    notes: tuple[str, ...]
+    columns: Table[Any]
+    records: Sequence[Any]
+    notes: Sequence[str]
 
 
 def table_of(ranking: DeviceRanking, by: str) -> RankingTable | None:
@@ -94,19 +132,14 @@ def table_of(ranking: DeviceRanking, by: str) -> RankingTable | None:
     if not rows:
         return None
     by = _known_order(by, [(row.energy_per_sample_j, row.power_w, row.saving_energy_per_sample_j) for row in rows])
-    cells = [_cells(label, model, by) for label, model in zip(_labels(rows), ranking.models, strict=True)]
     shared = _shared_size(rows)
-    all_columns = [*NAMED, *(column for column, _ in COSTS), *KINDS, *(column for column, _ in OF_SUM)]
-    kept = [index for index, column in enumerate(all_columns) if column.title not in shared]
-    columns = keeping(all_columns, SORTED_BY.get(by))
-    sizes = ", ".join(shared.values())
     title = f"{TITLES.get(by, TITLES[ENERGY])} on {_conditions_title(rows, ranking.differing)}"
     return RankingTable(
-        title=f"{title}; {sizes}" if sizes else title,
-        by=by,
-        columns=tuple(columns[index] for index in kept),
-        rows=tuple(tuple(row[index] for index in kept) for row in cells),
-        notes=tuple(ranking_notes(ranking, by)),
+        "; ".join([title, *([", ".join(shared.values())] if shared else [])]),
+        by,
+        [column for column in keeping(RANKED, SORTED_BY.get(by)) if column.title not in shared],
+        [_Ranked(label, model, by) for label, model in zip(_labels(rows), ranking.models, strict=True)],
+        ranking_notes(ranking, by),
     )
 
 
@@ -114,24 +147,6 @@ def _known_order(by: str, figures: Iterable[tuple[float | None, float | None, fl
     """Return the order that is asked for, or that by time if each energy, power or saving that it needs is None."""
     of_order = dict(zip((ENERGY, POWER, SAVING), zip(*figures, strict=True), strict=False))
     return TIME if by in of_order and all(figure is None for figure in of_order[by]) else by
-
-
-def _cells(label: str, model: ShownModel, by: str) -> tuple[str, ...]:
-    row = model.row
-    estimated, doubt = ESTIMATED if row.source == SUM else "", doubt_mark(is_sum_doubtful(row))
-    kinds = [f"{kind.operator} {percent(kind.costs.ratio(by), 0)}" for kind in model.kinds[: len(KINDS)]]
-    kinds += [UNKNOWN] * (len(KINDS) - len(kinds))
-    return (
-        label + doubt_mark(is_cost_doubtful(row)),
-        UNKNOWN if row.batch_size is None else str(row.batch_size),
-        _sample_size(row) or UNKNOWN,
-        *(_marked(text(row), before=estimated) for _, text in COSTS),
-        *(_marked(text, after=doubt) for text in (*kinds, *(text(row) for _, text in OF_SUM))),
-    )
-
-
-def _marked(text: str, before: str = "", after: str = "") -> str:
-    return text if text in ("", UNKNOWN) else f"{before}{text}{after}"
 
 
 def print_rankings(report: ShowReport, by: str, top: int | None = None, with_incomplete: bool = True) -> None:
@@ -142,7 +157,7 @@ def print_rankings(report: ShowReport, by: str, top: int | None = None, with_inc
     """
     sides = sides_of(report, by)
     if sides is not None:
-        print_table(sides.title, sides.columns, sides.rows[:top])
+        print_table(sides.title, sides.columns, sides.records[:top])
         _print_lines(sides.notes)
     elif len(report.choice.devices) > 1:
         print_line("No model is completely measured on all of these devices under the same conditions.")
@@ -155,7 +170,7 @@ def print_rankings(report: ShowReport, by: str, top: int | None = None, with_inc
         if table is None:
             _print_lines(predicted_lines(ranking))
         else:
-            left_out = print_table(table.title, table.columns, table.rows[:top])
+            left_out = print_table(table.title, table.columns, table.records[:top])
             _print_lines(ranking_notes(ranking, table.by, left_out))
         _print_measuring(ranking, report, with_incomplete)
         if ranking.others:
@@ -192,11 +207,19 @@ def sides_of(report: ShowReport, by: str = ENERGY) -> RankingTable | None:
         return None
     order = {row.name: place for place, row in enumerate(ranked([rows[0] for rows in shared], by))}
     shared.sort(key=lambda rows: order[rows[0].name])
-    names = [product.removeprefix("NVIDIA ") for product in products]
-    columns = [Column("model", "left"), Column("batch", drop=2), Column("size", drop=1)]
-    for unit in ("ms", "mJ"):
-        columns += [Column(f"{unit}/sample {name}", wraps=True) for name in names]
-        columns += [Column(f"{unit} ratio {name}", wraps=True) for name in names[1:]]
+    names = list(enumerate(product.removeprefix("NVIDIA ") for product in products))
+    columns: list[Column[Sequence[RankingRow]]] = [
+        Column("model", lambda rows: _labels(rows[:1])[0], "left"),
+        Column("batch", lambda rows: _batch(rows[0]), drop=2),
+        Column("size", lambda rows: _sample_size(rows[0]) or UNKNOWN, drop=1),
+    ]
+    for unit, cost in (("ms", "time_per_sample_s"), ("mJ", "energy_per_sample_j")):
+        columns += [
+            Column(f"{unit}/sample {name}", partial(_cost_of_side, cost, side), wraps=1) for side, name in names
+        ]
+        columns += [
+            Column(f"{unit} ratio {name}", partial(_ratio_of_side, cost, side), wraps=1) for side, name in names[1:]
+        ]
     notes = [f"Ratio: over {products[0]}."]
     for boards, product in dict.fromkeys((ranking.boards, ranking.product) for ranking in report.rankings):
         # A ratio between two single boards may be theirs.
@@ -209,18 +232,18 @@ def sides_of(report: ShowReport, by: str = ENERGY) -> RankingTable | None:
         notes.append(f"On one of the devices only: {some_of(alone, NAMES_SHOWN)}")
     facts = ", ".join(_conditions_shown(row.conditions for rows in shared for row in rows))
     title = f"Time and energy per sample on devices beside each other: {facts}"
-    return RankingTable(title, by, tuple(columns), tuple(map(_cells_of_sides, shared)), tuple(notes))
+    return RankingTable(title, by, columns, shared, notes)
 
 
-def _cells_of_sides(rows: Sequence[RankingRow]) -> tuple[str, ...]:
-    (label,), first = _labels(rows[:1]), rows[0]
-    cells = [label, UNKNOWN if first.batch_size is None else str(first.batch_size), _sample_size(first) or UNKNOWN]
-    for costs in ([row.time_per_sample_s for row in rows], [row.energy_per_sample_j for row in rows]):
-        for row, cost in zip(rows, costs, strict=True):
-            mark = ESTIMATED if row.source == SUM and cost is not None else ""
-            cells.append(mark + milli(cost) + doubt_mark(is_cost_doubtful(row)))
-        cells += [UNKNOWN if one is None or not costs[0] else f"{one / costs[0]:.3f}" for one in costs[1:]]
-    return tuple(cells)
+def _cost_of_side(cost: str, side: int, rows: Sequence[RankingRow]) -> str:
+    row, value = rows[side], getattr(rows[side], cost)
+    mark = ESTIMATED if row.source == SUM and value is not None else ""
+    return mark + milli(value) + doubt_mark(is_cost_doubtful(row))
+
+
+def _ratio_of_side(cost: str, side: int, rows: Sequence[RankingRow]) -> str:
+    first, value = getattr(rows[0], cost), getattr(rows[side], cost)
+    return UNKNOWN if value is None or not first else ratio(value / first)
 
 
 def print_remarks(report: ShowReport, reports: Sequence[ComparingReport]) -> None:
@@ -256,6 +279,10 @@ def _labels(rows: Sequence[RankingRow]) -> list[str]:
 
 def _name_without_size(row: RankingRow) -> str:
     return row.name.removesuffix(f"_{row.input_size}") if row.input_size else row.name
+
+
+def _batch(row: RankingRow) -> str:
+    return UNKNOWN if row.batch_size is None else str(row.batch_size)
 
 
 def _sample_size(row: RankingRow) -> str:
@@ -296,46 +323,39 @@ def _conditions_shown(conditions: Iterable[Conditions]) -> list[str]:
 
 # A model with its operators
 
-LINES_SHOWN = 15
-"""The operators, and the kinds, that are shown unless another number is asked for."""
-
 ORDERS = {ENERGY: "by energy", TIME: "by time", POWER: "by power", SAVING: "by saving", NAME: "by name"}
 
-SHARES: Cells[OperatorCost | KindCosts] = (
-    (Column("ms/run", drop=6), lambda one: milli(one.costs.time_s)),
-    (Column("mJ/run"), lambda one: milli(one.costs.energy_j)),
-    (Column("W", drop=8), lambda one: whole_watts(one.costs.power_w)),
-    (Column("time share", drop=1), lambda one: percent(one.costs.time_ratio)),
-    (Column("energy share", drop=1), lambda one: percent(one.costs.energy_ratio)),
-    (Column("time roof", drop=5), lambda one: percent(one.costs.roof_time_ratio, 0)),
-    (Column("energy roof", drop=1), lambda one: percent(one.costs.roof_energy_ratio, 0)),
-    (Column("saving ms/run", drop=7), lambda one: milli(one.costs.saving_time_s, 3)),
-    (Column("saving mJ/run", drop=4), lambda one: milli(one.costs.saving_energy_j, 3)),
+SHARES: Table[OperatorCost | KindCosts] = (
+    Column("ms/run", lambda one: milli(one.costs.time_s), drop=6),
+    Column("mJ/run", lambda one: milli(one.costs.energy_j)),
+    Column("W", lambda one: whole_watts(one.costs.power_w), drop=8),
+    Column("time share", lambda one: percent(one.costs.time_ratio), drop=1),
+    Column("energy share", lambda one: percent(one.costs.energy_ratio), drop=1),
+    Column("time roof", lambda one: percent(one.costs.roof_time_ratio, 0), drop=5),
+    Column("energy roof", lambda one: percent(one.costs.roof_energy_ratio, 0), drop=1),
+    Column("saving ms/run", lambda one: milli(one.costs.saving_time_s, 3), drop=7),
+    Column("saving mJ/run", lambda one: milli(one.costs.saving_energy_j, 3), drop=4),
 )
-"""The columns of costs of all calls of an operator or a kind."""
+"""The costs of all calls of an operator or a kind."""
 
 SHARES_SORTED_BY = {TIME: "ms/run", POWER: "W", SAVING: "saving mJ/run"}
 """The column of each order that could be left out."""
 
-OPERATOR_CELLS: Cells[OperatorCost] = (
-    (Column("operator", "left", wraps=20), lambda one: short_form(_parsed(one))),
-    (Column("on", "left", wraps=14), lambda one: short_inputs(_parsed(one))),
-    (Column("calls", drop=2), lambda one: str(one.costs.calls)),
-    (Column("ms/call", drop=10), lambda one: milli(one.call_time_s)),
-    (Column("mJ/call", drop=10), lambda one: milli(one.call_energy_j)),
+OPERATORS: Table[OperatorCost] = (
+    Column("operator", lambda one: short_texts(one)[0], "left", wraps=20),
+    Column("on", lambda one: short_texts(one)[1], "left", wraps=14),
+    Column("calls", lambda one: str(one.costs.calls), drop=2),
+    Column("ms/call", lambda one: milli(one.call_time_s), drop=10),
+    Column("mJ/call", lambda one: milli(one.call_energy_j), drop=10),
     *SHARES,
-    (Column("bound", "left", drop=9), lambda one: one.bound or UNKNOWN),
+    Column("bound", lambda one: one.bound or UNKNOWN, "left", drop=9),
 )
-FLAGS: Cells[OperatorCost] = ((Column("flags", "left", drop=3), lambda one: one.flags.replace("|", ", ")),)
-KIND_CELLS: Cells[KindCosts] = (
-    (Column("kind of operator", "left"), lambda kind: kind.operator),
-    (Column("calls", drop=2), lambda kind: str(kind.costs.calls)),
+FLAGS: Table[OperatorCost] = (Column("flags", lambda one: one.flags.replace("|", ", "), "left", drop=3),)
+KINDS: Table[KindCosts] = (
+    Column("kind of operator", lambda kind: kind.operator, "left"),
+    Column("calls", lambda kind: str(kind.costs.calls), drop=2),
     *SHARES,
 )
-
-
-def _parsed(one: OperatorCost) -> OperatorTuple:
-    return parse_operator(one.operator, one.parameters, one.inputs, one.training_mode)
 
 
 def _print_models(ranking: DeviceRanking, by: str, top: int | None) -> None:
@@ -364,21 +384,17 @@ def _print_operators(model: ShownModel, by: str, most: int) -> set[str]:
     shown = f"{len(operators)} of {len(model.operators)}"
     more = f"; --top {len(model.operators)} shows all" if len(operators) < len(model.operators) else ""
     flags = FLAGS if any(one.flags for one in operators) else ()
+    kept = SHARES_SORTED_BY.get(by)
     title = f"Operators {order} ({shown} measured operator tuples{more})"
-    left_out = _print_sorted(title, operators, (*OPERATOR_CELLS, *flags), by)
-    meanings = [] if any(column.title in left_out for column, _ in flags) else flag_lines(operators)
+    left_out = print_table(title, keeping((*OPERATORS, *flags), kept), operators)
+    meanings = [] if any(column.title in left_out for column in flags) else flag_lines(operators)
     _print_lines(meanings)
     if left_out or meanings:
         print_line("")
     kinds = sorted(model.kinds, key=lambda kind: rank_of(kind, by))[:most]
     if kinds:
-        _print_sorted(f"Kinds of operators {order} ({len(kinds)} of {len(model.kinds)})", kinds, KIND_CELLS, by)
+        print_table(f"Kinds of operators {order} ({len(kinds)} of {len(model.kinds)})", keeping(KINDS, kept), kinds)
     return {kind.operator for kind in kinds} | {one.operator.rpartition(".")[2] for one in operators}
-
-
-def _print_sorted(title: str, records: Sequence[Costly], cells: Cells[Costly], by: str) -> set[str]:
-    columns = keeping([column for column, _ in cells], SHARES_SORTED_BY.get(by))
-    return print_table(title, columns, [[text(one) for _, text in cells] for one in records])
 
 
 def _print_cost(label: str, model: ShownModel) -> None:
@@ -394,36 +410,35 @@ def _print_cost(label: str, model: ShownModel) -> None:
         None if saving is None or row.batch_size is None else saving * row.batch_size
         for saving in (row.saving_time_per_sample_s, row.saving_energy_per_sample_j)
     )
-    costs = [
-        (Column("", "left"), "time", "energy", "power"),
-        (
-            Column(f"{cost} (one run)"),
-            _cost(row.time_s, row.time_standard_error_s if is_whole else None, "ms"),
-            _cost(row.energy_j, row.energy_standard_error_j if is_whole else None, "mJ"),
-            UNKNOWN if row.power_w is None else f"{row.power_w:.0f} W",
-        ),
-        (
-            Column("per sample"),
-            _cost(row.time_per_sample_s, None, "ms"),
-            _cost(row.energy_per_sample_j, None, "mJ"),
-            "",
-        ),
-    ]
-    of_sum = [
-        (Column("roof"), percent(row.roof_time_ratio, 0), percent(row.roof_energy_ratio, 0), ""),
-        (Column("saving per run", drop=3), _cost(saving_s, None, "ms"), _cost(saving_j, None, "mJ"), ""),
-    ]
-    if is_whole:
-        of_sum.insert(
-            0, (Column("corrected", drop=2), ratio(row.corrected_time_ratio), ratio(row.corrected_energy_ratio), "")
-        )
-    if is_whole or added:
-        summed = _cost(row.sum_time_s, None, "ms"), _cost(row.sum_energy_j, None, "mJ")
-        of_sum.insert(0, (Column("sum of operators", drop=1), *summed, ""))
     doubt = doubt_mark(is_sum_doubtful(row))
-    marked = [(column, *(_marked(text, after=doubt) for text in texts)) for column, *texts in of_sum]
-    columns, *rows = zip(*costs, *marked, strict=True)
-    print_table(label, columns, rows)
+
+    def column(title: str, *texts: str, drop: int = 0, mark: str = "") -> Column[int]:
+        marked = [text if text in ("", UNKNOWN) else text + mark for text in texts]
+        return Column(title, marked.__getitem__, "right" if title else "left", drop)
+
+    of_sum = partial(column, mark=doubt)
+    summed = _cost(row.sum_time_s, None, "ms"), _cost(row.sum_energy_j, None, "mJ"), ""
+    corrected = ratio(row.corrected_time_ratio), ratio(row.corrected_energy_ratio), ""
+    print_table(
+        label,
+        (
+            column("", "time", "energy", "power"),
+            column(
+                f"{cost} (one run)",
+                _cost(row.time_s, row.time_standard_error_s if is_whole else None, "ms"),
+                _cost(row.energy_j, row.energy_standard_error_j if is_whole else None, "mJ"),
+                UNKNOWN if row.power_w is None else f"{row.power_w:.0f} W",
+            ),
+            column(
+                "per sample", _cost(row.time_per_sample_s, None, "ms"), _cost(row.energy_per_sample_j, None, "mJ"), ""
+            ),
+            *([of_sum("sum of operators", *summed, drop=1)] if is_whole or added else []),
+            *([of_sum("corrected", *corrected, drop=2)] if is_whole else []),
+            of_sum("roof", percent(row.roof_time_ratio, 0), percent(row.roof_energy_ratio, 0), ""),
+            of_sum("saving per run", _cost(saving_s, None, "ms"), _cost(saving_j, None, "mJ"), "", drop=3),
+        ),
+        range(3),
+    )
 
 
 def _cost(value: float | None, error: float | None, unit: str) -> str:
@@ -511,3 +526,133 @@ def _whole_models(names: Sequence[str], options: Sequence[str], proposals: Propo
 def _of_first(models: Sequence[object]) -> str:
     """Return a note on a command that names the first of these models only, else nothing."""
     return f" (the first {NAMES_SHOWN})" if len(models) > NAMES_SHOWN else ""
+
+
+# Lines for CSV, JSON and data frames
+
+KIND = Declared("kind of operator with the largest share of the sum; `kind_2` and `kind_3` have the next ones")
+KIND_RATIO = Declared(
+    "its share of the energy of all measured operators of the model; of the time if sorted by time, or if energies are "
+    "unknown"
+)
+
+PREDICTED = "predicted"
+"""The source of costs of models without any measured ones."""
+
+NOT_MEASURED = "not measured under these conditions"
+"""The reason why a model has no figures."""
+
+
+@dataclass(frozen=True)
+class LargestKinds(Columns):
+    """The kinds of operators that cost most in a model."""
+
+    kind_1: Annotated[str | None, KIND] = None
+    kind_1_ratio: Annotated[float | None, KIND_RATIO] = None
+    kind_2: Annotated[str | None, Declared("see `kind_1`")] = None
+    kind_2_ratio: Annotated[float | None, Declared("see `kind_1_ratio`")] = None
+    kind_3: Annotated[str | None, Declared("see `kind_1`")] = None
+    kind_3_ratio: Annotated[float | None, Declared("see `kind_1_ratio`")] = None
+
+
+@dataclass(frozen=True)
+class ModelLine(Columns):
+    """A model of the ranking: its cost, and the kinds of operators that cost most in it."""
+
+    row: RankingRow
+    kinds: LargestKinds
+
+
+@dataclass(frozen=True)
+class OperatorLine(Columns):
+    """An operator tuple of a model with its cost, with `--operators`."""
+
+    model: Annotated[str, MODEL]
+    device_product: Annotated[str, DEVICE_PRODUCT]
+    cost: OperatorCost
+
+
+def largest(report: ShowReport, top: int | None) -> ShowReport:
+    """Return a report with the first models of each device only, or operators of each model if the report has them.
+
+    ``top`` is None for all.
+    """
+    if top is None:
+        return report
+    rankings = []
+    for one in report.rankings:
+        models, others = one.models[:top], one.incomplete[: max(0, top - len(one.models))]
+        if report.has_operators:
+            models, others = (
+                tuple(replace(model, operators=model.operators[:top]) for model in found)
+                for found in (one.models, one.incomplete)
+            )
+        rankings.append(
+            replace(one, models=models, incomplete=others, others=one.others if report.has_operators else {})
+        )
+    return replace(report, rankings=tuple(rankings))
+
+
+def ranking_objects(report: ShowReport) -> list[dict[str, Any]]:
+    """Return one object for each model for JSON, in the order of the tables; figures are in SI units.
+
+    Behind them are the models that are not measured, or under other conditions only: they have no figures. The last are
+    predicted costs, whose ``source`` is ``predicted``.
+    """
+    unknown: dict[str, Any] = {**dict.fromkeys(field.name for field in fields(RankingRow)), "kinds": []}
+    objects = []
+    for model in report.models:
+        found = {**asdict(model.row), "kinds": [asdict(kind) for kind in model.kinds]}
+        operators = {"operators": [asdict(one) for one in model.operators]} if model.operators else {}
+        objects.append({**found, **operators})
+    for name, conditions in _without_figures(report):
+        found = {"name": name, "energy_missing_reason": NOT_MEASURED}
+        objects.append({**unknown, **found, "conditions": None if conditions is None else asdict(conditions)})
+    for one in (one for ranking in report.rankings for one in ranking.predicted):
+        run = {
+            "time_s": asdict(one.run.time_s),
+            "energy_j": None if one.run.energy_j is None else asdict(one.run.energy_j),
+            "power_w": one.run.power_w,
+        }
+        found = {"name": one.name, "source": PREDICTED, "batch_size": one.batch, "predicted": run}
+        objects.append({**unknown, **found, "conditions": asdict(one.conditions)})
+    return objects
+
+
+def csv_columns(report: ShowReport) -> list[str]:
+    """Return the columns of ``csv_lines``."""
+    return [field.name for field in columns_of(OperatorLine if report.has_operators else ModelLine)]
+
+
+def csv_lines(report: ShowReport, by: str) -> list[dict[str, Any]]:
+    """Return the lines of all models, or of all of their operators if the report has them, by column.
+
+    Those of models without figures have their name, the reason and the conditions only.
+    """
+    if report.has_operators:
+        return [
+            by_column(OperatorLine(model.row.name, model.row.conditions.device_product, one))
+            for model in report.models
+            for one in model.operators
+        ]
+    lines = []
+    for model in report.models:
+        kinds: dict[str, Any] = {}
+        for number, kind in enumerate(model.kinds[:3], 1):
+            kinds |= {f"kind_{number}": kind.operator, f"kind_{number}_ratio": kind.costs.ratio(by)}
+        lines.append(by_column(ModelLine(model.row, LargestKinds(**kinds))))
+    for name, conditions in _without_figures(report):
+        of_conditions = {} if conditions is None else by_column(conditions)
+        lines.append({"name": name, "energy_missing_reason": NOT_MEASURED, **of_conditions})
+    return lines
+
+
+def _without_figures(report: ShowReport) -> list[tuple[str, Conditions | None]]:
+    """Return the models without figures, with the other conditions that they are measured under."""
+    others = [(name, found) for ranking in report.rankings for name, found in ranking.others.items()]
+    return [*others, *((name, None) for name in report.not_measured)]
+
+
+def print_csv(report: ShowReport, by: str) -> None:
+    """Print ``csv_lines`` on stdout."""
+    write_csv(sys.stdout, csv_columns(report), csv_lines(report, by))

@@ -1,43 +1,366 @@
-"""Output that several commands share: JSON for programs, and lines for people."""
+"""Tables and lines for people on a terminal: what a table is, how it fits a width, and what stands around it.
+
+A column without any known value is left out. A table that is too wide first breaks its headings at spaces, then loses
+columns, and at last has a block for each row. A word is a text between spaces, or a number with its unit:
+``1.042 ± 0.002``, ``3 min 20 s``, ``98.1 %``. It is never broken in two, except one that is longer than the width.
+"""
 
 from __future__ import annotations
 
-import json
+import os
+import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import zip_longest
+from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 
-from opcost.columns import columns_of, values_of
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console
+from rich.text import Text
+
+from opcost.columns import by_column, columns_of
 from opcost.invocation import command_line, is_program
+from opcost.operators.short_forms import short_form, short_inputs
+from opcost.operators.texts import parse_operator
 from opcost.printable import printable
-from opcost.reporting.terminal import print_commands, print_line, print_origin_line
 from opcost.units import UNKNOWN, gigaflop, megabytes, millijoules, milliseconds, percent, watts
 
 if TYPE_CHECKING:
     # Only for types: the stages import torch.
+    from opcost.comparing.conditions_side_by_side import OperatorSides
+    from opcost.comparing.operator_costs import OperatorCost
     from opcost.measuring.conditions import Conditions
     from opcost.stages.info import DeviceInfo, Info
     from opcost.stages.make_configs import ConfigReport
-    from opcost.stages.profile import ModelProfile
+    from opcost.stages.profile import ModelProfile, OperatorLine
 
-PARTS = ("modules", "functions", "cache correction", "power limit", "dropped", "not measured", "unexplained")
-"""The parts of a whole model's time or energy."""
+T_contra = TypeVar("T_contra", contravariant=True)
+
+ELLIPSIS = "…"
+
+_NUMBER = re.compile(r"[^\w\s]*\d(?:[\d.,]*\d)?")
+"""A token that what follows belongs to: a plain number, possibly in parentheses or with a sign."""
+
+_SPACED = re.compile(r"\s*\S+")
+
+_BEFORE = ("±", "%", "(!)")
+"""Tokens that belong to what is before them."""
+
+_SEPARATED = re.compile(r".+?(?:[^\w\s]+|_+|$)", re.DOTALL)
+"""A part of a word, with the separators behind it."""
+
+
+def words(text: str) -> list[str]:
+    """Return the words of a text."""
+    return [word.strip() for word in _spaced_words(text)]
+
+
+def _longest_word(text: str) -> int:
+    """Return the length of the longest word of a text, behind the text's indentation."""
+    return len(text) - len(text.lstrip()) + _longest(words(text))
+
+
+def wrapped(text: str, width: int, hanging: int = 0) -> list[str]:
+    """Return a text as lines of at most ``width`` characters; later lines are indented by ``hanging``.
+
+    A word that is longer than a line is broken at its separators, or else shortened in the middle.
+    """
+    if cell_len(text) <= width:
+        return [text]
+    lines: list[str] = []
+    line = ""
+    for word in _spaced_words(text):
+        if line and cell_len(line + word) <= width:
+            line += word
+            continue
+        if line:
+            lines.append(line)
+        *full, line = _broken(" " * hanging + word.lstrip() if lines else word, width, hanging)
+        lines += full
+    return [*lines, line]
+
+
+def shortened(text: str, width: int) -> str:
+    """Return a text of at most ``width`` characters, with an ellipsis in its middle if it is longer."""
+    if cell_len(text) <= width:
+        return text
+    if width <= 1:
+        return ELLIPSIS[:width]
+    end = (width - 1) // 2
+    begin = width - 1 - end
+    last = set_cell_size(text[::-1], end).rstrip()[::-1]
+    # A character of two columns may leave one column less.
+    return f"{set_cell_size(text, begin).rstrip()}{ELLIPSIS}{last.lstrip()}"
+
+
+def _spaced_words(text: str) -> list[str]:
+    """Return the words of a text, each with the spaces before it. Several spaces end a word in any case."""
+    found: list[str] = []
+    last = ""
+    for token in _SPACED.findall(text):
+        bare = token.strip()
+        if token == f" {bare}" and found and (bare in _BEFORE or last == "±" or _NUMBER.fullmatch(last)):
+            found[-1] += token
+        else:
+            found.append(token)
+        last = bare
+    return found
+
+
+def _broken(word: str, width: int, hanging: int) -> list[str]:
+    if cell_len(word) <= width:
+        return [word]
+    lines, line = [], ""
+    for part in _SEPARATED.findall(word):
+        if line and cell_len(line + part) > width:
+            lines.append(line)
+            line = " " * hanging
+        line += part
+        if cell_len(line) > width:
+            line = shortened(line, width)
+    return [*lines, line]
+
+
+GAP = 2
+"""Characters between two columns, and of the indentation of a block's lines."""
+
+MINIMUM_WIDTH = 40
+
+
+@dataclass(frozen=True)
+class Column(Generic[T_contra]):
+    """A column of a table of records: its title, and the text of a record's cell.
+
+    ``drop`` is 0 for a column that every width shows. Of the others, the highest go first if the table is too wide, of
+    equals the last. ``wraps`` is 0, or the width down to which the cells, which are texts, are broken at spaces.
+    """
+
+    title: str
+    text: Callable[[T_contra], str]
+    align: Literal["left", "right"] = "right"
+    drop: int = 0
+    wraps: int = 0
+
+
+Table: TypeAlias = Sequence[Column[T_contra]]
+"""A table of records; the first column has their names."""
+
+
+def of_texts(*titles: str) -> Table[Sequence[str]]:
+    """Return a table whose records are the texts of their cells."""
+    return [Column(title, itemgetter(place), "right" if place else "left") for place, title in enumerate(titles)]
+
+
+def keeping(table: Table[T_contra], title: str | None) -> Table[T_contra]:
+    """Return a table that never leaves out the column of this title, which records are sorted by."""
+    return [replace(column, drop=0) if column.title == title else column for column in table]
+
+
+Filled: TypeAlias = tuple[Column[Any], list[str]]
+"""A column with the text of each row."""
+
+Line: TypeAlias = tuple[str, bool]
+"""A line of a table, and whether it is a heading."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A table that fits, and the titles of the columns that it leaves out: for their width, or without known values."""
+
+    lines: tuple[Line, ...]
+    left_out: tuple[str, ...]
+    unknown: tuple[str, ...]
+
+
+def drawn(columns: Sequence[Filled], width: int, block: int) -> Drawn:
+    """Return a table that fits a width in characters; ``block`` successive rows belong together."""
+    first, *others = columns
+    known = [first, *(one for one in others if set(one[1]) != {UNKNOWN})]
+    unknown = tuple(column.title for column, cells in others if set(cells) == {UNKNOWN})
+    kept = list(known)
+    while (widths := _widths(kept, width)) is None:
+        index = max(range(len(kept)), key=lambda index: (kept[index][0].drop, index))
+        if not kept[index][0].drop:
+            break
+        del kept[index]
+    left_out = tuple(one[0].title for one in known if not any(one is shown for shown in kept))
+    return Drawn(tuple(_blocks(kept, width, block) if widths is None else _table(kept, widths)), left_out, unknown)
+
+
+def _least_width(one: Filled) -> int:
+    column, cells = one
+    width = _longest(cells)
+    if column.wraps:
+        width = max([min(width, column.wraps), *map(_longest_word, cells)])
+    return max(width, _longest_word(column.title))
+
+
+def _widths(columns: Sequence[Filled], width: int) -> list[int] | None:
+    """Return a width of each column with which the table fits, None if it does not."""
+    widths = list(map(_least_width, columns))
+    left = width - _total(widths)
+    if left < 0:
+        return None
+    # Texts get the room first, then headings.
+    for index, (column, cells) in sorted(enumerate(columns), key=lambda numbered: numbered[1][0].wraps == 0):
+        more = min(left, _longest([column.title, *cells]) - widths[index])
+        widths[index] += more
+        left -= more
+    return widths
+
+
+def _table(columns: Sequence[Filled], widths: Sequence[int]) -> Iterator[Line]:
+    """Yield the headings, which end in one line, a rule, and the rows."""
+    aligns = [column.align for column, _ in columns]
+    titles = [wrapped(column.title, width) for (column, _), width in zip(columns, widths, strict=True)]
+    height = max(map(len, titles))
+    for line in zip(*([""] * (height - len(title)) + title for title in titles), strict=True):
+        yield _joined(line, widths, aligns), True
+    yield "─" * _total(widths), False
+    for row in zip(*(cells for _, cells in columns), strict=True):
+        broken = [
+            wrapped(cell, width, len(cell) - len(cell.lstrip())) if column.wraps else [cell]
+            for (column, _), cell, width in zip(columns, row, widths, strict=True)
+        ]
+        for parts in zip_longest(*broken, fillvalue=""):
+            yield _joined(parts, widths, aligns), False
+
+
+def _joined(cells: Iterable[str], widths: Sequence[int], aligns: Sequence[str]) -> str:
+    padded = []
+    for cell, width, align in zip(cells, widths, aligns, strict=True):
+        spaces = " " * (width - cell_len(cell))
+        padded.append(cell + spaces if align == "left" else spaces + cell)
+    return (" " * GAP).join(padded).rstrip()
+
+
+def _blocks(columns: Sequence[Filled], width: int, block: int) -> Iterator[Line]:
+    """Yield a block for each row, or for several that belong together: the names, and a line for each other column."""
+    (_, names), *others = columns
+    titles = [column.title for column, _ in others]
+    rows: list[tuple[str, ...]] = [()] * len(names)
+    if others:
+        rows = list(zip(*(cells for _, cells in others), strict=True))
+    slots = [_longest(cell for row in rows[number::block] for cell in row) for number in range(block)]
+    label = _longest(titles)
+    are_beside = block > 1 and label + sum(slots) + GAP * (block + 1) <= width
+    for begin in range(0, len(rows), block):
+        for name in filter(None, names[begin : begin + block]):
+            yield from ((line, True) for line in wrapped(name, width, GAP))
+        own = rows[begin : begin + block]
+        if are_beside:
+            own = [tuple((" " * GAP).join(map(set_cell_size, cells, slots)) for cells in zip(*own, strict=True))]
+        for row in own:
+            for title, cell in zip(titles, row, strict=True):
+                yield from ((line.rstrip(), False) for line in _value(title, cell, label, width))
+
+
+def _value(title: str, cell: str, label: int, width: int) -> list[str]:
+    """Return the lines of a value in a block: beside its title if its words fit there, else below."""
+    if not cell.strip():
+        return []
+    room = width - label - 2 * GAP
+    if _longest_word(cell) <= room:
+        begin, *others = wrapped(cell, room)
+        return [f"{'':{GAP}}{title:{label}}{'':{GAP}}{begin}", *(" " * (label + 2 * GAP) + line for line in others)]
+    indented = ((title, GAP), (cell, 2 * GAP))
+    return [" " * indent + line for text, indent in indented for line in wrapped(text, width - indent)]
+
+
+def _total(widths: Sequence[int]) -> int:
+    return sum(widths) + GAP * (len(widths) - 1)
+
+
+def _longest(texts: Iterable[str]) -> int:
+    return max(map(cell_len, texts), default=0)
+
+
+LOG_WIDTH = 160
+NEW_LINE = "\n"
+
+
+def print_table(title: str, table: Table[T_contra], records: Sequence[T_contra], block: int = 1) -> set[str]:
+    """Print a table on stdout that fits its width, and lines with the columns that it leaves out; return their titles.
+
+    Without a terminal it has all columns with a known value. ``block`` successive records belong together.
+    """
+    columns: list[Filled] = [(column, [column.text(one) for one in records]) for column in table]
+    console, width = _stdout(), _width()
+    if not _has_width():
+        width = max(width, _total([_least_width(one) for one in columns]))
+        console = Console(width=width)
+    shown = drawn(columns, width, block)
+    for line in wrapped(title, width):
+        console.print(Text(line, "bold"))
+    for text, is_heading in shown.lines:
+        console.print(Text(text, "bold" if is_heading else ""), soft_wrap=True)
+    print()
+    notes = []
+    if shown.left_out:
+        notes.append(f"Not shown at this width: {', '.join(shown.left_out)}; a wider terminal or --json has them.")
+    if shown.unknown:
+        notes.append(f"Without a known value: {', '.join(shown.unknown)}.")
+    for note in notes:
+        console.print(Text("\n".join(wrapped(note, width)), "dim"))
+    return {*shown.left_out, *shown.unknown}
+
+
+def print_line(text: str, hanging: int = 0, command: str = "") -> None:
+    """Print a line of text on stdout; if its width is known, wrapped at words, later lines indented by ``hanging``.
+
+    A ``command`` at the end of the text is then on a line of its own if all does not fit on one.
+    """
+    text = printable(text, kept=NEW_LINE)
+    lines = [text]
+    if _has_width() and cell_len(text) > _width():
+        before = text.removesuffix(command).rstrip()
+        lines = [*wrapped(before, _width(), hanging), *([f"  {command}"] if command and before != text else [])]
+    print("\n".join(lines))
+
+
+def print_commands(commands: Sequence[tuple[str, str]]) -> None:
+    """Print commands that can be pasted, each with its purpose: behind it, or above it if one is too wide."""
+    longest = max(len(command) for command, _ in commands)
+    lines = [f"  {command:<{longest}}   # {purpose}" for command, purpose in commands]
+    if _has_width() and max(map(cell_len, lines)) > _width():
+        lines = [
+            line
+            for command, purpose in commands
+            for line in (*(f"  # {part}" for part in wrapped(purpose, _width() - 4)), f"  {command}")
+        ]
+    print("\n".join(lines))
+
+
+def print_origin_line(command: str, facts: str) -> None:
+    """Print a dim line with the command that made a table, and with facts; facts begin a line if one is too short."""
+    width = _width() if _has_width() else len(command) + len(facts) + 3
+    line = f"{command} ({facts})" if facts else command
+    lines = [line] if len(line) <= width else [*wrapped(command, width, hanging=2), *wrapped(facts, width)]
+    _stdout().print(Text("\n".join(lines), "dim"), soft_wrap=True)
+
+
+def _stdout() -> Console:
+    return Console() if _has_width() else Console(width=LOG_WIDTH)
+
+
+def _has_width() -> bool:
+    return sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
+
+
+def _width() -> int:
+    return max(_stdout().width, MINIMUM_WIDTH)
+
+
+LINES_SHOWN = 15
+"""The operators, and the kinds, that are shown unless another number is asked for."""
 
 DOUBTFUL = "(!)"
 """The mark of a cost or a sum that is no result yet."""
-
-
-def print_json(reports: Sequence[Any]) -> None:
-    """Print one list with one object per report on stdout; figures are in SI units."""
-    print_objects([asdict(report) for report in reports])
-
-
-def print_objects(objects: Sequence[Mapping[str, Any]]) -> None:
-    """Print one list of objects for JSON on stdout."""
-    print(json.dumps(objects, indent=2))
 
 
 def print_configs(reports: Sequence[ConfigReport], dry_run: bool) -> None:
@@ -91,13 +414,18 @@ READ_AS: Mapping[str, Callable[[Any], str]] = {
 """The format of each unit; texts and counts are shown unchanged."""
 
 
-def titled(row: Any) -> dict[str, str]:
-    """Return the text of each column of a row that has a title, by that title."""
-    return {
-        field.column.title: UNKNOWN if value is None else READ_AS.get(field.unit, str)(value)
-        for field, value in zip(columns_of(type(row)), values_of(row), strict=True)
-        if field.column.title
-    }
+def titled(kind: Any, dropped: Mapping[str, int] = MappingProxyType({})) -> list[Column[Any]]:
+    """Return the columns of a row that have a title; ``dropped`` has those that are not shown at every width."""
+
+    def written(name: str, unit: str, row: Any) -> str:
+        value = by_column(row)[name]
+        return UNKNOWN if value is None else READ_AS.get(unit, str)(value)
+
+    titles = [(field, field.column.title) for field in columns_of(kind) if field.column.title]
+    return [
+        Column(title, partial(written, field.name, field.unit), "right" if number else "left", dropped.get(title, 0))
+        for number, (field, title) in enumerate(titles)
+    ]
 
 
 def print_info(info: Info) -> None:
@@ -106,12 +434,20 @@ def print_info(info: Info) -> None:
     both = own.shipped_models_are_read and own.shipped_rows_are_read
     on = f" on {', '.join(shipped.devices)}" if shipped.devices else ""
     torch = f"{versions.torch}, torchvision {versions.torchvision}" if versions.torch else "not installed"
+
+    def about(device: DeviceInfo) -> str:
+        driver = f", driver {device.driver_version}" if device.driver_version else ""
+        meters = (
+            f"power meters: {', '.join(device.meters)}" if device.meters else f"no energy: {device.no_meter_reason}"
+        )
+        return f"{device.product}{driver}; {meters}"
+
     lines = [
         ("opcost", versions.opcost),
         ("Python", f"{versions.python} ({versions.executable})"),
         ("torch", torch),
-        ("CPU", _device(info.cpu)),
-        *[("GPU", _device(gpu)) for gpu in info.gpus],
+        ("CPU", about(info.cpu)),
+        *[("GPU", about(gpu)) for gpu in info.gpus],
         *[("GPU", f"none ({info.no_gpu_reason})")] * (not info.gpus),
         ("shipped", f"{shipped.rows:,} rows of operators, {shipped.models} models{on}"),
         ("", f"{shipped.database}, {shipped.measurements}"),
@@ -124,10 +460,10 @@ def print_info(info: Info) -> None:
     print_commands([(step.command, step.purpose) for step in info.next_steps])
 
 
-def _device(device: DeviceInfo) -> str:
-    driver = f", driver {device.driver_version}" if device.driver_version else ""
-    meters = f"power meters: {', '.join(device.meters)}" if device.meters else f"no energy: {device.no_meter_reason}"
-    return f"{device.product}{driver}; {meters}"
+def short_texts(one: OperatorCost | OperatorLine | OperatorSides) -> tuple[str, str]:
+    """Return an operator and its inputs in short form."""
+    operator = parse_operator(one.operator, one.parameters, one.inputs, one.training_mode)
+    return short_form(operator), short_inputs(operator)
 
 
 def work_in_words(model: ModelProfile) -> str:

@@ -1,7 +1,4 @@
-"""Terminal output: tables, and progress with the time left.
-
-On a terminal, progress is a bar. In a log file it is plain lines, at most one in ``PLAIN_INTERVAL_S``.
-"""
+"""Progress with the time left: a bar on a terminal; in a log file plain lines, at most one in ``PLAIN_INTERVAL_S``."""
 
 from __future__ import annotations
 
@@ -10,33 +7,24 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import TextIO, TypeAlias, TypeVar
+from typing import TextIO
 
 from rich import progress as rich_progress
 from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from opcost.printable import printable
 from opcost.progress import SHOWN, Progress
-from opcost.reporting.layout import MINIMUM_WIDTH, Column, drawn, least_width, shortened, wrapped
+from opcost.reporting.tables import LOG_WIDTH, NEW_LINE, shortened, wrapped
 from opcost.units import duration
-
-T = TypeVar("T")
-Cells: TypeAlias = Sequence[tuple[Column, Callable[[T], str]]]
-"""The columns of a table of records, each with the text of its cell."""
 
 PLAIN_INTERVAL_S = 0.3
 """Shortest time between two lines in a log file: all results of usual protocols are shown, few of very fast ones."""
-
-LOG_WIDTH = 160
 
 FULL_BAR, SHORT_BAR = 30, 10
 """Widths of the bar, on terminals of at least ``WIDE`` columns and on others."""
 
 WIDE = 100
-
-NEW_LINE = "\n"
 
 SHORTEST_NAME = 12
 """Columns that a shortened name has at least."""
@@ -49,76 +37,6 @@ those of a whole campaign (``docs/accuracy.md``)."""
 def progress_on_stderr() -> LoggedProgress:
     """Return a bar if stderr is a terminal, else plain lines; both are also logged."""
     return LoggedProgress(BarProgress(Console(stderr=True)) if sys.stderr.isatty() else PlainProgress(sys.stderr))
-
-
-def print_table(title: str, columns: Sequence[str | Column], rows: Sequence[Sequence[str]], block: int = 1) -> set[str]:
-    """Print a table on stdout that fits its width, and lines with the columns that it leaves out; return their titles.
-
-    Without a terminal it has all columns with a known value. Columns that are titles stay at any width; then the first
-    is left-aligned. ``block`` is the number of successive rows that belong together.
-    """
-    console, width = _stdout(), _width()
-    shown = [
-        Column(column, "right" if index else "left") if isinstance(column, str) else column
-        for index, column in enumerate(columns)
-    ]
-    if not _has_width():
-        width = max(width, least_width(shown, rows))
-        console = Console(width=width)
-    table = drawn((shown, rows), width, block)
-    for line in wrapped(title, width):
-        console.print(Text(line, "bold"))
-    for text, is_heading in table.lines:
-        console.print(Text(text, "bold" if is_heading else ""), soft_wrap=True)
-    print()
-    notes = []
-    if table.left_out:
-        notes.append(f"Not shown at this width: {', '.join(table.left_out)}; a wider terminal or --json has them.")
-    if table.unknown:
-        notes.append(f"Without a known value: {', '.join(table.unknown)}.")
-    for note in notes:
-        console.print(Text("\n".join(wrapped(note, width)), "dim"))
-    return {*table.left_out, *table.unknown}
-
-
-def print_records(title: str, records: Sequence[T], cells: Cells[T], block: int = 1) -> set[str]:
-    """Print a table with a row for each record, as ``print_table``."""
-    rows = [[of(one) for _, of in cells] for one in records]
-    return print_table(title, [column for column, _ in cells], rows, block)
-
-
-def print_line(text: str, hanging: int = 0, command: str = "") -> None:
-    """Print a line of text on stdout; if its width is known, wrapped at words, later lines indented by ``hanging``.
-
-    A ``command`` at the end of the text is then on a line of its own if all does not fit on one.
-    """
-    text = printable(text, kept=NEW_LINE)
-    lines = [text]
-    if _has_width() and cell_len(text) > _width():
-        before = text.removesuffix(command).rstrip()
-        lines = [*wrapped(before, _width(), hanging), *([f"  {command}"] if command and before != text else [])]
-    print("\n".join(lines))
-
-
-def print_commands(commands: Sequence[tuple[str, str]]) -> None:
-    """Print commands that can be pasted, each with its purpose: behind it, or above it if one is too wide."""
-    longest = max(len(command) for command, _ in commands)
-    lines = [f"  {command:<{longest}}   # {purpose}" for command, purpose in commands]
-    if _has_width() and max(map(cell_len, lines)) > _width():
-        lines = [
-            line
-            for command, purpose in commands
-            for line in (*(f"  # {part}" for part in wrapped(purpose, _width() - 4)), f"  {command}")
-        ]
-    print("\n".join(lines))
-
-
-def print_origin_line(command: str, facts: str) -> None:
-    """Print a dim line with the command that made a table, and with facts; facts begin a line if one is too short."""
-    width = _width() if _has_width() else len(command) + len(facts) + 3
-    line = f"{command} ({facts})" if facts else command
-    lines = [line] if len(line) <= width else [*wrapped(command, width, hanging=2), *wrapped(facts, width)]
-    _stdout().print(Text("\n".join(lines), "dim"), soft_wrap=True)
 
 
 class TimeLeft:
@@ -285,15 +203,3 @@ def _result_line(before: str, name: str, result: str, width: int) -> str:
     """
     room = width - len(before) - cell_len(f": {result.partition(NEW_LINE)[0]}")
     return f"{before}{shortened(name, max(room, SHORTEST_NAME))}: {result}"
-
-
-def _stdout() -> Console:
-    return Console() if _has_width() else Console(width=LOG_WIDTH)
-
-
-def _has_width() -> bool:
-    return sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
-
-
-def _width() -> int:
-    return max(_stdout().width, MINIMUM_WIDTH)

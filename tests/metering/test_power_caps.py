@@ -19,7 +19,7 @@ from opcost.metering.power_caps import (
     propose,
     spread_caps,
 )
-from opcost.reporting.power_cap_tables import print_cap_sweep
+from opcost.reporting.sweeps import print_cap_sweep
 
 CAPS = (200.0, 239.0, 286.0, 342.0, 409.0, 489.0, 585.0, 700.0)
 

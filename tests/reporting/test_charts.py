@@ -13,6 +13,9 @@ from opcost.comparing.comparison import KindCost
 from opcost.comparing.roofline import COMPUTE, FP32, MEMORY, TF32, Roof
 from opcost.estimates import Estimate
 from opcost.reporting.charts import (
+    KINDS_SHOWN,
+    OTHERS,
+    ComparedModel,
     Deviation,
     StackedBar,
     courses,
@@ -23,10 +26,10 @@ from opcost.reporting.charts import (
     parity,
     roofline,
     stacked_bars,
+    without_sizes,
     write_figures,
 )
-from opcost.reporting.compared_models import KINDS_SHOWN, OTHERS, ComparedModel, without_sizes
-from opcost.reporting.svg import (
+from opcost.reporting.markup import (
     MARKS,
     Axis,
     Drawing,

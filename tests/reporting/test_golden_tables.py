@@ -29,22 +29,19 @@ from opcost.operators.counts import OperatorCount
 from opcost.operators.texts import parse_tuple
 from opcost.operators.whitelist import Share
 from opcost.prediction.needed_memory import NeededMemory
-from opcost.reporting.against_tables import print_against
-from opcost.reporting.comparison_tables import print_comparisons, print_kernels
+from opcost.reporting.comparison_tables import print_against, print_comparisons, print_kernels
 from opcost.reporting.count_tables import (
     print_advice,
     print_census,
     print_count_plans,
     print_counts,
+    print_holdings,
     print_rebuilds,
     print_sample,
     print_selections,
 )
-from opcost.reporting.holdings_tables import print_holdings
-from opcost.reporting.layer_tables import print_layers
 from opcost.reporting.measurement_tables import print_full_models, print_operator_measurements, print_qualification
-from opcost.reporting.prediction_tables import ABOUT_OPERATORS, print_prediction
-from opcost.reporting.profile_tables import print_profile
+from opcost.reporting.model_tables import ABOUT_OPERATORS, print_layers, print_prediction, print_profile
 from opcost.reporting.show_tables import print_rankings
 from opcost.reporting.terminal import BarProgress, PlainProgress
 from opcost.running.bench import AssumedVersions
@@ -491,7 +488,7 @@ def test_a_table_has_its_layout(
     monkeypatch.setattr("sys.argv", ["/somewhere/opcost", "command", "shufflenet*", "efficientnet_b0*", "--dry-run"])
 
     # Elsewhere commands have the path of an environment.
-    for module in ("comparison_tables", "prediction_tables", "profile_tables"):
+    for module in ("comparison_tables", "model_tables"):
         monkeypatch.setattr(f"opcost.reporting.{module}.command", lambda *words: " ".join(["opcost", *words]))
 
     def show(width: int) -> str:

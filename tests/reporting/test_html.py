@@ -6,9 +6,20 @@ import json
 import re
 from html.parser import HTMLParser
 
-from opcost.reporting.charts import Chart
-from opcost.reporting.html import Markup, figure, folded, items, json_for_script, page, paragraph, table
-from opcost.reporting.svg import Entry, drawing
+from opcost.reporting.markup import (
+    Chart,
+    Entry,
+    Markup,
+    drawing,
+    figure,
+    folded,
+    items,
+    json_for_script,
+    page,
+    paragraph,
+    table,
+)
+from opcost.reporting.tables import of_texts
 
 PARTS = (
     "about summary ranking sweeps parity errors meters drift flags kinds layers rooflines gaps kernels remarks steps "
@@ -74,13 +85,13 @@ def test_texts_are_escaped_everywhere_and_markup_stays_markup() -> None:
         items([NASTY]),
         folded(NASTY, ""),
         figure(Chart([drawing(NASTY, 10.0)], [Entry.of_mark(0, NASTY)]), NASTY),
-        table([NASTY], [[NASTY]], NASTY),
-        table(["a", NASTY], [["x", NASTY]]),
+        table(of_texts(NASTY), [[NASTY]], NASTY),
+        table(of_texts("a", NASTY), [["x", NASTY]]),
     ]
     for text in made:
         assert "<script>" not in text
         assert "alert(1)" in text
-    assert "<code>x</code>" in table(["a", "b"], [["x", Markup("<code>x</code>")]])
+    assert "<code>x</code>" in table(of_texts("a", "b"), [["x", Markup("<code>x</code>")]])
     # A name with the place of another part.
     assert whole_page(summary=paragraph("a model {{script}}")).count("a model {{script}}") == 1
 

@@ -7,22 +7,27 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from opcost.reporting.layout import GAP, MINIMUM_WIDTH, Column, drawn, shortened, words, wrapped
+from opcost.reporting.tables import GAP, MINIMUM_WIDTH, Column, drawn, shortened, words, wrapped
 from opcost.units import UNKNOWN
 
 COLUMNS = [
-    Column("model", "left"),
-    Column("time"),
-    Column("sum of operators", drop=1),
-    Column("size of all inputs", drop=2),
+    Column("model", str, "left"),
+    Column("time", str),
+    Column("sum of operators", str, drop=1),
+    Column("size of all inputs", str, drop=2),
 ]
 ROW = ["resnet50", "1.5 ms", "1.042 ± 0.002", "350 MB"]
 
 
+def filled(columns: list[Column[str]], rows: list[list[str]]) -> list[tuple[Column[str], list[str]]]:
+    """Each column with its cells."""
+    return [(column, [row[place] for row in rows]) for place, column in enumerate(columns)]
+
+
 def lines_of(
-    columns: list[Column], rows: list[list[str]], width: int, block: int = 1
+    columns: list[Column[str]], rows: list[list[str]], width: int, block: int = 1
 ) -> tuple[list[str], tuple[str, ...]]:
-    table = drawn((columns, rows), width, block)
+    table = drawn(filled(columns, rows), width, block)
     return [line for line, _ in table.lines], table.left_out
 
 
@@ -38,9 +43,14 @@ def test_a_table_that_fits_is_whole_and_headings_break_before_a_column_is_left_o
 
 @pytest.mark.parametrize("width", [40, 160])
 def test_a_column_without_a_known_value_goes_before_all_others(width: int) -> None:
-    columns = [Column("model", "left"), Column("energy per sample"), Column("calls", drop=1), Column("ms", drop=2)]
+    columns = [
+        Column("model", str, "left"),
+        Column("energy per sample", str),
+        Column("calls", str, drop=1),
+        Column("ms", str, drop=2),
+    ]
     rows = [["resnet50_with_a_long_name", "-", "161", "5"], ["-", "-", "-", "6"]]
-    table = drawn((columns, rows), width, 1)
+    table = drawn(filled(columns, rows), width, 1)
     assert (table.left_out, table.unknown) == ((), ("energy per sample",))
 
 
@@ -49,12 +59,12 @@ def test_a_column_without_a_known_value_goes_before_all_others(width: int) -> No
     [("a_model", ()), ("a_name_of_9", ("inputs",)), ("a_name_of_18_signs", ("sum of operators", "inputs"))],
 )
 def test_columns_go_in_the_declared_order(name: str, left_out: tuple[str, ...]) -> None:
-    columns = [*COLUMNS[:3], Column("inputs", drop=2)]
+    columns = [*COLUMNS[:3], Column("inputs", str, drop=2)]
     assert lines_of(columns, [[name, *ROW[1:]]], 40)[1] == left_out
 
 
 def test_a_row_that_does_not_fit_is_a_block() -> None:
-    columns = [Column("model", "left"), Column("time needed"), Column("why", "left")]
+    columns = [Column("model", str, "left"), Column("time needed", str), Column("why", str, "left")]
     name = "an_operator_of_a_model_with_a_long_name"
     lines, _ = lines_of(columns, [[name, "1.5 ms", "it is not measured yet"], ["b", "2 h 5 min", "-"]], 42)
     assert lines == [
@@ -68,7 +78,7 @@ def test_a_row_that_does_not_fit_is_a_block() -> None:
 
 
 def test_rows_that_belong_together_are_one_block() -> None:
-    columns = [Column("model", "left"), Column(""), Column("sum"), Column("missing")]
+    columns = [Column("model", str, "left"), Column("", str), Column("sum", str), Column("missing", str)]
     rows = [["a_model_with_a_long_name_and_a_size_224", "time", "1.5 ms", "2"], ["on a card", "energy", "3 mJ", ""]]
     assert lines_of(columns, rows, 45, block=2)[0] == [
         rows[0][0],
@@ -80,7 +90,11 @@ def test_rows_that_belong_together_are_one_block() -> None:
 
 
 def test_texts_take_several_lines_before_a_column_is_left_out() -> None:
-    columns = [Column("model", "left"), Column("operators to add", "left", wraps=24), Column("time", drop=1)]
+    columns = [
+        Column("model", str, "left"),
+        Column("operators to add", str, "left", wraps=24),
+        Column("time", str, drop=1),
+    ]
     lines, left_out = lines_of(columns, [["a", "LayerNorm, Linear, MultiheadAttention", "1.5 ms"]], 45)
     assert left_out == ()
     assert [line.split() for line in lines[2:]] == [["a", "LayerNorm,", "Linear,", "1.5", "ms"], ["MultiheadAttention"]]
@@ -90,7 +104,9 @@ TEXTS = st.lists(st.text("abcé_-. 0123456789±%", max_size=14).map(str.strip), 
 TABLES = st.integers(1, 7).flatmap(
     lambda number: st.tuples(
         st.lists(
-            st.builds(Column, TEXTS, st.sampled_from(["left", "right"]), st.integers(0, 3), st.integers(0, 30)),
+            st.builds(
+                Column, TEXTS, st.just(str), st.sampled_from(["left", "right"]), st.integers(0, 3), st.integers(0, 30)
+            ),
             min_size=number,
             max_size=number,
         ),
@@ -100,9 +116,9 @@ TABLES = st.integers(1, 7).flatmap(
 
 
 @given(TABLES, st.integers(MINIMUM_WIDTH, 170), st.integers(1, 2))
-@example(([Column("a" * 34, "left"), Column("", "left", wraps=1)], [["", " _ 001 00"]]), 41, 1)
+@example(([Column("a" * 34, str, "left"), Column("", str, "left", wraps=1)], [["", " _ 001 00"]]), 41, 1)
 def test_no_line_is_longer_than_the_width_and_no_word_is_broken(
-    table: tuple[list[Column], list[list[str]]], width: int, block: int
+    table: tuple[list[Column[str]], list[list[str]]], width: int, block: int
 ) -> None:
     columns, rows = table
     lines, left_out = lines_of(columns, rows, width, block)

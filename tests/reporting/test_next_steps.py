@@ -5,12 +5,12 @@ from typing import Any, cast
 
 import pytest
 
-from opcost.comparing.comparison import Comparison
 from opcost.comparing.operator_costs import TupleCost, TupleFlag
 from opcost.comparing.remarks import NOTICEABLE_RATIO
 from opcost.estimates import Estimate
 from opcost.invocation import command
-from opcost.reporting.next_steps import Candidate, next_steps
+from opcost.operators.cases import ALL
+from opcost.reporting.report_sections import Compared, next_steps
 from opcost.stages.wanted_model import Proposals
 
 WHOLE_S = 0.01
@@ -18,7 +18,7 @@ WHOLE_S = 0.01
 
 def candidate(
     name: str, dropped_s: float | None = 0.0, ratio: float = 1.0, device: str = "cuda", counts_all: bool = True
-) -> Candidate:
+) -> Compared:
     comparison = SimpleNamespace(
         full=SimpleNamespace(measurement=SimpleNamespace(time_s=WHOLE_S)),
         gap=SimpleNamespace(dropped=SimpleNamespace(time_s=dropped_s)),
@@ -26,7 +26,8 @@ def candidate(
         time_ratio=Estimate(ratio, 0.0),
         conditions=SimpleNamespace(execution="graph", device_type=device),
     )
-    return Candidate(name, cast("Comparison", comparison), False, counts_all)
+    row = SimpleNamespace(name=name, counted=ALL if counts_all else "modules")
+    return cast("Compared", SimpleNamespace(row=row, comparison=comparison, kernels=None))
 
 
 def measured(
@@ -38,7 +39,7 @@ def measured(
     return cast("TupleCost", SimpleNamespace(**cost, row=SimpleNamespace(circumstances=circumstances)))
 
 
-def commands(candidates: list[Candidate], *tuples: Any) -> list[str]:
+def commands(candidates: list[Compared], *tuples: Any) -> list[str]:
     return [step.command for step in next_steps(candidates, tuples)]
 
 

@@ -12,7 +12,7 @@ from simulated_apparatus import RecordedProgress
 
 from opcost.comparing.comparison import Comparison
 from opcost.operators.counts import CalledModule
-from opcost.reporting.report_details import MOST_TREES, layers
+from opcost.reporting.report import MOST_TREES, layers
 from opcost.reporting.report_sections import Compared, compared
 from opcost.running.request import Request
 from opcost.stages.compare import find_comparisons, reports_of

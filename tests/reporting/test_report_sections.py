@@ -19,8 +19,8 @@ from opcost.measuring.record import MeasurementRow
 from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCount
 from opcost.operators.tuples import OperatorTuple, TensorSpec
-from opcost.reporting import report_details, report_sections
-from opcost.reporting.compared_models import compared_model
+from opcost.reporting import report, report_sections
+from opcost.reporting.charts import compared_model
 from opcost.reporting.report_sections import Compared
 from opcost.units import percent
 
@@ -165,12 +165,12 @@ def qualified(board: str, deviation_ratio: float, verdict: str = GOOD) -> Qualif
 
 def test_meters_of_the_report_s_boards_are_reported_and_their_worst_deviation() -> None:
     rows = [qualified(OURS, 0.004), qualified(THEIRS, 0.07), replace(qualified(OURS, -0.013), driver_version="2.0")]
-    text = text_of(report_details.meters(rows, {OURS}))
+    text = text_of(report.meters(rows, {OURS}))
     assert f"meter of {OURS}" in text
     assert f"meter of {THEIRS}" not in text
     assert "The meters of 1 boards agree within 1.30 %" in text
-    assert "agree within" not in report_details.meters([qualified(OURS, 0.5, REFERENCE)], {OURS})
-    assert "no qualification of these boards' meters" in text_of(report_details.meters(rows, {"another"}))
+    assert "agree within" not in report.meters([qualified(OURS, 0.5, REFERENCE)], {OURS})
+    assert "no qualification of these boards' meters" in text_of(report.meters(rows, {"another"}))
 
 
 @pytest.mark.parametrize(("boards", "is_drawn"), [({OURS}, True), ({THEIRS}, False), ({OURS, THEIRS}, True)])
@@ -181,6 +181,6 @@ def test_sentinels_of_the_report_s_boards_are_drawn(boards: set[str | None], is_
         return replace(row, circumstances=circumstances, measurement=replace(row.measurement, time_s=time_s))
 
     rows = [on(OURS, 1.0), on(OURS, 1.02), on(THEIRS, 1.0)]
-    text = text_of(report_details.drift(rows, boards))
+    text = text_of(report.drift(rows, boards))
     assert ("Standard deviations: time 1.4" in text) == is_drawn
     assert ("no repeated drift checks" in text) != is_drawn

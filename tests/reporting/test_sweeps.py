@@ -12,9 +12,17 @@ from simulated_sweep import SimulatedSweep
 
 from opcost.comparing.sweep_sizes import SweepPrediction, figures_of
 from opcost.measuring.flags import Flag
-from opcost.reporting.report_details import sweeps
-from opcost.reporting.sweep_files import export_tree, same_information, spearman, write_sweep_figures, write_tables
-from opcost.reporting.sweep_tables import print_plan, print_sweep, sweep_object
+from opcost.reporting.report import sweeps
+from opcost.reporting.sweeps import (
+    export_tree,
+    print_plan,
+    print_sweep,
+    same_information,
+    spearman,
+    sweep_object,
+    write_sweep_figures,
+    write_tables,
+)
 from opcost.stages.sweep_results import SweepResult
 
 SIZES = (32, 64, 128, 256)

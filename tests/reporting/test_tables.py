@@ -13,7 +13,8 @@ from opcost.comparing.remarks import Remark, RemarkKind
 from opcost.reporting.comparison_tables import Noted, all_in_words, footnotes, print_comparisons
 from opcost.reporting.count_tables import print_rebuilds
 from opcost.reporting.measurement_tables import print_full_models, print_operator_measurements
-from opcost.reporting.tables import print_configs, print_json
+from opcost.reporting.output import print_json
+from opcost.reporting.tables import print_configs
 from opcost.running.bench import AssumedVersions
 from opcost.stages.compare import ComparingReport
 from opcost.stages.make_configs import ConfigReport

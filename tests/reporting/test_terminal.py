@@ -3,22 +3,19 @@
 import io
 import re
 import threading
+from operator import itemgetter
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from opcost.reporting.layout import Column
+from opcost.reporting.tables import Column, of_texts, print_commands, print_line, print_origin_line, print_table
 from opcost.reporting.terminal import (
     PLAIN_INTERVAL_S,
     BarProgress,
     PlainProgress,
     TimeLeft,
-    print_commands,
-    print_line,
-    print_origin_line,
-    print_table,
     progress_on_stderr,
 )
 from opcost.units import duration
@@ -227,7 +224,7 @@ def test_the_bar_gives_the_cursor_back_and_starts_no_thread() -> None:
 
 
 def test_a_table_has_its_title_columns_and_rows(capsys: pytest.CaptureFixture[str]) -> None:
-    print_table("Costs", ["model", "time"], [["resnet18", "1.5 ms"], ["[bold]vit[/bold]", "[/]"]])
+    print_table("Costs", of_texts("model", "time"), [["resnet18", "1.5 ms"], ["[bold]vit[/bold]", "[/]"]])
     output = capsys.readouterr().out
     title, heading, _, *rows = output.splitlines()
     assert (title, heading) == ("Costs", "model               time")
@@ -268,7 +265,7 @@ def test_no_line_of_a_table_ends_in_spaces(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: str
 ) -> None:
     monkeypatch.setenv("COLUMNS", width)
-    columns = [Column("operator", "left", wraps=10), Column("flags", "left")]
+    columns = [Column("operator", itemgetter(0), "left", wraps=10), Column("flags", itemgetter(1), "left")]
     print_table("Costs", columns, [["Conv2d 64→64, kernel 3", "uneven"], ["ReLU", ""]])
     assert all(line == line.rstrip() for line in capsys.readouterr().out.splitlines())
 

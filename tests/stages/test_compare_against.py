@@ -385,7 +385,7 @@ def test_of_two_memory_formats_equal_tuples_have_the_same_row() -> None:
 
 
 def test_the_comparison_does_not_wait_for_torch() -> None:
-    modules = "opcost.stages.compare, opcost.reporting.against_tables"
+    modules = "opcost.stages.compare, opcost.reporting.comparison_tables"
     program = f"import sys, {modules}; print('torch' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     assert result.stdout == "False\n"

@@ -14,7 +14,7 @@ from opcost.__main__ import main
 from opcost.errors import UserError
 from opcost.measuring.protocol import protocol_for
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
-from opcost.reporting.holdings_tables import print_holdings
+from opcost.reporting.count_tables import print_holdings
 from opcost.running.request import Request
 from opcost.running.shipped_counts import ship_counts
 from opcost.stages.holdings import Holdings, PartialModel, holdings

@@ -21,7 +21,7 @@ from opcost.measuring.conditions import GRAPH
 from opcost.measuring.protocol import RETRIES, MeasurementProtocol
 from opcost.operators.tuples import META, OperatorTuple, PlainValue
 from opcost.reporting.measurement_tables import announced
-from opcost.reporting.profile_tables import print_profile
+from opcost.reporting.model_tables import print_profile
 from opcost.running import bench
 from opcost.running.request import COUNTS, Request
 from opcost.stages.measure_units import Protocols, UnitReport

@@ -28,9 +28,17 @@ from opcost.measuring.protocol import MeasurementProtocol
 from opcost.operators.counts import OperatorCount
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.prediction.rates import PREDICTED_ERROR_RATIOS
-from opcost.reporting.show_lines import csv_lines, largest, print_csv, ranking_objects
 from opcost.reporting.show_notes import arithmetic
-from opcost.reporting.show_tables import print_rankings, print_remarks, sides_of, table_of
+from opcost.reporting.show_tables import (
+    csv_lines,
+    largest,
+    print_csv,
+    print_rankings,
+    print_remarks,
+    ranking_objects,
+    sides_of,
+    table_of,
+)
 from opcost.running.request import COUNTS, FILTERED_COUNTS, Request
 from opcost.stages.compare import find_comparisons, reports_of
 from opcost.stages.filter import filter_operators
@@ -306,8 +314,8 @@ def test_devices_are_set_beside_each_other_with_ratios_and_the_spread_of_boards(
     for ranking in report.rankings:
         for model in ranking.models:
             costs[model.row.name][ranking.product] = model.row.time_per_sample_s
-    assert len(table.rows) == 4
-    for row in table.rows:
+    assert len(table.records) == 4
+    for row in ([column.text(one) for column in table.columns] for one in table.records):
         (own,) = [found for name, found in costs.items() if name.startswith(row[0])]
         ratio = own["NVIDIA H200"] / own["NVIDIA H100 80GB HBM3"]
         assert row[titles.index("ms ratio H200")] == f"{ratio:.3f}"

@@ -1,16 +1,28 @@
-"""SVG as text: axes, elements, a panel with lines and marks, whole figures, and files of several.
+"""Markup as text: SVG figures and files of several, and the report as one HTML page that makes no requests.
 
 Every text is escaped. Colours are classes, so that a style sheet decides. A figure has a view box and no size: a page
-scales it. Standard library only: power can be logged and drawn before anything is installed.
+scales it. The page is made of ``report.html``, ``report.css``, ``figures.css`` and ``report.js`` beside this module.
+Standard library only: power can be logged and drawn before anything is installed.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    # Only for types: it imports rich.
+    from opcost.reporting.tables import Table
+
+Record = TypeVar("Record")
 
 STEPS = (1.0, 2.0, 5.0, 10.0)
 """Round steps between marks, in powers of ten."""
@@ -192,7 +204,7 @@ def svg_file(title: str, drawings: Sequence[Drawing], legend: Sequence[Entry] = 
         x, line = 8 + (number % (2 * columns)) * WIDTH / 2, y + 4 + LEGEND_ROW * (number // (2 * columns))
         parts.append(element("g", {"transform": f"translate({x:g} {line:g})"}, entry.icon, text(entry.label, 32, 10)))
     height = y + LEGEND_ROW * math.ceil(len(legend) / (2 * columns)) + 8
-    style = element("style", None, files("opcost.reporting").joinpath("figures.css").read_text(encoding="utf-8"))
+    style = element("style", None, _file("figures.css"))
     ground = element("rect", {"class": "ground", "width": "100%", "height": "100%"})
     settings = {"viewBox": f"0 0 {columns * WIDTH:g} {height:g}", "role": "img", "class": "figure", "aria-label": title}
     whole = element(
@@ -312,3 +324,102 @@ def dots(positions: Points, kind: str) -> str:
     Each line is very short, but not of length 0, for which PDFs draw no square.
     """
     return element("path", {"class": kind, "d": "".join(f"M{x:.1f} {y:.1f}h.01" for x, y in positions) or "M0 0"})
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Drawings that belong together, with their legend."""
+
+    drawings: Sequence[Drawing]
+    legend: Sequence[Entry] = ()
+
+
+# The page of the report
+
+
+class Markup(str):
+    """Text that is HTML already."""
+
+
+def page(parts: Mapping[str, str], data: Any) -> str:
+    """Return the whole page: markup for each slot of the template, and the script's data, as for JSON.
+
+    Its policy forbids all requests, and every script and style except its own, by their hashes.
+    """
+    script, style = _file("report.js"), _file("figures.css") + _file("report.css")
+    policy = (
+        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; base-uri 'none'"
+    )
+    slots = {
+        **parts,
+        "policy": escape(f"{policy}; form-action 'none'"),
+        "script": script,
+        "style": style,
+        "data": json_for_script(data),
+    }
+    # One pass: inserted text is not searched for slots.
+    return re.sub(r"\{\{([a-z_]+)\}\}", lambda slot: slots[slot[1]], _file("report.html"))
+
+
+def json_for_script(data: Any) -> str:
+    """Return data as JSON that cannot end the script element that holds it."""
+    text = json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def table(columns: Table[Record], records: Iterable[Record], caption: str = "") -> str:
+    """Return a table in an area that scrolls; the first column is the header of each row."""
+    head = "".join(f'<th scope="col">{escape(column.title)}</th>' for column in columns)
+    body = ""
+    for record in records:
+        cells = [(escape(column.title), _prose(column.text(record))) for column in columns]
+        # Each cell carries its column's name, which narrow screens show beside it.
+        others = "".join(f'<td data-label="{name}">{cell}</td>' for name, cell in cells[1:])
+        body += f'<tr><th scope="row">{cells[0][1]}</th>{others}</tr>'
+    above = f'<p class="caption">{_prose(caption)}</p>' if caption else ""
+    inside = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    label = escape(caption or columns[0].title)
+    return f'{above}<div class="scroll" tabindex="0" role="region" aria-label="{label}">{inside}</div>'
+
+
+def figure(chart: Chart, caption: str) -> str:
+    """Return drawings, side by side if there is room, with legend and caption."""
+    items = "".join(f"<li>{entry}</li>" for entry in chart.legend)
+    listed = f'<ul class="legend">{items}</ul>' if items else ""
+    panels = "".join(f"<div>{drawing}</div>" for drawing in chart.drawings)
+    return f'<figure><div class="panels">{panels}</div>{listed}<figcaption>{_prose(caption)}</figcaption></figure>'
+
+
+def paragraph(text: str) -> str:
+    """Return a paragraph."""
+    return f"<p>{_prose(text)}</p>"
+
+
+def items(texts: Sequence[str]) -> str:
+    """Return a list."""
+    return f"<ul>{''.join(f'<li>{_prose(text)}</li>' for text in texts)}</ul>" if texts else ""
+
+
+def folded(title: str, content: str) -> str:
+    """Return markup that unfolds when its title is selected."""
+    return f"<details><summary>{escape(title)}</summary>{content}</details>"
+
+
+def code(text: str) -> Markup:
+    """Return a command."""
+    return Markup(f"<code>{escape(text)}</code>")
+
+
+def _prose(text: str) -> str:
+    """Return escaped text without line breaks between a number and its %; markup as it is."""
+    return text if isinstance(text, Markup) else escape(text).replace(" %", "\u00a0%")
+
+
+def _file(name: str) -> str:
+    return files("opcost.reporting").joinpath(name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
