@@ -79,15 +79,15 @@ OF_WHOLE = "; the longer time is {of_whole_ratio} of the whole model's"
 class RemarkKind(str, Enum):
     """The kinds of remarks on a comparison, or on one of two sides of it; the value is the name in JSON.
 
-    Words may name a remark's figures. ``text`` holds for several comparisons at once, ``figure`` is one comparison's,
-    and ``more`` stands behind it where all remarks on one are asked for. ``reason`` is why the remark changes what a
-    reader concludes, if the figure named in ``least`` has at least the value there or is unknown: then it is shown
-    unasked. It is empty for a remark that is shown on request only.
+    Words may name a remark's figures. ``text`` holds for several comparisons at once. ``reason`` is why the remark
+    changes what a reader concludes, if the figure named in ``least`` has at least the value there or is unknown: then
+    it is shown unasked; it is empty for a remark that is shown on request only. ``figure`` is one comparison's, and
+    ``more`` stands behind it where all remarks on one are asked for.
     """
 
     text: str
-    figure: str
     reason: str
+    figure: str
     least: tuple[str, float] | None
     more: str
 
@@ -95,112 +95,106 @@ class RemarkKind(str, Enum):
         cls,
         value: str,
         text: str,
-        figure: str = "",
         reason: str = "",
+        figure: str = "",
         least: tuple[str, float] | None = None,
         more: str = "",
     ) -> RemarkKind:
         """Return a member with its words."""
         one = str.__new__(cls, value)
-        one._value_, one.text, one.figure, one.reason, one.least, one.more = value, text, figure, reason, least, more
+        one._value_, one.text, one.reason, one.figure, one.least, one.more = value, text, reason, figure, least, more
         return one
 
     OTHER_CONDITIONS = (
         "other-conditions",
         "missing operators were measured under other conditions",
-        "{operators} ({differences})",
         ROWS_ARE_THERE,
+        "{operators} ({differences})",
     )
     ON_OTHER_VALUES_ONLY = (
         "on-other-values-only",
         "missing operators were measured on other values only",
-        "{operators}",
         ROWS_ARE_THERE,
+        "{operators}",
     )
     NAMED_VALUES = (
         "named-values",
         "operators were measured on {input_data} values, whole models on their own",
-        "",
         ON_VALUES,
     )
-    SHAPES_ONLY = ("shapes-only", "counted on shapes only, so operators on normal values are summed", "", ON_VALUES)
+    SHAPES_ONLY = ("shapes-only", "counted on shapes only, so operators on normal values are summed", ON_VALUES)
     OTHER_VALUES = (
         "other-values",
         "a part of the summed time is of operators measured on other values than the model's",
-        "{time_ratio}",
         ON_VALUES,
+        "{time_ratio}",
         ("time_ratio", SHARE_RATIO),
     )
     OTHER_CACHE = (
         "other-cache",
         "operators were measured in the cache mode {cache}",
-        "",
         "sums are 7 % to 13 % larger on cold caches",
     )
-    LEAF_MODULES = (
-        "leaf-modules",
-        "the sum is of leaf modules only",
-        "",
-        "such a sum misses up to half of a model's time",
-    )
+    LEAF_MODULES = ("leaf-modules", "the sum is of leaf modules only", "such a sum misses up to half of a model's time")
     WHOLE_NOT_NORMALISED = (
         "whole-not-normalised",
         "energies are not normalised to {reference_c}: the whole model's cannot be",
-        "",
         BY_TEMPERATURE,
     )
     ROWS_NOT_NORMALISED = (
         "rows-not-normalised",
         "energies are not normalised to {reference_c}: those of some rows cannot be",
-        "{rows} rows",
         BY_TEMPERATURE,
+        "{rows} rows",
     )
     OTHER_CIRCUMSTANCE = (
         "other-circumstance",
         "a part of the summed time was measured {circumstance}",
-        "{time_ratio}",
         "the whole model was not measured so",
+        "{time_ratio}",
         ("time_ratio", SHARE_RATIO),
         ", {name} {of_sum} (whole model: {of_whole})",
     )
     THROTTLED = (
         "throttled",
         "throttled by the power limit, as shares of the time",
+        "",
         "operators {time_ratio}, whole model {whole_time_ratio}",
     )
     LOWER_CLOCKS = (
         "lower-clocks",
         "the power limit makes the whole model longer, but not its operators",
-        "at most {longer_ratio}",
         "the whole's time is not that at full clocks",
+        "at most {longer_ratio}",
         ("longer_ratio", LONGER_RATIO),
     )
     LAUNCH_BOUND = (
         "launch-bound",
         "an eager run of the summed operators is launch-bound, so the sum is not the time of the whole",
-        LAUNCHES,
         "the host, not the device, decides the time",
+        LAUNCHES,
         None,
         OF_WHOLE,
     )
     DEVICE_BOUND = (
         "device-bound",
         "an eager run of the summed operators is bound by the device",
-        LAUNCHES,
         "",
+        LAUNCHES,
         None,
         OF_WHOLE,
     )
     ASSUMED_LAUNCHES = (
         "assumed-launches",
         "a part of the launch time is assumed: no loop of those kinds of operators is launch-bound",
+        "",
         "{launch_time_ratio}",
     )
     BUILDS_DIFFER = (
         "builds-differ",
         "builds of the whole model differ in time, and the median counts",
-        "{range_ratio}",
         "another run of the whole may take another time",
+        "{range_ratio}",
         None,
         " between {builds} builds",
     )
@@ -208,112 +202,106 @@ class RemarkKind(str, Enum):
         "eager-whole",
         "the whole model ran eagerly, because a CUDA graph cannot capture it, so eager operators are summed; "
         "measure them with --execution eager",
-        "",
         "sums of graphs have no launches",
     )
     WAITS = (
         "waits",
         "the whole model was captured in pieces, because it waits for the device",
-        "{waits} waits",
         "the idle time in waits is in no sum",
+        "{waits} waits",
     )
-    FLAGGED_WHOLE = ("flagged-whole", "the whole model's measurement is flagged", "{flags}", BY_ANY_FACTOR)
+    FLAGGED_WHOLE = ("flagged-whole", "the whole model's measurement is flagged", BY_ANY_FACTOR, "{flags}")
     FLAGGED_OPERATORS = (
         "flagged-operators",
         "a part of the summed time is of flagged measurements; the next measurement of the model repeats them",
-        "{time_ratio} ({operator}: {flags})",
         BY_ANY_FACTOR,
+        "{time_ratio} ({operator}: {flags})",
         ("time_ratio", FLAGGED_RATIO),
     )
     OTHER_WORK = (
         "other-work",
         "a part of the summed time is of operators that do other work alone than in the model",
-        "{time_ratio} ({operator}: {flags})",
         "their cost can be off by any factor",
+        "{time_ratio} ({operator}: {flags})",
         ("time_ratio", FLAGGED_RATIO),
     )
     # Not shown by itself: the standard error has it.
     NOT_PRECISE = (
         "not-precise",
         "a part of the summed time is of measurements that did not reach their target precision",
+        "",
         "{time_ratio}",
     )
     UNCORRECTED_SMALL = (
         "uncorrected-small",
         "no cache correction: that of models that move less than {stream_bytes} is not measured "
         "for this card and its software; the next measurement on this card adds it",
-        "{moved_bytes}",
         BY_A_TENTH,
+        "{moved_bytes}",
     )
     UNCORRECTED_UNKNOWN = (
         "uncorrected-unknown",
         "no cache correction: not measured for this card and its software; the next measurement on this card adds it",
-        "",
         BY_A_TENTH,
     )
     CORRECTED_BY_OTHER_DTYPE = (
         "corrected-by-other-dtype",
         "the cache correction is that of operators in {dtype}, not of {precision}",
-        "",
         "calls in another dtype find another share of their data in caches",
     )
     CORRECTED_BY_OTHER_KINDS = (
         "corrected-by-other-kinds",
         "{kinds} have the cache correction of other operators: their own is not measured for this "
         "card and its software; the next measurement on this card adds it",
-        "",
         "the sum may be off by 2 %",
     )
     UNKNOWN_FLOP = (
         "unknown-flop",
         "operators of unknown FLOPs have the cache correction of operators without products; {reason}",
-        "{time_ratio} of the summed time",
         "operators with products have another cache correction",
+        "{time_ratio} of the summed time",
         ("time_ratio", SHARE_RATIO),
     )
     IN_NO_TUPLE = (
         "in-no-tuple",
         "operations are in no tuple: {operations}",
-        "{missing_ratio} of FLOPs or bytes",
         "the sum lacks them",
+        "{missing_ratio} of FLOPs or bytes",
     )
     KERNELS = (
         "kernels",
         "kernel time of operators alone, as a share of that in the model",
-        "{alone_ratio} (magnitudes {absolute_ratio})",
         "",
+        "{alone_ratio} (magnitudes {absolute_ratio})",
         None,
         "; largest differences: {kinds}",
     )
-    WHOLE_NOT_MEASURED = ("whole-not-measured", "the whole model is not measured", "", "only sums are compared")
+    WHOLE_NOT_MEASURED = ("whole-not-measured", "the whole model is not measured", "only sums are compared")
     WHOLES_OF_TWO_BOARDS = (
         "wholes-of-two-boards",
         "whole models are of two boards, {board} and {other_board}",
-        BOARDS_DIFFER,
         "boards differ",
+        BOARDS_DIFFER,
     )
     OPERATORS_OF_TWO_BOARDS = (
         "operators-of-two-boards",
         "{time_ratio} of the time of operators in both conditions is of two boards",
-        BOARDS_DIFFER,
         "boards differ",
+        BOARDS_DIFFER,
     )
     TWO_EXECUTIONS = (
         "two-executions",
         "one whole model ran as a CUDA graph, the other eagerly, because a graph cannot capture it",
-        "",
         "a graph has no launches",
     )
     NOT_MEASURED = (
         "not-measured",
         "{calls} calls of {operators} are not measured in one of both conditions, and are not in the sum",
-        "",
         "the sum lacks them",
     )
     ABOVE_LIMIT = (
         "above-limit",
         "the sum draws more than the power limit: it has full clocks, and a run takes longer",
-        "",
         "the sum is not the time of a run",
     )
 
@@ -381,8 +369,7 @@ def remarks_on(found: Comparison, measurements: Measurements) -> tuple[Remark, .
         *(_throttled(found) if is_summed else ()),
         *_whole(found),
         *flagged(found.full, found.cost),
-        *_precision(found),
-        *_cache_correction(found),
+        *_precision_and_caches(found),
         *_uncounted(found),
     )
 
@@ -391,12 +378,8 @@ def remarks_on_kernels(errors: KernelErrors | None) -> tuple[Remark, ...]:
     """Return a remark on kernel times alone compared with those in the model, if they are known."""
     if errors is None:
         return ()
-    figures: dict[str, Figure] = {
-        "alone_ratio": 1 + errors.ratio,
-        "absolute_ratio": errors.absolute_ratio,
-        "kinds": errors.by_kind[:KINDS_SHOWN],
-    }
-    return (Remark(RemarkKind.KERNELS, figures),)
+    ratios = {"alone_ratio": 1 + errors.ratio, "absolute_ratio": errors.absolute_ratio}
+    return (Remark(RemarkKind.KERNELS, {**ratios, "kinds": errors.by_kind[:KINDS_SHOWN]}),)
 
 
 def _missing(found: Comparison, measurements: Measurements) -> Iterator[Remark]:
@@ -427,15 +410,14 @@ def _other_rows(found: Comparison) -> Iterator[Remark]:
 def _temperatures(found: Comparison) -> Iterator[Remark]:
     """Remark on energies that are not normalised although some could be."""
     cost, normalised = found.cost, EnergyBasis.NORMALISED
-    known = [part.row for part in cost.parts if normalised.energy_of(part.row) is not None]
+    known = {part.row.key for part in cost.parts if normalised.energy_of(part.row) is not None}
     if cost.basis is normalised or not known:
         return
-    figures: dict[str, Figure] = {"reference_c": normalised.temperature_c}
     if normalised.energy_of(found.full) is None:
-        yield Remark(RemarkKind.WHOLE_NOT_NORMALISED, figures)
+        yield Remark(RemarkKind.WHOLE_NOT_NORMALISED, {"reference_c": normalised.temperature_c})
     else:
-        others = len({part.row.key for part in cost.parts}) - len({row.key for row in known})
-        yield Remark(RemarkKind.ROWS_NOT_NORMALISED, {**figures, "rows": others})
+        others = len({part.row.key for part in cost.parts} - known)
+        yield Remark(RemarkKind.ROWS_NOT_NORMALISED, {"reference_c": normalised.temperature_c, "rows": others})
 
 
 def _circumstances(found: Comparison) -> Iterator[Remark]:
@@ -458,8 +440,8 @@ def _circumstances(found: Comparison) -> Iterator[Remark]:
                 parts.setdefault((name, value, theirs[name]), []).append(part)
     for (name, of_sum, of_whole), own in parts.items():
         time_ratio = sum(part.time_s / found.cost.time_s.value for part in own) if found.cost.time_s else 0.0
-        figures: dict[str, Figure] = {"name": name, "of_sum": of_sum, "of_whole": of_whole, "time_ratio": time_ratio}
-        yield Remark(RemarkKind.OTHER_CIRCUMSTANCE, figures)
+        figures = {"name": name, "of_sum": of_sum, "of_whole": of_whole}
+        yield Remark(RemarkKind.OTHER_CIRCUMSTANCE, {**figures, "time_ratio": time_ratio})
 
 
 def throttled(full: MeasurementRow | None, cost: ModelCost) -> Iterator[Remark]:
@@ -482,13 +464,12 @@ def _throttled(found: Comparison) -> Iterator[Remark]:
     remarks = tuple(throttled(found.full, found.cost))
     yield from remarks
     limit, whole, time_s = found.gap.power_limit, found.full.measurement, found.cost.time_s
-    is_explained = limit is not None and limit.time_s.value > 0
+    if not remarks or not whole.power_capped_ratio or (limit is not None and limit.time_s.value > 0):
+        return
     cycles = total_if_known(
         None if part.row.measurement.sm_clock_hz is None else part.time_s * part.row.measurement.sm_clock_hz
         for part in found.cost.parts
     )
-    if not remarks or not whole.power_capped_ratio or is_explained:
-        return
     if whole.sm_clock_hz is not None and cycles and time_s is not None:
         longer_ratio = max(0.0, 1 - whole.sm_clock_hz * time_s.value / cycles)
         if longer_ratio:
@@ -499,17 +480,13 @@ def _whole(found: Comparison) -> Iterator[Remark]:
     """Remark on what bounds an eager run, on builds that differ in time, and on a graph in pieces, or none."""
     eager, whole = found.eager, found.full.measurement
     if eager is not None:
-        figures: dict[str, Figure] = {
-            "launch_time_s": eager.launch_time_s,
-            "device_time_s": eager.device_time_s,
-            "of_whole_ratio": eager.time_s / time_of(found.full).value,
-        }
-        yield Remark(RemarkKind.LAUNCH_BOUND if eager.is_launch_bound else RemarkKind.DEVICE_BOUND, figures)
+        times_s = {"launch_time_s": eager.launch_time_s, "device_time_s": eager.device_time_s}
+        kind = RemarkKind.LAUNCH_BOUND if eager.is_launch_bound else RemarkKind.DEVICE_BOUND
+        yield Remark(kind, {**times_s, "of_whole_ratio": eager.time_s / time_of(found.full).value})
         if eager.assumed_ratio:
             yield Remark(RemarkKind.ASSUMED_LAUNCHES, {"launch_time_ratio": eager.assumed_ratio})
     if are_different(whole.builds_time_range_ratio):
-        differences: dict[str, Figure] = {"builds": whole.builds, "range_ratio": whole.builds_time_range_ratio}
-        yield Remark(RemarkKind.BUILDS_DIFFER, differences)
+        yield Remark(RemarkKind.BUILDS_DIFFER, {"builds": whole.builds, "range_ratio": whole.builds_time_range_ratio})
     if not ran_as_requested(found.full):
         yield Remark(RemarkKind.EAGER_WHOLE)
     if whole.waits is not None:
@@ -528,21 +505,17 @@ def flagged(full: MeasurementRow | None, cost: ModelCost) -> Iterator[Remark]:
         return tuple(flag.value for flag in row.measurement.flags if flag in OTHER_WORK)
 
     for kind, names in ((RemarkKind.FLAGGED_OPERATORS, doubts), (RemarkKind.OTHER_WORK, other_work)):
-        own = [part for part in cost.parts if names(part.row)]
-        if own:
-            figures: dict[str, Figure] = {"operator": own[0].row.operator, "flags": names(own[0].row)}
-            yield Remark(kind, {"time_ratio": _time_ratio(cost, own), **figures})
+        if own := [part for part in cost.parts if names(part.row)]:
+            first = own[0].row
+            figures: Figures = {"time_ratio": _time_ratio(cost, own), "operator": first.operator, "flags": names(first)}
+            yield Remark(kind, figures)
 
 
-def _precision(found: Comparison) -> Iterator[Remark]:
+def _precision_and_caches(found: Comparison) -> Iterator[Remark]:
+    """Remark on imprecise rows, and on a cache correction that is missing, or of another dtype or other kinds."""
     imprecise = [part for part in found.cost.parts if Flag.IMPRECISE in part.row.measurement.flags]
-    time_ratio = _time_ratio(found.cost, imprecise)
-    if time_ratio >= NOTICEABLE_RATIO:
+    if (time_ratio := _time_ratio(found.cost, imprecise)) >= NOTICEABLE_RATIO:
         yield Remark(RemarkKind.NOT_PRECISE, {"time_ratio": time_ratio})
-
-
-def _cache_correction(found: Comparison) -> Iterator[Remark]:
-    """Remark on a missing cache correction, or on one that was measured in another dtype or on other kinds."""
     precision, dtype = found.conditions.precision, found.gap.correction_dtype
     moved_bytes = found.counts.total_memory_bytes
     if dtype is not None:
@@ -584,10 +557,13 @@ def side_remarks(found: SideBySide) -> tuple[Remark, ...]:
     sides = (found.these, found.others)
     is_one_device = found.these.conditions.device_product == found.others.conditions.device_product
     executions = {one.whole.measurement.executed_as for one in sides if one.whole is not None}
+    missing = [pair for pair in found.pairs if pair.standing is Standing.NOT_MEASURED]
+    calls = sum(max(one.number for one in (pair.these, pair.others) if one is not None) for pair in missing)
+    names = tuple(sorted({pair.operator.short_name for pair in missing}))
     return (
         *(_boards(found) if is_one_device else ()),
         *((Remark(RemarkKind.TWO_EXECUTIONS),) if len(executions) > 1 else ()),
-        *_not_measured(found),
+        *((Remark(RemarkKind.NOT_MEASURED, {"calls": calls, "operators": names}),) if missing else ()),
         *(replace(one, figures={"conditions": side.label, **one.figures}) for side in sides for one in _on_side(side)),
     )
 
@@ -596,8 +572,7 @@ def _boards(found: SideBySide) -> Iterator[Remark]:
     """Remark on wholes of two boards, and on the share of the time of operators of two boards, of both conditions."""
     wholes = [side.whole for side in (found.these, found.others) if side.whole is not None]
     if len(wholes) > 1 and found.these.board != found.others.board:
-        figures = {"board": found.these.board, "other_board": found.others.board}
-        yield Remark(RemarkKind.WHOLES_OF_TWO_BOARDS, figures)
+        yield Remark(RemarkKind.WHOLES_OF_TWO_BOARDS, {"board": found.these.board, "other_board": found.others.board})
     apart_s = total_s = 0.0
     for pair in found.pairs:
         if pair.standing is Standing.BOTH:
@@ -607,14 +582,6 @@ def _boards(found: SideBySide) -> Iterator[Remark]:
             apart_s += time_s if len({row.circumstances.device_uuid for _, row in calls}) > 1 else 0.0
     if apart_s:
         yield Remark(RemarkKind.OPERATORS_OF_TWO_BOARDS, {"time_ratio": apart_s / total_s})
-
-
-def _not_measured(found: SideBySide) -> Iterator[Remark]:
-    missing = [pair for pair in found.pairs if pair.standing is Standing.NOT_MEASURED]
-    if missing:
-        calls = sum(max(one.number for one in (pair.these, pair.others) if one is not None) for pair in missing)
-        names = tuple(sorted({pair.operator.short_name for pair in missing}))
-        yield Remark(RemarkKind.NOT_MEASURED, {"calls": calls, "operators": names})
 
 
 def _on_side(side: Side) -> Iterator[Remark]:
