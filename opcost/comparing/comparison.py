@@ -28,11 +28,7 @@ CONDITIONS_SHOWN = ("device_product", "execution", "cache", "precision", "mode",
 
 @dataclass(frozen=True)
 class OperatorRuns:
-    """The choice of summed operators.
-
-    ``input_data`` is one of ``INPUT_DATA``, ``cache`` one of ``CACHES``, ``counted`` one of ``COUNTED``: all operators,
-    or leaf modules only.
-    """
+    """The choice of summed operators: one each of ``INPUT_DATA``, ``CACHES`` and ``COUNTED``."""
 
     input_data: str = CAPTURED
     cache: str = WARM
@@ -132,10 +128,7 @@ def summed(selection: Selection, full: MeasurementRow, evidence: Evidence, runs:
 def _predictor(
     selection: Selection, sums: Sequence[ModelCost], measurements: Measurements, conditions: Conditions
 ) -> CostModel | None:
-    """Return a predictor for the missing operators of these sums; None if none is missing or too few are measured.
-
-    Operators that run nothing cost nothing and need no prediction.
-    """
+    """Return a predictor for the missing operators of these sums; None if none is missing or too few are measured."""
     if not any(count.computes for one in sums for count in one.missing):
         return None
     counts = [*selection.kept.counts, *selection.dropped.counts]

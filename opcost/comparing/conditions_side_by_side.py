@@ -142,10 +142,7 @@ class OperatorSides(Columns):
 
 @dataclass(frozen=True)
 class Side:
-    """A model under one set of conditions: the whole's row, None if it is not measured, and the sum of operators.
-
-    ``label`` names the conditions: ``bf16``.
-    """
+    """A model under conditions with a label (``bf16``): the whole's row, None if it is not measured, and the sum."""
 
     label: str
     conditions: Conditions

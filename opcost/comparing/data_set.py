@@ -97,10 +97,7 @@ def data_tables(rows: Iterable[MeasurementRow], counts: Mapping[str, OperatorCou
 
 
 def table_name(operator: str) -> str:
-    """Return the name of a kind of operator's table: its qualified name, as far as any file system takes it.
-
-    No name is that of a list beside the tables.
-    """
+    """Return the name of a kind's table, as far as any file system takes it, and unlike those of lists beside it."""
     return re.sub(r"[^\w.-]|^(?=(columns|tables)$)", "_", operator)[:LONGEST_NAME]
 
 

@@ -1,4 +1,4 @@
-"""What a whole model's cost has besides its sum: corrections, the power limit, launches, and errors of kernels."""
+"""The parts of a whole model's cost: the sum, corrections, the power limit, launches; and errors of kernels."""
 
 from __future__ import annotations
 
@@ -110,10 +110,7 @@ def gap(
 
 
 def predicted_piece(counts: Sequence[OperatorCount], predictor: CostModel | None) -> Piece:
-    """Return the predicted cost of all calls of operators, 0 of those that compute nothing.
-
-    It is unknown without a predictor (None), and if the predictor cannot predict one of them.
-    """
+    """Return the predicted cost of operators that compute; unknown if the predictor is None or cannot predict one."""
     counts = [count for count in counts if count.computes]
     if not counts:
         return Piece()
@@ -176,10 +173,7 @@ def limit_of(conditions: Conditions) -> float | None:
 
 
 def added_by_limit(cost: ModelCost, besides: Piece, conditions: Conditions) -> Excess | None:
-    """Return what the power limit adds to a sum and what else is known of its model; see ``at_limit``.
-
-    It is None if a cost or the limit is unknown.
-    """
+    """Return what the power limit adds to a sum and what else is known of its model; None if one is unknown."""
     limit_w = limit_of(conditions)
     if limit_w is None or besides.time_s is None or besides.energy_j is None:
         return None
@@ -279,10 +273,7 @@ class EagerCost:
 
 @dataclass(frozen=True)
 class Twins:
-    """Calls in an eager sum, and the same operator in a CUDA graph: times and energies (None if unknown) of one call.
-
-    ``is_alike`` says whether both were measured on the same input data.
-    """
+    """Calls in an eager sum, and the same in a CUDA graph: the costs of one call, alike if on the same input data."""
 
     kind: str
     calls: int
@@ -350,10 +341,6 @@ def _twins(cost: ModelCost, measurements: Measurements) -> list[Twins]:
 
 
 def _energy_j(twins: Sequence[Twins], waiting: Sequence[Twins], time_s: float) -> float | None:
-    """Return the energy in graphs plus the energy of a waiting device for the rest of the time.
-
-    The power of a waiting device is the additional energy of launch-bound loops over their additional time.
-    """
     graphs_j = total_if_known(None if one.graph_j is None else one.calls * one.graph_j for one in twins)
     known_w = [
         (one.eager_j - one.graph_j) / (one.eager_s - one.graph_s)
@@ -363,6 +350,7 @@ def _energy_j(twins: Sequence[Twins], waiting: Sequence[Twins], time_s: float) -
     if graphs_j is None or len(known_w) < len(waiting) or not all(one.is_alike for one in twins):
         return None
     graphs_s = math.fsum(one.calls * one.graph_s for one in twins)
+    # The power of a waiting device is the additional energy of launch-bound loops over their additional time.
     return graphs_j + max(time_s - graphs_s, 0.0) * max(median(known_w), 0.0)
 
 

@@ -34,10 +34,7 @@ class CallCost:
 
 @dataclass(frozen=True)
 class LayerCall:
-    """One call of an operator, in the module that is the operator or, for a function, calls it.
-
-    ``position`` is its place in the run. ``cost`` is None if the sum has no row for it.
-    """
+    """One call of an operator, in the module that is it or calls it; ``cost`` is None if the sum has no row for it."""
 
     module: CalledModule
     count: OperatorCount
@@ -111,10 +108,7 @@ class LayerNode:
 
 @dataclass(frozen=True)
 class Layers:
-    """The calls of a model's run in order, with the sum of operators that they are parts of.
-
-    ``cost`` is None if nothing is measured. ``are_means`` says whether calls of one operator share a mean cost.
-    """
+    """The calls of a run in order, with the sum that they are parts of; ``are_means``: some share a mean cost."""
 
     calls: tuple[LayerCall, ...]
     modules: tuple[CalledModule, ...]
@@ -126,10 +120,7 @@ class Layers:
         return tuple(self._row(call.place(), [call]) for call in self.calls)
 
     def rows_to(self, depth: int) -> tuple[LayerRow, ...]:
-        """Return a row for each module with so many names in its path, and for each layer above it.
-
-        All calls of a layer are one row, in the order of the first.
-        """
+        """Return a row for each module with so many names in its path, and for each layer above it."""
         return tuple(self._row(place, calls) for place, calls in _grouped(self.calls, depth))
 
     @property
@@ -138,7 +129,6 @@ class Layers:
 
     @cached_property
     def _sums(self) -> tuple[float, float | None]:
-        """Time and energy of all calls that have a row."""
         known = [call.cost for call in self.calls if call.cost is not None]
         return math.fsum(cost.time_s for cost in known), total_if_known(cost.energy_j for cost in known)
 
@@ -193,10 +183,7 @@ class Layers:
 
 @dataclass(frozen=True)
 class RunCosts:
-    """Times and energies of one run; None if unknown. Energies are at the same temperature, None for as measured.
-
-    A corrected sum is None if no correction is known.
-    """
+    """Times and energies of one run, energies at the same temperature (None: as measured); None if unknown."""
 
     sum_time_s: float | None = None
     sum_energy_j: float | None = None
@@ -252,7 +239,6 @@ def layers_of(counts: OperatorCounts, cost: ModelCost | None) -> Layers:
 
 
 def _mean(parts: Sequence[Part]) -> CallCost | None:
-    """Return the mean cost of the calls in some parts of a sum; None without parts."""
     if not parts:
         return None
     calls = sum(part.occurrences for part in parts)

@@ -35,10 +35,7 @@ Key = TypeVar("Key")
 
 @dataclass(frozen=True)
 class CostShare(Columns):
-    """The cost of some calls in one run of a model, and the part of it above the roof.
-
-    Ratios of time and energy are shares of the sum of all measured operators of the model.
-    """
+    """The cost of some calls, its share of the sum of all measured operators, and the part of it above the roof."""
 
     calls: Annotated[int, Column("calls in one run", COUNT_FROM_1)]
     time_s: Annotated[float, Column("time of all calls", ABOVE_0)]
@@ -109,10 +106,7 @@ def operator_costs(model: ModelFigures, roofline: Roofline | None, by: str) -> t
 
 
 def kind_costs(model: ModelFigures, roofline: Roofline | None, by: str) -> tuple[KindCosts, ...]:
-    """Return the kinds of operators in a model's sum, those with the largest share of its energy or time first.
-
-    There are none if the sum does not show what dominates the model, because many bytes are missing.
-    """
+    """Return the kinds of operators in a sum, the largest share first; none if the sum lacks many of the bytes."""
     works = model.works if model.is_representative else ()
     shares = _shares(works, roofline, lambda part: part.case.operator.short_name)
     found = [KindCosts(name, costs) for name, _, costs in shares]
@@ -120,10 +114,7 @@ def kind_costs(model: ModelFigures, roofline: Roofline | None, by: str) -> tuple
 
 
 def rank_of(one: OperatorCost | KindCosts, by: str) -> tuple[float, str]:
-    """Return a key that sorts the largest first: by energy, or by time if any energy of the model is unknown.
-
-    ``by`` is one of ``SORTS``.
-    """
+    """Return a key that sorts the largest first by one of ``SORTS``: energy, or time if any energy is unknown."""
     costs = one.costs
     has_energies = costs.energy_ratio is not None
     saving = costs.saving_energy_j if has_energies and costs.saving_energy_j is not None else costs.saving_time_s
@@ -216,10 +207,7 @@ class TupleCost:
 
 
 def tuple_costs(comparisons: Sequence[Comparison]) -> list[TupleCost]:
-    """Return the tuples that compared models use, in descending order of their total time in the models.
-
-    A tuple has one entry for each row, if models were measured on different boards or under different conditions.
-    """
+    """Return the tuples that compared models use, one for each row, in descending order of total time."""
     found: dict[tuple[str, ...], TupleCost] = {}
     for index, comparison in enumerate(comparisons):
         for cost, is_summed in ((comparison.cost, True), (comparison.left_out, False)):
@@ -257,10 +245,7 @@ def flags_of_part(part: Part, work: Work | None, board: str | None) -> Iterator[
 
 
 def roofline_of_tuples(costs: Iterable[TupleCost]) -> Roofline | None:
-    """Return the roofline of measured tuples that are sound and possible, and do the counted work.
-
-    Tuples of several cards have one roofline, that of the fastest.
-    """
+    """Return the roofline of measured tuples that are sound; that of the fastest card, if there are several."""
     left_out = {TupleFlag.FLAGGED, TupleFlag.IMPOSSIBLE, TupleFlag.OTHER_WORK}
     sound = [cost for cost in costs if left_out.isdisjoint(cost.flags)]
     rates = [memory_rate(cost.row.conditions.device_product) for cost in sound if cost.row is not None]

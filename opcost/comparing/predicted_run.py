@@ -94,10 +94,7 @@ class WidthReason(Enum):
 
 @dataclass(frozen=True)
 class Widened:
-    """Why an interval is wide, with the share of the time and the short names of the operators that it is about.
-
-    The share is None, and the names are none, for a reason that is about the whole run.
-    """
+    """Why an interval is wide, with the share of the time and the operators that it is about; None: the whole run."""
 
     reason: WidthReason
     time_ratio: float | None = None
@@ -245,7 +242,6 @@ def _range(estimates: Sequence[Estimate], predicted: float, half_width: float, *
 
 
 def _half_width(calls: Sequence[PredictedCalls], cost: str, learned: LearnedCosts) -> float:
-    """Return half the width of the interval of a sum of predicted costs in their unit."""
     if not calls:
         return 0.0
     values = [
@@ -292,7 +288,6 @@ def _predicted_calls(missing: Sequence[OperatorCount], learned: LearnedCosts) ->
 def _added_by_limit(
     cost: ModelCost, calls: Sequence[PredictedCalls], cache: Excess | None, limit_w: float | None
 ) -> Excess | None:
-    """Return what the power limit adds, None if it is unknown."""
     measured = loads_of(cost)
     if limit_w is None or measured is None or cache is None or cache.energy_j is None:
         return None

@@ -297,15 +297,13 @@ def sum_errors(models: Iterable[ModelFigures]) -> Mapping[bool, SumErrors]:
 
 
 def _deviations(ratios: Iterable[float | None], assumed: SumDeviations) -> tuple[SumDeviations, bool]:
-    """Return deviations of ratios from 1, and whether they are their own: assumed ones, if too few are known.
-
-    The high one is at least the assumed one if they are too few for a high quantile.
-    """
+    """Return deviations of ratios from 1, and whether they are their own: assumed ones, if too few are known."""
     found = [abs(ratio - 1) for ratio in ratios if ratio is not None]
     if len(found) < FEWEST_WHOLES:
         return assumed, False
     # Of few values the next larger one, so that the error is not too small.
     median, high = map(float, np.quantile(found, [0.5, EXPECTED_QUANTILE], method="higher"))
+    # Too few for a high quantile do not lower the assumed one.
     high = high if len(found) >= ENOUGH_WHOLES else max(high, assumed.high_ratio)
     return SumDeviations(len(found), median, high), True
 
@@ -419,10 +417,7 @@ class RankingRow(Columns):
 
 
 def ranking_row(model: ModelFigures, errors: SumErrors | None, roofline: Roofline | None) -> RankingRow:
-    """Return the row of a model, with the errors of its sum and its share of the roof if these are known.
-
-    Its sum has a share of the roof if it has nearly all of the model.
-    """
+    """Return the row of a model; its sum has a share of the roof if it has nearly all of the model."""
     whole, cost, samples, energy_j = model.whole, model.cost, model.samples, model.energy_j
     sum_s, sum_j = (None, None) if cost is None else (value_of(cost.time_s), value_of(cost.energy_j))
     predicted = model.predicted

@@ -205,10 +205,7 @@ WINOGRAD_RATIO = 4.0
 
 
 def is_beyond_sheet(work: Work, operator: OperatorTuple, product: str) -> bool:
-    """Return whether a call seems to compute or move more than its card can.
-
-    FLOPs of convolutions are those of the direct algorithm.
-    """
+    """Return whether a call seems to compute (convolutions: directly) or move more than its card can."""
     sheet = SHEETS.get(product)
     if sheet is None:
         return False
@@ -277,10 +274,7 @@ def roofline_of_rows(rows: Iterable[MeasurementRow], counts: Mapping[str, Operat
 
 
 def roof_share(works: Works, roofline: Roofline | None) -> tuple[float | None, float | None]:
-    """Return the shares of the roof that calls reach in time and energy, up to 1; None if unknown.
-
-    The share of several calls is their cost at the roof over their cost.
-    """
+    """Return the shares of the roof that calls reach in time and energy: their cost there over their cost, up to 1."""
     (time_s, energy_j), (saving_s, saving_j) = totals(part for part, _ in works), savings(works, roofline)
     return (
         None if saving_s is None or not works else 1 - saving_s / time_s,
@@ -289,10 +283,7 @@ def roof_share(works: Works, roofline: Roofline | None) -> tuple[float | None, f
 
 
 def savings(works: Works, roofline: Roofline | None) -> tuple[float | None, float | None]:
-    """Return time and energy that calls would save at their roof; None if the roof, a cost or a call's work is unknown.
-
-    Calls beyond their roof save nothing.
-    """
+    """Return time and energy that calls below their roof would save there; None if one is unknown."""
 
     def saved(roof: Roof | None, costs: Iterable[tuple[int, Work, float | None]]) -> float | None:
         if roof is None:

@@ -31,10 +31,7 @@ the American Statistical Association 88 (1993), 1273-1283)."""
 
 @dataclass(frozen=True)
 class SweepPrediction(Columns):
-    """The predicted cost of a run: the corrected sum of its operators, of which those without a row are predicted.
-
-    Bounds are of the interval of 90 %.
-    """
+    """The predicted cost of a run with its interval of 90 %: the corrected sum, partly of predicted operators."""
 
     predicted_time_s: Annotated[float | None, Column("predicted time of a run", ABOVE_0)] = None
     predicted_time_lower_s: Annotated[float | None, Column("lower bound of the predicted time", FROM_0)] = None
@@ -273,7 +270,6 @@ def pieces_of(x: Sequence[float], y: Sequence[float]) -> tuple[Piece, ...]:
 
 
 def _fits(xs: FloatArray, ys: FloatArray, first: int, last: int) -> Iterator[Piece]:
-    """Yield the piece of each kind that has enough points, and does not fall."""
     x, y = xs[first : last + 1], ys[first : last + 1]
     for kind in PieceKind:
         if len(x) < kind.fewest:

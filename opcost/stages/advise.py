@@ -189,10 +189,7 @@ def _all_counted(request: Request) -> list[OperatorCounts]:
 
 
 def _sum_of(counts: OperatorCounts, known: _Known) -> tuple[MeasurementRow | None, ModelCost]:
-    """Return a model's whole, None if it is not measured, and its sum.
-
-    Of several boards, choose as comparisons do, but by all operators.
-    """
+    """Return a model's whole, None if it is not measured, and its sum: as comparisons choose, but of all operators."""
     is_own = of_operators([counts.model])
     wholes = [whole for whole in known.wholes if is_own(whole.key)]
     if not wholes:
@@ -201,10 +198,7 @@ def _sum_of(counts: OperatorCounts, known: _Known) -> tuple[MeasurementRow | Non
 
 
 def _known_costs_of(sums: Mapping[str, ModelCost], predictor: CostModel) -> dict[str, Costs]:
-    """Return the costs of each model; warn of those that have operators without a row and of unknown FLOPs.
-
-    Raises UserError: all have.
-    """
+    """Return the costs of each model. Those without a known one are left out. Raises UserError: all are."""
     found = {name: costs_of(cost, predictor) for name, cost in sums.items()}
     costs = {name: of_model for name, of_model in found.items() if of_model is not None}
     others = [f"{name} ({sums[name].flop_missing_reason})" for name in found if name not in costs]

@@ -15,10 +15,7 @@ from opcost.storage.model_folders import ModelFolders
 
 @dataclass(frozen=True)
 class CheckReport:
-    """The number of files that were read, and a message for each mistake: file, line if there is one, remedy.
-
-    ``repaired`` has a message for each table that was rewritten without its bad lines.
-    """
+    """The number of files that were read, a message for each mistake, and one for each table that was repaired."""
 
     files: int
     problems: tuple[str, ...]

@@ -73,10 +73,7 @@ class ComparingReport:
 
 @dataclass(frozen=True)
 class ModelComparisons:
-    """The comparisons of a model, one for each set of conditions, and the errors of kernels if these were profiled.
-
-    ``no_counts_reason`` says why a named model is left out.
-    """
+    """The comparisons of a model under each set of conditions, or the reason why a named model has no counts."""
 
     config: ModelConfig
     comparisons: tuple[Comparison, ...] = ()
@@ -329,10 +326,7 @@ def _read(
 
 
 def _reports(data: _Data, config: ModelConfig, other: ChosenConditions) -> Iterator[AgainstReport]:
-    """Yield the comparisons of a model, one for each set of conditions.
-
-    Raises UserError: there is none. The message names the model.
-    """
+    """Yield the comparisons of a model. Raises UserError: there is none; the message names the model."""
     own = chosen_by(config)
     if own == other and data.other_device is None:
         raise UserError(f"{config.name}: has {other} itself; {data.measured([config])}")
@@ -413,7 +407,6 @@ def _of_one_board(data: _Data, candidates: Sequence[_Candidate]) -> list[Side]:
 
 
 def _on_board(data: _Data, one: _Candidate, board: str | None) -> Side:
-    """Return a side with rows of a board wherever there are any."""
     counts, measurements = data.counts[identity_of(one.config)], data.measurements.preferring(board)
 
     def sum_of(whole: MeasurementRow | None) -> ModelCost:

@@ -19,10 +19,7 @@ from opcost.units import some_of
 
 @dataclass(frozen=True)
 class ExportReport:
-    """The numbers of tables and rows of an export.
-
-    ``uncounted`` rows have no FLOPs and bytes, because their operators are in no count.
-    """
+    """The numbers of tables and rows of an export, and of rows without FLOPs, because no count has their operators."""
 
     tables: int
     rows: int
@@ -61,10 +58,7 @@ def export(request: Request, kinds: Sequence[str], target: DataFolder, page: str
 
 
 def _operators(kinds: Sequence[str], operators: Collection[str]) -> set[str]:
-    """Return the operators that are of one of these kinds, by their qualified names or without the module.
-
-    Raises UserError: a kind has none.
-    """
+    """Return the operators of these kinds, by qualified names or without the module. Raises UserError: one has none."""
     short = {operator: operator.rpartition(".")[2] for operator in sorted(operators)}
     found: set[str] = set()
     for kind in kinds:

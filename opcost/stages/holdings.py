@@ -110,10 +110,7 @@ def holdings(request: Request, execution: str | None = None, device: str | None 
 def _rows(
     database: Database, of_models: Callable[[str], bool]
 ) -> tuple[Sequence[MeasurementRow], Mapping[str, Collection[str]]]:
-    """Return the rows of operators, and the keys of all their tuples by that of the conditions.
-
-    Of a large table, the rows are those of counted operators, and one under each set of conditions.
-    """
+    """Return the rows of operators (of a large table those wanted), and the keys of all tuples by conditions."""
     table = database.operator_measurements
     is_small = table.size_bytes <= WHOLLY_READ_BYTES
     tuples: dict[str, set[str]] = {}

@@ -90,10 +90,7 @@ class Info:
 
 
 def find_info(folders: UserFolders) -> Info:
-    """Return what is found, without torch and in less than a second.
-
-    The first of the next steps leads to measurements on this machine, the second reads the shipped rows.
-    """
+    """Return what is found, without torch and in less than a second."""
     versions = Versions(
         opcost.__version__, platform.python_version(), sys.executable, _version("torch"), _version("torchvision")
     )

@@ -72,10 +72,7 @@ def find_layers(request: Request, wanted: WantedModel, choice: Choice, progress:
 
 
 def layers_of_object(request: Request, own: ObjectModel, choice: Choice) -> LayersReport:
-    """Return the layers of a model that is an object. It runs once, on its own device; nothing is measured.
-
-    Raises UserError: the model cannot be counted, or no row is of the device.
-    """
+    """Return the layers of an object, which runs once on its own device. Raises UserError: it cannot be counted."""
     with counted_object(request, own) as counted:
         config, counts = counted.config, counted.counts
         data = read_ranking_data(counted.request, [config], {config.name}, {config.name: counts})

@@ -179,10 +179,7 @@ class RowsOfRun:
 
 
 def measurements_of(database: Database, counts: OperatorCounts) -> Measurements:
-    """Return the rows of a model's operators, under any conditions, without reading the others of a database.
-
-    Raises UserError: the header or one of these rows is damaged.
-    """
+    """Return the rows of a model's operators under any conditions. Raises UserError: one of these rows is damaged."""
     wanted = of_operators(count.operator for count in counts.counts)
     return Measurements(database.operator_measurements.rows(wanted))
 
@@ -241,10 +238,7 @@ def _new_config(request: Request, wish: PredictionRequest) -> ModelConfig:
 
 
 def computing_counts(request: Request, config: ModelConfig, progress: Progress) -> OperatorCounts:
-    """Return the counts of the operators that compute something: those that ship or are pickled, else of a run.
-
-    Raises UserError: the model cannot be counted, or nothing of it computes.
-    """
+    """Return the counts of operators that compute: shipped, pickled, or of a run. Raises UserError: there are none."""
     counts = shipped_counts(request, [config]).get(config.name) or pickled(config, None)
     if counts is None:
         from opcost.stages.count import count_in_memory
@@ -286,10 +280,7 @@ def conditions_for(
 
 
 def _write_next(request: Request, config: ModelConfig, calls: Sequence[PredictedCalls], number: int) -> str:
-    """Write the most uncertain tuples as a list for block 2, and return its path.
-
-    Raises UserError: the folder exists, or nothing can be listed.
-    """
+    """Write the most uncertain tuples as a list for block 2. Raises UserError: the folder exists, or none fits."""
     name = f"{config.name}_next"
     operators = list(dict.fromkeys(one.case.operator for one in calls if is_listable(one.case.operator)))[:number]
     if not operators:
@@ -362,10 +353,7 @@ PACKAGES = ("sklearn", "scipy", "threadpoolctl")
 
 
 def require_packages() -> None:
-    """Check that the packages for training are installed; none is imported.
-
-    Raises ModuleNotFoundError: one is missing. ``command.run`` says how to install it.
-    """
+    """Check that the packages for training are installed. Raises ModuleNotFoundError: one is missing."""
     for name in PACKAGES:
         if find_spec(name) is None:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
@@ -500,10 +488,7 @@ class Whole:
 
 @dataclass(frozen=True)
 class TrainingData:
-    """Samples with the call that each is of, and the measured wholes that consist of them.
-
-    ``sum_errors`` are those of sums of measured operators, by whether they have a cache correction.
-    """
+    """Samples with the call that each is of, the measured wholes that consist of them, and the errors of sums."""
 
     samples: Samples
     calls: Sequence[tuple[OperatorCount, InputData]]
@@ -512,10 +497,7 @@ class TrainingData:
 
 
 def read_training_data(request: Request, configs: Sequence[ModelConfig], conditions: Conditions) -> TrainingData:
-    """Return what there is to learn from under some conditions; rows under others are not parsed.
-
-    The wholes are of the models of these configs. Raises UserError: a table is damaged.
-    """
+    """Return what there is to learn from under some conditions, with wholes of these configs' models."""
     return training_data(read_ranking_data(request, configs, (), under=conditions), conditions)
 
 

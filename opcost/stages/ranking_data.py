@@ -53,10 +53,7 @@ class BoardDifferences:
 
 
 def board_differences(wholes: Iterable[Sequence[MeasurementRow]]) -> BoardDifferences:
-    """Return how far boards differ in models that are measured on several of them. Flagged rows are left out.
-
-    ``wholes`` are for each model and set of conditions its rows, one of each board.
-    """
+    """Return how far boards differ in models, each with its rows of all boards. Flagged rows are left out."""
     groups = [[row for row in rows if not is_doubtful(row)] for rows in wholes]
     times = [[row.measurement.time_s for row in rows] for rows in groups]
     energies = [map(common_basis(rows).energy_of, rows) for rows in groups]
@@ -188,7 +185,6 @@ def read_ranking_data(
 
 
 def _restricted(wanted: Callable[[str], bool], conditions: Conditions | None) -> Callable[[str], bool]:
-    """Return a test of row keys that also wants rows under these conditions, if there are any."""
     if conditions is None:
         return wanted
     suffix = f"-{conditions.key}"
@@ -198,10 +194,7 @@ def _restricted(wanted: Callable[[str], bool], conditions: Conditions | None) ->
 def _counts(
     shipped: TableCounts, configs: Sequence[ModelConfig], names: Collection[str]
 ) -> tuple[Mapping[str, OperatorCounts], list[tuple[ModelConfig, UserError]]]:
-    """Return the counts of operators that compute something: the table's, and newer pickles of these names only.
-
-    Second come the models whose pickle is wrong, with the mistake.
-    """
+    """Return counts of operators that compute: the table's, and newer pickles of these names; and wrong pickles."""
     found = with_older_counts(shipped, configs)
     mistakes: list[tuple[ModelConfig, UserError]] = []
     chosen = [config for config in configs if config.name in names]

@@ -103,10 +103,7 @@ class Choice:
         return _words({"--sort": by, "--device": self.device, "--execution": self.execution})
 
     def measuring_options(self, device_type: str | None = None) -> tuple[str, ...]:
-        """Return the options of a command that measures what is shown here of a type of device, None if unknown.
-
-        A product's name is none of them. Without a name, a command measures on a GPU if there is one.
-        """
+        """Return the options of a command that measures what is shown here; a product's name is none of them."""
         is_torch_name = self.device is not None and is_device_name(self.device)
         device = self.device if is_torch_name else "cpu" if device_type == "cpu" else None
         return _words({"--device": device, "--execution": self.execution})
@@ -405,7 +402,6 @@ def _sets(data: RankingData, candidates: Sequence[Conditions], names: Collection
 def _rankings(
     request: Request, product: str, data: RankingData, sets: Sequence[_Set], choice: Choice
 ) -> list[DeviceRanking]:
-    """Return the rankings of a device, one for each set of conditions that is shown."""
     ranked_sets = sets if request.names else sets[:1]
     # Without a name, models that were measured under other conditions are listed only; precisions are in ``also``.
     listed = [one for one in sets[len(ranked_sets) :] if one.conditions.precision == sets[0].conditions.precision]
@@ -468,7 +464,6 @@ def _without_begun(rankings: Sequence[DeviceRanking]) -> list[DeviceRanking]:
 
 
 def _other_executions(data: RankingData, names: Collection[str], choice: Choice) -> dict[str, tuple[str, ...]]:
-    """Return those of these models whose whole is measured in another execution, by that execution."""
     found: dict[str, list[str]] = {}
     for model in (one for one in data.models if one.config.name in names):
         meant = [row.conditions for row in model.wholes if choice.means(row.conditions)]
@@ -478,10 +473,7 @@ def _other_executions(data: RankingData, names: Collection[str], choice: Choice)
 
 
 def _also(data: RankingData, named: Sequence[ModelConfig], shown: Collection[str], choice: Choice) -> tuple[str, ...]:
-    """Return the options under which the same models are measured as well, on all chosen devices.
-
-    ``named`` are the models without options, ``shown`` the names of those with a row in a ranking.
-    """
+    """Return the options under which the models ``named`` without options are also measured on all devices."""
 
     def options(config: ModelConfig) -> dict[str, str]:
         batch = {"--batch": str(config.input_size[0])} if config.input_size else {}

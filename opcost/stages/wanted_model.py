@@ -189,10 +189,7 @@ def usual_name(complete: WantedModel) -> str:
 
 
 def config_named(folders: ModelFolders, wanted: WantedModel) -> ModelConfig | None:
-    """Return the config that a model's name means, None if there is none, or if options say more than the name.
-
-    Raises UserError: the config has a mistake, or several cases.
-    """
+    """Return the config that a model's name without options means, if any. Raises UserError: it has a mistake."""
     if wanted != WantedModel(wanted.model_name):
         return None
     configs = named_configs(folders, wanted.model_name)
@@ -200,10 +197,7 @@ def config_named(folders: ModelFolders, wanted: WantedModel) -> ModelConfig | No
 
 
 def named_configs(folders: ModelFolders, name: str) -> list[ModelConfig]:
-    """Return the cases of the config with a name, or the case with this name; none if there is neither.
-
-    Raises UserError: the config has a mistake.
-    """
+    """Return the cases of the config with a name, or the case with it. Raises UserError: the config has a mistake."""
     try:
         is_folder = folders.wanted_name(name) in folders.names()
     except UserError:
@@ -261,10 +255,7 @@ class Preparation:
 
 
 def preparation_of(request: Request, names: Collection[str], configs: Iterable[ModelConfig]) -> Preparation:
-    """Return the state before a measurement of the operators of these names.
-
-    Raises UserError: the whitelist is damaged.
-    """
+    """Return the state before the operators of these names are measured. Raises UserError: the whitelist is damaged."""
     kept = request.whitelist_if_any()
     dropped = () if kept is None or EVERYTHING in kept else tuple(sorted(set(names) - set(kept)))
     read, own = request.folders.whitelist, request.measurements / WHITELIST
@@ -316,10 +307,7 @@ class Proposals:
         return command(step, *names, *options, has_code=not self.with_code.isdisjoint(names))
 
     def measuring(self, names: Sequence[str], *options: str) -> str:
-        """Return the command, or several for a shell, that measures the operators of these models.
-
-        Block 2 needs the pickle of block 1, which a profile does not write.
-        """
+        """Return the command that measures these models' operators. Block 2 needs what block 1 writes."""
         blocks = [name for name in names if name not in self.profiled]
         unfiltered = [name for name in blocks if name in self.unfiltered]
         steps = [self.command("filter", unfiltered)] if unfiltered else []
@@ -327,10 +315,7 @@ class Proposals:
         return " && ".join([*steps, *self.profiling(names, *options)])
 
     def profiling(self, names: Iterable[str], *options: str) -> list[str]:
-        """Return the commands that profile those of these models which are prepared for nothing else.
-
-        ``options`` are those of ``opcost measure`` for the same measurements.
-        """
+        """Return the commands that profile those prepared for nothing else, with the options of ``opcost measure``."""
         words = [option for option in options if option not in NOT_OF_PROFILE]
         words += [] if any(option in DURATIONS for option in options) else ["--seconds", f"{FULL_LOOP_S:g}"]
         return [command("profile", *self.profiled[name], *words) for name in names if name in self.profiled]
