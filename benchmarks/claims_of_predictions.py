@@ -12,7 +12,7 @@ from opcost.operators.counts import OperatorCount, memory_bytes_of
 from opcost.prediction.rates import MOSTLY_KNOWN_RATIO, KnownCost, known_costs, rates_of
 from opcost.running.request import Request
 from opcost.stages.ranking_data import RankingData, read_ranking_data
-from opcost.summing.energy import EnergyBasis
+from opcost.summing.summation import EnergyBasis
 
 QUANTILE = 0.95
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from opcost.running.layerwise import LayerwiseEnergy
     from opcost.running.marks import mark
     from opcost.storage.database import Database
-    from opcost.summing.index import best_rows
+    from opcost.summing.summation import best_rows
 
 __all__ = [
     "Database",
@@ -47,7 +47,7 @@ def __getattr__(name: str) -> object:
         "LayerwiseEnergy": "opcost.running.layerwise",
         "OperatorTuple": "opcost.operators.tuples",
         "UserError": "opcost.errors",
-        "best_rows": "opcost.summing.index",
+        "best_rows": "opcost.summing.summation",
         "compare": "opcost.reporting.frames",
         "layers": "opcost.reporting.frames",
         "load": "opcost.reporting.frames",

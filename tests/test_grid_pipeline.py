@@ -31,7 +31,7 @@ from opcost.stages.replay import rebuild_operators
 from opcost.stages.wanted_model import Proposals, WantedModel
 from opcost.storage.configs import GRID_NAME, ModelConfig, load_config
 from opcost.storage.model_folders import WHITELIST, ModelFolders
-from opcost.summing.index import Measurements
+from opcost.summing.summation import Measurements
 
 SHORT = MeasurementProtocol(warm_up_s=0.5, loop_s=1.0)
 FULL = MeasurementProtocol(warm_up_s=2.0, loop_s=FULL_LOOP_S)

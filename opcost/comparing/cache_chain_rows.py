@@ -32,7 +32,7 @@ from opcost.measuring.record import (
     time_of,
 )
 from opcost.operators.tuples import FLOAT32
-from opcost.summing.energy import common_basis
+from opcost.summing.summation import common_basis
 
 
 @dataclass(frozen=True)

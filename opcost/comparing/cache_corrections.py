@@ -56,8 +56,7 @@ from opcost.measuring.record import (
 from opcost.operators.cases import Case, cases_of_count
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import DTYPE, FLOAT32, OperatorTuple, TensorSpec, tensor_specs
-from opcost.summing.energy import common_basis
-from opcost.summing.index import Measurements
+from opcost.summing.summation import Measurements, common_basis
 
 WHOLE_RATIO = 0.75
 """Share of a kind's sizes that must be known for a curve, of those that were tried."""

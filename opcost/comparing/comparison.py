@@ -18,9 +18,7 @@ from opcost.operators.cases import ALL, CAPTURED, COUNTED, INPUT_DATA, LEAF, MOD
 from opcost.operators.counts import OperatorCounts, is_leaf, memory_bytes_of
 from opcost.operators.whitelist import Selection
 from opcost.prediction.rates import MOSTLY_KNOWN_RATIO, CostModel, predictor_of
-from opcost.summing.energy import EnergyBasis
-from opcost.summing.index import Measurements
-from opcost.summing.summation import ModelCost, sum_beside, sum_operators
+from opcost.summing.summation import EnergyBasis, Measurements, ModelCost, sum_beside, sum_operators
 
 CONDITIONS_SHOWN = ("device_product", "execution", "cache", "precision", "mode", "torch_version", "driver_version")
 """Conditions that distinguish the comparisons of one model in labels."""

@@ -20,8 +20,7 @@ from opcost.measuring.record import REFERENCE_TEMPERATURE_C, MeasurementRow, tim
 from opcost.operators.cases import INPUTS, OPERATOR, PARAMETERS, TRAINING_MODE
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.tuples import Constant, OperatorTuple, PlainValue, Structure, TensorSpec
-from opcost.summing.energy import EnergyBasis, common_basis, temperature_error_j
-from opcost.summing.summation import ModelCost, Part
+from opcost.summing.summation import EnergyBasis, ModelCost, Part, common_basis, temperature_error_j
 
 WEIGHT_FORM = frozenset({"dtype", "memory_format"})
 """The parameters of a module that say how its weights are stored."""

@@ -19,8 +19,7 @@ from opcost.measuring.throttling import HARDLY_THROTTLED_RATIO
 from opcost.operators.cases import MODEL
 from opcost.operators.counts import OperatorCount
 from opcost.prediction.rates import CostModel
-from opcost.summing.index import Measurements
-from opcost.summing.summation import ModelCost, totals
+from opcost.summing.summation import Measurements, ModelCost, totals
 
 METHOD_ERROR_RATIOS: Mapping[str, float] = MappingProxyType({"time": 0.006, "energy": 0.010})
 """The standard error of the method itself, as a share of a corrected sum of ``time`` or ``energy``.

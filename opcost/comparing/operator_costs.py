@@ -27,8 +27,7 @@ from opcost.measuring.flags import Flag, WithMeaning
 from opcost.measuring.record import MeasurementRow, does_other_work, has_impossible_power, is_doubtful, time_of
 from opcost.operators.cases import INPUTS, OPERATOR, PARAMETERS, TRAINING_MODE, Case, cases_of_count
 from opcost.operators.counts import OperatorCount
-from opcost.summing.energy import EnergyBasis
-from opcost.summing.summation import Part, totals
+from opcost.summing.summation import EnergyBasis, Part, totals
 
 Key = TypeVar("Key")
 

@@ -18,8 +18,7 @@ from opcost.measuring.throttling import is_above_limit
 from opcost.operators.cases import CAPTURED, Case, cases_of_count
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.prediction.learned_costs import ENERGY, TIME, LearnedCosts
-from opcost.summing.energy import EnergyBasis
-from opcost.summing.summation import ModelCost
+from opcost.summing.summation import EnergyBasis, ModelCost
 
 NORMAL_FACTOR = 1.645
 """The standard errors within which nine tenths of normally distributed errors are."""

@@ -30,9 +30,7 @@ from opcost.measuring.throttling import is_above_limit
 from opcost.operators.cases import MODEL
 from opcost.operators.counts import OperatorCount
 from opcost.prediction.rates import MOSTLY_KNOWN_RATIO, PREDICTED_ERROR_RATIOS, CostModel, predictor_of
-from opcost.summing.energy import EnergyBasis, common_basis
-from opcost.summing.index import Measurements
-from opcost.summing.summation import ModelCost
+from opcost.summing.summation import EnergyBasis, Measurements, ModelCost, common_basis
 
 UNEXPLAINED_RATIO = 0.25
 """Magnitude of the unexplained share of a whole from which a sum is no result.

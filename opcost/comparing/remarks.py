@@ -20,9 +20,7 @@ from opcost.measuring.record import MeasurementRow, is_doubtful, names_of, quali
 from opcost.measuring.throttling import is_above_limit
 from opcost.operators.cases import CAPTURED, LEAF
 from opcost.operators.tuples import META
-from opcost.summing.energy import EnergyBasis
-from opcost.summing.index import Measurements
-from opcost.summing.summation import ModelCost, Part
+from opcost.summing.summation import EnergyBasis, Measurements, ModelCost, Part
 from opcost.units import megabytes, milliseconds, percent
 
 if TYPE_CHECKING:

@@ -27,8 +27,7 @@ from opcost.operators.cases import tuple_key
 from opcost.operators.counts import OperatorCount
 from opcost.operators.tuples import FLOAT32, OperatorTuple
 from opcost.operators.values import has_zeros_in_weights
-from opcost.summing.energy import EnergyBasis, common_basis
-from opcost.summing.summation import ModelCost, Part, totals
+from opcost.summing.summation import EnergyBasis, ModelCost, Part, common_basis, totals
 
 FP32, TF32 = "fp32", "TF32"
 

@@ -19,8 +19,7 @@ from opcost.measuring.conditions import EAGER, GRAPH, Conditions
 from opcost.measuring.record import does_other_work
 from opcost.operators.counts import OperatorCount
 from opcost.operators.tuples import OperatorTuple
-from opcost.summing.energy import EnergyBasis
-from opcost.summing.index import Measurements
+from opcost.summing.summation import EnergyBasis, Measurements
 
 MINIMUM_KNOWN = 3
 """The fewest measured operators for a fit of three rates."""

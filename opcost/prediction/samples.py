@@ -18,7 +18,7 @@ from opcost.operators.counts import OperatorCount
 from opcost.operators.tuples import OperatorTuple
 from opcost.operators.values import has_zeros_in_weights, parse_input_data
 from opcost.prediction.features import ATTENTION, CONVOLUTION, Card, kind_of, raw_features
-from opcost.summing.energy import EnergyBasis
+from opcost.summing.summation import EnergyBasis
 
 BOARD_DEVIATION = 0.025
 """The standard deviation of the logarithm of energy between boards of one product, where fewer than

@@ -56,7 +56,7 @@ from opcost.stages.compare import ComparingReport, ModelComparisons
 from opcost.stages.show import DeviceRanking
 from opcost.stages.wanted_model import NO_PROPOSALS, Proposals
 from opcost.storage.files import replace_file
-from opcost.summing.energy import common_basis
+from opcost.summing.summation import common_basis
 from opcost.units import milli, number_of, percent, some_of, whole_watts
 
 TRACE_POINTS = 60

@@ -26,7 +26,7 @@ from opcost.running.measured_again import Demand, KnownRows
 from opcost.running.plan import PlanItem, PlannedWork, Work, make_plan
 from opcost.running.request import Request
 from opcost.storage.table import CsvTable
-from opcost.summing.energy import common_basis
+from opcost.summing.summation import common_basis
 from opcost.units import millijoules, milliseconds, percent
 
 EVERY = 100

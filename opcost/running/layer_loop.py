@@ -22,8 +22,7 @@ from opcost.operators.cases import of_operators, tuple_key
 from opcost.operators.tuples import OperatorTuple
 from opcost.running.devices import product_of
 from opcost.storage.database import Database
-from opcost.summing.energy import EnergyBasis
-from opcost.summing.index import best_of_each_board
+from opcost.summing.summation import EnergyBasis, best_of_each_board
 from opcost.torch_backend.layer_marks import (
     HostStopwatch,
     LayerMarks,

@@ -12,7 +12,7 @@ from opcost.measuring.lookup import lookup_key
 from opcost.measuring.protocol import FULL_LOOP_S, RETRIES, MeasurementProtocol
 from opcost.measuring.record import MeasurementRow, is_doubtful
 from opcost.operators.cases import Case, case_key
-from opcost.summing.index import best_rows
+from opcost.summing.summation import best_rows
 
 
 class Reason(Enum):

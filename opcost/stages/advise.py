@@ -35,8 +35,7 @@ from opcost.prediction.rates import MINIMUM_KNOWN, CostModel, fitted, known_cost
 from opcost.running.request import COUNTS, Request, counts_of
 from opcost.running.shipped_counts import counted_or_shipped, shipped_counts
 from opcost.storage.configs import ModelConfig, replace_whitelist
-from opcost.summing.index import Measurements, best_of_each_board
-from opcost.summing.summation import ModelCost, best_whole, sum_beside, sum_operators
+from opcost.summing.summation import Measurements, ModelCost, best_of_each_board, best_whole, sum_beside, sum_operators
 from opcost.units import some_of
 
 TIE_WEIGHT = 0.5

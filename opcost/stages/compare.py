@@ -41,8 +41,7 @@ from opcost.running.request import COUNTS, Request, chosen_by, model_tuple, no_c
 from opcost.running.shipped_counts import Identity, counted_or_shipped, counts_in, identity_of, with_newer_pickles
 from opcost.stages.wanted_model import Proposals
 from opcost.storage.configs import ModelConfig
-from opcost.summing.index import Measurements, best_of_each_board
-from opcost.summing.summation import ModelCost, best_whole, sum_operators
+from opcost.summing.summation import Measurements, ModelCost, best_of_each_board, best_whole, sum_operators
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from opcost.running.expected_times import WHOLLY_READ_BYTES, sizes_in
 from opcost.running.request import Request
 from opcost.running.shipped_counts import counts_in, identity_of, with_newer_pickles
 from opcost.storage.database import Database
-from opcost.summing.index import Measurements
+from opcost.summing.summation import Measurements
 
 
 @dataclass(frozen=True)

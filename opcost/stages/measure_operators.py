@@ -29,7 +29,7 @@ from opcost.running.shipped_counts import counted_or_shipped, ship_counts
 from opcost.stages.cache_chains import Before, ChainTimes, chain_settings, chain_times, measure_missing_chains
 from opcost.stages.model_sizes import size_of
 from opcost.storage.configs import ModelConfig, set_done
-from opcost.summing.index import Measurements
+from opcost.summing.summation import Measurements
 
 KNOWN_FROM = 20
 """Measurements whose mean time is the expected one of others on the same card: the mean of 20 is known to about a

@@ -53,9 +53,15 @@ from opcost.storage.database import Database
 from opcost.storage.files import keep, kept, replace_file
 from opcost.storage.schemas import is_listable, tuples_text
 from opcost.storage.table import CsvTable
-from opcost.summing.energy import EnergyBasis, common_basis
-from opcost.summing.index import Measurements, best_of_each_board
-from opcost.summing.summation import ModelCost, best_whole, sum_beside
+from opcost.summing.summation import (
+    EnergyBasis,
+    Measurements,
+    ModelCost,
+    best_of_each_board,
+    best_whole,
+    common_basis,
+    sum_beside,
+)
 from opcost.units import duration, percent, some_of
 
 BATCH_ARGUMENTS = ("batch", "batch_size")

@@ -29,9 +29,7 @@ from opcost.running.shipped_counts import (
     without_newer_pickle,
 )
 from opcost.storage.configs import ModelConfig
-from opcost.summing.energy import common_basis
-from opcost.summing.index import Measurements, best_of_each_board
-from opcost.summing.summation import ModelCost, best_whole, sum_beside
+from opcost.summing.summation import Measurements, ModelCost, best_of_each_board, best_whole, common_basis, sum_beside
 
 
 @dataclass(frozen=True)

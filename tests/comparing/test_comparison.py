@@ -18,8 +18,7 @@ from opcost.operators.counts import OperationWithoutFormula, OperatorCount, Oper
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.values import InputStatistics
 from opcost.operators.whitelist import Selection
-from opcost.summing.energy import EnergyBasis
-from opcost.summing.index import Measurements
+from opcost.summing.summation import EnergyBasis, Measurements
 
 CONVOLUTION, RELU, GELU = (
     OperatorTuple(f"torch.nn.{name}", inputs=(TensorSpec((32, 64), "float32"),)) for name in ["Conv2d", "ReLU", "GELU"]

@@ -34,9 +34,7 @@ from opcost.operators.tuples import (
     model_operator,
     tensor_specs,
 )
-from opcost.summing.energy import EnergyBasis
-from opcost.summing.index import Measurements
-from opcost.summing.summation import sum_operators
+from opcost.summing.summation import EnergyBasis, Measurements, sum_operators
 
 BF16 = replace(SIMULATED_CONDITIONS, precision="bf16")
 FP32 = replace(SIMULATED_CONDITIONS, precision="fp32")

@@ -28,8 +28,7 @@ from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.prediction.rates import CostModel, KnownCost, Rates, fitted, kind_of, known_costs, quartiles
 from opcost.stages.advise import smallest_cover
-from opcost.summing.index import Measurements
-from opcost.summing.summation import sum_operators
+from opcost.summing.summation import Measurements, sum_operators
 
 FREE = Rates(0.0, 0.0, 0.0)
 

@@ -12,8 +12,7 @@ from opcost.measuring.conditions import EAGER, GRAPH
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.whitelist import Selection
-from opcost.summing.index import Measurements
-from opcost.summing.summation import sum_operators
+from opcost.summing.summation import Measurements, sum_operators
 
 MODEL = model_operator("resnet18", None, (32, 64))
 GAP_S, IDLE_W, BUSY_W = 1e-6, 100.0, 500.0

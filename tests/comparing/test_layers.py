@@ -12,8 +12,7 @@ from opcost.measuring.record import MeasurementRow
 from opcost.operators.counts import CalledModule, OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.values import NORMAL_DATA, ZEROS_DATA, InputData, InputStatistics
-from opcost.summing.index import Measurements
-from opcost.summing.summation import ModelCost, sum_operators
+from opcost.summing.summation import Measurements, ModelCost, sum_operators
 
 INPUT, OUTPUT = TensorSpec((2, 4), "float32"), TensorSpec((2, 8), "float32")
 LINEAR = OperatorTuple("torch.nn.Linear", (("in_features", 4), ("out_features", 8)), (INPUT,), mode="eval")

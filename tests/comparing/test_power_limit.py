@@ -13,7 +13,7 @@ from opcost.estimates import Estimate
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.whitelist import Selection
-from opcost.summing.index import Measurements
+from opcost.summing.summation import Measurements
 
 LIMIT_W = 700.0
 GPU = replace(SIMULATED_CONDITIONS, device_product="NVIDIA H200", execution="graph", device_power_limit_w=LIMIT_W)

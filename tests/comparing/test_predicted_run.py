@@ -16,8 +16,7 @@ from opcost.prediction.fitted import Forest, Scaling
 from opcost.prediction.intervals import SMALL_CALLS_ERROR, Deviations, Surroundings
 from opcost.prediction.learned_costs import ENERGY, POWER, TIME, Function, LearnedCosts
 from opcost.prediction.samples import Boards
-from opcost.summing.energy import EnergyBasis
-from opcost.summing.summation import ModelCost
+from opcost.summing.summation import EnergyBasis, ModelCost
 
 SPEC = TensorSpec((64, 64), "float32")
 NO_ERRORS = SumErrors(SumDeviations(9, 0.0, 0.0), SumDeviations(9, 0.0, 0.0))

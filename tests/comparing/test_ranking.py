@@ -36,8 +36,7 @@ from opcost.measuring.record import MeasurementRow
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.reporting.show_notes import doubt_lines, energies_line, is_cost_doubtful, is_sum_doubtful
-from opcost.summing.index import Measurements
-from opcost.summing.summation import ModelCost, sum_beside
+from opcost.summing.summation import Measurements, ModelCost, sum_beside
 
 RELU, LINEAR, SILU = (
     OperatorTuple(f"torch.nn.{name}", inputs=(TensorSpec((4,), "float32"),)) for name in ("ReLU", "Linear", "SiLU")

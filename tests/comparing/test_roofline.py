@@ -29,7 +29,7 @@ from opcost.operators.cases import tuple_key
 from opcost.operators.counts import OperatorCount
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.running.shipped_counts import counts_in, counts_of_operators
-from opcost.summing.energy import EnergyBasis
+from opcost.summing.summation import EnergyBasis
 
 BIG = 2 * STREAM_BYTES
 COPY = Work(flop=0, memory_bytes=BIG, time_s=0.1, energy_j=50.0)

@@ -18,7 +18,7 @@ from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.whitelist import Selection
-from opcost.summing.index import Measurements
+from opcost.summing.summation import Measurements
 
 RELU, GELU, SILU, LINEAR, ERF, VIEW = (
     OperatorTuple(f"torch.nn.{name}", inputs=(TensorSpec((4,), "float32"),))

@@ -23,7 +23,7 @@ from opcost.operators.cases import CAPTURED
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.operators.values import InputStatistics
-from opcost.summing.index import Measurements
+from opcost.summing.summation import Measurements
 
 GRAPHS = replace(SIMULATED_CONDITIONS, execution="graph")
 TOKENS = TensorSpec((64, 512), "float32", identity=0)

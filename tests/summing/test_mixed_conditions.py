@@ -17,8 +17,7 @@ from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.texts import parse_operator
 from opcost.operators.tuples import OperatorTuple, model_operator
 from opcost.running.shipped_counts import counts_in
-from opcost.summing.index import Measurements
-from opcost.summing.summation import sum_operators
+from opcost.summing.summation import Measurements, sum_operators
 
 IN_PRECISIONS = ("fp32", "tf32", "bf16", "amp-bf16")
 SWITCHES = {"fp32": (False, False), "tf32": (True, True)}

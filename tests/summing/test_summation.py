@@ -22,9 +22,7 @@ from opcost.measuring.record import time_of
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.values import NORMAL_DATA, ZEROS_DATA, InputData, InputStatistics, InputValues
-from opcost.summing.energy import EnergyBasis
-from opcost.summing.index import Measurements, best_rows
-from opcost.summing.summation import ModelCost, sum_beside, sum_operators
+from opcost.summing.summation import EnergyBasis, Measurements, ModelCost, best_rows, sum_beside, sum_operators
 
 OTHER_CONDITIONS = replace(SIMULATED_CONDITIONS, precision="fp32")
 IN_GRAPHS = replace(SIMULATED_CONDITIONS, execution="graph")
