@@ -26,7 +26,7 @@ from opcost.measuring.protocol import protocol_for
 from opcost.measuring.record import FailureRow, MeasurementRow
 from opcost.operators.cases import tuple_key
 from opcost.printable import printable
-from opcost.running.measured_again import Demand, KnownRows
+from opcost.running.plan import Demand, KnownRows
 from opcost.running.request import Request
 from opcost.stages.sweep_results import keep_sizes
 from opcost.storage.database import Database

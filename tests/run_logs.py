@@ -13,7 +13,7 @@ def ended_logs() -> Iterator[None]:
         yield
     finally:
         for handler in list(root.handlers):
-            if type(handler).__module__ == "opcost.command.log":
+            if type(handler).__module__ == "opcost.command.run":
                 root.removeHandler(handler)
                 handler.close()
                 root.setLevel(logging.WARNING)

@@ -20,7 +20,7 @@ from opcost.comparing.cache_chain_rows import missing_sides
 from opcost.comparing.comparison import OperatorRuns
 from opcost.measuring.flags import Flag
 from opcost.measuring.protocol import MeasurementProtocol
-from opcost.running.measured_again import Demand, KnownRows, Reason
+from opcost.running.plan import Demand, KnownRows, Reason
 from opcost.running.request import Request
 from opcost.stages.compare import find_comparisons, keep_comparisons
 from opcost.storage.database import Database

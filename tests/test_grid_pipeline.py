@@ -23,8 +23,13 @@ from opcost.stages.compare import compare_against, find_comparisons
 from opcost.stages.count import CountFailure, CountReport, count_operators, plan_counting
 from opcost.stages.filter import filter_operators
 from opcost.stages.holdings import holdings
-from opcost.stages.measure_operators import OperatorsReport, measure_full_models, measure_operators
-from opcost.stages.measure_units import Protocols, measure_units
+from opcost.stages.measure_operators import (
+    OperatorsReport,
+    Protocols,
+    measure_full_models,
+    measure_operators,
+    measure_units,
+)
 from opcost.stages.predict import read_training_data
 from opcost.stages.profile_configs import configs_of
 from opcost.stages.replay import rebuild_operators

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 from pipeline_project import SUMMARY, Project, assert_measured_again_if_disturbed, new_project, objects
 
-from opcost.command.log import RUN_LOGS
+from opcost.command.run import RUN_LOGS
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.counts import OperatorCount
 from opcost.operators.tuples import OperatorTuple, TensorSpec

@@ -23,7 +23,7 @@ from opcost.reporting.terminal import progress_on_stderr
 from opcost.running.bench import bench_opener, open_child_bench
 from opcost.running.request import Request
 from opcost.stages.compare import reports_of
-from opcost.stages.measure_units import Protocols, UnitReport
+from opcost.stages.measure_operators import Protocols, UnitReport
 from opcost.stages.show import rankings_of
 from opcost.stages.wanted_model import WantedModel
 from opcost.storage.files import cache_folder, check_writable
@@ -100,8 +100,7 @@ def filter_operators(arguments: Namespace) -> int:
 def measure(arguments: Namespace) -> int:
     """Measure what the database does not have, and print it; return 1 if a measurement failed, else 0."""
     from opcost.reporting.measurement_tables import print_operator_measurements, print_units
-    from opcost.stages.measure_operators import measure_operators
-    from opcost.stages.measure_units import measure_units
+    from opcost.stages.measure_operators import measure_operators, measure_units
 
     setting = Setting(execution=arguments.execution, cache=arguments.cache, meter=arguments.meter)
     request = Request.from_arguments(arguments, setting)
@@ -173,7 +172,6 @@ def profile(arguments: Namespace) -> int:
 
 
 def _measuring(request: Request, arguments: Namespace) -> Measuring | None:
-    """Return how to measure; None without a GPU, unless a device is named."""
     from opcost.running.devices import choose_device
     from opcost.stages.profile import Measuring
 
@@ -256,7 +254,6 @@ def _predicted(
 
 
 def _write_sweep(request: Request, result: SweepResult, arguments: Namespace) -> None:
-    """Write what was asked for besides the table."""
     from opcost.reporting.sweeps import export_tree, write_tables
 
     if arguments.output is not None:

@@ -42,7 +42,7 @@ def _check_gpu(arguments: Namespace) -> None:
 
 
 def _log(arguments: Namespace) -> int:
-    """Write the rows of a meter to a file as they arrive, until Ctrl-C, SIGTERM or the end of a time."""
+    """Write rows as they arrive, until Ctrl-C, SIGTERM or the end of a time."""
     from opcost.reporting.power_traces import shown
 
     path = _new_file(arguments)
@@ -105,7 +105,6 @@ def _batches_of(
 
 
 def _follow(arguments: Namespace) -> int:
-    """Follow a command or a process; return the command's exit status, 0 for a process."""
     if arguments.seconds or arguments.gpu or arguments.plot:
         raise UserError("a followed program has its own length and devices; leave --seconds, --gpu and --plot out")
     if arguments.command and arguments.pid is not None:

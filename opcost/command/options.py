@@ -69,7 +69,6 @@ class Parser(argparse.ArgumentParser):
         return parsed, unknown
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Suggest the choice that was probably meant."""
         choices = list(map(str, action.choices or ()))
         if choices and value not in choices:
             problem = f"invalid choice: {value!r}{did_you_mean(str(value), choices)}"
@@ -132,7 +131,6 @@ def folder_option(flag: str, content: str) -> Option:
 
 
 def _names(default: str) -> Option:
-    """Return the option for models, with the models that a command takes without it."""
     text = (
         f"model folder in the measurements folder, case of a config, or a glob such as 'resnet*' (default: {default})"
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import sys
 from argparse import Namespace
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -19,10 +18,24 @@ from opcost.reporting.output import print_json
 from opcost.reporting.sweeps import CapPlan, cap_sweep_object, plan_object, print_cap_plan, print_cap_sweep
 from opcost.reporting.tables import print_files
 from opcost.reporting.terminal import progress_on_stderr
+from opcost.running.bench import open_child_bench
+from opcost.running.device_lock import device_lock
 from opcost.running.energy_sources import gpu_named
 from opcost.running.power_limit import NvmlPowerLimit, check_consent
 from opcost.running.request import Request
-from opcost.stages.power_cap import CapBoard, CapSweep, CapSweepPlan, CapWork, caps_below, sweep_caps
+from opcost.stages.power_cap import (
+    CapBoard,
+    CapSweep,
+    CapSweepPlan,
+    CapWork,
+    CommandWork,
+    OpenWork,
+    at_full_clocks,
+    caps_below,
+    expected_s,
+    open_model,
+    sweep_caps,
+)
 from opcost.stages.wanted_model import WantedModel
 from opcost.storage.table import CsvTable
 
@@ -80,19 +93,13 @@ def _sweep_plan(arguments: Namespace, is_command: bool) -> CapSweepPlan:
 
 def _swept(request: Request, arguments: Namespace, board: CapBoard, config: ModelConfig | None) -> CapSweep:
     """Set caps and measure. Raises UserError: there is no right to set caps, or the work fails."""
-    from opcost.running.device_lock import device_lock
-    from opcost.stages.power_cap import CommandWork
-
-    open_work: Callable[[], AbstractContextManager[CapWork]]
+    open_work: OpenWork
     if config is None:
         # A campaign that measures on this board would be disturbed; the command itself may be one.
         with device_lock(board.uuid):
             pass
         open_work = partial(_opened, CommandWork(tuple(arguments.work), board.device))
     else:
-        from opcost.running.bench import open_child_bench
-        from opcost.stages.cap_models import open_model
-
         request = replace(request, device=board.device)
         open_work = partial(open_model, request, config, board.uuid, arguments.seconds, open_child_bench)
     tables = [request.database.power_caps]
@@ -108,7 +115,6 @@ def _swept(request: Request, arguments: Namespace, board: CapBoard, config: Mode
 
 
 def _opened(work: CapWork) -> AbstractContextManager[CapWork]:
-    """Return a work that needs no opening."""
     return nullcontext(work)
 
 
@@ -116,8 +122,6 @@ def _cap_plan(request: Request, arguments: Namespace, config: ModelConfig | None
     plan = _sweep_plan(arguments, config is None)
     known = takes_s = None
     if config is not None:
-        from opcost.stages.cap_models import at_full_clocks, expected_s
-
         known = at_full_clocks(request.database, config, request.device)
         takes_s = expected_s(plan.most_measurements, arguments.seconds)
     found_w = caps = None

@@ -15,9 +15,8 @@ from typing import Any
 
 from opcost import __version__
 from opcost.command import options as o
-from opcost.command.log import log_run
 from opcost.command.options import OneOf, Option, Parser, add_options
-from opcost.command.run import results_apart
+from opcost.command.run import log_run, results_apart
 from opcost.invocation import command
 from opcost.storage.files import user_folders
 
@@ -54,7 +53,6 @@ class Subcommand:
     before: tuple[tuple[str, str], ...] = ()
 
     def add_to(self, commands: "_SubParsersAction[Parser]") -> None:
-        """Add the command's parser to those of the program, or of the command's first word."""
         last = self.name.rpartition(" ")[2]
         parser = commands.add_parser(last, help=self.does, prog=command(self.name), **self._texts)
         add_options(parser, *self.options)
@@ -67,13 +65,12 @@ class Subcommand:
         return parser
 
     def main(self) -> int:
-        """Run the script that does the same: parse its arguments and return the exit status."""
+        """Run the script that does the same; return the exit status."""
         arguments = self.parser().parse_args()
         with results_apart(arguments):
             return self.run(arguments)
 
     def run(self, arguments: Namespace) -> int:
-        """Run the command, and return its exit status."""
         log_run(arguments.verbose, self.log_folder(arguments))
         module, _, name = self.function.partition(".")
         status: int = getattr(import_module(f"opcost.command.{module}"), name)(arguments)

@@ -133,7 +133,6 @@ def compare(arguments: Namespace) -> int:
 
 @without_garbage_collection()
 def _compare_against(arguments: Namespace) -> int:
-    """Print models under their own and under other conditions; return 0."""
     from opcost.reporting.comparison_tables import print_against
     from opcost.stages.compare import compare_against
 

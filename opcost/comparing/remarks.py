@@ -13,9 +13,9 @@ from opcost.comparing.cache_chains import STREAM_BYTES
 from opcost.comparing.conditions_side_by_side import Side, SideBySide, Standing
 from opcost.comparing.gap import KernelErrors
 from opcost.estimates import total_if_known
-from opcost.measuring.builds import are_different
 from opcost.measuring.conditions import WARM, Circumstances, precision_dtype
 from opcost.measuring.flags import CASTING_DOUBT, OTHER_WORK, Flag
+from opcost.measuring.procedure import are_different
 from opcost.measuring.record import MeasurementRow, is_doubtful, names_of, quality_flags, ran_as_requested, time_of
 from opcost.measuring.throttling import is_above_limit
 from opcost.operators.cases import CAPTURED, LEAF

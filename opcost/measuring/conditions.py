@@ -148,9 +148,7 @@ class Circumstances(Columns):
     relative_error: Annotated[float | None, Column("target precision; empty with a requested length", ABOVE_0)] = None
 
     def __post_init__(self) -> None:
-        """Raise a ``ValueError`` for a value that is not allowed, or if ``loop_s`` and ``relative_error`` are both
-        None.
-        """
+        """Raise ValueError: a value is not allowed, or ``loop_s`` and ``relative_error`` are both None."""
         super().__post_init__()
         if self.loop_s is None and self.relative_error is None:
             raise ValueError("loop_s, relative_error: both are empty")
@@ -208,7 +206,7 @@ def device_type_of(device: str) -> str:
 
 
 def is_device_name(text: str) -> bool:
-    """Return whether a text names a device that measures: ``cpu``, ``cuda`` or ``cuda:N``."""
+    """Return whether a text is ``cpu``, ``cuda`` or ``cuda:N``."""
     return _DEVICE_NAME.fullmatch(text) is not None
 
 

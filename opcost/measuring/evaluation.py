@@ -14,8 +14,8 @@ from opcost.estimates import Estimate, mean_without_outliers, median, standard_e
 from opcost.measuring.conditions import EAGER
 from opcost.measuring.flags import Flag, Flags, flags_of, joined_notes
 from opcost.measuring.known_device import UNKNOWN_DEVICE, KnownDevice, Repeatability
+from opcost.measuring.loop import Loop, energy_of_iteration_j
 from opcost.measuring.record import COEFFICIENT_SPREAD_PER_KELVIN, REFERENCE_TEMPERATURE_C, Measurement
-from opcost.measuring.recorded_loop import Loop, energy_of_iteration_j
 from opcost.measuring.throttling import is_throttled
 from opcost.power.trace import DeviceState, MeanPower, MeteredPower, PowerTrace, device_state, no_trace, power_and_check
 
@@ -42,7 +42,7 @@ throttled."""
 
 @dataclass(frozen=True)
 class Execution:
-    """How a loop was run, with the flags and notes that precede its evaluation (see ``Measurement``)."""
+    """How a loop was run, with the flags and notes that precede its evaluation."""
 
     executed_as: str = EAGER
     duty_cycle: float | None = None
@@ -117,9 +117,9 @@ def _of_the_power(loop: Loop, power: MeteredPower, state: DeviceState, device: K
     }
 
 
-def with_repeatability(measurement: Measurement, repeatability: Repeatability) -> Measurement:
+def with_repeatability(measured: Measurement, repeatability: Repeatability) -> Measurement:
     """Return a measurement whose errors include the differences between builds and runs."""
-    measured, time, power = measurement, repeatability.time_ratio, repeatability.power_ratio
+    time, power = repeatability.time_ratio, repeatability.power_ratio
     energy = math.hypot(time, power)
 
     def with_error(value: float | None, error: float | None, ratio: float) -> float | None:

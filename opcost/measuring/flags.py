@@ -13,7 +13,6 @@ class WithMeaning(Enum):
     meaning: str
 
     def __new__(cls, value: str, meaning: str) -> WithMeaning:
-        """Return a member with its meaning."""
         one = object.__new__(cls)
         one._value_, one.meaning = value, meaning
         return one

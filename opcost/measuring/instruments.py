@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from opcost.estimates import Estimate, estimate_of, standard_error_of, value_of
+from opcost.estimates import Estimate
 from opcost.measuring.flags import Flag, Flags
 from opcost.measuring.known_device import UNKNOWN_DEVICE, KnownDevice, known_trace
 from opcost.measuring.record import Measurement, is_flagged, may_be_throttled
@@ -94,21 +94,10 @@ def lasting(waiting: Measurement, time_s: Estimate) -> Measurement:
     """Return a measurement of waiting as it would be with another time of an iteration."""
     longer = time_s.value / waiting.time_s
 
-    def scaled(energy_j: float | None, error_j: float | None) -> Estimate | None:
-        before_j = estimate_of(energy_j, error_j)
+    def scaled(before_j: Estimate | None) -> Estimate | None:
         return None if before_j is None else before_j.times(longer).with_error(CHANGE_RATIO * longer * before_j.value)
 
-    energy_j = scaled(waiting.energy_j, waiting.energy_standard_error_j)
-    at_reference_j = scaled(waiting.energy_at_reference_j, waiting.energy_at_reference_standard_error_j)
-    return replace(
-        waiting,
-        time_s=time_s.value,
-        time_standard_error_s=time_s.standard_error,
-        energy_j=value_of(energy_j),
-        energy_standard_error_j=standard_error_of(energy_j),
-        energy_at_reference_j=value_of(at_reference_j),
-        energy_at_reference_standard_error_j=standard_error_of(at_reference_j),
-    )
+    return waiting.with_figures(time_s, scaled(waiting.energy), scaled(waiting.energy_at_reference))
 
 
 @dataclass(frozen=True)

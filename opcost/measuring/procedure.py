@@ -1,27 +1,30 @@
-"""The measuring procedure: run a workload while a meter logs, and evaluate both.
+"""The measuring procedure: run a workload while a meter logs, evaluate both, and repeat where that is needed.
 
-Operators and whole models are measured by the same code, which does not depend on torch or NVIDIA.
+Operators and whole models are measured by the same code, which does not depend on torch or NVIDIA. An overhead is
+subtracted. Whole models are measured in several builds: the one with the median time counts, and the others show how
+far builds differ. The time of some models has two states 2.6 % apart, and the first build of a process is often in the
+rarer one (``docs/log/repeatability.md``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+import statistics
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
 from opcost.errors import CannotMeasureError
-from opcost.estimates import Estimate
+from opcost.estimates import BATCHES, Estimate, is_within, standard_error_of, value_of
 from opcost.measuring.evaluation import Execution, evaluate, with_repeatability
-from opcost.measuring.flags import Flag, Flags, joined_notes
+from opcost.measuring.flags import OF_AN_OVERHEAD, Flag, flags_of, joined_notes
 from opcost.measuring.instruments import Instruments, lasting
-from opcost.measuring.loop import run_loop
-from opcost.measuring.overhead import without_overhead
+from opcost.measuring.loop import is_precise, run_loop
 from opcost.measuring.protocol import DUTY_CYCLES, LONGEST_LOOP_S, RETRIES, MeasurementProtocol
-from opcost.measuring.record import Measurement, is_flagged, may_be_throttled
-from opcost.measuring.recorded_loop import Loop, is_precise
+from opcost.measuring.record import Measurement, is_at_power_limit, is_flagged, may_be_throttled
 from opcost.measuring.workload import Workload
-from opcost.power.trace import PowerTrace, power_and_check
+from opcost.power.trace import power_and_check
 
 TIMING = MeasurementProtocol(warm_up_s=0.0, loop_s=0.02)
 """The loop of an overhead of which only the time is measured."""
@@ -118,19 +121,15 @@ def _measured_without(
     else:
         measurement = _measure(workload, instruments, protocol)
         # The overhead comes last, because clocks are full after the workload.
-        less = lasting(waiting, _timed(overhead, instruments))
-    return without_overhead(measurement, less, protocol.relative_error)
-
-
-def _timed(overhead: Workload, instruments: Instruments) -> Estimate:
-    """Return the time of an iteration."""
-    for observer in instruments.observers:
-        observer.before_start()
-    try:
-        return run_loop(overhead, instruments, TIMING).time_s
-    finally:
         for observer in instruments.observers:
-            observer.after_finish()
+            observer.before_start()
+        try:
+            time_s = run_loop(overhead, instruments, TIMING).time_s
+        finally:
+            for observer in instruments.observers:
+                observer.after_finish()
+        less = lasting(waiting, time_s)
+    return without_overhead(measurement, less, protocol.relative_error)
 
 
 def _measure(workload: Workload, instruments: Instruments, protocol: MeasurementProtocol) -> Measurement:
@@ -150,13 +149,17 @@ def _measure(workload: Workload, instruments: Instruments, protocol: Measurement
             replace(one, missing_reason=reason) if one.source.is_for_steady_loads else one for one in trace.checks
         )
         trace = replace(trace, checks=tuple(checks))
+    is_imprecise = False
+    if protocol.relative_error is not None:
+        power, _ = power_and_check(trace, loop.load_begin.epoch_s, loop.window)
+        is_imprecise = not is_precise(loop, power, protocol.relative_error)
     execution = Execution(
         executed_as=workload.execution,
         duty_cycle=protocol.duty_cycle if Flag.DUTY_CYCLE in workload.flags else None,
         waits=workload.waits,
         flags=(
             *workload.flags,
-            *_imprecision(loop, trace, protocol),
+            *([Flag.IMPRECISE] if is_imprecise else []),
             *([Flag.ABOVE_POWER_LIMIT] if loop.is_too_heavy else []),
             *(flag for finding in findings for flag in finding.flags),
         ),
@@ -165,9 +168,139 @@ def _measure(workload: Workload, instruments: Instruments, protocol: Measurement
     return evaluate(loop, trace, instruments.device, execution)
 
 
-def _imprecision(loop: Loop, trace: PowerTrace, protocol: MeasurementProtocol) -> Flags:
-    """Return a flag if a loop did not reach its target precision."""
-    if protocol.relative_error is None:
-        return ()
-    power, _ = power_and_check(trace, loop.load_begin.epoch_s, loop.window)
-    return () if is_precise(loop, power, protocol.relative_error) else (Flag.IMPRECISE,)
+def without_overhead(
+    measurement: Measurement, overhead: Measurement, relative_error: float | None = None
+) -> Measurement:
+    """Return a measurement minus its overhead; errors add in quadrature.
+
+    Values that cannot be subtracted (medians, means without outliers, the check by another meter) are None. The state
+    of the device and the loop are those of the measurement. A difference that is less precise than ``relative_error``,
+    if there is one, is flagged. Raises CannotMeasureError: the difference of the times is not above 0.
+    """
+
+    def difference(both: Estimate | None, less: Estimate | None) -> Estimate | None:
+        found = None if both is None or less is None else both.less(less)
+        return found if found is not None and found.value > 0 else None
+
+    time_s, energy_j = difference(measurement.time, overhead.time), difference(measurement.energy, overhead.energy)
+    if time_s is None:
+        raise CannotMeasureError(f"it takes no longer than its overhead alone ({overhead.time_s:.3g} s)")
+    at_reference_j = difference(measurement.energy_at_reference, overhead.energy_at_reference) if energy_j else None
+    is_precise = relative_error is None or all(
+        is_within(figure, BATCHES, relative_error) for figure in (time_s, energy_j) if figure is not None
+    )
+    power_w = None if energy_j is None else energy_j.divided_by(time_s)
+    reason = measurement.energy_missing_reason or overhead.energy_missing_reason
+    return replace(
+        measurement.with_figures(time_s, energy_j, at_reference_j),
+        energy_missing_reason=None if energy_j else reason or "it takes no more energy than its overhead alone",
+        time_median_s=None,
+        time_without_outliers_s=None,
+        power_median_w=None,
+        power_without_outliers_w=None,
+        power_w=value_of(power_w),
+        power_standard_error_w=standard_error_of(power_w),
+        check_power_w=None,
+        check_power_standard_error_w=None,
+        check_meter=None,
+        flags=flags_of(
+            [
+                *measurement.flags,
+                *OF_AN_OVERHEAD.intersection(overhead.flags),
+                *([] if is_precise else [Flag.IMPRECISE]),
+            ]
+        ),
+        notes=joined_notes(measurement.notes, f"overhead: {overhead.notes}" if overhead.notes else ""),
+    )
+
+
+SETTLING_S = 2.7
+SETTLED_LOOP_S = 2.7
+"""Clocks at the power limit settle within two or three swings of 0.9 s. Warm-up and loop have three
+(``docs/log/power_limit.md``)."""
+
+
+NOTICEABLE_RANGE_RATIO = 0.01
+"""Range of the builds' times over their median from which people are informed: builds of one state are within 0.2 %."""
+
+
+def median_of_builds(measure_build: Callable[[], Measurement], builds: int) -> Measurement:
+    """Return the measurement of the build with the median time, with the differences between builds.
+
+    Flagged builds are replaced by others, ``RETRIES.at_once - 1`` times in total. Of two builds the shorter one counts.
+    If the first build fails, its ``CannotMeasureError`` is raised; if a later one does, those before it count.
+    """
+    found = [measure_build()]
+    for _ in range(builds + RETRIES.at_once - 2):
+        if sum(not is_flagged(one) for one in found) >= builds:
+            break
+        try:
+            found.append(measure_build())
+        except CannotMeasureError:
+            break
+    best = max(map(_quality, found))
+    counted = sorted((one for one in found if _quality(one) == best), key=lambda one: one.time_s)
+    return _with_differences(counted[(len(counted) - 1) // 2], counted)
+
+
+def settled(run_build: Callable[[MeasurementProtocol], Measurement], protocol: MeasurementProtocol) -> Measurement:
+    """Return the measurement of a build in lasting use; ``run_build`` measures it, first by the given protocol.
+
+    At the power limit a short loop has full clocks in a part that is left to chance. Such a build runs again, with the
+    time in which clocks settle as its warm-up.
+    """
+    measurement = run_build(protocol)
+    if protocol.relative_error is None or not is_at_power_limit(measurement):
+        return measurement
+    return run_build(replace(protocol, warm_up_s=SETTLING_S, loop_s=SETTLED_LOOP_S, relative_error=None))
+
+
+def are_different(time_range_ratio: float | None) -> bool:
+    """Return whether builds with this range of times over their median differ noticeably; False if it is unknown."""
+    return (time_range_ratio or 0.0) > NOTICEABLE_RANGE_RATIO
+
+
+def _quality(measurement: Measurement) -> tuple[bool, bool]:
+    return measurement.energy_j is not None, not is_flagged(measurement)
+
+
+def _with_differences(measurement: Measurement, builds: Sequence[Measurement]) -> Measurement:
+    """Return a measurement with the ranges of its builds' times and energies, and with errors that include them.
+
+    A time that is the median of n has a standard error of sqrt(pi / 2n) standard deviations. Energy and power are not
+    chosen by their values, so theirs is one standard deviation.
+    """
+    times_s, powers_w = [one.time_s for one in builds], [one.power_w for one in builds]
+    measured_j, normalised_j = [one.energy_j for one in builds], [one.energy_at_reference_j for one in builds]
+    error_s, share = measurement.time_standard_error_s, math.sqrt(math.pi / (2 * len(builds)))
+
+    def range_ratio(values: Sequence[float | None]) -> float | None:
+        known = _all_known(values)
+        return (max(known) - min(known)) / statistics.median(known) if known else None
+
+    def unexplained(values: Sequence[float | None], error: float) -> float:
+        """Return the standard deviation beyond that which an error of each value explains; 0 if it is unknown."""
+        known = _all_known(values)
+        return math.sqrt(max(0.0, statistics.variance(known) - error**2)) if known else 0.0
+
+    def with_scatter(error: float | None, values: Sequence[float | None]) -> float | None:
+        return None if error is None else math.hypot(error, unexplained(values, error))
+
+    return replace(
+        measurement,
+        builds=len(builds),
+        builds_time_range_ratio=range_ratio(times_s),
+        builds_energy_range_ratio=range_ratio(measured_j if None in normalised_j else normalised_j),
+        time_standard_error_s=math.hypot(error_s, share * unexplained(times_s, error_s)),
+        power_standard_error_w=with_scatter(measurement.power_standard_error_w, powers_w),
+        energy_standard_error_j=with_scatter(measurement.energy_standard_error_j, measured_j),
+        energy_at_reference_standard_error_j=with_scatter(
+            measurement.energy_at_reference_standard_error_j, normalised_j
+        ),
+    )
+
+
+def _all_known(values: Sequence[float | None]) -> list[float]:
+    """Return two or more values, or none if one is unknown."""
+    known = [value for value in values if value is not None]
+    return known if 2 <= len(known) == len(values) else []

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Protocol
 
 from opcost.columns import ABOVE_0, COUNT, COUNT_FROM_1, FROM_0, MOMENT, SHARE, SIGNED, Column, Columns, one_of
-from opcost.estimates import Estimate
+from opcost.estimates import Estimate, estimate_of, standard_error_of, value_of
 from opcost.measuring.conditions import EXECUTIONS, Circumstances, Conditions
 from opcost.measuring.flags import (
     AT_LIMIT,
@@ -102,6 +102,30 @@ class Measurement(Columns):
         int | None, Column("waits for the device between the pieces of a graph; empty: not in pieces", COUNT_FROM_1)
     ] = None
 
+    @property
+    def time(self) -> Estimate:
+        return Estimate(self.time_s, self.time_standard_error_s)
+
+    @property
+    def energy(self) -> Estimate | None:
+        return estimate_of(self.energy_j, self.energy_standard_error_j)
+
+    @property
+    def energy_at_reference(self) -> Estimate | None:
+        return estimate_of(self.energy_at_reference_j, self.energy_at_reference_standard_error_j)
+
+    def with_figures(self, time_s: Estimate, energy_j: Estimate | None, at_reference_j: Estimate | None) -> Measurement:
+        """Return the same measurement with another time, energy and normalised energy."""
+        return replace(
+            self,
+            time_s=time_s.value,
+            time_standard_error_s=time_s.standard_error,
+            energy_j=value_of(energy_j),
+            energy_standard_error_j=standard_error_of(energy_j),
+            energy_at_reference_j=value_of(at_reference_j),
+            energy_at_reference_standard_error_j=standard_error_of(at_reference_j),
+        )
+
 
 @dataclass(frozen=True)
 class StepTimes(Columns):
@@ -145,7 +169,7 @@ class MeasurementRow(Columns):
 
 def time_of(row: MeasurementRow) -> Estimate:
     """Return a row's time per iteration in s."""
-    return Estimate(row.measurement.time_s, row.measurement.time_standard_error_s)
+    return row.measurement.time
 
 
 def ran_as_requested(row: MeasurementRow) -> bool:

@@ -14,11 +14,10 @@ class Workload(Protocol):
 
     @property
     def execution(self) -> str:
-        """The execution: ``graph`` or ``eager``."""
+        """``graph`` or ``eager``."""
 
     @property
-    def iterations_per_round(self) -> int:
-        """The number of iterations in a round."""
+    def iterations_per_round(self) -> int: ...
 
     @property
     def placements(self) -> int:
@@ -29,8 +28,7 @@ class Workload(Protocol):
         """The number of waits for the GPU in a round that is captured in pieces; None if it is not."""
 
     @property
-    def flags(self) -> Flags:
-        """The flags of the workload."""
+    def flags(self) -> Flags: ...
 
     @property
     def notes(self) -> str:

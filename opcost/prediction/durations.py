@@ -16,10 +16,9 @@ from datetime import datetime
 from statistics import fmean
 
 from opcost.measuring.conditions import EAGER, GRAPH, Conditions, measurement_key
-from opcost.measuring.loop import FIRST_CHECK_S
+from opcost.measuring.loop import FIRST_CHECK_S, MINIMUM_PRECISE_CHUNKS
 from opcost.measuring.protocol import FULL_LOOP_S, MINIMUM_CHUNKS, RETRIES, MeasurementProtocol
 from opcost.measuring.record import MeasurementRow, is_flagged
-from opcost.measuring.recorded_loop import MINIMUM_PRECISE_CHUNKS
 from opcost.operators.cases import Case, tuple_key
 from opcost.prediction.rates import MINIMUM_KNOWN, Rates, rates_of
 

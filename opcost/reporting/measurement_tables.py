@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from opcost.measuring.builds import are_different
 from opcost.measuring.known_device import QualificationRow
+from opcost.measuring.procedure import are_different
 from opcost.reporting.tables import Column, Table, dry_run_note, print_line, print_origin, print_table, titled
-from opcost.running.measured_again import Reason
-from opcost.stages.measure_operators import FullModelReport, OperatorsReport
-from opcost.stages.measure_units import UnitReport
+from opcost.running.plan import Reason
+from opcost.stages.measure_operators import FullModelReport, OperatorsReport, UnitReport
 from opcost.units import UNKNOWN, duration, millijoules, milliseconds, percent, watts
 
 DROPPED_FIRST = {"read cost": 5, "averaging time": 4, "rise time": 3, "noise": 2, "update period": 1}

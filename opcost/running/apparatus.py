@@ -18,7 +18,6 @@ from typing import Protocol, TypeAlias
 
 from opcost import __version__
 from opcost.errors import UserError
-from opcost.measuring.builds import median_of_builds, settled
 from opcost.measuring.conditions import (
     COLD,
     EAGER,
@@ -33,7 +32,7 @@ from opcost.measuring.conditions import (
 )
 from opcost.measuring.instruments import NOTHING, Finding, Instruments, Observer, ProcessWatch, WaitingPower
 from opcost.measuring.known_device import KnownDevice, known_beforehand
-from opcost.measuring.procedure import measure, undisturbed
+from opcost.measuring.procedure import measure, median_of_builds, settled, undisturbed
 from opcost.measuring.protocol import MeasurementProtocol, iterations_after
 from opcost.measuring.record import Measurement, leaves_clocks_low
 from opcost.measuring.setting import Setting
@@ -72,7 +71,7 @@ s before. After it H100s report throttling for another 0.15 s, and so long the w
 
 
 def execution_on(device: str, setting: Setting) -> str:
-    """Return the execution on a device: the setting's, else ``graph`` on a GPU and ``eager`` on a CPU."""
+    """Return the setting's execution, else ``graph`` on a GPU and ``eager`` on a CPU."""
     return setting.execution or usual_execution(device_type_of(device))
 
 
@@ -138,7 +137,6 @@ class Workloads:
         return workload.annotated(f"not as counted: {found.text}", (found.flag,))
 
     def _difference(self, case: Case, setting: Setting) -> Difference | None:
-        """Return how an operator differs from its count; None if it does not, or if that is unknown."""
         counted = case.counted
         device = None if counted is None else replay_device(counted.device_type, self.device)
         if counted is None or device is None:
@@ -147,7 +145,7 @@ class Workloads:
 
 
 class Rest:
-    """A time in which nothing is measured, which ``pause`` waits for in s. Builds in that time are a part of it."""
+    """A time without measurements, which ``pause`` waits for in s. Builds in that time are a part of it."""
 
     def __init__(self, clock: Clock, pause: Callable[[float], None]) -> None:
         self._clock = clock
@@ -155,11 +153,9 @@ class Rest:
         self._end_s = 0.0
 
     def begin(self) -> None:
-        """Begin a rest of ``SLOWED_FOR_S``."""
         self._end_s = self._clock.read().monotonic_s + SLOWED_FOR_S
 
     def end(self) -> None:
-        """Wait until the rest is over, if there is one."""
         left_s = self._end_s - self._clock.read().monotonic_s
         if left_s > 0:
             self._pause(left_s)
@@ -202,7 +198,6 @@ class Apparatus:
         return {}
 
     def background_paused(self) -> AbstractContextManager[None]:
-        """Return a context in which the background load, if there is one, does not run: for timing beside loops."""
         return nullcontext() if self.background is None else self.background.paused()
 
     def conditions(self, setting: Setting) -> Conditions:
@@ -219,7 +214,6 @@ class Apparatus:
     def measure_build(
         self, workload: Workload, setting: Setting, log_names: Iterator[str], protocol: MeasurementProtocol
     ) -> Measurement:
-        """Measure a workload that is built; the raw power log gets the next name."""
         return measure(workload, self.instruments(next(log_names), setting.meter), protocol)
 
     def measure(self, case: Case, setting: Setting, protocol: MeasurementProtocol, log_name: str) -> Measurement:
@@ -263,10 +257,9 @@ SHORTEST_S = 0.02
 
 
 class HostPowerWatch(Observer):
-    """Reads the counters when a loop begins and ends.
+    """Reads the counters when a loop begins and ends, and meanwhile.
 
-    Counters wrap after a minute or more at full power (``max_energy_range_uj``), so the mean of a longer loop is that
-    of its parts: readings during the loop are added up.
+    Counters wrap after a minute or more at full power (``max_energy_range_uj``), so parts of a loop are added up.
     """
 
     def __init__(self, root: Path = POWERCAP_FOLDER, now: Callable[[], float] = time.monotonic) -> None:
@@ -285,7 +278,7 @@ class HostPowerWatch(Observer):
         self._read()
 
     def during(self) -> None:
-        """Add the energy of a part of the loop, at most once a second: reading costs 20 us."""
+        """Add a part of the loop, at most once a second: reading costs 20 us."""
         if self._totals and self._now() - self._end_s >= 1.0:
             self._read()
 
@@ -346,10 +339,7 @@ class HeldWorkload:
         self.apparatus.rest.end()
 
     def repeat(self, protocol: MeasurementProtocol, log_name: str) -> Repetition:
-        """Measure the model that is held, then time single iterations.
-
-        Raises CannotMeasureError: it cannot be measured here.
-        """
+        """Measure the model that is held, then time single iterations. Raises CannotMeasureError: it cannot be."""
         held = self._held
         if held is None:
             raise RuntimeError("no workload is held")
@@ -374,9 +364,7 @@ class HeldWorkload:
     def kernels(self, case: Case, setting: Setting) -> tuple[KernelUse, ...]:
         """Return the kernels of one eager run of a model, in descending order of their time; none on a CPU.
 
-        A model that is held is released before: both may not fit.
-
-        Raises CannotMeasureError: it cannot be built here.
+        A model that is held is released before: both may not fit. Raises CannotMeasureError: it cannot be built here.
         """
         self.release()
         if not self.apparatus.is_gpu:
@@ -406,12 +394,11 @@ OpenApparatus: TypeAlias = Callable[[str | None, Database, bool], AbstractContex
 def open_apparatus(
     device_name: str | None, database: Database, with_meter: bool = True, ready: ReadyModels = NO_MODELS
 ) -> Iterator[Apparatus]:
-    """Make a device ready to measure on; its power is logged in the database until the end of the context.
+    """Open a device, whose power is logged in the database until the end of the context.
 
     The name is the user's, None for a GPU if there is one. ``with_meter`` is False if only conditions are needed.
-    ``ready`` are models that are objects of this process.
-
-    Raises UserError: the device is not there or in use, or nvidia-smi does not answer.
+    ``ready`` are models that are objects of this process. Raises UserError: the device is not there or in use, or
+    nvidia-smi does not answer.
     """
     device = choose_device(device_name)
     check_overrides()
@@ -449,7 +436,7 @@ def open_apparatus(
 
 
 def _process_watch(facts: DeviceFacts, stack: ExitStack) -> ProcessWatch | None:
-    """Watch for other processes on a device. Raises UserError: another process is using it."""
+    """Raise UserError: another process is using the device."""
     if facts.uuid is None:
         return ProcessWatch(OtherLoad().disturbance)
     try:

@@ -57,8 +57,7 @@ class Bench(Protocol):
     def is_gpu(self) -> bool: ...
 
     @property
-    def has_meter(self) -> bool:
-        """Whether the device has a meter of energy."""
+    def has_meter(self) -> bool: ...
 
     @property
     def drift_case(self) -> Case | None:
@@ -69,18 +68,12 @@ class Bench(Protocol):
         """The time spent so far in each step of measurements, in s; empty if unknown."""
 
     def conditions(self, setting: Setting) -> Conditions:
-        """Return the conditions of measurements in a setting.
-
-        Raises UserError: the device does not support the setting, or has no such meter.
-        """
+        """Return the conditions in a setting. Raises UserError: there is no such setting or meter on the device."""
 
     def circumstances(self, protocol: MeasurementProtocol) -> Circumstances: ...
 
     def measure(self, case: Case, setting: Setting, protocol: MeasurementProtocol, log_name: str) -> Measurement:
-        """Measure an operator or a model; its raw power log gets a name.
-
-        Raises CannotMeasureError: it cannot be measured here.
-        """
+        """Measure an operator or a model; its raw power log gets a name. Raises CannotMeasureError: it cannot be."""
 
 
 class HoldingBench(Bench, Protocol):
@@ -135,10 +128,7 @@ class SpentTime:
 def measured_row(
     bench: Bench, case: Case, setting: Setting, protocol: MeasurementProtocol, circumstances: Circumstances
 ) -> MeasurementRow:
-    """Measure an operator or a model on a bench and return its row.
-
-    Raises CannotMeasureError: it cannot be measured here.
-    """
+    """Measure an operator or a model on a bench and return its row. Raises CannotMeasureError: it cannot be."""
     conditions = bench.conditions(setting)
     key = measurement_key(case, conditions)
     log_name = f"{key}-{datetime.now(timezone.utc):%Y%m%dT%H%M%S}-{os.getpid()}"
@@ -398,7 +388,6 @@ class PlannedBench:
 
     @classmethod
     def of(cls, name: str, product: str, rows: Iterable[MeasurementRow], numbers: Mapping[str, int]) -> PlannedBench:
-        """Return the bench of a name, with the rows of a product."""
         own = [row for row in rows if row.conditions.device_product == product]
         is_gpu = own[0].conditions.device_type == "cuda"
         has_meter = any(row.measurement.energy_j is not None for row in own)
@@ -448,10 +437,7 @@ class AssumedVersions:
 
 
 def assumed_versions(bench: Bench, setting: Setting, cache_corrections_s: float = 0.0) -> AssumedVersions | None:
-    """Return the versions that the plan for a product assumes; None if they do not matter.
-
-    They do not on a device that is here, nor on a product without rows.
-    """
+    """Return the versions that a plan assumes; None on a device that is here, and for a product without rows."""
     if not isinstance(bench, PlannedBench) or bench.is_stand_in:
         return None
     conditions = bench.conditions(setting)
@@ -460,7 +446,7 @@ def assumed_versions(bench: Bench, setting: Setting, cache_corrections_s: float 
 
 @contextmanager
 def open_planned_bench(device: str | None, database: Database, with_meter: bool) -> Iterator[PlannedBench]:
-    """Yield a bench of the product that a name means, or of one without rows, for which the most similar stands in.
+    """Yield a bench of the product that a name means; if it has no rows, the most similar one stands in.
 
     Raises UserError: the database has no rows, or the name is a part of several products' names.
     """
@@ -483,7 +469,6 @@ def open_planned_bench(device: str | None, database: Database, with_meter: bool)
 
 
 def _meant_product(name: str, rows: Iterable[MeasurementRow]) -> str | None:
-    """Return the product that has a name, or a part of it; None if none has."""
     products = sorted(
         {row.conditions.device_product for row in rows if is_part_of(name, row.conditions.device_product)}
     )
@@ -494,10 +479,7 @@ def _meant_product(name: str, rows: Iterable[MeasurementRow]) -> str | None:
 
 
 def bench_opener(request: Request) -> OpenBench:
-    """Return how a request's device is opened.
-
-    Raises UserError: the device is a product's name, and this is no dry run.
-    """
+    """Return how a request's device is opened. Raises UserError: only a dry run takes a product's name."""
     if not request.is_product:
         return open_local_bench if request.dry_run else open_child_bench
     if not request.dry_run:
@@ -511,10 +493,7 @@ def bench_opener(request: Request) -> OpenBench:
 def open_local_bench(
     device: str | None, database: Database, with_meter: bool, ready: ReadyModels | None = None
 ) -> Iterator[Bench]:
-    """Open a device in this process.
-
-    This is enough if nothing is measured, and needed for models that are objects of this process: ``ready``.
-    """
+    """Open a device in this process: to measure nothing, or ``ready`` models, which are objects of this process."""
     from opcost.running.apparatus import open_apparatus
     from opcost.running.qualification import qualified
 

@@ -22,8 +22,7 @@ from opcost.prediction.durations import OPERATOR_BUILDING_S, run_s
 from opcost.progress import Progress
 from opcost.running.bench import Bench, SpentTime, measured_row
 from opcost.running.expected_times import QUALIFICATION_S, expected_times, starting_s
-from opcost.running.measured_again import Demand, KnownRows
-from opcost.running.plan import PlanItem, PlannedWork, Work, make_plan
+from opcost.running.plan import Demand, KnownRows, PlanItem, PlannedWork, Work, make_plan
 from opcost.running.request import Request
 from opcost.storage.table import CsvTable
 from opcost.summing.summation import common_basis
@@ -59,8 +58,6 @@ class Outcome:
 
 @dataclass(eq=False)
 class _Account:
-    """The part of a campaign that has been carried out for one model."""
-
     work: PlannedWork
     spent: SpentTime
     measured: int = 0
@@ -85,27 +82,21 @@ class DriftCheck:
         self._measured_since = 0
 
     def measure_if_due(self, setting: Setting) -> None:
-        """Measure the case first of all, and then after every ``EVERY`` other measurements."""
         if not self._rows or self._measured_since >= EVERY:
             self._measure(setting)
 
     def measure_last(self) -> None:
-        """Measure the case a last time, if others were measured since."""
         if self._rows and self._measured_since:
             self._measure(self._last_setting)
 
     def expected_s(self, items: int) -> float:
-        """Return the time of all checks among a number of items in s."""
         if self.case is None or not items:
             return 0.0
         checks = 2 + (items - 1) // EVERY
         return checks * (OPERATOR_BUILDING_S + run_s(0.0, GRAPH, self._protocol, "cuda"))
 
     def checked(self, row: MeasurementRow) -> MeasurementRow:
-        """Count a measurement; return it, flagged if meters disagreed at the last check.
-
-        A row with a check of its own gets no flag.
-        """
+        """Count a row; return it, flagged if meters disagreed at the last check, unless it has a check of its own."""
         self._measured_since += 1
         meters_disagree = self._rows and Flag.METERS_DISAGREE in self._rows[-1].measurement.flags
         if not meters_disagree or row.measurement.check_power_w is not None:
@@ -114,7 +105,6 @@ class DriftCheck:
         return replace(row, measurement=replace(row.measurement, flags=flags))
 
     def report_drift(self) -> None:
-        """Log by how much time and energy have drifted."""
         basis = common_basis(self._rows)
         energies_j = [value_of(basis.energy_of(row)) for row in self._rows]
         figures = {
@@ -192,7 +182,7 @@ class Campaign:
             }
 
     def without_drift_checks(self) -> Campaign:
-        """Return the campaign without drift checks, since another one of the same run has them."""
+        """Return the campaign; another one of the same run has drift checks."""
         self._drift_check.case = None
         return self
 
@@ -205,7 +195,7 @@ class Campaign:
 
     @property
     def besides_parts_s(self) -> dict[str, float]:
-        """The expected times that the campaign takes besides its items, in s; empty without items."""
+        """The expected times besides the items, in s; empty without items."""
         if not self.plan.items:
             return {}
         qualification = {"qualification": QUALIFICATION_S} if self._bench.is_gpu and not self._is_qualified else {}
@@ -214,7 +204,6 @@ class Campaign:
         return {"start": starting_s(self._bench.is_gpu), **qualification, **checks}
 
     def besides_taken_s(self, besides_s: float, cache_corrections_s: float = 0.0) -> dict[str, float]:
-        """Return the parts of a time that a run has taken besides its items, in s."""
         parts = {"drift_checks": self._checking.total_s, "cache_corrections": cache_corrections_s}
         known = {name: time_s for name, time_s in parts.items() if time_s}
         return {"start": besides_s - sum(known.values()), **known}
@@ -223,7 +212,7 @@ class Campaign:
         return [self._outcome(_Account(work, SpentTime(self._bench))) for work in self.plan.works]
 
     def run(self, progress: Progress) -> Iterator[Outcome]:
-        """Carry out the plan, and yield each model's outcome as soon as the model is complete.
+        """Yield each model's outcome as soon as the model is complete.
 
         Raises UserError: the table takes no row; then nothing is measured.
         """
@@ -272,7 +261,6 @@ class Campaign:
         )
 
     def _measure(self, item: PlanItem, model: str, progress: Progress) -> bool:
-        """Measure one item of a model and return whether a row was added."""
         progress.begin(_name(item, model))
         try:
             row = measured_row(self._bench, item.case, item.setting, self.plan.protocol, self._circumstances)

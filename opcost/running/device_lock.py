@@ -99,7 +99,6 @@ def _opened(path: Path) -> int:
 
 
 def _lines(descriptor: int) -> tuple[str, str]:
-    """Return the note of the holder and the number that is kept, each empty if there is none."""
     note, _, kept = os.pread(descriptor, NOTE_BYTES, 0).decode("ascii", "replace").partition("\n")
     return note, kept
 

@@ -131,7 +131,6 @@ class EnergyMeter:
             check_output(self._output)
 
     def __enter__(self) -> EnergyMeter:
-        """Open the meters and begin a window without a label; a context within a context is a window of its own."""
         self._contexts.append(self._begin(""))
         return self
 
@@ -215,10 +214,7 @@ class EnergyMeter:
 
     @property
     def result(self) -> WindowResult:
-        """The result of the body of the context, or of the last window that has ended.
-
-        Raises UserError: no window has ended.
-        """
+        """The result of the body of the context, else of the last window. Raises UserError: no window has ended."""
         if self._last is None:
             raise UserError("EnergyMeter: no window has ended")
         return self._last.result
@@ -234,10 +230,7 @@ class EnergyMeter:
         return window
 
     def stop(self) -> MeteredWindow:
-        """End the window that ``start`` has begun last in this thread, and return it.
-
-        Raises UserError: none is open.
-        """
+        """End the window that ``start`` has begun last in this thread. Raises UserError: none is open."""
         with self._lock:
             self._started = [window for window in self._started if window.end is None]
             own = [window for window in self._started if window.thread == threading.get_ident()]
@@ -370,7 +363,7 @@ class EnergyMeter:
         return window
 
     def _settle(self, before_s: float) -> None:
-        """Calculate the results of windows that ended before a moment, and drop readings that none needs any more."""
+        """Calculate windows that ended before a moment, and drop readings that none needs any more."""
         while self._settled < len(self._windows):
             window = self._windows[self._settled]
             if window.end is None or window.end.epoch_s > before_s:

@@ -28,6 +28,9 @@ cores of a server 2026-11-23."""
 QUALIFICATION_S = 30.0
 """Time to qualify the meters of a board, once under each driver (H200, 2026-11-21)."""
 
+BETWEEN_S = 0.5
+"""Time of a repetition besides warm-up, loop and single iterations: meters start and end."""
+
 
 def starting_s(is_gpu: bool) -> float:
     """Return the time to start the process that measures in s."""
@@ -71,7 +74,6 @@ class RowTally:
     numbers: Counter[str] = field(default_factory=Counter)
 
     def __call__(self, key: str) -> bool:
-        """Count a row by its key; return whether it is among the first under its conditions."""
         conditions = conditions_key(key)
         self.numbers[conditions] += 1
         return self.numbers[conditions] <= self.parsed

@@ -103,10 +103,7 @@ class LayerLoop:
         self._observed.install()
 
     def step(self) -> None:
-        """End an iteration here. From the first call on, calls of the model do not begin iterations any more.
-
-        Those before the first call are parts of one iteration.
-        """
+        """End an iteration. From the first call on, calls of the model begin none; those before it are parts of one."""
         if not self._is_by_steps:
             self._is_by_steps = True
             if self.marks.is_open:
@@ -129,7 +126,6 @@ class LayerLoop:
             self._end_iteration()
 
     def read(self) -> None:
-        """Read all marks that are over."""
         while self._unread:
             number, begin, end, marked = self._unread[0]
             if not all(map(self._stopwatch.is_over, (end, *(() if marked is None else marked.moments)))):
@@ -205,7 +201,6 @@ class MarkingBudget:
         self._marked = 0
 
     def wants(self, iteration: int, elapsed_s: float) -> bool:
-        """Return whether the iteration of a number is to be marked, some time after the begin of iteration 0."""
         if iteration in FORCED:
             return True
         jitter = (self._marked * GOLDEN_RATIO) % 1
@@ -244,8 +239,7 @@ class LoopState:
 def state_of(device: str, autocasts: Collection[tuple[torch.dtype | None, ...]]) -> LoopState | None:
     """Return what rows must have in common with a loop on a torch device.
 
-    ``autocasts`` are the dtypes of autocast on a CPU and on a GPU that its iterations had. It is None where they change
-    within the loop, or are of a dtype that no rows have.
+    ``autocasts`` are the dtypes of autocast on a CPU and on a GPU in iterations. None: they change, or no row has it.
     """
     if len(autocasts) != 1:
         return None

@@ -79,11 +79,10 @@ class LayerwiseResult:
 
     @property
     def kinds(self) -> list[MeteredKindRow]:
-        """The sums by class of layer, those that take most first."""
         return kind_rows(self.rows)
 
     def to_csv(self, path: str | Path) -> None:
-        """Write the rows to a CSV file in the place of what was there. Raises UserError: the file cannot be written."""
+        """Write the rows to a CSV file, which is replaced. Raises UserError: it cannot be written."""
         write_layers(Path(path), self.rows)
 
     def __str__(self) -> str:
@@ -184,10 +183,7 @@ class LayerwiseEnergy:
 
     @property
     def result(self) -> LayerwiseResult:
-        """The layers with their costs, once the context has ended.
-
-        Raises UserError: it has not ended, or the model was not called in it.
-        """
+        """The layers with their costs. Raises UserError: the context has not ended, or the model was not called."""
         if self._result is not None:
             return self._result
         loop, window = self._loop, self._window
@@ -220,7 +216,6 @@ class LayerwiseEnergy:
 
 
 def _shares(loop: LayerLoop, known: Mapping[int, KnownCost]) -> Sequence[LayerShare]:
-    """Return the layers that ran, in the order of ``named_modules``."""
     times, marks = loop.times, loop.marks
     found = []
     for index, (path, name) in enumerate(zip(marks.paths, marks.classes, strict=True)):
@@ -244,7 +239,7 @@ def _shares(loop: LayerLoop, known: Mapping[int, KnownCost]) -> Sequence[LayerSh
 
 
 def _layer_lines(rows: Sequence[MeteredLayerRow]) -> Iterator[str]:
-    """Yield a table of the layers that take most energy, of time where that is unknown, and the time between."""
+    """Yield a table of the layers that take most energy, or time where that is unknown."""
     layers = [row for row in rows if row.layer != BETWEEN]
     layers.sort(key=lambda row: (row.time_s if row.energy_j is None else row.energy_j) or 0.0, reverse=True)
     between = [row for row in rows if row.layer == BETWEEN]

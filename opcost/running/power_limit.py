@@ -66,10 +66,7 @@ class NvmlPowerLimit:
 
     @classmethod
     def open(cls, uuid: str) -> NvmlPowerLimit:
-        """Return the limit of the board with this UUID.
-
-        Raises PowerLimitError: there is no NVML or no such GPU, or its MIG instances share the limit.
-        """
+        """Raise PowerLimitError: there is no NVML or no GPU of this UUID, or its MIG instances share the limit."""
         with _translated():
             gpu = NvmlGpu.open(uuid)
         if gpu.is_mig():
@@ -127,7 +124,7 @@ class GuardedLimit:
         return self._limit.range_w()
 
     def set_w(self, power_w: float) -> None:
-        """Set the limit in W, and read it again.
+        """Set the limit in W.
 
         Raises UserError: the guardian has ended, this user may not set it, or the board keeps another one.
         """
@@ -208,7 +205,7 @@ def _lock_name(limit: PowerLimit) -> str:
 
 
 def _set(limit: PowerLimit, power_w: float) -> None:
-    """Set a limit in W, and read it again; raise UserError if it cannot be set or the board keeps another one."""
+    """Raise UserError: the limit cannot be set, or the board keeps another one."""
     try:
         limit.set_w(power_w)
         found_w = limit.read_w()
@@ -254,7 +251,6 @@ def start_guardian(open_limit: OpenPowerLimit, lock: int) -> subprocess.Popen[by
 
 
 def _ended(guardian: subprocess.Popen[bytes]) -> int | None:
-    """Close the pipe to a guardian; return its exit status, None if it has not ended in time."""
     for pipe in (guardian.stdin, guardian.stdout):
         if pipe is not None:
             with suppress(OSError):

@@ -91,7 +91,6 @@ class Request:
         return replace(self.setting, precision=config.precision, code=self.code_of(config))
 
     def code_of(self, config: ModelConfig) -> UserCode | None:
-        """Return the user's code that builds a config's model, None if there is none or it may not run."""
         return config.code if self.allow_code else None
 
     @property
@@ -104,7 +103,7 @@ class Request:
     def configs(self, check: Check | None = None) -> list[ModelConfig]:
         """Return the named configs, done or not; all if none is named.
 
-        ``check`` returns a line for each further mistake in a config. Raises UserError: with a line for each mistake.
+        ``check`` returns further mistakes of a config. Raises UserError: with a line for each mistake.
         """
         return self.folders.configs(self.names, check)
 
@@ -135,10 +134,9 @@ class Request:
         return opened
 
     def open_and_refused(self) -> tuple[list[ModelConfig], list[ModelConfig]]:
-        """Return the open configs, and those of them whose code may not run; the latter are left out with a warning.
+        """Return the open configs, and those whose code may not run, which are left out with a warning.
 
-        Raises UserError: with one line for each mistake, or for each model whose code may not run, if any is named or
-        no other model is open.
+        Raises UserError: a mistake, or code that may not run in a model that is named or where no other one is open.
         """
         if self.names or self.allow_code or self.dry_run:
             return self.open_configs(self.check), []
@@ -228,10 +226,7 @@ class CountsFile:
         return config.folder / self.file_name
 
     def read(self, config: ModelConfig) -> OperatorCounts:
-        """Return a model's counts.
-
-        Raises UserError: they are missing or damaged, or their model, input size or composites are not the config's.
-        """
+        """Return a model's counts. Raises UserError: they are missing, damaged, or not those of the config."""
         has_code = config.code is not None
         counts = read_counts(self.path(config), self.commands([config.name], is_counted(config), has_code))
         if counts.model == model_tuple(config) and counts.composites == config.composites:
@@ -240,16 +235,12 @@ class CountsFile:
         raise UserError(f"{self.path(config)}: {_changed(config, counts)}; {remedy}")
 
     def commands(self, names: Sequence[str], counted_before: bool, has_code: bool) -> str:
-        """Return the commands that write these models' files, with block 0 unless it has run.
-
-        ``has_code`` says whether any of them is a user's code.
-        """
+        """Return the commands that write these models' files, with block 0 unless it has run."""
         steps = dict.fromkeys([self.made_by] if counted_before else [COUNTS.made_by, self.made_by])
         return " and ".join(command(step, *names, has_code=has_code) for step in steps)
 
 
 def _changed(config: ModelConfig, counts: OperatorCounts) -> str:
-    """Return what has changed since a model was counted."""
     if config.grid is not None:
         return f"made for another {config.path.name}, which has changed since"
     if config.code is None:
@@ -374,9 +365,9 @@ def selected(request: Request, configs: Sequence[ModelConfig]) -> list[tuple[Mod
 
 
 def has_changed_code(config: ModelConfig, pickle: Path, table: CsvTable[ModelOperatorRow]) -> bool:
-    """Return whether a model was counted with other code of the user's than the present one.
+    """Return whether a model was counted with other code of the user's: in the pickle, else in the table.
 
-    It was counted in the pickle, else in the table of the database. Raises UserError: the table is damaged.
+    Raises UserError: the table is damaged.
     """
     if config.code is None:
         return False

@@ -37,7 +37,7 @@ def shipped_counts(request: Request, configs: Collection[ModelConfig]) -> Mappin
 
 
 def without_newer_pickle(found: TableCounts, configs: Collection[ModelConfig]) -> Mapping[str, OperatorCounts]:
-    """Return the counts of these models in a table, by the config's name, see ``shipped_counts``."""
+    """Return the counts of these configs in a table, by name, see ``shipped_counts``."""
     shipped = ((config, found.get(identity_of(config))) for config in configs)
     return {config.name: one.counts for config, one in shipped if one and not _has_newer_pickle(config, one)}
 
@@ -54,7 +54,7 @@ def with_newer_pickles(found: TableCounts, configs: Iterable[ModelConfig]) -> di
 
 
 def with_older_counts(found: TableCounts, configs: Collection[ModelConfig]) -> dict[str, OperatorCounts]:
-    """Return the counts of these models in a table, by the config's name, whether or not a pickle is newer."""
+    """Return the counts of these configs in a table, by name, whether or not a pickle is newer."""
     return {config.name: one.counts for config in configs if (one := found.get(identity_of(config))) is not None}
 
 
@@ -72,12 +72,7 @@ def counts_of_operators(found: TableCounts) -> Mapping[str, OperatorCount]:
 def counted_or_shipped(
     request: Request, configs: Sequence[ModelConfig], is_strict: bool = True
 ) -> list[tuple[ModelConfig, OperatorCounts]]:
-    """Return the configs with the counts of block 0, or with shipped counts if no pickle is newer.
-
-    If not ``is_strict``, models without counts are left out even if they are named.
-
-    Raises UserError: see ``counted``.
-    """
+    """Return the configs with the counts of block 0, else with shipped ones, see ``counted`` for all else."""
     return counted(request, configs, COUNTS, shipped_counts(request, configs), is_strict)
 
 

@@ -133,8 +133,6 @@ class CensusRow:
 
 @dataclass(frozen=True)
 class _Task:
-    """A model or a grid to count, the device to count it on, and the expected time."""
-
     config: ModelConfig
     target: ResolvedModel | AnyGrid
     device: str
@@ -278,7 +276,6 @@ def _count_and_report(
 
 
 def _counted_words(counts: OperatorCounts) -> str:
-    """Return the numbers of calls and tuples; the others of these, such as views, are in no table and no sum."""
     text = f"{counts.operator_calls} calls of {len(counts.counts)} operator tuples"
     computing = sum(count.computes for count in counts.counts)
     return text if computing == len(counts.counts) else f"{text}, {computing} of which compute something"
@@ -334,7 +331,7 @@ def _count_model(task: _Task) -> OperatorCounts:
 
 
 def _not_built(task: _Task, error: CannotBuildError) -> UserError:
-    """Return the mistake of a model that cannot be built: at the key of its config that explains it, with a remedy."""
+    """Return the mistake at the key of its config that explains it, with a remedy."""
     config = task.config
     is_registered = task.model.operator.operator.startswith(TORCHVISION_MODELS) and task.model.listed.is_foreign
     keys = [key for key in ("arguments", "inputs", "input_size") if key in config.lines]

@@ -87,7 +87,6 @@ class Followers:
     latest: dict[str, PowerRow] = field(default_factory=dict)
 
     def write(self, marks: Sequence[Mark]) -> None:
-        """Write the rows that have come, and show the last ones."""
         state = self.host.read()
         # Each GPU is read as the rows of the one before are written: one that cannot be read loses no rows of others.
         new = ((device, row.values) for device, follower in self.gpus.items() for row in follower.read())
@@ -260,7 +259,7 @@ class Waiting:
                 self._process.send_signal(number)
 
     def until_end(self, longest_s: float) -> int | None:
-        """Return the exit status as a shell gives it once the program has ended, None if it runs on after some time."""
+        """Return the exit status as a shell gives it, None if the program runs on after some time."""
         if self._process is not None:
             with suppress(subprocess.TimeoutExpired):
                 status = self._process.wait(longest_s)
@@ -276,7 +275,6 @@ class Waiting:
 
 @contextmanager
 def _running(target: Target, marks: Path) -> Iterator[Waiting]:
-    """Start a command, and handle signals meanwhile."""
     process = None
     if target.command:
         try:

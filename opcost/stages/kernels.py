@@ -83,10 +83,7 @@ class Launched:
 def compare_kernels(
     request: Request, progress: Progress, open_device: OpenApparatus = open_apparatus
 ) -> list[KernelsReport]:
-    """Profile each chosen model, then its tuples alone; add a row per kind of operator to ``kernel_times.csv``.
-
-    Raises UserError: there is no GPU.
-    """
+    """Profile each chosen model, then its tuples alone, and keep the rows. Raises UserError: there is no GPU."""
     configs = request.models(request.check)
     table = request.database.kernel_times
     progress.start(len(configs))
@@ -165,7 +162,6 @@ def profiled_calls(ready: ReadyModel, composites: Collection[str]) -> tuple[list
 def _in_model(
     config: ModelConfig, device: str, code: UserCode | None
 ) -> tuple[Launched, dict[OperatorTuple, list[Launched]]]:
-    """Return the kernels of a run of the model, and those of each call of each operator that launches any."""
     context = partial(autocast, config.precision, device)
     ready = resolve(model_tuple(config), code).with_inputs(device, context)
     for _ in range(WARM_UP_RUNS):
@@ -180,7 +176,6 @@ def _in_model(
 
 
 def _alone(operators: list[OperatorTuple], device: str, context: Context) -> dict[OperatorTuple, Launched | str]:
-    """Return the kernels of one call of each tuple alone, or why it does not run."""
     alone: dict[OperatorTuple, Launched | str] = {}
     calls: dict[OperatorTuple, int] = {}
 
@@ -208,7 +203,6 @@ def _kinds(
     alone: dict[OperatorTuple, Launched | str],
     name_of: Callable[[OperatorTuple], str],
 ) -> list[KindOfOperator]:
-    """Return the operators by name, in descending order of their time in the model."""
     pairs: dict[str, list[tuple[Launched, Launched | str]]] = {}
     for operator, launched in calls.items():
         pairs.setdefault(name_of(operator), []).extend((call, alone[operator]) for call in launched)
@@ -228,8 +222,6 @@ def _kinds(
 
 
 def _differences(calls: dict[OperatorTuple, list[Launched]], alone: dict[OperatorTuple, Launched | str]) -> list[str]:
-    """Return a line for each tuple that launches other kernels alone, in descending order of their time."""
-
     def names(launched: Launched) -> str:
         return " + ".join(f"{number} x {name}" for name, number in sorted(launched.names.items())) or "no kernel"
 

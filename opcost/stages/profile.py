@@ -20,7 +20,7 @@ from opcost.running.request import COUNTS, Request
 from opcost.running.shipped_counts import counted_or_shipped, shipped_counts
 from opcost.stages.compare import ComparingReport, ModelComparisons, find_comparisons, reports_of
 from opcost.stages.count import CountFailure, count_operators
-from opcost.stages.measure_units import Protocols, UnitReport, measure_units
+from opcost.stages.measure_operators import Protocols, UnitReport, measure_units
 from opcost.stages.profile_configs import ProfileConfig, configs_of
 from opcost.stages.ranking_data import read_ranking_data
 from opcost.stages.show import Choice, NothingMeasuredError, ShownModel, show
@@ -159,7 +159,6 @@ def profile_counted(
 
     @contextmanager
     def open_recorded(device: str | None, database: Database, with_meter: bool) -> Iterator[Bench]:
-        """Open a bench, and note the conditions of each model on it."""
         with measuring.open_bench(device, database, with_meter) as bench:
             conditions.update({one.config.name: bench.conditions(request.setting_of(one.config)) for one in found})
             yield bench
@@ -235,7 +234,6 @@ def _profiled(
 
 
 def _without_measuring(request: Request, found: Sequence[ProfileConfig]) -> Profile:
-    """Return the profile from counts, and from what the database has of any device."""
     request = replace(request, database=request.database.read_once())
     shown: Sequence[ShownModel] = ()
     try:

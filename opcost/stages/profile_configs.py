@@ -94,7 +94,6 @@ def _refuse_unshown(wanted: WantedModel, name: str) -> None:
 
 
 def _config_named(folders: ModelFolders, wanted: WantedModel) -> ModelConfig | None:
-    """Return the config, or its first case, that a name means which torchvision does not know; else None."""
     name = wanted.model_name
     if ModelName.of(name).source != TORCHVISION or is_glob(name):
         return None

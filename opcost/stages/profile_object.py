@@ -27,7 +27,7 @@ from opcost.running.devices import choose_device
 from opcost.running.request import COUNTS, Request, model_tuple
 from opcost.stages.count import warn_of_compiled
 from opcost.stages.make_configs import config_text
-from opcost.stages.measure_units import Protocols
+from opcost.stages.measure_operators import Protocols
 from opcost.stages.profile import Measuring, Profile, profile_counted
 from opcost.stages.profile_configs import ProfileConfig, scratch_folder
 from opcost.storage.configs import SUMMARY_NAME, ModelConfig, write_config
@@ -64,7 +64,7 @@ class ObjectModel:
         return next(iter(found)) if len(found) == 1 else None if found else FLOAT32
 
     def checked_precision(self) -> str:
-        """Return the precision; raise ``UserError`` if it needs weights of another dtype."""
+        """Raise UserError: it needs weights of another dtype."""
         usual = next((name for name, dtype in DTYPES.items() if dtype == self.dtype), TORCH_DEFAULT)
         if self.precision is None:
             return usual
@@ -124,7 +124,6 @@ def counted_object(request: Request, own: ObjectModel) -> Iterator[CountedObject
 
 
 def _counted(ready: ReadyModel, own: ObjectModel, precision: str, device: str) -> tuple[ReadyModel, OperatorCounts]:
-    """Return a model after its first run, and its counts. Its tuple is not known yet."""
     context = partial(autocast, precision, device)
     name = type(own.model).__name__
     try:

@@ -149,7 +149,6 @@ def _check_arguments(request: SampleRequest) -> None:
 
 
 def _kinds(asked: Sequence[str], known: Mapping[str, int]) -> tuple[str, ...]:
-    """Return the kinds that the user named, each once."""
     for kind in asked:
         if kind not in known:
             close = difflib.get_close_matches(kind, known, n=3)
@@ -160,7 +159,7 @@ def _kinds(asked: Sequence[str], known: Mapping[str, int]) -> tuple[str, ...]:
 
 
 def _usual_kinds(models: TableCounts, rows: Sequence[MeasurementRow], known: Mapping[str, int]) -> tuple[str, ...]:
-    """Return the kinds that take most of the time of all models, by the mean time of each case."""
+    """Return the kinds that take most of the time of all models."""
     times: dict[str, list[float]] = {}
     for row in rows:
         times.setdefault(case_key(row.key), []).append(row.measurement.time_s)
@@ -181,7 +180,6 @@ def _usual_kinds(models: TableCounts, rows: Sequence[MeasurementRow], known: Map
 
 
 def _counted(operator: OperatorTuple) -> OperatorCount | None:
-    """Return the count of a tuple that runs on shapes, None if torch refuses it."""
     try:
         return count_point(GridPoint(operator), META).counts[0]
     except CannotMeasureError:
@@ -204,10 +202,7 @@ def _text(wish: Wish, operators: Sequence[OperatorTuple]) -> bytes:
 def _within(
     request: SampleRequest, rows: Sequence[MeasurementRow], drawn: Sequence[OperatorCount]
 ) -> tuple[Sequence[OperatorCount], float | None, str | None]:
-    """Return the first tuples that can be measured in the time, with the time in s and the product of its rows.
-
-    Time and product are None without rows.
-    """
+    """Return the first tuples that can be measured in the time, with that in s and its product, None without rows."""
     device, limit_s = request.device, request.most_s
     numbers = Counter(row.conditions for row in rows if is_meant(device, row.conditions))
     if not numbers:

@@ -35,7 +35,7 @@ from opcost.prediction.durations import (
 )
 from opcost.progress import Progress
 from opcost.running.bench import HoldingBench, OpenHoldingBench
-from opcost.running.expected_times import QUALIFICATION_S, starting_s
+from opcost.running.expected_times import BETWEEN_S, QUALIFICATION_S, starting_s
 from opcost.running.plan import Block, Wanted, by_key, planned_blocks
 from opcost.running.request import Request, model_tuple
 from opcost.stages.model_layers import config_of
@@ -53,9 +53,6 @@ AXES = "--size 8:4096:x2, --tokens 50:500:50 or --batch 1:256:x2"
 
 AGAIN_WARM_UP_S = 0.3
 """Warm-up of a repetition after another one of the same build: the device was at work a moment ago."""
-
-BETWEEN_S = 0.5
-"""Time of a repetition besides warm-up, loop and single iterations: meters start and end."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +108,6 @@ def sweep_of(request: Request, wanted: WantedModel, axis: Axis | None) -> Sweep:
 
 
 def _of_lists(request: Request, wanted: WantedModel) -> Sweep:
-    """Return the sweep over the cases of a config."""
     configs = named_configs(request.folders, wanted.model_name) if wanted == WantedModel(wanted.model_name) else []
     axis = Axis.among([config.input_size for config in configs])
     if axis is None:
@@ -130,7 +126,7 @@ def _of_lists(request: Request, wanted: WantedModel) -> Sweep:
 
 
 def _without_config(request: Request, wanted: WantedModel) -> WantedModel:
-    """Return a model with its input size, which a config or the source of the model may give."""
+    """Return a model with its input size, which a config may give."""
     if wanted.input_size or ModelName.of(wanted.model_name).is_file:
         return wanted
     config = config_of(request, wanted)
@@ -142,7 +138,6 @@ def _without_config(request: Request, wanted: WantedModel) -> WantedModel:
 
 
 def _of_size(wanted: WantedModel, kind: AxisKind, size: int) -> WantedModel:
-    """Return the model with one size: of its input, or as an argument of the user's function."""
     if not wanted.input_size:
         arguments = dict(wanted.arguments) | {kind.value: size}
         return replace(wanted, arguments=tuple(sorted(arguments.items())))
@@ -210,8 +205,6 @@ def measure_sweep(
 
 
 class _Run:
-    """One run of a sweep on a bench that is open."""
-
     def __init__(self, database: Database, sweep: Sweep, protocol: SweepProtocol, bench: HoldingBench) -> None:
         self._database = database
         self._sweep = sweep
@@ -228,7 +221,6 @@ class _Run:
         self._new = 0
 
     def carry_out(self, dry_run: bool, progress: Progress) -> Measured:
-        """Measure what is missing, unless this is a dry run."""
         failed_before = {row.place.key for row in self._database.sweep_failures.rows()}
         blocks = planned_blocks(list(self._points), self._rows, self._wanted, failed_before, self._protocol.order_seed)
         times_s = [time_s for block in blocks for time_s in self._expected_s(block)]

@@ -112,7 +112,6 @@ def predict_sweep(
 
 
 def _conditions_of_rows(request: Request, point: SweepPoint, wish: CurveWish) -> Conditions:
-    """Return the conditions under which operators were measured, for those of a sweep."""
     numbers = numbers_of_rows(request.database.operator_measurements)
     if wish.is_here and numbers and not any(is_meant(wish.device, one) for one in numbers):
         products = " or ".join(f"'{name}'" for name in sorted({one.device_product for one in numbers}))
@@ -158,12 +157,11 @@ class SweepResult:
 
     @property
     def conditions(self) -> Conditions | None:
-        """The conditions of the first size, None without any."""
         return self.sizes[0].conditions if self.sizes else None
 
 
 def nothing_of(sweep: Sweep) -> SweepResult:
-    """Return a sweep without rows: nothing is measured, predicted or planned."""
+    """Return a sweep without rows."""
     return SweepResult(sweep.name, sweep.kind.value, sweep.kind.unit, ())
 
 
@@ -247,7 +245,6 @@ def result_of(
 def _conditions(
     sweep: Sweep, measured: Measured | None, predicted: Mapping[SweepPoint, PredictedSize]
 ) -> Mapping[SweepPoint, Conditions]:
-    """Return the conditions of each size: those of measurements, else those of predictions."""
     if measured is not None:
         return measured.conditions
     known = (one for one in predicted.values() if one.prediction.predicted_time_s is not None)

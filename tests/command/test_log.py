@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from simulated_apparatus import RecordedProgress
 
-from opcost.command.log import KEPT, RUN_LOGS, Names, log_run
+from opcost.command.run import KEPT, RUN_LOGS, Names, log_run
 from opcost.reporting.terminal import LoggedProgress
 
 ROOT = Path(__file__).parents[2]
@@ -28,7 +28,7 @@ def run_script(
     script = folder / "script.py"
     script.write_text(
         f"import logging, resource, signal, sys, time\nfrom pathlib import Path\nsys.path.insert(0, {str(ROOT)!r})\n"
-        "from opcost.command.run import run\nfrom opcost.command.log import log_run\n"
+        "from opcost.command.run import run\nfrom opcost.command.run import log_run\n"
         "from opcost.errors import UserError\n\n"
         f"def main():\n    log_run({verbose}, Path({str(folder / 'database')!r}))\n"
         f"{textwrap.indent(textwrap.dedent(body).strip(), '    ')}\n\nrun(main)\n"
@@ -55,7 +55,7 @@ def test_a_log_has_times_in_utc_the_command_all_messages_and_the_end(tmp_path: P
     assert (result.returncode, result.stdout, result.stderr) == (1, "done\n", "careful\n")
     lines = [LINE.fullmatch(line) for line in logged(tmp_path).splitlines()]
     assert [line and line.groups()[1:] for line in lines] == [
-        ("INFO", "opcost.command.log", "begins: python script.py --seconds '3 s'"),
+        ("INFO", "opcost.command.run", "begins: python script.py --seconds '3 s'"),
         ("INFO", "a.b", "seen"),
         ("WARNING", "c", "careful"),
         ("INFO", "opcost.command.run", "ended with status 1"),
@@ -111,7 +111,7 @@ def test_verbose_prints_on_stderr_what_is_not_shown_there_anyway(tmp_path: Path)
     """
     result = run_script(tmp_path, body, verbose=True)
     assert result.stderr.splitlines() == [
-        "INFO opcost.command.log: begins: python script.py --seconds '3 s'",
+        "INFO opcost.command.run: begins: python script.py --seconds '3 s'",
         "INFO opcost.reporting.terminal: next: ReLU",
         "[1/1] ReLU: 1 ms",
         "INFO opcost.command.run: ended with status 0",

@@ -7,8 +7,8 @@ import pytest
 from simulated_machine import simulated_row
 
 from opcost.errors import CannotMeasureError
-from opcost.measuring.builds import are_different, median_of_builds
 from opcost.measuring.flags import Flag
+from opcost.measuring.procedure import are_different, median_of_builds
 from opcost.measuring.record import Measurement
 from opcost.operators.tuples import OperatorTuple
 

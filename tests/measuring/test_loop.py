@@ -8,9 +8,8 @@ import pytest
 from opcost.estimates import Estimate, half_width_ratio
 from opcost.measuring.conditions import EAGER
 from opcost.measuring.instruments import Instruments
-from opcost.measuring.loop import run_loop
+from opcost.measuring.loop import Forecast, Loop, is_precise, run_loop
 from opcost.measuring.protocol import MINIMUM_CHUNKS, MeasurementProtocol
-from opcost.measuring.recorded_loop import Forecast, Loop, is_precise
 from opcost.measuring.throttling import is_throttled
 from opcost.measuring.workload import Workload
 from opcost.power.ports import ClockReading

@@ -32,9 +32,8 @@ from opcost.measuring.evaluation import at_reference, evaluate
 from opcost.measuring.flags import Flag
 from opcost.measuring.instruments import WAITING_LASTS_S, Instruments, WaitingPower
 from opcost.measuring.known_device import UNKNOWN_DEVICE, KnownDevice, Repeatability
-from opcost.measuring.loop import run_loop
-from opcost.measuring.overhead import without_overhead
-from opcost.measuring.procedure import measure, undisturbed
+from opcost.measuring.loop import Loop, run_loop
+from opcost.measuring.procedure import measure, undisturbed, without_overhead
 from opcost.measuring.protocol import (
     DUTY_CYCLES,
     LONGEST_LOOP_S,
@@ -44,7 +43,6 @@ from opcost.measuring.protocol import (
     cycles_and_pause,
 )
 from opcost.measuring.record import is_flagged, may_be_throttled
-from opcost.measuring.recorded_loop import Loop
 from opcost.measuring.throttling import RECOVERY_S, is_throttled
 from opcost.power.ports import ClockReading
 from opcost.power.trace import PowerSource, device_state, no_trace

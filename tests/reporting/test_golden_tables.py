@@ -53,8 +53,7 @@ from opcost.stages.filter import FilterReport, OperatorShare
 from opcost.stages.holdings import Holdings
 from opcost.stages.holdings import holdings as find_holdings
 from opcost.stages.kernels import KernelsReport, KindOfOperator
-from opcost.stages.measure_operators import FullModelReport, OperatorsReport
-from opcost.stages.measure_units import UnitReport
+from opcost.stages.measure_operators import FullModelReport, OperatorsReport, UnitReport
 from opcost.stages.model_layers import find_layers
 from opcost.stages.predict import Prediction
 from opcost.stages.profile import KnownCost, ModelProfile, OperatorLine, Profile

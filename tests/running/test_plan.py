@@ -15,8 +15,7 @@ from opcost.measuring.record import MeasurementRow
 from opcost.measuring.setting import USUAL, Setting
 from opcost.operators.cases import Case
 from opcost.operators.tuples import OperatorTuple, TensorSpec
-from opcost.running.measured_again import Demand, KnownRows, Reason
-from opcost.running.plan import IN_A_BLOCK, Plan, Wanted, Work, make_plan, planned_blocks
+from opcost.running.plan import IN_A_BLOCK, Demand, KnownRows, Plan, Reason, Wanted, Work, make_plan, planned_blocks
 
 SECOND = MeasurementProtocol(warm_up_s=0.5, loop_s=1.0)
 FP32 = replace(SIMULATED_CONDITIONS, precision="fp32")

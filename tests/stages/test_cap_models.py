@@ -10,8 +10,7 @@ from simulated_sweep import SimulatedSweep
 
 from opcost.errors import UserError
 from opcost.metering.cap_rows import Objective, PowerCapRow, Wish
-from opcost.stages.cap_models import open_model
-from opcost.stages.power_cap import CapBoard, CapCourse, CapSweepPlan
+from opcost.stages.power_cap import CapBoard, CapCourse, CapSweepPlan, open_model
 from opcost.storage.database import Database
 
 FREE_W, FULL_W = 400.0, 500.0

@@ -16,8 +16,7 @@ from opcost.measuring.setting import Setting
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.reporting.measurement_tables import announced
 from opcost.running.request import FILTERED_COUNTS, Request, model_tuple
-from opcost.stages.measure_operators import measure_full_models, measure_operators
-from opcost.stages.measure_units import Protocols, UnitReport, measure_units
+from opcost.stages.measure_operators import Protocols, UnitReport, measure_full_models, measure_operators, measure_units
 
 SHORT = MeasurementProtocol(0.5, 1.0)
 RELU, GELU = (OperatorTuple(f"torch.nn.{name}", (), (TensorSpec((4,), "float32"),)) for name in ("ReLU", "GELU"))

@@ -29,7 +29,7 @@ from opcost.measuring.protocol import MeasurementProtocol
 from opcost.operators.tuples import OperatorTuple
 from opcost.running.request import COUNTS, Request
 from opcost.stages.compare import find_comparisons
-from opcost.stages.measure_units import Protocols
+from opcost.stages.measure_operators import Protocols
 from opcost.stages.model_layers import LayersReport, find_layers
 from opcost.stages.profile import EVERY_OPERATOR, Measuring, profile
 from opcost.stages.show import USUAL_CHOICE, Choice

@@ -24,7 +24,7 @@ from opcost.reporting.measurement_tables import announced
 from opcost.reporting.model_tables import print_profile
 from opcost.running import bench
 from opcost.running.request import COUNTS, Request
-from opcost.stages.measure_units import Protocols, UnitReport
+from opcost.stages.measure_operators import Protocols, UnitReport
 from opcost.stages.profile import Measuring, Profile, profile
 from opcost.stages.profile_configs import configs_of, scratch_folder
 from opcost.stages.wanted_model import WantedModel, arguments_of
