@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
-from datetime import datetime
+from datetime import datetime, timezone
 from functools import cache
 from operator import attrgetter
 from reprlib import repr as shown
@@ -79,6 +79,11 @@ SHARE = between("0 to 1", 0, 1)
 COUNT = between("0, 1, 2, ...", 0, LARGEST_INT)
 COUNT_FROM_1 = between("1, 2, 3, ...", 1, LARGEST_INT)
 MOMENT = Values("date, time and zone, as 2026-11-22T08:00:00+00:00", _is_moment)
+
+
+def present_moment() -> str:
+    """Return the present ``MOMENT`` in UTC, in whole seconds."""
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
 COLUMN_HEAD = ("column", "unit", "may be empty", "values", "meaning")

@@ -14,7 +14,7 @@ from simulated_machine import SIMULATED_CIRCUMSTANCES, SIMULATED_CONDITIONS, Dev
 
 from opcost.comparing.comparison import USUAL_RUNS, OperatorRuns
 from opcost.measuring.conditions import COLD, Circumstances, Conditions, is_gpu
-from opcost.measuring.known_device import known_beforehand
+from opcost.measuring.known_device import GPU_REPEATABILITY, KnownDevice, Repeatability
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.setting import Setting
 from opcost.measuring.workload import Workload
@@ -116,7 +116,11 @@ class SimulatedCampaign:
             conditions_of=self._conditions,
             circumstances=circumstances,
             has_meter=self.has_meter,
-            known=known_beforehand(is_gpu(self.device), self.conditions.device_power_limit_w),
+            known=KnownDevice(
+                None,
+                self.conditions.device_power_limit_w,
+                GPU_REPEATABILITY if is_gpu(self.device) else Repeatability(),
+            ),
             pause=self.machine.idle,
             rest=Rest(self.machine, self.machine.idle),
             drift_case=self.drift_case,

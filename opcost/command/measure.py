@@ -49,20 +49,10 @@ def sample_operators(arguments: Namespace) -> int:
     """Write a list of tuples and print what it has; return 0."""
     from opcost.prediction.sampling import Wish
     from opcost.reporting.count_tables import print_sample
-    from opcost.stages.sample_operators import SampleRequest
     from opcost.stages.sample_operators import sample_operators as draw
 
-    request = Request.from_arguments(arguments)
-    sampled = SampleRequest(
-        name=arguments.name,
-        wish=Wish(arguments.number, tuple(arguments.kind), arguments.seed, arguments.beyond),
-        folders=request.folders,
-        database=request.database,
-        device=arguments.device,
-        dry_run=arguments.dry_run,
-        most_s=arguments.gpu_seconds,
-    )
-    report = draw(sampled)
+    wish = Wish(arguments.number, tuple(arguments.kind), arguments.seed, arguments.beyond)
+    report = draw(Request.from_arguments(arguments), arguments.name, wish, arguments.gpu_seconds)
     print_json(report) if arguments.json else print_sample(report, arguments.dry_run)
     return 0
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import math
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from opcost.errors import UserError
@@ -44,11 +45,8 @@ def devices_or_products(text: str) -> str:
 
 def positive_seconds(text: str) -> float:
     """Return a time above 0 and up to ``MAXIMUM_S``, in s."""
-    time_s = _number(text)
-    if not 0 < time_s <= MAXIMUM_S:
-        remedy = f"use a number above 0 and up to {MAXIMUM_S:.0f} (one day), such as 30 or 0.5"
-        raise argparse.ArgumentTypeError(f"{text!r} is not a time in seconds; {remedy}")
-    return time_s
+    remedy = f"use a number above 0 and up to {MAXIMUM_S:.0f} (one day), such as 30 or 0.5"
+    return _number(text, lambda time_s: 0 < time_s <= MAXIMUM_S, f"a time in seconds; {remedy}")
 
 
 def count(text: str) -> int:
@@ -85,34 +83,27 @@ def axis(kind: AxisKind, text: str) -> Axis:
 
 def ratio(text: str) -> float:
     """Return a number above 0 and below 1."""
-    value = _number(text)
-    if not 0 < value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a ratio; use a number between 0 and 1, such as 0.01 or 0.9")
-    return value
+    return _number(text, lambda value: 0 < value < 1, "a ratio; use a number between 0 and 1, such as 0.01 or 0.9")
 
 
 def factor(text: str) -> float:
     """Return a number from 1 to 100."""
-    value = _number(text)
-    if not 1 <= value <= 100:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a factor; use a number from 1 to 100, such as 2")
+    return _number(text, lambda value: 1 <= value <= 100, "a factor; use a number from 1 to 100, such as 2")
+
+
+def _number(text: str, is_within: Callable[[float], bool], wanted: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        # It is within no bounds.
+        value = math.nan
+    if not is_within(value):
+        raise argparse.ArgumentTypeError(f"{text!r} is not {wanted}")
     return value
 
 
-def _number(text: str) -> float:
-    """Return the number of a text; NaN, which is within no bounds, for other texts."""
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
-
-
 def user_path(text: str) -> Path:
-    """Return a path, in which ``~`` is the user's home: a type for argparse.
-
-    Raises:
-        argparse.ArgumentTypeError: it begins with an unknown home.
-    """
+    """Return a path, in which ``~`` is the user's home."""
     try:
         return path_of(text)
     except UserError as error:

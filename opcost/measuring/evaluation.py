@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
-from typing import Any
 
 import numpy as np
 
@@ -66,6 +65,10 @@ def evaluate(
     check_w = None if check is None else check.mean.estimate_w
     state = device_state(trace, loop.window)
     unevenness, disagreement = _unevenness(loop), _disagreement(power, check)
+    energy_j, power_w, values_w = energy_of_iteration_j(loop, power), power.mean.estimate_w, power.mean.values_w
+    is_near_limit = _draws(AT_THE_LIMIT_RATIO, device.power_limit_w, power.mean)
+    slowed_ratio = (state.power_capped_ratio or 0.0) if is_near_limit else 0.0
+    at_reference_j = at_reference(energy_j, state.temperature_c, device.power_coefficient_per_kelvin, slowed_ratio)
     return Measurement(
         time_s=loop.time_s.value,
         time_standard_error_s=loop.time_s.standard_error,
@@ -75,7 +78,17 @@ def evaluate(
         loop_time_s=loop.duration_s,
         started_at=_iso(loop.begin.epoch_s),
         ended_at=_iso(loop.end.epoch_s),
-        **_of_the_power(loop, power, state, device),
+        energy_j=value_of(energy_j),
+        energy_standard_error_j=standard_error_of(energy_j),
+        energy_missing_reason=power.mean.missing_reason,
+        energy_at_reference_j=value_of(at_reference_j),
+        energy_at_reference_standard_error_j=standard_error_of(at_reference_j),
+        power_w=value_of(power_w),
+        power_standard_error_w=standard_error_of(power_w),
+        power_median_w=None if power_w is None else median(values_w),
+        power_without_outliers_w=None if power_w is None else mean_without_outliers(values_w),
+        power_readings=power.mean.readings,
+        meter=power.meter,
         check_power_w=value_of(check_w),
         check_power_standard_error_w=standard_error_of(check_w),
         check_meter=None if check is None else check.meter,
@@ -95,26 +108,6 @@ def evaluate(
         notes=joined_notes(execution.notes, unevenness, disagreement),
         waits=execution.waits,
     )
-
-
-def _of_the_power(loop: Loop, power: MeteredPower, state: DeviceState, device: KnownDevice) -> dict[str, Any]:
-    energy_j, power_w, values_w = energy_of_iteration_j(loop, power), power.mean.estimate_w, power.mean.values_w
-    is_near_limit = _draws(AT_THE_LIMIT_RATIO, device.power_limit_w, power.mean)
-    slowed_ratio = (state.power_capped_ratio or 0.0) if is_near_limit else 0.0
-    at_reference_j = at_reference(energy_j, state.temperature_c, device.power_coefficient_per_kelvin, slowed_ratio)
-    return {
-        "energy_j": value_of(energy_j),
-        "energy_standard_error_j": standard_error_of(energy_j),
-        "energy_missing_reason": power.mean.missing_reason,
-        "energy_at_reference_j": value_of(at_reference_j),
-        "energy_at_reference_standard_error_j": standard_error_of(at_reference_j),
-        "power_w": value_of(power_w),
-        "power_standard_error_w": standard_error_of(power_w),
-        "power_median_w": None if power_w is None else median(values_w),
-        "power_without_outliers_w": None if power_w is None else mean_without_outliers(values_w),
-        "power_readings": power.mean.readings,
-        "meter": power.meter,
-    }
 
 
 def with_repeatability(measured: Measurement, repeatability: Repeatability) -> Measurement:

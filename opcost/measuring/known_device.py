@@ -171,8 +171,3 @@ class KnownDevice:
 
 
 UNKNOWN_DEVICE = KnownDevice()
-
-
-def known_beforehand(is_gpu: bool, power_limit_w: float | None) -> KnownDevice:
-    """Return the known properties of a device whose meters are not qualified."""
-    return KnownDevice(None, power_limit_w, GPU_REPEATABILITY if is_gpu else Repeatability())

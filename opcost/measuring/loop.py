@@ -130,8 +130,7 @@ def energy_of_iteration_j(loop: Loop, power: MeteredPower) -> Estimate | None:
 
 
 def is_precise(loop: Loop, power: MeteredPower, relative_error: float) -> bool:
-    """Return whether the 95 % intervals of time and energy are within a relative error; without a meter only the time
-    counts.
+    """Return whether the 95 % intervals of time and energy (without a meter, of time) are within a relative error.
 
     Calls that launch no kernel are always precise.
     """
@@ -169,9 +168,7 @@ class Forecast:
         self.is_unlikely = False
 
     def is_hopeless(self, loop: Loop, power: MeteredPower) -> bool:
-        """Return whether this check and the ones before it found that the loop will not reach its target. Short loops
-        and few readings say nothing.
-        """
+        """Return whether the checks so far found that the loop will not reach its target; short loops say nothing."""
         readings = len(loop.chunk_durations_s)
         if power.trace.missing_reason is None:
             readings = min(readings, 0 if power.mean.estimate_w is None else power.mean.readings)

@@ -66,11 +66,11 @@ def undisturbed(
 
 def _tried(measure_once: Callable[[MeasurementProtocol], Measurement], protocol: MeasurementProtocol) -> Measurement:
     """Return the first measurement that is not flagged, or that calls for a lower duty cycle; else the last one."""
-
-    def is_final(measurement: Measurement) -> bool:
-        return not is_flagged(measurement) or (protocol.at_full_clocks and may_be_throttled(measurement))
-
-    return _repeated(partial(measure_once, protocol), is_final, RETRIES.at_once)
+    return _repeated(
+        partial(measure_once, protocol),
+        lambda one: not is_flagged(one) or (protocol.at_full_clocks and may_be_throttled(one)),
+        RETRIES.at_once,
+    )
 
 
 def _repeated(
@@ -92,10 +92,9 @@ def _repeated(
 
 
 def measure(workload: Workload, instruments: Instruments, protocol: MeasurementProtocol) -> Measurement:
-    """Warm a workload up, run it in a loop while the meter logs, and evaluate both, without the overhead that it may
-    have.
+    """Warm a workload up, run it in a loop while the meter logs, and evaluate both, without the overhead it may have.
 
-    Raises ``CannotMeasureError`` if the overhead alone takes at least as long.
+    Raises CannotMeasureError: the overhead alone takes at least as long.
     """
     if workload.overhead is None:
         measurement = _measure(workload, instruments, protocol)

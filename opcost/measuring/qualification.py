@@ -144,9 +144,7 @@ def ratio_of_means(trace: PowerTrace, load: Window, name: str, other_name: str) 
 
 
 def qualities(timeline: Timeline, trace: PowerTrace, reference: str | None) -> list[MeterQuality]:
-    """Return the quality of each meter of a trace and its checks. ``reference`` is the name of the meter that is right,
-    None for the first one.
-    """
+    """Return the quality of each meter of a trace and its checks; ``reference`` is right, None for the first one."""
     traces = [logged for logged in (trace, *trace.checks) if logged.missing_reason is None]
     sound = [logged for logged in traces if _shows_power(logged, timeline.settled)]
     right = next((logged for logged in sound if logged.source.name == reference), sound[0] if sound else None)
@@ -247,6 +245,9 @@ def _quality(timeline: Timeline, trace: PowerTrace, reference: PowerTrace) -> Me
     near = np.abs(step_w - power_w.mean()) <= PLATEAU_RATIO * power_w.mean()
     rise_time_s = float(step_s[near][0] - timeline.step.begin_s) if near.any() else None
     lag_s, averaging_time_s = _smoothing_s(trace, timeline, rise_time_s)
+    verdict = GOOD if worst is not None and abs(worst) <= GOOD_PULSED_RATIO else STEADY_ONLY
+    if steady is None or abs(steady) > GOOD_RATIO:
+        verdict = "not in agreement" if steady is None else f"{steady:+.1%} off under a steady load"
     return MeterQuality(
         meter=trace.source.name,
         update_period_s=period_s,
@@ -257,7 +258,7 @@ def _quality(timeline: Timeline, trace: PowerTrace, reference: PowerTrace) -> Me
         correlation_time_s=correlation_length(residuals) * period_s,
         steady_deviation_ratio=steady,
         pulsed_deviation_ratio=worst,
-        verdict=_verdict(steady, worst),
+        verdict=verdict,
     )
 
 
@@ -268,12 +269,6 @@ def _shows_power(trace: PowerTrace, window: Window) -> bool:
 
 def _without_power(trace: PowerTrace) -> MeterQuality:
     return MeterQuality(trace.source.name, None, None, None, None, None, None, None, None, "shows no power")
-
-
-def _verdict(steady: float | None, pulsed: float | None) -> str:
-    if steady is None or abs(steady) > GOOD_RATIO:
-        return "not in agreement" if steady is None else f"{steady:+.1%} off under a steady load"
-    return GOOD if pulsed is not None and abs(pulsed) <= GOOD_PULSED_RATIO else STEADY_ONLY
 
 
 def _deviation(trace: PowerTrace, reference: PowerTrace, window: Window) -> float | None:

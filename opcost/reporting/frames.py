@@ -328,7 +328,7 @@ def profile(  # noqa: PLR0913 (a call in a notebook names its options)
     """
     # They import torch.
     from opcost.measuring.protocol import protocol_for
-    from opcost.stages.profile_object import ObjectModel, profile_object
+    from opcost.stages.profile import ObjectModel, profile_object
 
     request = _request(database, device=device, setting=Setting(execution=execution), dry_run=False)
     own = ObjectModel(model, inputs, name, precision)
@@ -412,7 +412,7 @@ def layers(  # noqa: PLR0913 (a call in a notebook names its options)
     """
     # They import torch.
     from opcost.stages.model_layers import layers_of_object
-    from opcost.stages.profile_object import ObjectModel
+    from opcost.stages.profile import ObjectModel
 
     own = ObjectModel(model, inputs, name, precision)
     return LayersResult(

@@ -14,7 +14,7 @@ from functools import partial
 from importlib import metadata
 from pathlib import Path
 from types import MappingProxyType
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from opcost import __version__
 from opcost.errors import UserError
@@ -31,7 +31,7 @@ from opcost.measuring.conditions import (
     usual_execution,
 )
 from opcost.measuring.instruments import NOTHING, Finding, Instruments, Observer, ProcessWatch, WaitingPower
-from opcost.measuring.known_device import KnownDevice, known_beforehand
+from opcost.measuring.known_device import GPU_REPEATABILITY, KnownDevice, Repeatability
 from opcost.measuring.procedure import measure, median_of_builds, settled, undisturbed
 from opcost.measuring.protocol import MeasurementProtocol, iterations_after
 from opcost.measuring.record import Measurement, leaves_clocks_low
@@ -54,7 +54,7 @@ from opcost.sources.models import resolve
 from opcost.sources.python_file import register_operations
 from opcost.storage.database import Database
 from opcost.torch_backend.capture import check_steady
-from opcost.torch_backend.differences import Difference, difference, replay_device
+from opcost.torch_backend.differences import difference, replay_device
 from opcost.torch_backend.interludes import BackgroundLoad, additions, with_pauses
 from opcost.torch_backend.passes import INFERENCE
 from opcost.torch_backend.probes import Mark, MemoryWatch, profiled, single_iteration_times_s
@@ -75,11 +75,8 @@ def execution_on(device: str, setting: Setting) -> str:
     return setting.execution or usual_execution(device_type_of(device))
 
 
-class MakeWorkload(Protocol):
-    """Builds the workload of an operator or a model in a setting, for use within a context, with a duty cycle."""
-
-    def __call__(self, case: Case, setting: Setting, duty_cycle: float = 1.0) -> AbstractContextManager[Workload]: ...
-
+MakeWorkload: TypeAlias = Callable[..., AbstractContextManager[Workload]]
+"""Builds the workload of an operator or a model in a setting, for use within a context, with a duty cycle if not 1."""
 
 ReadyModels: TypeAlias = Mapping[OperatorTuple, ReadyModel]
 """Models that are objects of this process, by their tuples. Others are built from their source."""
@@ -129,19 +126,15 @@ class Workloads:
         if setting.code is not None and case.operator.operator.startswith(OPERATIONS):
             register_operations(setting.code)
         # Before it is built, so that the memory never holds it twice.
-        found = self._difference(case, setting)
+        counted, found = case.counted, None
+        device = None if counted is None else replay_device(counted.device_type, self.device)
+        if counted is not None and device is not None:
+            found = difference(counted.count, device, partial(autocast, setting.precision, device))
         loop = partial(context, keeps_casts=False)
         workload = operator_workload(case.operator, self.device, case.input_data, setting.cache, loop)
         if found is None:
             return workload
         return workload.annotated(f"not as counted: {found.text}", (found.flag,))
-
-    def _difference(self, case: Case, setting: Setting) -> Difference | None:
-        counted = case.counted
-        device = None if counted is None else replay_device(counted.device_type, self.device)
-        if counted is None or device is None:
-            return None
-        return difference(counted.count, device, partial(autocast, setting.precision, device))
 
 
 class Rest:
@@ -426,7 +419,7 @@ def open_apparatus(
                 conditions_of=partial(_conditions, device, facts),
                 circumstances=partial(_circumstances, facts),
                 has_meter=no_energy_reason(device, facts) is None,
-                known=known_beforehand(is_gpu(device), facts.power_limit_w),
+                known=KnownDevice(None, facts.power_limit_w, GPU_REPEATABILITY if is_gpu(device) else Repeatability()),
                 # The background load first: the device is to be at work again as soon as a loop ends.
                 observers=tuple(observer for observer in (background, watch) if observer is not None),
                 background=background,

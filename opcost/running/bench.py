@@ -125,14 +125,18 @@ class SpentTime:
             self.steps_s[name] = self.steps_s.get(name, 0.0) + spent_s
 
 
+def new_log_name(key: str) -> str:
+    """Return the name of a raw power log with a key, the moment and the process."""
+    return f"{key}-{datetime.now(timezone.utc):%Y%m%dT%H%M%S}-{os.getpid()}"
+
+
 def measured_row(
     bench: Bench, case: Case, setting: Setting, protocol: MeasurementProtocol, circumstances: Circumstances
 ) -> MeasurementRow:
     """Measure an operator or a model on a bench and return its row. Raises CannotMeasureError: it cannot be."""
     conditions = bench.conditions(setting)
     key = measurement_key(case, conditions)
-    log_name = f"{key}-{datetime.now(timezone.utc):%Y%m%dT%H%M%S}-{os.getpid()}"
-    spent = SpentTime(bench)
+    log_name, spent = new_log_name(key), SpentTime(bench)
     try:
         with spent:
             measurement = bench.measure(case, setting, protocol, log_name)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
 
+from opcost.columns import present_moment
 from opcost.errors import CannotMeasureError
 from opcost.estimates import value_of
 from opcost.invocation import command
 from opcost.measuring.conditions import GRAPH, WARM
 from opcost.measuring.flags import Flag, flags_of
 from opcost.measuring.protocol import MeasurementProtocol
-from opcost.measuring.record import FailureRow, MeasurementRow, quality_flags
+from opcost.measuring.record import FailureRow, Measurement, MeasurementRow, quality_flags
 from opcost.measuring.setting import USUAL, Setting
 from opcost.operators.cases import of_operators
 from opcost.operators.short_forms import short_form, short_inputs
@@ -21,7 +21,7 @@ from opcost.operators.values import NORMAL_DATA
 from opcost.prediction.durations import OPERATOR_BUILDING_S, run_s
 from opcost.progress import Progress
 from opcost.running.bench import Bench, SpentTime, measured_row
-from opcost.running.expected_times import QUALIFICATION_S, expected_times, starting_s
+from opcost.running.expected_times import expected_times, opening_parts_s
 from opcost.running.plan import Demand, KnownRows, PlanItem, PlannedWork, Work, make_plan
 from opcost.running.request import Request
 from opcost.storage.table import CsvTable
@@ -172,8 +172,8 @@ class Campaign:
         self._explained: set[Flag] = set()
         self._checking = SpentTime(bench)
         self._drift_check = DriftCheck(bench, protocol, request.database.drift_checks)
-        boards_qualified = {row.device_uuid for row in request.database.meter_qualifications.rows()}
-        self._is_qualified = self._circumstances.device_uuid in boards_qualified or not bench.has_meter
+        uuid = self._circumstances.device_uuid
+        self._opening_parts_s = opening_parts_s(request.database, bench.is_gpu, uuid, bench.has_meter)
         self._expected_s: dict[str, float] = {}
         if self.plan.items:
             times = expected_times(request.database, table, rows, works, conditions[self.plan.items[0].setting])
@@ -198,10 +198,8 @@ class Campaign:
         """The expected times besides the items, in s; empty without items."""
         if not self.plan.items:
             return {}
-        qualification = {"qualification": QUALIFICATION_S} if self._bench.is_gpu and not self._is_qualified else {}
         checks_s = self._drift_check.expected_s(len(self.plan.items))
-        checks = {"drift_checks": checks_s} if checks_s else {}
-        return {"start": starting_s(self._bench.is_gpu), **qualification, **checks}
+        return {**self._opening_parts_s, **({"drift_checks": checks_s} if checks_s else {})}
 
     def besides_taken_s(self, besides_s: float, cache_corrections_s: float = 0.0) -> dict[str, float]:
         parts = {"drift_checks": self._checking.total_s, "cache_corrections": cache_corrections_s}
@@ -275,7 +273,6 @@ class Campaign:
         row = self._drift_check.checked(row)
         self._table.append(row)
         self._known.add([row])
-        energy = "no energy" if row.measurement.energy_j is None else millijoules(row.measurement.energy_j)
         flags = quality_flags(row.measurement)
         for flag in flags:
             # Each flag that this campaign has not met yet.
@@ -284,7 +281,7 @@ class Campaign:
                 logging.getLogger(__name__).warning("(%s): %s", flag.value, meaning)
                 self._explained.add(flag)
         names = f"  ({', '.join(flag.value for flag in flags)})" if flags else ""
-        progress.finish(f"{milliseconds(row.measurement.time_s)}  {energy}{names}")
+        progress.finish(f"{costs_of(row.measurement)}{names}")
         return True
 
     def _fail(self, item: PlanItem, reason: str) -> None:
@@ -294,9 +291,8 @@ class Campaign:
             FailureRow(
                 key=item.key,
                 operator=operator.operator,
-                # A table's row is one line; frames of a user's code are further lines.
-                reason="; ".join(line.strip() for line in reason.splitlines()),
-                failed_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+                reason=in_one_line(reason),
+                failed_at=present_moment(),
                 parameters=operator.parameters_text,
                 inputs=operator.inputs_text,
                 training_mode=operator.mode,
@@ -305,6 +301,17 @@ class Campaign:
                 circumstances=self._circumstances,
             )
         )
+
+
+def in_one_line(reason: str) -> str:
+    """Return a reason as a table has it; frames of a user's code are further lines."""
+    return "; ".join(line.strip() for line in reason.splitlines())
+
+
+def costs_of(measurement: Measurement) -> str:
+    """Return time and energy of a measurement for people."""
+    energy = "no energy" if measurement.energy_j is None else millijoules(measurement.energy_j)
+    return f"{milliseconds(measurement.time_s)}  {energy}"
 
 
 def _name(item: PlanItem, model: str) -> str:

@@ -55,14 +55,18 @@ def device_lock(name: str) -> Iterator[int]:
         line = f"{path}: cannot be locked ({error.strerror}); remove it, or set TMPDIR to another folder"
         if descriptor is not None:
             if isinstance(error, BlockingIOError):
-                line = f"{name} is being measured by {_holder(descriptor)}; wait for it, or choose another device"
+                note = _NOTE.fullmatch(_lines(descriptor)[0])
+                # A killed process leaves its note, and another user may hold the lock without the right to change that.
+                is_there = note is not None and Path("/proc", note[1]).exists()
+                holder = f"process {note[1]} since {note[2]}" if note and is_there else "another process"
+                line = f"{name} is being measured by {holder}; wait for it, or choose another device"
             os.close(descriptor)
         raise UserError(line) from None
     parent = multiprocessing.parent_process()
     number = os.getpid() if parent is None or parent.pid is None else parent.pid
     try:
-        note = f"{number} {datetime.now().astimezone().isoformat(' ', 'seconds')}"
-        _write_lines(descriptor, note, _lines(descriptor)[1])
+        written = f"{number} {datetime.now().astimezone().isoformat(' ', 'seconds')}"
+        _write_lines(descriptor, written, _lines(descriptor)[1])
         yield descriptor
     finally:
         _write_lines(descriptor, "", _lines(descriptor)[1])
@@ -108,10 +112,3 @@ def _write_lines(descriptor: int, note: str, kept: str) -> None:
     with suppress(OSError):
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{note}\n{kept}".rstrip("\n").encode(), 0)
-
-
-def _holder(descriptor: int) -> str:
-    note = _NOTE.fullmatch(_lines(descriptor)[0])
-    # A killed process leaves its note, and another user may hold the lock without the right to change that.
-    is_there = note is not None and Path("/proc", note[1]).exists()
-    return f"process {note[1]} since {note[2]}" if note and is_there else "another process"

@@ -332,7 +332,10 @@ class EnergyMeter:
             # None were opened, or another thread has closed them meanwhile.
             return
         try:
-            self._write()
+            windows, self._written = self._windows[self._written :], len(self._windows)
+            results = [window.result for window in windows]
+            if self._output is not None:
+                append_windows(self._output, [row for result in results for row in window_rows(result)])
         finally:
             for source in sources:
                 source.close()
@@ -381,12 +384,6 @@ class EnergyMeter:
             raise UserError(f"EnergyMeter: the window {window.label!r} has not ended")
         result = result_of(self._sources or (), window.label, window.begin, window.end, self._above_idle)
         return replace(result, repeats=window.repeats, exception=window.exception)
-
-    def _write(self) -> None:
-        windows, self._written = self._windows[self._written :], len(self._windows)
-        results = [window.result for window in windows]
-        if self._output is not None:
-            append_windows(self._output, [row for result in results for row in window_rows(result)])
 
     def _synchronise(self) -> None:
         if self._synchronises:

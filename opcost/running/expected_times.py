@@ -37,6 +37,15 @@ def starting_s(is_gpu: bool) -> float:
     return GPU_STARTING_S if is_gpu else CPU_STARTING_S
 
 
+def opening_parts_s(
+    database: Database, is_gpu: bool, device_uuid: str | None, has_meter: bool = True
+) -> dict[str, float]:
+    """Return the expected times to start the process and, on a board where this is due, to qualify its meters in s."""
+    boards = {row.device_uuid for row in database.meter_qualifications.rows()}
+    is_due = is_gpu and has_meter and device_uuid not in boards
+    return {"start": starting_s(is_gpu), **({"qualification": QUALIFICATION_S} if is_due else {})}
+
+
 def expected_times(
     database: Database,
     table: CsvTable[MeasurementRow],

@@ -159,21 +159,18 @@ class LayerwiseEnergy:
             with suppress(*errors):
                 self._loop.close(is_failed=kind is not None)
         finally:
-            self._close_window(errors)
+            if isinstance(self._meter, NoEnergy):
+                with suppress(*errors):
+                    synchronise([self._device])
+                self._window = result_of([self._meter], "", self._begin, SystemClock().read())
+            else:
+                with suppress(*errors):
+                    self._meter.stop()
+                self._meter.close()
+                self._window = self._meter.result
         with suppress(*errors):
             self._loop.read()
             self._state = state_of(self._device, self._loop.marks.autocasts)
-
-    def _close_window(self, errors: tuple[type[RuntimeError], ...]) -> None:
-        if isinstance(self._meter, NoEnergy):
-            with suppress(*errors):
-                synchronise([self._device])
-            self._window = result_of([self._meter], "", self._begin, SystemClock().read())
-            return
-        with suppress(*errors):
-            self._meter.stop()
-        self._meter.close()
-        self._window = self._meter.result
 
     def step(self) -> None:
         """End an iteration here, instead of at the next call of the model."""
@@ -193,8 +190,14 @@ class LayerwiseEnergy:
             raise UserError(
                 "LayerwiseEnergy: no call of the model ended in the `with` block; run the loop inside of it"
             )
+        from opcost.running.layer_loop import known_costs
+
+        known: Mapping[int, KnownCost] = {}
+        if self._state is not None:
+            database = Database.of(user_folders(database=self._database))
+            known = known_costs(loop.marks.calls_of_tuples, self._state, database)
         totals = LoopTotals(window.duration_s, window.energy_j, loop.iterations, loop.times.marked)
-        shares = _shares(loop, self._known_costs(loop))
+        shares = _shares(loop, known)
         called = {share.layer for share in shares}
         self._result = LayerwiseResult(
             window=window,
@@ -205,14 +208,6 @@ class LayerwiseEnergy:
             uncalled=tuple(path for path in loop.marks.paths if path and path not in called),
         )
         return self._result
-
-    def _known_costs(self, loop: LayerLoop) -> Mapping[int, KnownCost]:
-        from opcost.running.layer_loop import known_costs
-
-        if self._state is None:
-            return {}
-        database = Database.of(user_folders(database=self._database))
-        return known_costs(loop.marks.calls_of_tuples, self._state, database)
 
 
 def _shares(loop: LayerLoop, known: Mapping[int, KnownCost]) -> Sequence[LayerShare]:
@@ -254,11 +249,10 @@ def _share(row: MeteredLayerRow) -> float | None:
 
 
 def _layer_cells(row: MeteredLayerRow) -> tuple[str, ...]:
-    calls = "" if row.calls is None else f"{row.calls:g}"
     figures = (row.forward_time_s, row.backward_time_s, row.forward_energy_j, row.backward_energy_j, row.energy_j)
     if row.layer == BETWEEN:
         figures = (row.time_s, None, None, None, row.energy_j)
-    texts = row.layer, row.layer_class or "", calls
+    texts = row.layer, row.layer_class or "", "" if row.calls is None else f"{row.calls:g}"
     return *texts, *map(milli, figures), _power(row.power_w), percent(_share(row))
 
 

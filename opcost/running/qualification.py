@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
+from opcost.columns import present_moment
 from opcost.errors import CannotMeasureError, UserError
 from opcost.estimates import Estimate, estimate_of, standard_error_of, value_of, weighted_mean
 from opcost.measuring.known_device import KnownMeters, QualificationRow
@@ -39,6 +40,9 @@ USUAL_POWER_PER_KELVIN = {"NVIDIA H200": Estimate(0.003, 0.001)}
 RETRIED_AFTER = timedelta(days=1)
 """The time until an incomplete qualification is tried again."""
 
+ANY = MeasurementProtocol(0.0, FULL_LOOP_S)
+"""A protocol: the UUID of the board is the same for all."""
+
 
 @contextmanager
 def qualified(
@@ -48,11 +52,24 @@ def qualified(
     table = database.meter_qualifications
     log = logging.getLogger(__name__)
     with open_apparatus(device, database, with_meter) as apparatus:
-        board = (_uuid(apparatus), apparatus.conditions(USUAL).driver_version)
+        board = (apparatus.circumstances(ANY).device_uuid, apparatus.conditions(USUAL).driver_version)
         # The oldest first.
         rows = [row for row in table.rows() if (row.device_uuid, row.driver_version) == board]
         if with_meter and apparatus.meters.every_tick is not None and not _is_known(rows, apparatus.meters.names):
-            rows += _qualified_if_possible(apparatus, table)
+            log.warning("qualifying the meters of this board (once): about 30 s")
+            try:
+                new = qualify_meters(apparatus, table)
+            except (UserError, CannotMeasureError) as error:
+                new = []
+                text = "meters not qualified, energies not normalised to %g °C: %s"
+                log.warning(text, REFERENCE_TEMPERATURE_C, error)
+            if new and _power_temperature_coefficient(new) is None:
+                log.warning(
+                    "energies not normalised to %g °C: the board's temperature hardly changed, or the load reached the "
+                    "power limit. The first run after 24 hours tries again.",
+                    REFERENCE_TEMPERATURE_C,
+                )
+            rows += new
         found = {row.quality.meter: row.quality for row in rows}
         for name, quality in found.items():
             if not quality.is_right_when_steady:
@@ -61,23 +78,6 @@ def qualified(
         coefficient = _power_temperature_coefficient(rows)
         known = replace(apparatus.known, power_coefficient_per_kelvin=coefficient, meters=KnownMeters(found))
         yield replace(apparatus, known=known, drift_case=STEADY_LOAD if apparatus.is_gpu else None)
-
-
-def _qualified_if_possible(apparatus: Apparatus, table: CsvTable[QualificationRow]) -> list[QualificationRow]:
-    log = logging.getLogger(__name__)
-    log.warning("qualifying the meters of this board (once): about 30 s")
-    try:
-        rows = qualify_meters(apparatus, table)
-    except (UserError, CannotMeasureError) as error:
-        log.warning("meters not qualified, energies not normalised to %g °C: %s", REFERENCE_TEMPERATURE_C, error)
-        return []
-    if _power_temperature_coefficient(rows) is None:
-        log.warning(
-            "energies not normalised to %g °C: the board's temperature hardly changed, or the load reached the power "
-            "limit. The first run after 24 hours tries again.",
-            REFERENCE_TEMPERATURE_C,
-        )
-    return rows
 
 
 def _is_known(rows: list[QualificationRow], names: Iterable[str]) -> bool:
@@ -101,10 +101,6 @@ def _power_temperature_coefficient(rows: list[QualificationRow]) -> Estimate | N
     newest = next((slope for slope in slopes if slope is not None), None)
     usual = USUAL_POWER_PER_KELVIN.get(rows[-1].device_product) if rows else None
     return newest if newest is None or usual is None else weighted_mean([newest, usual])
-
-
-def _uuid(apparatus: Apparatus) -> str | None:
-    return apparatus.circumstances(MeasurementProtocol(0.0, FULL_LOOP_S)).device_uuid
 
 
 def qualify_meters(apparatus: Apparatus, table: CsvTable[QualificationRow]) -> list[QualificationRow]:
@@ -131,7 +127,7 @@ def qualify_meters(apparatus: Apparatus, table: CsvTable[QualificationRow]) -> l
     conditions = apparatus.conditions(USUAL)
     rows = [
         QualificationRow(
-            device_uuid=_uuid(apparatus),
+            device_uuid=apparatus.circumstances(ANY).device_uuid,
             driver_version=conditions.driver_version,
             quality=quality,
             read_time_s=read_times_s.get(quality.meter),
@@ -140,7 +136,7 @@ def qualify_meters(apparatus: Apparatus, table: CsvTable[QualificationRow]) -> l
             power_per_kelvin_standard_error_ratio=standard_error_of(coefficient),
             idle_power_w=apparatus.meters.idle_power_w,
             idle_power_after_load_w=idle_power_w(traces[quality.meter], timeline.rest),
-            qualified_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            qualified_at=present_moment(),
             device_product=conditions.device_product,
             torch_version=conditions.torch_version,
         )

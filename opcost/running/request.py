@@ -123,7 +123,11 @@ class Request:
         """
         configs, opened = self.configs(check), []
         for config in configs:
-            has_changed = not self.names and config.done and self._has_changed_code(config)
+            has_changed = (
+                not self.names
+                and config.done
+                and has_changed_code(config, COUNTS.path(config), self.database.model_operators)
+            )
             if has_changed:
                 text = "%s: its code has changed since it was done; count and measure it again"
                 logging.getLogger(__name__).warning(text, config.name)
@@ -150,9 +154,6 @@ class Request:
             counting = command(COUNTS.made_by, *names, has_code=True)
             warn_left_out(f"{', '.join(names)}: Python code of yours; if you trust it, run {counting}")
         return allowed, refused
-
-    def _has_changed_code(self, config: ModelConfig) -> bool:
-        return has_changed_code(config, COUNTS.path(config), self.database.model_operators)
 
     def is_named(self, config: ModelConfig) -> bool:
         """Return whether the user named this model or its folder, not only by a glob."""
@@ -231,24 +232,23 @@ class CountsFile:
         counts = read_counts(self.path(config), self.commands([config.name], is_counted(config), has_code))
         if counts.model == model_tuple(config) and counts.composites == config.composites:
             return counts
+        if config.grid is not None:
+            change = f"made for another {config.path.name}, which has changed since"
+        elif config.code is not None:
+            is_same_code = dict(counts.model.parameters).get(FINGERPRINT) == config.code.fingerprint
+            changed = "summary.yml" if is_same_code else config.code.named_files
+            change = f"{changed} has changed since it was counted"
+        else:
+            composites = f" (composites: {', '.join(counts.composites) or 'none'})"
+            made_for = f"{counts.model}{'' if counts.composites == config.composites else composites}"
+            change = f"made for {made_for}, but summary.yml has changed since"
         remedy = f"run {self.commands([config.name], counted_before=False, has_code=has_code)}"
-        raise UserError(f"{self.path(config)}: {_changed(config, counts)}; {remedy}")
+        raise UserError(f"{self.path(config)}: {change}; {remedy}")
 
     def commands(self, names: Sequence[str], counted_before: bool, has_code: bool) -> str:
         """Return the commands that write these models' files, with block 0 unless it has run."""
         steps = dict.fromkeys([self.made_by] if counted_before else [COUNTS.made_by, self.made_by])
         return " and ".join(command(step, *names, has_code=has_code) for step in steps)
-
-
-def _changed(config: ModelConfig, counts: OperatorCounts) -> str:
-    if config.grid is not None:
-        return f"made for another {config.path.name}, which has changed since"
-    if config.code is None:
-        composites = f" (composites: {', '.join(counts.composites) or 'none'})"
-        made_for = f"{counts.model}{'' if counts.composites == config.composites else composites}"
-        return f"made for {made_for}, but summary.yml has changed since"
-    is_same_code = dict(counts.model.parameters).get(FINGERPRINT) == config.code.fingerprint
-    return f"{'summary.yml' if is_same_code else config.code.named_files} has changed since it was counted"
 
 
 NOTHING_SHIPPED: Mapping[str, OperatorCounts] = MappingProxyType({})

@@ -26,15 +26,8 @@ ReportStep: TypeAlias = Callable[[str], None]
 """Reports to the parent which step of an answer begins, or goes on."""
 
 
-ANSWER = "answer"
-
-STEP = "step"
-
-ERROR = "error"
-
-FAULT = "fault"
-
-LOG = "log"
+ANSWER, STEP, ERROR, FAULT, LOG = "answer", "step", "error", "fault", "log"
+"""The kinds of messages of a child."""
 
 WITHOUT_WORKING_FOLDER = "import sys; sys.path[:] = filter(None, sys.path); "
 """Python code before anything else in a child; ``sys`` is built in."""
@@ -140,7 +133,6 @@ class ChildProcess:
                 raise self._fault(content)
 
     def _message(self, step: str, limit_s: float | None) -> tuple[str, Any]:
-        """Return the next message."""
         assert self._connection is not None
         left_s = limit_s
         try:
@@ -271,23 +263,19 @@ def _serve(connection: Connection, open_answering: OpenAnswering, log_level: int
     try:
         with open_answering(report_step=report_step) as answering:
             connection.send((ANSWER, None))
-            _answer_all(connection, answering)
+            while True:
+                try:
+                    question = connection.recv()
+                except (EOFError, OSError):
+                    break
+                try:
+                    answer = (ANSWER, answering(question))
+                except PASSED_ON as error:
+                    answer = (ERROR, error)
+                connection.send(answer)
     except PASSED_ON as error:
         connection.send((ERROR, error))
     except Exception as error:
         logging.getLogger(__name__).warning("the measuring process ends:\n%s", traceback.format_exc().rstrip())
         with suppress(OSError):
             connection.send((FAULT, f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"))
-
-
-def _answer_all(connection: Connection, answering: Answering) -> None:
-    while True:
-        try:
-            question = connection.recv()
-        except (EOFError, OSError):
-            return
-        try:
-            answer = (ANSWER, answering(question))
-        except PASSED_ON as error:
-            answer = (ERROR, error)
-        connection.send(answer)

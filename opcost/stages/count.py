@@ -267,7 +267,19 @@ def _count_and_report(
         if is_strict and counts.without_formula:
             reason = f"{config.model_name}: {counts.flop_missing_reason}; {FORMULA_REMEDY}, or count without --strict"
             raise UserError(f"{config.where(config.grid.key if config.grid else 'model_name')}: {reason}")
-        _write(task, counts, request)
+        if config.done and has_changed_code(config, COUNTS.path(config), request.database.model_operators):
+            # A campaign that ends early would leave it done, with rows of its former code.
+            clear_done(config.path)
+        has_values = False
+        with suppress(UserError):
+            has_values = not counts.has_values and COUNTS.read(config).has_values
+        if has_values:
+            text = (
+                "%s: earlier counts have input values and are kept; delete %s to replace them by counts of shapes only"
+            )
+            logging.getLogger(__name__).warning(text, config.name, COUNTS.path(config))
+        else:
+            write_counts(COUNTS.path(config), counts)
     except UserError as error:
         progress.fail(str(error))
         return CountFailure(config.name, str(error))
@@ -279,21 +291,6 @@ def _counted_words(counts: OperatorCounts) -> str:
     text = f"{counts.operator_calls} calls of {len(counts.counts)} operator tuples"
     computing = sum(count.computes for count in counts.counts)
     return text if computing == len(counts.counts) else f"{text}, {computing} of which compute something"
-
-
-def _write(task: _Task, counts: OperatorCounts, request: Request) -> None:
-    config = task.config
-    if config.done and has_changed_code(config, COUNTS.path(config), request.database.model_operators):
-        # A campaign that ends early would leave it done, with rows of its former code.
-        clear_done(config.path)
-    has_values = False
-    with suppress(UserError):
-        has_values = not counts.has_values and COUNTS.read(config).has_values
-    if has_values:
-        text = "%s: earlier counts have input values and are kept; delete %s to replace them by counts of shapes only"
-        logging.getLogger(__name__).warning(text, config.name, COUNTS.path(config))
-    else:
-        write_counts(COUNTS.path(config), counts)
 
 
 def _count(task: _Task) -> tuple[OperatorCounts, tuple[str, ...]]:

@@ -8,8 +8,7 @@ from difflib import get_close_matches
 
 from opcost.errors import UserError
 from opcost.operators.cases import CAPTURED, cases_of
-from opcost.operators.counts import OperatorCounts
-from opcost.operators.whitelist import Selection, Share, by_operator, outside, select, share
+from opcost.operators.whitelist import Share, by_operator, outside, select, share
 from opcost.running.request import COUNTS, FILTERED_COUNTS, Request, counted
 from opcost.storage.counts_file import write_counts
 
@@ -61,7 +60,22 @@ def filter_operators(request: Request) -> list[FilterReport]:
             log.warning("%s: the whitelist keeps no operator", config.name)
         if not request.dry_run:
             write_counts(FILTERED_COUNTS.path(config), selection.kept)
-        reports.append(_filter_report(config.name, counts, selection))
+        kept_names = {count.operator.short_name for count in selection.kept.counts}
+        operators = (
+            OperatorShare(operator, operator in kept_names, len(group), share(group, counts))
+            for operator, group in by_operator(counts).items()
+        )
+        report = FilterReport(
+            name=config.name,
+            unique_tuples=len(counts.counts),
+            kept_tuples=len(selection.kept.counts),
+            measurements=len(cases_of(selection.kept.counts, CAPTURED)),
+            kept=share(selection.kept.counts, counts),
+            dropped=share(selection.dropped.counts, counts),
+            outside=outside(counts),
+            operators=tuple(operators),
+        )
+        reports.append(report)
     return reports
 
 
@@ -82,21 +96,3 @@ def _check_spelling(request: Request, whitelist: tuple[str, ...], present: set[s
     ]
     if mistakes:
         raise UserError(*mistakes)
-
-
-def _filter_report(name: str, counts: OperatorCounts, selection: Selection) -> FilterReport:
-    kept_names = {count.operator.short_name for count in selection.kept.counts}
-    operators = tuple(
-        OperatorShare(operator, operator in kept_names, len(group), share(group, counts))
-        for operator, group in by_operator(counts).items()
-    )
-    return FilterReport(
-        name=name,
-        unique_tuples=len(counts.counts),
-        kept_tuples=len(selection.kept.counts),
-        measurements=len(cases_of(selection.kept.counts, CAPTURED)),
-        kept=share(selection.kept.counts, counts),
-        dropped=share(selection.dropped.counts, counts),
-        outside=outside(counts),
-        operators=operators,
-    )

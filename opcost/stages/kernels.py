@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
 from functools import partial
 from typing import Any
 
+from opcost.columns import present_moment
 from opcost.comparing.gap import KernelTimeRow, kernel_key
 from opcost.errors import CannotMeasureError, UserError
 from opcost.estimates import total_if_known
@@ -99,7 +99,7 @@ def compare_kernels(
                 with precision(config.precision):
                     report = _compare(config, apparatus.device, request.code_of(config))
                 conditions = apparatus.conditions(request.setting_of(config))
-                profiled_at = datetime.now(timezone.utc).isoformat(timespec="seconds")
+                profiled_at = present_moment()
                 for kind in report.kinds:
                     table.append(
                         KernelTimeRow(
@@ -122,7 +122,16 @@ def compare_kernels(
 
 
 def _compare(config: ModelConfig, device: str, code: UserCode | None) -> KernelsReport:
-    whole, calls = _in_model(config, device, code)
+    context = partial(autocast, config.precision, device)
+    ready = resolve(model_tuple(config), code).with_inputs(device, context)
+    for _ in range(WARM_UP_RUNS):
+        with context():
+            INFERENCE.run_once(ready.run)
+    with context():
+        operators, kernels = profiled_calls(ready, config.composites)
+    whole, calls = Launched.of(kernels), dict[OperatorTuple, list[Launched]]()
+    for mark, launched in _by_mark(kernels).items():
+        calls.setdefault(operators[mark], []).append(Launched.of(launched))
     alone = _alone(list(calls), device, partial(autocast, config.precision, device, keeps_casts=False))
     kinds = tuple(_kinds(calls, alone, lambda operator: operator.short_name))
     return KernelsReport(
@@ -157,22 +166,6 @@ def profiled_calls(ready: ReadyModel, composites: Collection[str]) -> tuple[list
         watch(ready, mark_call, composites)
 
     return operators, profiled(run)
-
-
-def _in_model(
-    config: ModelConfig, device: str, code: UserCode | None
-) -> tuple[Launched, dict[OperatorTuple, list[Launched]]]:
-    context = partial(autocast, config.precision, device)
-    ready = resolve(model_tuple(config), code).with_inputs(device, context)
-    for _ in range(WARM_UP_RUNS):
-        with context():
-            INFERENCE.run_once(ready.run)
-    with context():
-        operators, kernels = profiled_calls(ready, config.composites)
-    calls: dict[OperatorTuple, list[Launched]] = {}
-    for mark, launched in _by_mark(kernels).items():
-        calls.setdefault(operators[mark], []).append(Launched.of(launched))
-    return Launched.of(kernels), calls
 
 
 def _alone(operators: list[OperatorTuple], device: str, context: Context) -> dict[OperatorTuple, Launched | str]:

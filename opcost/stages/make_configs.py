@@ -9,7 +9,6 @@ from types import MappingProxyType
 import yaml
 
 from opcost.operators.tuples import DEFAULT_SEED
-from opcost.sources.ports import ListedModel
 from opcost.sources.registry import models_matching, with_usual_size
 from opcost.storage.configs import write_config
 from opcost.storage.model_folders import ModelFolders
@@ -44,17 +43,16 @@ def make_configs(folders: ModelFolders, patterns: Sequence[str], dry_run: bool =
     ``patterns`` are names of models or globs; if there are none, all models are meant. Raises UserError: a pattern
     matches no model, or no model has a usual input size.
     """
-    return [_make_config(folders, model, dry_run) for model in with_usual_size(models_matching(patterns))]
-
-
-def _make_config(folders: ModelFolders, model: ListedModel, dry_run: bool) -> ConfigReport:
-    # A colon in a path means a host to programs such as rsync and scp.
-    name = f"{model.name.replace(':', '_')}_{'x'.join(map(str, model.input_size))}"
-    path = folders.path_of(name)
-    is_missing = not path.exists()
-    if is_missing and not dry_run:
-        write_config(path, config_text(model.name, model.input_size, model.is_data_dependent))
-    return ConfigReport(name, str(path), is_missing)
+    reports = []
+    for model in with_usual_size(models_matching(patterns)):
+        # A colon in a path means a host to programs such as rsync and scp.
+        name = f"{model.name.replace(':', '_')}_{'x'.join(map(str, model.input_size))}"
+        path = folders.path_of(name)
+        is_missing = not path.exists()
+        if is_missing and not dry_run:
+            write_config(path, config_text(model.name, model.input_size, model.is_data_dependent))
+        reports.append(ConfigReport(name, str(path), is_missing))
+    return reports
 
 
 def config_text(

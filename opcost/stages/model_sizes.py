@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from opcost.errors import CannotMeasureError, UserError
-from opcost.operators.tuples import TORCHVISION_MODELS, OperatorTuple
+from opcost.operators.tuples import TORCHVISION_MODELS
 from opcost.prediction.durations import Size
 from opcost.running.request import COUNTS, model_tuple
 from opcost.sources.ports import ListedModel, published_models
@@ -27,14 +27,11 @@ def size_of(config: ModelConfig, shipped: Mapping[str, Size]) -> Size | None:
         counts = COUNTS.read(config)
         return Size(counts.total_flop, counts.total_memory_bytes, counts.parameters)
     except UserError:
-        return shipped.get(model.key) or _published(model, config)
-
-
-def _published(model: OperatorTuple, config: ModelConfig) -> Size | None:
+        known = shipped.get(model.key)
+    # Sources other than torchvision publish no figures.
+    if known is not None or not model.operator.startswith(TORCHVISION_MODELS):
+        return known
     listed: ListedModel | None
-    if not model.operator.startswith(TORCHVISION_MODELS):
-        # The other sources publish no figures.
-        return None
     try:
         listed = source_of(model).listed(model.short_name)
     except ModuleNotFoundError:

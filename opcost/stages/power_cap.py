@@ -15,8 +15,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Protocol, TypeAlias
 
+from opcost.columns import present_moment
 from opcost.errors import CannotMeasureError, UserError
-from opcost.measuring.protocol import MeasurementProtocol, protocol_for
+from opcost.measuring.protocol import SINGLE_SHARE, MeasurementProtocol, protocol_for
 from opcost.measuring.record import MeasurementRow
 from opcost.measuring.setting import is_meant
 from opcost.metering.cap_rows import CapCost, CapPoint, CapSweepFacts, PowerCapRow, Wish
@@ -31,12 +32,12 @@ from opcost.metering.power_caps import (
     spread_caps,
 )
 from opcost.operators.cases import Case, case_key
-from opcost.power.ports import LimitRange, PowerLimitError
+from opcost.power.ports import PowerLimitError
 from opcost.prediction.durations import MODEL_BUILDING_S
 from opcost.progress import Progress
 from opcost.running.bench import HoldingBench, OpenHoldingBench
 from opcost.running.expected_times import BETWEEN_S, starting_s
-from opcost.running.power_limit import OpenPowerLimit, guarded_limit
+from opcost.running.power_limit import GuardedLimit, OpenPowerLimit, guarded_limit
 from opcost.running.request import Request, model_tuple
 from opcost.short_uuids import short_uuid
 from opcost.stages.follow_power import Target, follow
@@ -149,33 +150,19 @@ def sweep_caps(
         return CapCourse(board, limit, work, plan, keep).carry_out(progress)
 
 
-class SettableLimit(Protocol):
-    """A limit that may be set meanwhile, and what it was before."""
-
-    @property
-    def old_w(self) -> float: ...
-
-    @property
-    def range_w(self) -> LimitRange:
-        """The limits that the board takes; ``PowerLimitError`` if it does not report them."""
-
-    def set_w(self, power_w: float) -> None:
-        """Set it in W; raise ``UserError`` if it cannot be set."""
-
-
 class CapCourse:
     """The measurements of one sweep, on a limit that someone else brings back afterwards."""
 
     def __init__(
         self,
         board: CapBoard,
-        limit: SettableLimit,
+        limit: GuardedLimit,
         work: CapWork,
         plan: CapSweepPlan,
         keep: Callable[[PowerCapRow], None],
     ) -> None:
-        begun, uuid = datetime.now(timezone.utc).isoformat(timespec="seconds"), short_uuid(board.uuid)
-        self._facts = CapSweepFacts(begun, work.name, board.device, uuid, plan.order_seed, limit.old_w)
+        uuid = short_uuid(board.uuid)
+        self._facts = CapSweepFacts(present_moment(), work.name, board.device, uuid, plan.order_seed, limit.old_w)
         self._limit, self._work, self._plan, self._keep = limit, work, plan, keep
         self._rows: list[PowerCapRow] = []
 
@@ -275,5 +262,5 @@ def at_full_clocks(database: Database, config: ModelConfig, device: str | None) 
 def expected_s(measurements: int, loop_s: float) -> float:
     """Return the time of a sweep of a model in s, its start and build included."""
     one = protocol_for(is_gpu=True, loop_s=loop_s)
-    single_s = loop_s / 4
-    return measurements * (one.warm_up_s + one.loop_s + single_s + BETWEEN_S) + MODEL_BUILDING_S + starting_s(True)
+    of_one_s = one.warm_up_s + one.loop_s + SINGLE_SHARE * loop_s + BETWEEN_S
+    return measurements * of_one_s + MODEL_BUILDING_S + starting_s(True)

@@ -22,11 +22,10 @@ from opcost.operators.whitelist import EVERYTHING
 from opcost.prediction.durations import ExpectedTimes, Size
 from opcost.prediction.sampling import Wish, sample, usual_kinds
 from opcost.running.expected_times import sizes_in, starting_s
+from opcost.running.request import Request
 from opcost.running.shipped_counts import TableCounts, counts_in, counts_of_operators
 from opcost.storage.configs import GRID_NAME, load_whitelist
-from opcost.storage.database import Database
 from opcost.storage.files import replace_file
-from opcost.storage.model_folders import ModelFolders
 from opcost.storage.schemas import tuples_text
 from opcost.storage.yaml_files import MAXIMUM_BYTES, shown
 from opcost.torch_backend.differences import DEPENDING_ON_VALUES
@@ -37,23 +36,6 @@ KINDS_SHOWN = 8
 """The most kinds that a message lists."""
 
 _NAME = re.compile(r"[A-Za-z0-9_][\w.-]*")
-
-
-@dataclass(frozen=True)
-class SampleRequest:
-    """The arguments of a drawing. A ``wish`` without kinds is for the usual ones.
-
-    ``device`` is a part of the name of the product whose rows give the expected time, None for the one with the most
-    rows. ``most_s`` is the most time in s that measuring them may take, None for any.
-    """
-
-    name: str
-    wish: Wish
-    folders: ModelFolders
-    database: Database
-    device: str | None = None
-    dry_run: bool = False
-    most_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -87,12 +69,20 @@ class SampleReport:
     device_product: str | None
 
 
-def sample_operators(request: SampleRequest) -> SampleReport:
-    """Draw operator tuples, and write them to a ``grid.yml`` in the user's own folder.
+def sample_operators(request: Request, name: str, wish: Wish, most_s: float | None = None) -> SampleReport:
+    """Draw operator tuples, and write them to a ``grid.yml`` with a name in the user's own folder.
 
-    Raises UserError: an argument or a table has a mistake, or nothing can be drawn.
+    The request's device is a part of the name of the product whose rows give the expected time, None for the one with
+    the most rows. A ``wish`` without kinds is for the usual ones. ``most_s`` is the most time in s that measuring them
+    may take, None for any. Raises UserError: an argument or a table has a mistake, or nothing can be drawn.
     """
-    _check_arguments(request)
+    if not _NAME.fullmatch(name):
+        raise UserError(f"{shown(name)} is not the name of a folder; use letters, digits, dots, dashes and underscores")
+    if not request.folders.is_free(name):
+        raise UserError(f"{request.folders.path_of(name).parent}: exists already; use another NAME, or remove it")
+    if wish.number > MAXIMUM_POINTS:
+        remedy = "draw several lists, each with another NAME and --seed"
+        raise UserError(f"--number {wish.number}: a list has {MAXIMUM_POINTS} tuples at most; {remedy}")
     database = request.database
     database.must_exist()
     rows = database.operator_measurements.rows()
@@ -108,14 +98,14 @@ def sample_operators(request: SampleRequest) -> SampleReport:
         if count.operator.short_name not in DEPENDING_ON_VALUES
     }
     numbers = Counter(count.operator.short_name for count in known.values())
-    kinds = _kinds(request.wish.kinds, numbers) or _usual_kinds(models, rows, numbers)
+    kinds = _kinds(wish.kinds, numbers) or _usual_kinds(models, rows, numbers)
     measured = {tuple_key(row.key) for row in rows}
-    drawn = sample(known.values(), replace(request.wish, kinds=kinds), _counted, measured)
+    drawn = sample(known.values(), replace(wish, kinds=kinds), _counted, measured)
     if not drawn:
         raise UserError(f"--kind {' '.join(kinds)}: no tuple with other sizes is valid; name another kind")
-    path = request.folders.own / request.name / GRID_NAME
-    chosen, expected_s, product = _within(request, rows, drawn)
-    text = _text(request.wish, [count.operator for count in chosen])
+    path = request.folders.own / name / GRID_NAME
+    chosen, expected_s, product = _within(request, most_s, rows, drawn)
+    text = _text(wish, [count.operator for count in chosen])
     if not request.dry_run:
         replace_file(path, text)
     whitelist = load_whitelist(request.folders.whitelist) if request.folders.whitelist.exists() else ()
@@ -127,25 +117,14 @@ def sample_operators(request: SampleRequest) -> SampleReport:
         is_whitelisted = not {kind, EVERYTHING}.isdisjoint(whitelist)
         of_kinds.append(DrawnKind(kind, numbers[kind], len(own), flop, memory_bytes, is_whitelisted))
     return SampleReport(
-        name=request.name,
+        name=name,
         path=str(path),
         kinds=tuple(of_kinds),
         tuples=tuple(str(count.operator) for count in chosen),
-        wanted=len(chosen) if len(chosen) < len(drawn) else request.wish.number,
+        wanted=len(chosen) if len(chosen) < len(drawn) else wish.number,
         expected_s=expected_s,
         device_product=product,
     )
-
-
-def _check_arguments(request: SampleRequest) -> None:
-    name, number = request.name, request.wish.number
-    if not _NAME.fullmatch(name):
-        raise UserError(f"{shown(name)} is not the name of a folder; use letters, digits, dots, dashes and underscores")
-    if not request.folders.is_free(name):
-        raise UserError(f"{request.folders.path_of(name).parent}: exists already; use another NAME, or remove it")
-    if number > MAXIMUM_POINTS:
-        remedy = "draw several lists, each with another NAME and --seed"
-        raise UserError(f"--number {number}: a list has {MAXIMUM_POINTS} tuples at most; {remedy}")
 
 
 def _kinds(asked: Sequence[str], known: Mapping[str, int]) -> tuple[str, ...]:
@@ -200,10 +179,10 @@ def _text(wish: Wish, operators: Sequence[OperatorTuple]) -> bytes:
 
 
 def _within(
-    request: SampleRequest, rows: Sequence[MeasurementRow], drawn: Sequence[OperatorCount]
+    request: Request, limit_s: float | None, rows: Sequence[MeasurementRow], drawn: Sequence[OperatorCount]
 ) -> tuple[Sequence[OperatorCount], float | None, str | None]:
     """Return the first tuples that can be measured in the time, with that in s and its product, None without rows."""
-    device, limit_s = request.device, request.most_s
+    device = request.device
     numbers = Counter(row.conditions for row in rows if is_meant(device, row.conditions))
     if not numbers:
         if device is not None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timezone
 
+from opcost.columns import present_moment
 from opcost.errors import CannotMeasureError, UserError
 from opcost.measuring.conditions import CONTIGUOUS, Conditions, measurement_key
 from opcost.measuring.precisions import TORCH_DEFAULT
@@ -34,8 +33,9 @@ from opcost.prediction.durations import (
     run_s,
 )
 from opcost.progress import Progress
-from opcost.running.bench import HoldingBench, OpenHoldingBench
-from opcost.running.expected_times import BETWEEN_S, QUALIFICATION_S, starting_s
+from opcost.running.bench import HoldingBench, OpenHoldingBench, new_log_name
+from opcost.running.campaign import costs_of, in_one_line
+from opcost.running.expected_times import BETWEEN_S, opening_parts_s
 from opcost.running.plan import Block, Wanted, by_key, planned_blocks
 from opcost.running.request import Request, model_tuple
 from opcost.stages.model_layers import config_of
@@ -46,7 +46,6 @@ from opcost.storage.code_files import lacks_parameter
 from opcost.storage.configs import ModelConfig
 from opcost.storage.database import Database
 from opcost.storage.files import replace_file
-from opcost.units import millijoules, milliseconds
 
 AXES = "--size 8:4096:x2, --tokens 50:500:50 or --batch 1:256:x2"
 
@@ -91,7 +90,14 @@ def sweep_of(request: Request, wanted: WantedModel, axis: Axis | None) -> Sweep:
     """
     if axis is None:
         return _of_lists(request, wanted)
-    wanted = _without_config(request, wanted)
+    if not wanted.input_size and not ModelName.of(wanted.model_name).is_file:
+        # A config or the source of the model may give its input size.
+        config = config_of(request, wanted)
+        same = WantedModel.of(config)
+        if same is None:
+            remedy = "write the sizes as a list there (input_size or batch)"
+            raise UserError(f"{config.path}: it has keys that no option of a sweep gives; {remedy}")
+        wanted = same
     wanted_sizes = [_of_size(wanted, axis.kind, size) for size in axis.sizes]
     with scratch_folder(request, []) as scratch:
         found = configs_of(scratch.folders, wanted_sizes, request.allow_code)
@@ -123,18 +129,6 @@ def _of_lists(request: Request, wanted: WantedModel) -> Sweep:
     same = WantedModel.of(configs[0])
     name = configs[0].config_name if same is None else _name(replace(same, input_size=shape), axis.kind)
     return Sweep(name, axis.kind, tuple(points))
-
-
-def _without_config(request: Request, wanted: WantedModel) -> WantedModel:
-    """Return a model with its input size, which a config may give."""
-    if wanted.input_size or ModelName.of(wanted.model_name).is_file:
-        return wanted
-    config = config_of(request, wanted)
-    same = WantedModel.of(config)
-    if same is None:
-        remedy = "write the sizes as a list there (input_size or batch)"
-        raise UserError(f"{config.path}: it has keys that no option of a sweep gives; {remedy}")
-    return same
 
 
 def _of_size(wanted: WantedModel, kind: AxisKind, size: int) -> WantedModel:
@@ -226,11 +220,19 @@ class _Run:
         times_s = [time_s for block in blocks for time_s in self._expected_s(block)]
         besides_s = 0.0
         if times_s:
-            is_gpu, boards = self._bench.is_gpu, {row.device_uuid for row in self._database.meter_qualifications.rows()}
-            is_qualified = not is_gpu or self._circumstances.device_uuid in boards
-            besides_s = starting_s(is_gpu) + (0.0 if is_qualified else QUALIFICATION_S)
+            opening = opening_parts_s(self._database, self._bench.is_gpu, self._circumstances.device_uuid)
+            besides_s = sum(opening.values())
         if not dry_run:
-            self._measure(blocks, times_s, progress)
+            if blocks:
+                self._database.sweep_repetitions.prepare()
+            progress.start(len(times_s), times_s)
+            try:
+                for block in blocks:
+                    self._run_block(block, progress)
+            finally:
+                progress.end()
+            if self._protocol.with_kernels and self._bench.is_gpu:
+                self._profile(progress)
         return Measured(
             conditions=self._conditions,
             wanted=self._wanted,
@@ -240,18 +242,6 @@ class _Run:
             expected_s=sum(times_s) + besides_s,
             new=self._new,
         )
-
-    def _measure(self, blocks: Sequence[Block], times_s: Sequence[float], progress: Progress) -> None:
-        if blocks:
-            self._database.sweep_repetitions.prepare()
-        progress.start(len(times_s), times_s)
-        try:
-            for block in blocks:
-                self._run_block(block, progress)
-        finally:
-            progress.end()
-        if self._protocol.with_kernels and self._bench.is_gpu:
-            self._profile(progress)
 
     def _run_block(self, block: Block, progress: Progress) -> None:
         """Build a size, repeat it and release it; the rest of the block is left out if it fails."""
@@ -267,25 +257,22 @@ class _Run:
                     self._bench.hold(point.case, point.setting)
                 found = self._repeated(block, number, is_first)
             except CannotMeasureError as error:
-                # A table's row is one line; frames of a user's code are further lines.
-                self._failed[block.key] = "; ".join(line.strip() for line in str(error).splitlines())
+                self._failed[block.key] = in_one_line(str(error))
                 row = SweepFailureRow(
                     place=self._sweep.place(point, self._conditions[point]),
                     reason=self._failed[block.key],
-                    failed_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+                    failed_at=present_moment(),
                     conditions=self._conditions[point],
                     circumstances=self._circumstances,
                 )
                 self._database.sweep_failures.append(row)
                 progress.fail(str(error))
                 continue
-            energy_j = found.measurement.energy_j
-            energy = "no energy" if energy_j is None else millijoules(energy_j)
-            progress.finish(f"{milliseconds(found.measurement.time_s)}  {energy}")
+            progress.finish(costs_of(found.measurement))
 
     def _repeated(self, block: Block, number: int, is_first: bool) -> Repetition:
         point, protocol = self._points[block.key], self._protocol.of(self._bench.is_gpu, is_first)
-        log_name = f"{block.key}-{datetime.now(timezone.utc):%Y%m%dT%H%M%S}-{os.getpid()}-{number}"
+        log_name = f"{new_log_name(block.key)}-{number}"
         found = self._bench.repeat(protocol, log_name)
         # The times of single iterations are beside the power logs.
         iterations_log = f"{log_name}-iterations.csv" if found.times_s else None
@@ -326,8 +313,7 @@ class _Run:
                 except CannotMeasureError as error:
                     progress.fail(str(error))
                     continue
-                profiled_at = datetime.now(timezone.utc).isoformat(timespec="seconds")
-                conditions = self._conditions[point]
+                profiled_at, conditions = present_moment(), self._conditions[point]
                 table.append_missing(
                     SweepKernelRow(
                         place=self._sweep.place(point, conditions),

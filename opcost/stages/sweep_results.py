@@ -74,7 +74,12 @@ def predict_sweep(
             counted[point] = "; ".join(error.lines)
     learned, missing = None, ""
     try:
-        conditions = _conditions_of_rows(request, sweep.points[0], wish)
+        numbers = numbers_of_rows(request.database.operator_measurements)
+        if wish.is_here and numbers and not any(is_meant(wish.device, one) for one in numbers):
+            products = " or ".join(f"'{name}'" for name in sorted({one.device_product for one in numbers}))
+            remedy = f"predict for another device with --no-measure --device: {products}"
+            raise UserError(f"no operator was measured on {wish.device}; {remedy}")
+        conditions = conditions_for(numbers, wish.device, wish.execution, sweep.points[0].config.precision)
         learned = trained(request, conditions, cache, progress)
     except UserError as error:
         missing = "; ".join(error.lines)
@@ -109,15 +114,6 @@ def predict_sweep(
             )
             found[point] = PredictedSize(prediction, work, conditions)
     return found
-
-
-def _conditions_of_rows(request: Request, point: SweepPoint, wish: CurveWish) -> Conditions:
-    numbers = numbers_of_rows(request.database.operator_measurements)
-    if wish.is_here and numbers and not any(is_meant(wish.device, one) for one in numbers):
-        products = " or ".join(f"'{name}'" for name in sorted({one.device_product for one in numbers}))
-        remedy = f"predict for another device with --no-measure --device: {products}"
-        raise UserError(f"no operator was measured on {wish.device}; {remedy}")
-    return conditions_for(numbers, wish.device, wish.execution, point.config.precision)
 
 
 REASONS_SHOWN = 3

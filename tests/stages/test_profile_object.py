@@ -21,9 +21,9 @@ from opcost.operators.tuples import model_operator
 from opcost.running.request import Request
 from opcost.sources.models import resolve
 from opcost.sources.registry import models_matching
-from opcost.stages import profile_object as stage
+from opcost.stages import profile as stage
 from opcost.stages.holdings import holdings
-from opcost.stages.profile_object import ObjectModel
+from opcost.stages.profile import ObjectModel
 from opcost.storage.database import Database
 
 

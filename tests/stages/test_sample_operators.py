@@ -27,18 +27,19 @@ from opcost.running.request import COUNTS, Request
 from opcost.running.shipped_counts import counts_in, counts_of_operators
 from opcost.stages.count import CountReport, count_operators
 from opcost.stages.replay import rebuild_operators
-from opcost.stages.sample_operators import SampleReport, SampleRequest, sample_operators
+from opcost.stages.sample_operators import SampleReport, sample_operators
 from opcost.storage.configs import GRID_NAME, load_config
 from opcost.storage.database import Database
-from opcost.storage.model_folders import ModelFolders
 
 WISH = Wish(60, ())
 KINDS = "Linear Conv2d MultiheadAttention BatchNorm2d ReLU mul SiLU add_ add linear LayerNorm GELU matmul cat".split()
 
 
-def asked(folder: Path, name: str = "drawn", wish: Wish = WISH, dry_run: bool = False) -> SampleRequest:
-    folders = ModelFolders(folder / "measurements", ROOT / "measurements")
-    return SampleRequest(name, wish, folders, committed(), dry_run=dry_run)
+def drawn(
+    folder: Path, name: str = "drawn", wish: Wish = WISH, most_s: float | None = None, **more: Any
+) -> SampleReport:
+    request = Request((), folder / "measurements", committed(), shipped_measurements=ROOT / "measurements")
+    return sample_operators(replace(request, **more), name, wish, most_s)
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +49,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def report(folder: Path) -> SampleReport:
-    return sample_operators(asked(folder))
+    return drawn(folder)
 
 
 @pytest.fixture
@@ -79,13 +80,13 @@ def test_the_usual_kinds_have_equal_shares_of_new_tuples_and_the_time_is_that_of
 def test_no_more_are_drawn_than_can_be_measured_in_the_time(folder: Path, report: SampleReport) -> None:
     assert report.expected_s is not None
     half_s = report.expected_s / 2
-    found = sample_operators(replace(asked(folder, "half", dry_run=True), most_s=half_s))
+    found = drawn(folder, "half", dry_run=True, most_s=half_s)
     assert 0.3 * WISH.number < len(found.tuples) == found.wanted < 0.7 * WISH.number
     assert found.tuples == report.tuples[: len(found.tuples)]
     assert found.expected_s is not None
     assert 0.8 * half_s < found.expected_s <= half_s
     with pytest.raises(UserError, match="--gpu-seconds 1: one tuple takes .* with the start; give more"):
-        sample_operators(replace(asked(folder, "half", dry_run=True), most_s=1.0))
+        drawn(folder, "half", dry_run=True, most_s=1.0)
 
 
 class LargestOnCpu(TorchDispatchMode):
@@ -104,7 +105,7 @@ class LargestOnCpu(TorchDispatchMode):
 def test_drawing_makes_no_weights_or_inputs_on_the_cpu(folder: Path) -> None:
     with LargestOnCpu() as largest:
         torch.ones(7)
-        found = sample_operators(asked(folder, "on_shapes", Wish(26, (), seed=1), dry_run=True))
+        found = drawn(folder, "on_shapes", Wish(26, (), seed=1), dry_run=True)
     assert max(one.memory_bytes for one in found.kinds) > 10**8
     assert 7 <= largest.elements < 1000
 
@@ -126,9 +127,7 @@ def test_each_tuple_is_counted_as_it_was_drawn_and_rebuilt(request_of_list: Requ
 @given(st.integers(0, 2**31), st.sampled_from([*KINDS, "AdaptiveAvgPool2d", "softmax", "LayerNorm2d", "einsum"]))
 def test_a_seed_gives_one_list(tmp_path_factory: pytest.TempPathFactory, seed: int, kind: str) -> None:
     wish = Wish(3, (kind,), seed)
-    first, again = (
-        sample_operators(asked(tmp_path_factory.mktemp("lists"), wish=wish, dry_run=is_dry)) for is_dry in (False, True)
-    )
+    first, again = (drawn(tmp_path_factory.mktemp("lists"), wish=wish, dry_run=is_dry) for is_dry in (False, True))
     assert first.tuples == again.tuples
     assert len(first.tuples) == 3
     assert not Path(again.path).exists()
@@ -136,26 +135,26 @@ def test_a_seed_gives_one_list(tmp_path_factory: pytest.TempPathFactory, seed: i
 
 def test_tuples_with_rows_are_not_drawn_again(tmp_path: Path) -> None:
     database = Database(tmp_path / "database", ROOT / "database")
-    request = replace(asked(tmp_path, wish=Wish(5, ("ReLU",)), dry_run=True), database=database)
-    first = sample_operators(request)
+    asked = {"wish": Wish(5, ("ReLU",)), "dry_run": True, "database": database}
+    first = drawn(tmp_path, **asked)
     row = committed().operator_measurements.rows()[0]
     _, _, rest = row.key.partition("-")
     for text in first.tuples[::2]:
         database.operator_measurements.append(replace(row, key=f"{parse_tuple(text).key}-{rest}"))
-    again = sample_operators(request)
+    again = drawn(tmp_path, **asked)
     assert {*first.tuples[::2]}.isdisjoint(again.tuples)
     assert {*first.tuples[1::2]} <= {*again.tuples}
 
 
 def test_a_kind_without_valid_tuples_leaves_its_share_to_the_others(tmp_path: Path) -> None:
-    report = sample_operators(asked(tmp_path, wish=Wish(8, ("reshape", "ReLU"))))
+    report = drawn(tmp_path, wish=Wish(8, ("reshape", "ReLU")))
     assert (report.wanted, len(report.tuples)) == (8, 8)
     assert [(one.kind, one.drawn) for one in report.kinds] == [("reshape", 1), ("ReLU", 7)]
 
 
-def mistake_of(request: SampleRequest) -> str:
+def mistake_of(*asked: Any, **more: Any) -> str:
     with pytest.raises(UserError) as caught:
-        sample_operators(request)
+        drawn(*asked, **more)
     (line,) = caught.value.lines
     return line
 
@@ -174,7 +173,7 @@ def mistake_of(request: SampleRequest) -> str:
     ],
 )
 def test_a_mistake_is_one_line_with_its_remedy(tmp_path: Path, name: str, wish: Wish, words: tuple[str, ...]) -> None:
-    line = mistake_of(asked(tmp_path, name, wish))
+    line = mistake_of(tmp_path, name, wish)
     assert [word for word in words if word not in line] == []
     assert list(tmp_path.iterdir()) == []
 
@@ -182,15 +181,14 @@ def test_a_mistake_is_one_line_with_its_remedy(tmp_path: Path, name: str, wish: 
 def test_a_list_that_no_file_holds_an_unknown_device_and_a_database_without_rows_are_lines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    of_device = replace(asked(tmp_path, wish=Wish(1, ("ReLU",))), device="B200")
-    assert mistake_of(of_device).startswith("--device B200: no row of it; there are rows of NVIDIA")
+    of_device = mistake_of(tmp_path, wish=Wish(1, ("ReLU",)), device="B200")
+    assert of_device.startswith("--device B200: no row of it; there are rows of NVIDIA")
     monkeypatch.setattr("opcost.stages.sample_operators.MAXIMUM_BYTES", 2000)
-    line = mistake_of(asked(tmp_path, wish=Wish(50, ("ReLU",))))
+    line = mistake_of(tmp_path, wish=Wish(50, ("ReLU",)))
     assert line.startswith("--number 50: the list would be larger than 2 kB; draw 20, and other lists with another")
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "database").mkdir()
-    empty = replace(asked(tmp_path), database=Database(tmp_path / "database"))
-    assert "such as --kind Conv2d" in mistake_of(empty)
+    assert "such as --kind Conv2d" in mistake_of(tmp_path, database=Database(tmp_path / "database"))
 
 
 def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
