@@ -10,9 +10,8 @@ from __future__ import annotations
 import atexit
 import csv
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,16 +19,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from opcost.errors import UserError
 from opcost.metering.cap_rows import CapCost, PowerCapRow, Wish
 from opcost.metering.layers import BETWEEN
-from opcost.metering.window_energy import EnergySource
+from opcost.metering.window_energy import EnergySource, result_of
+from opcost.meters.energy import CPU, gpu_named, open_sources
 from opcost.meters.host import HostState, SystemClock
 from opcost.meters.nvml import NvmlError, NvmlGpu
 from opcost.power.log_rows import HostRow
 from opcost.power.ports import ClockReading
 from opcost.progress import Progress
 from opcost.running.energy_meter import EnergyMeter
-from opcost.running.energy_sources import CPU, gpu_named, open_sources, result_of
 from opcost.running.power_limit import NvmlPowerLimit, check_consent, set_for_good
-from opcost.stages.power_cap import CapBoard, CapSweepPlan, CapWork, sweep_caps
+from opcost.stages.power_cap import CapBoard, CapSweepPlan, sweep_caps
 
 if TYPE_CHECKING:
     # Only for types: the other tools need no torch.
@@ -221,18 +220,24 @@ class LayerwiseMeasurementTool(_Tool):
         self._write(rows)
 
 
-@dataclass(frozen=True)
 class _Training:
-    """Implements ``CapWork``: one call of a user's function, metered on one GPU."""
+    """Implements ``CapWork``: one call of a user's function, metered on one GPU; one more, as it begins, warms up."""
 
-    train: Callable[[], object]
-    meter: EnergyMeter
-    name: str = "train"
-    is_steady: bool = False
+    name, is_steady = "train", False
+
+    def __init__(self, train: Callable[[], object], device: str) -> None:
+        self._train, self._meter = train, EnergyMeter([device])
+
+    def __enter__(self) -> _Training:
+        self._train()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._meter.close()
 
     def measure(self) -> CapCost:
-        with self.meter.window() as window:
-            self.train()
+        with self._meter.window() as window:
+            self._train()
         (found,) = window.result.devices
         return CapCost(window.duration_s, found.energy_j, found.energy_standard_error_j, found.missing_reason)
 
@@ -279,7 +284,7 @@ def power_cap_profiler(  # noqa: PLR0913, PLR0917 (the arguments are those that 
             writer.writerow((row.cap_w, row.time_s, row.energy_j, _kwh(row.energy_j), *products))
             file.flush()
 
-        open_work = partial(_warmed_up, partial(train, dataloader, model, loss_fn, optimizer), board.device)
+        open_work = partial(_Training, partial(train, dataloader, model, loss_fn, optimizer), board.device)
         return sweep_caps(board, open_work, CapSweepPlan(Wish()), keep, _Silent()).proposal.cap_w
 
 
@@ -288,28 +293,14 @@ def set_power_cap(gpu_num: int, power_cap: float) -> None:
 
     Raises ``UserError`` if there is no such GPU, no consent, no right to set limits, or the board refuses it.
     """
-    _set_limit(gpu_num, power_cap)
+    check_consent(is_given=False)
+    set_for_good(_board(gpu_num).open_limit, power_cap)
 
 
 def reset_power_cap(gpu_num: int) -> None:
     """Set the power limit of a GPU to the board's default; errors as of ``set_power_cap``."""
-    _set_limit(gpu_num, None)
-
-
-def _set_limit(gpu_num: int, limit_w: float | None) -> None:
     check_consent(is_given=False)
-    set_for_good(_board(gpu_num).open_limit, limit_w)
-
-
-@contextmanager
-def _warmed_up(train: Callable[[], object], device: str) -> Iterator[CapWork]:
-    """Train once without a measurement, and open the meter."""
-    train()
-    meter = EnergyMeter([device])
-    try:
-        yield _Training(train, meter)
-    finally:
-        meter.close()
+    set_for_good(_board(gpu_num).open_limit, None)
 
 
 def _board(gpu_num: int) -> CapBoard:

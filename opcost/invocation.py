@@ -25,7 +25,6 @@ WITHOUT_MODELS = ("--home", "--database")
 FOLDERS = (*WITHOUT_MODELS, "--measurements")
 """Options that name folders. ``qualify`` reads no models."""
 
-
 ALLOW_CODE = "--allow-code"
 """The option with which users' code may run."""
 

@@ -19,29 +19,26 @@ from sklearn.ensemble import ExtraTreesRegressor
 from threadpoolctl import threadpool_limits
 
 from opcost.estimates import FloatArray
-from opcost.prediction.features import Card, features, is_small
 from opcost.prediction.fitted import Flags, Forest, IntArray, Scaling, Smooth, places_of
-from opcost.prediction.intervals import (
-    OUTSIDE_FROM,
-    Deviations,
-    HeldOut,
-    ModelCalls,
-    Surroundings,
-    class_of,
-    groups_of,
-    sum_factor,
-)
 from opcost.prediction.learned_costs import (
     ENERGY,
     ENOUGH_OF_A_KIND,
+    OUTSIDE_FROM,
     POWER,
     TARGETS,
     TIME,
+    Deviations,
     Function,
+    HeldOut,
     LearnedCosts,
+    ModelCalls,
+    Surroundings,
+    class_of,
     distances_to,
+    groups_of,
+    sum_factor,
 )
-from opcost.prediction.samples import Samples, card_of
+from opcost.prediction.samples import Card, Samples, card_of, features, is_small
 
 TREES, TREES_FOR_ERRORS = 60, 30
 """Trees of a forest, and of those of which only the errors are wanted: half of the trees take half of the time, and

@@ -1,4 +1,4 @@
-"""Text of files and folders as it is printed: on one line, without characters that change the text around them."""
+"""Texts as they are printed: on one line, without characters that change the text around them, with short UUIDs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from opcost.errors import shortened
 LONGEST_BEGINNING = 600
 LONGEST_END = 500
 """The most characters of a mistake that are printed: a user's text may have millions."""
+
+_UUID = re.compile(r"\b(GPU|MIG)-([0-9a-f]{4})([0-9a-f]{4})(?:-[0-9a-f]{4,12})*", re.IGNORECASE)
 
 
 def printable(text: str, kept: str = "") -> str:
@@ -41,3 +43,13 @@ def quotable(mistake: str) -> str:
 def is_one_line(path: str) -> bool:
     """Return whether a path has no characters but those that are shown, and tabs."""
     return path.replace("\t", " ").isprintable()
+
+
+def short_uuid(text: str) -> str:
+    """Return a text in which UUIDs end after eight digits: enough to distinguish boards, and no identity elsewhere."""
+    return _UUID.sub(r"\1-\2\3", text)
+
+
+def with_named_boards(text: str) -> str:
+    """Return a text in which boards have the name that a report gives them: ``GPU 1234`` for a UUID."""
+    return _UUID.sub(r"\1 \2", text)

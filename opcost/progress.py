@@ -1,13 +1,18 @@
-"""The port through which stages report their progress."""
+"""What stages report as they run: the port of their progress, and warnings of models that they leave out."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Protocol
 
 SHOWN = "is_shown"
 """Marks messages to ``logging`` that the terminal shows in another form (``extra={SHOWN: True}``), so that only log
 files hold them."""
+
+_SAID: ContextVar[set[str] | None] = ContextVar("said", default=None)
 
 
 class Progress(Protocol):
@@ -27,3 +32,22 @@ class Progress(Protocol):
 
     def end(self) -> None:
         """The piece of work has ended."""
+
+
+def warn_left_out(line: str) -> None:
+    """Warn of something that is left out; the line names it and its remedy."""
+    said = _SAID.get()
+    if said is None or line not in said:
+        logging.getLogger(__name__).warning("left out: %s", line)
+    if said is not None:
+        said.add(line)
+
+
+@contextmanager
+def warning_once() -> Iterator[None]:
+    """Give each of these warnings once meanwhile: several stages of a command may read the same models."""
+    token = _SAID.set(set())
+    try:
+        yield
+    finally:
+        _SAID.reset(token)

@@ -56,9 +56,8 @@ from users_inputs import (
 )
 
 from opcost.errors import UserError
-from opcost.meters.nvidia_smi import LogFollower, NvidiaSmiLogger
-from opcost.meters.nvidia_smi_log import cut
-from opcost.meters.nvidia_smi_meter import power_trace
+from opcost.meters.gpu_meters import power_trace
+from opcost.meters.nvidia_smi import LogFollower, NvidiaSmiLogger, cut
 from opcost.operators.cases import INPUT_DATA, cases_of
 from opcost.operators.counts import CalledModule, OperationWithoutFormula, OperatorCount, OperatorCounts
 from opcost.operators.tuples import Constant, OperatorTuple, Structure, TensorSpec, model_operator

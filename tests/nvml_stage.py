@@ -16,10 +16,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from opcost.errors import UserError
-from opcost.meters.nvml import NvmlError, NvmlGpu
-from opcost.meters.nvml_meters import EVERY_TICK_SOURCE, CounterMeter, CounterSampler, NvmlMeter, PowerSampler
+from opcost.meters.gpu_meters import EVERY_TICK_SOURCE, CounterMeter, CounterSampler, NvmlMeter, PowerSampler
+from opcost.meters.nvml import NvmlError, NvmlGpu, OtherProcesses
 from opcost.meters.opening import JoinedMeter
-from opcost.meters.other_work import OtherProcesses
 from opcost.power.ports import Meter
 from opcost.power.trace import PowerTrace, Window, mean_power
 

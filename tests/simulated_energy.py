@@ -11,8 +11,7 @@ import numpy as np
 from simulated_machine import FIRST_EPOCH_S, Device, Load, SimulatedMachine
 
 from opcost.estimates import FloatArray
-from opcost.metering.pieces import pieces_of_samples
-from opcost.metering.window_energy import PLACEMENT_ERROR_S, Readings
+from opcost.metering.window_energy import PLACEMENT_ERROR_S, Readings, pieces_of_samples
 from opcost.power.trace import Window
 
 READ_S = 0.0044

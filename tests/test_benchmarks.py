@@ -278,7 +278,7 @@ def synthetic(benchmark):
     wholes = []
     for family in "ab":
         places = tuple(place for place, own in enumerate(families) if family in own)
-        model = benchmark("opcost.prediction.intervals").ModelCalls(family, places, (2,) * len(places))
+        model = benchmark("opcost.prediction.learned_costs").ModelCalls(family, places, (2,) * len(places))
         costs = (2 * held.times_s[list(places)].sum(), 2 * held.energies_j[list(places)].sum())
         wholes.append(data.Whole(f"{family}_32x3", model, *costs, 0.0, 0.0))
     return data.TrainingData(held, calls, wholes)

@@ -11,8 +11,8 @@ from opcost.measuring.conditions import DeviceFacts
 from opcost.measuring.protocol import protocol_for
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.tuples import OperatorTuple
+from opcost.printable import short_uuid
 from opcost.running.apparatus import open_apparatus
-from opcost.short_uuids import short_uuid
 from opcost.storage.database import Database
 
 ROOT = Path(__file__).parents[1]

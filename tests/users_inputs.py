@@ -32,9 +32,8 @@ from opcost.operators.counts import OperatorCount
 from opcost.operators.model_names import ModelName
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.operators.values import NORMAL_DATA
-from opcost.prediction.archive import STRUCTURE, signed, to_bytes
-from opcost.prediction.features import kind_of, raw_features
-from opcost.prediction.samples import Boards, Samples, shape_of
+from opcost.prediction.learned_costs import STRUCTURE, signed, to_bytes
+from opcost.prediction.samples import Boards, Samples, kind_of, raw_features, shape_of
 from opcost.running.marks import Marks
 from opcost.stages.follow_power import Parts
 from opcost.stages.predict import kept_costs

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opcost.command.options import USUAL_RELATIVE_ERROR
-from opcost.left_out import warning_once
 from opcost.measuring.protocol import FULL_LOOP_S, protocol_for
 from opcost.measuring.setting import Setting
 from opcost.operators.cases import CAPTURED
+from opcost.progress import warning_once
 from opcost.reporting.output import print_json
 from opcost.reporting.tables import print_configs, print_files
 from opcost.reporting.terminal import progress_on_stderr

@@ -9,7 +9,7 @@ from pathlib import Path
 from opcost.command.run import without_garbage_collection
 from opcost.comparing.comparison import OperatorRuns
 from opcost.errors import UserError
-from opcost.left_out import warning_once
+from opcost.progress import warning_once
 from opcost.reporting.output import print_json
 from opcost.reporting.tables import print_files, print_line
 from opcost.reporting.terminal import progress_on_stderr

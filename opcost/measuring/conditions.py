@@ -15,7 +15,7 @@ from opcost.columns import ABOVE_0, COUNT, COUNT_FROM_1, FROM_0, Column, Columns
 from opcost.measuring.precisions import AUTOCAST_DTYPES, DTYPES, Precision
 from opcost.operators.cases import Case
 from opcost.operators.tuples import FLOAT32, short_hash
-from opcost.short_uuids import short_uuid
+from opcost.printable import short_uuid
 
 _DEVICE_NAME = re.compile(r"cpu|cuda(:(0|[1-9][0-9]*))?")
 

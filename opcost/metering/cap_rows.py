@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Annotated
 
 from opcost.columns import ABOVE_0, COUNT, COUNT_FROM_1, FROM_0, MOMENT, Column, Columns
-from opcost.short_uuids import short_uuid
+from opcost.printable import short_uuid
 from opcost.units import percent
 
 
@@ -20,7 +20,6 @@ class Objective(Enum):
 
     @property
     def delays(self) -> int:
-        """The power of time."""
         return {Objective.ENERGY: 0, Objective.EDP: 1, Objective.ED2P: 2}[self]
 
     def of(self, time_s: float, energy_j: float) -> float:

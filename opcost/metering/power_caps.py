@@ -19,7 +19,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from opcost.metering.cap_rows import CapPoint, Objective, Wish
+from opcost.metering.cap_rows import CapPoint, Wish
 
 Array: TypeAlias = npt.NDArray[np.float64]
 
@@ -92,9 +92,6 @@ class CapFit:
     def energy_j(self, cap_w: float) -> float:
         return self.time_s(cap_w) * self.power_w(cap_w)
 
-    def value(self, cap_w: float, objective: Objective) -> float:
-        return objective.of(self.time_s(cap_w), self.energy_j(cap_w))
-
 
 @dataclass(frozen=True)
 class Proposal:
@@ -153,11 +150,13 @@ def propose(fit: CapFit, wish: Wish) -> Proposal:
         slowdowns = fit.time.at(np.log(caps)) - fit.time.level
         values = np.where(slowdowns <= math.log1p(wish.max_slowdown_ratio), values, np.inf)
     best = float(caps[np.argmin(values)]) if fit.binds else float(caps[0])
+    objective = wish.objective
+    best_value, highest_value = (objective.of(fit.time_s(cap), fit.energy_j(cap)) for cap in (best, highest_w))
     return Proposal(
         cap_w=best,
         time_ratio=fit.time_s(best) / fit.time_s(highest_w),
         energy_ratio=fit.energy_j(best) / fit.energy_j(highest_w),
-        value_ratio=fit.value(best, wish.objective) / fit.value(highest_w, wish.objective),
+        value_ratio=best_value / highest_value,
         never_binds=not fit.binds,
     )
 

@@ -1,20 +1,28 @@
-"""The energy of a device in any window: of a GPU by NVML, of CPU packages or their memory by RAPL."""
+"""The devices whose energy is metered in any window: GPUs by NVML, CPU packages or their memory by RAPL.
+
+Torch is not needed. Where it is imported, GPUs are numbered as it does, and their work can be awaited.
+"""
 
 from __future__ import annotations
 
+import inspect
+import logging
 import math
+import re
+import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from opcost.metering.pieces import NO_PIECES, Pieces, pieces_of_samples
-from opcost.metering.window_energy import Readings
-from opcost.meters.nvml import MIG_REASON, NvmlError, NvmlGpu, is_power
-from opcost.meters.nvml_meters import SAMPLES_SOURCE, TICK_S, CounterSampler, PowerSampler, TimedRows
+from opcost.errors import UserError
+from opcost.metering.window_energy import NO_PIECES, EnergySource, Readings, pieces_of_samples
+from opcost.meters.gpu_meters import SAMPLES_SOURCE, TICK_S, CounterSampler, PowerSampler, TimedRows
+from opcost.meters.nvml import MIG_REASON, NvmlError, NvmlGpu, is_power, names_mig, visible_gpus
 from opcost.meters.rapl import (
     POWERCAP_FOLDER,
     RaplDomain,
@@ -37,7 +45,7 @@ COUNTER_RESOLUTION_S = 1.0
 """Of the counter alone: ten of its ticks."""
 
 TICK_ERROR_S = 0.005 / math.sqrt(12)
-"""A tick is known to one read, which takes up to 5 ms (``meters.nvml_meters``)."""
+"""A tick is known to one read, which takes up to 5 ms (``meters.gpu_meters``)."""
 
 RAPL_UPDATE_S = 0.001
 """Time from one value of RAPL's counters to the next."""
@@ -50,13 +58,17 @@ RAPL_INTERVAL_S = 1.0
 
 RAPL_BEFORE_S = 2 * RAPL_INTERVAL_S
 
+NONE_THERE = "none; leave devices out to get times alone"
+
+_NAME = re.compile(rf"{CPU}|{MEMORY}|cuda:(0|[1-9][0-9]*)", re.ASCII)
+
 
 class NoEnergy:
     """Implements ``EnergySource`` for a machine without a meter: its readings have the reason."""
 
     device = CPU
-    uuid = None
-    idle_power_w = None
+    uuid: str | None = None
+    idle_power_w: float | None = None
 
     def __init__(self, reason: str) -> None:
         self._reason = reason
@@ -83,7 +95,7 @@ class GpuEnergy:
 
     def __init__(self, device: str, uuid: str) -> None:
         self.device = device
-        self.uuid = uuid
+        self.uuid: str | None = uuid
         self.idle_power_w: float | None = None
         self._samples: PowerSampler | None = None
         self._counter: CounterSampler | None = None
@@ -122,8 +134,15 @@ class GpuEnergy:
         if self._missing_reason is not None:
             return Readings(missing_reason=self._missing_reason)
         ticks = self._ticks(window)
-        last_s = max(window.end_s, ticks[-1][0] if ticks else 0.0)
-        samples, reason = self._pieces(window.begin_s, last_s)
+        samples, reason = NO_PIECES, "this GPU keeps no power samples"
+        if self._samples is not None:
+            last_s = max(window.end_s, ticks[-1][0] if ticks else 0.0)
+            try:
+                rows = self._samples.through(window.begin_s - GPU_BEFORE_S, last_s)
+                epoch_s, power_w = np.array(rows, dtype=np.float64).reshape(-1, 2).T
+                samples = pieces_of_samples(epoch_s, power_w, SAMPLES_SOURCE.averaging_time_s)
+            except NvmlError as error:
+                reason = str(error)
         has_samples = bool(len(samples.power_w))
         return Readings(
             samples=samples,
@@ -137,7 +156,7 @@ class GpuEnergy:
 
     def forget_before(self, epoch_s: float) -> None:
         if self._samples is not None:
-            self._samples.forget_before(epoch_s - GPU_BEFORE_S)
+            self._samples.rows.forget_before(epoch_s - GPU_BEFORE_S)
         if self._counter is not None:
             self._counter.ticks.forget_before(epoch_s - GPU_BEFORE_S)
 
@@ -161,22 +180,12 @@ class GpuEnergy:
         is_possible = bool(np.all(duration_s > TICK_S / 2))
         return ticks if is_possible and all(map(is_power, (np.diff(energy_j) / duration_s).tolist())) else []
 
-    def _pieces(self, begin_s: float, end_s: float) -> tuple[Pieces, str | None]:
-        if self._samples is None:
-            return NO_PIECES, "this GPU keeps no power samples"
-        try:
-            samples = self._samples.through(begin_s - GPU_BEFORE_S, end_s)
-        except NvmlError as error:
-            return NO_PIECES, str(error)
-        epoch_s, power_w = np.array(samples, dtype=np.float64).reshape(-1, 2).T
-        return pieces_of_samples(epoch_s, power_w, SAMPLES_SOURCE.averaging_time_s), None
-
 
 class RaplEnergy:
     """Implements ``EnergySource`` for the packages or the memory of all CPUs: counters are read at both ends."""
 
-    uuid = None
-    idle_power_w = None
+    uuid: str | None = None
+    idle_power_w: float | None = None
 
     def __init__(self, device: str, domains: Sequence[RaplDomain]) -> None:
         self.device = device
@@ -236,3 +245,105 @@ def open_rapl(root: Path = POWERCAP_FOLDER) -> tuple[list[RaplEnergy], str | Non
     packages = [domain for domain in domains if domain.is_package]
     memory = [domain for domain in domains if domain.name == "dram" and domain.read_or_none_uj() is not None]
     return [RaplEnergy(name, part) for name, part in ((CPU, packages), (MEMORY, memory)) if part], None
+
+
+class NoDeviceError(UserError):
+    """A named device has no meter. ``reason`` is the mistake without its remedy."""
+
+    def __init__(self, reason: str, remedy: str) -> None:
+        super().__init__(f"{reason}; {remedy}")
+        self.reason = reason
+
+
+def names_of(devices: str | int | Sequence[str | int]) -> tuple[str, ...]:
+    """Return each device once by its name; the number of a GPU is one.
+
+    Raises UserError: no device is named, or one that no machine has.
+    """
+    if inspect.isroutine(devices) or inspect.isclass(devices):
+        name = getattr(devices, "__name__", devices)
+        raise UserError(f"EnergyMeter: devices is the function or class {name}; write @EnergyMeter() above it")
+    each = devices if isinstance(devices, Iterable) and not isinstance(devices, str) else (devices,)
+    texts = [str(device).strip() for device in each]
+    if not texts:
+        raise UserError("EnergyMeter: devices names none; leave it out to meter all")
+    names = [f"cuda:{text}" if text.isdecimal() else "cuda:0" if text == "cuda" else text for text in texts]
+    for name in names:
+        if not _NAME.fullmatch(name):
+            raise UserError(f"EnergyMeter: no device {name!r}; use cuda:0, {CPU} or {MEMORY}, or leave devices out")
+    return tuple(dict.fromkeys(names))
+
+
+def open_sources(names: Sequence[str] | None) -> list[EnergySource]:
+    """Open the meters of devices; with None those of all that have any. Where there is none, log why.
+
+    Raises NoDeviceError: there is no such device.
+    """
+    gpus, no_gpu = _gpus()
+    wanted = None if names is None else names_of(names)
+    cpus, no_cpu = open_rapl() if wanted is None or {CPU, MEMORY} & {*wanted} else ([], None)
+    there: dict[str, EnergySource] = {cpu.device: cpu for cpu in cpus}
+    if wanted is not None:
+        unknown = next((name for name in wanted if name not in gpus and name not in there), None)
+        for cpu in cpus:
+            if unknown is not None or cpu.device not in wanted:
+                cpu.close()
+        if unknown is not None:
+            of_cpu = no_cpu or f"this CPU has no counter of {unknown}"
+            reason = of_cpu if unknown in (CPU, MEMORY) else str(no_gpu or "unknown name")
+            metered = ", ".join([*gpus, *there]) or NONE_THERE
+            raise NoDeviceError(f"EnergyMeter: no device {unknown}: {reason}", f"devices with a meter: {metered}")
+        return [there[name] if name in there else GpuEnergy(name, gpus[name]) for name in wanted]
+    log = logging.getLogger(__name__)
+    if cpus and no_gpu is not None and no_gpu.hides_gpu:
+        log.warning("no GPU is metered: %s", no_gpu)
+    if gpus or cpus:
+        return [*(GpuEnergy(name, uuid) for name, uuid in gpus.items()), *cpus]
+    reason = f"{no_gpu}; {no_cpu}"
+    log.warning("no energy is metered: %s", reason)
+    return [NoEnergy(reason)]
+
+
+def synchronise(devices: Sequence[str]) -> None:
+    """Wait until GPUs have done their work, where torch is imported and uses them.
+
+    A GPU that torch does not use is left alone: waiting for it would make a CUDA context on it.
+    """
+    torch = _torch_on_gpus()
+    if torch is None:
+        return
+    current = torch.cuda.current_device()
+    for name in devices:
+        index = int(name.partition(":")[2]) if name.startswith("cuda:") else None
+        if index is not None and (index == current or torch.cuda.memory_reserved(index) > 0):
+            torch.cuda.synchronize(index)
+
+
+def gpu_named(device: str | None) -> tuple[str, str]:
+    """Return the name ``cuda:N`` and the UUID of an NVIDIA GPU; the first one for ``cuda`` and None.
+
+    Raises UserError: there is no such GPU.
+    """
+    gpus, reason = _gpus()
+    name = "cuda:0" if device in (None, "cuda") else str(device)
+    if name not in gpus:
+        why = reason or f"there are {', '.join(gpus)}"
+        raise UserError(f"{name}: no NVIDIA GPU of this name ({why})")
+    return name, gpus[name]
+
+
+def _gpus() -> tuple[dict[str, str], NvmlError | None]:
+    """Return the UUIDs of the GPUs by their names: as torch numbers them, where it has done so already."""
+    torch = _torch_on_gpus()
+    # NVML does not know the UUID that torch has of a MIG instance.
+    if torch is None or names_mig():
+        return visible_gpus()
+    count = torch.cuda.device_count()
+    return {f"cuda:{index}": f"GPU-{torch.cuda.get_device_properties(index).uuid}" for index in range(count)}, None
+
+
+def _torch_on_gpus() -> Any | None:
+    """Return the module torch if it is imported and uses GPUs already, else None."""
+    torch: Any = sys.modules.get("torch")
+    # It may still be being imported.
+    return torch if torch is not None and hasattr(torch, "cuda") and torch.cuda.is_initialized() else None

@@ -1,10 +1,13 @@
-"""nvidia-smi: facts of a GPU, a long-running log of it, and followers that read the log's rows as they arrive.
+"""nvidia-smi: facts of a GPU, a long-running log of it, and its rows in SI units as they arrive. No numpy is needed.
 
 A driver that hangs also hangs nvidia-smi, so that no signal can end it. All waits have a deadline: a process that does
 not end in time is killed, and abandoned if it survives that.
 
 The raw log is an unnamed temporary file, which vanishes with the program. It is no pipe, so that nothing has to be read
 during a measurement and nvidia-smi never blocks.
+
+Parsing never raises. Drivers rename headers, have many words for "no value", print errors between rows and lose parts
+of lines. Columns are therefore found by name, numbers must match one strict pattern, and all other lines are skipped.
 """
 
 from __future__ import annotations
@@ -17,21 +20,14 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
 from itertools import pairwise
 from pathlib import Path
 from typing import IO
 
 from opcost.measuring.conditions import DeviceFacts
-from opcost.meters.nvidia_smi_log import (
-    LogRow,
-    is_header,
-    parse_columns,
-    parse_log,
-    parse_number,
-    parse_row,
-    parse_text,
-)
 from opcost.power.log_rows import PowerRow
 
 COMMAND_DEADLINE_S = 30.0
@@ -71,6 +67,19 @@ LOG_FIELDS = (
 """The fields to log. ``power.draw`` is queried besides its average because older cards report only the former."""
 
 OLDER_NAMES = {"clocks_event_reasons.active": "clocks_throttle_reasons.active", "clocks.sm": "clocks.current.sm"}
+
+NO_VALUE_TOKENS = frozenset(
+    (
+        "|-|n/a|[n/a]|not supported|[not supported]|not available|[not available]|not active|[not found]|none|unknown|"
+        "unknown error|[unknown error]|err!|[err!]|error|[gpu is lost]|gpu is lost|[gpu requires reset]|requires reset|"
+        "[insufficient permissions]|insufficient permissions|[no data]|nan|inf"
+    ).split("|")
+)
+"""Texts for a missing value of drivers from 361 to 580, in lower case."""
+
+_NUMBER = re.compile(r"([+-]?[0-9]{1,15}(?:[.,][0-9]{1,15})?)(?:\s*(?:W|%|MHz|MiB|C))?")
+_BITS = re.compile(r"0[xX][0-9a-fA-F]{1,16}")
+_TIMESTAMP = re.compile(r"([0-9]{4})/([0-9]{1,2})/([0-9]{1,2}) ([0-9]{1,2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]{1,6}))?")
 
 # The child is killed with its parent; it sets this up and then becomes nvidia-smi. A fresh interpreter is safe in a
 # process with threads (torch has many), subprocess's preexec_fn is not. 1 is PR_SET_PDEATHSIG of <sys/prctl.h>.
@@ -242,7 +251,18 @@ class NvidiaSmiLogger:
         self._raw = tempfile.TemporaryFile(dir=self.logs_directory)  # noqa: SIM115 (end() closes it)
         try:
             self._process = start_process(arguments, self._raw)
-            self._await_first_row()
+            end_s = time.monotonic() + self._start_deadline_s
+            while not self._has_row():
+                if not self.is_running():
+                    raise NvidiaSmiError(
+                        f"nvidia-smi ended at once and printed: {self.last_line()}: run `nvidia-smi` in a shell"
+                    )
+                if time.monotonic() > end_s:
+                    raise NvidiaSmiError(
+                        f"nvidia-smi printed no row within {self._start_deadline_s:g} s: run `nvidia-smi` in a shell; "
+                        "if it hangs there, too, restart the machine, because the driver hangs"
+                    )
+                time.sleep(POLL_INTERVAL_S)
         except BaseException:
             self.end()
             raise
@@ -269,39 +289,21 @@ class NvidiaSmiLogger:
     def _size(self) -> int:
         return 0 if self._raw is None else os.fstat(self._raw.fileno()).st_size
 
-    def _await_first_row(self) -> None:
-        end_s = time.monotonic() + self._start_deadline_s
-        while not self._has_row():
-            if not self.is_running():
-                raise NvidiaSmiError(
-                    f"nvidia-smi ended at once and printed: {self.last_line()}: run `nvidia-smi` in a shell"
-                )
-            if time.monotonic() > end_s:
-                raise NvidiaSmiError(
-                    f"nvidia-smi printed no row within {self._start_deadline_s:g} s: run `nvidia-smi` in a shell; "
-                    "if it hangs there, too, restart the machine, because the driver hangs"
-                )
-            time.sleep(POLL_INTERVAL_S)
-
     def _has_row(self) -> bool:
-        complete = self.read(0).rpartition(b"\n")[0]
-        lines = complete.split(b"\n")
-        for index, line in enumerate(lines):
-            text = line.decode("utf-8", errors="replace")
-            if is_header(text):
-                self.header = text.rstrip("\r")
-                self.rows_offset = sum(len(earlier) + 1 for earlier in lines[: index + 1])
-                columns = parse_columns(self.header)
-                later = (row.decode("utf-8", errors="replace") for row in lines[index + 1 :])
-                return any(parse_row(columns, row.rstrip("\r")) is not None for row in later)
-        return False
+        complete = self.read(0).rpartition(b"\n")[0].split(b"\n")
+        lines = [line.decode("utf-8", errors="replace").rstrip("\r") for line in complete]
+        found = next((index for index, line in enumerate(lines) if is_header(line)), None)
+        if found is None:
+            return False
+        self.header = lines[found]
+        self.rows_offset = sum(len(line) + 1 for line in complete[: found + 1])
+        return bool(parse_log(lines[found:]))
 
 
 class LogFollower:
-    """Reads a log from an offset; ``skipped_lines`` counts the lines so far that were no rows."""
+    """Reads a log from an offset."""
 
     def __init__(self, logger: NvidiaSmiLogger, offset: int) -> None:
-        self.skipped_lines = 0
         self._logger = logger
         self._offset = offset
         # If the offset is in the middle of a line, that line is skipped.
@@ -316,9 +318,7 @@ class LogFollower:
         lines = complete.decode("utf-8", errors="replace").split("\n")
         if not self._at_line_begin:
             lines, self._at_line_begin = lines[1:], True
-        parsed = parse_log([self._logger.header, *lines])
-        self.skipped_lines += parsed.skipped_lines
-        return parsed.rows
+        return parse_log([self._logger.header, *lines])
 
     def read_until(self, epoch_s: float, deadline_s: float) -> tuple[LogRow, ...]:
         """Read until a row later than a moment has arrived, the deadline has passed, or nvidia-smi has ended.
@@ -352,3 +352,119 @@ def log_batches(
             if not is_running:
                 raise NvidiaSmiError(f"nvidia-smi has ended; its last line: {logger.last_line()}")
         yield tuple(row.values for row in follower.read_until(time.time(), LAST_ROW_DEADLINE_S))
+
+
+@dataclass(frozen=True)
+class LogRow:
+    """A well-formed row: its values, and the line as printed."""
+
+    values: PowerRow
+    line: str
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of a log by name, without units, in the order of the header line."""
+
+    names: tuple[str, ...]
+    separator: str
+
+    def cells(self, line: str) -> dict[str, str] | None:
+        """Return a line's cells by column name; None if the numbers of cells and columns differ."""
+        cells = [cell.strip() for cell in line.split(self.separator)]
+        return dict(zip(self.names, cells, strict=True)) if len(cells) == len(self.names) else None
+
+
+def parse_text(text: str) -> str | None:
+    """Return a cell's text, None for a missing value."""
+    return None if text.strip().casefold() in NO_VALUE_TOKENS else text.strip()
+
+
+def parse_number(text: str) -> float | None:
+    """Return a cell's finite number, None for everything else.
+
+    Decimal commas and units after the number are accepted.
+    """
+    match = _NUMBER.fullmatch(text.strip())
+    return None if match is None or parse_text(text) is None else float(match[1].replace(",", "."))
+
+
+def parse_timestamp(text: str) -> float | None:
+    """Return the epoch seconds of ``2026/11/04 10:23:45.123`` in UTC, None for everything else."""
+    match = _TIMESTAMP.fullmatch(text.strip())
+    if match is None:
+        return None
+    year, month, day, hour, minute, second = (int(part) for part in match.groups()[:6])
+    microsecond = int((match[7] or "0").ljust(6, "0"))
+    try:
+        return datetime(year, month, day, hour, minute, second, microsecond, tzinfo=timezone.utc).timestamp()
+    except ValueError:
+        return None
+
+
+def parse_columns(line: str) -> Columns:
+    """Return the columns that a header line names, without units (``[W]``)."""
+    separator = ", " if ", " in line else ","
+    return Columns(tuple(cell.partition("[")[0].strip().casefold() for cell in line.split(separator)), separator)
+
+
+def is_header(line: str) -> bool:
+    """Return whether a line is the header of a log."""
+    return len(line.split(",")) > 1 and parse_columns(line).names[0] == "timestamp"
+
+
+def parse_row(columns: Columns, line: str) -> LogRow | None:
+    """Return the row of a line; None if it is cut, joined with another, or no row."""
+    cells = columns.cells(line)
+    epoch_s = None if cells is None else parse_timestamp(cells.get("timestamp", ""))
+    if cells is None or epoch_s is None:
+        return None
+
+    def number(*names: str, unit: float = 1.0) -> float | None:
+        numbers = (parse_number(cells.get(name, "")) for name in names)
+        return next((found * unit for found in numbers if found is not None), None)
+
+    utilisation_percent, memory_used_bytes = number("utilization.gpu"), number("memory.used", unit=2**20)
+    reasons = (cells.get(f"clocks_{name}_reasons.active", "").strip() for name in ("event", "throttle"))
+    values = PowerRow(
+        epoch_s=epoch_s,
+        power_instant_w=number("power.draw.instant"),
+        power_average_w=number("power.draw.average", "power.draw"),
+        utilisation_ratio=None if utilisation_percent is None else utilisation_percent / 100,
+        sm_clock_hz=number("clocks.sm", "clocks.current.sm", unit=1e6),
+        temperature_c=number("temperature.gpu"),
+        memory_temperature_c=number("temperature.memory"),
+        event_reasons=next((int(text, 16) for text in reasons if _BITS.fullmatch(text)), None),
+        memory_used_bytes=None if memory_used_bytes is None else round(memory_used_bytes),
+    )
+    return LogRow(values, line)
+
+
+def parse_log(lines: Iterable[str]) -> tuple[LogRow, ...]:
+    """Return the rows of a log in its order; lines before the first header are skipped."""
+    columns: Columns | None = None
+    rows = []
+    for line in (raw_line.rstrip("\r\n") for raw_line in lines):
+        if columns is not None:
+            rows.append(parse_row(columns, line))
+        elif is_header(line):
+            columns = parse_columns(line)
+    return tuple(row for row in rows if row is not None)
+
+
+def cut(rows: Sequence[LogRow], begin_s: float, end_s: float) -> tuple[LogRow, ...]:
+    """Return the rows between two moments (epoch) and the rows right before and after, in order of time.
+
+    The row before shows whether the first row repeats a value; the row after shows that the log did not end early. A
+    row that is older than its predecessor is omitted.
+    """
+    inside: list[LogRow] = []
+    for row in rows:
+        newest_s = inside[-1].values.epoch_s if inside else begin_s
+        if newest_s <= row.values.epoch_s <= end_s:
+            inside.append(row)
+    before = max(
+        (row for row in rows if row.values.epoch_s < begin_s), key=lambda row: row.values.epoch_s, default=None
+    )
+    after = min((row for row in rows if row.values.epoch_s > end_s), key=lambda row: row.values.epoch_s, default=None)
+    return tuple(row for row in (before, *inside, after) if row is not None)

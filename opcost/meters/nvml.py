@@ -1,13 +1,16 @@
-"""NVML: queries to the driver's library about one GPU, including its buffer of power samples."""
+"""NVML: queries to the driver's library about one GPU, its buffer of power samples among them; its other processes."""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
+
+from opcost.errors import UserError
 
 Answer = TypeVar("Answer")
 
@@ -18,6 +21,15 @@ MOST_POWER_W = 10_000.0
 """Several times the power of any board. A driver without a value may report one with all bits set, or 0."""
 
 MIG_REASON = "MIG is on: the power of one instance cannot be measured"
+
+BUSY_RATIO = 0.05
+"""Utilisation from which a GPU is in use before this process starts. An idle GPU reports 0."""
+
+CALM_DEADLINE_S = 2.0
+"""The longest time that a process that has ended may show in the utilisation, which covers the last second at most
+(NVML reference)."""
+
+POLL_INTERVAL_S = 0.1
 
 NEEDED = (
     "NVMLError",
@@ -85,9 +97,6 @@ class NvmlGpu:
         except NvmlError:
             return False
 
-    def process_ids(self) -> list[int]:
-        return [process.pid for process in self.ask("nvmlDeviceGetComputeRunningProcesses")]
-
     def busy_ratio(self) -> float:
         """Return the share of the last moments in which a kernel ran."""
         percent = self.ask("nvmlDeviceGetUtilizationRates").gpu
@@ -121,22 +130,71 @@ class NvmlGpu:
         return known
 
 
+class OtherProcesses:
+    """Watches processes that appear on a GPU after this object was created.
+
+    In a container the driver may list processes by other ids than their own. The first new process is then taken to be
+    this one.
+    """
+
+    def __init__(self, gpu: NvmlGpu, own_id: int) -> None:
+        self._gpu = gpu
+        self._own_id = own_id
+        self._known = self._ids() | {own_id}
+        self._has_alias = self._has_warned = False
+
+    def refuse_if_busy(self, pause: Callable[[float], None] = time.sleep) -> None:
+        """Raise UserError if another process is using the GPU now."""
+        for _ in range(round(CALM_DEADLINE_S / POLL_INTERVAL_S)):
+            try:
+                busy_ratio = self._gpu.busy_ratio()
+            except NvmlError:
+                return
+            if busy_ratio <= BUSY_RATIO:
+                return
+            pause(POLL_INTERVAL_S)
+        ids = ", ".join(map(str, sorted(self._known - {self._own_id}))) or "unknown to the driver"
+        raise UserError(
+            f"the GPU is in use {busy_ratio:.0%} of the time (processes: {ids}); wait until they have ended, or name "
+            "another --device"
+        )
+
+    def disturbance(self) -> str:
+        """Return a note on new processes on the GPU, empty if there are none; log a warning the first time."""
+        ids = self._ids()
+        newcomers = sorted(ids - self._known)
+        if len(newcomers) == 1 and self._own_id not in ids and not self._has_alias:
+            self._has_alias = True
+            self._known |= ids
+            return ""
+        if not newcomers:
+            return ""
+        note = f"another process used the GPU: {' or '.join(map(str, newcomers))}"
+        if not self._has_warned:
+            logging.getLogger(__name__).warning("%s; affected measurements are flagged and repeated", note)
+            self._has_warned = True
+        return note
+
+    def _ids(self) -> set[int]:
+        try:
+            return {process.pid for process in self._gpu.ask("nvmlDeviceGetComputeRunningProcesses")}
+        except NvmlError:
+            return set()
+
+
 def gpu_products() -> dict[str, str]:
     """Return the product name of each GPU by its UUID, in NVML's order, without those that do not answer.
 
     Raises NvmlError: there is no NVML, or no GPU answers.
     """
-    library = _entered()
     products, failures = {}, {}
-    try:
+    with _used() as library:
         for index in range(_asked(library, library.nvmlDeviceGetCount)):
             try:
                 gpu = NvmlGpu(library, _asked(library, partial(library.nvmlDeviceGetHandleByIndex, index)))
                 products[gpu.ask("nvmlDeviceGetUUID")] = gpu.ask("nvmlDeviceGetName")
             except NvmlError as error:
                 failures[index] = error
-    finally:
-        _leave(library)
     if failures and not products:
         raise next(iter(failures.values()))
     for index, failure in failures.items():
@@ -144,14 +202,9 @@ def gpu_products() -> dict[str, str]:
     return products
 
 
-def shown_by_cuda(environment: Mapping[str, str] | None = None) -> str | None:
-    """Return the names of GPUs that ``CUDA_VISIBLE_DEVICES`` holds, None where it is not set."""
-    return (os.environ if environment is None else environment).get("CUDA_VISIBLE_DEVICES")
-
-
 def names_mig(environment: Mapping[str, str] | None = None) -> bool:
     """Return whether the first device that CUDA shows is a MIG instance; CUDA shows no further one then."""
-    return (shown_by_cuda(environment) or "").strip().startswith("MIG-")
+    return (_shown_by_cuda(environment) or "").strip().startswith("MIG-")
 
 
 def visible_gpus(environment: Mapping[str, str] | None = None) -> tuple[dict[str, str], NvmlError | None]:
@@ -166,7 +219,7 @@ def visible_gpus(environment: Mapping[str, str] | None = None) -> tuple[dict[str
         return {}, error
     if names_mig(environment):
         return {}, NvmlError(f"CUDA_VISIBLE_DEVICES names a MIG instance: {MIG_REASON}", hides_gpu=True)
-    names = shown_by_cuda(environment)
+    names = _shown_by_cuda(environment)
     chosen = uuids if names is None else []
     # A GPU is named by index or the begin of its UUID; CUDA shows those before the first unknown name.
     for name in () if names is None else (name.strip() for name in names.split(",")):
@@ -181,11 +234,8 @@ def visible_gpus(environment: Mapping[str, str] | None = None) -> tuple[dict[str
 
 def driver_version() -> str:
     """Return the version of the NVIDIA driver. Raises NvmlError: there is no NVML."""
-    library = _entered()
-    try:
+    with _used() as library:
         return str(_asked(library, library.nvmlSystemGetDriverVersion))
-    finally:
-        _leave(library)
 
 
 def is_power(power_w: float) -> bool:
@@ -209,6 +259,19 @@ def _entered() -> Any:
         raise NvmlError(text, hides_gpu=True)
     _asked(pynvml, pynvml.nvmlInit)
     return pynvml
+
+
+def _shown_by_cuda(environment: Mapping[str, str] | None) -> str | None:
+    return (os.environ if environment is None else environment).get("CUDA_VISIBLE_DEVICES")
+
+
+@contextmanager
+def _used() -> Iterator[Any]:
+    library = _entered()
+    try:
+        yield library
+    finally:
+        _leave(library)
 
 
 def _asked(library: Any, question: Callable[[], Answer]) -> Answer:

@@ -12,17 +12,18 @@ from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 from opcost.measuring.conditions import DeviceFacts, is_gpu
-from opcost.meters.nvidia_smi import NvidiaSmiLogger
-from opcost.meters.nvidia_smi_meter import NvidiaSmiMeter, sources_of
-from opcost.meters.nvml import MIG_REASON, NvmlError, NvmlGpu
-from opcost.meters.nvml_meters import (
+from opcost.meters.gpu_meters import (
     CAMPAIGN_SOURCE,
     EVERY_TICK_SOURCE,
     CounterMeter,
     CounterSampler,
+    NvidiaSmiMeter,
     NvmlMeter,
     PowerSampler,
+    sources_of,
 )
+from opcost.meters.nvidia_smi import NvidiaSmiLogger
+from opcost.meters.nvml import MIG_REASON, NvmlError, NvmlGpu
 from opcost.meters.rapl import RaplMeter, rapl_unavailable_reason
 from opcost.power.ports import COUNTER, CPU_METERS, GPU_METERS, RAPL, SAMPLES, Meter, short_name
 from opcost.power.trace import PowerSource, PowerTrace, joined, no_trace

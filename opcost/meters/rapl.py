@@ -90,22 +90,18 @@ class RaplTotal:
         self._previous: tuple[list[int], float] | None = None
 
     def read(self, now_s: float) -> None:
-        """Add the energy since the last reading; after a jump the next reading goes on from here.
+        """Add the energy since the last reading; after a failure the next reading begins anew.
 
         Raises OSError: a counter cannot be read; ValueError: it is not a number; RaplJumpError: it has moved
         impossibly far since the last reading.
         """
+        previous, self._previous = self._previous, None
         present_uj = [domain.read_uj() for domain in self._domains]
-        previous, self._previous = self._previous, (present_uj, now_s)
+        self._previous = present_uj, now_s
         if previous is not None:
-            self.energy_uj += _difference_uj(self._domains, previous[0], present_uj, now_s - previous[1])
-
-
-def _difference_uj(
-    domains: Sequence[RaplDomain], earlier_uj: Sequence[int], later_uj: Sequence[int], elapsed_s: float
-) -> int:
-    pairs = zip(domains, earlier_uj, later_uj, strict=True)
-    return sum(domain.difference_uj(earlier, later, elapsed_s) for domain, earlier, later in pairs)
+            pairs = zip(self._domains, previous[0], present_uj, strict=True)
+            elapsed_s = now_s - previous[1]
+            self.energy_uj += sum(domain.difference_uj(earlier, later, elapsed_s) for domain, earlier, later in pairs)
 
 
 def rapl_domains(root: Path = POWERCAP_FOLDER) -> tuple[RaplDomain, ...]:
@@ -149,9 +145,9 @@ class RaplSampler:
 
     def __init__(self, root: Path = POWERCAP_FOLDER) -> None:
         self.domains = tuple(domain for domain in rapl_domains(root) if domain.read_or_none_uj() is not None)
-        self._previous_uj: list[int] | None = None
-        self._previous_s = 0.0
         self.missing_reason = "the RAPL counters stand still"
+        self._total = RaplTotal(self.domains)
+        self._previous_s = 0.0
 
     @property
     def source(self) -> PowerSource:
@@ -162,17 +158,15 @@ class RaplSampler:
     def sample(self) -> PowerRow:
         """Return the mean power since the last sample; a first row, and one after a failed read or a jump, has none."""
         epoch_s, now_s = time.time(), time.perf_counter()
-        readings = [domain.read_or_none_uj() for domain in self.domains]
-        present_uj = [reading for reading in readings if reading is not None]
-        is_complete = bool(present_uj) and len(present_uj) == len(readings)
         elapsed_s, self._previous_s = now_s - self._previous_s, now_s
-        previous_uj, self._previous_uj = self._previous_uj, present_uj if is_complete else None
-        energy_uj = 0
-        if previous_uj is not None and is_complete:
-            try:
-                energy_uj = _difference_uj(self.domains, previous_uj, present_uj, elapsed_s)
-            except RaplJumpError as error:
-                self.missing_reason = str(error)
+        before_uj = self._total.energy_uj
+        try:
+            self._total.read(now_s)
+        except RaplJumpError as error:
+            self.missing_reason = str(error)
+        except _READ_ERRORS:
+            pass
+        energy_uj = self._total.energy_uj - before_uj
         # Counters of some virtual machines stand still. No CPU draws 0 W.
         return PowerRow(epoch_s, power_average_w=energy_uj * 1e-6 / elapsed_s if energy_uj > 0 else None)
 

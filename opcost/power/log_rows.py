@@ -7,33 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime, timezone
 
 from opcost.units import watts
-
-COLUMNS = (
-    "timestamp",
-    "power_instant_w",
-    "power_average_w",
-    "utilisation_ratio",
-    "sm_clock_hz",
-    "temperature_c",
-    "memory_temperature_c",
-    "event_reasons",
-    "memory_used_bytes",
-)
-
-FOLLOWED_COLUMNS = (
-    *COLUMNS,
-    "device",
-    "cpu_load_ratio",
-    "cpu_power_w",
-    "cpu_temperature_c",
-    "host_memory_used_bytes",
-    "mark",
-)
-"""The columns of a log of a followed program."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +18,7 @@ class PowerRow:
     """The readings of a device at one moment.
 
     ``power_average_w`` is averaged over the meter's averaging time, ``power_instant_w`` not at all or over a much
-    shorter time. ``event_reasons`` holds the bits of the reasons for the present clocks (see ``nvidia_smi_meter``).
+    shorter time. ``event_reasons`` holds the bits of the reasons for the present clocks (see ``gpu_meters``).
     """
 
     epoch_s: float
@@ -63,6 +40,12 @@ class HostRow:
     cpu_power_w: float | None = None
     cpu_temperature_c: float | None = None
     host_memory_used_bytes: int | None = None
+
+
+COLUMNS = ("timestamp", *(field.name for field in fields(PowerRow)[1:]))
+
+FOLLOWED_COLUMNS = (*COLUMNS, "device", *(field.name for field in fields(HostRow)), "mark")
+"""The columns of a log of a followed program."""
 
 
 def csv_header() -> str:
@@ -112,7 +95,18 @@ class PowerSummary:
 
     def add_all(self, rows: Iterable[PowerRow]) -> None:
         for row in rows:
-            self._add(row)
+            self._begin_s, self._end_s = self._begin_s if self.rows else row.epoch_s, row.epoch_s
+            self.rows += 1
+            power_w = power_of(row)
+            if power_w is None:
+                continue
+            self._known_rows += 1
+            self._sum_w += power_w
+            self.minimum_power_w = min(power_w, math.inf if self.minimum_power_w is None else self.minimum_power_w)
+            self.maximum_power_w = max(power_w, self.maximum_power_w or 0.0)
+            if self._previous_w is not None and power_w != self._previous_w:
+                self.value_changes += 1
+            self._previous_w = power_w
 
     @property
     def mean_power_w(self) -> float | None:
@@ -124,7 +118,6 @@ class PowerSummary:
 
     @property
     def energy_j(self) -> float | None:
-        """Mean power times duration, in J."""
         return None if self.mean_power_w is None else self.mean_power_w * self.duration_s
 
     @property
@@ -142,20 +135,6 @@ class PowerSummary:
     def __str__(self) -> str:
         mean = "unknown" if self.mean_power_w is None else watts(self.mean_power_w)
         return f"{self.rows} rows, {self.value_changes} value changes, mean power {mean}"
-
-    def _add(self, row: PowerRow) -> None:
-        self._begin_s, self._end_s = self._begin_s if self.rows else row.epoch_s, row.epoch_s
-        self.rows += 1
-        power_w = power_of(row)
-        if power_w is None:
-            return
-        self._known_rows += 1
-        self._sum_w += power_w
-        self.minimum_power_w = min(power_w, math.inf if self.minimum_power_w is None else self.minimum_power_w)
-        self.maximum_power_w = max(power_w, self.maximum_power_w or 0.0)
-        if self._previous_w is not None and power_w != self._previous_w:
-            self.value_changes += 1
-        self._previous_w = power_w
 
 
 def _number(value: float | None) -> str:

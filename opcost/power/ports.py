@@ -82,11 +82,9 @@ class LimitRange:
 
 
 class PowerLimit(Protocol):
-    """The power limit of one board. ``running.power_limit`` sets it."""
+    """The power limit of one board; its name, for messages and locks, is the UUID. ``running.power_limit`` sets it."""
 
-    @property
-    def name(self) -> str:
-        """The board, for messages and locks: its UUID."""
+    name: str
 
     def range_w(self) -> LimitRange:
         """Return the limits that can be set. Raises PowerLimitError: the board does not report them."""

@@ -170,22 +170,19 @@ def fresh_rows(trace: PowerTrace, window: Window) -> tuple[FloatArray, FloatArra
         return epoch_s, power_w
     inside = window.holds(epoch_s)
     if trace.source.repeats_values:
-        inside &= _is_fresh(epoch_s, power_w, trace.source.update_period_s or math.inf)
+        update_period_s = trace.source.update_period_s or math.inf
+        # The first row is no fresh reading: it may repeat a value from before the log began.
+        is_fresh = np.concatenate([[False], power_w[1:] != power_w[:-1]])
+        appeared_s = epoch_s[0]
+        for row in range(len(power_w)):
+            if is_fresh[row]:
+                appeared_s = epoch_s[row]
+            elif epoch_s[row] - appeared_s >= 1.5 * update_period_s:
+                # An equal reading counts once, also after a gap in the log.
+                is_fresh[row] = True
+                appeared_s = epoch_s[row] - 0.5 * update_period_s
+        inside &= is_fresh
     return epoch_s[inside], power_w[inside]
-
-
-def _is_fresh(epoch_s: FloatArray, power_w: FloatArray, update_period_s: float) -> npt.NDArray[np.bool_]:
-    """Return which rows are fresh readings. The first is not: it may repeat a value from before the log began."""
-    is_fresh: npt.NDArray[np.bool_] = np.concatenate([[False], power_w[1:] != power_w[:-1]])
-    appeared_s = epoch_s[0]
-    for row in range(len(power_w)):
-        if is_fresh[row]:
-            appeared_s = epoch_s[row]
-        elif epoch_s[row] - appeared_s >= 1.5 * update_period_s:
-            # An equal reading counts once, also after a gap in the log.
-            is_fresh[row] = True
-            appeared_s = epoch_s[row] - 0.5 * update_period_s
-    return is_fresh
 
 
 def device_state(trace: PowerTrace, window: Window) -> DeviceState:
@@ -273,17 +270,13 @@ def _mean_of(trace: PowerTrace, readings: FloatArray, steady: Window) -> MeanPow
             return MeanPower(Estimate(value_w, error_w), degrees + 1, values_w=readings)
     if of_known_noise < LONG_WINDOW:
         return _in_a_short_window(trace, readings, smoothed, of_known_noise)
-    return _in_a_long_window(trace, readings, smoothed, steady.duration_s)
-
-
-def _in_a_long_window(trace: PowerTrace, readings: FloatArray, smoothed: float, duration_s: float) -> MeanPower:
-    """Return the mean of a window that is long enough to estimate its noise, or of a meter whose noise is unknown."""
-    source, independent = trace.source, smoothed
+    # The window is long enough to estimate its noise, or the meter's noise is unknown.
+    independent = smoothed
     if source.correlation_time_s:
         # The noise of the load may be correlated for longer than the meter's.
         independent = min(smoothed, len(readings) / (2 * correlation_length(readings - readings.mean())))
     if independent < MINIMUM_INDEPENDENT:
-        return _noise_outlasts_window(source, independent, duration_s)
+        return _noise_outlasts_window(source, independent, steady.duration_s)
     least_w = source.noise_ratio * abs(float(readings.mean())) / math.sqrt(independent)
     if np.ptp(readings) == 0:
         return _power_of_one_value(trace, readings, least_w)

@@ -61,26 +61,21 @@ class Forest:
             raise ValueError("a root or a feature is out of range")
 
     def predict(self, features: FloatArray) -> FloatArray:
-        """Return the mean of the trees for each row of features."""
-        trees = len(self.roots)
-        parts = range(0, len(features), ROWS_AT_ONCE)
-        means = [
-            self._leaves(features[start : start + ROWS_AT_ONCE]).reshape(-1, trees).mean(axis=1) for start in parts
-        ]
-        return np.concatenate(means) if means else np.zeros(0)
-
-    def _leaves(self, features: FloatArray) -> FloatArray:
-        """Return the value of each tree for each row, the trees of a row together."""
-        rows = np.repeat(np.arange(len(features)), len(self.roots))
-        nodes = np.tile(self.roots, len(features))
-        inner = np.arange(len(nodes))
-        for _ in range(self.depth):
-            # Most leaves are far above the deepest one.
-            inner = inner[self.lower[nodes[inner]] != nodes[inner]]
-            at = nodes[inner]
-            is_lower = features[rows[inner], self.features[at]] <= self.thresholds[at]
-            nodes[inner] = np.where(is_lower, self.lower[at], self.upper[at])
-        return self.values[nodes]
+        found = np.zeros(len(features))
+        for start in range(0, len(features), ROWS_AT_ONCE):
+            part = features[start : start + ROWS_AT_ONCE]
+            # The trees of a row are together.
+            rows = np.repeat(np.arange(len(part)), len(self.roots))
+            nodes = np.tile(self.roots, len(part))
+            inner = np.arange(len(nodes))
+            for _ in range(self.depth):
+                # Most leaves are far above the deepest one.
+                inner = inner[self.lower[nodes[inner]] != nodes[inner]]
+                at = nodes[inner]
+                is_lower = part[rows[inner], self.features[at]] <= self.thresholds[at]
+                nodes[inner] = np.where(is_lower, self.lower[at], self.upper[at])
+            found[start : start + len(part)] = self.values[nodes].reshape(-1, len(self.roots)).mean(axis=1)
+        return found
 
 
 @dataclass(frozen=True)
@@ -93,7 +88,6 @@ class Scaling:
 
     @staticmethod
     def of(features: FloatArray) -> Scaling:
-        """Return the scaling that gives these features a mean of 0 and a deviation of 1."""
         deviations = features.std(axis=0)
         columns = np.flatnonzero(deviations > 1e-9)
         return Scaling(columns, features[:, columns].mean(axis=0), deviations[columns])
@@ -118,7 +112,6 @@ class Smooth:
 
     @staticmethod
     def of(features: FloatArray, targets: FloatArray) -> Smooth:
-        """Return the function that fits the targets, one for each row of features."""
         scaling, middle = Scaling.of(features), float(np.median(targets))
         points = scaling.scaled(features) / LENGTH
         covariances = _covariances(squared_distances(points, points))

@@ -1,34 +1,292 @@
-"""Learned costs of operators, with the deviations that are expected of them."""
+"""Learned costs of operators, with the deviations that are expected of them; also as bytes.
+
+Intervals are conformal. Errors of held-out samples, each over the deviation that is expected of it, have a quantile; an
+interval is that many deviations wide (Papadopoulos, Proedrou, Vovk and Gammerman, Inductive Confidence Machines for
+Regression, ECML 2002; Lei, G'Sell, Rinaldo, Tibshirani and Wasserman, JASA 113 (2018), 1094-1111). Errors are of
+logarithms. The deviation grows with the distance to the nearest sample of the kind, so that sizes far from all samples
+have wide intervals.
+
+In sums, errors of one kind of operator have the same sign in a model, since one function predicts all; so have those of
+calls outside of all samples, which lie in one direction from these. Others are independent. The interval of a sum is
+conformal over held-out models: each model's error over its expected deviation is a score. Models of one family are
+alike and no independent scores, so each family has the same weight, however many models it has (pooling: Dunn,
+Wasserman and Ramdas, Distribution-Free Prediction Sets for Two-Layer Hierarchical Models, JASA 118 (2023), 2491-2502).
+Scores are of sums on a mean board, so the differences between boards are not among them.
+
+Bytes are the arrays of a NumPy archive and a JSON text, behind a hash. Reading them runs no code.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import io
+import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import zipfile
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
 from opcost.estimates import FloatArray
 from opcost.operators.counts import OperatorCount
 from opcost.operators.values import InputData
-from opcost.prediction.features import RAW, Card, features, is_small, kind_of, raw_features
-from opcost.prediction.fitted import Flags, Forest, Smooth, places_of
-from opcost.prediction.intervals import (
-    SMALL_CALLS_ERROR,
-    TOO_FEW,
-    Deviations,
-    Surroundings,
-    class_of,
-    groups_of,
-    sum_deviation,
-)
-from opcost.prediction.samples import Boards
+from opcost.prediction.fitted import Flags, Forest, IntArray, Scaling, Smooth, places_of, squared_distances
+from opcost.prediction.samples import RAW, Boards, Card, features, is_small, kind_of, raw_features
+
+COVERAGE = 0.9
+
+SMALLEST_ERROR = 1e-3
+"""Errors below it are those of measurements."""
+
+DISTANCE_OFFSET = 0.05
+"""Distances that are small against it make no difference."""
+
+LARGEST_EXPONENT = 2.0
+
+TOO_FEW = math.inf
+"""The distance of a call whose kind has samples, but too few of them for a distance."""
+
+PRIOR_SAMPLES = 10
+"""The weight of all kinds in the deviation of one, in samples."""
+
+FEWEST_SCORES = math.ceil(COVERAGE / (1 - COVERAGE) - 1e-9)
+"""The fewest independent scores that have a quantile of ``COVERAGE``: a further one is the largest of n + 1 with
+probability 1 / (n + 1)."""
+
+UNKNOWN_HALF_WIDTH = 1.6
+"""Half the width of the interval of a kind without samples where fewer than ``FEWEST_SCORES`` kinds were held out: that
+of energy with the 43 kinds of an H200 (2026-11-28, ``docs/log/prediction.md``)."""
+
+SMALL = ", small"
+
+OUTSIDE_FACTOR, OUTSIDE_FROM = 3.0, 0.5
+"""A call is outside of what was measured if it is further from the nearest sample of its kind than this factor times
+the distance that nine tenths of these samples have from each other, and than this distance."""
+
+FAR = "far from all samples"
+
+SMALL_CALLS_ERROR = 0.37
+"""Half the width of the interval of 90 % of the logarithm that the small predicted calls of a run share: libraries
+choose their kernels by the size of the run, and each call reads its weights from memory. It is the smallest with which
+the intervals of all six models that were measured at small sizes contain these; six are too few for a quantile of 90 %
+(ResNet-50, MobileNetV3, Swin-T, ViT-B/16, AlexNet and BERT, 2026-11-28, ``docs/log/prediction.md``)."""
 
 ENOUGH_OF_A_KIND = 8
 """The fewest samples of a kind for a function of its own."""
 
 TIME, POWER, ENERGY = "time", "power", "energy"
 TARGETS = (TIME, POWER)
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """The samples of a kind: their scaled features, and the distance from which a call is outside."""
+
+    scaling: Scaling
+    points: FloatArray
+    outside_from: float
+
+    @staticmethod
+    def of(features: FloatArray) -> Surroundings:
+        scaling = Scaling.of(features)
+        points = np.unique(scaling.scaled(features), axis=0)
+        squares = squared_distances(points, points)
+        np.fill_diagonal(squares, np.inf)
+        nearest = np.sqrt(squares.min(axis=1) / max(1, points.shape[1])) if len(points) > 1 else np.zeros(1)
+        return Surroundings(scaling, points, max(OUTSIDE_FROM, OUTSIDE_FACTOR * float(np.quantile(nearest, COVERAGE))))
+
+    def distances(self, features: FloatArray) -> FloatArray:
+        """Return the distance of each row of features to the nearest sample: the root mean square over features.
+
+        A feature that is the same in all samples, but not here, makes a call as distant as its difference.
+        """
+        scaled = self.scaling.scaled(features)
+        squares = squared_distances(scaled, self.points).min(axis=1)
+        distances: FloatArray = np.sqrt(squares / max(1, self.points.shape[1]))
+        return distances
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Samples that were held out: their classes, their distances to what was learned from, and their errors.
+
+    Distances are to the nearest sample of the kind, ``TOO_FEW``, or NaN if there is none. ``is_outside`` is for each
+    sample that has a distance. Errors are of the logarithms; unknown ones are NaN.
+    """
+
+    classes: Sequence[str]
+    distances: FloatArray
+    is_outside: Flags
+    errors: FloatArray
+
+    @staticmethod
+    def joined(parts: Sequence[HeldOut]) -> HeldOut:
+        classes = [name for part in parts for name in part.classes]
+        distances, is_outside, errors = (
+            np.concatenate([getattr(part, name) for part in parts]) for name in ("distances", "is_outside", "errors")
+        )
+        chosen = np.flatnonzero(np.isfinite(errors))
+        return HeldOut([classes[int(place)] for place in chosen], distances[chosen], is_outside[chosen], errors[chosen])
+
+
+@dataclass(frozen=True)
+class Deviations:
+    """The deviations of the logarithm of predicted costs that are expected.
+
+    A deviation is ``of_class`` times a power of the distance to the nearest sample, times ``outside_factor`` outside of
+    all samples. ``few`` are those of calls of kinds that have samples, but too few for a distance. ``unknown`` is that
+    of kinds without samples, and the largest outside of the samples of a kind. Nine tenths of errors are within
+    ``factor`` deviations: among calls inside, outside, and of kinds that were held out as a whole, a category each
+    (Vovk, Gammerman and Shafer, Algorithmic Learning in a Random World, 2005, 4.5).
+    """
+
+    of_class: Mapping[str, float]
+    few: Mapping[str, float]
+    unknown: float
+    outside_factor: float
+    exponent: float
+    factor: float
+
+    @staticmethod
+    def of(held_out: HeldOut) -> Deviations:
+        """Return the deviations that errors of held-out samples show. Each kind without samples has the same weight."""
+        classes, distances, errors = held_out.classes, held_out.distances, np.abs(held_out.errors)
+        sizes = np.log(np.maximum(errors, SMALLEST_ERROR))
+        is_known, is_few, is_new = np.isfinite(distances), distances == TOO_FEW, np.isnan(distances)
+        is_outside = held_out.is_outside & is_known
+        positions = np.log(DISTANCE_OFFSET + np.where(is_known, distances, 0.0))
+        places = places_of(classes)
+        exponent = _slope(positions, sizes, [own[is_known[own]] for own in places.values()])
+        levels = sizes - exponent * positions
+
+        def of_classes(values: FloatArray, is_meant: Flags, usual: float) -> dict[str, float]:
+            """Return the mean of these values in each class, where few samples count less than the usual value."""
+            chosen = {name: values[own[is_meant[own]]] for name, own in places.items() if is_meant[own].any()}
+            return {
+                name: math.exp((float(np.sum(own)) + PRIOR_SAMPLES * usual) / (len(own) + PRIOR_SAMPLES))
+                for name, own in chosen.items()
+            }
+
+        usual = float(np.mean(levels[is_known])) if is_known.any() else math.log(UNKNOWN_HALF_WIDTH)
+        first = Deviations(of_classes(levels, is_known, usual), {}, math.inf, 1.0, exponent, 1.0)
+        scores = errors / first.deviations(classes, distances, is_outside)
+        inside = scores[is_known & ~is_outside]
+        factor = conformal_quantile(inside) if len(inside) else 1.0
+        outside = conformal_quantile(scores[is_outside]) if is_outside.any() else factor
+        kinds = [classes[int(place)].removesuffix(SMALL) for place in np.flatnonzero(is_new)]
+        sizes_of_kinds = Counter(kinds)
+        weights = np.array([1.0 / sizes_of_kinds[kind] for kind in kinds])
+        unknown = (weighted_quantile(errors[is_new], weights) or UNKNOWN_HALF_WIDTH) / factor
+        few = of_classes(sizes, is_few, math.log(unknown))
+        return replace(first, few=few, unknown=unknown, outside_factor=max(1.0, outside / factor), factor=factor)
+
+    def deviations(self, classes: Sequence[str], distances: FloatArray, is_outside: Flags) -> FloatArray:
+        """Return the expected deviation of each call; the arguments are as those of ``HeldOut``.
+
+        A class without samples has the value of the larger calls of its kind, or else the usual one.
+        """
+
+        def of_classes(values: Mapping[str, float], usual: float) -> FloatArray:
+            return np.array([values.get(name, values.get(name.removesuffix(SMALL), usual)) for name in classes])
+
+        usual = float(np.median(list(self.of_class.values()))) if self.of_class else self.unknown
+        is_known = np.isfinite(distances)
+        grown = of_classes(self.of_class, usual)
+        grown = grown * (DISTANCE_OFFSET + np.where(is_known, distances, 0.0)) ** self.exponent
+        grown = np.where(is_outside, np.minimum(self.outside_factor * grown, self.unknown), grown)
+        few = of_classes(self.few, self.unknown)
+        return np.where(is_known, grown, np.where(distances == TOO_FEW, few, self.unknown))
+
+
+def class_of(kind: str, is_small: bool) -> str:
+    """Return the class of calls of a kind whose errors are alike: libraries choose other kernels for small calls."""
+    return f"{kind}{SMALL}" if is_small else kind
+
+
+def conformal_quantile(scores: FloatArray, coverage: float = COVERAGE) -> float:
+    """Return the score that a further one is below with this probability, if it is like these.
+
+    With too few scores for this coverage it is the largest one.
+    """
+    rank = min(len(scores), math.ceil((len(scores) + 1) * coverage))
+    return float(np.sort(scores)[rank - 1])
+
+
+def weighted_quantile(scores: FloatArray, weights: FloatArray, coverage: float = COVERAGE) -> float | None:
+    """Return the score that a further one of weight 1 is below with this probability; None if the scores are too few.
+
+    The weights of the scores of one independent group are 1 together.
+    """
+    order = np.argsort(scores)
+    reached = np.cumsum(weights[order])
+    wanted = coverage * (float(weights.sum()) + 1.0) - 1e-9
+    enough = np.flatnonzero(reached >= wanted)
+    return float(scores[order][enough[0]]) if len(enough) else None
+
+
+def _slope(positions: FloatArray, sizes: FloatArray, groups: Iterable[IntArray]) -> float:
+    """Return the slope of sizes over positions that all groups have in common, within its limits."""
+    products = squares = 0.0
+    for own in groups:
+        if len(own) > 1:
+            centred = positions[own] - positions[own].mean()
+            products += float(centred @ (sizes[own] - sizes[own].mean()))
+            squares += float(centred @ centred)
+    return min(LARGEST_EXPONENT, max(0.0, products / squares)) if squares else 0.0
+
+
+# Sums
+
+
+@dataclass(frozen=True)
+class ModelCalls:
+    """The calls of a whole model among samples: its family, and the place and number of each."""
+
+    family: str
+    places: tuple[int, ...]
+    calls: tuple[int, ...]
+
+
+def sum_factor(
+    groups: Sequence[str], costs: FloatArray, errors: FloatArray, deviations: FloatArray, models: Iterable[ModelCalls]
+) -> float | None:
+    """Return the deviations within which nine tenths of sums are; None with too few families of models.
+
+    The score of a model is the error of its sum over its deviation; a model with an unknown one has no score. Costs of
+    samples, errors of their logarithms when they were held out, and expected deviations are arrays of the shape
+    (samples,); for groups see ``groups_of``.
+    """
+    families, scores = [], []
+    for model in models:
+        places = list(model.places)
+        actual = np.array(model.calls, dtype=float) * costs[places]
+        predicted = actual * np.exp(errors[places])
+        deviation = sum_deviation([groups[place] for place in places], predicted, deviations[places])
+        if math.isfinite(deviation) and np.isfinite(predicted).all():
+            families.append(model.family)
+            scores.append(abs(math.log(predicted.sum() / actual.sum())) * float(predicted.sum()) / deviation)
+    sizes = Counter(families)
+    return weighted_quantile(np.array(scores), np.array([1.0 / sizes[family] for family in families]))
+
+
+def groups_of(kinds: Sequence[str], is_far: Flags) -> tuple[str, ...]:
+    """Return the group of each call whose errors have the same sign: its kind, or one of all calls far from samples."""
+    return tuple(FAR if far else kind for kind, far in zip(kinds, is_far, strict=True))
+
+
+def sum_deviation(groups: Sequence[str], costs: FloatArray, deviations: FloatArray) -> float:
+    """Return the deviation of a sum of predicted costs, in their unit; NaN if that of a call is."""
+    of_group: dict[str, float] = {}
+    for group, cost, deviation in zip(groups, costs, deviations, strict=True):
+        of_group[group] = of_group.get(group, 0.0) + float(cost * deviation)
+    return math.hypot(*of_group.values())
+
+
+# Costs
 
 
 @dataclass(frozen=True)
@@ -43,7 +301,6 @@ class Function:
     levels: Mapping[str, float]
 
     def predict(self, table_features: FloatArray, kinds: Sequence[str]) -> FloatArray:
-        """Return the value for each call, shape (calls,)."""
         usual = float(np.median(list(self.levels.values())))
         found = self.forest.predict(np.column_stack([table_features, [self.levels.get(kind, usual) for kind in kinds]]))
         for kind, places in places_of(kinds).items():
@@ -92,7 +349,6 @@ class LearnedCosts:
     samples: int
 
     def costs(self, calls: Sequence[tuple[OperatorCount, InputData]]) -> CallCosts:
-        """Return the costs of one call each."""
         raw = np.array([raw_features(count, data) for count, data in calls], dtype=float)
         return self._costs(raw, tuple(kind_of(count) for count, _ in calls))
 
@@ -155,3 +411,87 @@ def distances_to(
             distances[places] = own if kind in surroundings else TOO_FEW
             is_outside[places] = own > around.outside_from
     return distances, is_outside
+
+
+# Learned costs as bytes
+
+LARGEST_NARROW = np.iinfo(np.int32).max
+
+STRUCTURE = "structure"
+"""The name of the JSON text in an archive; arrays are named by their number."""
+
+CLASSES: Mapping[str, type[Any]] = MappingProxyType(
+    {
+        one.__name__: one
+        for one in (LearnedCosts, Function, Forest, Smooth, Scaling, Card, Boards, Surroundings, Deviations)
+    }
+)
+"""The classes that an archive may have."""
+
+
+REFUSALS = (LookupError, TypeError, AttributeError, OSError, EOFError, MemoryError, RecursionError, zipfile.BadZipFile)
+"""Errors, besides ValueError, that NumPy and the constructors raise for an archive of another form."""
+
+
+def to_bytes(value: object) -> bytes:
+    """Return an archive of a value: numbers, texts, arrays, tuples, mappings and the dataclasses of ``CLASSES``."""
+    arrays: list[np.ndarray[Any, Any]] = []
+    text = json.dumps(_packed(value, arrays))
+    file = io.BytesIO()
+    named = {}
+    for number, array in enumerate(arrays):
+        is_narrow = array.dtype == np.int64 and array.size and max(abs(array.min()), array.max()) <= LARGEST_NARROW
+        # Whole numbers take 32 bits if these hold them.
+        named[str(number)] = array.astype(np.int32) if is_narrow else array
+    np.savez(file, allow_pickle=False, **{STRUCTURE: np.frombuffer(text.encode(), np.uint8)}, **named)
+    return signed(file.getvalue())
+
+
+def signed(archive: bytes) -> bytes:
+    """Return an archive behind its hash: other arrays or texts of the right form would fail in the midst of use."""
+    return hashlib.sha256(archive).digest() + archive
+
+
+def from_bytes(content: bytes) -> Any:
+    """Return the value of an archive. Raises ValueError: it is damaged, or of another version."""
+    own = content[hashlib.sha256().digest_size :]
+    if signed(own) != content:
+        raise ValueError("no archive of learned costs: its hash is another")
+    try:
+        with np.load(io.BytesIO(own), allow_pickle=False) as archive:
+            if any(file.compress_type != zipfile.ZIP_STORED for file in archive.zip.infolist()):
+                raise ValueError("no archive of learned costs: it is compressed, so that it may have any size")
+            arrays = {name: archive[name] for name in archive.files if name != STRUCTURE}
+            wide = {name: one.astype(np.int64) if one.dtype == np.int32 else one for name, one in arrays.items()}
+            return _unpacked(json.loads(archive[STRUCTURE].tobytes()), wide)
+    except REFUSALS as error:
+        raise ValueError(f"no archive of learned costs: {error}") from error
+
+
+def _packed(value: object, arrays: list[np.ndarray[Any, Any]]) -> object:
+    if isinstance(value, np.ndarray):
+        arrays.append(value)
+        return {"array": len(arrays) - 1}
+    if isinstance(value, Mapping):
+        return {"items": [[_packed(key, arrays), _packed(one, arrays)] for key, one in value.items()]}
+    if isinstance(value, tuple):
+        return {"tuple": [_packed(one, arrays) for one in value]}
+    if is_dataclass(value) and type(value).__name__ in CLASSES:
+        own = {field.name: _packed(getattr(value, field.name), arrays) for field in fields(value)}
+        return {"class": type(value).__name__, "fields": own}
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    raise TypeError(f"{type(value).__name__} cannot be stored")
+
+
+def _unpacked(value: Any, arrays: Mapping[str, Any]) -> Any:
+    if not isinstance(value, dict):
+        return value
+    if "array" in value:
+        return arrays[str(value["array"])]
+    if "items" in value:
+        return {_unpacked(key, arrays): _unpacked(one, arrays) for key, one in value["items"]}
+    if "tuple" in value:
+        return tuple(_unpacked(one, arrays) for one in value["tuple"])
+    own = {name: _unpacked(one, arrays) for name, one in value["fields"].items()}
+    return CLASSES[value["class"]](**own)

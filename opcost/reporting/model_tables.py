@@ -20,7 +20,7 @@ from opcost.measuring.record import MeasurementRow, is_doubtful, names_of, quali
 from opcost.operators.cases import MODEL
 from opcost.operators.short_forms import short_form, short_inputs
 from opcost.operators.texts import parse_operator
-from opcost.prediction.intervals import FEWEST_SCORES
+from opcost.prediction.learned_costs import FEWEST_SCORES
 from opcost.reporting.comparison_tables import print_comparisons
 from opcost.reporting.measurement_tables import print_units
 from opcost.reporting.output import write_csv

@@ -14,7 +14,7 @@ from opcost.comparing.conditions_side_by_side import KindSides, OperatorSides
 from opcost.comparing.data_set import DataSetRow, data_columns
 from opcost.measuring.flags import CASTING_DOUBT, Flag
 from opcost.metering.layers import MeteredKindRow, MeteredLayerRow
-from opcost.metering.result import MeteredWindowRow
+from opcost.metering.window_energy import MeteredWindowRow
 from opcost.reporting.model_tables import LayerLine
 from opcost.reporting.show_tables import ModelLine, OperatorLine
 from opcost.storage.database import Database

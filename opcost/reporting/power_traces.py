@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opcost.errors import UserError
-from opcost.meters.nvidia_smi_log import parse_log
+from opcost.meters.nvidia_smi import parse_log
 from opcost.power import log_rows
 from opcost.power.log_rows import PowerRow, power_of
 from opcost.power.ports import AVERAGE, COUNTER, INSTANT, SAMPLES
@@ -224,7 +224,7 @@ def _readings(path: Path) -> list[Readings]:
         if header in (log_rows.csv_header(), ",".join(log_rows.FOLLOWED_COLUMNS)):
             rows = list(_own_rows(lines, header.split(",")))
         else:
-            rows = [row.values for row in parse_log(chain([header], lines)).rows]
+            rows = [row.values for row in parse_log(chain([header], lines))]
             if not rows:
                 raise UserError(f"--plot {path}: this is not a power log; name a log of power_logger.py or block 2")
     except (ValueError, csv.Error) as error:

@@ -21,6 +21,7 @@ from opcost.invocation import command
 from opcost.measuring.conditions import EXECUTIONS, usual_execution
 from opcost.measuring.protocol import protocol_options
 from opcost.operators.cases import ALL
+from opcost.printable import with_named_boards
 from opcost.reporting.charts import (
     QUANTITIES,
     ComparedModel,
@@ -39,7 +40,6 @@ from opcost.reporting.markup import Chart, Entry, code, figure, folded, items, p
 from opcost.reporting.show_notes import rates_of
 from opcost.reporting.show_tables import table_of
 from opcost.reporting.tables import DOUBTFUL, doubt_mark, of_texts
-from opcost.short_uuids import with_named_boards
 from opcost.stages.compare import ComparingReport, ModelComparisons
 from opcost.stages.show import DeviceRanking
 from opcost.stages.wanted_model import NO_PROPOSALS, Proposals

@@ -38,18 +38,17 @@ from opcost.measuring.record import Measurement, leaves_clocks_low
 from opcost.measuring.setting import Setting
 from opcost.measuring.sweep_record import HostPower, KernelUse, MemoryUse, Repetition
 from opcost.measuring.workload import Calls, Workload
-from opcost.meters.host import SystemClock, cpu_product
+from opcost.meters.host import OtherLoad, SystemClock, cpu_product
 from opcost.meters.nvidia_smi import NvidiaSmiError
-from opcost.meters.nvml import NvmlError, NvmlGpu
+from opcost.meters.nvml import NvmlError, NvmlGpu, OtherProcesses
 from opcost.meters.opening import Meters, no_energy_reason, no_meters, open_meters
-from opcost.meters.other_work import OtherLoad, OtherProcesses
 from opcost.meters.rapl import POWERCAP_FOLDER, RaplJumpError, RaplTotal, rapl_domains, rapl_unavailable_reason
 from opcost.operators.cases import Case
 from opcost.operators.tuples import OperatorTuple
 from opcost.power.ports import AUTO, Clock
+from opcost.printable import short_uuid
 from opcost.running.device_lock import device_lock
 from opcost.running.devices import choose_device, facts_of
-from opcost.short_uuids import short_uuid
 from opcost.sources.models import resolve
 from opcost.sources.python_file import register_operations
 from opcost.storage.database import Database

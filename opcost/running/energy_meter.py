@@ -24,12 +24,11 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 from opcost.errors import UserError
 from opcost.estimates import NORMAL_QUANTILE
-from opcost.metering.result import WindowResult, window_rows
-from opcost.metering.window_energy import EnergySource
+from opcost.metering.window_energy import EnergySource, WindowResult, result_of, window_rows
+from opcost.meters.energy import names_of, open_sources, synchronise
 from opcost.meters.host import SystemClock
 from opcost.power.ports import Clock, ClockReading
 from opcost.running import marks
-from opcost.running.energy_sources import names_of, open_sources, result_of, synchronise
 from opcost.storage.data_files import append_windows, check_output
 
 Parameters = ParamSpec("Parameters")
@@ -54,10 +53,10 @@ class MeteredWindow:
     up at the end of each window.
     """
 
-    def __init__(self, meter: EnergyMeter, label: str, begin: ClockReading, repeats: int = 1) -> None:
+    def __init__(self, meter: EnergyMeter, label: str, begin: ClockReading) -> None:
         self.label = label
         self.thread = threading.get_ident()
-        self.repeats = repeats
+        self.repeats = 1
         self.begin = begin
         self.end: ClockReading | None = None
         self.exception: str | None = None
@@ -70,7 +69,11 @@ class MeteredWindow:
         """The cost of the window. Raises UserError: it has not ended."""
         with self._settling:
             if self._result is None:
-                self._result = self._meter._result_of(self)
+                if self.end is None:
+                    raise UserError(f"EnergyMeter: the window {self.label!r} has not ended")
+                meter = self._meter
+                result = result_of(meter._sources or (), self.label, self.begin, self.end, meter._above_idle)
+                self._result = replace(result, repeats=self.repeats, exception=self.exception)
             return self._result
 
     @property
@@ -196,14 +199,8 @@ class EnergyMeter:
             (inspect.isasyncgenfunction, generated_later),
             (inspect.isgeneratorfunction, generated),
         )
-        found = next(
-            (
-                wrapper
-                for is_kind, wrapper in kinds
-                if any(map(is_kind, (function, getattr(function, "__func__", None), type(function).__call__)))
-            ),
-            metered,
-        )
+        looked_at = function, getattr(function, "__func__", None), type(function).__call__
+        found = next((wrapper for is_kind, wrapper in kinds if any(map(is_kind, looked_at))), metered)
         return cast("Callable[Parameters, Returned]", found)
 
     @property
@@ -288,7 +285,20 @@ class EnergyMeter:
         function()
         length_s = min(FIRST_S, longest_s)
         while True:
-            result = self._repeated_for(length_s, function, name)
+            window, end_s = self._begin(name), time.perf_counter() + length_s
+            window.repeats = 0
+            try:
+                while not window.repeats or time.perf_counter() < end_s:
+                    function()
+                    window.repeats += 1
+                    if window.repeats & (window.repeats - 1) == 0:
+                        # Launches may be far ahead of the GPU: looked at ever more rarely, it costs nothing.
+                        self._synchronise()
+            except BaseException as error:
+                window.repeats = max(window.repeats, 1)
+                self._end(window, type(error))
+                raise
+            result = self._end(window).result
             energy = result.energy
             if energy is not None and NORMAL_QUANTILE * energy.standard_error <= relative_error * energy.value:
                 return result
@@ -296,22 +306,6 @@ class EnergyMeter:
             if not has_readings or length_s >= longest_s:
                 return result
             length_s = min(GROWTH * max(length_s, result.duration_s), longest_s)
-
-    def _repeated_for(self, length_s: float, function: Callable[[], object], name: str) -> WindowResult:
-        window, end_s = self._begin(name), time.perf_counter() + length_s
-        window.repeats = 0
-        try:
-            while not window.repeats or time.perf_counter() < end_s:
-                function()
-                window.repeats += 1
-                if window.repeats & (window.repeats - 1) == 0:
-                    # Launches may be far ahead of the GPU: looked at ever more rarely, it costs nothing.
-                    self._synchronise()
-        except BaseException as error:
-            window.repeats = max(window.repeats, 1)
-            self._end(window, type(error))
-            raise
-        return self._end(window).result
 
     def close(self) -> None:
         """End the open windows, write the output, and end the meters. A later window opens them again."""
@@ -331,8 +325,8 @@ class EnergyMeter:
         if sources is None:
             # None were opened, or another thread has closed them meanwhile.
             return
+        windows, self._written = self._windows[self._written :], len(self._windows)
         try:
-            windows, self._written = self._windows[self._written :], len(self._windows)
             results = [window.result for window in windows]
             if self._output is not None:
                 append_windows(self._output, [row for result in results for row in window_rows(result)])
@@ -378,12 +372,6 @@ class EnergyMeter:
         needed_s = min(window.begin.epoch_s for window in (*self._open, *self._windows[self._settled :]))
         for source in self._sources or ():
             source.forget_before(min(needed_s, before_s))
-
-    def _result_of(self, window: MeteredWindow) -> WindowResult:
-        if window.end is None:
-            raise UserError(f"EnergyMeter: the window {window.label!r} has not ended")
-        result = result_of(self._sources or (), window.label, window.begin, window.end, self._above_idle)
-        return replace(result, repeats=window.repeats, exception=window.exception)
 
     def _synchronise(self) -> None:
         if self._synchronises:

@@ -31,12 +31,12 @@ from opcost.metering.layers import (
     kind_rows,
     layer_rows,
 )
-from opcost.metering.result import WindowResult
+from opcost.metering.window_energy import WindowResult, result_of
+from opcost.meters.energy import NoDeviceError, NoEnergy, synchronise
 from opcost.meters.host import SystemClock
 from opcost.power.ports import ClockReading
 from opcost.printable import printable
 from opcost.running.energy_meter import EnergyMeter
-from opcost.running.energy_sources import NoDeviceError, NoEnergy, result_of, synchronise
 from opcost.storage.data_files import write_layers
 from opcost.storage.database import Database
 from opcost.storage.files import user_folders
@@ -91,6 +91,11 @@ class LayerwiseResult:
         powers = f"powers of {number_of(len(weighted), 'layer')} are known from rows" if weighted else "by time alone"
         shares = "no energy" if self.window.energy_j is None else f"shares of energy: {powers}"
         is_unknown = any(row.layer == UNKNOWN_OWNER for row in self.rows)
+        kinds = []
+        for kind in self.kinds:
+            ratios = percent(kind.time_ratio), percent(kind.energy_ratio)
+            figures = milli(kind.time_s), milli(kind.energy_j), _power(kind.power_w), *ratios
+            kinds.append((kind.layer_class, str(kind.layers), *figures, milli(kind.database_energy_j)))
         lines = [
             f"{number_of(self.iterations, 'iteration')} of {self.window}",
             f"{self.marked} of them marked ({percent(self.own_s / self.window.duration_s, 2)} of the time); {shares}",
@@ -98,7 +103,7 @@ class LayerwiseResult:
             *([UNKNOWN_OWNER_REASON] if is_unknown else []),
             *(row.energy_missing_reason or "" for row in self.rows if row.time_s is None),
             "",
-            *_table(KIND_HEAD, 1, [_kind_cells(kind) for kind in self.kinds]),
+            *_table(KIND_HEAD, 1, kinds),
         ]
         return "\n".join(lines)
 
@@ -238,7 +243,14 @@ def _layer_lines(rows: Sequence[MeteredLayerRow]) -> Iterator[str]:
     layers = [row for row in rows if row.layer != BETWEEN]
     layers.sort(key=lambda row: (row.time_s if row.energy_j is None else row.energy_j) or 0.0, reverse=True)
     between = [row for row in rows if row.layer == BETWEEN]
-    yield from _table(LAYER_HEAD, 2, [_layer_cells(row) for row in (*layers[:SHOWN], *between)])
+    lines = []
+    for row in (*layers[:SHOWN], *between):
+        figures = (row.forward_time_s, row.backward_time_s, row.forward_energy_j, row.backward_energy_j, row.energy_j)
+        if row.layer == BETWEEN:
+            figures = (row.time_s, None, None, None, row.energy_j)
+        texts = row.layer, row.layer_class or "", "" if row.calls is None else f"{row.calls:g}"
+        lines.append((*texts, *map(milli, figures), _power(row.power_w), percent(_share(row))))
+    yield from _table(LAYER_HEAD, 2, lines)
     if len(layers) > SHOWN:
         share = total_if_known(_share(row) for row in layers[SHOWN:])
         yield f"and {number_of(len(layers) - SHOWN, 'layer')} more, of {percent(share)} in all"
@@ -246,19 +258,6 @@ def _layer_lines(rows: Sequence[MeteredLayerRow]) -> Iterator[str]:
 
 def _share(row: MeteredLayerRow) -> float | None:
     return row.time_ratio if row.energy_ratio is None else row.energy_ratio
-
-
-def _layer_cells(row: MeteredLayerRow) -> tuple[str, ...]:
-    figures = (row.forward_time_s, row.backward_time_s, row.forward_energy_j, row.backward_energy_j, row.energy_j)
-    if row.layer == BETWEEN:
-        figures = (row.time_s, None, None, None, row.energy_j)
-    texts = row.layer, row.layer_class or "", "" if row.calls is None else f"{row.calls:g}"
-    return *texts, *map(milli, figures), _power(row.power_w), percent(_share(row))
-
-
-def _kind_cells(kind: MeteredKindRow) -> tuple[str, ...]:
-    energies = (milli(kind.energy_j), _power(kind.power_w), percent(kind.time_ratio), percent(kind.energy_ratio))
-    return kind.layer_class, str(kind.layers), milli(kind.time_s), *energies, milli(kind.database_energy_j)
 
 
 def _power(power_w: float | None) -> str:

@@ -21,7 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import TypeAlias
 
 from opcost.errors import UserError
@@ -139,13 +139,9 @@ def set_for_good(open_limit: OpenPowerLimit, power_w: float | None) -> None:
     Raises UserError: the limit cannot be set, or a sweep of the board's limit runs.
     """
     try:
-        limit = open_limit()
-        try:
-            with device_lock(_lock_name(limit)) as lock:
-                _set(limit, limit.range_w().default_w if power_w is None else power_w)
-                keep_number(lock, None)
-        finally:
-            limit.close()
+        with closing(open_limit()) as limit, device_lock(_lock_name(limit)) as lock:
+            _set(limit, limit.range_w().default_w if power_w is None else power_w)
+            keep_number(lock, None)
     except PowerLimitError as error:
         raise UserError(f"the power limit cannot be set: {error}") from error
 
@@ -163,41 +159,34 @@ def guarded_limit(open_limit: OpenPowerLimit) -> Iterator[GuardedLimit]:
         limit = open_limit()
     except PowerLimitError as error:
         raise UserError(f"the power limit cannot be read: {error}") from error
-    try:
-        with device_lock(_lock_name(limit)) as lock, _guarded(open_limit, limit, lock) as guarded:
-            guarded.set_w(guarded.old_w)
-            yield guarded
-    finally:
-        limit.close()
-
-
-@contextmanager
-def _guarded(open_limit: OpenPowerLimit, limit: PowerLimit, lock: int) -> Iterator[GuardedLimit]:
-    try:
-        # Under the lock: another run's cap may have been set before.
-        old_w, found_w = limit.read_w(), kept_number(lock)
-        if found_w is not None and abs(found_w - old_w) > SAME_W:
-            # A sweep found another limit and never restored it.
-            raise UserError(
-                f"{limit.name}: its power limit of {old_w:g} W may be the cap of a killed sweep, which had found "
-                f"{found_w:g} W; run: nvidia-smi -i {limit.name} -pl {found_w:g}; or, if {old_w:g} W is right, remove "
-                f"{lock_path(_lock_name(limit))}"
-            )
-        keep_number(lock, old_w)
-        guardian = start_guardian(open_limit, lock)
-    except PowerLimitError as error:
-        raise UserError(f"{limit.name}: {error}") from error
-    try:
-        yield GuardedLimit(limit, old_w, guardian)
-    finally:
+    with closing(limit), device_lock(_lock_name(limit)) as lock:
         try:
-            is_restored = restored(limit, old_w) == 0
-            if is_restored:
-                keep_number(lock, None)
+            # Under the lock: another run's cap may have been set before.
+            old_w, found_w = limit.read_w(), kept_number(lock)
+            if found_w is not None and abs(found_w - old_w) > SAME_W:
+                # A sweep found another limit and never restored it.
+                raise UserError(
+                    f"{limit.name}: its power limit of {old_w:g} W may be the cap of a killed sweep, which had found "
+                    f"{found_w:g} W; run: nvidia-smi -i {limit.name} -pl {found_w:g}; or, if {old_w:g} W is right, "
+                    f"remove {lock_path(_lock_name(limit))}"
+                )
+            keep_number(lock, old_w)
+            guardian = start_guardian(open_limit, lock)
+        except PowerLimitError as error:
+            raise UserError(f"{limit.name}: {error}") from error
+        guarded = GuardedLimit(limit, old_w, guardian)
+        try:
+            guarded.set_w(old_w)
+            yield guarded
         finally:
-            status = _ended(guardian)
-    if not is_restored and status != 0:
-        raise UserError(f"{limit.name}: its old power limit of {old_w:g} W did not come back; see the line above")
+            try:
+                is_restored = restored(limit, old_w) == 0
+                if is_restored:
+                    keep_number(lock, None)
+            finally:
+                status = _ended(guardian)
+        if not is_restored and status != 0:
+            raise UserError(f"{limit.name}: its old power limit of {old_w:g} W did not come back; see the line above")
 
 
 def _lock_name(limit: PowerLimit) -> str:

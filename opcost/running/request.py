@@ -12,7 +12,6 @@ from typing import TypeAlias
 
 from opcost.errors import UserError
 from opcost.invocation import command
-from opcost.left_out import warn_left_out
 from opcost.measuring.conditions import CHANNELS_LAST, is_device_name
 from opcost.measuring.precisions import AUTOCAST_DTYPES, DTYPES
 from opcost.measuring.setting import USUAL, ChosenConditions, Setting
@@ -22,6 +21,7 @@ from opcost.operators.model_rows import ModelOperatorRow
 from opcost.operators.texts import parse_operator
 from opcost.operators.tuples import ARGUMENTS, FLOAT32, OperatorTuple, Structure, model_operator, run_under, stored_as
 from opcost.operators.whitelist import select
+from opcost.progress import warn_left_out
 from opcost.sources.registry import check_config, check_that_code_may_run, grid_mistakes
 from opcost.storage.configs import ModelConfig, load_whitelist
 from opcost.storage.counts_file import read_counts

@@ -19,14 +19,13 @@ from pathlib import Path
 from typing import TextIO, TypeVar
 
 from opcost.errors import UserError
-from opcost.metering.result import WindowResult
-from opcost.metering.window_energy import EnergySource
+from opcost.metering.window_energy import EnergySource, WindowResult, result_of
+from opcost.meters.energy import CPU, open_sources
 from opcost.meters.host import HostState, SystemClock
 from opcost.meters.nvidia_smi import LogFollower, NvidiaSmiError, NvidiaSmiLogger
 from opcost.power.log_rows import FOLLOWED_COLUMNS, HostRow, PowerRow, followed_line, power_of
 from opcost.power.ports import ClockReading
 from opcost.printable import printable
-from opcost.running.energy_sources import CPU, open_sources, result_of
 from opcost.running.marks import MARKS_FILE, Mark, Marks
 from opcost.storage.files import held_folder
 from opcost.units import percent, significant, watts

@@ -34,12 +34,12 @@ from opcost.metering.power_caps import (
 from opcost.operators.cases import Case, case_key
 from opcost.power.ports import PowerLimitError
 from opcost.prediction.durations import MODEL_BUILDING_S
+from opcost.printable import short_uuid
 from opcost.progress import Progress
 from opcost.running.bench import HoldingBench, OpenHoldingBench
 from opcost.running.expected_times import BETWEEN_S, starting_s
 from opcost.running.power_limit import GuardedLimit, OpenPowerLimit, guarded_limit
 from opcost.running.request import Request, model_tuple
-from opcost.short_uuids import short_uuid
 from opcost.stages.follow_power import Target, follow
 from opcost.storage.configs import ModelConfig
 from opcost.storage.database import Database

@@ -36,12 +36,9 @@ from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.values import InputData, parse_input_data
 from opcost.operators.whitelist import EVERYTHING, select
 from opcost.operators.zeros_rules import with_usual_zeros
-from opcost.prediction.archive import from_bytes, to_bytes
-from opcost.prediction.features import feature_names
-from opcost.prediction.intervals import ModelCalls
-from opcost.prediction.learned_costs import LearnedCosts
+from opcost.prediction.learned_costs import LearnedCosts, ModelCalls, from_bytes, to_bytes
 from opcost.prediction.needed_memory import NeededMemory, needed_memory
-from opcost.prediction.samples import Samples, cases_of, family_of, samples_of
+from opcost.prediction.samples import Samples, cases_of, family_of, feature_names, samples_of
 from opcost.progress import Progress
 from opcost.running.expected_times import numbers_of_rows
 from opcost.running.request import Request, model_tuple

@@ -14,7 +14,7 @@ from opcost.columns import COLUMN_HEAD, Field, described
 from opcost.comparing.data_set import DataTable, Kind
 from opcost.errors import UserError
 from opcost.metering.layers import MeteredLayerRow
-from opcost.metering.result import MeteredWindowRow
+from opcost.metering.window_energy import MeteredWindowRow
 from opcost.shipped import citation
 from opcost.storage.files import replace_file
 from opcost.storage.table import CsvTable, cell_text

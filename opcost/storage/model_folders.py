@@ -12,9 +12,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from opcost.errors import UserError
-from opcost.left_out import warn_left_out
 from opcost.operators.tuples import SIZE_IN_NAME
 from opcost.printable import printable
+from opcost.progress import warn_left_out
 from opcost.storage.configs import GRID_NAME, HELP, SUMMARY_NAME, ModelConfig, load_config
 from opcost.storage.files import UserFolders, replace_file
 from opcost.storage.schemas import without_size

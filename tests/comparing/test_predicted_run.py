@@ -11,11 +11,18 @@ from opcost.comparing.ranking import SumDeviations, SumErrors
 from opcost.estimates import Estimate
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import META, OperatorTuple, TensorSpec
-from opcost.prediction.features import Card
 from opcost.prediction.fitted import Forest, Scaling
-from opcost.prediction.intervals import SMALL_CALLS_ERROR, Deviations, Surroundings
-from opcost.prediction.learned_costs import ENERGY, POWER, TIME, Function, LearnedCosts
-from opcost.prediction.samples import Boards
+from opcost.prediction.learned_costs import (
+    ENERGY,
+    POWER,
+    SMALL_CALLS_ERROR,
+    TIME,
+    Deviations,
+    Function,
+    LearnedCosts,
+    Surroundings,
+)
+from opcost.prediction.samples import Boards, Card
 from opcost.summing.summation import EnergyBasis, ModelCost
 
 SPEC = TensorSpec((64, 64), "float32")

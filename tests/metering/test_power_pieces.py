@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opcost.metering.pieces import pieces_of_samples, pieces_of_ticks
+from opcost.metering.window_energy import pieces_of_samples, pieces_of_ticks
 from opcost.power.trace import Window
 
 POWERS_W = st.lists(st.floats(1.0, 700.0), min_size=2, max_size=40)

@@ -10,8 +10,7 @@ from seeds import Seeds
 from simulated_energy import SimulatedGpu, pulsed_gpu
 
 from opcost.estimates import NORMAL_QUANTILE
-from opcost.metering.pieces import NO_PIECES, pieces_of_samples
-from opcost.metering.window_energy import Readings, WindowEnergy, window_energy
+from opcost.metering.window_energy import NO_PIECES, Readings, WindowEnergy, pieces_of_samples, window_energy
 from opcost.power.trace import Window
 
 SEEDS = Seeds(300)

@@ -13,10 +13,10 @@ from powercap import RANGE_UJ, add_domain
 
 from opcost.errors import UserError
 from opcost.metering.window_energy import window_energy
+from opcost.meters import energy as energy_sources
 from opcost.meters.energy import open_rapl
 from opcost.meters.nvml import NvmlError, visible_gpus
 from opcost.power.trace import Window
-from opcost.running import energy_sources
 
 ROOT = Path(__file__).parents[2]
 

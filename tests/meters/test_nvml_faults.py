@@ -11,9 +11,8 @@ import nvml_stage
 import pytest
 from nvml_stage import Course, Metered, Outcome
 
-from opcost.meters.nvidia_smi_log import parse_log
-from opcost.meters.nvidia_smi_meter import power_trace
-from opcost.meters.nvml_meters import LONGEST_GAP_S, SAMPLES_SOURCE
+from opcost.meters.gpu_meters import LONGEST_GAP_S, SAMPLES_SOURCE, power_trace
+from opcost.meters.nvidia_smi import parse_log
 from opcost.power.ports import COUNTER, SAMPLES
 from opcost.power.trace import DeviceState, Window, device_state
 
@@ -209,7 +208,7 @@ def test_a_state_that_a_driver_does_not_report_is_empty() -> None:
     """Temperatures, clocks and why clocks are throttled come from nvidia-smi's log."""
     fields = "timestamp, power.draw.instant [W], temperature.gpu, clocks.sm [MHz], clocks_event_reasons.active"
     lines = [f"2026/11/04 10:23:45.{100 * row}, {400 + row}.00, [N/A], [N/A], [Not Supported]" for row in range(1, 9)]
-    trace = power_trace([row.values for row in parse_log([fields, *lines]).rows], None)
+    trace = power_trace([row.values for row in parse_log([fields, *lines])], None)
     assert trace.power_w.tolist() == [401.0, 402.0, 403.0, 404.0, 405.0, 406.0, 407.0, 408.0]
     state = device_state(trace, Window(float(trace.epoch_s[0]), float(trace.epoch_s[-1])))
     assert astuple(state) == (None,) * len(astuple(DeviceState(None, None, None, None)))

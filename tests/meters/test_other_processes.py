@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from opcost.errors import UserError
-from opcost.meters.nvml import NvmlGpu
-from opcost.meters.other_work import POLL_INTERVAL_S, TICKS_PER_S, OtherLoad, OtherProcesses
+from opcost.meters.host import TICKS_PER_S, OtherLoad
+from opcost.meters.nvml import POLL_INTERVAL_S, NvmlGpu, OtherProcesses
 
 OWN = 100
 

@@ -8,7 +8,7 @@ import pytest
 from opcost.operators.counts import OperatorCount
 from opcost.operators.texts import parse_operator, parse_value
 from opcost.operators.values import NORMAL_DATA, parse_input_data
-from opcost.prediction.features import (
+from opcost.prediction.samples import (
     CONVOLUTION,
     DEPTHWISE,
     GROUPED,

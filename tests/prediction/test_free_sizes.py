@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from opcost.operators.texts import parse_tuple
 from opcost.operators.tuples import OperatorTuple, tensor_specs
-from opcost.prediction.free_sizes import FreeSize, free_sizes, sizes_of, with_sizes
+from opcost.prediction.sampling import FreeSize, free_sizes, sizes_of, with_sizes
 from opcost.running.shipped_counts import counts_in, counts_of_operators
 
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from opcost.prediction.intervals import (
+from opcost.prediction.learned_costs import (
     COVERAGE,
     FEWEST_SCORES,
     PRIOR_SAMPLES,

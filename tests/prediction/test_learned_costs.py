@@ -11,22 +11,23 @@ from opcost.learners import folds_of, learned_from
 from opcost.operators.counts import OperatorCount
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.operators.values import NORMAL_DATA
-from opcost.prediction.archive import to_bytes
-from opcost.prediction.features import feature_names, kind_of, raw_features
 from opcost.prediction.fitted import Forest
-from opcost.prediction.intervals import (
+from opcost.prediction.learned_costs import (
     COVERAGE,
+    ENERGY,
     FAR,
     SMALL_CALLS_ERROR,
+    TIME,
     UNKNOWN_HALF_WIDTH,
     Deviations,
     HeldOut,
+    LearnedCosts,
     ModelCalls,
     Surroundings,
     conformal_quantile,
+    to_bytes,
 )
-from opcost.prediction.learned_costs import ENERGY, TIME, LearnedCosts
-from opcost.prediction.samples import Boards, Samples, family_of, shape_of
+from opcost.prediction.samples import Boards, Samples, family_of, feature_names, kind_of, raw_features, shape_of
 
 TREES = 20
 FAMILIES = [f"family {number}" for number in range(12)]

@@ -20,11 +20,12 @@ from simulated_machine import ClockStep, Device, Load, SimulatedMachine
 
 from opcost import EnergyMeter, UserError
 from opcost.estimates import NORMAL_QUANTILE
-from opcost.metering.result import WindowResult
+from opcost.metering.window_energy import WindowResult
+from opcost.meters import energy as energy_sources
+from opcost.meters.energy import names_of
 from opcost.meters.nvml import NvmlError
 from opcost.power.trace import Window
-from opcost.running import energy_meter, energy_sources
-from opcost.running.energy_sources import names_of
+from opcost.running import energy_meter
 
 ROOT = Path(__file__).parents[2]
 

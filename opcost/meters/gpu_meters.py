@@ -1,4 +1,6 @@
-"""The meters of NVML: buffered power samples and the energy counter, each collected in a thread that mostly sleeps.
+"""The meters of a GPU: NVML's buffered power samples and its energy counter, and the power fields of nvidia-smi's log.
+
+NVML's are collected in threads that mostly sleep.
 
 A **sample** is the mean power of the 20 ms before it. Samples are not repeated and cover almost all of the time (the
 mean of pulses is 2 % too high), so a fraction of a second is enough for a mean.
@@ -9,6 +11,9 @@ before a tick and then reads until the counter changes. The tick is between the 
 known to within one read: 0.35 to 0.5 % of a second. (If a read does not show the counter of its middle, the shift is
 the same each time and cancels.) Since the end of one reading is the begin of the next, the error of the mean of n
 readings is half a percent / n.
+
+Rise, averaging and update times of the **power fields** are from arXiv 2312.02741 ("Part-time Power Measurements"),
+where no card has an update period above 0.1 s, and from measurements on an H200 with driver 580.
 """
 
 from __future__ import annotations
@@ -18,14 +23,18 @@ import math
 import threading
 import time
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
+from opcost.estimates import FloatArray
+from opcost.meters.nvidia_smi import LAST_ROW_DEADLINE_S, LogFollower, LogRow, NvidiaSmiError, NvidiaSmiLogger, cut
 from opcost.meters.nvml import HISTORY_S, NvmlError, NvmlGpu, is_power
-from opcost.power.ports import COUNTER, SAMPLES
+from opcost.power.log_rows import PowerRow
+from opcost.power.ports import AVERAGE, COUNTER, INSTANT, SAMPLES
 from opcost.power.trace import PowerSource, PowerTrace, no_trace, trace_of_power
 
 SAMPLES_SOURCE = PowerSource(
@@ -73,6 +82,23 @@ SLACK_S = 0.01
 
 CLOCK_SLACK_S = 1.0
 """The largest time of a row after now. A later row means that the clock was set back."""
+
+INSTANT_SOURCE = PowerSource(INSTANT, rise_time_s=0.2, averaging_time_s=0.025, update_period_s=0.1)
+"""A reading averages over about 25 ms of every 100 ms. The first 0.2 s after a step overshoot."""
+
+AVERAGE_SOURCE = PowerSource(AVERAGE, rise_time_s=1.2, averaging_time_s=1.0, update_period_s=0.1)
+"""A moving average over one second on Hopper, Ada and GA10x. It is assumed for every card; if a card averages over a
+shorter time, errors are overestimated."""
+
+LONGEST_SILENCE_S = 0.5
+"""The longest time without a row at the end of a measurement: five update periods."""
+
+# Bits of nvmlClocksEventReasons, NVML API reference.
+SOFTWARE_POWER_CAP = 0x4
+HARDWARE_SLOWDOWN = 0x8
+SOFTWARE_THERMAL_SLOWDOWN = 0x20
+HARDWARE_THERMAL_SLOWDOWN = 0x40
+HARDWARE_POWER_BRAKE = 0x80
 
 
 class TimedRows:
@@ -140,7 +166,7 @@ class PowerSampler:
     def __init__(self, gpu: NvmlGpu) -> None:
         self._gpu = gpu
         self.power_before_w: float | None = None
-        self._rows = TimedRows()
+        self.rows = TimedRows()
         self._draining = threading.Lock()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -191,10 +217,7 @@ class PowerSampler:
     def since(self, begin_s: float) -> list[tuple[float, float]]:
         """Return the samples from a moment (epoch) until now. Raises NvmlError: NVML reports an error."""
         self._drain()
-        return self._rows.since(begin_s)
-
-    def forget_before(self, epoch_s: float) -> None:
-        self._rows.forget_before(epoch_s)
+        return self.rows.since(begin_s)
 
     def _run(self) -> None:
         while not self._stopping.wait(DRAIN_INTERVAL_S):
@@ -204,12 +227,12 @@ class PowerSampler:
         # Two threads at once would both add the same new samples.
         with self._draining:
             try:
-                samples = sorted(self._gpu.power_samples(self._rows.newest_s))
+                samples = sorted(self._gpu.power_samples(self.rows.newest_s))
                 # A sample from the future would hide all samples until then.
                 latest_s = time.time() + CLOCK_SLACK_S
-                self._rows.extend(sample for sample in samples if sample[0] <= latest_s)
+                self.rows.extend(sample for sample in samples if sample[0] <= latest_s)
             except NvmlError as error:
-                self._rows.fail(error)
+                self.rows.fail(error)
 
 
 class NvmlMeter:
@@ -221,10 +244,9 @@ class NvmlMeter:
         self._begin_s = 0.0
 
     def start(self) -> None:
-        """Begin a measurement; samples of the one before are dropped."""
         self._path.unlink(missing_ok=True)
         self._begin_s = time.time()
-        self._sampler.forget_before(self._begin_s)
+        self._sampler.rows.forget_before(self._begin_s)
 
     def log(self) -> PowerTrace:
         return self._trace(lambda: self._sampler.since(self._begin_s))
@@ -387,3 +409,112 @@ class CounterMeter:
         # A longer reading, after lost ticks, may begin before the load.
         power_w[duration_s > self._source.rise_time_s] = math.nan
         return trace_of_power(self._source, epoch_s[1:], power_w)
+
+
+class NvidiaSmiMeter:
+    """One measurement with a running logger: ``start``, then ``stop``, once.
+
+    Its part of the log is saved as ``<logs_directory>/<log_name>.csv``, as printed by nvidia-smi, with times in UTC.
+    """
+
+    def __init__(self, logger: NvidiaSmiLogger, log_name: str, stop_deadline_s: float = LAST_ROW_DEADLINE_S) -> None:
+        self._logger = logger
+        self._path = logger.logs_directory / f"{log_name}.csv"
+        self._stop_deadline_s = stop_deadline_s
+        self._begin_s = math.nan
+        self._follower: LogFollower | None = None
+        self._rows: list[LogRow] = []
+        self._start_failure = "the meter was not started"
+
+    def start(self) -> None:
+        """Begin a measurement; nvidia-smi is started again if it has ended."""
+        self._follower, self._rows = None, []
+        try:
+            self._logger.ensure_running()
+        except NvidiaSmiError as error:
+            self._start_failure = str(error)
+            return
+        self._begin_s = time.time()
+        self._follower = self._logger.follow()
+
+    def log(self) -> PowerTrace:
+        if self._follower is None:
+            return no_trace(self._start_failure, INSTANT_SOURCE)
+        self._rows.extend(self._follower.read())
+        return power_trace([row.values for row in self._rows], None)
+
+    def stop(self) -> PowerTrace:
+        """End the measurement, save its part of the log, and return its rows."""
+        if self._follower is None:
+            return no_trace(self._start_failure, INSTANT_SOURCE)
+        end_s = time.time()
+        self._rows.extend(self._follower.read_until(end_s, self._stop_deadline_s))
+        rows = cut(self._rows, self._begin_s, end_s)
+        missing_reason = None
+        silent_s = end_s - (rows[-1].values.epoch_s if rows else self._begin_s)
+        if silent_s >= 0 and not self._logger.is_running():
+            missing_reason = f"nvidia-smi ended during the measurement; its last line: {self._logger.last_line()}"
+        elif silent_s >= 0 and (not rows or silent_s > LONGEST_SILENCE_S):
+            # The next measurement starts it again.
+            self._logger.end()
+            missing_reason = f"nvidia-smi printed nothing in the last {silent_s:.1f} s of the measurement"
+        lines = [self._logger.header, *(row.line for row in rows)]
+        self._path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        return power_trace([row.values for row in rows], self._path.name, missing_reason)
+
+
+def sources_of(logger: NvidiaSmiLogger) -> tuple[str, ...]:
+    """Return the names of the power fields in a running log, the better one first."""
+    trace = power_trace([row.values for row in logger.follow(from_begin=True).read()], None)
+    return tuple(logged.source.name for logged in (trace, *trace.checks) if logged.missing_reason is None)
+
+
+def power_trace(rows: Sequence[PowerRow], log_name: str | None, missing_reason: str | None = None) -> PowerTrace:
+    """Return rows of nvidia-smi as a power trace of the better power field that most rows have.
+
+    If they have both fields, the other one is its check.
+    """
+
+    def column(value: Callable[[PowerRow], float | None]) -> FloatArray:
+        values = (value(row) for row in rows)
+        return np.array([math.nan if number is None else float(number) for number in values], dtype=np.float64)
+
+    instant_w, average_w = column(lambda row: row.power_instant_w), column(lambda row: row.power_average_w)
+    has_instant, has_average = (len(rows) > 0 and np.mean(~np.isnan(one)) >= 0.5 for one in (instant_w, average_w))
+    if missing_reason is None and np.isnan(instant_w).all() and np.isnan(average_w).all():
+        missing_reason = "nvidia-smi reports no power for this GPU" if rows else "nvidia-smi logged no row in time"
+    average = PowerTrace(
+        source=AVERAGE_SOURCE,
+        epoch_s=column(lambda row: row.epoch_s),
+        power_w=average_w,
+        temperature_c=column(lambda row: row.temperature_c),
+        memory_temperature_c=column(lambda row: row.memory_temperature_c),
+        sm_clock_hz=column(lambda row: row.sm_clock_hz),
+        power_capped=column(lambda row: is_power_capped(row.event_reasons)),
+        thermal_slowdown=column(lambda row: is_thermal_slowdown(row.event_reasons)),
+        busy_ratio=column(lambda row: row.utilisation_ratio),
+        missing_reason=missing_reason,
+        log_name=log_name,
+    )
+    if not has_instant:
+        return average
+    checks = (average,) if has_average and missing_reason is None else ()
+    return replace(average, source=INSTANT_SOURCE, power_w=instant_w, checks=checks)
+
+
+def is_power_capped(event_reasons: int | None) -> bool | None:
+    """Return whether the device is throttled by the power limit or the power brake; None if unknown."""
+    return None if event_reasons is None else bool(event_reasons & (SOFTWARE_POWER_CAP | HARDWARE_POWER_BRAKE))
+
+
+def is_thermal_slowdown(event_reasons: int | None) -> bool | None:
+    """Return whether the device is throttled by its temperature; None if unknown.
+
+    The general hardware slowdown is reported with the bit of its cause, thermal or brake. On cards that do not report
+    a cause it counts as thermal.
+    """
+    if event_reasons is None:
+        return None
+    causes = HARDWARE_THERMAL_SLOWDOWN | HARDWARE_POWER_BRAKE
+    unexplained = bool(event_reasons & HARDWARE_SLOWDOWN) and not event_reasons & causes
+    return unexplained or bool(event_reasons & (SOFTWARE_THERMAL_SLOWDOWN | HARDWARE_THERMAL_SLOWDOWN))
