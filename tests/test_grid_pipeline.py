@@ -30,8 +30,9 @@ from opcost.stages.measure_operators import (
     measure_operators,
     measure_units,
 )
-from opcost.stages.predict import read_training_data
+from opcost.stages.predict import training_data
 from opcost.stages.profile_configs import configs_of
+from opcost.stages.ranking_data import read_ranking_data
 from opcost.stages.replay import rebuild_operators
 from opcost.stages.wanted_model import Proposals, WantedModel
 from opcost.storage.configs import GRID_NAME, ModelConfig, load_config
@@ -125,7 +126,10 @@ def test_predictions_learn_from_measured_tuples_of_a_list(campaign: GridCampaign
     campaign.loads = {case.operator: Load(0.001 * (1 + place), 200.0) for place, case in enumerate(cases)}
     campaign.measure("drawn")
     request = campaign.request()
-    data = read_training_data(request, request.folders.sound_configs(), SIMULATED_CONDITIONS)
+    data = training_data(
+        read_ranking_data(request, request.folders.sound_configs(), (), under=SIMULATED_CONDITIONS),
+        SIMULATED_CONDITIONS,
+    )
     assert [count.flop for count, _ in data.calls] == [2 * 2 * 8 * 8 * 9 * side**2 for side in (8, 16)]
     assert data.samples.times_s == pytest.approx([0.001, 0.002], rel=0.01)
     assert not any(data.samples.families)

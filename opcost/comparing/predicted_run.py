@@ -10,13 +10,13 @@ from enum import Enum
 import numpy as np
 
 from opcost.comparing.cache_chain_rows import Excess
-from opcost.comparing.cache_corrections import Corrections
-from opcost.comparing.gap import OTHERS, PRODUCTS, Load, at_limit, loads_of
+from opcost.comparing.gap import OTHERS, PRODUCTS, Load, at_limit, limit_of, loads_of
 from opcost.comparing.ranking import SumErrors
 from opcost.estimates import Estimate, total_if_known, value_of
+from opcost.measuring.conditions import Conditions
 from opcost.measuring.throttling import is_above_limit
 from opcost.operators.cases import CAPTURED, Case, cases_of_count
-from opcost.operators.counts import OperatorCount, OperatorCounts
+from opcost.operators.counts import OperatorCount
 from opcost.prediction.learned_costs import ENERGY, TIME, LearnedCosts
 from opcost.summing.summation import EnergyBasis, ModelCost
 
@@ -131,42 +131,34 @@ class PredictedRun:
 
 @dataclass(frozen=True)
 class Knowledge:
-    """Learned costs, cache corrections and the power limit in W (None if unknown), and the errors of sums.
-
-    ``limit_w`` is None where the response to it is unknown, ``board_limit_w`` where its watts are. ``sum_errors``
-    are by whether sums have a cache correction.
-    """
+    """Learned costs, and the errors of sums of measured operators, by whether they have a cache correction."""
 
     learned: LearnedCosts
-    corrections: Corrections | None
-    limit_w: float | None
     sum_errors: Mapping[bool, SumErrors]
-    board_limit_w: float | None = None
 
 
 def predicted_run(
-    counts: OperatorCounts, cost: ModelCost, known: Knowledge, elsewhere: Sequence[ModelCost] = ()
+    cost: ModelCost,
+    known: Knowledge,
+    conditions: Conditions,
+    cache: Excess | None,
+    elsewhere: Sequence[ModelCost] = (),
 ) -> PredictedRun:
-    """Return the predicted cost of a model.
+    """Return the predicted cost of a model, whose cache correction is None if it is unknown.
 
     Errors of measured operators, of predicted ones, of the corrections, of sums against wholes, and the differences
     between boards (in energy) are independent, so their squares add. The interval reaches to what the predicted
     operators take on other cards: ``elsewhere`` has the sums of their rows there, under otherwise the same conditions.
     """
-    learned = known.learned
+    learned, errors = known.learned, known.sum_errors[cache is not None]
     calls = _predicted_calls(cost.missing, learned)
-    cache = None if known.corrections is None else known.corrections.of(counts.counts)
-    added = [one for one in (cache, _added_by_limit(cost, calls, cache, known.limit_w)) if one is not None]
-    errors = known.sum_errors[cache is not None]
+    added = [one for one in (cache, _added_by_limit(cost, calls, cache, limit_of(conditions))) if one is not None]
     measured_s, predicted_s = value_of(cost.time_s) or 0.0, math.fsum(one.time_s for one in calls)
     estimates = [one for one in (cost.time_s, *(one.time_s for one in added)) if one is not None]
     time_s = _range(estimates, predicted_s, _half_width(calls, TIME, learned), errors.time.high_ratio)
     energies = [one.energy_j for one in added] + ([cost.energy_j] if cost.parts else [])
-    predicted_j, estimates_j = (
-        total_if_known(one.energy_j for one in calls),
-        [one for one in energies if one is not None],
-    )
-    energy_j = None
+    estimates_j = [one for one in energies if one is not None]
+    predicted_j, energy_j = total_if_known(one.energy_j for one in calls), None
     if len(estimates_j) == len(energies) and predicted_j is not None and errors.energy is not None:
         boards = NORMAL_FACTOR * learned.boards.deviation
         half_width = _half_width(calls, ENERGY, learned)
@@ -202,15 +194,14 @@ def predicted_run(
         if energy_j is not None and other.energy_j is not None:
             less_j = math.fsum(one.energy_j or 0.0 for one in own)
             energy_j = energy_j.including(energy_j.value + other.energy_j.value - less_j)
-    if energy_j is not None and known.board_limit_w is not None:
-        ratio = energy_j.value / time_s.value / known.board_limit_w
+    board_limit_w = conditions.device_power_limit_w
+    if energy_j is not None and board_limit_w is not None:
+        ratio = energy_j.value / time_s.value / board_limit_w
         if is_above_limit(ratio, 1.0):
             widened.append(Widened(WidthReason.ABOVE_LIMIT))
             # Lower clocks make it longer by no more than they lower the power, and its energy no larger.
-            time_s, energy_j = (
-                replace(time_s, upper=time_s.upper * ratio),
-                replace(energy_j, lower=energy_j.lower / ratio),
-            )
+            time_s = replace(time_s, upper=time_s.upper * ratio)
+            energy_j = replace(energy_j, lower=energy_j.lower / ratio)
     return PredictedRun(
         time_s=time_s,
         energy_j=energy_j,

@@ -13,10 +13,8 @@ from types import MappingProxyType
 from typing import Any
 
 import opcost
-from opcost.comparing.cache_chain_rows import ChainRow
 from opcost.comparing.cache_corrections import corrections_under
-from opcost.comparing.comparison import corrections_of
-from opcost.comparing.gap import limit_of
+from opcost.comparing.comparison import Evidence, corrections_of
 from opcost.comparing.predicted_run import Knowledge, PredictedCalls, PredictedRun, Range, predicted_run
 from opcost.comparing.ranking import (
     ASSUMED_SUM_ERRORS,
@@ -85,19 +83,24 @@ class PredictionRequest:
 
 
 @dataclass(frozen=True)
-class Prediction:
-    """The cost of one run of a model: that of its measured whole if there is one, else the predicted cost.
-
-    ``run`` is the predicted cost, a check of a measured whole. ``whole`` is the row that ``opcost show`` has, too, None
-    if it is not measured; ``boards`` are the model's sound wholes, of all boards. ``samples`` is the number of measured
-    operators that were learned from. ``memory`` is the least that a run needs. ``written`` is the path of the list of
-    tuples, None if none was wanted.
-    """
+class PredictedModel:
+    """A model, its batch (None if unknown), and what a run is predicted to cost."""
 
     name: str
     batch: int | None
     conditions: Conditions
     run: PredictedRun
+
+
+@dataclass(frozen=True)
+class Prediction(PredictedModel):
+    """The cost of one run of a model: that of its measured whole if there is one, else the predicted cost.
+
+    ``whole`` is the row that ``opcost show`` has, too, None if it is not measured; ``boards`` are the model's sound
+    wholes, of all boards. ``samples`` is the number of measured operators that were learned from. ``memory`` is the
+    least that a run needs. ``written`` is the path of the list of tuples, None if none was wanted.
+    """
+
     whole: MeasurementRow | None
     samples: int
     memory: NeededMemory
@@ -149,7 +152,7 @@ def predict(request: Request, wish: PredictionRequest, cache: Path, progress: Pr
         require_packages()
     counts = computing_counts(request, config, progress)
     learned = learned or trained(request, conditions, cache, progress)
-    rows = RowsOfRun(measurements_of(request.database, counts), request.database.calls_in_chains.rows())
+    rows = Evidence(measurements_of(request.database, counts), request.database.calls_in_chains.rows())
     of_model = request.database.full_model_measurements.rows(of_operators([model_tuple(config)]))
     wholes = [row for row in best_of_each_board(of_model) if row.conditions == conditions]
     whole = (
@@ -173,14 +176,6 @@ def predict(request: Request, wish: PredictionRequest, cache: Path, progress: Pr
     )
 
 
-@dataclass(frozen=True)
-class RowsOfRun:
-    """The rows of a model's operators, and those of cache chains."""
-
-    measurements: Measurements
-    chains: Sequence[ChainRow]
-
-
 def measurements_of(database: Database, counts: OperatorCounts) -> Measurements:
     """Return the rows of a model's operators under any conditions. Raises UserError: one of these rows is damaged."""
     wanted = of_operators(count.operator for count in counts.counts)
@@ -189,28 +184,21 @@ def measurements_of(database: Database, counts: OperatorCounts) -> Measurements:
 
 def run_under(
     counts: OperatorCounts,
-    rows: RowsOfRun,
+    rows: Evidence,
     conditions: Conditions,
-    learned: Trained,
+    known: Knowledge,
     whole: MeasurementRow | None = None,
 ) -> PredictedRun:
-    """Return the predicted cost of a run.
+    """Return the predicted cost of a run. The board of the measured ``whole`` is preferred.
 
-    The counts are those of operators that compute something; those on shapes get the usual zeros. The board of the
-    measured ``whole`` is preferred.
+    The counts are those of operators that compute something; those on shapes get the usual zeros.
     """
     counts = with_usual_zeros(counts)
-    corrections = corrections_under(rows.chains, conditions)
-    knowledge = Knowledge(
-        learned.learned,
-        corrections_of(counts, corrections, rows.measurements, conditions),
-        limit_of(conditions),
-        learned.sum_errors,
-        conditions.device_power_limit_w,
-    )
+    corrections = corrections_of(counts, corrections_under(rows.chains, conditions), rows.measurements, conditions)
     cost = sum_beside(whole, counts, rows.measurements, conditions)
     elsewhere = on_other_cards(replace(counts, counts=cost.missing), rows.measurements, conditions)
-    return predicted_run(counts, cost, knowledge, elsewhere)
+    cache = None if corrections is None else corrections.of(counts.counts)
+    return predicted_run(cost, known, conditions, cache, elsewhere)
 
 
 def on_other_cards(counts: OperatorCounts, measurements: Measurements, conditions: Conditions) -> list[ModelCost]:
@@ -296,16 +284,6 @@ def _write_next(request: Request, config: ModelConfig, calls: Sequence[Predicted
     return str(path)
 
 
-@dataclass(frozen=True)
-class PredictedModel:
-    """A model that is not measured on a device, its batch (None if unknown), and what a run is predicted to cost."""
-
-    name: str
-    batch: int | None
-    conditions: Conditions
-    run: PredictedRun
-
-
 def predicted_models(
     request: Request, data: RankingData, candidates: Sequence[Conditions], names: Collection[str], cache: Path | None
 ) -> tuple[PredictedModel, ...]:
@@ -319,7 +297,7 @@ def predicted_models(
     if cache is None or not models:
         return ()
     numbers = Counter(conditions_key(row.key) for row in data.operator_rows)
-    known: dict[Conditions, Trained | None] = {}
+    known: dict[Conditions, Knowledge | None] = {}
     found: list[PredictedModel] = []
     for model in sorted(models, key=lambda one: one.config.name):
         fitting = [one for one in candidates if one.precision == model.config.precision]
@@ -330,7 +308,7 @@ def predicted_models(
             known[conditions] = trained_before(request, conditions, cache)
         learned = known[conditions]
         if learned is not None and model.counts is not None:
-            run = run_under(model.counts, RowsOfRun(data.measurements, data.chains), conditions, learned)
+            run = run_under(model.counts, Evidence(data.measurements, data.chains), conditions, learned)
             found.append(PredictedModel(model.config.name, model.config.batch_size, conditions, run))
         if len(found) == MOST_PREDICTED:
             break
@@ -362,20 +340,10 @@ def require_packages() -> None:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
-@dataclass(frozen=True)
-class Trained:
-    """Learned costs, and the errors of sums of measured operators, by whether they have a cache correction."""
+def trained(request: Request, conditions: Conditions, folder: Path, progress: Progress) -> Knowledge:
+    """Return the learned costs for the rows under some conditions, which a folder keeps until the rows change.
 
-    learned: LearnedCosts
-    sum_errors: Mapping[bool, SumErrors]
-
-
-def trained(request: Request, conditions: Conditions, folder: Path, progress: Progress) -> Trained:
-    """Return the learned costs for the rows under some conditions; a folder keeps them until the rows change.
-
-    Raises:
-        ModuleNotFoundError: nothing is kept, and a package for training is missing.
-        UserError: there are too few rows, or a table is damaged.
+    Raises UserError: there are too few rows, or a table is damaged. ModuleNotFoundError: a package is missing.
     """
     # Rows that are added during the training are not among what it learns.
     name = _name(request, conditions)
@@ -388,12 +356,12 @@ def trained(request: Request, conditions: Conditions, folder: Path, progress: Pr
     return found
 
 
-def trained_before(request: Request, conditions: Conditions, folder: Path) -> Trained | None:
+def trained_before(request: Request, conditions: Conditions, folder: Path) -> Knowledge | None:
     """Return the learned costs that are kept for the present rows, None if there are none."""
     return kept_costs(_name(request, conditions), folder)
 
 
-def kept_costs(name: str, folder: Path) -> Trained | None:
+def kept_costs(name: str, folder: Path) -> Knowledge | None:
     """Return what a cache has under a name, None if it has nothing, or is damaged or of another version."""
     content = kept(name, folder)
     if content is None:
@@ -408,14 +376,17 @@ def kept_costs(name: str, folder: Path) -> Trained | None:
         learned.try_all()
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         return None
-    return Trained(learned, errors) if isinstance(learned, LearnedCosts) and len(errors) == len((True, False)) else None
+    return (
+        Knowledge(learned, errors) if isinstance(learned, LearnedCosts) and len(errors) == len((True, False)) else None
+    )
 
 
-def _train(request: Request, conditions: Conditions, progress: Progress) -> Trained:
+def _train(request: Request, conditions: Conditions, progress: Progress) -> Knowledge:
     logging.getLogger(__name__).warning(
         "learning once from the measured operators, until rows change: about %s", duration(READING_S + TRAINING_S)
     )
-    known = read_training_data(request, request.folders.sound_configs(), conditions)
+    configs = request.folders.sound_configs()
+    known = training_data(read_ranking_data(request, configs, (), under=conditions), conditions)
     if len(known.samples) < FEWEST_SAMPLES:
         where = f"{conditions.device_product}, {conditions.precision}, {conditions.execution}"
         raise UserError(
@@ -433,7 +404,7 @@ def _train(request: Request, conditions: Conditions, progress: Progress) -> Trai
         progress.finish(f"learned from {len(known.samples)} measured operators")
     finally:
         progress.end()
-    return Trained(learned, known.sum_errors)
+    return Knowledge(learned, known.sum_errors)
 
 
 def _name(request: Request, conditions: Conditions) -> str:
@@ -499,13 +470,8 @@ class TrainingData:
     sum_errors: Mapping[bool, SumErrors] = field(default_factory=lambda: ASSUMED_SUM_ERRORS)
 
 
-def read_training_data(request: Request, configs: Sequence[ModelConfig], conditions: Conditions) -> TrainingData:
-    """Return what there is to learn from under some conditions, with wholes of these configs' models."""
-    return training_data(read_ranking_data(request, configs, (), under=conditions), conditions)
-
-
 def training_data(data: RankingData, conditions: Conditions) -> TrainingData:
-    """Return what there is to learn from under some conditions."""
+    """Return what there is to learn from under some conditions, with the wholes of these models."""
     models = {model.config.name: model.counts for model in data.models if model.counts is not None}
     families: dict[str, set[str]] = {}
     for counts in models.values():

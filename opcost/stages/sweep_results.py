@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+from opcost.comparing.comparison import Evidence
 from opcost.comparing.sweep_sizes import (
     UNKNOWN_WORK,
     UNPREDICTED,
@@ -33,7 +34,7 @@ from opcost.progress import Progress
 from opcost.running.expected_times import numbers_of_rows
 from opcost.running.plan import Wanted, by_key
 from opcost.running.request import Request
-from opcost.stages.predict import RowsOfRun, computing_counts, conditions_for, measurements_of, run_under, trained
+from opcost.stages.predict import computing_counts, conditions_for, measurements_of, run_under, trained
 from opcost.stages.sweep import Measured, Sweep, SweepPoint
 from opcost.storage.database import Database
 
@@ -100,7 +101,7 @@ def predict_sweep(
         if learned is None:
             found[point] = PredictedSize(SweepPrediction(prediction_missing_reason=missing), work)
         else:
-            rows = RowsOfRun(measurements_of(request.database, counts), chains)
+            rows = Evidence(measurements_of(request.database, counts), chains)
             run = run_under(counts, rows, conditions, learned)
             energy = run.energy_j
             prediction = SweepPrediction(

@@ -5,12 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from simulated_machine import SIMULATED_CONDITIONS
 
 from opcost.comparing.predicted_run import Knowledge, PredictedRun, Range, Widened, WidthReason, predicted_run
 from opcost.comparing.ranking import SumDeviations, SumErrors
 from opcost.estimates import Estimate
-from opcost.operators.counts import OperatorCount, OperatorCounts
-from opcost.operators.tuples import META, OperatorTuple, TensorSpec
+from opcost.operators.counts import OperatorCount
+from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.prediction.fitted import Forest, Scaling
 from opcost.prediction.learned_costs import (
     ENERGY,
@@ -63,12 +64,10 @@ def run_of(
     measured_s: float | None = None,
 ) -> PredictedRun:
     counts = tuple(count(one) if isinstance(one, str) else one for one in operators)
-    whole = OperatorTuple("torchvision.models.resnet18", (), (SPEC,))
-    model = OperatorCounts(whole, counts, 0, 0, 0, "2.0", META)
     time = None if measured_s is None else Estimate(measured_s, 0.0)
     cost = ModelCost(time, None, None, EnergyBasis.MEASURED, (), counts, (), 0.0, 0.0)
-    knowledge = Knowledge(known, None, None, {True: errors, False: errors}, limit_w)
-    return predicted_run(model, cost, knowledge, elsewhere)
+    conditions = replace(SIMULATED_CONDITIONS, device_power_limit_w=limit_w)
+    return predicted_run(cost, Knowledge(known, {True: errors, False: errors}), conditions, None, elsewhere)
 
 
 def half_width(one: Range | None) -> float:

@@ -14,7 +14,7 @@ from opcost.comparing.ranking import ASSUMED_SUM_ERRORS, sum_errors
 from opcost.measuring.conditions import Conditions
 from opcost.running.request import Request
 from opcost.stages import predict as trained_module
-from opcost.stages.predict import read_training_data, training_data, training_fingerprint
+from opcost.stages.predict import training_data, training_fingerprint
 from opcost.stages.ranking_data import read_ranking_data
 from opcost.storage.database import Database
 
@@ -68,7 +68,7 @@ def test_rows_under_other_conditions_are_not_read_and_make_no_difference(
     restricted = read_ranking_data(request, configs, (), under=conditions)
     assert {row.conditions for row in restricted.operator_rows} == {conditions}
     assert len(all_rows.operator_rows) > len(restricted.operator_rows) > 20
-    found = read_training_data(request, configs, conditions)
+    found = training_data(read_ranking_data(request, configs, (), under=conditions), conditions)
     expected = training_data(all_rows, conditions)
     assert found.samples.kinds == expected.samples.kinds
     assert np.array_equal(found.samples.times_s, expected.samples.times_s)
