@@ -164,6 +164,11 @@ def total_if_known(values: Iterable[float | None]) -> float | None:
     return total
 
 
+def ratio_if_known(value: float | None, divisor: float | None) -> float | None:
+    """Return a ratio, None if one of both is unknown or the divisor is 0."""
+    return None if value is None or not divisor else value / divisor
+
+
 def correlation_length(residuals: FloatArray) -> float:
     """Return the integral of the autocorrelation of evenly spaced values up to its first zero, in steps.
 

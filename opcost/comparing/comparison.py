@@ -11,7 +11,15 @@ from opcost.comparing.cache_chain_rows import ChainRow, Excess
 from opcost.comparing.cache_corrections import Corrections, corrections_under, excesses_from_memory
 from opcost.comparing.gap import EagerCost, Gap, KernelErrors, eager_cost, gap
 from opcost.comparing.remarks import Remark, remarks_on
-from opcost.estimates import Estimate, estimate_of, standard_error_of, sum_of_independent, total_if_known, value_of
+from opcost.estimates import (
+    Estimate,
+    estimate_of,
+    ratio_if_known,
+    standard_error_of,
+    sum_of_independent,
+    total_if_known,
+    value_of,
+)
 from opcost.measuring.conditions import WARM, Conditions, differing_fields
 from opcost.measuring.record import MeasurementRow, time_of
 from opcost.operators.cases import ALL, CAPTURED, COUNTED, INPUT_DATA, LEAF, MODEL
@@ -211,7 +219,7 @@ class Costs:
 
     def over_whole(self, cost: float | None) -> float | None:
         """Return one of these costs as a share of the whole, None if one of both is unknown."""
-        return None if cost is None or not self.whole else cost / self.whole
+        return ratio_if_known(cost, self.whole)
 
 
 @dataclass(frozen=True)

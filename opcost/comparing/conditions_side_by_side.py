@@ -14,7 +14,15 @@ from enum import Enum
 from typing import Annotated
 
 from opcost.columns import ABOVE_0, COUNT, FROM_0, SIGNED, Column, Columns, one_of
-from opcost.estimates import NORMAL_QUANTILE, Estimate, standard_error_of, sum_of_independent, total_if_known, value_of
+from opcost.estimates import (
+    NORMAL_QUANTILE,
+    Estimate,
+    ratio_if_known,
+    standard_error_of,
+    sum_of_independent,
+    total_if_known,
+    value_of,
+)
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import REFERENCE_TEMPERATURE_C, MeasurementRow, time_of
 from opcost.operators.cases import INPUTS, OPERATOR, PARAMETERS, TRAINING_MODE
@@ -276,8 +284,7 @@ def without_form(operator: OperatorTuple) -> OperatorTuple:
 def sides_of(pairs: Sequence[Pair], basis: EnergyBasis, samples: int) -> Sides:
     """Return the cost of all calls of these pairs under both conditions; a cost is None if one of its rows is unknown.
 
-    Calls that exist under one of both conditions only cost 0 under the other.
-    All energies are on one basis; ``samples`` is the batch size.
+    Calls that exist under one of both only cost 0 under the other. ``samples`` is the batch size.
     """
     these, others = [one.these for one in pairs if one.these], [one.others for one in pairs if one.others]
     time_s, other_time_s, saved_s = _costs(these, others, time_of)
@@ -285,9 +292,6 @@ def sides_of(pairs: Sequence[Pair], basis: EnergyBasis, samples: int) -> Sides:
     if saved_j is not None and basis is EnergyBasis.NORMALISED:
         kelvins_j = [_kelvins_j(pair.others, basis) - _kelvins_j(pair.these, basis) for pair in pairs]
         saved_j = saved_j.with_error(temperature_error_j(kelvins_j))
-
-    def over(value: float | None, divisor: float | None) -> float | None:
-        return None if value is None or not divisor else value / divisor
 
     def is_more(saved: Estimate | None) -> bool | None:
         return None if saved is None else saved.value < -NORMAL_QUANTILE * saved.standard_error
@@ -299,15 +303,15 @@ def sides_of(pairs: Sequence[Pair], basis: EnergyBasis, samples: int) -> Sides:
         other_time_s=other_time_s,
         energy_j=energy_j,
         other_energy_j=other_energy_j,
-        power_w=over(energy_j, time_s),
-        other_power_w=over(other_energy_j, other_time_s),
+        power_w=ratio_if_known(energy_j, time_s),
+        other_power_w=ratio_if_known(other_energy_j, other_time_s),
         saved_time_s=value_of(saved_s),
         saved_time_standard_error_s=standard_error_of(saved_s),
-        saved_time_ratio=over(value_of(saved_s), other_time_s),
+        saved_time_ratio=ratio_if_known(value_of(saved_s), other_time_s),
         saved_energy_j=value_of(saved_j),
         saved_energy_standard_error_j=standard_error_of(saved_j),
-        saved_energy_ratio=over(value_of(saved_j), other_energy_j),
-        saved_energy_per_sample_j=over(value_of(saved_j), samples),
+        saved_energy_ratio=ratio_if_known(value_of(saved_j), other_energy_j),
+        saved_energy_per_sample_j=ratio_if_known(value_of(saved_j), samples),
         costs_more_time=is_more(saved_s),
         costs_more_energy=is_more(saved_j),
     )

@@ -11,7 +11,7 @@ from typing import Annotated, TypeAlias
 
 from opcost.columns import ABOVE_0, COUNT, COUNT_FROM_1, Column, Columns
 from opcost.comparing.ranking import ModelFigures
-from opcost.estimates import total_if_known, value_of
+from opcost.estimates import ratio_if_known, total_if_known, value_of
 from opcost.measuring.record import time_of
 from opcost.operators.cases import TRAINING_MODE
 from opcost.operators.counts import SEPARATOR, CalledModule, OperatorCount, OperatorCounts, at_level, levels_of
@@ -174,8 +174,8 @@ class Layers:
             memory_bytes=sum(call.count.memory_bytes for call in calls),
             time_s=time_s,
             energy_j=energy_j,
-            time_ratio=time_s / sum_s if time_s is not None and sum_s else None,
-            energy_ratio=energy_j / sum_j if energy_j is not None and sum_j else None,
+            time_ratio=ratio_if_known(time_s, sum_s),
+            energy_ratio=ratio_if_known(energy_j, sum_j),
             missing_reason=missing_reason,
             energy_missing_reason=next(filter(None, (cost.energy_missing_reason for cost in known)), None),
         )

@@ -21,7 +21,7 @@ from opcost.comparing.roofline import (
     savings,
     work_of,
 )
-from opcost.estimates import Estimate, value_of
+from opcost.estimates import Estimate, ratio_if_known, value_of
 from opcost.measuring.conditions import EAGER
 from opcost.measuring.flags import Flag, WithMeaning
 from opcost.measuring.record import MeasurementRow, does_other_work, has_impossible_power, is_doubtful, time_of
@@ -96,7 +96,7 @@ def operator_costs(model: ModelFigures, roofline: Roofline | None, by: str) -> t
                 memory_bytes=first.memory_bytes,
                 bound=None if roofline is None else roofline.time.side(first),
                 call_time_s=costs.time_s / costs.calls,
-                call_energy_j=None if costs.energy_j is None else costs.energy_j / costs.calls,
+                call_energy_j=ratio_if_known(costs.energy_j, costs.calls),
                 flags="|".join(flag.value for flag in TupleFlag if flag in flags),
                 costs=costs,
             )
@@ -137,9 +137,9 @@ def _shares(
             calls=sum(part.occurrences for part, _ in calls),
             time_s=time_s,
             energy_j=energy_j,
-            power_w=None if energy_j is None else energy_j / time_s,
+            power_w=ratio_if_known(energy_j, time_s),
             time_ratio=time_s / sum_s,
-            energy_ratio=None if energy_j is None or not sum_j else energy_j / sum_j,
+            energy_ratio=ratio_if_known(energy_j, sum_j),
             roof_time_ratio=None if saving_s is None else 1 - saving_s / time_s,
             roof_energy_ratio=None if saving_j is None or not energy_j else 1 - saving_j / energy_j,
             saving_time_s=saving_s,

@@ -23,7 +23,7 @@ from opcost.comparing.comparison import ComparisonRow
 from opcost.comparing.gap import Piece, predicted_piece, with_method_error
 from opcost.comparing.remarks import NO_RESULT_RATIO, NOTICEABLE_RATIO, Remark, RemarkKind
 from opcost.comparing.roofline import Roofline, Works, roof_share, works_of
-from opcost.estimates import NORMAL_QUANTILE, Estimate, standard_error_of, sum_of_independent, value_of
+from opcost.estimates import NORMAL_QUANTILE, Estimate, ratio_if_known, standard_error_of, sum_of_independent, value_of
 from opcost.measuring.conditions import DEVICE_UUID, Conditions
 from opcost.measuring.record import MeasurementRow, is_doubtful, ran_as_requested, time_of
 from opcost.measuring.throttling import is_above_limit
@@ -189,7 +189,7 @@ class ModelFigures:
 
     @property
     def power_w(self) -> float | None:
-        return None if self.time_s is None or self.energy_j is None else self.energy_j.value / self.time_s.value
+        return ratio_if_known(value_of(self.energy_j), value_of(self.time_s))
 
     @property
     def corrected_ratios(self) -> tuple[float | None, float | None]:
@@ -250,8 +250,8 @@ class ModelFigures:
 
 
 @dataclass(frozen=True)
-class SumDeviations:
-    """Magnitudes of the deviations of some models' sums from their wholes: median and 95th percentile, as ratios."""
+class Differences:
+    """Magnitudes of some models' relative differences: the median, and the 95th percentile or the largest."""
 
     models: int
     median_ratio: float
@@ -262,15 +262,15 @@ class SumDeviations:
 class SumErrors:
     """Deviations of sums of operators from measured wholes; ``is_assumed`` says that they are those of other ones."""
 
-    time: SumDeviations
-    energy: SumDeviations
+    time: Differences
+    energy: Differences
     is_assumed: bool = False
 
 
 ASSUMED_SUM_ERRORS: Mapping[bool, SumErrors] = MappingProxyType(
     {
-        True: SumErrors(SumDeviations(13, 0.023, 0.052), SumDeviations(13, 0.025, 0.063), is_assumed=True),
-        False: SumErrors(SumDeviations(88, 0.008, 0.092), SumDeviations(88, 0.022, 0.049), is_assumed=True),
+        True: SumErrors(Differences(13, 0.023, 0.052), Differences(13, 0.025, 0.063), is_assumed=True),
+        False: SumErrors(Differences(88, 0.008, 0.092), Differences(88, 0.022, 0.049), is_assumed=True),
     }
 )
 """The deviations where fewer than ``FEWEST_WHOLES`` are known, by whether sums have a cache correction: the largest of
@@ -294,7 +294,7 @@ def sum_errors(models: Iterable[ModelFigures]) -> Mapping[bool, SumErrors]:
     return found
 
 
-def _deviations(ratios: Iterable[float | None], assumed: SumDeviations) -> tuple[SumDeviations, bool]:
+def _deviations(ratios: Iterable[float | None], assumed: Differences) -> tuple[Differences, bool]:
     """Return deviations of ratios from 1, and whether they are their own: assumed ones, if too few are known."""
     found = [abs(ratio - 1) for ratio in ratios if ratio is not None]
     if len(found) < FEWEST_WHOLES:
@@ -303,7 +303,7 @@ def _deviations(ratios: Iterable[float | None], assumed: SumDeviations) -> tuple
     median, high = map(float, np.quantile(found, [0.5, EXPECTED_QUANTILE], method="higher"))
     # Too few for a high quantile do not lower the assumed one.
     high = high if len(found) >= ENOUGH_WHOLES else max(high, assumed.high_ratio)
-    return SumDeviations(len(found), median, high), True
+    return Differences(len(found), median, high), True
 
 
 def completed(
@@ -428,20 +428,12 @@ def ranking_row(model: ModelFigures, errors: SumErrors | None, roofline: Rooflin
     elif energy_j is None and cost is not None:
         energy_missing_reason = cost.energy_missing_reason or MISSING_OPERATORS
 
-    def expected_error(
-        cost: Estimate | None, predicted: float | None, deviations: SumDeviations | None
-    ) -> float | None:
+    def expected_error(cost: Estimate | None, predicted: float | None, deviations: Differences | None) -> float | None:
         """Return the error that 95 % of sums do not exceed, with the error of the predicted part of the cost."""
         if deviations is None or Doubt.ABOVE_LIMIT in model.doubts:
             return None
         predicted_ratio = 0.0 if cost is None or predicted is None else predicted / cost.value
         return math.hypot(deviations.high_ratio, PREDICTED_ERROR_RATIOS[model.conditions.execution] * predicted_ratio)
-
-    def per_sample(cost: float | None) -> float | None:
-        return None if cost is None or samples is None else cost / samples
-
-    def samples_per(cost: float | None) -> float | None:
-        return None if cost is None or samples is None else samples / cost
 
     def saving(cost: float | None, roof_ratio: float | None) -> float | None:
         return None if cost is None or roof_ratio is None else cost * (1 - roof_ratio)
@@ -456,10 +448,10 @@ def ranking_row(model: ModelFigures, errors: SumErrors | None, roofline: Rooflin
         energy_j=value_of(energy_j),
         energy_standard_error_j=standard_error_of(energy_j),
         power_w=model.power_w,
-        time_per_sample_s=per_sample(value_of(model.time_s)),
-        energy_per_sample_j=per_sample(value_of(energy_j)),
-        samples_per_second=samples_per(value_of(model.time_s)),
-        samples_per_joule=samples_per(value_of(energy_j)),
+        time_per_sample_s=ratio_if_known(value_of(model.time_s), samples),
+        energy_per_sample_j=ratio_if_known(value_of(energy_j), samples),
+        samples_per_second=ratio_if_known(samples, value_of(model.time_s)),
+        samples_per_joule=ratio_if_known(samples, value_of(energy_j)),
         reference_temperature_c=model.basis.temperature_c,
         sum_reference_temperature_c=None if cost is None else cost.basis.temperature_c,
         is_flagged=Doubt.FLAGGED in model.doubts,
@@ -484,8 +476,8 @@ def ranking_row(model: ModelFigures, errors: SumErrors | None, roofline: Rooflin
         corrected_energy_ratio=corrected_energy_ratio,
         roof_time_ratio=roof_time_ratio,
         roof_energy_ratio=roof_energy_ratio,
-        saving_time_per_sample_s=per_sample(saving(sum_s, roof_time_ratio)),
-        saving_energy_per_sample_j=per_sample(saving(sum_j, roof_energy_ratio)),
+        saving_time_per_sample_s=ratio_if_known(saving(sum_s, roof_time_ratio), samples),
+        saving_energy_per_sample_j=ratio_if_known(saving(sum_j, roof_energy_ratio), samples),
         energy_missing_reason=energy_missing_reason,
         measured_at=model.measured_at,
         device_uuid=None if whole is None else whole.circumstances.device_uuid,

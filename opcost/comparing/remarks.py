@@ -12,7 +12,7 @@ from opcost.comparing.cache_chain_rows import is_corrected
 from opcost.comparing.cache_chains import STREAM_BYTES
 from opcost.comparing.conditions_side_by_side import Side, SideBySide, Standing
 from opcost.comparing.gap import KernelErrors
-from opcost.estimates import total_if_known
+from opcost.estimates import ratio_if_known, total_if_known, value_of
 from opcost.measuring.conditions import WARM, Circumstances, precision_dtype
 from opcost.measuring.flags import CASTING_DOUBT, OTHER_WORK, Flag
 from opcost.measuring.procedure import are_different
@@ -590,7 +590,6 @@ def _on_side(side: Side) -> Iterator[Remark]:
         if isinstance(share, float) and share >= NO_RESULT_RATIO:
             yield remark
     yield from throttled(side.whole, side.cost)
-    time_s, energy_j = side.cost.time_s, side.cost.energy_j
-    power_w = None if time_s is None or energy_j is None else energy_j.value / time_s.value
+    power_w = ratio_if_known(value_of(side.cost.energy_j), value_of(side.cost.time_s))
     if is_above_limit(power_w, side.conditions.device_power_limit_w):
         yield Remark(RemarkKind.ABOVE_LIMIT)

@@ -163,7 +163,7 @@ def _boards_line(boards: BoardDifferences) -> list[str]:
     if not known:
         return []
     typical = " and ".join(f"{percent(one.median_ratio)} in {name}" for name, one in known.items())
-    largest = " and ".join(percent(one.largest_ratio) for one in known.values())
+    largest = " and ".join(percent(one.high_ratio) for one in known.values())
     models = number_of(max(one.models for one in known.values()), "model")
     return [
         f"Whole models were measured on {number_of(boards.boards, 'board')}, which differ by {typical} "

@@ -224,7 +224,7 @@ def sides_of(report: ShowReport, by: str = ENERGY) -> RankingTable | None:
     for boards, product in dict.fromkeys((ranking.boards, ranking.product) for ranking in report.rankings):
         # A ratio between two single boards may be theirs.
         if boards.time is not None and boards.energy is not None:
-            most = f"{percent(boards.time.largest_ratio)} in time and {percent(boards.energy.largest_ratio)} in energy"
+            most = f"{percent(boards.time.high_ratio)} in time and {percent(boards.energy.high_ratio)} in energy"
             notes.append(f"{boards.boards} boards of {product} differ by up to {most} in whole models.")
     if any(row.source == SUM for rows in shared for row in rows):
         notes.append(f"{ESTIMATED} the corrected sum of its operators, because the whole model is not measured.")

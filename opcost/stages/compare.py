@@ -121,51 +121,47 @@ def find_comparisons(request: Request, runs: OperatorRuns = USUAL_RUNS) -> list[
 
 
 def keep_comparisons(request: Request, models: Sequence[ModelComparisons]) -> list[ComparingReport]:
-    """Write comparisons to the database, except in a dry run; return them as rows."""
+    """Write comparisons to the database, except in a dry run; return them as rows.
+
+    They replace older rows of the same model, conditions and values; others, and equal ones, stay.
+    """
     reports = reports_of(request, models)
-    rows = [row for report in reports for row in report.comparisons]
-    if rows and not request.dry_run:
-        request.database.sum_vs_full.replace_rows(partial(_updated, rows))
+    new_rows = [row for report in reports for row in report.comparisons]
+
+    def updated(known: Iterable[ComparisonRow]) -> list[ComparisonRow]:
+        rows = {row.identity: row for row in known}
+        for row in new_rows:
+            old = rows.get(row.identity)
+            if old is None or replace(row, compared_at=old.compared_at) != old:
+                rows[row.identity] = row
+        return list(rows.values())
+
+    if new_rows and not request.dry_run:
+        request.database.sum_vs_full.replace_rows(updated)
     return reports
 
 
 def reports_of(request: Request, models: Sequence[ModelComparisons]) -> list[ComparingReport]:
     """Return comparisons as rows."""
-    return [_report(model, f" on {request.device}" if request.device else "") for model in models]
-
-
-def _report(model: ModelComparisons, where: str) -> ComparingReport:
-    name, now = model.config.name, datetime.now(timezone.utc).isoformat(timespec="seconds")
-    pairs = list(zip(model.comparisons, model.kernels, strict=True))
-    remarks = tuple((*found.remarks, *remarks_on_kernels(errors)) for found, errors in pairs)
-    proposals = Proposals.of([model.config])
-    remedy: str | None = proposals.command("measure-models", [name])
-    reason = model.no_counts_reason or f"the whole model is not measured{where}; run {remedy}"
-    if pairs:
-        # As the operators of the first comparison were measured.
-        conditions, parts = model.comparisons[0].conditions, model.comparisons[0].cost.parts
-        is_cpu = conditions.device_type == "cpu"
-        device = ("--device", "cpu") if is_cpu else ("--execution", conditions.execution)
-        how = protocol_options(part.row.circumstances for part in parts)
-        remedy = next(iter(proposals.profiling([name], *device, *how)), None)
-    return ComparingReport(
-        name=name,
-        comparisons=tuple(comparison_row(name, *pair, said, now) for pair, said in zip(pairs, remarks, strict=True)),
-        reason=None if pairs else reason,
-        kinds=tuple(kinds_of(comparison.cost) for comparison in model.comparisons),
-        remarks=remarks,
-        remedy=remedy,
-    )
-
-
-def _updated(new_rows: Iterable[ComparisonRow], known: Iterable[ComparisonRow]) -> list[ComparisonRow]:
-    """Replace older rows of the same model, conditions and values; others, and equal ones, stay."""
-    rows = {row.identity: row for row in known}
-    for row in new_rows:
-        old = rows.get(row.identity)
-        if old is None or replace(row, compared_at=old.compared_at) != old:
-            rows[row.identity] = row
-    return list(rows.values())
+    found, where = [], f" on {request.device}" if request.device else ""
+    for model in models:
+        name, now = model.config.name, datetime.now(timezone.utc).isoformat(timespec="seconds")
+        proposals, rows, remarks = Proposals.of([model.config]), [], []
+        for one, errors in zip(model.comparisons, model.kernels, strict=True):
+            remarks.append((*one.remarks, *remarks_on_kernels(errors)))
+            rows.append(comparison_row(name, one, errors, remarks[-1], now))
+        remedy: str | None = proposals.command("measure-models", [name])
+        reason = model.no_counts_reason or f"the whole model is not measured{where}; run {remedy}"
+        if rows:
+            # As the operators of the first comparison were measured.
+            conditions, parts = model.comparisons[0].conditions, model.comparisons[0].cost.parts
+            is_cpu = conditions.device_type == "cpu"
+            device = ("--device", "cpu") if is_cpu else ("--execution", conditions.execution)
+            how = protocol_options(part.row.circumstances for part in parts)
+            remedy = next(iter(proposals.profiling([name], *device, *how)), None)
+        kinds = tuple(kinds_of(one.cost) for one in model.comparisons)
+        found.append(ComparingReport(name, tuple(rows), None if rows else reason, kinds, tuple(remarks), remedy))
+    return found
 
 
 # Models under their own conditions, and the same models under others

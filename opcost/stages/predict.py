@@ -19,8 +19,8 @@ from opcost.comparing.predicted_run import Knowledge, PredictedCalls, PredictedR
 from opcost.comparing.ranking import (
     ASSUMED_SUM_ERRORS,
     REPRESENTATIVE_RATIO,
+    Differences,
     ModelFigures,
-    SumDeviations,
     SumErrors,
     sum_errors,
 )
@@ -369,7 +369,7 @@ def kept_costs(name: str, folder: Path) -> Knowledge | None:
     try:
         learned, sum_errors = from_bytes(content)
         errors = {
-            is_corrected: SumErrors(SumDeviations(*time), SumDeviations(*energy), is_assumed)
+            is_corrected: SumErrors(Differences(*time), Differences(*energy), is_assumed)
             for is_corrected, (time, energy, is_assumed) in sum_errors.items()
         }
         # Arrays of another form would fail in the midst of use.

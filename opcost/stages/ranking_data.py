@@ -11,7 +11,7 @@ from opcost.comparing.cache_chain_rows import ChainRow
 from opcost.comparing.cache_corrections import Corrections, corrections_under
 from opcost.comparing.comparison import corrections_of
 from opcost.comparing.gap import correction_of
-from opcost.comparing.ranking import ModelFigures
+from opcost.comparing.ranking import Differences, ModelFigures
 from opcost.comparing.roofline import Roofline, roofline_of_rows
 from opcost.errors import UserError
 from opcost.measuring.conditions import Conditions
@@ -33,17 +33,11 @@ from opcost.summing.summation import Measurements, ModelCost, best_of_each_board
 
 
 @dataclass(frozen=True)
-class Differences:
-    """The differences between boards, as ratios: the largest cost of a model over its smallest, minus 1."""
-
-    models: int
-    median_ratio: float
-    largest_ratio: float
-
-
-@dataclass(frozen=True)
 class BoardDifferences:
-    """The number of boards, and their differences in time and energy; None if no model is measured on two boards."""
+    """The number of boards, and the largest of their costs of a model over the smallest, minus 1, in time and energy.
+
+    The differences are None if no model is measured on two boards.
+    """
 
     boards: int
     time: Differences | None

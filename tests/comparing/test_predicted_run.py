@@ -8,7 +8,7 @@ import pytest
 from simulated_machine import SIMULATED_CONDITIONS
 
 from opcost.comparing.predicted_run import Knowledge, PredictedRun, Range, Widened, WidthReason, predicted_run
-from opcost.comparing.ranking import SumDeviations, SumErrors
+from opcost.comparing.ranking import Differences, SumErrors
 from opcost.estimates import Estimate
 from opcost.operators.counts import OperatorCount
 from opcost.operators.tuples import OperatorTuple, TensorSpec
@@ -27,7 +27,7 @@ from opcost.prediction.samples import Boards, Card
 from opcost.summing.summation import EnergyBasis, ModelCost
 
 SPEC = TensorSpec((64, 64), "float32")
-NO_ERRORS = SumErrors(SumDeviations(9, 0.0, 0.0), SumDeviations(9, 0.0, 0.0))
+NO_ERRORS = SumErrors(Differences(9, 0.0, 0.0), Differences(9, 0.0, 0.0))
 
 
 def count(name: str) -> OperatorCount:
@@ -161,9 +161,7 @@ def test_the_interval_of_a_run_that_draws_more_than_the_power_limit_is_wider() -
 
 @pytest.mark.parametrize("is_assumed", [True, False])
 def test_the_interval_has_the_expected_error_of_sums(is_assumed: bool) -> None:
-    found = run_of(
-        learned(), "ReLU", errors=SumErrors(SumDeviations(9, 0.0, 0.1), SumDeviations(9, 0.0, 0.3), is_assumed)
-    )
+    found = run_of(learned(), "ReLU", errors=SumErrors(Differences(9, 0.0, 0.1), Differences(9, 0.0, 0.3), is_assumed))
     assert half_width(found.time_s) == pytest.approx(np.hypot(0.2, 0.1))
     assert half_width(found.energy_j) == pytest.approx(np.hypot(0.2, 0.3))
     assert (WidthReason.FEW_WHOLES in reasons(found)) == is_assumed

@@ -20,9 +20,9 @@ from opcost.comparing.ranking import (
     SAVING,
     SORTS,
     TIME,
+    Differences,
     ModelFigures,
     RankingRow,
-    SumDeviations,
     SumErrors,
     ranked,
     ranking_row,
@@ -102,7 +102,7 @@ def test_a_corrected_sum_has_the_error_of_the_method_too() -> None:
 
 def test_a_sum_that_draws_more_than_the_power_limit_is_doubtful_and_its_error_is_unknown() -> None:
     limit_w = SIMULATED_CONDITIONS.device_power_limit_w or 0.0
-    deviations = SumDeviations(9, 0.01, 0.02)
+    deviations = Differences(9, 0.01, 0.02)
     for power_ratio, is_above in ((1.0, False), (1.22, True)):
         model = with_sum(sum_of({RELU: 1}, row_of(RELU, 1.0, power_ratio * limit_w)))
         row = ranking_row(model, SumErrors(deviations, deviations), None)
