@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import seeds
 from hypothesis import settings
+from parsed_rows import READER, parser
 from run_logs import ended_logs
 
 # Before torch is imported, and for the scripts that tests start: on a busy machine torch's threads, which spin while
@@ -82,6 +83,13 @@ def end_left_processes(config: pytest.Config, folder: str) -> None:
         with suppress(OSError):
             if f"TMPDIR={folder}".encode() in environment.read_bytes():
                 os.kill(int(environment.parent.name), signal.SIGKILL)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def shipped_rows_are_parsed_once() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(f"opcost.storage.table.CsvTable.{READER}", parser)
+        yield
 
 
 @pytest.fixture(autouse=True)

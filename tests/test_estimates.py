@@ -19,10 +19,8 @@ from opcost.estimates import (
     mean_over_placements,
     mean_without_outliers,
     median,
-    standard_error_of,
     student_quantile,
     sum_of_independent,
-    value_of,
     weighted_mean,
     without_placement_effects,
 )
@@ -185,21 +183,6 @@ def test_independent_averages_predict_the_error_of_a_moving_average(duration):
     assert averages.mean(axis=1).var() == pytest.approx(predicted, rel=0.12)
 
 
-def test_independent_averages_are_literally():
-    assert independent_averages(0.3, 1.0) == pytest.approx(1 / 0.9)
-    assert independent_averages(1.0, 1.0) == pytest.approx(1.5)
-    assert independent_averages(1.5, 1.0) == pytest.approx(27 / 14)
-    assert independent_averages(6.0, 2.0) == pytest.approx(3.375)
-
-
-@given(st.floats(1e-3, 1e3), st.floats(1e-3, 1e3))
-def test_independent_averages_grow_with_the_window_from_one(duration, averaging_time):
-    number = independent_averages(duration, averaging_time)
-    assert number > 1
-    assert number >= duration / averaging_time
-    assert independent_averages(2 * duration, averaging_time) > number
-
-
 @pytest.mark.parametrize("duration", [0.5, 1.0, 3.0])
 def test_error_of_a_moving_average_is_honest_on_average(duration):
     """In windows of few averaging times the readings are so alike that their spread alone says too little."""
@@ -216,12 +199,6 @@ def test_mean_of_chunks_weighs_iterations_equally():
     result = mean_of_chunks(np.array([1.0, 6.0]), np.array([1, 3]))
     # Batch means 1 and 2, mean 7/4, weights 1/4 and 3/4.
     assert result == Estimate(1.75, pytest.approx(math.sqrt((1 / 16 * 9 / 16 + 9 / 16 * 1 / 16) * 2)))
-
-
-def test_error_of_a_few_equal_chunks_is_their_spread_over_the_root_of_their_number():
-    durations_s = np.array([0.10, 0.12, 0.11, 0.09, 0.13])
-    result = mean_of_chunks(durations_s, np.full(5, 10))
-    assert result == approximately(Estimate(0.011, np.std(durations_s / 10, ddof=1) / math.sqrt(5)))
 
 
 def test_many_chunks_are_taken_together_in_batches():
@@ -242,12 +219,6 @@ def test_error_of_chunks_in_places_is_that_of_the_places_however_often_they_are_
         deviations.append((time_s.value - 1) / time_s.standard_error)
     within = np.mean(np.abs(deviations) < student_quantile(9))
     assert 0.92 < within < 0.98
-
-
-def test_two_places_that_differ_are_an_error_however_often_they_are_seen():
-    times_s = np.resize([1.0, 1.2], 1000)
-    estimate = mean_over_placements(7 * times_s, np.full(1000, 7), 2)
-    assert estimate == approximately(Estimate(1.1, np.std([1.0, 1.2], ddof=1) / math.sqrt(2)))
 
 
 def test_fewer_chunks_than_places_and_one_place_are_plain_chunks():
@@ -295,12 +266,6 @@ def test_mean_of_chunks_follows_scale(chunks, factor):
     assert scaled.standard_error == pytest.approx(factor * plain.standard_error, abs=1e-9 * scaled.value)
 
 
-@given(st.integers(2, 80), st.integers(1, 1000))
-def test_steady_chunks_have_no_error(chunks, iterations):
-    result = mean_of_chunks(np.full(chunks, 0.25 * iterations), np.full(chunks, iterations))
-    assert result == Estimate(pytest.approx(0.25), pytest.approx(0.0, abs=1e-9))
-
-
 @pytest.mark.parametrize("chunks", [0, 1])
 def test_the_error_of_a_mean_needs_two_chunks(chunks):
     with pytest.raises(ValueError, match="^the error of a mean needs at least two chunks$"):
@@ -312,11 +277,6 @@ def test_error_of_chunks_is_honest_though_neighbours_are_alike():
         return mean_of_chunks(1 + 0.01 * wandering(seed, 300, memory=0.8), np.ones(300, dtype=np.int64))
 
     assert 0.88 <= coverage(estimate, 1) <= 0.97
-
-
-def test_unknown_estimates_have_neither_value_nor_error():
-    assert value_of(None) is standard_error_of(None) is None
-    assert (value_of(Estimate(2.0, 0.5)), standard_error_of(Estimate(2.0, 0.5))) == (2.0, 0.5)
 
 
 @pytest.mark.parametrize(

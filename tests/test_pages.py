@@ -170,7 +170,7 @@ def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     if command not in PREPARED and is_measuring and "--dry-run" not in words:
         words.append("--dry-run")
     environment = os.environ | {"PYTHONPATH": str(folder), "COLUMNS": str(WIDTH), "CUDA_VISIBLE_DEVICES": ""}
-    return warm_python.run(words, folder, environment)
+    return warm_python.run(words, folder, environment, libraries=(*warm_python.LIBRARIES, warm_python.SHIPPED_ROWS))
 
 
 FOUND = [(page, command, sample) for page in TRIED for command, sample in commands_of(page)]

@@ -67,7 +67,8 @@ ELSEWHERE = {"filter", "measure"}
 def run_without_torch(command: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     words = [word.format(folder=folder) for word in (*command.split(), *arguments)]
     program = [sys.executable, "-c", WITHOUT_TORCH, *words]
-    return warm_python.run(program, ROOT, libraries=warm_python.WITHOUT_TORCH)
+    libraries = (*warm_python.WITHOUT_TORCH, warm_python.SHIPPED_ROWS)
+    return warm_python.run(program, ROOT, libraries=libraries)
 
 
 @pytest.mark.parametrize("command", WORKING)

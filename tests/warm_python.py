@@ -1,9 +1,9 @@
 """Commands in a Python that has imported torch already: without it, importing torch takes four seconds of each command.
 
-A server, one for each process of the tests, imports libraries, and nothing of opcost. It forks a child for each
-command. The child has the command's arguments, folder, environment and streams, and imports opcost from where the
-command would. ``run`` stands for ``subprocess.run`` where a test does not depend on when these libraries are imported,
-on options of Python, or on signals.
+A server, one for each process of the tests, imports libraries, and of opcost what parses rows at most. It forks a
+child for each command. The child has the command's arguments, folder, environment and streams, and imports opcost from
+where the command would. ``run`` stands for ``subprocess.run`` where a test does not depend on when these libraries are
+imported, on options of Python, or on signals.
 """
 
 import atexit
@@ -27,6 +27,8 @@ from typing import NoReturn
 WITHOUT_TORCH = ("pandas", "pydantic", "rich.console", "rich.table", "yaml")
 LIBRARIES = ("torch", "torchvision.models", *WITHOUT_TORCH)
 """Most commands import these."""
+SHIPPED_ROWS = "parsed_rows:parse_shipped"
+"""A library for commands that read all shipped rows: it parses them, and has opcost's storage imported."""
 
 
 def run(
@@ -83,9 +85,13 @@ def _server(libraries: tuple[str, ...]) -> subprocess.Popen[str]:
 
 
 def _serve(libraries: Sequence[str]) -> None:
-    for library in libraries:
-        importlib.import_module(library)
     paths = sys.path[1:]
+    sys.path.insert(1, str(Path(__file__).parents[1]))
+    for library in libraries:
+        module, _, function = library.partition(":")
+        imported = importlib.import_module(module)
+        if function:
+            getattr(imported, function)()
     gc.freeze()
     for line in sys.stdin:
         child = os.fork()

@@ -116,12 +116,6 @@ def test_commands_that_read_never_import_it(project: Project) -> None:
         assert project.imports == 0, command
 
 
-def test_stdout_has_results_alone(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
-    assert project.run(["count"], "--allow-code", "--json") == 0
-    (report,) = json.loads(capsys.readouterr().out)
-    assert (report["name"], report["operator_calls"], report["flops"]) == ("net", 2, 2 * 2 * 4 * 8)
-
-
 PRINTS = """
 import ctypes, os, subprocess, sys
 class Prints(nn.Linear):
@@ -218,21 +212,6 @@ def test_rows_go_where_the_command_says_though_the_code_changes_the_folder(
     monkeypatch.chdir(project.folder)
     assert list(other.iterdir()) == []
     assert Database(project.folder / "home" / "database").full_model_measurements.rows()
-
-
-def test_what_a_function_raises_is_a_line_with_frames_below_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    project = Project(tmp_path, "raises")
-    assert project.run(["count"], "--allow-code", "--json") == 2
-    printed = capsys.readouterr()
-    (failure,) = json.loads(printed.out)
-    first, frame = failure["reason"].splitlines()
-    where = f"{tmp_path}/measurements/net/summary.yml:1: model_name"
-    assert first == f"{where}: ../../net.py:raises raised ValueError: no good ...; fix the function"
-    assert frame.startswith(f"  {tmp_path}/net.py:9 in raises: raise ValueError(")
-    assert f"{first}\n{frame}\n" in printed.err
-    assert "Traceback" not in printed.err
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from simulated_machine import SIMULATED_CONDITIONS, Load, declared_row, simulated_row
+from simulated_machine import SIMULATED_CONDITIONS, declared_row
 
 from opcost.comparing import comparison as comparing
 from opcost.comparing.cache_chain_rows import Excess, chain_row
@@ -266,12 +266,6 @@ def test_rows_on_other_values_that_are_not_summed_are_reported():
     assert comparison.remarks == (Remark(RemarkKind.ON_OTHER_VALUES_ONLY, {"operators": 1}),)
 
 
-def test_a_precision_is_reported_as_a_protocol():
-    precise = row_of(CONVOLUTION, (2.0, 0.1), (1.0, 0.1), warm_up_s=0.25, loop_s=None, relative_error=0.01)
-    (remark,) = compared(precise, RELU_ROW).remarks
-    assert (remark.figures["name"], remark.figures["of_sum"]) == ("protocol", "a loop to within 1.00%")
-
-
 @pytest.mark.parametrize("cache", CACHES)
 def test_rows_of_the_cache_that_is_asked_for_are_summed_beside_a_warm_whole(cache):
     rows = [
@@ -284,29 +278,6 @@ def test_rows_of_the_cache_that_is_asked_for_are_summed_beside_a_warm_whole(cach
     assert comparison.conditions == replace(SIMULATED_CONDITIONS, cache=cache)
     is_remarked = Remark(RemarkKind.OTHER_CACHE, {"cache": cache}) in comparison.remarks
     assert is_remarked == (cache != "warm")
-
-
-def test_rows_of_another_cache_are_named_as_such():
-    comparison = compare(COUNTS, FULL, Measurements([CONVOLUTION_ROW, RELU_ROW]), OperatorRuns(cache="cold"))
-    assert comparison.cost.time_s is None
-    figures = {"operators": 2, "differences": ("cache: warm / cold",)}
-    assert comparison.remarks == (Remark(RemarkKind.OTHER_CONDITIONS, figures),)
-
-
-def test_simulated_parts_make_the_simulated_whole():
-    """A machine whose model takes exactly as long as its parts: the ratios are 1 within their errors."""
-    convolution, relu = Load(time_s=0.004, power_w=500.0), Load(time_s=0.002, power_w=350.0)
-    time_s = 3 * convolution.time_s + 4 * relu.time_s
-    energy_j = 3 * convolution.energy_j + 4 * relu.energy_j
-    comparison = compared(
-        simulated_row(CONVOLUTION, convolution),
-        simulated_row(RELU, relu),
-        full=simulated_row(MODEL, Load(time_s=time_s, power_w=energy_j / time_s)),
-    )
-    assert comparison.time_ratio.value == pytest.approx(1.0)
-    assert comparison.energy_ratio.value == pytest.approx(1.0, abs=3 * comparison.energy_ratio.standard_error)
-    assert comparison.energy_ratio.standard_error < 0.005
-    assert comparison.remarks == ()
 
 
 def test_what_is_left_out_has_rows_and_energies_like_those_of_the_sum():
@@ -444,14 +415,6 @@ def test_a_remark_is_shown_if_it_changes_what_a_reader_concludes(
     kind: RemarkKind, figures: dict[str, float | str | None], is_shown: bool
 ) -> None:
     assert Remark(kind, figures).changes_conclusions is is_shown
-
-
-def test_words_for_all_comparisons_are_apart_from_one_figure() -> None:
-    remark = Remark(RemarkKind.OTHER_CIRCUMSTANCE, {"name": "meter", "of_sum": "a", "of_whole": "b", "time_ratio": 0.3})
-    assert remark.words == ("a part of the summed time was measured with another meter", "30.0 %")
-    assert str(remark) == "a part of the summed time was measured with another meter: 30.0 %, meter a (whole model: b)"
-    protocol = Remark(remark.kind, {**remark.figures, "name": "protocol"})
-    assert protocol.words[0].endswith("measured with another protocol")
 
 
 def test_no_text_names_a_block() -> None:

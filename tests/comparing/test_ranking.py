@@ -121,23 +121,6 @@ def test_an_eager_whole_has_no_ratio_to_a_sum_of_graphs() -> None:
     assert eager.time_s == compared.time_s
 
 
-@given(costs, costs, costs, costs, st.integers(1, 9))
-def test_shares_of_kinds_and_of_operators_add_up_to_1(
-    time_s: float, energy_j: float, other_s: float, other_j: float, calls: int
-) -> None:
-    cost = sum_of({RELU: calls, LINEAR: 1}, row_of(RELU, time_s, energy_j), row_of(LINEAR, other_s, other_j))
-    for by in SORTS:
-        kinds = kind_costs(with_sum(cost), None, by)
-        ratios = [kind.costs.ratio(by) for kind in kinds]
-        assert sum(ratios) == pytest.approx(1)
-        assert ratios == sorted(ratios, reverse=True)
-        operators = operator_costs(with_sum(cost), None, by)
-        assert sum(one.costs.energy_ratio or 0.0 for one in operators) == pytest.approx(1)
-        assert operators == tuple(sorted(operators, key=lambda one: rank_of(one, by)))
-    (relu,) = [kind for kind in kinds if kind.operator == "ReLU"]
-    assert relu.costs.energy_ratio == pytest.approx(calls * energy_j / (calls * energy_j + other_j))
-
-
 def test_without_energies_shares_are_those_of_the_time() -> None:
     cost = sum_of({RELU: 1, LINEAR: 1}, row_of(RELU, 3.0, None), row_of(LINEAR, 1.0, 1.0))
     kinds = kind_costs(with_sum(cost), None, ENERGY)

@@ -140,57 +140,11 @@ def test_interval_of_a_load_that_warms_up_holds_the_mean_of_the_loop():
     assert energy_coverage(many(device=warming), truth_j) >= SEEDS.at_least(0.95)
 
 
-def test_interval_of_a_load_that_warms_up_does_not_hold_its_equilibrium():
-    """A known limit: a short loop measures a cool device; the temperature stands beside the figure."""
-    warming = Device(cold_power_ratio=0.95, warming_time_s=5.0, white_noise_w=5.0)
-    assert energy_coverage(many(device=warming), LOAD.energy_j) < SEEDS.at_most(0.05)
-    short = measured(device=warming)
-    assert short.temperature_c < 0.9 * warming.busy_temperature_c
-    long = measured(device=warming, protocol=MeasurementProtocol(warm_up_s=30.0, loop_s=3.0))
-    assert long.energy_j == pytest.approx(LOAD.energy_j, rel=0.005)
-    assert long.temperature_c == pytest.approx(warming.busy_temperature_c, abs=0.1)
-
-
-@pytest.mark.parametrize(
-    ("settings", "most"),
-    [
-        # A change that takes longer than the window cannot be seen in it. Only repetition shows it.
-        pytest.param(
-            {"device": Device(white_noise_w=0, correlated_noise_w=10, correlation_time_s=5.0)}, 0.6, id="slow noise"
-        ),
-        # A meter that sees one quarter of the time must be qualified on the card at hand.
-        pytest.param(
-            {"load": replace(LOAD, swing_w=200.0, swing_period_s=0.1), "meter": PART_TIME}, 0.0, id="swings in step"
-        ),
-    ],
-)
-def test_known_limits_of_the_interval(settings, most):
-    assert energy_coverage(many(**settings), LOAD.energy_j) <= (SEEDS.at_most(most) if most else 0)
-
-
-def test_interval_of_a_meter_that_smooths_more_than_it_says_is_too_narrow():
-    """Why the smoothing must be known: the readings of a moving average are alike."""
-    claims = replace(AVERAGING, source=PowerSource("liar", rise_time_s=1.2, averaging_time_s=0.0))
-    protocol = MeasurementProtocol(1.5, 5.0)
-    claimed, known = (
-        energy_coverage(many(meter=meter, protocol=protocol), LOAD.energy_j) for meter in (claims, AVERAGING)
-    )
-    assert claimed < SEEDS.at_most(0.9)
-    assert known >= SEEDS.at_least(0.93)
-    assert known - claimed > 0.05
-
-
 @pytest.mark.parametrize("loop_s", [1.0, 2.0, 3.0])
 def test_error_of_a_smoothing_meter_in_a_short_loop_is_honest_on_average(loop_s):
     measurements = many(meter=AVERAGING, protocol=MeasurementProtocol(1.5, loop_s))
     claimed = np.mean([m.power_standard_error_w**2 for m in measurements])
     assert claimed == pytest.approx(np.var([m.power_w for m in measurements]), rel=0.35)
-
-
-def test_error_shrinks_with_the_root_of_the_loop():
-    short = np.mean([m.energy_standard_error_j for m in many(protocol=MeasurementProtocol(0.5, 1.0))])
-    long = np.mean([m.energy_standard_error_j for m in many(protocol=MeasurementProtocol(0.5, 4.0))])
-    assert long == pytest.approx(short / 2, rel=0.1)
 
 
 PRECISE = MeasurementProtocol(warm_up_s=0.25, loop_s=30.0, relative_error=0.01)
@@ -1071,17 +1025,6 @@ def test_an_interruption_moves_the_mean_and_not_the_other_averages():
     assert result.power_median_w == pytest.approx(LOAD.power_w, rel=0.01)
 
 
-def test_where_the_best_meter_has_nothing_to_say_the_next_one_counts():
-    machine = SimulatedMachine(LOAD, seed=3)
-    machine.start()
-    loop = run_loop(machine, machine.instruments(), SHORT)
-    trace = machine.stop()
-    silent = replace(trace, power_w=np.full(len(trace.power_w), np.nan), checks=(trace,))
-    result = evaluate(loop, silent)
-    assert result.power_w == pytest.approx(LOAD.power_w, rel=0.01)
-    assert (result.check_power_w, result.check_meter, result.notes) == (None, None, "")
-
-
 SLOPE = Estimate(0.0025, 0.0001)
 
 
@@ -1152,50 +1095,12 @@ def test_what_is_unknown_has_no_energy_at_the_reference_temperature(energy_j, te
     assert at_reference(energy_j, temperature_c, slope) is None
 
 
-def test_repeated_rows_add_no_certainty():
-    few, many_rows = measured(meter=MeterModel(row_period_s=0.1)), measured(meter=MeterModel(row_period_s=0.002))
-    assert many_rows.power_readings == pytest.approx(few.power_readings, abs=1)
-    assert many_rows.energy_standard_error_j == pytest.approx(few.energy_standard_error_j, rel=0.1)
-
-
 @pytest.mark.parametrize("meter", [MeterModel(), PART_TIME, SAMPLES, AVERAGING, MeterModel(lag_s=0.4)])
 @pytest.mark.parametrize("first_call_s", [0.0, 3.0])
 def test_absurd_power_before_and_after_the_load_does_not_count(meter, first_call_s):
     load = replace(LOAD, first_call_s=first_call_s)
     result = measured(load, Device(idle_power_w=1e6, white_noise_w=1.0), meter, MeasurementProtocol(0.0, 3.0))
     assert result.power_w == pytest.approx(LOAD.power_w, rel=1e-3)
-
-
-def test_absurd_power_during_the_warm_up_does_not_count():
-    surging = Device(cold_power_ratio=1000.0, warming_time_s=0.1, white_noise_w=1.0)
-    assert measured(device=surging, protocol=MeasurementProtocol(2.5, 2.0)).power_w == pytest.approx(400.0, rel=1e-3)
-
-
-def test_a_meter_that_hides_its_rise_time_spoils_the_figure():
-    """So the tests above would notice if the rise time were not waited for."""
-    hides = replace(AVERAGING, source=PowerSource("liar", rise_time_s=0.0, averaging_time_s=1.0))
-    result = measured(device=QUIET, meter=hides, protocol=MeasurementProtocol(0.0, 3.0))
-    assert result.power_w < 0.98 * LOAD.power_w
-
-
-@pytest.mark.parametrize(
-    ("meter", "protocol", "readings"),
-    [(None, MeasurementProtocol(0.5, 0.3), {4}), (AVERAGING, MeasurementProtocol(0.0, 1.0), range(5))],
-    ids=["short", "within the rise time"],
-)
-def test_fewer_than_five_fresh_values_give_time_but_no_energy(meter, protocol, readings):
-    result = measured(meter=meter, protocol=protocol)
-    assert result.time_s == pytest.approx(LOAD.time_s, rel=0.02)
-    assert result.energy_j is result.energy_standard_error_j is result.power_w is result.power_standard_error_w is None
-    assert result.energy_missing_reason
-    assert result.power_readings in readings
-
-
-def test_interval_of_readings_in_ticks_far_larger_than_the_noise_is_too_narrow():
-    """A known limit: readings that are nearly all equal hide how far the tick is from the truth."""
-    with_energy = [result for result in many(meter=MeterModel(tick_w=30.0)) if result.energy_j is not None]
-    assert with_energy
-    assert energy_coverage(with_energy, LOAD.energy_j) < SEEDS.at_most(0.5)
 
 
 def test_a_meter_with_coarse_steps_is_known_to_within_a_step():
@@ -1354,16 +1259,3 @@ def test_flags_and_notes_of_the_workload_go_with_the_figure():
     result = measure(workload, machine.instruments(), SHORT)
     assert (result.notes, result.flags) == ("eager instead of a graph", B)
     assert [measured(replace(LOAD, waits=waits)).waits for waits in (None, 48)] == [None, 48]
-
-
-def test_one_machine_measures_several_loads_one_after_the_other():
-    machine = SimulatedMachine(device=QUIET)
-    loads = [Load(time_s=0.001, power_w=300.0), Load(time_s=0.01, power_w=650.0)]
-    results = [measure(machine.workload(load), machine.instruments(), SHORT) for load in loads]
-    assert [result.energy_j for result in results] == pytest.approx([load.energy_j for load in loads], rel=1e-3)
-    assert results[0].ended_at < results[1].started_at
-
-
-def test_the_same_seed_gives_the_same_figure():
-    assert measured(seed=3) == measured(seed=3)
-    assert measured(seed=3) != measured(seed=4)

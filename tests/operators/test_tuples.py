@@ -186,25 +186,6 @@ def test_tensor_specs_are_found_at_any_depth_in_order():
     assert tensor_specs([1, (first, ("a", (second,))), None, third]) == [first, second, third]
 
 
-@pytest.mark.parametrize(
-    ("operator", "expected"),
-    [
-        (model_operator("resnet18", None, (1, 3, 32, 32)), True),
-        (model_operator("quantized_resnet18", None, (1, 3, 32, 32)), True),
-        (OperatorTuple("torchvision.models.ResNet"), False),
-        (OperatorTuple("torchvision.models.resnet.Bottleneck"), False),
-        (OperatorTuple("torchvision.models.swin_transformer.SwinTransformerBlock"), False),
-        (OperatorTuple("torchvision.ops.misc.FrozenBatchNorm2d"), False),
-        (OperatorTuple("torch.ops.torchvision.nms", mode=None), False),
-        (OperatorTuple("torch.nn.Linear"), False),
-        (OperatorTuple("relu", mode=None), False),
-    ],
-    ids=str,
-)
-def test_a_whole_model_is_distinguished_from_an_operator(operator, expected):
-    assert operator.is_model is expected
-
-
 def test_short_name_is_the_last_component():
     assert CONVOLUTION.short_name == "Conv2d"
     assert OperatorTuple("relu").short_name == "relu"

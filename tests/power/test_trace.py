@@ -115,22 +115,6 @@ def test_rows_without_a_value_change_nothing(pairs, data, update_period_s):
     assert readings_of(mixed, 1, 4, source) == readings_of(pairs, 1, 4, source)
 
 
-@given(rows, st.integers(0, 2_000_000_000))
-def test_shifted_time_changes_nothing(pairs, shift_s):
-    source = PowerSource("average", rise_time_s=0.5, averaging_time_s=0.25)
-    shifted = [(time_s + shift_s, power_w) for time_s, power_w in pairs]
-    expected = mean_power(trace_of(pairs, source), 1, Window(1, 4))
-    assert mean_power(trace_of(shifted, source), shift_s + 1, Window(shift_s + 1, shift_s + 4)) == expected
-
-
-@given(rows, st.sampled_from([0.25, 2.0, 1024.0]))
-def test_energy_scales_with_power(pairs, factor):
-    plain = mean_power(trace_of(pairs), 0, Window(0, 5))
-    scaled = mean_power(trace_of([(time_s, factor * power_w) for time_s, power_w in pairs]), 0, Window(0, 5))
-    assert scaled.readings == plain.readings
-    assert scaled.estimate_w == (None if plain.estimate_w is None else plain.estimate_w.times(factor))
-
-
 def test_mean_power_is_the_mean_of_the_fresh_readings():
     result = mean_power(trace_of(every_second(0, 10, 10, 20, 30, 40, 50, 0)), 0, Window(1, 6))
     assert result == MeanPower(mean_of_readings(np.array([10.0, 20.0, 30.0, 40.0, 50.0]), 5), 5)
@@ -342,7 +326,3 @@ def test_a_rank_comes_before_everything_else():
 
 def test_where_no_meter_says_anything_all_say_why():
     assert joined([meter_named("a", "gone"), meter_named("b", "hangs")]).missing_reason == "gone; hangs"
-
-
-def test_duration_of_a_window():
-    assert Window(2.0, 5.5).duration_s == 3.5

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from html import unescape
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -10,10 +9,8 @@ from simulated_machine import simulated_row
 from test_tables import COMPARED
 
 from opcost.comparing.comparison import Comparison
-from opcost.comparing.gap import Gap, Piece
 from opcost.comparing.operator_costs import TupleCost, TupleFlag, Use
 from opcost.comparing.remarks import Remark, RemarkKind
-from opcost.comparing.roofline import FP32, Roof, Roofline
 from opcost.measuring.known_device import GOOD, REFERENCE, MeterQuality, QualificationRow
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.cases import Case
@@ -22,7 +19,6 @@ from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.reporting import report, report_sections
 from opcost.reporting.charts import compared_model
 from opcost.reporting.report_sections import Compared
-from opcost.units import percent
 
 WHOLE_S = 0.1
 RELU = OperatorTuple("torch.nn.ReLU", inputs=(TensorSpec((4,), "float32"),))
@@ -74,17 +70,6 @@ def test_a_model_in_two_executions_counts_once() -> None:
     assert "25.0 %" in text_of(report_sections.flags([graph, eager, only_eager], [flagged]))
 
 
-@pytest.mark.parametrize(("unexplained_ratio", "is_marked"), [(-2.22, True), (0.01, False)])
-def test_a_rest_that_no_effect_explains_is_marked(unexplained_ratio: float, is_marked: bool) -> None:
-    rest_s = unexplained_ratio * WHOLE_S
-    gap = Gap(Piece(), Piece(), None, None, Piece(), Piece(), Piece(rest_s, None))
-    one = compared("a", 1.0 - unexplained_ratio)
-    row = replace(one.row, unexplained_time_s=rest_s)
-    comparison = cast("Comparison", SimpleNamespace(gap=gap))
-    shown = text_of(report_sections.gaps([replace(one, row=row, comparison=comparison)]))
-    assert (f"{percent(unexplained_ratio)} (!)" in shown) == is_marked
-
-
 # How far sums are from wholes
 
 
@@ -122,12 +107,6 @@ def test_each_device_has_a_headline_of_its_own() -> None:
     assert f"{product}: The sum differs from the whole model by 15.0 % (median) and 20.0 % (worst) in time." in text
 
 
-def test_the_model_that_the_whitelist_cuts_most_is_named_if_that_is_noticeable() -> None:
-    text = summary(compared("a", 1.0, None, 0.01), compared("b", 1.0, None, 0.05))
-    assert "drops up to 5.0 % of a model's time (b)" in text
-    assert "drops up to" not in summary(compared("a", 1.0, None, 0.0009)) + summary()
-
-
 # What is to be known of measurements
 
 
@@ -141,13 +120,6 @@ def test_a_flag_s_share_of_the_time_counts_every_call() -> None:
     assert "8.0 %" in text
     assert TupleFlag.NOT_PRECISE.meaning in text
     assert TupleFlag.FLAGGED.meaning not in text
-
-
-def test_the_least_energies_are_shown_in_picojoules() -> None:
-    roof = Roof({FP32: 5e12}, byte_rate=2e12)
-    text = text_of(report_sections.rooflines(Roofline(roof, Roof({FP32: 2e11}, byte_rate=1e10)), [], []))
-    assert "The least energy is 5 pJ per FLOP in fp32, and 100 pJ per byte" in text
-    assert "5 TFLOP/s in fp32, and 2 TB/s" in text
 
 
 # Meters and drift

@@ -3,7 +3,6 @@
 import json
 import re
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from simulated_machine import SIMULATED_CONDITIONS
@@ -12,10 +11,9 @@ from opcost.comparing.comparison import ComparisonRow
 from opcost.comparing.remarks import Remark, RemarkKind
 from opcost.reporting.comparison_tables import Noted, all_in_words, footnotes, print_comparisons
 from opcost.reporting.count_tables import print_rebuilds
-from opcost.reporting.measurement_tables import print_full_models, print_operator_measurements
+from opcost.reporting.measurement_tables import print_full_models
 from opcost.reporting.output import print_json
 from opcost.reporting.tables import print_configs
-from opcost.running.bench import AssumedVersions
 from opcost.stages.compare import ComparingReport
 from opcost.stages.make_configs import ConfigReport
 from opcost.stages.measure_operators import FullModelReport, OperatorsReport
@@ -94,79 +92,6 @@ def test_configs_that_were_made_are_shown(dry_run: bool, word: str, capsys: pyte
     assert files == [f"{word}: m/a/summary.yml", *(["exists: m/b/summary.yml"] if dry_run else [])]
     assert total.startswith("1 configs written, 1 existed already")
     assert ("dry run" in total) == dry_run
-
-
-PLAN = replace(
-    MEASURED,
-    besides_s=48.0,
-    besides_parts_s={"start": 15.0, "qualification": 30.0, "drift_checks": 3.0, "cache_corrections": 0.0},
-    assumed=AssumedVersions("2.11.0", "580", 150.0),
-)
-# Times below half a second, such as 1e-5 s for drift checks that a CPU has not, are no news.
-RUN = replace(
-    MEASURED,
-    taken_s=330.0,
-    steps_s={"building": 100.0, "warming_up": 0.1, "looping": 200.0},
-    besides_parts_s={"start": 2.0, "drift_checks": 3.0, "cache_corrections": 1e-5},
-)
-STARTED = replace(WHOLE, besides_parts_s={"start": 9.0})
-LATER = "cache corrections of this card (5 min 48 s), which the same command measures next"
-
-
-@pytest.mark.parametrize(
-    ("reports", "dry_run", "said"),
-    [
-        ([replace(MEASURED, done=True, remaining=0)], True, " yes\n"),
-        ([replace(MEASURED, done=True)], True, " yes, elsewhere\n"),
-        (
-            [replace(PLAN, expected_s=330.0), replace(PLAN, expected_s=90.0)],
-            True,
-            "total time needed: 7 min 48 s (7 min 0 s to measure, 15 s to start, 30 s to qualify the meters of a new "
-            "board, 3 s for drift checks, no time for cache corrections, which have rows)\n",
-        ),
-        ([replace(MEASURED, later_s=348.0)], True, f"not in this time: {LATER}\n"),
-        (
-            [RUN, replace(RUN, taken_s=90.0, steps_s={"building": 60.0})],
-            False,
-            "total time taken: 7 min 5 s (2 min 40 s building, 3 min 20 s looping, 1 min 0 s between measurements, "
-            "2 s to start, 3 s for drift checks)\n",
-        ),
-        ([STARTED, replace(STARTED, taken_s=0.0)], False, "total time taken: 15 s (9 s to start)\n"),
-        (
-            [replace(WHOLE, builds=3, builds_time_range_ratio=0.026)],
-            False,
-            "resnet50: 3 builds differ by 2.6 % in time; the median counts",
-        ),
-    ],
-)
-def test_a_run_and_its_plan_say_what_is_done_and_how_long_it_takes(
-    reports: list[Any], dry_run: bool, said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    show = print_full_models if isinstance(reports[0], FullModelReport) else print_operator_measurements
-    show(reports, dry_run)
-    assert capsys.readouterr().out.count(said) == 1
-
-
-def test_nothing_is_said_of_what_is_not(capsys: pytest.CaptureFixture[str]) -> None:
-    print_operator_measurements([MEASURED], dry_run=True)
-    print_full_models([replace(WHOLE, builds=3, builds_time_range_ratio=0.004)], dry_run=False)
-    output = capsys.readouterr().out
-    assert "cache corrections" not in output
-    assert "builds differ" not in output
-
-
-@pytest.mark.parametrize("dry_run", [True, False])
-def test_a_dry_run_says_what_is_to_be_measured_and_why(dry_run: bool, capsys: pytest.CaptureFixture[str]) -> None:
-    print_operator_measurements([MEASURED], dry_run)
-    print_full_models([replace(WHOLE, planned={"lacks energy": 1}), replace(WHOLE, name="b")], dry_run)
-    output = capsys.readouterr().out
-    for line in (
-        "resnet50: to be measured: 36 without a row, 2 with flagged rows\n",
-        "resnet50: to be measured: the whole model, with rows without energy\n",
-    ):
-        assert (line in output) == dry_run
-    assert output.count("device: cuda:1 (NVIDIA H200)\n") == 2 * dry_run
-    assert "b: to be" not in output
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from opcost.reporting.tables import Column, of_texts, print_commands, print_line, print_origin_line, print_table
+from opcost.reporting.tables import Column, print_commands, print_line, print_origin_line, print_table
 from opcost.reporting.terminal import (
     PLAIN_INTERVAL_S,
     BarProgress,
@@ -100,14 +100,6 @@ def plain(clock: Clock, items: int, item_s: float, expected_item_s: float = 2.0)
     return stream.getvalue().splitlines()
 
 
-def test_each_slow_item_is_a_line_with_name_result_and_time_left(clock: Clock) -> None:
-    assert plain(clock, items=3, item_s=40, expected_item_s=40) == [
-        "[1/3] Conv2d 0: 1.5 ms  1 min 20 s left",
-        "[2/3] Conv2d 1: 1.5 ms  40 s left",
-        "[3/3] Conv2d 2: 1.5 ms",
-    ]
-
-
 def test_fast_items_do_not_flood_a_log(clock: Clock) -> None:
     assert plain(clock, items=0, item_s=1) == []
     lines = plain(clock, items=1000, item_s=0.1)
@@ -155,11 +147,6 @@ def on_bar(name: str = "", end: str = "finish", result: str = "", items: int = 1
         getattr(bar, end)(result)
     bar.end()
     return shown(console)
-
-
-def test_the_bar_shows_what_runs_and_above_it_what_has_finished() -> None:
-    text = on_bar("Conv2d on float32[2, 3]", "finish", "1.5 ms", items=2)
-    assert all(part in text for part in ("0/2", "3 min 20 s left", "Conv2d on float32[2, 3]: 1.5 ms\n", "1/2"))
 
 
 def test_a_second_piece_of_work_has_a_bar_without_the_first() -> None:
@@ -221,14 +208,6 @@ def test_the_bar_gives_the_cursor_back_and_starts_no_thread() -> None:
 
 
 # Tables and lines
-
-
-def test_a_table_has_its_title_columns_and_rows(capsys: pytest.CaptureFixture[str]) -> None:
-    print_table("Costs", of_texts("model", "time"), [["resnet18", "1.5 ms"], ["[bold]vit[/bold]", "[/]"]])
-    output = capsys.readouterr().out
-    title, heading, _, *rows = output.splitlines()
-    assert (title, heading) == ("Costs", "model               time")
-    assert rows[:2] == ["resnet18          1.5 ms", "[bold]vit[/bold]     [/]"]
 
 
 @pytest.mark.parametrize(

@@ -216,15 +216,6 @@ def test_weights_and_examples_depend_on_the_seed_alone(folder: Path) -> None:
     assert not torch.equal(first.inputs[0], other.inputs[0])
 
 
-def test_leaves_that_differ_in_an_attribute_are_other_tuples(folder: Path) -> None:
-    def products(width: int) -> set[str]:
-        config = config_of(folder, "build", f"arguments: {{width: {width}}}\ninputs: [{{shape: [2, 4]}}]")
-        counts = capture(ready(config), model_tuple(config)).counts
-        return {str(count.operator) for count in counts if count.operator.short_name == "mul"}
-
-    assert products(4).isdisjoint(products(8))
-
-
 MIXED = """
 import torch
 class Net(torch.nn.Module):
@@ -479,12 +470,6 @@ def test_a_file_that_could_not_be_imported_is_imported_after_it_was_corrected(fo
     assert len(error_of(config_of(folder, "build"))) == 2
     (folder / "net.py").write_text(NET)
     assert ready(config_of(folder, "build")).inputs
-
-
-def test_what_a_file_prints_is_no_result(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    ready(config_of(folder, "prints"))
-    printed = capsys.readouterr()
-    assert (printed.out, printed.err) == ("", "on stdout\n")
 
 
 # Modules

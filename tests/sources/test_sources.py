@@ -62,16 +62,6 @@ class Named:
 
 
 @pytest.mark.parametrize(
-    "name",
-    "resnet18 resnet34 resnet50 resnet101 alexnet vgg16 densenet121 inception_v3 efficientnet_b0 mobilenet_v3_large "
-    "convnext_base vit_b_16 swin_t regnet_y_8gf".split(),
-)
-def test_the_models_that_come_with_the_project_are_known(name: str) -> None:
-    assert check_config(Named(name, None)) == []
-    assert check_config(Named(name, "IMAGENET1K_V1")) == []
-
-
-@pytest.mark.parametrize(
     ("typed", "meant"),
     [("resnet81", "resnet18"), ("resnet-18", "resnet18"), ("vit_b16", "vit_b_16"), ("swint", "swin_t")],
 )
@@ -149,16 +139,6 @@ def test_sources_import_their_library_when_they_are_used() -> None:
 def test_models_are_counted_on_shapes_where_no_data_decide_what_they_run(name: str, on_meta: str) -> None:
     model = resolve(model_operator(name, None, SIZE))
     assert (model.counting_device("cpu", True), model.counting_device("cpu", False)) == (on_meta, "cpu")
-
-
-@pytest.mark.parametrize("name", ["squeezenet1_0", "googlenet", "mobilenet_v3_small"])
-def test_a_model_is_built_in_eval_mode_with_its_parameters(name: str) -> None:
-    model = build(model_operator(name, None, SIZE), "cpu")
-    stated = torchvision.models.get_model_weights(name).DEFAULT.meta["num_params"]
-    with torch.inference_mode():
-        assert model(torch.zeros(1, 3, 64, 64)).shape == (1, 1000)
-    assert not any(module.training for module in model.modules())
-    assert sum(weight.numel() for weight in model.parameters()) == stated
 
 
 def test_random_weights_differ_from_zero() -> None:
@@ -366,27 +346,6 @@ def test_inputs_have_the_form_that_a_task_takes() -> None:
     assert inputs("raft_small", *frame) == (TensorSpec(frame, "float32"), TensorSpec(frame, "float32", identity=1))
     images = tuple(TensorSpec((3, 128, 128), "float32", identity=index) for index in range(2))
     assert inputs("fcos_resnet50_fpn", *frame) == (images,)
-
-
-@pytest.mark.parametrize(
-    ("name", "size"),
-    [
-        ("efficientnet_b7", (32, 3, 600, 600)),
-        ("lraspp_mobilenet_v3_large", (32, 3, 520, 520)),
-        ("mc3_18", (8, 3, 16, 112, 112)),
-        ("raft_large", (2, 3, 512, 512)),
-        ("ssdlite320_mobilenet_v3_large", (2, 3, 320, 320)),
-        ("fasterrcnn_mobilenet_v3_large_320_fpn", (2, 3, 320, 320)),
-        ("fasterrcnn_mobilenet_v3_large_fpn", (2, 3, 800, 800)),
-    ],
-)
-def test_input_sizes_are_the_published_ones(name: str, size: tuple[int, ...]) -> None:
-    assert listed(name).input_size == size
-
-
-def test_published_facts_are_those_of_the_default_weights() -> None:
-    facts = listed("resnet50").published
-    assert (facts.multiply_adds, facts.parameters) == (pytest.approx(4.089e9), 25_557_032)
 
 
 def test_the_published_facts_without_torch_are_those_of_torchvision(pytestconfig: pytest.Config) -> None:

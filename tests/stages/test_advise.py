@@ -1,7 +1,5 @@
 """Advice on the whitelist: models made of operators with declared costs, some of them measured."""
 
-import os
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +14,6 @@ from opcost.measuring.record import MeasurementRow
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.running.request import COUNTS, model_tuple
-from opcost.running.shipped_counts import ship_counts
 from opcost.stages.advise import Advice, ModelAdvice, advise
 from opcost.stages.measure_operators import measure_full_models, measure_operators
 from opcost.storage.configs import ModelConfig, load_whitelist
@@ -217,15 +214,3 @@ def test_costs_are_those_of_the_device_on_which_these_models_are_measured(campai
     for operator in operators:
         table.append(simulated_row(operator, conditions=elsewhere))
     assert advised(campaign, 0.9, "a")[0].conditions.device_product == "simulated machine"
-
-
-def test_counts_that_ship_with_the_rows_do_where_there_are_no_pickles(campaign: SimulatedCampaign) -> None:
-    pickled = advised(campaign, 0.7, "b")
-    configs = ModelFolders(campaign.measurements).configs(["*"])
-    for config in configs:
-        # Later than what was shipped when the operators were measured.
-        os.utime(COUNTS.path(config), (later_s := time.time() + 10, later_s))
-    ship_counts(campaign.request(), configs)
-    for config in configs:
-        COUNTS.path(config).unlink()
-    assert advised(campaign, 0.7, "b") == pickled

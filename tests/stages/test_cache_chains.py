@@ -21,14 +21,11 @@ from opcost.comparing.cache_chains import (
     ADDITION,
     BLOCKS,
     BRANCH,
-    COARSE_SIDES,
     DEPTHWISE,
     DESIGN,
     ELEMENTWISE,
     FILTER,
-    FORMS,
     KINDS,
-    LAYER_KINDS,
     LAYER_NORM,
     LINEAR,
     MATRIX,
@@ -43,10 +40,10 @@ from opcost.comparing.cache_chains import (
     layer_chains,
     streams_of,
 )
-from opcost.comparing.cache_corrections import Corrections, Curve, corrections_under, kind_of, moved_bytes
+from opcost.comparing.cache_corrections import Corrections, Curve, corrections_under, kind_of
 from opcost.comparing.comparison import ComparisonRow
 from opcost.comparing.remarks import RemarkKind
-from opcost.errors import CannotMeasureError, UserError
+from opcost.errors import CannotMeasureError
 from opcost.estimates import Estimate
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.flags import Flag, Flags
@@ -266,14 +263,6 @@ def test_what_was_found_holds_for_cards_of_the_kind_with_their_software(field: s
         assert found.of([counted("torch.add", 10)]) == Excess(Estimate(2.0, 0.2), None)
 
 
-def test_coarse_sizes_suffice_until_the_others_are_measured() -> None:
-    known = {Chain(NORM, side).memory_bytes for side in COARSE_SIDES}
-    found = corrections_of([row for row in of_all_sizes(1.0) if row.memory_bytes in known])
-    assert [len(curve.points) for curve in found.curves.values()] == [7, 7, 6, 6, 6]
-    # One that was tried and refused leaves a hole in the curve, as before.
-    assert {size for size, _ in found.curves[NORM].points} == known
-
-
 @pytest.mark.parametrize(("kind", "side"), [(kind, side) for kind in KINDS for side in (8, 48, 112)])
 def test_nothing_is_corrected_where_a_coarse_size_is_not_known_of_a_kind(kind: str, side: int) -> None:
     left_out = (kind, Chain(kind, side).memory_bytes)
@@ -362,28 +351,6 @@ def test_a_small_model_is_not_corrected_unless_all_shorter_streams_are_known(mis
     assert found.in_model(STREAM_BYTES + 1) is found
 
 
-def test_products_are_looked_up_without_their_weights() -> None:
-    image, weights = TensorSpec((2, 4), "float32"), TensorSpec((1000,), "float32", identity=1)
-    output = TensorSpec((3,), "bfloat16")
-    operator = OperatorTuple("torch.nn.functional.linear", (), (image, weights), mode=None)
-    product = OperatorCount(operator, 1, 50, 9999, outputs=output)
-    assert moved_bytes(product) == 2 * 4 * 4 + 3 * 2
-    added = replace(operator, operator="torch.addmm", inputs=(weights, image, replace(weights, identity=2)))
-    assert moved_bytes(replace(product, operator=added)) == 2 * 4 * 4 + 3 * 2
-    # Both factors of a product of activations are moved.
-    both = replace(operator, operator="torch.matmul")
-    assert moved_bytes(replace(product, operator=both)) == 2 * 4 * 4 + 1000 * 4 + 3 * 2
-    assert moved_bytes(replace(product, flop=0)) == 9999
-    assert moved_bytes(counted("torch.nn.Conv2d", 77, flop=5)) == 77
-
-
-def on_tokens(times_s: dict[str, float], dtype: str = "bfloat16") -> list[ChainRow]:
-    """Return rows of the chains on tokens of some kinds."""
-    return [known_row(one, times_s[one.kind], None, one.design) for one in layer_chains(dtype) if one.kind in times_s]
-
-
-IN_16_BITS = of_all_sizes(1.0, dtype="bfloat16")
-BF16 = replace(GRAPHS, precision="bf16")
 TOKENS_OF_16_BITS = (TensorSpec((64, 512), "bfloat16"),)
 
 
@@ -394,53 +361,12 @@ def linear(inputs: int, outputs: int, dtype: str = "bfloat16") -> OperatorCount:
     return OperatorCount(operator, 1, 5, 10, outputs=TensorSpec((64, outputs), "bfloat16"))
 
 
-@pytest.mark.parametrize(
-    ("count", "time_s"),
-    [
-        (linear(8, 8), 1.0),
-        (linear(64, 64), 1.0),
-        (linear(1024, 1024), 3.0),
-        (linear(512, 2048), 3.0),
-        # In the middle of the logarithms.
-        (linear(256, 256), 2.0),
-        (linear(3072, 3072), 9.0),
-        (linear(50_000, 4096), 9.0),
-        # Weights in float32 have twice the bytes.
-        (linear(1024, 1024, "float32"), 3.0 + 6.0 * math.log(2) / math.log(9)),
-        (counted("torch.matmul", 10, flop=5), 1.0),
-        (convolution(in_channels=1024, out_channels=1024, kernel_size=1), 1.0),
-    ],
-)
-def test_a_product_is_corrected_by_chains_of_matrices_of_its_size(count: OperatorCount, time_s: float) -> None:
-    found = corrections_of([*IN_16_BITS, *on_tokens({LINEAR: 3.0, WIDE_LINEAR: 9.0})], BF16)
-    assert found.of([count]).time_s.value == pytest.approx(time_s)
-
-
-def test_operators_on_tokens_have_the_correction_of_images_until_theirs_is_known() -> None:
-    counts = [added((8, 8), (8, 8)), counted("torch.nn.LayerNorm", 10), linear(1024, 1024)]
-    times_s = dict(zip((ADDITION, LAYER_NORM, LINEAR), (5.0, 6.0, 7.0), strict=True))
-    half = [row for row in on_tokens(times_s) if row.memory_bytes != layer_chains("bfloat16")[0].memory_bytes]
-    # Without its smallest size a curve is none: here that of norms and of products.
-    for rows, expected in (([], [1, 1, 1]), (half, [5, 1, 1]), (on_tokens(times_s), [5, 6, 7])):
-        found = corrections_of([*IN_16_BITS, *rows], BF16)
-        assert [found.of([count]).time_s.value for count in counts] == expected
-
-
 def excess_of(time_s: float, energy_j: float | None = None) -> Excess:
     return Excess(Estimate(time_s, 0.1), None if energy_j is None else Estimate(energy_j, 0.0))
 
 
 CURVE = Curve(((100, excess_of(1.0, 10.0)), (10_000, excess_of(-3.0, 30.0))))
 CORRECTIONS = Corrections(dict.fromkeys(KINDS, CURVE))
-
-
-@pytest.mark.parametrize(
-    ("memory_bytes", "time_s"), [(1, 1.0), (100, 1.0), (1000, -1.0), (10_000, -3.0), (10**9, -3.0)]
-)
-def test_between_sizes_it_is_linear_in_the_logarithm_and_beyond_them_as_at_the_last(
-    memory_bytes: int, time_s: float
-) -> None:
-    assert CORRECTIONS.of([counted("torch.add", memory_bytes)]).time_s.value == pytest.approx(time_s)
 
 
 def test_calls_that_rest_on_the_same_chains_share_their_errors() -> None:
@@ -578,19 +504,6 @@ def test_declared_differences_are_found_kind_by_kind_and_kept(tmp_path: Path, bl
     assert campaign.built == built_for(8, blocks)
 
 
-def test_declared_differences_are_found_on_tokens_kind_by_kind(tmp_path: Path) -> None:
-    campaign = campaign_in(tmp_path)
-    chains = [chain for chain in layer_chains("bfloat16") if chain.side == FORMS[chain.kind].sides[0]]
-    with campaign.open_apparatus(None, campaign.database, True) as bench:
-        measuring = ChainBench(cast("Bench", Graphs(bench)))
-        found = measuring.measure(chains, campaign.database.calls_in_chains, RecordedProgress())
-    assert [(row.kind, row.design) for row in found] == [(kind, f"{DESIGN}, bfloat16") for kind in LAYER_KINDS]
-    for row in found:
-        assert abs(row.time_s - LAYER_LONGER_S[row.kind]) < 3 * row.time_standard_error_s
-    # The base, an operator, the chain; norms and matrices of one width share their base.
-    assert len(campaign.built) == 3 + 3 + 2 + 3
-
-
 @pytest.mark.parametrize("flag", [Flag.UNEVEN, Flag.OTHER_PROCESS, None])
 def test_what_is_refused_or_fails_is_kept_as_such_and_costs_no_more(tmp_path: Path, flag: Flag | None) -> None:
     tried = []
@@ -662,21 +575,6 @@ def test_a_run_that_measures_nothing_else_goes_on_with_what_is_missing(tmp_path:
     measure_model(campaign)
     assert campaign.built.count(RELU) == 1
     assert {row.kind for row in table.rows() if row.time_s is not None} == set(KINDS)
-
-
-def test_a_campaign_is_not_lost_by_what_it_finds_out_last(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, one_size: None
-) -> None:
-    def fail(operator: OperatorTuple) -> None:
-        if operator == Chain(ELEMENTWISE, 8).before:
-            raise UserError("three processes ended")
-
-    campaign = campaign_in(tmp_path)
-    campaign.add_model("a", {RELU: 1})
-    campaign.before = fail
-    (report,) = measure_model(campaign)
-    assert report.measured == 1
-    assert ": three processes ended" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -754,22 +652,6 @@ def test_the_comparison_corrects_by_what_the_database_knows(tmp_path: Path, one_
     assert reported_of_caches(campaign) == []
     row = compared(campaign)
     assert row.correction_time_s == pytest.approx(3e-6)
-
-
-def test_a_sum_of_calls_without_chains_of_their_kind_says_so(tmp_path: Path, one_size: None) -> None:
-    campaign, config = measured_with_whole(tmp_path, operator=added((4, 4), (4, 4)).operator)
-    counts = COUNTS.read(config)
-    without_products = tuple(replace(count, flop=0) for count in counts.counts)
-    write_both(config, replace(counts, counts=without_products, total_flop=0))
-    kind, table = RemarkKind.CORRECTED_BY_OTHER_KINDS, campaign.database.calls_in_chains
-    for rows, expected in (
-        (of_all_sizes(1e-6, 1e-4), {"kinds": "addition"}),
-        (on_tokens({ADDITION: 2e-6}, "float32"), None),
-    ):
-        table.append_missing(rows)
-        (model,) = find_comparisons(campaign.request())
-        remarks = {remark.kind: remark.figures for one in model.comparisons for remark in one.remarks}
-        assert remarks.get(kind) == expected
 
 
 def measured_with_whole(

@@ -1,8 +1,6 @@
 """The comparison: operators with declared costs must sum to the declared whole, and what is missing is said."""
 
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from datetime import datetime, tzinfo
 from pathlib import Path
@@ -29,7 +27,6 @@ from opcost.storage.configs import ModelConfig
 from opcost.storage.counts_file import write_counts
 from opcost.storage.model_folders import WHITELIST
 
-ROOT = Path(__file__).parents[2]
 SHORT = MeasurementProtocol(warm_up_s=1.0, loop_s=2.0)
 
 
@@ -123,25 +120,7 @@ def test_the_truth_lies_within_the_stated_errors(tmp_path: Path, seed: int) -> N
         assert abs(ratio - 1) < 4 * error
 
 
-def test_a_whole_that_costs_more_than_its_parts_shows_it(tmp_path: Path) -> None:
-    campaign = campaign_in(tmp_path, Load(time_s=2 * TIME_S, power_w=ENERGY_J / TIME_S))
-    measure_parts(campaign)
-    measure_whole(campaign)
-    row = compared_row(campaign)
-    assert row.time_ratio == pytest.approx(0.5, rel=1e-6)
-    assert row.energy_ratio == pytest.approx(0.5, rel=0.01)
-
-
 # Missing rows
-
-
-def test_a_missing_tuple_is_named_with_the_share_that_is_left(measured: SimulatedCampaign) -> None:
-    remove_lines(measured, "torch.nn.SiLU")
-    row = compared_row(measured)
-    assert row.missing == str(SILU)
-    assert (row.summed_operators, row.missing_operators) == (2, 1)
-    assert row.flop_ratio == pytest.approx(4 / 6)
-    assert row.time_s == pytest.approx(3 * 0.001 + 0.002)
 
 
 def remove_lines(campaign: SimulatedCampaign, *operators: str) -> None:
@@ -180,26 +159,6 @@ def test_of_wholes_of_two_boards_that_counts_on_which_the_operators_were_measure
     for order in (wholes, wholes[::-1]):
         table.write_text("\n".join([header, *order, ""]))
         assert compared_row(campaign).remarks == ""
-
-
-def test_other_circumstances_are_listed_with_their_share(campaign: SimulatedCampaign) -> None:
-    measure_parts(campaign)
-    measure_whole(campaign, replace(SHORT, loop_s=3.0))
-    assert compared_row(campaign).remarks == (
-        "a part of the summed time was measured with another protocol: 100.0 %, protocol a loop of 2 s (whole model: a "
-        "loop of 3 s)"
-    )
-
-
-def test_energies_of_some_operators_are_no_energy_of_the_sum(tmp_path: Path) -> None:
-    campaign = campaign_in(tmp_path, Load(time_s=TIME_S), MeterModel(missing_reason="no meter here"))
-    measure_parts(campaign)
-    measure_whole(campaign)
-    row = compared_row(campaign)
-    assert row.time_ratio == pytest.approx(1, rel=1e-6)
-    assert (row.energy_j, row.full_energy_j, row.energy_ratio) == (None, None, None)
-    assert row.energy_missing_reason is not None
-    assert "3 of 3 operators have no energy: no meter here" in row.energy_missing_reason
 
 
 def test_what_cannot_be_compared_is_said_with_the_remedy_and_writes_nothing(campaign: SimulatedCampaign) -> None:
@@ -370,12 +329,6 @@ def test_sums_of_each_cache_stand_beside_one_another_in_the_file(campaign: Simul
         (row,) = report.comparisons
         assert (row.conditions.cache, row.missing_operators) == (cache, 0)
     assert sorted(row.conditions.cache for row in stored(campaign)) == ["cold", "warm"]
-
-
-def test_a_comparison_does_not_wait_for_torch() -> None:
-    program = "import sys, opcost.stages.compare, opcost.reporting.tables; print('torch' in sys.modules)"
-    result = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert result.stdout == "False\n"
 
 
 # The parts of the whole

@@ -1,9 +1,7 @@
 """Blocks 0 and 1: counting real models, and what happens to configs that cannot be counted."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -24,7 +22,7 @@ from opcost.prediction.durations import Size
 from opcost.running.request import COUNTS, FILTERED_COUNTS, Request, model_tuple, selected
 from opcost.running.request import counted as stored
 from opcost.sources.models import resolve
-from opcost.stages.count import CountFailure, CountReport, census, count_operators, counting_s, plan_counting
+from opcost.stages.count import CountFailure, CountReport, count_operators, counting_s, plan_counting
 from opcost.stages.filter import filter_operators
 from opcost.stages.model_sizes import size_of
 from opcost.storage.configs import ModelConfig
@@ -366,20 +364,6 @@ def test_shares_in_tuples_and_in_the_whitelist_are_reported(tmp_path: Path) -> N
     assert 0 < report.whitelisted_bytes < report.bytes
 
 
-def test_a_census_of_two_sizes_shares_nothing_but_what_is_of_one_size(tmp_path: Path) -> None:
-    add_model(tmp_path, "a", "squeezenet1_1", [2, 3, 64, 64])
-    add_model(tmp_path, "b", "squeezenet1_1", [2, 3, 64, 64])
-    add_model(tmp_path, "c", "squeezenet1_1", [2, 3, 96, 96])
-    reports = counted(count_operators(request(tmp_path), RecordedProgress(), on_meta=True))
-    first, second, third, together = census(request(tmp_path))
-    assert (first.tuples, first.shared_tuples) == (second.tuples, second.shared_tuples)
-    assert first.calls < reports[0].operator_calls, "what computes nothing (dropout) is no part of a census"
-    assert first.unshared_tuples == 0
-    assert third.shared_tuples == 0
-    assert together.tuples == first.tuples + third.tuples
-    assert together.calls == sum(row.calls for row in (first, second, third))
-
-
 def test_composites_of_a_config_are_one_operator_each(tmp_path: Path) -> None:
     add_model(tmp_path, "swin", "swin_t", [1, 3, 224, 224])
     config = config_of(tmp_path, "swin")
@@ -467,21 +451,6 @@ def test_the_command_names_operations_without_a_formula_with_their_shares(
     assert (report["flops"], report["least_flops"]) == (None, 2 * 2 * 3 * 8**3)
     assert report["without_formula"][0]["operation"] == "aten::_standard_gamma"
     assert report["without_formula"][0]["calls_ratio"] == 0.25
-
-
-def test_a_compiled_model_is_counted_as_eager_with_a_warning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def never_compiles(*_: object) -> Callable[..., object]:
-        raise AssertionError("it is compiled")
-
-    compiled = partial(torch.compile, nn.Sequential(nn.ReLU(), nn.Sigmoid()), backend=never_compiles)
-    monkeypatch.setitem(BUILTIN_MODELS, "compiled", compiled)
-    add_model(tmp_path, "own", "compiled", [2, 3, 8, 8])
-    (report,) = count_operators(request(tmp_path), RecordedProgress())
-    assert isinstance(report, CountReport)
-    assert report.module_calls == 2
-    assert "own: counted and measured as eager" in caplog.text
 
 
 # Expected durations

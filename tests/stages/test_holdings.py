@@ -97,22 +97,6 @@ def test_the_database_has_all_of_its_models_in_graphs_and_some_eagerly() -> None
     assert eager.expected_s < sum(model.expected_s for model in eager.partial)
 
 
-def test_one_model_was_measured_in_part_in_fp32() -> None:
-    found = holdings(Request(("*_fp32", "*_tf32", "*_bf16", "*_bf16_*"), ROOT / "measurements", of_boards("7e56")))
-    fp32 = under(found, "fp32")
-    assert fp32.complete == ("convnext_tiny_32x3x224x224_fp32",)
-    model = next(one for one in fp32.partial if one.name == "efficientnet_b0_32x3x224x224_fp32")
-    assert (model.tuples, model.missing) == (118, 35)
-    # All of its 129 measurements in bf16 took 79 s.
-    assert 10 < model.expected_s < 60
-    assert under(found, "tf32").complete == ("convnext_tiny_32x3x224x224_tf32",)
-    assert under(found, "bf16").complete == (
-        "convnext_tiny_32x3x224x224_bf16",
-        "convnext_tiny_32x3x224x224_bf16_channels_last",
-        "efficientnet_b0_32x3x224x224_bf16",
-    )
-
-
 def test_a_model_and_an_execution_and_a_device_can_be_chosen() -> None:
     (eager,) = held("vgg13_bn", "alexnet", execution="eager", device="H200")
     assert [model.name for model in eager.partial] == ["vgg13_bn_32x3x224x224"]

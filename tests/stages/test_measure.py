@@ -1,8 +1,6 @@
 """Block 2 and the full-model script on the simulated machine: what is missing is measured, once, and kept."""
 
-import json
-import math
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +10,7 @@ from simulated_machine import RING, SIMULATED_CONDITIONS, Device, Load, MeterMod
 from opcost.errors import CannotMeasureError, UserError
 from opcost.invocation import command
 from opcost.measuring.conditions import measurement_key
-from opcost.measuring.flags import Flag, Flags
+from opcost.measuring.flags import Flag
 from opcost.measuring.protocol import FULL_LOOP_S, RETRIES, MeasurementProtocol
 from opcost.measuring.record import FailureRow, MeasurementRow, is_flagged
 from opcost.measuring.setting import Setting
@@ -168,27 +166,6 @@ def test_each_tuple_becomes_a_row_with_its_declared_cost_and_is_not_measured_aga
     (report,) = run(campaign)
     assert (progress_of(report), rows(campaign)) == ((3, 3, 0, 0, 0), found)
     assert campaign.built == [RELU, GELU, LINEAR]
-
-
-def test_a_tuple_that_two_models_share_is_measured_once(campaign: SimulatedCampaign) -> None:
-    campaign.add_model("a", {RELU: 3, GELU: 1})
-    campaign.add_model("b", {GELU: 5, SILU: 1})
-    first, second = run(campaign)
-    assert campaign.built == [RELU, GELU, SILU]
-    assert progress_of(first) == (2, 0, 2, 0, 0)
-    assert progress_of(second) == (2, 1, 1, 0, 0)
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [{"torch_version": "2.12.0"}, {"device_power_limit_w": 600.0}, {"matmul_tf32": True}, {"cudnn_benchmark": True}],
-)
-def test_other_conditions_are_measured_again(campaign: SimulatedCampaign, changed: dict[str, object]) -> None:
-    campaign.add_model("a", {RELU: 3})
-    run(campaign)
-    campaign.conditions = replace(campaign.conditions, **changed)
-    run(campaign)
-    assert [row.conditions for row in rows(campaign)] == [SIMULATED_CONDITIONS, campaign.conditions]
 
 
 def test_one_bench_measures_in_several_settings(campaign: SimulatedCampaign) -> None:
@@ -357,24 +334,6 @@ def test_a_dry_run_says_why_what_is_missing_is_to_be_measured(campaign: Simulate
     assert run_full(campaign, dry_run=True, protocol=FULL)[0].planned == {"shorter or less precise than asked": 1}
 
 
-@pytest.mark.parametrize("notes", ["", "uneven: clocks still low; another process"])
-def test_notes_of_rows_change_no_plan_and_no_report(campaign: SimulatedCampaign, notes: str) -> None:
-    campaign.add_model("a", {RELU: 3, GELU: 1})
-    campaign.add_model("b", {GELU: 5, SILU: 1})
-    run(campaign)
-    table = campaign.request().database.operator_measurements
-    flags = {"torch.nn.GELU": (Flag.UNEVEN,), "torch.nn.ReLU": (Flag.POWER_CAPPED,)}
-    kept = [
-        replace(row, measurement=replace(row.measurement, flags=flags.get(row.operator, ()), notes="as it was"))
-        for row in table.rows()
-    ]
-    table.path.write_text(table.text(kept))
-    before = run(campaign, dry_run=True)
-    assert [report.planned for report in before] == [{"flagged": 1}, {}]
-    table.path.write_text(table.text([replace(row, measurement=replace(row.measurement, notes=notes)) for row in kept]))
-    assert run(campaign, dry_run=True) == before
-
-
 # Stopped and started again
 
 
@@ -392,42 +351,6 @@ def test_a_stopped_campaign_goes_on_where_it_was(campaign: SimulatedCampaign) ->
     assert progress_of(report) == (4, 2, 2, 0, 0)
     assert rows(campaign)[:2] == kept
     assert len({row.key for row in rows(campaign)}) == len(rows(campaign)) == 4
-
-
-def test_a_measurement_that_is_stopped_leaves_no_row_and_no_running_meter(campaign: SimulatedCampaign) -> None:
-    left = iter(range(300))
-
-    def run_load(*_: object, **__: object) -> None:
-        if next(left, None) is None:
-            raise KeyboardInterrupt
-
-    campaign.add_model("a", {RELU: 1})
-    campaign.machine.run_load = run_load  # type: ignore[method-assign]
-    with pytest.raises(KeyboardInterrupt):
-        run(campaign)
-    assert rows(campaign) == []
-    assert not campaign.machine.is_logging
-
-
-@pytest.mark.parametrize("cut_bytes", [1, 20, 300])
-def test_a_torn_last_line_is_cut_and_measured_again(campaign: SimulatedCampaign, cut_bytes: int) -> None:
-    campaign.add_model("a", {RELU: 1, GELU: 1})
-    run(campaign)
-    path = campaign.database.operator_measurements.path
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-cut_bytes])
-    (report,) = run(campaign)
-    assert (report.found, report.measured) == (1, 1)
-    assert [row.operator for row in rows(campaign)] == ["torch.nn.ReLU", "torch.nn.GELU"]
-    assert path.read_bytes().startswith(whole[: whole.rindex(b"\n", 0, -1) + 1])
-
-
-@pytest.mark.parametrize(("power_w", "flags"), [(600.0, ()), (690.0, (Flag.AT_POWER_LIMIT,))])
-def test_a_power_at_its_limit_is_flagged(tmp_path: Path, power_w: float, flags: Flags) -> None:
-    campaign = SimulatedCampaign(tmp_path, {RELU: Load(time_s=0.001, power_w=power_w)})
-    campaign.add_model("a", {RELU: 3})
-    run(campaign)
-    assert [row.measurement.flags for row in rows(campaign)] == [flags]
 
 
 def test_a_flag_is_explained_once_and_named_in_each_result(
@@ -550,17 +473,6 @@ def test_what_was_measured_before_a_meter_went_wrong_is_reported(
 # How precise
 
 PRECISE = MeasurementProtocol(warm_up_s=0.5, loop_s=30.0, relative_error=0.02)
-
-
-def test_progress_marks_what_is_less_precise_than_asked(tmp_path: Path) -> None:
-    wide = Load(time_s=0.001, placements=10, placement_spread_ratio=0.1)
-    campaign = SimulatedCampaign(tmp_path, {RELU: wide, GELU: Load(time_s=0.001)})
-    campaign.add_model("a", {RELU: 1, GELU: 1})
-    progress = RecordedProgress()
-    run(campaign, protocol=PRECISE, progress=progress)
-    shown = dict(zip((name.partition(" ")[0] for name in progress.names), progress.results, strict=True))
-    assert "  (imprecise)" in shown["ReLU"]
-    assert "(" not in shown["GELU"]
 
 
 COARSER, FINER = (replace(PRECISE, relative_error=error) for error in (0.05, 0.01))
@@ -914,11 +826,3 @@ def test_rows_of_three_builds_say_how_long_the_next_whole_takes(campaign: Simula
     run_full(campaign, *names)
     (report,) = run_full(campaign, "m3", dry_run=True)
     assert report.expected_s == pytest.approx(3 * (SHORT.warm_up_s + SHORT.loop_s), rel=0.5)
-
-
-def test_reports_are_plain_data_without_nan(campaign: SimulatedCampaign) -> None:
-    campaign.add_model("a", {RELU: 1})
-    for report in [*run(campaign), *run_full(campaign)]:
-        values = json.loads(json.dumps(asdict(report), allow_nan=False))
-        assert values["name"] == "a"
-        assert not any(isinstance(value, float) and math.isnan(value) for value in values.values())

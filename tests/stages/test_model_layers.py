@@ -90,28 +90,6 @@ def test_layers_add_up_to_the_sum_of_the_comparison(name: str, tmp_path: Path) -
     assert not (tmp_path / "mine").exists()
 
 
-def test_layers_are_in_the_order_of_execution(tmp_path: Path) -> None:
-    report = shipped_layers("resnet50", H200, tmp_path)
-    assert [row.path for row in report.layers.rows_to(1)] == [
-        *("conv1", "bn1", "relu", "maxpool", "layer1", "layer2", "layer3", "layer4", "avgpool", "fc")
-    ]
-    rows = report.layers.rows
-    assert [row.position for row in rows] == sorted(row.position for row in rows)
-    block = [(row.path, row.layer) for row in rows if row.path.startswith("layer2.1")]
-    parts = [("conv1", "Conv2d"), ("bn1", "BatchNorm2d"), ("relu", "ReLU"), ("conv2", "Conv2d"), ("bn2", "BatchNorm2d")]
-    parts += [("relu", "ReLU"), ("conv3", "Conv2d"), ("bn3", "BatchNorm2d")]
-    assert block == [
-        *((f"layer2.1.{path}", name) for path, name in parts),
-        *(("layer2.1", "add_"), ("layer2.1.relu", "ReLU")),
-    ]
-    first = rows[0]
-    assert (first.input_sizes, first.output_sizes, first.weights) == ("32x3x224x224", "32x64x112x112", 9408)
-    assert first.parameters == "in_channels=3, out_channels=64, kernel_size=7, stride=2, padding=3, bias=False"
-    assert report.weights == 25_557_032
-    sizes = [(row.input_sizes, row.output_sizes, row.weights) for row in report.layers.rows_to(1)][4:6]
-    assert sizes == [("32x64x56x56", "32x256x56x56", 215_808), ("32x256x56x56", "32x512x28x28", 1_219_584)]
-
-
 @pytest.mark.second_tier
 @pytest.mark.parametrize("name", ["bert_base_8x128_bf16", "llama31_8b_1x2048"])
 def test_layers_of_language_models_add_up_to_the_sum(name: str) -> None:

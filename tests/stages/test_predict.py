@@ -25,7 +25,7 @@ from opcost.running.expected_times import numbers_of_rows
 from opcost.running.request import Request
 from opcost.running.shipped_counts import shipped_counts
 from opcost.stages.count import count_operators
-from opcost.stages.predict import PACKAGES, Prediction, PredictionRequest, predict, require_packages
+from opcost.stages.predict import PACKAGES, Prediction, PredictionRequest, predict
 from opcost.stages.show import show
 from opcost.stages.wanted_model import WantedModel
 from opcost.storage.database import Database
@@ -257,14 +257,6 @@ def test_the_packages_for_training_are_those_of_an_extra() -> None:
     names = {re.split(r"\W*[<>=]", requirement)[0] for requirement in declared}
     assert {"sklearn" if name == "scikit-learn" else name for name in names} == set(PACKAGES)
     assert set(PACKAGES) <= EXTRAS.keys()
-
-
-def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    require_packages()
-    monkeypatch.setattr("opcost.stages.predict.find_spec", lambda name: None if name == "threadpoolctl" else name)
-    with pytest.raises(ModuleNotFoundError) as caught:
-        require_packages()
-    assert caught.value.name == "threadpoolctl"
 
 
 def test_show_predicts_counted_models_from_what_was_learned_and_never_learns(

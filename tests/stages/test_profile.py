@@ -481,21 +481,6 @@ def test_without_a_gpu_it_counts_and_shows_what_is_known(
     assert written == (set() if "--dry-run" in words else {".html", ".log"})
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("resnet81",),
-        ("tiny_net", "2x3x2x2", "--device", "cpu"),
-        ("tiny_net", "--device", "H200"),
-        ("tiny_net", "2x3x8x8", "--device", "cuda:99"),
-    ],
-)
-def test_a_mistake_of_the_command_is_a_line(words: tuple[str, ...], tmp_path: Path, monkeypatch: Any) -> None:
-    with pytest.raises(UserError) as raised:
-        run(monkeypatch, tmp_path, *words)
-    assert len(raised.value.lines) == 1
-
-
 @pytest.mark.parametrize("size", ["8x", "3", "0x3", "axb", "8 3", "1x1x1x1x1x1x1"])
 def test_a_size_is_checked(
     size: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

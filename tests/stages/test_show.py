@@ -28,7 +28,6 @@ from opcost.measuring.protocol import MeasurementProtocol
 from opcost.operators.counts import OperatorCount
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.prediction.rates import PREDICTED_ERROR_RATIOS
-from opcost.reporting.show_notes import arithmetic
 from opcost.reporting.show_tables import (
     csv_lines,
     largest,
@@ -127,19 +126,6 @@ def test_a_samples_cost_is_that_of_a_measured_whole_over_the_batch(
     assert row.power_w == pytest.approx(chosen.energy_at_reference_j / chosen.time_s)
 
 
-def test_shares_of_kinds_are_those_of_calls_times_rows(everything: ShowReport) -> None:
-    (model,) = [model for model in everything.rankings[0].models if model.row.name == "resnet50_32x3x224x224"]
-    calls = pandas.read_csv(ROOT / "database" / "model_operators.csv").query("model == 'resnet50_32x3x224x224'")
-    rows = pandas.read_csv(ROOT / "database" / "operator_measurements.csv", low_memory=False)
-    rows = rows.query("execution == 'graph' and cache == 'warm'")
-    costs = rows.groupby(rows["key"].str.rsplit("-", n=1).str[0])["energy_at_reference_j"].median()
-    energies = calls.set_index("key")["calls"].mul(costs).dropna()
-    of_kind = energies.groupby(calls.set_index("key")["operator"].str.rpartition(".")[2]).sum() / energies.sum()
-    for kind in model.kinds:
-        # The ranking prefers the rows of the whole model's board, this sum takes medians of all boards.
-        assert kind.costs.energy_ratio == pytest.approx(of_kind[kind.operator], rel=0.15, abs=0.003)
-
-
 def test_every_measured_model_has_a_rank_and_the_cheapest_is_first(everything: ShowReport) -> None:
     (ranking,) = everything.rankings
     assert ranking.product == "NVIDIA H200"
@@ -157,21 +143,6 @@ def test_every_measured_model_has_a_rank_and_the_cheapest_is_first(everything: S
         assert sum(kind.costs.energy_ratio or 0.0 for kind in model.kinds) == pytest.approx(1)
         assert 0 < (model.row.roof_time_ratio or 0) <= 1
         assert 0 < (model.row.roof_energy_ratio or 0) <= 1
-
-
-def test_the_figures_are_those_of_the_comparison(everything: ShowReport) -> None:
-    compared = {
-        row.name: row
-        for row in committed().sum_vs_full.rows()
-        if row.conditions == everything.rankings[0].conditions and row.counted == "all" and row.input_data == "captured"
-    }
-    for model in everything.rankings[0].models:
-        row = compared.get(model.row.name)
-        # Of transformers' models only the operators are measured on this device.
-        assert (row is None) == (model.row.source == "sum")
-        if row is None:
-            continue
-        assert (model.row.time_s, model.row.energy_j) == (row.full_time_s, row.full_energy_j)
 
 
 # Conditions
@@ -432,14 +403,6 @@ def test_a_named_model_without_any_measurement_is_named_in_each_output(
     assert shown().not_measured == ()
 
 
-def test_a_long_list_of_models_without_any_measurement_is_shortened(printed: Printed) -> None:
-    report = shown("*")
-    named, commands = re.findall("^(Not measured under these conditions: .*)\n(.*)", printed(report), re.MULTILINE)[0]
-    assert named.endswith(f" and {len(report.not_measured) - 6} more")
-    assert len(re.findall(r"x3x\d", commands)) == 6
-    assert "(the first 6)" in commands
-
-
 def test_the_next_step_of_a_sum_is_to_measure_the_whole(printed: Printed) -> None:
     text = printed(shown("vgg11", choice=Choice(execution="eager")))
     assert "opcost measure-models vgg11_32x3x224x224 --execution eager --relative-error 0.01 " in text
@@ -577,60 +540,6 @@ def test_a_size_in_a_name_that_is_not_the_models_is_shown(printed: Printed) -> N
     text = printed(replace(report, rankings=(replace(device, models=(replace(mine, row=row), other)),)))
     assert re.search(rf"^{row.name} +1 ", text, re.MULTILINE)
     assert re.search(rf"^{other.row.name.partition('_32x')[0]} +32 ", text, re.MULTILINE)
-
-
-def test_what_makes_models_differ_is_noted(printed: Printed) -> None:
-    text, of_one = printed(shown("resnet50", "swin_t")), printed(shown("resnet50"))
-    assert "convolutions in TF32 and matrix products in fp32 (torch's default)" in text
-    assert "Models differ in arithmetic, too" in text
-    assert re.search(r"Whole models were measured on \d+ boards, which differ by 0.\d % in time and [34].\d % in", text)
-    assert "at most by 3.5 % and 7.0 %" in text
-    assert "Standard errors are 0.2 % in time and 0.6 % in energy" in text
-    assert "± is one standard error on this board, GPU-" in of_one
-    roof, again = (line for line in f"{text}\n{of_one}".splitlines() if line.startswith("Roof: "))
-    assert roof == again
-    assert "TFLOP/s in TF32, 51 TFLOP/s in fp32" in roof
-
-
-def test_narrow_tables_have_the_shares_and_the_roof_and_no_note_on_columns_that_they_leave_out(
-    printed: Printed,
-) -> None:
-    text = printed(shown("resnet50", "swin_t", "vit_b_16"), columns=80)
-    header = text.partition("───")[0]
-    assert "roof" in header
-    assert "second kind" not in header
-    assert "linear: the function" not in text
-    for name in ("resnet50", "swin_t", "vit_b_16"):
-        operators = printed(shown(name), columns=80).partition("Kinds of operators")[0]
-        (left_out,) = re.findall(r"\nNot shown at this width: ([^;]*);", operators)
-        assert {"time share", "energy share", "energy roof"}.isdisjoint(" ".join(left_out.split()).split(", "))
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        (
-            {"device_type": "cuda", "cudnn_tf32": True},
-            "convolutions in TF32 and matrix products in fp32 (torch's default)",
-        ),
-        ({"device_type": "cuda", "cudnn_tf32": True, "matmul_tf32": True, "precision": "tf32"}, "TF32"),
-        ({"device_type": "cuda", "cudnn_tf32": False, "precision": "fp32"}, "fp32"),
-        ({"device_type": "cpu", "cudnn_tf32": True}, "fp32"),
-        ({"device_type": "cuda", "cudnn_tf32": True, "precision": "bf16"}, "bfloat16"),
-        ({"device_type": "cuda", "cudnn_tf32": True, "precision": "amp-bf16"}, "bfloat16 by autocast"),
-    ],
-)
-def test_the_arithmetic_is_that_of_the_conditions(changes: dict[str, Any], words: str) -> None:
-    assert arithmetic(replace(SIMULATED_CONDITIONS, **changes)) == words
-
-
-def test_without_a_terminal_a_table_has_all_columns(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("COLUMNS", raising=False)
-    print_rankings(shown("resnet50", "swin_t"), "energy")
-    print_rankings(shown("swin_t"), "energy")
-    assert "Not shown" not in capsys.readouterr().out
 
 
 def test_csv_of_one_model_has_a_line_for_each_operator(capsys: pytest.CaptureFixture[str]) -> None:

@@ -291,12 +291,6 @@ def known_models_only(config: ModelConfig) -> list[str]:
     return [] if is_known else [f"{config.where('model_name')}: unknown {config.model_name}"]
 
 
-def test_nested_aliases_do_not_explode(tmp_path: Path) -> None:
-    levels = "".join(f"k{i}: &k{i} [{', '.join([f'*k{i - 1}'] * 9)}]\n" for i in range(1, 9))
-    lines = errors_in(tmp_path, "k0: &k0 [x]\n" + levels)
-    assert "x/summary.yml:2: the alias *k0 is not allowed; write the value itself" in lines
-
-
 SIGNS = [*("&a |*a |!x |<<|? |: |- |[|]|{|}|, |#|>|\"|'|---|...|\n|\t".split("|")), "|"]
 
 

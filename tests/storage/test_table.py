@@ -211,17 +211,6 @@ def test_a_line_without_its_end_is_no_row_and_is_set_aside(
     assert ("an unfinished last line was moved to rows.csv.torn" in caplog.text) is bool(unfinished)
 
 
-@given(st.binary(max_size=200_000).filter(lambda tail: b"\n" not in tail))
-@settings(max_examples=30)
-def test_an_unfinished_tail_of_any_length_and_content_is_set_aside(tail: bytes) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        for content, rows in ((b"", []), (HEADER.encode(), []), ((HEADER + LINE).encode(), [ROW])):
-            table = table_in(Path(folder), content + tail)
-            assert table.rows() == rows
-            table.append(ROW)
-            assert table.rows() == [*rows, ROW]
-
-
 @pytest.mark.parametrize(
     "tail",
     [

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 import torch
@@ -16,7 +16,6 @@ from torchvision.ops import MultiScaleRoIAlign
 
 from opcost.errors import CannotMeasureError
 from opcost.measuring.flags import CASTING_DOUBT, Flag
-from opcost.measuring.precisions import Precision
 from opcost.measuring.workload import Calls
 from opcost.operators.tuples import Constant, OperatorTuple, PlainValue, Structure, TensorSpec, channels_last_strides
 from opcost.operators.values import CONSTANT, NORMAL, NORMAL_DATA, ZEROS, ZEROS_DATA, InputData, InputValues, kind_of
@@ -24,7 +23,7 @@ from opcost.torch_backend.cost_counter import CostCounter, OperationCost
 from opcost.torch_backend.inputs import DrawnInputs, input_statistics, operator_inputs
 from opcost.torch_backend.operators import function_tuple, module_tuple
 from opcost.torch_backend.repetition import AS_IT_IS, ELSEWHERE, IN_TURN, Operation, elsewhere, repeatable
-from opcost.torch_backend.switches import autocast, precision, torch_state
+from opcost.torch_backend.switches import autocast, torch_state
 from opcost.torch_backend.values import plain_value
 from opcost.torch_backend.workload import EagerWorkload, flags_of_output, operator_call, operator_workload
 
@@ -417,29 +416,6 @@ def test_what_cannot_be_looked_at_is_not_reported() -> None:
 # Precision
 
 
-def tf32_switches() -> tuple[bool, bool]:
-    state = torch_state("cpu")
-    return state.matmul_tf32, state.cudnn_tf32
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"), [("torch-default", (False, True)), ("fp32", (False, False)), ("tf32", (True, True))]
-)
-def test_a_precision_sets_both_switches_and_sets_them_back(name: str, expected: tuple[bool, bool]) -> None:
-    before = tf32_switches()
-    with precision(name):
-        assert tf32_switches() == expected
-    assert tf32_switches() == before == (False, True)
-
-
-@pytest.mark.parametrize("name", get_args(Precision))
-def test_switches_are_set_back_after_an_error(name: str) -> None:
-    before = tf32_switches()
-    with pytest.raises(ZeroDivisionError), precision(name):
-        raise ZeroDivisionError
-    assert tf32_switches() == before
-
-
 @pytest.mark.parametrize(("name", "dtype"), [("amp-bf16", torch.bfloat16), ("bf16", None), ("tf32", None)])
 def test_only_amp_uses_autocast(name: str, dtype: torch.dtype | None) -> None:
     with autocast(name, "cpu"):
@@ -473,16 +449,6 @@ def test_a_loop_enters_its_context_once_and_not_in_each_call_which_would_take_lo
     assert entered == [True]
     workload.annotated("a note").run(100)
     assert entered == [True] * 2
-
-
-def test_switches_of_reductions_are_empty_at_their_default() -> None:
-    before = torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction
-    assert torch_state("cpu").matmul_bf16_reduction is None
-    try:
-        torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
-        assert torch_state("cpu").matmul_bf16_reduction is False
-    finally:
-        torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = before
 
 
 def test_the_cpu_has_threads_and_no_cuda() -> None:
