@@ -110,9 +110,7 @@ class AsynchronousMeasurementTool(_Tool):
         self._thread: threading.Thread | None = None
 
     def start(self, interval: float = 1) -> None:
-        """Begin to take readings, ``interval`` s apart; a ``UserError`` if it has been started, or that is not
-        positive.
-        """
+        """Take a reading every ``interval`` s; a ``UserError`` if it has been started, or that is not positive."""
         if self._thread is not None:
             raise UserError("AsynchronousMeasurementTool: start() without stop() after the last start()")
         if interval <= 0:

@@ -9,10 +9,7 @@ LONGEST_SHOWN = 200
 
 
 class UserError(Exception):
-    """One or more mistakes that the user can fix: a line each with the mistake, its position and its remedy.
-
-    A script prints the lines and exits with status 2.
-    """
+    """Mistakes that the user can fix: a line each with position and remedy. A script prints them and exits with 2."""
 
     def __init__(self, *lines: str) -> None:
         super().__init__("\n".join(lines))

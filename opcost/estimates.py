@@ -61,10 +61,7 @@ class Estimate:
         return Estimate(self.value * other.value, error)
 
     def divided_by(self, other: Estimate) -> Estimate:
-        """Return the ratio to an independent estimate, to first order.
-
-        Raises ZeroDivisionError: the other estimate is zero.
-        """
+        """Return the ratio to an independent estimate, to first order. Raises ZeroDivisionError: that one is zero."""
         quotient = self.value / other.value
         error = math.hypot(self.standard_error, quotient * other.standard_error) / abs(other.value)
         return Estimate(quotient, error)
@@ -77,10 +74,7 @@ def sum_of_independent(estimates: Iterable[Estimate]) -> Estimate:
 
 
 def weighted_mean(estimates: Sequence[Estimate]) -> Estimate:
-    """Return the mean of independent estimates of one quantity, weighted by the inverse squares of their errors.
-
-    No error may be 0.
-    """
+    """Return the mean of independent estimates, weighted by the inverse squares of their errors. No error may be 0."""
     weights = [estimate.standard_error**-2 for estimate in estimates]
     total = math.fsum(weights)
     value = math.fsum(w * estimate.value for w, estimate in zip(weights, estimates, strict=True)) / total
@@ -274,10 +268,7 @@ def is_within(estimate: Estimate, readings: int, relative_error: float) -> bool:
 
 
 def half_width_ratio(estimate: Estimate, readings: int) -> float:
-    """Return half the width of an estimate's 95 % interval over its value; infinite if unknown.
-
-    Its error rests on a number of independent readings; fewer than two say nothing.
-    """
+    """Return half the width of the 95 % interval over the value, infinite if unknown, as of fewer than two readings."""
     degrees = min(readings, BATCHES) - 1
     if degrees <= 0:
         return math.inf

@@ -96,9 +96,7 @@ def _python() -> str:
 
 
 def _as_typed(program: Path, *names: str) -> str:
-    """Return the first of a program's names by which the shell finds it, else its path, relative below the current
-    folder.
-    """
+    """Return a program's first name by which the shell finds it, else its path, relative below the current folder."""
     for name in names or (program.name,):
         found = shutil.which(name)
         if found is not None and Path(found).parent == program.parent:

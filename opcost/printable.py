@@ -32,10 +32,7 @@ def printable(text: str, kept: str = "") -> str:
 
 
 def quotable(mistake: str) -> str:
-    """Return a mistake as it is printed: of a very long one, its beginning and its remedy at the end.
-
-    Frames of a user's code, which are indented, stay below the mistake.
-    """
+    """Return a mistake as printed: of a very long one begin and end. Indented frames of a user's code stay below it."""
     first, *frames = re.sub(r"\n(?!  )", " ", mistake).split("\n")
     return "\n".join(map(printable, [shortened(first, LONGEST_BEGINNING, LONGEST_END), *frames]))
 

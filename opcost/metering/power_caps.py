@@ -118,10 +118,7 @@ def spread_caps(lowest_w: float, highest_w: float, number: int = CAPS) -> tuple[
 
 
 def fit_caps(points: Sequence[CapPoint], around_w: float | None = None) -> CapFit:
-    """Fit time and power over the cap; of several points at one cap the medians count, those near ``around_w`` most.
-
-    All weigh the same if it is None.
-    """
+    """Fit time and power over the cap; of several points at one cap the medians count, those near ``around_w`` most."""
     merged = medians_of(points)
     logarithms = [(math.log(one.cap_w), math.log(one.time_s), math.log(one.power_w)) for one in merged]
     caps, times, powers = np.array(logarithms, dtype=np.float64).T

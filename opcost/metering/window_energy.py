@@ -117,10 +117,7 @@ class Pieces:
         return float(self.power_w[min(int(np.searchsorted(self.end_s, epoch_s)), len(self.power_w) - 1)])
 
     def energy_j(self, window: Window) -> Estimate:
-        """Return the energy of the part of a window that the pieces cover.
-
-        The error is that of the pieces at both ends, of which a part is inside.
-        """
+        """Return the energy of the part of a window that pieces cover; its error is that of the parts at both ends."""
         first, last = self._within(window)
         if first >= last:
             return Estimate(0.0, 0.0)
@@ -261,10 +258,7 @@ class EnergySource(Protocol):
 
 @dataclass(frozen=True)
 class WindowEnergy:
-    """The energy of a window, or the reason why it is unknown.
-
-    ``coverage_ratio`` is the share of the window for which there are readings.
-    """
+    """The energy of a window, or why it is unknown. ``coverage_ratio`` is the share of the window with readings."""
 
     energy_j: Estimate | None
     meter: str

@@ -256,10 +256,7 @@ class NoDeviceError(UserError):
 
 
 def names_of(devices: str | int | Sequence[str | int]) -> tuple[str, ...]:
-    """Return each device once by its name; the number of a GPU is one.
-
-    Raises UserError: no device is named, or one that no machine has.
-    """
+    """Return each device once by its name. Raises UserError: none is named, or one that no machine has."""
     if inspect.isroutine(devices) or inspect.isclass(devices):
         name = getattr(devices, "__name__", devices)
         raise UserError(f"EnergyMeter: devices is the function or class {name}; write @EnergyMeter() above it")
@@ -275,10 +272,7 @@ def names_of(devices: str | int | Sequence[str | int]) -> tuple[str, ...]:
 
 
 def open_sources(names: Sequence[str] | None) -> list[EnergySource]:
-    """Open the meters of devices; with None those of all that have any. Where there is none, log why.
-
-    Raises NoDeviceError: there is no such device.
-    """
+    """Open the meters of devices, for None of all; log why there is none. Raises NoDeviceError: no such device."""
     gpus, no_gpu = _gpus()
     wanted = None if names is None else names_of(names)
     cpus, no_cpu = open_rapl() if wanted is None or {CPU, MEMORY} & {*wanted} else ([], None)
@@ -305,10 +299,7 @@ def open_sources(names: Sequence[str] | None) -> list[EnergySource]:
 
 
 def synchronise(devices: Sequence[str]) -> None:
-    """Wait until GPUs have done their work, where torch is imported and uses them.
-
-    A GPU that torch does not use is left alone: waiting for it would make a CUDA context on it.
-    """
+    """Wait for the work of GPUs that torch uses. Waiting for another one would make a CUDA context on it."""
     torch = _torch_on_gpus()
     if torch is None:
         return
@@ -320,10 +311,7 @@ def synchronise(devices: Sequence[str]) -> None:
 
 
 def gpu_named(device: str | None) -> tuple[str, str]:
-    """Return the name ``cuda:N`` and the UUID of an NVIDIA GPU; the first one for ``cuda`` and None.
-
-    Raises UserError: there is no such GPU.
-    """
+    """Return the name and UUID of a GPU, of the first for ``cuda`` and None. Raises UserError: there is no such GPU."""
     gpus, reason = _gpus()
     name = "cuda:0" if device in (None, "cuda") else str(device)
     if name not in gpus:

@@ -158,10 +158,7 @@ def keep_rows(path: Path, columns: tuple[str, str], rows: Iterable[tuple[float, 
 
 
 class PowerSampler:
-    """Collects all power samples of a GPU from ``__enter__`` to ``__exit__``.
-
-    ``power_before_w`` is the mean power in one or two seconds before, None if it was not steady.
-    """
+    """Collects power samples of a GPU. ``power_before_w`` is the mean of a second or two before, None if unsteady."""
 
     def __init__(self, gpu: NvmlGpu) -> None:
         self._gpu = gpu
@@ -197,10 +194,7 @@ class PowerSampler:
         return [sample for sample in samples if sample[0] <= end_s + SAMPLES_SOURCE.averaging_time_s]
 
     def through(self, begin_s: float, end_s: float) -> list[tuple[float, float]]:
-        """Return the samples up to the first one after an end; wait for it and retry after errors.
-
-        Raises NvmlError: NVML reports an error, or no sample came after the end.
-        """
+        """Return the samples up to the first one after an end. Raises NvmlError: NVML fails, or that does not come."""
         failure = NvmlError(f"NVML kept no power sample in the {LAST_SAMPLE_DEADLINE_S:g} s after the measurement")
         for _ in range(round(LAST_SAMPLE_DEADLINE_S / POLL_INTERVAL_S)):
             try:
@@ -470,10 +464,7 @@ def sources_of(logger: NvidiaSmiLogger) -> tuple[str, ...]:
 
 
 def power_trace(rows: Sequence[PowerRow], log_name: str | None, missing_reason: str | None = None) -> PowerTrace:
-    """Return rows of nvidia-smi as a power trace of the better power field that most rows have.
-
-    If they have both fields, the other one is its check.
-    """
+    """Return rows as a trace of the better power field that most have; with both fields, the other is its check."""
 
     def column(value: Callable[[PowerRow], float | None]) -> FloatArray:
         values = (value(row) for row in rows)

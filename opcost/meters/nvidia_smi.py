@@ -121,10 +121,7 @@ def gpu_facts(uuid_or_index: str, deadline_s: float = COMMAND_DEADLINE_S) -> Dev
 
 
 def supported_fields(uuid_or_index: str, deadline_s: float = COMMAND_DEADLINE_S) -> tuple[str, ...]:
-    """Return the fields of ``LOG_FIELDS`` that this driver knows, some by their older names.
-
-    Raises NvidiaSmiError: see ``gpu_facts``.
-    """
+    """Return ``LOG_FIELDS`` that this driver knows, or their older names. Raises NvidiaSmiError: see ``gpu_facts``."""
     fields, output = _query_known(uuid_or_index, LOG_FIELDS, deadline_s)
     if not any(line.startswith("timestamp") for line in output.splitlines()):
         raise _refusal(uuid_or_index, output)
@@ -225,10 +222,7 @@ class NvidiaSmiLogger:
         self._raw: IO[bytes] | None = None
 
     def __enter__(self) -> NvidiaSmiLogger:
-        """Start logging and return when the first row has arrived.
-
-        Raises NvidiaSmiError: nvidia-smi is missing, reports an error, or prints no row in time.
-        """
+        """Return when a row is there. Raises NvidiaSmiError: nvidia-smi is missing, fails, or prints no row in time."""
         self.logs_directory.mkdir(parents=True, exist_ok=True)
         self.ensure_running()
         return self
@@ -340,10 +334,7 @@ class LogFollower:
 def log_batches(
     gpu: str, folder: Path, interval_s: float, stopping: threading.Event
 ) -> Generator[tuple[PowerRow, ...], None, None]:
-    """Log a GPU until ``stopping`` is set; yield its rows as they arrive, and those that arrive after the stop.
-
-    Raises NvidiaSmiError: nvidia-smi does not start, or has ended before the stop.
-    """
+    """Yield a GPU's rows until ``stopping`` is set. Raises NvidiaSmiError: nvidia-smi does not start or ends before."""
     with NvidiaSmiLogger(gpu, folder, interval_s) as logger:
         follower = logger.follow(from_begin=True)
         while not stopping.wait(BATCH_INTERVAL_S):
@@ -381,10 +372,7 @@ def parse_text(text: str) -> str | None:
 
 
 def parse_number(text: str) -> float | None:
-    """Return a cell's finite number, None for everything else.
-
-    Decimal commas and units after the number are accepted.
-    """
+    """Return a cell's finite number, None for everything else. Decimal commas and units behind it are accepted."""
     match = _NUMBER.fullmatch(text.strip())
     return None if match is None or parse_text(text) is None else float(match[1].replace(",", "."))
 

@@ -183,10 +183,7 @@ class OtherProcesses:
 
 
 def gpu_products() -> dict[str, str]:
-    """Return the product name of each GPU by its UUID, in NVML's order, without those that do not answer.
-
-    Raises NvmlError: there is no NVML, or no GPU answers.
-    """
+    """Return the product of each GPU that answers by UUID, in NVML's order. Raises NvmlError: none answers."""
     products, failures = {}, {}
     with _used() as library:
         for index in range(_asked(library, library.nvmlDeviceGetCount)):

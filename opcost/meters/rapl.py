@@ -68,10 +68,7 @@ class RaplDomain:
             return None
 
     def difference_uj(self, earlier_uj: int, later_uj: int, elapsed_s: float) -> int:
-        """Return the energy between two readings, between which the counter may have wrapped once.
-
-        Raises RaplJumpError: no CPU draws so much in that time, so it is no wrap.
-        """
+        """Return the energy between two readings, one wrap at most. Raises RaplJumpError: no CPU draws so much."""
         energy_uj = later_uj - earlier_uj + (self.range_uj if later_uj < earlier_uj else 0)
         if not 0 <= energy_uj * 1e-6 <= MOST_POWER_W * (elapsed_s + UPDATE_SLACK_S):
             moved = f"{earlier_uj * 1e-6:.8g} J to {later_uj * 1e-6:.8g} J in {elapsed_s:.2g} s"
@@ -172,10 +169,7 @@ class RaplSampler:
 
 
 class RaplMeter:
-    """Samples the CPU's power in a thread, for one measurement: ``start``, then ``stop``, once.
-
-    The rows are saved in ``log_path`` as CSV (see ``power.log_rows``).
-    """
+    """Samples the CPU's power in a thread, for one measurement; ``log_path`` gets the rows (``power.log_rows``)."""
 
     def __init__(self, root: Path = POWERCAP_FOLDER, log_path: Path | None = None) -> None:
         self._root = root

@@ -186,10 +186,7 @@ def fresh_rows(trace: PowerTrace, window: Window) -> tuple[FloatArray, FloatArra
 
 
 def device_state(trace: PowerTrace, window: Window) -> DeviceState:
-    """Return the means of temperatures, clock, throttling and load over the rows inside the window.
-
-    Values that the trace's own meter does not report are taken from its checks.
-    """
+    """Return the means of the device's state over a window's rows; what the meter does not report is from checks."""
     inside = window.holds(trace.epoch_s)
     state = DeviceState(
         temperature_c=_known_mean(trace.temperature_c[inside]),
@@ -225,10 +222,7 @@ class MeanPower:
 
 
 def mean_power(trace: PowerTrace, load_begin_s: float, window: Window) -> MeanPower:
-    """Return the mean power of the fresh readings inside a window.
-
-    Readings within the meter's rise time after the begin of the load (epoch) are excluded.
-    """
+    """Return the mean power of fresh readings inside a window, from the rise time after the load's begin (epoch) on."""
     if trace.missing_reason is not None:
         return MeanPower(None, 0, trace.missing_reason)
     source = trace.source

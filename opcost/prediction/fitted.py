@@ -45,10 +45,7 @@ class Forest:
     depth: int
 
     def __post_init__(self) -> None:
-        """Check that each way from a root ends in a leaf.
-
-        Raises ValueError: a node is out of range, or comes before its parent.
-        """
+        """Raise ValueError: a node is out of range or comes before its parent, so that a way may not end in a leaf."""
         nodes = np.arange(len(self.values))
         is_leaf = self.lower == nodes
         sizes = {len(array) for array in (self.features, self.thresholds, self.lower, self.upper, self.values)}

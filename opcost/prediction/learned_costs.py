@@ -208,10 +208,7 @@ def class_of(kind: str, is_small: bool) -> str:
 
 
 def conformal_quantile(scores: FloatArray, coverage: float = COVERAGE) -> float:
-    """Return the score that a further one is below with this probability, if it is like these.
-
-    With too few scores for this coverage it is the largest one.
-    """
+    """Return the score that a further one like these is below with this probability; of too few scores the largest."""
     rank = min(len(scores), math.ceil((len(scores) + 1) * coverage))
     return float(np.sort(scores)[rank - 1])
 
@@ -353,11 +350,7 @@ class LearnedCosts:
         return self._costs(raw, tuple(kind_of(count) for count, _ in calls))
 
     def try_all(self) -> None:
-        """Predict a call of each kind, which uses each array.
-
-        Raises:
-            ArithmeticError, AttributeError, LookupError, TypeError, ValueError: an array or value is not of its form.
-        """
+        """Predict a call of each kind, which uses each array. Errors of many types say that one is not of its form."""
         kinds = (*self.surroundings, *self.few, *(kind for one in self.functions.values() for kind in one.smooth), "")
         with np.errstate(all="ignore"):
             self._costs(np.ones((len(kinds), len(RAW))), kinds)

@@ -75,10 +75,7 @@ class Rates:
 
 @dataclass(frozen=True)
 class CostModel:
-    """A predictor by rates of time in s and energy in J. The energy's are None if too few energies are known.
-
-    ``of_kind`` holds the rates of kinds that have their own.
-    """
+    """Rates of time in s and energy in J, None if too few are known. ``of_kind`` has kinds that have their own."""
 
     time: Rates
     energy: Rates | None

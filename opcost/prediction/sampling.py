@@ -345,10 +345,7 @@ def _free_size(places: tuple[Place, ...], sizes: Mapping[Place, int], tensors: S
 
 
 def _strides(spec: TensorSpec, shape: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Return the strides of a tensor of another shape with the same order of sides in memory, and the same gaps.
-
-    A gap is a stride over the number of elements below it: that of a part of a larger tensor.
-    """
+    """Return strides of another shape: the same order of sides in memory, and gaps, as of a part of a larger tensor."""
     if spec.strides is None:
         return None
     strides = [0] * len(shape)

@@ -258,10 +258,7 @@ def state_of(device: str, autocasts: Collection[tuple[torch.dtype | None, ...]])
 def known_costs(
     calls: Mapping[int, Mapping[OperatorTuple, int]], state: LoopState, database: Database
 ) -> dict[int, KnownCost]:
-    """Return the cost of the forward of each layer all of whose operator tuples have rows with energy.
-
-    ``calls`` has each layer's operator tuples and the number of their calls in one iteration.
-    """
+    """Return the cost of each layer's forward, all of whose ``calls`` (number by tuple) have rows with energy."""
     measured = {operator: measured_as(operator) for of_layer in calls.values() for operator in of_layer}
     wanted = [operator for operator in dict.fromkeys(measured.values()) if operator is not None]
     if not wanted:
@@ -297,10 +294,7 @@ def measured_as(operator: OperatorTuple) -> OperatorTuple | None:
 
 
 def _cost(operator: OperatorTuple, rows: Iterable[MeasurementRow], state: LoopState) -> KnownCost | None:
-    """Return the cost of an operator under its newest conditions.
-
-    Of rows on several input data the median counts, because the values of a loop's tensors are not looked at.
-    """
+    """Return the median cost under an operator's newest conditions: values of a loop's tensors are not looked at."""
     fitting = [row for row in rows if state.is_of(row, operator) and EnergyBasis.MEASURED.is_known(row)]
     if not fitting:
         return None

@@ -124,10 +124,7 @@ class GuardedLimit:
         return self._limit.range_w()
 
     def set_w(self, power_w: float) -> None:
-        """Set the limit in W.
-
-        Raises UserError: the guardian has ended, this user may not set it, or the board keeps another one.
-        """
+        """Set the limit in W. Raises UserError: the guardian has ended, no right, or the board keeps another one."""
         if self._guardian.poll() is not None:
             raise UserError(f"{self._limit.name}: the guardian of its power limit was ended; run the command again")
         _set(self._limit, power_w)
