@@ -43,10 +43,7 @@ UNITS = {
 
 @dataclass(frozen=True)
 class Values:
-    """The values that a column may have, in words and as a test of a value that is not None.
-
-    ``bounds`` are the smallest and the largest number if all numbers between them are allowed, and no other value.
-    """
+    """Allowed values in words and as a test of one that is not None; ``bounds``: all numbers between are allowed."""
 
     words: str
     allow: Callable[[Any], bool]

@@ -33,10 +33,7 @@ RUN_MODELS = frozenset({"count", "layers", "measure", "measure-models", "verify 
 
 
 def command(name: str, *arguments: str, has_code: bool = False) -> str:
-    """Return the line of a command of ``opcost`` of one or two words, with the folders of the running program.
-
-    ``arguments`` are its models and options. ``has_code``: any of the models is a user's code.
-    """
+    """Return a command of ``opcost`` with this program's folders. ``has_code``: one of its models is a user's code."""
     allowed = [ALLOW_CODE] if has_code and name in RUN_MODELS else []
     options = WITHOUT_MODELS if name == "qualify" else FOLDERS
     folders: list[str] = []

@@ -168,10 +168,7 @@ def grown(table_features: FloatArray, targets: FloatArray, trees: int) -> Forest
 
 
 def folds_of(groups: Sequence[Sequence[str]], number: int) -> list[Fold]:
-    """Return folds of samples that are in some groups each: no group is in both parts of a fold.
-
-    A sample of groups in several folds is predicted in each of these; the last one counts.
-    """
+    """Return folds of samples: no group is in both parts. Of a sample in several folds the last prediction counts."""
     sizes: dict[str, int] = {}
     for own in groups:
         for group in own:

@@ -135,10 +135,7 @@ def fit_caps(points: Sequence[CapPoint], around_w: float | None = None) -> CapFi
 
 
 def propose(fit: CapFit, wish: Wish) -> Proposal:
-    """Return the whole watts within the measured range that a wish asks for; of equal ones the lowest.
-
-    A limit that never binds has nothing to gain: the lowest cap costs no time either.
-    """
+    """Return whole watts in the measured range that a wish asks for; of equal ones, or if none binds, the lowest."""
     highest_w = fit.highest_w
     caps = np.arange(math.ceil(fit.lowest_w), math.floor(highest_w) + 1, dtype=np.float64)
     caps = caps if len(caps) else np.array([highest_w])

@@ -98,10 +98,7 @@ class Pieces:
         return touching
 
     def timing_error_j(self, chosen: npt.NDArray[np.bool_]) -> float:
-        """Return the error of the energy of some pieces (a mask) from the scatter of the times between them.
-
-        The standard deviation of a reading's time follows from how unequal the pieces are.
-        """
+        """Return the error of the energy of pieces (a mask) by the scatter of times, from how unequal pieces are."""
         duration_s = self.end_s - self.begin_s
         if len(duration_s) < 3:
             return 0.0
@@ -354,10 +351,7 @@ def _placement_error_j(readings: Readings, window: Window, span: Window | None) 
 
 
 def _span(readings: Readings, window: Window) -> tuple[Window, float] | None:
-    """Return the span from tick to tick around a window and its energy by the counter, None if none is fit.
-
-    It begins at the last tick before the window, or earlier to be long enough, and ends at the first one after it.
-    """
+    """Return the span of ticks around a window, long enough, and its energy by the counter; None if none is fit."""
     ticks = readings.ticks
     if len(ticks) < 2:
         return None

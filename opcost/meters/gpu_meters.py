@@ -183,10 +183,7 @@ class PowerSampler:
         self._thread.join()
 
     def between(self, begin_s: float, end_s: float) -> list[tuple[float, float]]:
-        """Return the samples between two moments (epoch) and the first one after; wait for it.
-
-        Raises NvmlError: NVML reports an error, no sample came after the end, or some are missing in between.
-        """
+        """Return the samples of a time (epoch) and the first one after. Raises NvmlError: as ``through``, or a gap."""
         samples = self.through(begin_s, end_s)
         moments = [begin_s, *(epoch_s for epoch_s, _ in samples)]
         if any(later_s - earlier_s > LONGEST_GAP_S for earlier_s, later_s in pairwise(moments)):
@@ -273,10 +270,7 @@ class TickFinder:
         self._tick_s: float | None = None
 
     def next_tick(self, interval_s: float) -> tuple[float, float] | None:
-        """Return the time of the next tick, at least an interval after the last one, and the counter's value in J.
-
-        It is None if the counter stands still or the wait was interrupted.
-        """
+        """Return the next tick after the interval: its time and the counter in J; None: interrupted, or none comes."""
         expected_s = None
         if self._tick_s is not None:
             earliest_s = max(self._tick_s + interval_s - SLACK_S, self._now_s() + LEAD_S)
@@ -406,10 +400,7 @@ class CounterMeter:
 
 
 class NvidiaSmiMeter:
-    """One measurement with a running logger: ``start``, then ``stop``, once.
-
-    Its part of the log is saved as ``<logs_directory>/<log_name>.csv``, as printed by nvidia-smi, with times in UTC.
-    """
+    """One measurement with a running logger. Its part of the log is kept as ``<log_name>.csv``, as it was printed."""
 
     def __init__(self, logger: NvidiaSmiLogger, log_name: str, stop_deadline_s: float = LAST_ROW_DEADLINE_S) -> None:
         self._logger = logger
@@ -499,11 +490,7 @@ def is_power_capped(event_reasons: int | None) -> bool | None:
 
 
 def is_thermal_slowdown(event_reasons: int | None) -> bool | None:
-    """Return whether the device is throttled by its temperature; None if unknown.
-
-    The general hardware slowdown is reported with the bit of its cause, thermal or brake. On cards that do not report
-    a cause it counts as thermal.
-    """
+    """Return whether temperature throttles the device. The general slowdown without a cause counts as thermal."""
     if event_reasons is None:
         return None
     causes = HARDWARE_THERMAL_SLOWDOWN | HARDWARE_POWER_BRAKE

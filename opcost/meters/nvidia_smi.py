@@ -100,10 +100,7 @@ class NvidiaSmiError(Exception):
 
 
 def gpu_facts(uuid_or_index: str, deadline_s: float = COMMAND_DEADLINE_S) -> DeviceFacts:
-    """Return the properties of one GPU; memory of 0 is unknown. An index is in the order of the PCI bus, not CUDA's.
-
-    Raises NvidiaSmiError: nvidia-smi is missing, did not answer in time, or knows no such GPU.
-    """
+    """Return the facts of a GPU (index: of the PCI bus), memory 0 if unknown. Raises NvidiaSmiError: none answers."""
     fields, output = _query_known(uuid_or_index, FACT_FIELDS, deadline_s)
     for header, row in pairwise(line for line in output.splitlines() if line.strip()):
         columns = parse_columns(header)
@@ -315,10 +312,7 @@ class LogFollower:
         return parse_log([self._logger.header, *lines])
 
     def read_until(self, epoch_s: float, deadline_s: float) -> tuple[LogRow, ...]:
-        """Read until a row later than a moment has arrived, the deadline has passed, or nvidia-smi has ended.
-
-        Rows may be late, because nvidia-smi may buffer about 4 kB.
-        """
+        """Read until a row is later than a moment, the deadline has passed, or nvidia-smi, which buffers, has ended."""
         end_s = time.monotonic() + deadline_s
         rows: list[LogRow] = []
         while True:

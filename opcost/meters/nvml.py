@@ -47,10 +47,7 @@ REINSTALL = "`pip install --force-reinstall nvidia-ml-py` brings it, once that p
 
 
 class NvmlError(Exception):
-    """NVML is missing, or does not support a query. The message is one line.
-
-    ``hides_gpu`` says whether there may be a GPU all the same, which a user would miss.
-    """
+    """NVML is missing or lacks a query; in one line. ``hides_gpu``: there may be a GPU, which a user would miss."""
 
     def __init__(self, message: str, hides_gpu: bool = False) -> None:
         super().__init__(message)
@@ -109,10 +106,7 @@ class NvmlGpu:
         return float(_asked(nvml, lambda: nvml.nvmlDeviceGetTemperature(self._handle, nvml.NVML_TEMPERATURE_GPU)))
 
     def power_samples(self, after_epoch_s: float) -> list[tuple[float, float]]:
-        """Return the buffered samples that are later than a moment: time (epoch, s) and power in W.
-
-        Each sample is returned once, in any order. Samples with an impossible power are omitted; NvmlError if all are.
-        """
+        """Return possible samples after a moment (epoch s, W), in any order. Raises NvmlError: none is possible."""
         nvml = self._library
         after_us = max(round(after_epoch_s * 1e6), 0)
         try:

@@ -55,10 +55,7 @@ class Meters:
 
 
 class JoinedMeter:
-    """Meters of one device as one, the best first; the traces of the others are checks of the best one's.
-
-    Without meters its trace holds ``reason``.
-    """
+    """Meters of a device as one: the best, with the others as its checks. Without any its trace holds ``reason``."""
 
     def __init__(self, meters: Sequence[Meter], reason: str = "") -> None:
         self._meters = meters

@@ -87,11 +87,7 @@ class RaplTotal:
         self._previous: tuple[list[int], float] | None = None
 
     def read(self, now_s: float) -> None:
-        """Add the energy since the last reading; after a failure the next reading begins anew.
-
-        Raises OSError: a counter cannot be read; ValueError: it is not a number; RaplJumpError: it has moved
-        impossibly far since the last reading.
-        """
+        """Add the energy since the last reading, anew after a failure. Raises OSError, ValueError, RaplJumpError."""
         previous, self._previous = self._previous, None
         present_uj = [domain.read_uj() for domain in self._domains]
         self._previous = present_uj, now_s

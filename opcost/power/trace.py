@@ -325,10 +325,7 @@ class MeteredPower:
 
 
 def power_and_check(trace: PowerTrace, load_begin_s: float, window: Window) -> tuple[MeteredPower, MeteredPower | None]:
-    """Return the power by the best meter that has one, and by the next best as a check.
-
-    Without ``trace.checks_stand_in`` the first power is always the trace's own.
-    """
+    """Return the power by the best meter that has one (the trace's, if no check stands in), and by the next best."""
     metered = [MeteredPower(logged, mean_power(logged, load_begin_s, window)) for logged in (trace, *trace.checks)]
     known = [power for power in metered if power.mean.estimate_w is not None]
     best = (known or metered)[0] if trace.checks_stand_in else metered[0]

@@ -214,10 +214,7 @@ def conformal_quantile(scores: FloatArray, coverage: float = COVERAGE) -> float:
 
 
 def weighted_quantile(scores: FloatArray, weights: FloatArray, coverage: float = COVERAGE) -> float | None:
-    """Return the score that a further one of weight 1 is below with this probability; None if the scores are too few.
-
-    The weights of the scores of one independent group are 1 together.
-    """
+    """Return the score that one more of weight 1 is below with this probability; None: too few. A group weighs 1."""
     order = np.argsort(scores)
     reached = np.cumsum(weights[order])
     wanted = coverage * (float(weights.sum()) + 1.0) - 1e-9
@@ -288,10 +285,7 @@ def sum_deviation(groups: Sequence[str], costs: FloatArray, deviations: FloatArr
 
 @dataclass(frozen=True)
 class Function:
-    """A function of calls: the mean of a forest of all kinds and, where a kind has enough samples, a smooth function.
-
-    ``levels`` has the median target of each kind, which is the forest's last feature.
-    """
+    """The mean of a forest of all kinds and, where a kind has enough samples, a smooth one. ``levels``: medians."""
 
     forest: Forest
     smooth: Mapping[str, Smooth]
@@ -392,10 +386,7 @@ def distances_to(
     table_features: FloatArray,
     kinds: Sequence[str],
 ) -> tuple[FloatArray, Flags]:
-    """Return the distance of each call to the nearest sample of its kind, and whether it is outside of these.
-
-    The distance is ``TOO_FEW`` if there are too few of the kind, NaN if there are none.
-    """
+    """Return each call's distance to its kind's nearest sample (``TOO_FEW``, NaN: none), and whether it is outside."""
     distances, is_outside = np.full(len(kinds), np.nan), np.ones(len(kinds), dtype=bool)
     for kind, places in places_of(kinds).items():
         around = surroundings.get(kind) or few.get(kind)

@@ -144,11 +144,7 @@ def rates_of(known: Sequence[tuple[tuple[int, int], float]]) -> Rates:
 
 
 def _not_negative_least_squares(factors: FloatArray, wanted: FloatArray) -> FloatArray:
-    """Return the non-negative least-squares coefficients.
-
-    In the solution some coefficients are 0 and the others solve plain least squares. With three coefficients all
-    choices can be tried.
-    """
+    """Return non-negative least-squares coefficients: some are 0, the others plain ones. All choices are tried."""
     best, least = np.zeros(factors.shape[1]), float("inf")
     places = range(factors.shape[1])
     choices = [list(chosen) for number in places for chosen in combinations(places, number + 1)]

@@ -159,10 +159,7 @@ class Card:
 
 
 def kind_of(count: OperatorCount) -> str:
-    """Return the kind of an operator: the names of its ATen operations, so that all spellings of one are alike.
-
-    Depthwise, grouped and pointwise convolutions are kinds of their own, as their kernels are.
-    """
+    """Return a call's kind by its ATen operations, which all spellings share; convolutions are of four kinds."""
     if count.operator.short_name in RECURRENT:
         return RECURRENT_KIND
     names = sorted(_names(count) - NO_KERNELS)
@@ -443,10 +440,7 @@ def boards_of(cases: Iterable[Sequence[MeasurementRow]]) -> Boards:
 
 
 def card_of(samples: Samples, multiprocessors: int) -> Card:
-    """Return a card's rates: the highest of products, and nearly the highest of calls that move many bytes.
-
-    Rates of products that no sample has are those of the others.
-    """
+    """Return a card's rates: the highest of products, or of the other ones, and nearly the highest of large calls."""
     flop, memory_bytes = samples.raw[:, 0], samples.raw[:, 1]
     rates = flop / samples.times_s
     is_convolution = np.array([kind.startswith(CONVOLUTION) for kind in samples.kinds], dtype=bool)

@@ -115,10 +115,7 @@ def sample(
 
 
 def usual_kinds(times: Iterable[tuple[OperatorTuple, float]]) -> tuple[str, ...]:
-    """Return the short names of the operators that take most of the time in all models, the longest first.
-
-    ``times`` are operators with the time in s of all their calls, in any number of models.
-    """
+    """Return the short names of operators that take most time in all models, the longest first; times are in s."""
     of_kind: dict[str, float] = {}
     for operator, time_s in times:
         of_kind[operator.short_name] = of_kind.get(operator.short_name, 0.0) + time_s

@@ -57,10 +57,7 @@ def check_model(model: nn.Module) -> None:
 
 
 def loop_around(model: nn.Module) -> tuple[str, LayerLoop]:
-    """Return the torch device of a model's tensors, ``cpu`` without any, and the loop around it, not open yet.
-
-    Raises UserError: it cannot be observed, is on several devices, or on neither a CPU nor an NVIDIA GPU.
-    """
+    """Return a model's torch device and the loop around it, not open. Raises UserError: it cannot be observed there."""
     check_model(model)
     devices = {tensor.device for tensors in (model.parameters(), model.buffers()) for tensor in tensors}
     if len(devices) > 1:
@@ -223,10 +220,7 @@ class LoopState:
     cudnn_tf32: bool
 
     def is_of(self, row: MeasurementRow, operator: OperatorTuple) -> bool:
-        """Return whether a row was measured on this product, in a precision that runs the operator in the same way.
-
-        Versions of driver and torch may differ: the rows only weight shares of energy.
-        """
+        """Return whether a row is of this product and a like precision. Versions may differ: rows weight shares."""
         own = row.conditions
         if own.device_product != self.product or own.cache != WARM:
             return False
@@ -237,10 +231,7 @@ class LoopState:
 
 
 def state_of(device: str, autocasts: Collection[tuple[torch.dtype | None, ...]]) -> LoopState | None:
-    """Return what rows must have in common with a loop on a torch device.
-
-    ``autocasts`` are the dtypes of autocast on a CPU and on a GPU in iterations. None: they change, or no row has it.
-    """
+    """Return what rows share with a loop on a torch device; None: its ``autocasts`` change, or no row has them."""
     if len(autocasts) != 1:
         return None
     device_type, switches = device_type_of(device), tf32_switches()

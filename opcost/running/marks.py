@@ -58,10 +58,7 @@ def mark(label: str, environment: Mapping[str, str] | None = None) -> None:
 
 
 class Marks:
-    """The marks in a file to which a program writes, of which each reading reads what is new.
-
-    ``found`` are all of them in the order of their times.
-    """
+    """The marks in a file to which a program writes: ``found``, in the order of time. A reading reads what is new."""
 
     def __init__(self, path: Path, report: Callable[[str], object] = lambda _: None) -> None:
         self.found: list[Mark] = []
