@@ -1,4 +1,4 @@
-"""What stages report as they run: the port of their progress, and warnings of models that they leave out."""
+"""The port through which stages report their progress, and warnings of models that they leave out."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ class RaplTotal:
         self._previous: tuple[list[int], float] | None = None
 
     def read(self, now_s: float) -> None:
-        """Add the energy since the last reading, anew after a failure. Raises OSError, ValueError, RaplJumpError."""
+        """Add the energy since the last reading, if it did not fail. Raises OSError, ValueError, RaplJumpError."""
         previous, self._previous = self._previous, None
         present_uj = [domain.read_uj() for domain in self._domains]
         self._previous = present_uj, now_s
