@@ -87,11 +87,7 @@ class NoEnergy:
 
 
 class GpuEnergy:
-    """Implements ``EnergySource`` for the GPU with a name in results and a UUID, until ``close``.
-
-    Its power samples and its energy counter are read by threads that mostly sleep. Where it has neither, its readings
-    have the reason.
-    """
+    """Implements ``EnergySource`` for a GPU by threads that mostly sleep. Without a meter readings have the reason."""
 
     def __init__(self, device: str, uuid: str) -> None:
         self.device = device

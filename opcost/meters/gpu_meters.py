@@ -296,11 +296,7 @@ class TickFinder:
 
 
 class CounterSampler:
-    """Collects ticks of a GPU's energy counter from ``__enter__`` to ``__exit__``.
-
-    ``interval_s`` is the time from one collected tick to the next, and may be changed at any time. ``ticks`` holds the
-    times of the ticks so far with the counter's values in J.
-    """
+    """Collects ticks of a GPU's energy counter (epoch s, J), one each ``interval_s``, which may change meanwhile."""
 
     def __init__(self, gpu: NvmlGpu) -> None:
         self.interval_s = CAMPAIGN_SOURCE.update_period_s

@@ -40,11 +40,7 @@ _READ_ERRORS = (OSError, ValueError, IndexError)
 
 
 class SystemClock:
-    """Reads monotonic and epoch time as a pair.
-
-    The monotonic clock is read before and after the epoch clock and the middle is taken, so that the two belong to
-    one moment even if reading takes long.
-    """
+    """Reads epoch time, and monotonic time as the middle of before and after, so that both belong to one moment."""
 
     def read(self) -> ClockReading:
         before_s = time.perf_counter()

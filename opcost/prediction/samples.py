@@ -145,11 +145,7 @@ RELATED_FAMILIES = {"wide": "resnet", "resnext": "resnet"}
 
 @dataclass(frozen=True)
 class Card:
-    """A card: the rates that its rows reach, and its number of multiprocessors.
-
-    ``flop_rates`` are the highest rates in FLOP/s of convolutions and of other products, ``byte_rate`` that of the
-    memory in B/s, ``launch_s`` the shortest time of any call.
-    """
+    """A card: its multiprocessors, the rates in FLOP/s and B/s that its rows reach, and the shortest time of a call."""
 
     multiprocessors: int
     convolution_rate: float
@@ -344,7 +340,7 @@ class Boards:
 class Samples:
     """Measured costs of calls on a mean board.
 
-    ``raw`` are the features of ``features.RAW``. ``shapes`` are the same for calls that differ in values only.
+    ``raw`` are the features of ``RAW``. ``shapes`` are the same for calls that differ in values only.
     ``families`` are those of the models that a call is of, none if it is of no model. Energies are NaN if unknown.
     """
 
