@@ -23,8 +23,8 @@ from opcost.operators.texts import parse_operator
 from opcost.operators.tuples import META, OperatorTuple, value_text
 from opcost.storage.database import Database
 from opcost.storage.files import replace_file
+from opcost.torch_backend.alone import replay
 from opcost.torch_backend.cost_counter import OperationCost, is_free, operations_of, tensor_bytes, tensors_of, total
-from opcost.torch_backend.differences import replay
 from opcost.torch_backend.formulas import ASKED_FOR_FORM, INDEXING
 from opcost.torch_backend.workload import REFUSED, one_line
 

@@ -22,8 +22,8 @@ from torch import nn
 from opcost.command.options import Parser
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.tuples import OperatorTuple
+from opcost.torch_backend.alone import difference
 from opcost.torch_backend.capture import capture, run_first
-from opcost.torch_backend.differences import difference
 from opcost.torch_backend.ready_model import ReadyModel
 
 COMMAND = "PYTHONPATH=. python benchmarks/operators_of_torch.py --output build/operators_of_torch.md"

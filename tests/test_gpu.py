@@ -46,15 +46,14 @@ from opcost.stages import measure_operators
 from opcost.stages.cache_chains import ChainBench
 from opcost.stages.kernels import compare_kernels
 from opcost.storage.database import Database
+from opcost.torch_backend.alone import difference, replay_device
 from opcost.torch_backend.capture import capture
 from opcost.torch_backend.cost_counter import CostCounter, OperationCost
 from opcost.torch_backend.cuda_graph import PLACEMENTS, capture_calls
-from opcost.torch_backend.differences import difference, replay_device
-from opcost.torch_backend.interludes import BackgroundLoad
 from opcost.torch_backend.operators import module_tuple
 from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.switches import precision, torch_state
-from opcost.torch_backend.workload import EagerWorkload, as_graph, operator_workload
+from opcost.torch_backend.workload import BackgroundLoad, EagerWorkload, as_graph, operator_workload
 
 pytestmark = pytest.mark.gpu
 

@@ -13,8 +13,7 @@ from opcost.measuring.record import Measurement, MeasurementRow
 from opcost.operators.cases import INPUT_VALUES, INPUTS, OPERATOR, PARAMETERS, TRAINING_MODE, tuple_key
 from opcost.operators.counts import OperatorCount
 from opcost.operators.model_rows import operations_text
-from opcost.operators.short_forms import PLACEHOLDERS, Cell, Cells, cells_of, in_order
-from opcost.operators.texts import parse_operator
+from opcost.operators.texts import PLACEHOLDERS, Cell, Cells, cells_of, in_order, parse_operator
 from opcost.operators.tuples import value_text
 from opcost.operators.values import parse_input_data
 

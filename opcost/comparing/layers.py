@@ -15,7 +15,7 @@ from opcost.estimates import ratio_if_known, total_if_known, value_of
 from opcost.measuring.record import time_of
 from opcost.operators.cases import TRAINING_MODE
 from opcost.operators.counts import SEPARATOR, CalledModule, OperatorCount, OperatorCounts, at_level, levels_of
-from opcost.operators.short_forms import short_inputs, short_outputs
+from opcost.operators.texts import short_inputs, short_outputs
 from opcost.summing.summation import ModelCost, Part
 from opcost.units import number_of
 

@@ -43,10 +43,7 @@ class Counted:
 
 @dataclass(frozen=True)
 class Case:
-    """An operator tuple on one kind of input data.
-
-    ``counted`` is its count in a model, None if it is not to be compared; equality leaves it out.
-    """
+    """An operator tuple on one kind of input data, and what was counted of it if that is to be compared."""
 
     operator: OperatorTuple
     input_data: InputData = NORMAL_DATA
@@ -65,11 +62,7 @@ def of_operators(operators: Iterable[OperatorTuple]) -> Callable[[str], bool]:
 
 
 def cases_of(counts: Iterable[OperatorCount], input_data: str) -> Counter[Case]:
-    """Return the cases to measure for these counts, with the number of calls of each; ``input_data`` is one of
-    ``INPUT_DATA``.
-
-    Calls without statistics count as normal, and so do calls of operators whose cost does not depend on values.
-    """
+    """Return the cases to measure, with the calls of each, on one of ``INPUT_DATA``; normal without statistics."""
     calls: Counter[Case] = Counter()
     for count in counts:
         for case, number in cases_of_count(count, input_data):

@@ -22,7 +22,7 @@ class CalledModule:
 
     ``path`` is its name in ``named_modules``, such as ``layer1.0.conv1``; the model's own is empty. ``weights`` is the
     number of its parameters, those of its children included; each that is shared in it counts once. ``input_sizes`` and
-    ``output_sizes`` are those of the tensors in its first call, as ``short_forms`` has them; None for a module that is
+    ``output_sizes`` are those of the tensors in its first call, as ``texts`` has them; None for a module that is
     an operator, whose tuple has them.
     """
 
@@ -55,19 +55,15 @@ Values: TypeAlias = tuple[tuple[InputStatistics, ...], float, tuple[str, ...]]
 class OperatorCount:
     """The calls of one operator tuple in one run of a model, with the FLOPs and bytes of one call.
 
-    ``flop`` counts a multiply-add as two operations. ``memory_bytes`` counts every distinct input and every output of
-    each computing operation once, inputs as far as their values are asked for. ``outputs`` describes the value returned
-    by the first call. ``statistics`` holds, for each call, the statistics of its distinct floating-point inputs; it is
-    empty if the model ran on shapes only. ``flop`` is None if it is unknown, because operations without a formula ran
-    in a call; ``without_formula`` are the qualified names of these. ``operations`` are the names of the ATen operations
-    of the first call, each with its number, ordered; it is empty in counts of version 0.2. ``weight_zeros`` holds, for
-    each call, the share of weights that a grid sets to zero; it is empty if all are as initialised. ``patterns`` holds,
-    for each call, the names of those of its indices, masks and loads, none if all are usual; it is empty if those of
-    all calls are.
-
-    ``positions`` has the place of each call among all calls of the run, from 0 up, and ``callers`` the index of its
-    module in ``OperatorCounts.modules``: the module that is the operator, or for a function the innermost whose
-    ``forward`` calls it. Both are in the order of the calls, as ``statistics``, and empty if they are unknown.
+    ``flop`` counts a multiply-add as two; it is None if operations without a formula ran, whose qualified names are in
+    ``without_formula``. ``memory_bytes`` counts every distinct input and every output of each computing operation once,
+    inputs as far as their values are asked for. ``outputs`` describes the result of the first call, ``operations`` its
+    ATen operations, each with its number, ordered (none in counts of version 0.2). The others have an item for each
+    call in order, or none if it is unknown or usual: ``statistics`` of its distinct floating-point inputs;
+    ``weight_zeros``, the share of weights that a grid sets to zero; ``patterns``, the names of those of its indices,
+    masks and loads; ``positions``, its place among all calls of the run, from 0 up; and ``callers``, the index in
+    ``OperatorCounts.modules`` of the module that is the operator, or for a function the innermost whose ``forward``
+    calls it.
     """
 
     operator: OperatorTuple
@@ -130,9 +126,7 @@ def memory_bytes_of(counts: Iterable[OperatorCount]) -> int:
 
 @dataclass(frozen=True)
 class OperationWithoutFormula:
-    """An operation without a formula for its FLOPs, such as ``aten::linalg_inv_ex``, with its calls and bytes in one
-    run.
-    """
+    """An operation without a formula for its FLOPs, such as ``aten::linalg_inv_ex``, in one run."""
 
     operation: str
     calls: int
@@ -154,15 +148,12 @@ def flop_missing_reason(operations: Iterable[str]) -> str | None:
 
 @dataclass(frozen=True)
 class OperatorCounts:
-    """All operator tuples of one model run, with the totals of the whole run.
+    """All operator tuples of one model run, with the totals of the run, operations ``outside`` of tuples included.
 
-    ``model`` describes the whole model as an operator tuple. The totals include operations outside every counted
-    operator, so shares of them are shares of the model; ``outside`` names these operations. ``device_type`` is the
-    device that the model ran on: ``meta`` (shapes only), ``cpu`` or ``cuda``. ``composites`` are the classes of modules
-    that were counted as one operator each, besides ``COMPOSITES``. ``without_formula`` are the operations whose FLOPs
-    are unknown; if there are any, ``total_flop`` is that of the others, the least that the model has. ``modules`` are
-    those that call operators, in the order of ``named_modules``; they are empty if they are unknown, as in counts of
-    versions before 0.3 and in the database's table.
+    ``device_type`` is that of the run: ``meta`` (shapes only), ``cpu`` or ``cuda``. ``composites`` are the classes of
+    modules that were counted as one operator each, besides ``COMPOSITES``. With operations ``without_formula``,
+    ``total_flop`` is that of the others, the least that the model has. ``modules`` are those that call operators, in
+    the order of ``named_modules``; they are empty if unknown, as in counts before 0.3 and in the database's table.
     """
 
     model: OperatorTuple
@@ -219,7 +210,5 @@ class OperatorCounts:
 
 
 def is_leaf(operator: OperatorTuple, composites: Collection[str] = ()) -> bool:
-    """Return whether an operator is a module without children, which a hook on leaf modules sees, or one of
-    ``composites``.
-    """
+    """Return whether an operator is a module without children, which a hook on leaf modules sees."""
     return not operator.is_function and operator.short_name not in (*COMPOSITES, *composites)

@@ -8,11 +8,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
 from opcost.operators.model_names import GRID
-from opcost.operators.tuples import FLOAT32, OperatorTuple, PlainValue, Structure, TensorSpec, short_hash
+from opcost.operators.tuples import FLOAT32, OperatorTuple, PlainValue, TensorSpec, mapped, short_hash
 from opcost.operators.values import InputValues
 from opcost.units import number_of
 
@@ -27,9 +27,7 @@ NOT_ZERO = (0.0,)
 
 @dataclass(frozen=True)
 class GridTensor:
-    """A tensor among the inputs: its sides are numbers, or names of sizes or parameters; ``dtype`` None is the weights'
-    dtype.
-    """
+    """A tensor among the inputs: its sides are numbers or names of such; ``dtype`` None is that of the weights."""
 
     shape: tuple[int | str, ...]
     dtype: str | None = None
@@ -161,11 +159,7 @@ def _model(name: str, contents: str) -> OperatorTuple:
 
 
 def _substituted(value: PlainValue, sizes: Mapping[str, PlainValue]) -> PlainValue:
-    if isinstance(value, tuple):
-        return tuple(_substituted(item, sizes) for item in value)
-    if isinstance(value, Structure):
-        return replace(value, parts=tuple((name, _substituted(part, sizes)) for name, part in value.parts))
-    return sizes.get(value, value) if isinstance(value, str) else value
+    return mapped(value, lambda part: sizes.get(part, part) if isinstance(part, str) else part)
 
 
 def _inputs(tensors: tuple[GridTensor, ...], known: Mapping[str, PlainValue], dtype: str) -> tuple[TensorSpec, ...]:

@@ -61,10 +61,7 @@ def shows_spread(operator: OperatorTuple) -> bool:
 
 
 def shown_inputs(operator: OperatorTuple) -> tuple[bool, ...]:
-    """Return, for each of the operator's ``floating_inputs``, whether its values affect the cost.
-
-    Values of small inputs and of inputs that are only written do not. Boxes are always drawn as boxes.
-    """
+    """Return whether values of each of the ``floating_inputs`` affect the cost; boxes are always drawn as boxes."""
     specs = operator.floating_inputs
     # Tensors that the operator does not read.
     first = operator.inputs[:1] if operator.short_name in WRITE_ONLY else ()
@@ -90,10 +87,7 @@ def box_sides(operator: OperatorTuple) -> Iterator[tuple[int, float]]:
 
 
 def group_ends(operator: OperatorTuple) -> Iterator[tuple[int, int]]:
-    """Yield the identity of each tensor with the ends of groups (experts), and the last end.
-
-    Groups are parts of the rows of the first matrix, of the columns of the second, or of the dimension that both share.
-    """
+    """Yield the identity of each tensor with the ends of groups (experts) of rows or columns, and the last end."""
     if operator.short_name != GROUPED_PRODUCT:
         return
     given = _given(operator, ("input", "mat2", "offs"))
@@ -231,10 +225,7 @@ random ones may look like another pattern."""
 
 @dataclass(frozen=True)
 class PatternedInput:
-    """An integer or boolean input whose pattern affects the cost.
-
-    ``bound`` is the one that indices are below, or the last end of groups; 0 for a mask.
-    """
+    """An input whose pattern affects the cost; ``bound`` is that of indices or the last end, 0 for a mask."""
 
     spec: TensorSpec
     role: Role
@@ -248,11 +239,10 @@ def patterned_inputs(operator: OperatorTuple) -> tuple[PatternedInput, ...]:
     """
     bounds, ends = dict(integer_bounds(operator)), dict(group_ends(operator))
     # With a condition alone, ``where`` returns places of any number.
-    selects = operator.short_name in SELECTING and len(operator.inputs) + len(operator.keyword_inputs) > 1
+    selects = operator.short_name in SELECTING and len(operator.arguments) > 1
     is_loss = operator.short_name in LAST_IF_FLAT
-    specs = tensor_specs([*operator.inputs, *(value for _, value in operator.keyword_inputs)])
     found = {}
-    for spec in specs:
+    for spec in tensor_specs(operator.arguments):
         bound, stored = bounds.get(spec.identity, 0), math.prod(stored_sizes(spec))
         if spec.identity in ends:
             found[spec.identity] = PatternedInput(spec, Role.LOADS, ends[spec.identity])

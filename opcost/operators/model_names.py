@@ -21,9 +21,7 @@ SOURCES_OF_TEXT = ("transformers",)
 
 @dataclass(frozen=True)
 class ModelName:
-    """A model's name and its source; ``code`` is the Python file or module of a user's function, whose source is
-    ``file``.
-    """
+    """A model's name and source; ``code`` is the file or module of a user's function, whose source is ``file``."""
 
     source: str
     name: str
@@ -112,10 +110,7 @@ class UserCode:
 
 
 def is_own(path: str, root: str, main: str) -> bool:
-    """Return whether a file belongs to a user's code: it is in the root, and in no other installed package.
-
-    The ``root`` is the folder from which the code imports its own modules, ``main`` the path of its main file.
-    """
+    """Return whether a file is of the user's code at ``main``: below ``root``, and in no other installed package."""
     if not path.startswith(f"{root}/"):
         return False
     parts = path.removeprefix(f"{root}/").split("/")

@@ -105,11 +105,7 @@ class ShippedCounts:
 
 
 def rows_of(name: str, counts: OperatorCounts, counted_at: str) -> list[ModelOperatorRow]:
-    """Return the rows of a model's counts, the model itself first.
-
-    ``name`` is the model's folder in ``measurements/``. The counts have all operator tuples, those that a whitelist
-    would drop included. ``counted_at`` is in UTC (ISO 8601).
-    """
+    """Return the rows of a model's counts before any whitelist, the model first; ``counted_at`` is UTC (ISO 8601)."""
     whole = ModelOperatorRow(
         model_key=counts.model.key,
         model=name,

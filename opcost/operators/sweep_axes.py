@@ -35,10 +35,7 @@ class AxisKind(Enum):
         return {AxisKind.SIZE: 3, AxisKind.TOKENS: 2, AxisKind.BATCH: 1}[self]
 
     def changed(self, input_size: Sequence[int], size: int) -> tuple[int, ...]:
-        """Return an input size with its height and width, its last number, or its first one replaced.
-
-        Raises ``ValueError`` if it has too few numbers.
-        """
+        """Return an input size with its side, length or batch replaced; a ``ValueError`` for too few numbers."""
         if len(input_size) < self.numbers:
             raise ValueError(f"an input of {len(input_size)} numbers has no {self.value}; it takes {self.numbers}")
         if self is AxisKind.BATCH:
@@ -47,9 +44,7 @@ class AxisKind(Enum):
         return (*input_size[:-replaced], *[size] * replaced)
 
     def units(self, input_size: Sequence[int], size: int) -> int | None:
-        """Return the pixels, tokens or samples of a run, of all samples together; None for an unknown input, unless
-        samples.
-        """
+        """Return the pixels, tokens or samples of a run; None for an unknown input, unless they are samples."""
         if self is AxisKind.BATCH:
             return size
         if len(input_size) < self.numbers:

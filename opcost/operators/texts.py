@@ -1,27 +1,40 @@
-"""A parser for the one-line texts of operator tuples in the database.
+"""Texts of operator tuples: the parser of their one-line texts, short forms, and columns of tables.
 
 ``OperatorTuple`` renders its parameters and inputs on one line each (``parameters_text``, ``inputs_text``). A parsed
 tuple has the same text and thus the same key. The class of a ``Structure`` keeps only its last name, so a tuple with a
 ``Structure`` can be summed but not run.
+
+A short form is ``Conv2d 3→96, kernel 4, stride 4`` on ``32x3x224x224``. Different tuples may have the same short form,
+for example with other inputs that are no tensors. Tables have columns for each parameter, argument, and size of an
+input or output, by kind of operator. A placeholder in capital letters declares those of one sort: ``input_N_size_M``
+stands for ``input_0_size_1``.
 """
 
 from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import groupby
+from typing import TypeAlias
 
+from opcost.columns import COUNT, SHARE, Column, Field
 from opcost.errors import shortened
+from opcost.operators.input_roles import patterned_inputs
 from opcost.operators.tuples import (
     ELLIPSIS,
+    FLOAT32,
     Constant,
     OperatorTuple,
     PlainValue,
     Structure,
     TensorSpec,
     channels_last_strides,
+    tensor_specs,
     value_text,
 )
+from opcost.operators.values import USUAL, InputData
 
 DEEPEST = 40
 """The deepest nesting of values that is read; models of torchvision need 10."""
@@ -51,11 +64,7 @@ _NUMBER = re.compile(r"-?\d[\d.]*(?:e[+-]?\d+)?")
 
 @lru_cache(TEXTS_KEPT)
 def parse_operator(operator: str, parameters: str, inputs: str, mode: str | None) -> OperatorTuple:
-    """Return the operator tuple whose ``parameters_text`` and ``inputs_text`` these are; ``mode`` is None for a
-    function.
-
-    Raises ``ValueError`` if a text is not of the form that ``OperatorTuple`` renders.
-    """
+    """Return the tuple of these texts (``parameters_text``, ``inputs_text``); a ``ValueError`` for another form."""
     read = _read(operator, parameters, inputs, mode)
     if (read.parameters_text, read.inputs_text) != (parameters, inputs):
         text = f"{operator}({parameters}) on ({inputs})"
@@ -64,9 +73,7 @@ def parse_operator(operator: str, parameters: str, inputs: str, mode: str | None
 
 
 def parse_tuple(text: str) -> OperatorTuple:
-    """Return the operator tuple that one line describes, as ``str`` returns it; a ``ValueError`` if the line is of no
-    such form.
-    """
+    """Return the operator tuple that one line describes, as ``str`` writes it; a ``ValueError`` for another form."""
     found = _TUPLE.fullmatch(text)
     if found is None:
         raise ValueError(f"{shortened(text)!r} is not the text of an operator tuple")
@@ -93,10 +100,7 @@ def parse_value(text: str) -> PlainValue:
 
 
 class _Reader:
-    """Parses values from left to right.
-
-    Tensors are numbered in order of first appearance; a tensor without a number gets the next one.
-    """
+    """Parses values from left to right. A tensor without a number gets the next one, in order of appearance."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -181,3 +185,141 @@ def _bare_value(text: str) -> PlainValue:
     if _CONSTANT.fullmatch(text):
         return Constant(text)
     raise ValueError(f"{shortened(text)!r} is not understood")
+
+
+# Short forms and columns
+
+PAIRS = (("in_channels", "out_channels"), ("in_features", "out_features"))
+"""Parameters that are shown as one: ``3→96``."""
+
+SHOWN = {
+    "normalized_shape": "",
+    "num_features": "",
+    "embed_dim": "",
+    "output_size": "to ",
+    "kernel_size": "kernel ",
+    "stride": "stride ",
+    "groups": "groups ",
+    "dilation": "dilation ",
+    "num_heads": "heads ",
+}
+"""The other parameters that are shown, each with the text before its value."""
+
+MOST_REPEATED = 4
+"""The most equal sizes in a row that are shown one by one."""
+
+
+def short_form(operator: OperatorTuple) -> str:
+    """Return the operator's name and the parameters that decide its cost."""
+    parameters = dict(operator.parameters)
+    pairs = (f"{parameters[one]}→{parameters[two]}" for one, two in PAIRS if {one, two} <= parameters.keys())
+    others = (f"{text}{_joined(parameters[name])}" for name, text in SHOWN.items() if name in parameters)
+    return f"{operator.short_name} {', '.join([*pairs, *others])}".rstrip()
+
+
+def short_inputs(operator: OperatorTuple) -> str:
+    """Return the sizes of the operator's distinct tensors, with dtypes and memory layouts other than the usual."""
+    return joined_sizes(_distinct(operator.arguments))
+
+
+def short_outputs(outputs: PlainValue) -> str:
+    """Return the sizes of the distinct tensors that a call returns, as ``short_inputs``; empty if there are none."""
+    return joined_sizes(_distinct([outputs]))
+
+
+def joined_sizes(specs: Sequence[TensorSpec]) -> str:
+    """Return the sizes of some tensors, as ``short_inputs``. Many of one size in a row are one: ``64 times 8x1024``."""
+    rows = ((size, len(list(row))) for size, row in groupby(map(_size, specs)))
+    return ", ".join(
+        f"{count} times {size}" if count > MOST_REPEATED else ", ".join([size] * count) for size, count in rows
+    )
+
+
+def _joined(value: PlainValue) -> str:
+    return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _size(spec: TensorSpec) -> str:
+    size = _joined(spec.shape) or "scalar"
+    layout = "" if spec.strides is None else "strided"
+    if layout and spec.strides == channels_last_strides(spec.shape):
+        layout = "channels_last"
+    return " ".join(filter(None, ("" if spec.dtype == FLOAT32 else spec.dtype, size, layout)))
+
+
+Cell: TypeAlias = bool | int | float | str | None
+Cells: TypeAlias = Mapping[str, Cell]
+
+PARAMETER, ARGUMENT, INPUT, OUTPUT = SORTS = ("parameter", "argument", "input", "output")
+"""The beginnings of the columns' names, in the order of the columns."""
+
+PLACEHOLDERS = (
+    Field("parameter_NAME", str, True, Column("a parameter of the constructor; empty at its default")),
+    Field(
+        "argument_NAME",
+        str,
+        True,
+        Column("an argument of a function that is more than tensors, by its place from 0 up or by its name"),
+    ),
+    Field("input_N_dtype", str, True, Column("dtype of a distinct tensor among the inputs, numbered from 0 up")),
+    Field("input_N_strides", str, True, Column("its strides, in elements; empty if it is contiguous")),
+    Field("input_N_zeros_ratio", float, True, Column("share of zeros in its floating-point values", SHARE)),
+    Field("input_N_role", str, True, Column("meaning of its integers or booleans: `index`, `mask` or `loads`")),
+    Field("input_N_pattern", str, True, Column("the pattern of its integers or booleans, such as `random` or `zipf`")),
+    Field("input_N_size_M", int, True, Column("its size in a dimension, numbered from 0 up", COUNT)),
+    Field("output_N_dtype", str, True, Column("dtype of a distinct tensor among the outputs, numbered from 0 up")),
+    Field("output_N_strides", str, True, Column("its strides, in elements; empty if it is contiguous")),
+    Field("output_N_size_M", int, True, Column("its size in a dimension, numbered from 0 up", COUNT)),
+)
+
+
+def cells_of(operator: OperatorTuple, data: InputData, outputs: PlainValue) -> Cells:
+    """Return the cells of a tuple on input data by their columns; ``outputs`` are a call's, None if unknown."""
+    arguments = (*enumerate(operator.inputs), *operator.keyword_inputs)
+    specs = _distinct(operator.arguments)
+    numbers = {spec.identity: number for number, spec in enumerate(specs)}
+    shown = [(f"{PARAMETER}_{name}", value) for name, value in operator.parameters]
+    shown += [(f"{ARGUMENT}_{name}", value) for name, value in arguments if not _is_tensors(value)]
+    plain = {name: value if isinstance(value, (bool, int, float, str)) else value_text(value) for name, value in shown}
+    return {
+        **plain,
+        **dict(_tensor_cells(INPUT, specs)),
+        **dict(_value_cells(operator, data, numbers)),
+        **dict(_tensor_cells(OUTPUT, _distinct([outputs]))),
+    }
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Return the names of columns without repetitions: sort by sort, inputs and outputs by their numbers."""
+
+    def place(name: str) -> tuple[int, list[int]]:
+        sort = name.partition("_")[0]
+        is_tensor = sort in (INPUT, OUTPUT)
+        return SORTS.index(sort), [int(number) for number in re.findall(r"_(\d+)", name)] if is_tensor else []
+
+    return sorted(dict.fromkeys(names), key=place)
+
+
+def _distinct(values: Iterable[PlainValue]) -> Sequence[TensorSpec]:
+    return tuple({spec.identity: spec for spec in tensor_specs(values)}.values())
+
+
+def _is_tensors(value: PlainValue) -> bool:
+    return isinstance(value, TensorSpec) or (isinstance(value, tuple) and bool(value) and all(map(_is_tensors, value)))
+
+
+def _tensor_cells(sort: str, specs: Iterable[TensorSpec]) -> Iterator[tuple[str, Cell]]:
+    for number, spec in enumerate(specs):
+        yield f"{sort}_{number}_dtype", spec.dtype
+        if spec.strides is not None:
+            yield f"{sort}_{number}_strides", value_text(spec.strides)
+        yield from ((f"{sort}_{number}_size_{place}", size) for place, size in enumerate(spec.shape))
+
+
+def _value_cells(operator: OperatorTuple, data: InputData, numbers: Mapping[int, int]) -> Iterator[tuple[str, Cell]]:
+    for place, spec in enumerate(operator.floating_inputs):
+        yield f"{INPUT}_{numbers[spec.identity]}_zeros_ratio", data.kind(place).zeros_ratio
+    for place, one in enumerate(patterned_inputs(operator)):
+        pattern = data.patterns[place] if place < len(data.patterns) else USUAL[one.role]
+        yield f"{INPUT}_{numbers[one.spec.identity]}_role", one.role.value
+        yield f"{INPUT}_{numbers[one.spec.identity]}_pattern", pattern.value

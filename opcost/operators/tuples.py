@@ -130,9 +130,7 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class Constant:
-    """A value that is stored by its name: ``torch.float32``, ``...``, or ``device``, which stands for the one that a
-    tuple runs on.
-    """
+    """A value that is stored by name: ``torch.float32``, ``...``, or ``device``, which is where the tuple runs."""
 
     name: str
 
@@ -142,9 +140,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class Structure:
-    """A value that consists of named parts; ``kind`` is ``dict``, ``slice``, or the qualified name of an object's
-    class.
-    """
+    """A value of named parts; ``kind`` is ``dict``, ``slice``, or the qualified name of an object's class."""
 
     kind: str
     parts: tuple[tuple[str, PlainValue], ...]
@@ -156,11 +152,9 @@ class OperatorTuple:
 
     ``operator`` is a qualified name: a module's class (``torch.nn.Conv2d``), a function (``torch.Tensor.add_``), or a
     whole model (``torchvision.models.resnet18``). ``parameters`` are the constructor's arguments by name without those
-    that equal the default. Functions have none, except that a user's own operation has the hash of the user's code
-    (``user_code.FINGERPRINT``). ``mode`` is ``eval`` or ``train``, None for a function.
-
-    Two tuples are equal if their one-line texts are equal, as in the database. 2, 2.0 and True are equal in Python but
-    run different kernels.
+    that equal the default. Functions have none, except that a user's own operation has the hash of the user's code.
+    ``mode`` is ``eval`` or ``train``, None for a function. Two tuples are equal if their one-line texts are equal, as
+    in the database. 2, 2.0 and True are equal in Python but run different kernels.
     """
 
     operator: str
@@ -209,17 +203,18 @@ class OperatorTuple:
         """Whether the tuple stands for the operators of a grid, which has counts like a model's."""
         return self.operator.startswith(MODEL_PACKAGES[GRID])
 
+    @property
+    def arguments(self) -> tuple[PlainValue, ...]:
+        return (*self.inputs, *(value for _, value in self.keyword_inputs))
+
     @cached_property
     def floating_inputs(self) -> tuple[TensorSpec, ...]:
         """The distinct floating-point tensors among the inputs, in order of first appearance."""
-        specs = tensor_specs([*self.inputs, *(value for _, value in self.keyword_inputs)])
-        return tuple({spec.identity: spec for spec in specs if spec.is_floating}.values())
+        return tuple({spec.identity: spec for spec in tensor_specs(self.arguments) if spec.is_floating}.values())
 
     @property
     def short_name(self) -> str:
-        """The last component of the operator's name, as in whitelists; of a scripted module's operation without the
-        overload.
-        """
+        """The last part of the name, as in whitelists; of a scripted module's operation without the overload."""
         name, _, operation = self.operator.partition("::")
         return operation.partition(".")[0] or name.rpartition(".")[2]
 
@@ -231,7 +226,7 @@ class OperatorTuple:
     @property
     def inputs_text(self) -> str:
         """The inputs on one line. A tensor that is passed more than once ends with its number: ``...#0``."""
-        shared = _shared_identities([*self.inputs, *(value for _, value in self.keyword_inputs)])
+        shared = _shared_identities(self.arguments)
         texts = [_value_text(value, shared) for value in self.inputs]
         if self.keyword_inputs:
             texts.append(_keyword_text(self.keyword_inputs, shared))
@@ -252,13 +247,10 @@ def model_operator(
 ) -> OperatorTuple:
     """Return the tuple that describes a whole model with its weights and its input, batch first.
 
-    Weights of torchvision are named by the enum's member, with or without the enum:
-    ``ResNet50_Weights.IMAGENET1K_V1``; those of other sources by the path of a local file or folder. One tensor
-    describes the input, even if the model takes a list of images or two frames; two numbers are the batch and the
-    length of a text. Without an ``input_size`` the tuple has no inputs.
-
-    ``weights_name`` is None for random weights. The ``seed`` is that of random weights and of the input's values;
-    ``further`` are parameters.
+    Weights of torchvision are named by the enum's member, with or without the enum: ``ResNet50_Weights.IMAGENET1K_V1``;
+    those of other sources by the path of a local file or folder, random ones by None. One tensor describes the input,
+    even if the model takes a list of images or two frames; two numbers are the batch and the length of a text. The
+    ``seed`` is that of random weights and of the input's values; ``further`` are parameters.
     """
     named = ModelName.of(model_name)
     if weights_name is not None and named.source == TORCHVISION:
@@ -303,22 +295,14 @@ def with_tensors(operator: OperatorTuple, change: Callable[[TensorSpec], TensorS
     """Return a tuple with a change of each tensor among its inputs, nested ones included."""
 
     def changed(value: PlainValue) -> PlainValue:
-        if isinstance(value, TensorSpec):
-            return change(value)
-        if isinstance(value, tuple):
-            return tuple(map(changed, value))
-        if isinstance(value, Structure):
-            return replace(value, parts=tuple((name, changed(part)) for name, part in value.parts))
-        return value
+        return mapped(value, lambda part: change(part) if isinstance(part, TensorSpec) else part)
 
     keyword_inputs = tuple((name, changed(value)) for name, value in operator.keyword_inputs)
     return replace(operator, inputs=tuple(map(changed, operator.inputs)), keyword_inputs=keyword_inputs)
 
 
 def run_under(model: OperatorTuple, autocast_dtype: str | None) -> OperatorTuple:
-    """Return a whole model that runs under autocast to a dtype, which changes dtypes between operators; without if
-    None.
-    """
+    """Return a whole model that runs under autocast to a dtype, which changes dtypes inside; without if None."""
     if autocast_dtype is None:
         return model
     return replace(model, parameters=(*model.parameters, (AUTOCAST, autocast_dtype)))
@@ -377,3 +361,12 @@ def nested(values: Iterable[PlainValue]) -> Iterator[PlainValue]:
             yield from nested(value)
         elif isinstance(value, Structure):
             yield from nested(part for _, part in value.parts)
+
+
+def mapped(value: PlainValue, change: Callable[[PlainValue], PlainValue]) -> PlainValue:
+    """Return a value with a change of each of its parts that has no parts itself."""
+    if isinstance(value, tuple):
+        return tuple(mapped(item, change) for item in value)
+    if isinstance(value, Structure):
+        return replace(value, parts=tuple((name, mapped(part, change)) for name, part in value.parts))
+    return change(value)

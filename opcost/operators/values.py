@@ -192,10 +192,7 @@ class InputData:
         return self.kinds[min(index, len(self.kinds) - 1)]
 
     def distance(self, other: InputData, inputs: int) -> float:
-        """Return the distance between two input data, summed over this number of floating-point inputs.
-
-        Data of other patterns is further away than any other, since it may cost many times as much.
-        """
+        """Return the distance, summed over so many inputs; that of other patterns is greater than any other."""
         of_kinds = sum(self.kind(index).distance(other.kind(index)) for index in range(inputs))
         return of_kinds + (0.0 if self.patterns == other.patterns else PATTERNS_DISTANCE)
 

@@ -13,10 +13,7 @@ EVERYTHING = "*"
 
 @dataclass(frozen=True)
 class Share:
-    """A part of a model: its calls, and its shares of the calls, FLOPs and bytes of the whole run.
-
-    A share is None if the model's total is 0 (a run without FLOPs) or unknown (operations without a formula).
-    """
+    """A part of a model; a share is None if the model's total is 0 or unknown (operations without a formula)."""
 
     calls: int
     calls_ratio: float | None

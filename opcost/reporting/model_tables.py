@@ -18,8 +18,7 @@ from opcost.measuring.conditions import DEVICE_PRODUCT
 from opcost.measuring.protocol import USUAL_OPTIONS
 from opcost.measuring.record import MeasurementRow, is_doubtful, names_of, quality_flags
 from opcost.operators.cases import MODEL
-from opcost.operators.short_forms import short_form, short_inputs
-from opcost.operators.texts import parse_operator
+from opcost.operators.texts import parse_operator, short_form, short_inputs
 from opcost.prediction.learned_costs import FEWEST_SCORES
 from opcost.reporting.comparison_tables import print_comparisons
 from opcost.reporting.measurement_tables import print_units

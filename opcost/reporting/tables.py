@@ -25,8 +25,7 @@ from rich.text import Text
 
 from opcost.columns import by_column, columns_of
 from opcost.invocation import command_line, is_program
-from opcost.operators.short_forms import short_form, short_inputs
-from opcost.operators.texts import parse_operator
+from opcost.operators.texts import parse_operator, short_form, short_inputs
 from opcost.printable import printable
 from opcost.units import UNKNOWN, gigaflop, megabytes, millijoules, milliseconds, percent, watts
 

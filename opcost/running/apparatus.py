@@ -9,7 +9,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -52,14 +52,20 @@ from opcost.running.devices import choose_device, facts_of
 from opcost.sources.models import resolve
 from opcost.sources.python_file import register_operations
 from opcost.storage.database import Database
+from opcost.torch_backend.alone import difference, replay_device
 from opcost.torch_backend.capture import check_steady
-from opcost.torch_backend.differences import difference, replay_device
-from opcost.torch_backend.interludes import BackgroundLoad, additions, with_pauses
 from opcost.torch_backend.passes import INFERENCE
 from opcost.torch_backend.probes import Mark, MemoryWatch, profiled, single_iteration_times_s
 from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.switches import autocast, check_overrides, precision, torch_state
-from opcost.torch_backend.workload import EagerWorkload, as_graph, operator_workload
+from opcost.torch_backend.workload import (
+    BackgroundLoad,
+    EagerWorkload,
+    additions,
+    as_graph,
+    operator_workload,
+    with_pauses,
+)
 
 OPERATIONS = "torch.ops."
 """The beginning of the names of registered operations, a user's among them."""
@@ -447,7 +453,7 @@ def _conditions(device: str, facts: DeviceFacts, setting: Setting) -> Conditions
     if not is_gpu(device) and setting.cache == COLD:
         raise UserError(f"--cache {COLD}: the cache size of a CPU is unknown; use --cache {WARM} or --device cuda")
     with precision(setting.precision):
-        state = torch_state(device)
+        switches = torch_state(device)
     return Conditions(
         device_type=device_type_of(device),
         device_product=facts.product,
@@ -458,7 +464,7 @@ def _conditions(device: str, facts: DeviceFacts, setting: Setting) -> Conditions
         mode=INFERENCE.name,
         execution=execution_on(device, setting),
         cache=setting.cache,
-        **asdict(state),
+        **switches,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import torch
 
 from opcost.errors import CannotBuildError, CannotMeasureError, UserError
 from opcost.operators.tuples import ARGUMENTS, OperatorTuple, Structure, seed_of
-from opcost.sources.ports import ConfiguredModel
+from opcost.sources.registry import ConfiguredModel
 from opcost.torch_backend.values import real_value
 from opcost.torch_backend.workload import one_line
 
@@ -51,10 +51,7 @@ def building(model_name: str) -> Iterator[None]:
 
 @contextmanager
 def seeded(operator: OperatorTuple) -> Iterator[None]:
-    """Seed all generators that random weights may come from, because a model is built in several processes.
-
-    Afterwards those of the CPU are as before.
-    """
+    """Seed all generators of random weights: several processes build a model. Those of the CPU are put back."""
     seed = seed_of(operator)
     states = random.getstate(), numpy.random.get_state()
     with torch.random.fork_rng(devices=[]):
@@ -80,3 +77,11 @@ def weights_mistakes(config: ConfiguredModel) -> list[str]:
         return []
     text = f"no file or folder {config.weights_name}; write null for random weights, or the path of local ones"
     return [f"{config.where('weights_name')}: {text}"]
+
+
+def size_mistakes(config: ConfiguredModel, usual: Sequence[int], given: int, key: str = "input_size") -> list[str]:
+    """Return a line if the sizes under a key are not as many as the usual ones; none if they are not ``given``."""
+    if given in (0, len(usual)):
+        return []
+    text = f"{config.model_name} takes {len(usual)} numbers such as {list(usual)}, not {given}"
+    return [f"{config.where(key)}: {text}"]

@@ -8,23 +8,18 @@ from dataclasses import dataclass
 from opcost.errors import CannotBuildError, CannotMeasureError
 from opcost.operators.model_names import UserCode
 from opcost.operators.tuples import META, OperatorTuple, is_under_autocast
-from opcost.sources.ports import ListedModel, ModelSource
 from opcost.sources.python_file import CORRECT_MODEL, own_frames
-from opcost.sources.registry import source_of
+from opcost.sources.registry import ListedModel, ModelSource, source_of
 from opcost.torch_backend.capture import run_first
 from opcost.torch_backend.passes import Context
-from opcost.torch_backend.ready_model import ReadyModel
+from opcost.torch_backend.ready_model import ReadyModel, check_form
 from opcost.torch_backend.switches import kept_switches, reported_switches
-from opcost.torch_backend.weight_form import check_form
 from opcost.torch_backend.workload import REFUSALS, one_line
 
 
 @dataclass(frozen=True)
 class ResolvedModel:
-    """A model that was found in its source and can be built any number of times.
-
-    ``code`` is the user's code that builds it, None for models of libraries.
-    """
+    """A model that was found in its source and can be built any number of times; ``code`` is a user's."""
 
     operator: OperatorTuple
     source: ModelSource
@@ -32,10 +27,7 @@ class ResolvedModel:
     code: UserCode | None = None
 
     def counting_device(self, device: str, on_meta: bool) -> str:
-        """Return the device to count it on: the meta device if requested, unless the model needs values or autocast.
-
-        torch has no autocast on the meta device.
-        """
+        """The meta device if requested, unless the model needs values, or autocast, which meta has not."""
         has_values = self.listed.is_data_dependent or is_under_autocast(self.operator)
         return META if on_meta and not has_values else device
 
@@ -43,32 +35,26 @@ class ResolvedModel:
         """Return the model in eval mode with its inputs, on a device.
 
         A model that may raise anything has run once or twice in a ``context``, such as autocast. Switches of torch that
-        it set are put back, with a warning.
-
-        Raises:
-            CannotBuildError: the function that builds the model, or the model itself, raises an error; its weights are
-                not as its tuple says; or it sets switches of torch in each run.
-            CannotMeasureError: the model does not fit onto the device.
+        it set are put back, with a warning. Raises CannotBuildError: its function or the model raises an error, its
+        weights are not as its tuple says, or it sets switches in each run. CannotMeasureError: it does not fit onto the
+        device.
         """
         try:
             with reported_switches(self.listed.name):
                 ready = self.source.ready(self.operator, device)
             check_form(ready, self.operator, str(self.code or self.listed.name))
             if self.listed.is_foreign:
-                ready = self._tried(ready, context)
+                for _ in range(2):
+                    with kept_switches() as changes:
+                        ready = self._run_foreign(ready, context)
+                    # Only the first run may import something.
+                    if not changes:
+                        return ready
+                text = f"{self.listed.name} sets switches of torch when it runs: {'; '.join(changes)}"
+                raise CannotBuildError(text)
         except RuntimeError as error:
             raise CannotMeasureError(one_line(error)) from error
         return ready
-
-    def _tried(self, ready: ReadyModel, context: Context) -> ReadyModel:
-        for _ in range(2):
-            with kept_switches() as changes:
-                ready = self._run_foreign(ready, context)
-            # Only the first run may import something.
-            if not changes:
-                return ready
-        text = f"{self.listed.name} sets switches of torch when it runs: {'; '.join(changes)}"
-        raise CannotBuildError(text)
 
     def _run_foreign(self, ready: ReadyModel, context: Context) -> ReadyModel:
         if self.code is not None:
@@ -83,10 +69,7 @@ class ResolvedModel:
             raise CannotBuildError(f"{self.listed.name} raised {one_line(error)} (on {inputs})") from error
 
     def ready_to_count(self, device: str, context: Context = nullcontext) -> ReadyModel:
-        """Return the result of ``with_inputs``, after a first run in a ``context``: set-up is no part of the counts.
-
-        Raises CannotMeasureError: the model does not fit onto the device, or raised an error that torch's own never do.
-        """
+        """Return ``with_inputs`` after a first run, which sets it up; a CannotMeasureError if that fails."""
         ready = self.with_inputs(device, context)
         if self.listed.is_foreign:
             return ready
@@ -99,10 +82,7 @@ class ResolvedModel:
 
 
 def resolve(operator: OperatorTuple, code: UserCode | None = None) -> ResolvedModel:
-    """Return the model that a tuple describes; ``code`` is the user's that builds it and may run, None for libraries.
-
-    Raises CannotMeasureError: no source has the model in this version, or its code may not run.
-    """
+    """Return a tuple's model; a CannotMeasureError if no source has it, or the user's ``code`` may not run (None)."""
     with reported_switches(operator.short_name):
         source = source_of(operator, code)
         return ResolvedModel(operator, source, source.listed(operator.short_name), code)

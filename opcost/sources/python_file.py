@@ -1,4 +1,4 @@
-"""A user's function as a source of models (``ports.ModelSource``): ``net.py:build``.
+"""A user's function as a source of models (``registry.ModelSource``): ``net.py:build``.
 
 The function returns a model, or a model and its example inputs, as ``ReadyModel.of`` reads them.
 
@@ -32,10 +32,9 @@ from opcost.invocation import pip_install
 from opcost.operators.model_names import PACKAGE_FILE, UserCode, fingerprint_of
 from opcost.operators.tuples import OperatorTuple
 from opcost.sources.arguments import arguments_of, seeded
-from opcost.sources.ports import ConfiguredModel, ListedModel, suggestion
+from opcost.sources.registry import ConfiguredModel, ListedModel, suggestion
 from opcost.torch_backend.inputs import model_inputs
-from opcost.torch_backend.ready_model import ReadyModel
-from opcost.torch_backend.weight_form import stored_like, tensor_stored_like
+from opcost.torch_backend.ready_model import ReadyModel, stored_like, tensor_stored_like
 from opcost.torch_backend.workload import one_line
 from opcost.units import some_of
 
@@ -239,10 +238,7 @@ class PythonFile:
         return []
 
     def ready(self, operator: OperatorTuple, device: str) -> ReadyModel:
-        """Return the model that the function builds, in eval mode, with its inputs, on a device.
-
-        Raises CannotBuildError: the function raises an error or returns no module, or there are no inputs.
-        """
+        """Return the model that the function builds; a CannotBuildError if it fails, or lacks a module or inputs."""
         with seeded(operator), own_frames(self.code):
             # Only the first build imports the file, which may draw numbers, too.
             self._function()

@@ -1,4 +1,4 @@
-"""timm as a source of models (``ports.ModelSource``). Architectures only: nothing is downloaded."""
+"""timm as a source of models (``registry.ModelSource``). Architectures only: nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -7,14 +7,20 @@ import torch
 
 from opcost.errors import CannotMeasureError
 from opcost.operators.tuples import OperatorTuple
-from opcost.sources.arguments import arguments_of, building, reserved_mistakes, seeded, weights_file, weights_mistakes
-from opcost.sources.ports import ConfiguredModel, ListedModel, suggestion
+from opcost.sources.arguments import (
+    arguments_of,
+    building,
+    reserved_mistakes,
+    seeded,
+    size_mistakes,
+    weights_file,
+    weights_mistakes,
+)
+from opcost.sources.registry import ConfiguredModel, ListedModel, suggestion
 from opcost.torch_backend.inputs import model_inputs
-from opcost.torch_backend.ready_model import ReadyModel
-from opcost.torch_backend.weight_form import stored_like
+from opcost.torch_backend.ready_model import ReadyModel, stored_like
 
 BATCH_SIZE = 32
-DIMENSIONS = 4
 
 LOADING = ("pretrained", "pretrained_cfg", "pretrained_cfg_overlay", "checkpoint_path", "cache_dir")
 """Arguments of timm by which it loads weights, or downloads them."""
@@ -31,10 +37,7 @@ def names() -> list[str]:
 
 
 def listed(model_name: str) -> ListedModel:
-    """Return timm's facts of an architecture.
-
-    Raises CannotMeasureError: this version of timm has no such architecture.
-    """
+    """Return timm's facts of an architecture; a CannotMeasureError if this version has none of this name."""
     if not timm.is_model(model_name):
         question = suggestion(model_name, names(), "")
         raise CannotMeasureError(f"this version of timm has no model {model_name!r}{question and f'; {question}'}")
@@ -45,19 +48,13 @@ def listed(model_name: str) -> ListedModel:
 
 def mistakes(config: ConfiguredModel) -> list[str]:
     """Return one line for each mistake in a known model's config: another number of dimensions, missing weights."""
-    found = [*weights_mistakes(config), *reserved_mistakes(config, LOADING)]
-    if len(config.input_size) not in (0, DIMENSIONS):
-        usual = list(listed(config.model_name.partition(":")[2]).input_size)
-        text = f"{config.model_name} takes {DIMENSIONS} numbers such as {usual}, not {len(config.input_size)}"
-        found.append(f"{config.where('input_size')}: {text}")
-    return found
+    usual = listed(config.model_name.partition(":")[2]).input_size
+    sizes = size_mistakes(config, usual, len(config.input_size))
+    return [*weights_mistakes(config), *reserved_mistakes(config, LOADING), *sizes]
 
 
 def ready(operator: OperatorTuple, device: str) -> ReadyModel:
-    """Return a model in eval mode with its inputs, on a device.
-
-    Raises CannotBuildError: the arguments do not fit, or the local weights do not.
-    """
+    """Return a model in eval mode with its inputs; a CannotBuildError if arguments or local weights do not fit."""
     arguments = arguments_of(operator, device)
     weights = weights_file(operator)
     if weights is not None:

@@ -1,4 +1,4 @@
-"""torchvision as a source of models (``ports.ModelSource``)."""
+"""torchvision as a source of models (``registry.ModelSource``)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ from torchvision.models._api import WeightsEnum
 
 from opcost.errors import CannotBuildError, CannotMeasureError, UserError
 from opcost.operators.tuples import META, TORCHVISION_MODELS, OperatorTuple, PlainValue, TensorSpec, tensor_specs
-from opcost.sources.arguments import arguments_of, reserved_mistakes, seeded
-from opcost.sources.ports import ConfiguredModel, ListedModel, PublishedFacts, suggestion
+from opcost.sources.arguments import arguments_of, reserved_mistakes, seeded, size_mistakes
+from opcost.sources.registry import ConfiguredModel, ListedModel, PublishedFacts, suggestion
 from opcost.torch_backend.inputs import model_inputs
-from opcost.torch_backend.ready_model import ReadyModel
-from opcost.torch_backend.weight_form import stored_like
+from opcost.torch_backend.ready_model import ReadyModel, stored_like
 from opcost.torch_backend.workload import one_line
 
 SLOW_INITIALISATION = frozenset({"googlenet", "inception_v3"})
@@ -65,10 +64,7 @@ def names() -> list[str]:
 
 
 def listed(model_name: str) -> ListedModel:
-    """Return torchvision's facts of a model with its default weights.
-
-    Raises CannotMeasureError: this version of torchvision has no such model, or only a quantized one.
-    """
+    """Return torchvision's facts with the default weights; a CannotMeasureError for an unknown or quantized model."""
     _must_be_known(model_name)
     task = _task_of(model_name)
     published = next(iter(_weights_of(model_name)), None)
@@ -134,12 +130,8 @@ def mistakes(config: ConfiguredModel) -> list[str]:
         choice = ", ".join(members) or "none, so write null"
         text = f"{config.model_name} has no weights {config.weights_name!r}; it has: {choice}"
         found.append(f"{config.where('weights_name')}: {text}")
-    usual = listed(config.model_name).input_size
-    given = len(config.input_size if config.inputs is None else config.inputs.shape)
-    if given not in (0, len(usual)):
-        key = "input_size" if config.inputs is None else "inputs"
-        text = f"{config.model_name} takes {len(usual)} numbers such as {list(usual)}, not {given}"
-        found.append(f"{config.where(key)}: {text}")
+    sizes, key = (config.input_size, "input_size") if config.inputs is None else (config.inputs.shape, "inputs")
+    found += size_mistakes(config, listed(config.model_name).input_size, len(sizes), key)
     found += reserved_mistakes(config, LOADING)
     if config.inputs is not None and not config.inputs.is_one_tensor:
         text = f"{config.model_name} takes one tensor; write input_size, or inputs: {{shape: [...]}}"
@@ -152,12 +144,9 @@ def build(operator: OperatorTuple, device: str) -> nn.Module:
 
     Without named weights the model has random weights but the graph of the published weights for the input's size, or
     else of the default ones, which may differ from that of the bare builder: frozen batch norms, auxiliary heads, a
-    transformed input, another image size. With ``arguments`` it is the graph of the bare builder.
-
-    Raises:
-        CannotMeasureError: this version of torchvision has no such model.
-        CannotBuildError: its builder, which a user may have registered, raises an error or returns no module.
-        UserError: its weights cannot be downloaded.
+    transformed input, another image size. With ``arguments`` it is the graph of the bare builder. Raises
+    CannotMeasureError: it is unknown. CannotBuildError: its builder, which a user may have registered, raises an error
+    or returns no module. UserError: its weights cannot be downloaded.
     """
     model_name, weights_name = operator.short_name, dict(operator.parameters).get("weights")
     _must_be_known(model_name)
@@ -198,10 +187,7 @@ def ready(operator: OperatorTuple, device: str) -> ReadyModel:
 
 
 def input_values(operator: OperatorTuple) -> tuple[PlainValue, ...]:
-    """Return the positional arguments of a model: two frames for optical flow, a list of images for detection.
-
-    All other models take one tensor.
-    """
+    """Return two frames for optical flow, a list of images for detection, and one tensor for all others."""
     (spec,) = tensor_specs(operator.inputs)
     task = _task_of(operator.short_name)
     if task == "optical_flow":
@@ -229,8 +215,7 @@ def _transformed_size(weights: WeightsEnum | None) -> tuple[int, int] | None:
 class _UninitialisedOnMeta(TorchFunctionMode):
     """Creates uninitialised tensors, from which weights are made, on the meta device and skips their initialisation.
 
-    All other tensors stay on the CPU, because some constructors read values that they have calculated (RegNet's
-    widths).
+    All others stay on the CPU, because some constructors read values that they have calculated (RegNet's widths).
     """
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

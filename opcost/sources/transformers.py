@@ -1,4 +1,4 @@
-"""transformers as a source of models (``ports.ModelSource``). Architectures only: nothing is downloaded.
+"""transformers as a source of models (``registry.ModelSource``). Architectures only: nothing is downloaded.
 
 A model is named by its class: ``transformers:BertModel``. Its size is that of the class's default configuration,
 changed by ``arguments``.
@@ -29,11 +29,10 @@ from opcost.operators.tuples import (
     channels_last_strides,
     storage_form,
 )
-from opcost.sources.arguments import arguments_of, building, seeded, weights_file, weights_mistakes
-from opcost.sources.ports import ConfiguredModel, ListedModel, suggestion
+from opcost.sources.arguments import arguments_of, building, seeded, size_mistakes, weights_file, weights_mistakes
+from opcost.sources.registry import ConfiguredModel, ListedModel, suggestion
 from opcost.torch_backend.inputs import model_inputs
-from opcost.torch_backend.ready_model import ReadyModel
-from opcost.torch_backend.weight_form import store_weights
+from opcost.torch_backend.ready_model import ReadyModel, store_weights
 from opcost.torch_backend.workload import one_line
 
 TEXT, IMAGE, SOUND = "input_ids", "pixel_values", "input_features"
@@ -70,10 +69,7 @@ def names() -> list[str]:
 
 
 def listed(model_name: str) -> ListedModel:
-    """Return the facts of a class of models.
-
-    Raises CannotMeasureError: this version of transformers has no such class, or it needs a further package.
-    """
+    """Return the facts of a class; a CannotMeasureError if it is unknown, or needs a further package."""
     cls = _class_of(model_name)
     size = USUAL_SIZES.get(cls.main_input_name, ())
     configuration = _usual_configuration(cls)
@@ -115,13 +111,12 @@ def mistakes(config: ConfiguredModel) -> list[str]:
     # transformers ignores unknown arguments silently.
     for text in _unknown(_usual_configuration(cls), config.arguments):
         found.append(f"{config.where('arguments')}: {cls.__name__} has no {text}")
-    usual, given = USUAL_SIZES.get(cls.main_input_name), len(config.input_size)
-    where = f"{config.where('input_size')}: {config.model_name}"
-    if given and usual is None:
-        one = cls.main_input_name
-        found.append(f"{where} takes {one}; write inputs: {{{one}: {{shape: [...]}}}} instead")
-    elif usual is not None and given not in (0, 1 + len(usual)):
-        found.append(f"{where} takes {1 + len(usual)} numbers such as {[BATCH_SIZE, *usual]}, not {given}")
+    usual, one = USUAL_SIZES.get(cls.main_input_name), cls.main_input_name
+    if usual is not None:
+        return found + size_mistakes(config, [BATCH_SIZE, *usual], len(config.input_size))
+    if config.input_size:
+        text = f"{config.model_name} takes {one}; write inputs: {{{one}: {{shape: [...]}}}} instead"
+        found.append(f"{config.where('input_size')}: {text}")
     return found
 
 
@@ -140,10 +135,7 @@ def _unknown(usual: Any, arguments: Iterable[tuple[str, PlainValue]], prefix: st
 
 
 def ready(operator: OperatorTuple, device: str) -> ReadyModel:
-    """Return a model in eval mode with its inputs, on a device, with weights as the model initialises them.
-
-    Raises CannotBuildError: the arguments do not fit, or the model needs inputs that its size does not describe.
-    """
+    """Return a model in eval mode with its inputs; a CannotBuildError if arguments or the input do not fit."""
     cls = _class_of(operator.short_name)
     dtype, is_channels_last = storage_form(operator)
     weights = weights_file(operator)

@@ -31,8 +31,8 @@ from opcost.sources.registry import check_that_code_may_run
 from opcost.stages.model_sizes import size_of
 from opcost.storage.configs import INPUTS_HELP, ModelConfig, clear_done
 from opcost.storage.counts_file import write_counts
+from opcost.torch_backend.alone import count_grid
 from opcost.torch_backend.capture import capture
-from opcost.torch_backend.grid_counts import count_grid
 from opcost.torch_backend.switches import autocast, reported_switches
 from opcost.torch_backend.workload import REFUSALS, one_line
 from opcost.units import some_of
@@ -301,7 +301,7 @@ def _count(task: _Task) -> tuple[OperatorCounts, tuple[str, ...]]:
     if not counts.counts:
         remedy = "correct its parameters, inputs or dtypes"
         raise UserError(f"{task.config.where(task.target.key)}: no tuple is left; {refusals[0]}; {remedy}")
-    return counts, tuple(map(str, refusals))
+    return counts, tuple(refusals)
 
 
 def _count_model(task: _Task) -> OperatorCounts:

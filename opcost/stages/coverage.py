@@ -14,8 +14,7 @@ from opcost.operators.tuples import META, model_operator, tensor_specs
 from opcost.progress import Progress
 from opcost.running.devices import choose_device, product_of
 from opcost.sources.models import ResolvedModel, resolve
-from opcost.sources.ports import PublishedFacts
-from opcost.sources.registry import models_matching, with_usual_size
+from opcost.sources.registry import PublishedFacts, models_matching, with_usual_size
 from opcost.stages.count import RUNS, counting_s
 from opcost.stages.model_sizes import published_size
 from opcost.torch_backend.capture import capture

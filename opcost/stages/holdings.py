@@ -167,7 +167,7 @@ def _usual_name(model: OperatorTuple, composites: Sequence[str], precision: str)
         AUTOCAST_DTYPES.get(precision),
     ):
         return None
-    specs = tensor_specs([*model.inputs, *(value for _, value in model.keyword_inputs)])
+    specs = tensor_specs(model.arguments)
     name = "_".join([model.short_name, *("x".join(map(str, spec.shape)) for spec in specs)])
     further = (one for one in model.parameters if one[0] not in (AUTOCAST, DTYPE, MEMORY_FORMAT))
     texts = (f"{key} {value_text(value)}" for key, value in further)

@@ -9,8 +9,7 @@ from opcost.errors import CannotMeasureError, UserError
 from opcost.operators.tuples import TORCHVISION_MODELS
 from opcost.prediction.durations import Size
 from opcost.running.request import COUNTS, model_tuple
-from opcost.sources.ports import ListedModel, published_models
-from opcost.sources.registry import source_of
+from opcost.sources.registry import ListedModel, published_models, source_of
 from opcost.storage.configs import ModelConfig
 
 FLOP_PER_BYTE = 36

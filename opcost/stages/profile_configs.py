@@ -14,9 +14,8 @@ from opcost.operators.model_names import TORCHVISION, ModelName
 from opcost.operators.tuples import Structure, model_operator
 from opcost.printable import is_one_line
 from opcost.running.request import COUNTS, Request
-from opcost.sources.ports import ListedModel
 from opcost.sources.python_file import facts_of
-from opcost.sources.registry import check_config, check_that_code_may_run, source_of
+from opcost.sources.registry import ListedModel, check_config, check_that_code_may_run, source_of
 from opcost.stages.make_configs import config_text
 from opcost.stages.wanted_model import WantedModel, placed, usual_name
 from opcost.storage.code_files import find_code

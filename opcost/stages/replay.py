@@ -11,7 +11,7 @@ from opcost.operators.tuples import OperatorTuple
 from opcost.progress import Progress
 from opcost.running.devices import choose_device
 from opcost.running.request import COUNTS, Request, counted
-from opcost.torch_backend.differences import difference, replay_device
+from opcost.torch_backend.alone import difference, replay_device
 from opcost.torch_backend.switches import autocast
 
 

@@ -28,8 +28,7 @@ from opcost.storage.configs import GRID_NAME, load_whitelist
 from opcost.storage.files import replace_file
 from opcost.storage.schemas import tuples_text
 from opcost.storage.yaml_files import MAXIMUM_BYTES, shown
-from opcost.torch_backend.differences import DEPENDING_ON_VALUES
-from opcost.torch_backend.grid_counts import count_point
+from opcost.torch_backend.alone import DEPENDING_ON_VALUES, count_point
 from opcost.units import duration, some_of
 
 KINDS_SHOWN = 8

@@ -22,7 +22,7 @@ from opcost.operators.model_names import ModelName, UserCode
 from opcost.operators.tuples import PlainValue
 from opcost.operators.whitelist import EVERYTHING
 from opcost.running.request import COUNTS, FILTERED_COUNTS, Request, is_counted
-from opcost.sources.ports import published_models
+from opcost.sources.registry import published_models
 from opcost.storage.configs import ModelConfig
 from opcost.storage.model_folders import WHITELIST, ModelFolders
 from opcost.storage.schemas import argument_in, case_name, tree_text
@@ -42,7 +42,7 @@ USUAL_KEYS: Mapping[str, object] = MappingProxyType(
 
 @dataclass(frozen=True)
 class WantedModel:
-    """The model to profile, as the keys of a config: implements ``sources.ports.ConfiguredModel``.
+    """The model to profile, as the keys of a config: implements ``sources.registry.ConfiguredModel``.
 
     ``input_size`` has the batch first; it is empty for the size that the model's source publishes, and if a user's
     function returns the inputs. ``arguments`` are those of the class or function that builds the model.

@@ -24,16 +24,12 @@ _DOTTED = re.compile(rb"(?:\.[\s\\]*[\w\x80-\xff]+[\s\\]*)+")
 
 
 def find_code(named: ModelName, folder: Path) -> UserCode:
-    """Return the code of a model whose source is a file; a relative path refers to ``folder``.
-
-    Modules are looked for in the working folder, then where Python looks. Raises ``UserError``, without the place of
-    the name, if there is no such file, or it is not Python.
-    """
+    """Return the code of a model in a file, relative to ``folder``, or a module; a ``UserError`` without its place."""
     given = str(named.code)
     if not named.name.isidentifier():
         raise UserError(f"{named.name!r} is no name of a function; write FILE:FUNCTION, such as net.py:build")
     module = None if given.endswith(SUFFIX) or "/" in given else given
-    files = _in_file(given, folder) if module is None else _in_module(given)
+    files = _files_of(given, folder, module)
     try:
         texts = files.texts(module)
     except SyntaxError as error:
@@ -48,10 +44,7 @@ def find_code(named: ModelName, folder: Path) -> UserCode:
 
 
 def lacks_parameter(code: UserCode, name: str) -> bool:
-    """Return whether the text of a user's function shows that it has no parameter of this name, without running it.
-
-    False also for what is not a plain function of its file, such as an imported one or a class.
-    """
+    """Return whether a plain function's text shows that it has no such parameter; False for anything else."""
     body = ast.parse(_content_of(Path(code.path))).body
     functions = [node.args for node in body if isinstance(node, ast.FunctionDef) and node.name == code.function]
     if len(functions) != 1 or functions[0].kwarg:
@@ -68,10 +61,7 @@ class _Files:
     listed: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def texts(self, module: str | None) -> dict[str, bytes]:
-        """Return the text of the file and of those of the same root that it imports, directly or not.
-
-        The packages of a ``module`` that was named come first.
-        """
+        """Return the texts of the file, of a named module's packages, and of all files of the root that they import."""
         texts: dict[str, bytes] = {}
         pending = [self.path, *self._files_of(tuple(module.split(".")) if module else ())]
         while pending:
@@ -128,16 +118,14 @@ def _content_of(path: Path) -> bytes:
     return content
 
 
-def _in_file(given: str, folder: Path) -> _Files:
-    # Unlike methods of Path, these raise nothing for an unknown user's home or a link to itself.
-    path = Path(os.path.realpath(folder / os.path.expanduser(given)))
-    if not os.path.isfile(path):
-        shown = str(path) if len(str(path)) <= LONGEST_SHOWN else f"...{str(path)[-LONGEST_SHOWN:]}"
-        raise UserError(f"{shown}: no such file; correct the path before the colon")
-    return _Files(path, path.parent)
-
-
-def _in_module(given: str) -> _Files:
+def _files_of(given: str, folder: Path, module: str | None) -> _Files:
+    if module is None:
+        # Unlike methods of Path, these raise nothing for an unknown user's home or a link to itself.
+        path = Path(os.path.realpath(folder / os.path.expanduser(given)))
+        if not os.path.isfile(path):
+            shown = str(path) if len(str(path)) <= LONGEST_SHOWN else f"...{str(path)[-LONGEST_SHOWN:]}"
+            raise UserError(f"{shown}: no such file; correct the path before the colon")
+        return _Files(path, path.parent)
     for root in [Path.cwd(), *(Path(entry).resolve() for entry in sys.path if entry)]:
         place = root.joinpath(*given.split("."))
         for path in (place.parent / f"{place.name}{SUFFIX}", place / PACKAGE_FILE):

@@ -202,10 +202,7 @@ def _lines(document: Document) -> dict[str, int]:
 
 
 def write_config(path: Path, text: str) -> None:
-    """Write a new ``summary.yml``, unless it could not be read: its mistake would end other models' commands.
-
-    Raises ``UserError`` with one line for each mistake.
-    """
+    """Write a new ``summary.yml``; a ``UserError`` if it could not be read, which would end other commands."""
     content = text.encode()
     try:
         _, _, mistakes = _summary_in(document_of(path, content, SUMMARY_EXAMPLE))
@@ -267,9 +264,7 @@ def set_done(path: Path, case: str) -> bool:
 
 
 def clear_done(path: Path) -> None:
-    """Set ``done`` to false for all cases in a ``summary.yml`` and keep every other byte; a ``UserError`` as in
-    ``set_done``.
-    """
+    """Set ``done`` to false for all cases in a ``summary.yml``, and keep every other byte; see ``set_done``."""
     document, found = _sound(path)
     if found.done:
         node = document.nodes["done",]
@@ -279,9 +274,7 @@ def clear_done(path: Path) -> None:
 
 
 def replace_whitelist(path: Path, names: Sequence[str]) -> None:
-    """Replace the names in ``operator_whitelist.yml`` and keep the text around the list; a ``UserError`` as in
-    ``set_done``.
-    """
+    """Replace the names in ``operator_whitelist.yml``, and keep the text around them; see ``set_done``."""
     load_whitelist(path)
     document = read_document(path, WHITELIST_EXAMPLE)
     node = document.nodes["operators",]
@@ -319,9 +312,7 @@ def _add(document: Document, position: int, text: str, is_line: bool) -> None:
 
 
 def _end_of(document: Document, node: yaml.Node) -> int:
-    """Return the position behind a value. For PyYAML a block list, and a text behind ``|``, end where the next node
-    begins.
-    """
+    """Return the position behind a value. For PyYAML block lists and block texts end where the next node begins."""
     if isinstance(node, yaml.SequenceNode) and not node.flow_style:
         return _end_of(document, node.value[-1])
     end = int(node.end_mark.index)

@@ -63,7 +63,6 @@ def write_counts(path: Path, counts: OperatorCounts) -> None:
     payload = pickle.dumps((SCHEMA, counts), protocol=4)
     content = payload + hashlib.sha256(payload).digest()
     try:
-        _check_size(content)
         _counts_in(content)
     # A value of any kind may fail in any way.
     except Exception as error:
@@ -74,13 +73,14 @@ def write_counts(path: Path, counts: OperatorCounts) -> None:
 
 
 def read_counts(path: Path, made_by: str) -> OperatorCounts:
-    """Read a model's operator counts. ``made_by`` is the script that writes the file, for the remedy.
-
-    Raises ``UserError`` if the file is missing, damaged, of another version, or does not hold operator counts.
-    """
+    """Read a model's counts; a ``UserError`` names ``made_by``, the script to run, if the file does not hold any."""
     remedy = f"run {made_by} again"
     try:
-        return _counts_in(_read(path))
+        # Reading a pipe or a device may never end.
+        if path.exists() and not path.is_dir() and not path.is_file():
+            raise UnpicklingError("it is not a regular file")
+        with path.open("rb") as file:
+            return _counts_in(file.read(MAXIMUM_BYTES + 1))
     except _OtherVersionError:
         raise UserError(f"{path}: written by another version of opcost; {remedy}") from None
     except FileNotFoundError:
@@ -97,26 +97,13 @@ def _one_line(reason: str) -> str:
     return line if len(line) <= LONGEST_REASON else f"{line[:LONGEST_REASON]}..."
 
 
-def _read(path: Path) -> bytes:
-    # Reading a pipe or a device may never end.
-    if path.exists() and not path.is_dir() and not path.is_file():
-        raise UnpicklingError("it is not a regular file")
-    with path.open("rb") as file:
-        content = file.read(MAXIMUM_BYTES + 1)
-    _check_size(content)
-    return content
-
-
-def _check_size(content: bytes) -> None:
-    if len(content) > MAXIMUM_BYTES:
-        raise UnpicklingError(f"it is larger than {MAXIMUM_BYTES} bytes")
-
-
 class _OtherVersionError(Exception):
     """The file is sound, but of another schema."""
 
 
 def _counts_in(content: bytes) -> OperatorCounts:
+    if len(content) > MAXIMUM_BYTES:
+        raise UnpicklingError(f"it is larger than {MAXIMUM_BYTES} bytes")
     payload, digest = content[:-DIGEST_BYTES], content[-DIGEST_BYTES:]
     if hashlib.sha256(payload).digest() != digest:
         raise UnpicklingError("wrong checksum")
@@ -146,10 +133,7 @@ class _Optional:
 
 
 def checked_counts(value: object, pickle_bytes: int) -> OperatorCounts:
-    """Return a value from a pickle of so many bytes if it is operator counts in all of its parts.
-
-    Raises ``UnpicklingError`` if it is not, or is too large.
-    """
+    """Return a value of a pickle of so many bytes; an ``UnpicklingError`` unless all parts are those of counts."""
     _check(value, OperatorCounts, _Budget(max(MAXIMUM_SIZE, pickle_bytes)), 0)
     assert isinstance(value, OperatorCounts)
     return value
@@ -324,9 +308,8 @@ TUPLES: Mapping[str, int] = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 def load(payload: bytes, admitted: Mapping[tuple[str, str], type[Any]]) -> object:
     """Return the object that a pickle describes; ``admitted`` are the dataclasses that it may name, by module and name.
 
-    An instance of a dataclass has either all of its fields, with values of any types, or none. Fields that the pickle
-    does not have are at their default. Raises ``UnpicklingError``, ``ValueError`` or ``IndexError`` if the pickle is
-    damaged, or uses other opcodes or classes.
+    Fields that it does not have are at their default. Raises ``UnpicklingError``, ``ValueError`` or ``IndexError`` if
+    the pickle is damaged, or uses other opcodes or classes.
     """
     machine = _Machine(admitted)
     for number, (opcode, argument, position) in enumerate(pickletools.genops(payload), start=1):

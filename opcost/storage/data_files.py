@@ -125,9 +125,7 @@ JSON_LINES = ".jsonl"
 
 
 def check_output(path: Path) -> None:
-    """Raise a ``UserError`` for a file that could not be written at the end: its ending is of no known format, its
-    folder is missing, or it is a table of another kind.
-    """
+    """Raise a ``UserError`` for an unknown ending, a missing folder, or a table of another kind of rows."""
     if path.suffix not in (f".{CSV}", JSON_LINES):
         raise UserError(f"output {path}: name a file that ends in .{CSV} or {JSON_LINES}")
     if not path.parent.is_dir():

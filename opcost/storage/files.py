@@ -48,10 +48,7 @@ TOO_LONG = "longer than any row"
 
 @dataclass(frozen=True)
 class UserFolders:
-    """The folders that are written, and the shipped ones that are read as well.
-
-    A shipped one is None if it is the same, unused, or not there.
-    """
+    """The folders that are written, and the shipped ones to read; None where these are the same, unused or missing."""
 
     measurements: Path
     database: Path
@@ -161,10 +158,7 @@ def temporary_folder() -> Path:
 
 @contextmanager
 def held_folder(prefix: str) -> Iterator[Path]:
-    """Make a temporary folder that is locked while this process lives; remove those that killed ones have left.
-
-    The ``prefix`` is of this kind of folders alone.
-    """
+    """Make a temporary folder, locked while this process lives; remove those of the prefix that have no process."""
     import tempfile
 
     for left in temporary_folder().glob(f"{prefix}*"):
@@ -208,10 +202,7 @@ def kept(name: str, folder: Path) -> bytes | None:
 
 
 def keep(name: str, content: bytes, folder: Path, replaced: str) -> None:
-    """Write a file, and remove the others that match a pattern of names, such as ``a-*``.
-
-    Nothing happens if it cannot be written.
-    """
+    """Write a file, if it can be written, and remove the others that match a pattern of names, such as ``a-*``."""
     with suppress(OSError):
         replace_file(folder / name, content)
         for path in folder.glob(replaced):
@@ -220,9 +211,8 @@ def keep(name: str, content: bytes, folder: Path, replaced: str) -> None:
 
 
 def lines_of(path: Path) -> Iterator[str]:
-    """Yield a text file's lines as they are read, without their ends; bytes that are no UTF-8 are replaced.
-
-    Raises ``ValueError`` if a line is longer than any row.
+    """Yield a file's lines without their ends; bytes that are no UTF-8 are replaced; ``ValueError``: a line is too
+    long.
     """
     with path.open("rb") as file:
         for line in iter(partial(file.readline, LONGEST_LINE), b""):

@@ -61,10 +61,7 @@ class ModelFolders:
         return [config for config in configs if any(_is_meant(one, config) for one in chosen[config.config_name])]
 
     def readable(self) -> list[ModelConfig]:
-        """Return all cases of models, sorted by folder; a warning names each config that has a mistake.
-
-        Raises ``UserError`` if there is no model, or all configs have a mistake.
-        """
+        """Return the cases of all models and warn of configs with a mistake; a ``UserError`` if none is left."""
         configs, lines = self.read(self.names())
         models = [config for config in configs if config.grid is None]
         if not models:
@@ -76,10 +73,7 @@ class ModelFolders:
     def read(
         self, folders: Sequence[str], check: Callable[[ModelConfig], list[str]] | None = None
     ) -> tuple[list[ModelConfig], list[str]]:
-        """Return the cases of these folders, and a line for each mistake in others of them.
-
-        A case with the name of a folder, or of a case of another folder, is a mistake, too.
-        """
+        """Return the cases of these folders, and a line for each mistake in others, such as another folder's name."""
         configs: list[ModelConfig] = []
         lines: list[str] = []
         for folder in folders:
@@ -175,21 +169,18 @@ class ModelFolders:
         lines = []
         folders = self.names()
         for pattern in patterns:
-            wanted = self.wanted_name(pattern)
-            matches = [folder for folder in folders if self._has_meant(wanted, folder)]
-            for folder in matches:
-                chosen.setdefault(folder, []).append(wanted)
-            if not matches:
+            wanted, has_any = self.wanted_name(pattern), False
+            begin = _GLOB.split(wanted)[0].rpartition("/")[2]
+            for folder in folders:
+                # Configs are read only if one of their cases may have a name that begins so.
+                base = without_size(folder)
+                may_be = begin.startswith(base) or base.startswith(begin)
+                if _matches(folder, wanted) or (may_be and any(_is_meant(wanted, one) for one in self._listed(folder))):
+                    chosen.setdefault(folder, []).append(wanted)
+                    has_any = True
+            if not has_any:
                 lines.append(self._no_match(pattern, wanted, folders))
         return dict(sorted(chosen.items())), lines
-
-    def _has_meant(self, wanted: str, folder: str) -> bool:
-        if _matches(folder, wanted):
-            return True
-        # Configs are read only if one of their cases may have a name that begins so.
-        begin, base = _GLOB.split(wanted)[0].rpartition("/")[2], without_size(folder)
-        may_be = begin.startswith(base) or base.startswith(begin)
-        return may_be and any(_is_meant(wanted, config) for config in self._listed(folder))
 
     def _listed(self, folder: str) -> list[ModelConfig]:
         """Return the cases of a config with lists; none if it has no lists, or a mistake."""

@@ -153,10 +153,7 @@ def argument_in(text: str) -> tuple[str, PlainValue] | None:
 
 
 def tree_text(value: PlainValue) -> str:
-    """Return a tree in YAML on one line, which a config reads back.
-
-    Texts are quoted: some that look like numbers are texts for YAML and numbers here.
-    """
+    """Return a tree in YAML on one line, with quoted texts: some are texts for YAML and would be numbers here."""
     text: str = yaml.dump(_written(value), Dumper=_Writer, default_flow_style=True, width=2**31, sort_keys=False)
     return text.removesuffix("\n").removesuffix("\n...")
 
@@ -487,10 +484,7 @@ class Summary(Schema):
         return {key: value for key, value in lists.items() if key != INPUT_SIZE or _has_sizes(value)}
 
     def cases(self, folder: str) -> dict[str, tuple[tuple[int, ...], str, str]]:
-        """Return the input size (batch first), precision and memory format of each case of a folder's config, by name.
-
-        There are none if they are over ``MAXIMUM_CASES``. An input size with a mistake is empty.
-        """
+        """Return input size (empty after a mistake), precision and format of each case by name; none for too many."""
         lists = self.lists
         if math.prod(map(len, lists.values())) > MAXIMUM_CASES:
             return {}

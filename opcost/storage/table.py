@@ -113,10 +113,7 @@ def encode(row: Any) -> list[str]:
 
 
 def _row_reader(row_type: Any) -> _Reader:
-    """Return the parser of a dataclass, which takes a cell for each of its columns.
-
-    Groups of columns whose cells are those of another line share one value: many rows have the same conditions.
-    """
+    """Return the parser of a row's cells. Equal groups share one value: many rows have the same conditions."""
     parts: list[tuple[int | slice, _Reader]] = []
     begin = 0
     for field in fields_of(row_type):
@@ -313,10 +310,7 @@ class CsvTable(Generic[Row]):
         self._append("")
 
     def append(self, row: Row) -> None:
-        """Append one row; it is on disk when this returns.
-
-        Raises ``UserError`` if the file is of another version, cannot be locked, or the disk is full.
-        """
+        """Append a row to the disk; a ``UserError`` for a file of another version, without a lock, or a full disk."""
         self._append(self._line_of(row))
 
     def append_missing(self, rows: Iterable[Row]) -> int:
@@ -338,11 +332,7 @@ class CsvTable(Generic[Row]):
         return "".join([_line(self._columns), *map(self._line_of, rows)])
 
     def replace_rows(self, update: Callable[[list[Row]], Iterable[Row]]) -> None:
-        """Replace the file's rows under the lock, by those that ``update`` returns, given the present ones.
-
-        If they are equal, the file is not written. An error is that of ``rows`` or ``append``; the file is then
-        unchanged.
-        """
+        """Replace the rows under the lock by those that ``update`` returns for them; an error leaves them."""
         with self._locked() as descriptor:
             is_current = not self._end_of_last_line(descriptor) or self._is_current()
             rows = self._own_rows()

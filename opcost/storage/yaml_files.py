@@ -17,7 +17,7 @@ from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar
 import yaml
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
 
-from opcost.errors import UserError
+from opcost.errors import UserError, shortened
 from opcost.printable import printable
 from opcost.units import number_of
 
@@ -145,7 +145,13 @@ def document_of(path: Path, content: bytes, example: str) -> Document:
         problem = f"not valid YAML: the character {chr(error.character)!r} is not allowed; remove it"
         raise user_error(path, [(line, problem)]) from None
     except yaml.MarkedYAMLError as error:
-        raise user_error(path, [_syntax_mistake(error, example)]) from None
+        # PyYAML gives the position.
+        mark: Any = error.problem_mark
+        context = f" ({error.context} from line {error.context_mark.line + 1})" if error.context_mark else ""
+        # It may quote a word of the file of any length.
+        problem = shortened(str(error.problem), LONGEST_PROBLEM)
+        text = f"not valid YAML: {problem}{context}; change it to lines such as {example}, indented by spaces"
+        raise user_error(path, [(mark.line + 1, text)]) from None
     if not isinstance(root, yaml.MappingNode) or not root.value:
         line = _line_of(root) if root and root.value else 1
         found = described(root) if root and root.value else "empty"
@@ -195,9 +201,7 @@ def _names(place: Iterable[str | int]) -> list[str]:
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """Composes nodes; anchors, aliases and tags are mistakes: an alias can stand for thousands of nodes, a tag for any
-    type.
-    """
+    """Composes nodes; anchors, tags (of any type) and aliases (of thousands of nodes) are mistakes."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -239,16 +243,6 @@ def _compose(text: str) -> tuple[yaml.Node | None, list[Mistake]]:
         problem = "a number or an escape is out of range"
         raise yaml.MarkedYAMLError(problem=problem, problem_mark=loader.get_mark()) from None
     return root, loader.mistakes
-
-
-def _syntax_mistake(error: yaml.MarkedYAMLError, example: str) -> Mistake:
-    assert error.problem_mark is not None, "PyYAML gives the position"
-    context = f" ({error.context} from line {error.context_mark.line + 1})" if error.context_mark else ""
-    problem = str(error.problem)
-    # It may quote a word of the file of any length.
-    problem = problem if len(problem) <= LONGEST_PROBLEM else problem[:LONGEST_PROBLEM] + "..."
-    remedy = f"change it to lines such as {example}, indented by spaces"
-    return error.problem_mark.line + 1, f"not valid YAML: {problem}{context}; {remedy}"
 
 
 # Schemas

@@ -19,7 +19,7 @@ from torch._C import _functorch as functorch
 from torch._ops import HigherOrderOperator
 from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack, _pop_mode, _push_mode
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes, _get_current_dispatch_mode_stack
+from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode_stack
 from torch.utils._pytree import tree_leaves
 
 from opcost.errors import CannotBuildError, CannotMeasureError, DescriptionError
@@ -29,6 +29,7 @@ from opcost.operators.values import InputStatistics
 from opcost.torch_backend.cost_counter import (
     CostCounter,
     OperationCost,
+    Operations,
     Work,
     dispatches_itself,
     is_free,
@@ -36,7 +37,6 @@ from opcost.torch_backend.cost_counter import (
     operation_cost,
     operations_of,
     operations_without_formula,
-    run_parts,
     tensors_of,
     total,
     unfused,
@@ -53,7 +53,7 @@ from opcost.torch_backend.observation import (
 )
 from opcost.torch_backend.operators import can_be_rebuilt, function_of, function_tuple, module_tuple
 from opcost.torch_backend.passes import INFERENCE, Context
-from opcost.torch_backend.ready_model import FirstRun, ModelState, ReadyModel
+from opcost.torch_backend.ready_model import FirstRun, ReadyModel, kept_state
 from opcost.torch_backend.switches import autocast_dtypes
 from opcost.torch_backend.values import plain_value, tensors_within
 from opcost.units import gigaflop, percent, some_of
@@ -84,15 +84,11 @@ def capture(
     class name, and every function that is called outside them and computes something; functions that only make views or
     allocate memory are omitted. Where functions cannot be seen (scripted modules, other threads, higher-order
     operators, the parts of jagged tensors), and inside ``torch.func.vmap``, which shows them a single sample, they are
-    torch's operations instead. A module called three times counts three times, and each call has its module's path and
-    its place in the run. Operations inside an operator are not counted again. The capture does not change the
+    torch's operations instead. Operations inside an operator are not counted again. The capture does not change the
     operations that run: operators see no hook and no function mode, either of which disables attention's native path.
-
-    ``record`` is called with each operation that ran, in order. ``name`` is that of the model in warnings.
-
-    Raises:
-        DescriptionError: a call could not be described, which is a bug.
-        CannotBuildError: the model switches autocast on or off, which no tuple describes.
+    ``record`` is called with each operation that ran, in order. ``name`` is that of the model in warnings. Raises
+    DescriptionError: a call could not be described, which is a bug. CannotBuildError: the model switches autocast on or
+    off, which no tuple describes.
     """
     name = name or model_tuple.short_name
     recorder = _recorded(ready, composites)
@@ -100,7 +96,7 @@ def capture(
     # The set-up of a first run makes no difference from the second to the third.
     if first is not None and recorder.work != first.work:
         if recorder.work != _recorded(ready, composites).work:
-            first.state.put_back()
+            first.put_back()
             recorder = _recorded(ready, composites)
             logging.getLogger(__name__).warning(CHANGING_WORK, name)
         elif recorder.work != (alone := _work_of_run(ready)):
@@ -136,16 +132,13 @@ def capture(
 def _recorded(ready: ReadyModel, composites: Collection[str]) -> _Recorder:
     recorder = _Recorder(device=ready.device_type)
     in_threads, counter = inside_of(recorder.of_another_thread), CostCounter(recorder.costs.append)
-    with like_a_device(ready.device_type), _Operations(recorder.run_outside), counter, in_threads:
+    with like_a_device(ready.device_type), Operations(recorder.run_outside), counter, in_threads:
         recorder.run(ready, composites)
     return recorder
 
 
 def check_steady(ready: ReadyModel, context: Context = nullcontext) -> None:
-    """Check that two further runs of a model do the same work, so that a loop measures what is counted.
-
-    Raises CannotMeasureError: they do not, as with a cache that grows, a counter, or a random depth.
-    """
+    """Raise a CannotMeasureError unless two further runs do the same work: a loop measures what is counted."""
     works = [_work_of_run(ready, context) for _ in range(2)]
     if works[0] != works[1]:
         flops = " and ".join(gigaflop(one.flop) for one in works)
@@ -156,13 +149,12 @@ def check_steady(ready: ReadyModel, context: Context = nullcontext) -> None:
 def run_first(ready: ReadyModel, context: Context = nullcontext) -> ReadyModel:
     """Run a model once as ``capture`` does, so that what it sets up in its first run is not counted.
 
-    Each run is in a new ``context``, such as autocast. The model that is returned is marked if it only runs outside of
-    inference mode, because it computes gradients.
+    The model that is returned is marked if it only runs outside of inference mode, because it computes gradients.
     """
-    state = ModelState.of(ready.model)
+    put_back = kept_state(ready.model)
 
     def run(one: ReadyModel) -> ReadyModel:
-        return replace(one, first=FirstRun(_work_of_run(one, context), state))
+        return replace(one, first=FirstRun(_work_of_run(one, context), put_back))
 
     try:
         return run(ready)
@@ -177,10 +169,7 @@ def run_first(ready: ReadyModel, context: Context = nullcontext) -> ReadyModel:
 
 
 def _work_of_run(ready: ReadyModel, context: Context = nullcontext) -> Work:
-    """Return the work of a run.
-
-    Raises CannotMeasureError: a part has not run, because the model's ``forward`` returns what computes when asked.
-    """
+    """Return the work of a run; a CannotMeasureError if the ``forward`` returns what computes only when asked."""
     costs: list[OperationCost] = []
 
     @contextmanager
@@ -203,10 +192,7 @@ def _work_of_run(ready: ReadyModel, context: Context = nullcontext) -> Work:
 
 @contextmanager
 def _no_lost_tangents() -> Iterator[None]:
-    """Refuse to give tangents to tensors in inference mode, where torch drops them without a word.
-
-    Those of ``torch.func.jvp`` are kept.
-    """
+    """Refuse tangents in inference mode, where torch drops them silently, but for ``torch.func.jvp``."""
     make: Callable[..., Any] = forward_ad.make_dual
 
     def checked(tensor: torch.Tensor, *rest: Any, **keywords: Any) -> Any:
@@ -225,21 +211,17 @@ NOT_RUN = (Awaitable, Iterator, AsyncIterator, FunctionType, MethodType, partial
 def watch(
     ready: ReadyModel, mark: Callable[[OperatorTuple], AbstractContextManager[Any]], composites: Collection[str] = ()
 ) -> None:
-    """Run a model once in inference mode, with each call of an operator inside the context that ``mark`` returns.
-
-    Functions that compute nothing are marked, too, because the operations of this run are not counted.
-    """
+    """Run a model once in inference mode, each call of an operator, also a free one, inside the context of ``mark``."""
     _Recorder(mark).run(ready, composites)
 
 
-def operator_modules(module: nn.Module, composites: Collection[str] = ()) -> Iterator[nn.Module]:
+def operator_modules(module: nn.Module) -> Iterator[nn.Module]:
     """Yield each module of a model that is counted as an operator once.
 
-    Scripted modules are none, because their ``forward`` cannot be observed. Modules of other packages than torch and
-    torchvision are none, so that no tuple needs code that only the model's author has. Their children, and the
-    functions that they call, are operators instead.
+    No scripted module is, whose ``forward`` cannot be observed, and none of other packages than torch and torchvision:
+    no tuple needs code that only the model's author has.
     """
-    yield from (found for found, is_operator in _observed_modules(module, composites) if is_operator)
+    return (found for found, is_operator in _observed_modules(module, ()) if is_operator)
 
 
 def _observed_modules(module: nn.Module, composites: Collection[str]) -> Iterator[tuple[nn.Module, bool]]:
@@ -283,10 +265,7 @@ class _Call:
 
 
 class _Recorder(TorchFunctionMode):
-    """Collects the costs of a run and assigns those inside an operator's call to that operator.
-
-    As a function mode it sees the functions that the model calls, not those that these functions call.
-    """
+    """Assigns the costs of a run to operators; as a function mode it sees the model's functions, not inner ones."""
 
     def __init__(
         self, mark: Callable[[OperatorTuple], AbstractContextManager[Any]] = nullcontext, device: str = META
@@ -343,7 +322,7 @@ class _Recorder(TorchFunctionMode):
     def of_another_thread(self, began_before: bool = False) -> Iterator[None]:
         """Count each operation of another thread meanwhile as a call of an operator: its functions cannot be seen."""
         costs = self.before if began_before else self.elsewhere
-        operations = _Operations(partial(self.run_outside, is_own_thread=False))
+        operations = Operations(partial(self.run_outside, is_own_thread=False))
         with results_of_a_device(self._device), operations, CostCounter(costs.append):
             yield
 
@@ -370,10 +349,7 @@ class _Recorder(TorchFunctionMode):
         return Work.of([*self.costs, *self.elsewhere])
 
     def _observing(self, module: nn.Module, path: str, is_operator: bool) -> AbstractContextManager[None]:
-        """Count the calls of a module meanwhile as those of an operator, else note what it calls as called by it.
-
-        Of the first call of a module that is no operator the sizes are noted, too.
-        """
+        """Count the calls of a module meanwhile; of one that is no operator, note what it calls and its first sizes."""
         seen = self._off if is_operator or _asks_for_modes(module) else self._on
 
         def observed(forward: Forward, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -467,34 +443,8 @@ class _Recorder(TorchFunctionMode):
         with self if is_needed else nullcontext():
             yield
 
-    @contextmanager
-    def _split(self) -> Iterator[None]:
-        """Count each operation as a call of an operator meanwhile, instead of the function that runs it.
-
-        Autograd runs the operations of a GPU in a thread of its own, which takes over the mode.
-        """
-
-        def run(operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            return self._run(self._description(function_of(operation)), operation, args, kwargs)
-
-        self._is_split = True
-        try:
-            with _Operations(run):
-                yield
-        finally:
-            self._is_split = False
-
-    def _described(self, description: Description, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call | None:
-        """Return a call; None after an error, which is stored, because the model might catch an exception."""
-        try:
-            call = self._call(description, args, kwargs)
-        except Exception as error:
-            self._bugs.append(error)
-            return None
-        # torch disables autocast while a mode handles an operation, whose arguments have been cast by then.
-        if not self._is_split and autocast_dtypes() != self._autocast:
-            self.in_other_autocast.append(call.operator)
-        return call
+    def _run_operation(self, operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return self._run(self._description(function_of(operation)), operation, args, kwargs)
 
     def _call(self, description: Description, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call:
         operator = description(args, kwargs)
@@ -518,11 +468,24 @@ class _Recorder(TorchFunctionMode):
             return function(*args, **kwargs)
         weights = () if module is None else (*module.parameters(), *module.buffers())
         if not is_within and (function in GRADIENTS or _is_transformed((args, kwargs, weights))):
-            with self._split():
-                return function(*args, **kwargs)
-        call = None if self._is_inside else self._described(description, args, kwargs)
-        if call is None:
+            # Each operation is a call instead. Autograd runs those of a GPU in a thread that takes over the mode.
+            self._is_split = True
+            try:
+                with Operations(self._run_operation):
+                    return function(*args, **kwargs)
+            finally:
+                self._is_split = False
+        if self._is_inside:
             return function(*args, **kwargs)
+        try:
+            call = self._call(description, args, kwargs)
+        except Exception as error:
+            # It is stored, because the model might catch it.
+            self._bugs.append(error)
+            return function(*args, **kwargs)
+        # torch disables autocast while a mode handles an operation, whose arguments have been cast by then.
+        if not self._is_split and autocast_dtypes() != self._autocast:
+            self.in_other_autocast.append(call.operator)
         begin = len(self.costs)
         self._is_inside = True
         try:
@@ -557,24 +520,6 @@ def _asks_for_modes(module: nn.Module) -> bool:
 
 GRADIENTS = (torch.autograd.grad, torch.autograd.backward, torch.Tensor.backward)
 """Functions that run a backward pass. They read a graph that no arguments hold, so that none runs again alone."""
-
-
-class _Operations(TorchDispatchMode):
-    """Calls operations by ``run``, which gets an operation with its arguments."""
-
-    supports_higher_order_operators = True
-
-    def __init__(self, run: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._run = run
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if any(map(dispatches_itself, types)):
-            return NotImplemented
-        if isinstance(func, HigherOrderOperator):
-            with self:
-                return run_parts(func, args, kwargs or {})
-        return self._run(func, args, kwargs or {})
 
 
 def _is_transformed(arguments: Any) -> bool:

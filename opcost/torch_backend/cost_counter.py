@@ -62,10 +62,7 @@ WITHOUT_WORK = frozenset({"profiler"})
 
 @dataclass(frozen=True)
 class OperationCost:
-    """FLOPs (None if unknown) and bytes of one ATen operation, or of several.
-
-    ``without_formula`` are the qualified names of the operations without a formula, ordered.
-    """
+    """FLOPs (None if unknown) and bytes of operations, with the ordered names of those without a formula."""
 
     operation: str
     flop: int | None
@@ -86,25 +83,35 @@ class Work:
         return Work(least_flop(costs), total(costs).memory_bytes, len(costs))
 
 
-class CostCounter(TorchDispatchMode):
-    """While active, calls ``record`` with the cost of every ATen operation that computes."""
+class Operations(TorchDispatchMode):
+    """While active, calls operations by ``run``, which gets an operation with its arguments, also within others."""
 
     supports_higher_order_operators = True
 
-    def __init__(self, record: Callable[[OperationCost], None]) -> None:
+    def __init__(self, run: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._record = record
+        self._run = run
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         # TorchScript calls an operation here with function modes on, which would take it for a call of the model.
         with torch._C.DisableTorchFunction():
             # A subclass of tensors, such as a jagged one, calls operations on its parts instead.
-            return NotImplemented if any(map(dispatches_itself, types)) else self._run(func, args, kwargs or {})
+            if any(map(dispatches_itself, types)):
+                return NotImplemented
+            if isinstance(func, HigherOrderOperator):
+                with self:
+                    return run_parts(func, args, kwargs or {})
+            return self._run(func, args, kwargs or {})
 
-    def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if isinstance(func, HigherOrderOperator):
-            with self:
-                return run_parts(func, args, kwargs)
+
+class CostCounter(Operations):
+    """While active, calls ``record`` with the cost of every ATen operation that computes."""
+
+    def __init__(self, record: Callable[[OperationCost], None]) -> None:
+        super().__init__(self._counted)
+        self._record = record
+
+    def _counted(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if is_fused_attention(func, args, kwargs):
             with self:
                 return fused_attention(args, kwargs)
@@ -139,7 +146,7 @@ def run_parts(operator: HigherOrderOperator, args: tuple[Any, ...], kwargs: dict
 
 
 def operation_cost(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> OperationCost:
-    """Return the FLOPs and bytes of one operation, given its arguments and its result."""
+    """Return the FLOPs and bytes of one operation."""
     args, kwargs = tree_map_only(torch.ScriptObject, lambda one: packed_tensors(one) or one, (args, kwargs))
     name = func._overloadpacket.__name__
     memory_bytes = _moved_bytes(name, func, args, kwargs, result)
@@ -204,8 +211,8 @@ def _moved_bytes(name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, 
 def is_composite(func: Any, args: tuple[Any, ...]) -> bool:
     """Return whether an ATen operation consists of others on the device of its arguments.
 
-    Only torch's own kernels count, because some of its decompositions for compilers run other operations (dropout
-    clones). Some operations consist of others on one device and are a kernel on another (``_fused_rms_norm``).
+    Only torch's own kernels count: some of its decompositions for compilers run other operations (dropout clones). Some
+    operations consist of others on one device only (``_fused_rms_norm``).
     """
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
     if not has_kernel(func.name(), "CompositeImplicitAutograd"):

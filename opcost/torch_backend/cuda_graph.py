@@ -6,24 +6,31 @@ each other as closely as in a model that launches ahead of the device.
 The time of a call depends on the placement of its tensors in memory (H200, for tensors that fit into the cache:
 standard deviation 0.3 % to 1.8 %, ``docs/log/repeatability.md``), which differs between runs and between calls in a
 model. A short call is therefore captured in several memory placements, one graph for each.
+
+A graph cannot capture an operation that waits for the device, such as ``item()`` or an index that is on the host. A
+call with such operations is captured in pieces: the capture ends before such an operation, which runs outside, and the
+next capture begins after it. A replay repeats both in this order, so the device is idle only where the model itself
+waits for it.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 from unittest.mock import patch
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from opcost.measuring.flags import Flag, Flags
 from opcost.measuring.workload import Call, Calls
+from opcost.torch_backend.cost_counter import tensors_of
 from opcost.torch_backend.passes import INFERENCE
-from opcost.torch_backend.pieces import CaptureRefusal, Graph, SynchronisationRefusal, captured_in_pieces
+from opcost.torch_backend.repetition import ObservingMode, Operation, storage_of
 
 REPLAY_S = 0.01
 """Length of a replay with one graph."""
@@ -70,6 +77,28 @@ ALLOW_SYNCHRONISATION = 0
 RAISE_ON_SYNCHRONISATION = 2
 
 
+class CaptureRefusal(Exception):  # noqa: N818 (nothing is wrong: the call is made in a loop instead)
+    """A call cannot be captured; the message is the reason."""
+
+
+class SynchronisationRefusal(CaptureRefusal):
+    """A call cannot be captured because it waits for the device."""
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """The steps of a call in order: replays of ``graphs`` graphs, and ``waits`` operations that wait for the device."""
+
+    steps: tuple[Call, ...]
+    graphs: int
+    waits: int
+
+    def replay(self) -> None:
+        with INFERENCE.context():
+            for step in self.steps:
+                step()
+
+
 @dataclass(frozen=True)
 class CapturedCalls:
     """CUDA graphs of the same number of cycles of calls, each in its own memory placement.
@@ -78,7 +107,7 @@ class CapturedCalls:
     the device in a cycle that is captured in pieces. ``notes`` give the reason for missing placements.
     """
 
-    graphs: tuple[Graph, ...]
+    graphs: tuple[torch.cuda.CUDAGraph | Pieces, ...]
     cycles: int
     stream: torch.cuda.Stream
     kept: tuple[Call, ...]
@@ -99,23 +128,31 @@ def capture_calls(calls: Calls, device: str) -> CapturedCalls:
 
     Short calls that can be relocated are captured in ``PLACEMENTS`` memory placements of ``REPLAY_PER_PLACEMENT_S``
     each, or in fewer if memory is short. One cycle of calls that synchronise with the device, and have no overhead, is
-    captured in pieces. Raises CaptureRefusal: a call has operations that a graph cannot capture, or synchronises with
-    the device too often, or has an overhead and synchronises. torch.OutOfMemoryError: there is not enough memory, even
-    after torch has released its cache.
+    captured in pieces. Raises CaptureRefusal: a graph cannot capture a call, or it waits too often, or has an overhead
+    and waits. torch.OutOfMemoryError: there is not enough memory, even after torch has released its cache.
     """
     stream = torch.cuda.Stream(device)
     stream.wait_stream(torch.cuda.current_stream(device))
-    _make_room(device)
+    # During a capture torch allocates new memory and releases none. With too little memory, cuDNN does not always fail:
+    # it may choose another algorithm, and keep it (a convolution took 3.4 times as long, ``docs/log/sums.md``).
+    free, total = torch.cuda.mem_get_info(device)
+    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    if free < FREE_SHARE * total and unused > UNUSED_SHARE * total:
+        torch.cuda.synchronize(device)
+        torch.cuda.empty_cache()
     # The failed allocations so far include those that a library recovered from.
     shortages = torch.cuda.memory_stats(device).get("num_ooms", 0)
     with torch.cuda.stream(stream), INFERENCE.context():
         try:
             captured = _in_placements(calls, stream)
-        except SynchronisationRefusal as refusal:
+        except SynchronisationRefusal:
             if calls.overhead is not None:
                 # A pause is no operation of torch: a replay in pieces would leave it out.
                 raise
-            captured = _in_pieces(calls.cycle, stream, refusal)
+            pieces = _in_cleared_memory(partial(captured_in_pieces, calls.cycle), stream)
+            if pieces.waits * SHORTEST_BETWEEN_WAITS_S > device_time_s(pieces.replay, stream) or not pieces.graphs:
+                raise
+            captured = CapturedCalls((pieces,), 1, stream, (calls.cycle,), pieces.waits)
     if torch.cuda.memory_stats(device).get("num_ooms", 0) > shortages:
         captured = replace(captured, flags=(Flag.OUT_OF_MEMORY_IN_CAPTURE,))
     for placement in range(len(captured.graphs)):
@@ -154,27 +191,6 @@ def _in_placements(calls: Calls, stream: torch.cuda.Stream) -> CapturedCalls:
     return CapturedCalls(tuple(graphs), cycles, stream, tuple(kept), notes=notes)
 
 
-def _in_pieces(call: Call, stream: torch.cuda.Stream, refusal: SynchronisationRefusal) -> CapturedCalls:
-    """Return one call, captured in pieces; refuse one with too many or only operations that wait."""
-    pieces = _in_cleared_memory(partial(captured_in_pieces, call), stream)
-    if pieces.waits * SHORTEST_BETWEEN_WAITS_S > device_time_s(pieces.replay, stream) or not pieces.graphs:
-        raise refusal
-    return CapturedCalls((pieces,), 1, stream, (call,), pieces.waits)
-
-
-def _make_room(device: str) -> None:
-    """Release torch's unused memory if little else is free.
-
-    During a capture torch allocates new memory and releases none. With too little memory, cuDNN does not always fail:
-    it may choose another algorithm, and keep it (a convolution took 3.4 times as long, ``docs/log/sums.md``).
-    """
-    free, total = torch.cuda.mem_get_info(device)
-    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    if free < FREE_SHARE * total and unused > UNUSED_SHARE * total:
-        torch.cuda.synchronize(device)
-        torch.cuda.empty_cache()
-
-
 def _division(calls: Calls, stream: torch.cuda.Stream) -> tuple[int, int]:
     """Return the number of cycles to capture in each placement, and the number of placements."""
     # A call that is long outside a graph may be launch-bound, so it is timed in a graph, too.
@@ -211,10 +227,7 @@ def _replayed_s(call: Call, calls: int, stream: torch.cuda.Stream) -> float:
 
 
 def _in_cleared_memory(capture: Callable[[GraphRecorder], T], stream: torch.cuda.Stream) -> T:
-    """Return a capture. If it is out of memory, release torch's cache and try again.
-
-    Outside captures torch does this by itself.
-    """
+    """Return a capture. If it is out of memory, release torch's cache and try again, as torch does outside captures."""
 
     def captured() -> T:
         recorder = GraphRecorder(stream)
@@ -246,10 +259,7 @@ def elapsed_s(begin: torch.cuda.Event, end: torch.cuda.Event) -> float:
 
 
 class GraphRecorder:
-    """Captures CUDA graphs one after the other on a stream, with memory of one pool.
-
-    The graphs must be replayed in the order of their capture.
-    """
+    """Captures graphs on a stream with memory of one pool: they must be replayed in the order of their capture."""
 
     device_type = "cuda"
 
@@ -259,6 +269,7 @@ class GraphRecorder:
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def run_without_waiting(self, call: Call) -> object:
+        """Make a call outside a capture; ``SynchronisationRefusal`` if it waits, when it has not run to its end."""
         try:
             with _synchronisation_mode(RAISE_ON_SYNCHRONISATION):
                 return call()
@@ -328,3 +339,106 @@ def _synchronisation_mode(mode: int) -> Iterator[None]:
         yield
     finally:
         torch.cuda.set_sync_debug_mode(before)
+
+
+def captured_in_pieces(call: Call, recorder: GraphRecorder) -> Pieces:
+    """Capture a call in pieces; a CaptureRefusal if its operations vary, or it waits outside of them."""
+    operations: list[tuple[object, bool]] = []
+
+    def surveyed(operation: Operation) -> Any:
+        """Run an operation on the device, and note whether it waits."""
+        try:
+            result, waits = recorder.run_without_waiting(operation.run), False
+        except SynchronisationRefusal:
+            result, waits = recorder.run_waiting(operation.run), True
+        operations.append((operation.function, waits))
+        return result
+
+    with _DeviceMode(recorder.device_type, surveyed):
+        recorder.run_without_waiting(call)
+    capture = _Capture(recorder, operations)
+    with _DeviceMode(recorder.device_type, capture.observed):
+        call()
+    capture.end()
+    return Pieces(tuple(capture.steps), len(capture.steps) - len(capture.waits), len(capture.waits))
+
+
+@dataclass
+class _Wait:
+    """An operation that waits for the device, and its output, which later operations read.
+
+    A repetition leaves the output as it is, because the operation's inputs are the same, unless ``is_modified``: a
+    graph writes into it.
+    """
+
+    operation: Operation
+    output: object
+    is_modified: bool = False
+
+    def repeat(self) -> None:
+        output = self.operation.run()
+        if self.is_modified:
+            for kept, value in zip(tensors_of(self.output), tensors_of(output), strict=True):
+                kept.copy_(value)
+
+
+class _DeviceMode(ObservingMode):
+    """Runs the operations that may launch work on a device by a function."""
+
+    def __init__(self, device_type: str, run: Callable[[Operation], Any]) -> None:
+        super().__init__()
+        self._device_type = device_type
+        self._run = run
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        operation = Operation(func, args, kwargs or {})
+        return self._run(operation) if may_launch_on(self._device_type, operation) else operation.run()
+
+
+class _Capture:
+    """Captures the operations of a call, and runs those that wait between two captures."""
+
+    def __init__(self, recorder: GraphRecorder, operations: Iterable[tuple[object, bool]]) -> None:
+        self.steps: list[Call] = []
+        self.waits: list[_Wait] = []
+        self._recorder = recorder
+        self._expected = iter(operations)
+        self._is_capturing = False
+
+    def observed(self, operation: Operation) -> Any:
+        function, waits = next(self._expected, (None, False))
+        if function is not operation.function:
+            raise CaptureRefusal("its operations differ from call to call")
+        written = set(map(storage_of, operation.written))
+        for wait in self.waits:
+            wait.is_modified |= not written.isdisjoint(map(storage_of, tensors_of(wait.output)))
+        if waits:
+            self.end()
+            wait = _Wait(operation, operation.run())
+            self.waits.append(wait)
+            self.steps.append(wait.repeat)
+            return wait.output
+        if not self._is_capturing:
+            self._recorder.begin()
+            self._is_capturing = True
+        return operation.run()
+
+    def end(self) -> None:
+        """End the capture, if any, and run what it captured, whose values the next operation may need."""
+        if not self._is_capturing:
+            return
+        graph = self._recorder.end()
+        self._is_capturing = False
+        graph.replay()
+        self.steps.append(graph.replay)
+
+
+def may_launch_on(device_type: str, operation: Operation) -> bool:
+    """Return whether an operation may launch work on a device: it is no view, and an argument is on it or names it."""
+    leaves = tree_leaves((operation.args, operation.kwargs))
+    devices = (leaf.device if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves)
+    is_there = any(isinstance(device, torch.device) and device.type == device_type for device in devices)
+    # A composite operation that is declared as a view may copy (reshape).
+    composite = torch._C.DispatchKey.CompositeImplicitAutograd
+    is_view = operation.function.is_view and not operation.function.has_kernel_for_dispatch_key(composite)
+    return is_there and not is_view

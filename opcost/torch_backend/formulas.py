@@ -114,10 +114,7 @@ def _affine_grid(given: Given) -> float:
 
 
 def _grouped(given: Given) -> float:
-    """FLOPs of products of matrices in groups, such as the experts of a mixture; the groups have all rows or columns.
-
-    Groups are parts of the rows of the left one, of the columns of the right one, or of the dimension that both share.
-    """
+    """FLOPs of products in groups (experts), which share out all rows, columns, or the dimension of both matrices."""
     left, right = given["self"], given["mat2"]
     if left.dim() > right.dim():
         return 2 * _shape(left)[-2] * _numel(right)
@@ -166,10 +163,7 @@ def _euclidean(given: Given) -> float:
 
 
 def _packed_product(rows: str, *weights: str) -> Formula:
-    """FLOPs of products of each row of an input with all matrices, as in a linear or recurrent layer.
-
-    Packed sequences have another name. In quantised layers weights are packed.
-    """
+    """FLOPs of each row's products with all matrices; packed sequences have another name than other inputs."""
 
     def flop(given: Given) -> float:
         places = math.prod(_shape(given["data" if "data" in given else rows])[:-1])

@@ -55,7 +55,7 @@ def patterns_of(operator: OperatorTuple, args: Iterable[Any], kwargs: Mapping[st
     if not patterned:
         return ()
     values = [*args, *(value for _, value in sorted(kwargs.items()))]
-    specs = tensor_specs([*operator.inputs, *(value for _, value in operator.keyword_inputs)])
+    specs = tensor_specs(operator.arguments)
     tensors = {id(tensor): tensor for tensor in tensors_within(values)}.values()
     by_identity = dict(zip(dict.fromkeys(spec.identity for spec in specs), tensors, strict=False))
     found = [_pattern(by_identity[one.spec.identity], one) for one in patterned]
@@ -184,10 +184,10 @@ UNKNOWN_STATISTICS = InputStatistics(None, None, None)
 class Kinds:
     """The kinds of values of tensors, by the tensors' identities.
 
-    ``floating`` holds kinds of floating-point values (default: normal), ``bounds`` the upper bounds of integers,
-    ``box_sides`` the image's side in pixels for tensors whose rows are boxes, ``group_ends`` the last end for tensors
-    with the ends of groups, ``group_starts`` the end of all for tensors with their starts, ``described`` the values
-    that a config or a function prescribes (``operators.model_inputs``), and ``patterns`` those that are not usual.
+    ``bounds`` are the upper ones of integers, ``box_sides`` the image's side in pixels for tensors whose rows are
+    boxes, ``group_ends`` the last end for tensors with the ends of groups, ``group_starts`` the end of all for tensors
+    with their starts, ``described`` the values that a config or a function prescribes (``operators.model_inputs``), and
+    ``patterns`` those that are not usual.
     """
 
     floating: Mapping[int, InputValues] = field(default_factory=dict)
@@ -200,10 +200,9 @@ class Kinds:
 
 
 class DrawnInputs:
-    """Draws seeded tensors of given shapes, dtypes and layouts: floating-point values, or integers from 0.
+    """Draws seeded tensors of given shapes, dtypes and layouts; the same one for specs of equal identity.
 
-    Specs of equal identity give the same tensor, as in the model. On the ``meta`` device tensors have shapes only. The
-    same seed gives other values where they are ``drawn_on`` another device than their own, the default.
+    The same seed gives other values where they are ``drawn_on`` another device than their own, the default.
     """
 
     def __init__(
@@ -268,7 +267,6 @@ class DrawnInputs:
         return buffer.to(dtype)
 
     def _described(self, spec: TensorSpec, values: PlainValue) -> torch.Tensor:
-        """Draw the values that a config describes; they are laid out as in the spec."""
         if isinstance(values, tuple):
             drawn = self._in_range(spec, values)
         elif values == ZEROS:
@@ -320,10 +318,7 @@ class DrawnInputs:
 def operator_inputs(
     operator: OperatorTuple, device: str, data: InputData = NORMAL_DATA
 ) -> tuple[tuple[object, ...], dict[str, object]]:
-    """Return positional and keyword arguments for an operator tuple on some input data; indices are valid.
-
-    Raises CannotMeasureError: an argument cannot be recreated.
-    """
+    """Return arguments for an operator tuple with valid indices; a CannotMeasureError if one cannot be made again."""
     patterned = zip(patterned_inputs(operator), data.patterns, strict=False)
     kinds = Kinds(
         floating={spec.identity: data.kind(index) for index, spec in enumerate(operator.floating_inputs)},

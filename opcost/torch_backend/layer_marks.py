@@ -48,7 +48,6 @@ class HostStopwatch:
 
     @property
     def can_mark(self) -> bool:
-        """Whether moments can be marked now."""
         return True
 
     def mark(self) -> Moment:
@@ -111,10 +110,7 @@ def in_backward() -> bool:
 
 
 def refuse_unobservable(model: nn.Module) -> None:
-    """Refuse a model whose layers cannot be seen or are metered already.
-
-    It may be compiled or scripted, or copied to several GPUs in each call.
-    """
+    """Refuse a model whose layers cannot be seen or are metered already."""
     for path, module in model.named_modules():
         if isinstance(vars(module).get("forward"), ObservedForward):
             raise UserError("LayerwiseEnergy: the model is metered already; end the other `with` block first")
@@ -156,10 +152,9 @@ class LayerMarks:
 
     @property
     def calls_of_tuples(self) -> dict[int, dict[OperatorTuple, int]]:
-        """By module, the calls of operator tuples in the described iteration.
+        """By module, the calls of operator tuples in the described iteration, if tuples describe all of them.
 
-        Modules that called others are left out, as composites may do in training: their tuples contain these calls. So
-        are those with a call that no tuple describes.
+        Modules that called others are left out, as composites may do in training: their tuples contain these calls.
         """
         called = [self.paths[index] for index in (*self._calls_of_tuples, *self._undescribed)]
 
@@ -238,10 +233,9 @@ class LayerMarks:
 
 
 class MarkedIteration:
-    """The marks of one iteration of ``layers`` modules.
+    """The marks of one iteration; ``is_whole`` says whether each backward has ended; one that failed has not.
 
-    ``is_described`` says whether the operator tuples of its calls are noted. From the sequence number ``since`` on no
-    layer has made nodes in this thread. ``is_whole`` says whether each backward has ended; one that failed has not.
+    From the sequence number ``since`` on no layer has made nodes in this thread.
     """
 
     def __init__(self, stopwatch: HostStopwatch, begin: Moment, layers: int, is_described: bool, since: int) -> None:
@@ -281,7 +275,6 @@ class MarkedIteration:
         self.own_s[slot] += time.perf_counter() - begin_s
 
     def run_backward(self, run: Backward, roots: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
-        """Run a backward, and give its time to the owners of the nodes that it comes to."""
         begin_s, before = time.perf_counter(), self.slots[-1]
         # After the roots and their gradients: whether the graph is kept, whether one is made, the inputs.
         makes_graph, inputs = (*args[2:4], False, ())[:2]
@@ -330,8 +323,6 @@ class MarkedIteration:
 
 
 class _Made:
-    """The owners of the nodes that one thread has made, by their sequence numbers."""
-
     def __init__(self) -> None:
         self.numbers: list[int] = []
         self._slots: list[int] = []

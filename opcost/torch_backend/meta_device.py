@@ -41,11 +41,11 @@ BATCH_NORM_TRAINING = 5
 
 @contextmanager
 def like_a_device(device: str = META) -> Iterator[None]:
-    """While active, runs on the meta device take the same branches as on a CPU or GPU.
+    """While active, runs on the meta device take the branches of a CPU or GPU; on others nothing is changed.
 
     ``MultiheadAttention`` and ``TransformerEncoderLayer`` take their native paths, convolutions keep the channels-last
-    layout, and batch norms in eval mode write no statistics. ``flops.CostCounter`` fuses attention, and runs recurrent
-    layers as a CPU does. For any other ``device`` this does nothing.
+    layout, and batch norms in eval mode write no statistics. ``CostCounter`` fuses attention, and runs recurrent layers
+    as a CPU does.
     """
     if device != META:
         yield
@@ -66,10 +66,7 @@ def is_channels_last(tensor: torch.Tensor) -> bool:
 
 
 def is_fused_attention(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-    """Return whether an operation on the meta device is attention that a CPU runs in one kernel.
-
-    torch is asked for its choice on a CPU, which depends on dtypes, sizes, last strides and switches.
-    """
+    """Return whether an operation is attention on the meta device that a CPU, as torch says, would fuse."""
     if func is not torch.ops.aten.scaled_dot_product_attention.default or not args[0].is_meta:
         return False
     given = dict(zip(ATTENTION_ARGUMENTS, args, strict=False)) | dict(kwargs)
@@ -112,8 +109,6 @@ def fused_attention(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> torch.T
 
 
 class _DeviceResults(TorchDispatchMode):
-    """Replaces results of operations on the meta device if their form differs from that on a real device."""
-
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func is torch.ops.aten._native_multi_head_attention.default and args[0].is_meta:

@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from opcost.operators.counts import CalledModule, at_level, levels_of
-from opcost.operators.short_forms import joined_sizes
+from opcost.operators.texts import joined_sizes
 from opcost.operators.tuples import TensorSpec
 from opcost.torch_backend.cost_counter import tensors_of
 from opcost.torch_backend.values import packed_tensors
@@ -129,7 +129,7 @@ def number_of_weights(module: nn.Module) -> int:
 
 
 def sizes_of(values: Any) -> str:
-    """Return the sizes of the first tensors among nested values, each tensor once, as ``short_forms`` has them."""
+    """Return the sizes of the first tensors among nested values, each tensor once, as ``texts`` has them."""
     tensors = list({id(tensor): tensor for tensor in tensors_of(values)}.values())
     sized = (one for one in tensors[:MOST_SIZES] if not one.is_nested)
     specs = [TensorSpec(tuple(one.shape), str(one.dtype).removeprefix("torch.")) for one in sized]
@@ -142,8 +142,7 @@ def called_modules(
 ) -> Mapping[str, CalledModule]:
     """Return the modules with these paths, and the modules around them, by path in the order of ``named_modules``.
 
-    ``callers`` are the paths of modules that are or call operators; ``sizes`` those of the inputs and outputs of the
-    first call of each module that is no operator, by path.
+    ``sizes`` are those of the inputs and outputs of the first call of each module that is no operator, by path.
     """
     wanted = {"", *callers}
     for path in callers:

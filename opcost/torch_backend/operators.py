@@ -36,13 +36,13 @@ from opcost.operators.tuples import (
     short_hash,
     tensor_specs,
 )
-from opcost.torch_backend.values import Integers, is_dense, plain_value, public_name, unpacked
-from opcost.torch_backend.weight_form import (
+from opcost.torch_backend.ready_model import (
     has_channels_last,
     has_strides_of_channels_last,
     store_weights,
     weight_dtype,
 )
+from opcost.torch_backend.values import Integers, is_dense, plain_value, public_name, unpacked
 
 TRUSTED_PACKAGES = ("torch", "torchvision")
 """The only packages, besides ``WHOLE_CHAINS``, from which classes are imported by name, because importing runs code."""
@@ -252,7 +252,6 @@ def function_tuple(
 
     All arguments are inputs. Keywords that equal their default are omitted, because torch's Python functions pass on
     all keywords, and newer versions have more of them. A size in a tensor is a number, as sizes are part of a tuple.
-
     ``fingerprint`` is the hash of the user's code whose model calls it, None for models of libraries. It is a parameter
     of operations that are registered from Python: the code decides what they do.
     """
@@ -295,7 +294,7 @@ def _folding_weight(function: str, args: tuple[Any, ...]) -> Iterator[tuple[str,
 
 
 def _with_index(function: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the arguments of a function with a list as index in a tuple: plain values have no lists.
+    """Return arguments with a list as index in a tuple: plain values have no lists.
 
     ``x[[0, 2]]`` and ``x[[0, 2],]`` are the same rows, ``x[0, 2]`` is one place.
     """
@@ -341,18 +340,12 @@ def _number(value: Any, is_size: bool) -> Any:
 
 
 def build_operator(operator: OperatorTuple, device: str) -> Callable[..., Any]:
-    """Return the function of a tuple, or a new module with fresh weights on a device.
-
-    Raises CannotMeasureError: it is not an operator of torch or torchvision, or this version cannot build it.
-    """
+    """Return a tuple's function, or a new module on a device; a CannotMeasureError if there is none here."""
     return find_function(operator.operator) if operator.is_function else build_module(operator, device)
 
 
 def find_operator(name: str) -> Callable[..., Any]:
-    """Return the function of a name, or the class of a module.
-
-    Raises CannotMeasureError: neither torch nor torchvision has an operator of this name.
-    """
+    """Return the function of a name, or the class of a module; a CannotMeasureError if there is none."""
     try:
         return find_function(name)
     except CannotMeasureError:
@@ -360,10 +353,7 @@ def find_operator(name: str) -> Callable[..., Any]:
 
 
 def find_function(name: str) -> Callable[..., Any]:
-    """Return the function of a name (see ``function_name``).
-
-    Raises CannotMeasureError: torch lists no function of this name.
-    """
+    """Return the function of a name (see ``function_name``); a CannotMeasureError if torch lists none of it."""
     found: Any = torch
     package, *path = name.split(".")
     if path[:2] == ["ops", "torchvision"]:
@@ -402,8 +392,7 @@ def is_operation(function: Any) -> bool:
 def takes_tensor(function: Any) -> bool:
     """Return whether a function is an operation of torch, torchvision or a user whose first argument is a tensor.
 
-    Others may read and write files (``torch.ops.image.write_file``, ``torch.ops.aten.from_file``), as may a user's
-    operation that takes a text.
+    Others may read and write files (``torch.ops.image.write_file``), as may a user's operation that takes a text.
     """
     overloads, harmless = _overloads(function), []
     for one in overloads:
@@ -428,11 +417,9 @@ def is_custom(operation: Any) -> bool:
 
 
 def build_module(operator: OperatorTuple, device: str, draws: bool = True) -> nn.Module:
-    """Return a new module of a tuple with fresh weights on a device.
+    """Return a new module of a tuple with fresh weights; a CannotMeasureError if this version cannot build it.
 
-    ``draws`` says whether weights may be drawn on the CPU where the constructor does not run on shapes. Raises
-    CannotMeasureError: the class is not one of torch or torchvision, a constructor argument is unknown, or this
-    version's constructor does not accept the arguments.
+    ``draws`` says whether weights may be drawn on the CPU where the constructor does not run on shapes.
     """
     cls = _resolve(operator.operator)
     arguments = dict(operator.parameters)
@@ -459,8 +446,7 @@ def build_module(operator: OperatorTuple, device: str, draws: bool = True) -> nn
 def module_parameters(module: nn.Module) -> Iterator[tuple[str, PlainValue]]:
     """Yield the constructor's arguments by name without those that equal their default.
 
-    Arguments that the module does not keep are one entry, ``unknown``, with a hash of the shapes of its weights and its
-    children, which distinguishes such modules.
+    Those that the module does not keep are ``unknown``, with a hash of the shapes of its weights and of its children.
     """
     unknown = []
     has_weights = next(module.parameters(), None) is not None
@@ -490,7 +476,7 @@ def module_parameters(module: nn.Module) -> Iterator[tuple[str, PlainValue]]:
 
 @functools.lru_cache(maxsize=1024)
 def _constructor_parameters(cls: Any) -> tuple[tuple[str, inspect.Parameter], ...]:
-    """Return the names and parameters of a class's constructor; recurrent modules hide them behind ``*args``."""
+    # Recurrent modules hide them behind ``*args``.
     if not issubclass(cls, nn.RNNBase):
         return tuple(inspect.signature(cls).parameters.items())
     _, *named = inspect.signature(nn.RNNBase).parameters.items()

@@ -24,11 +24,9 @@ from opcost.torch_backend.workload import EagerWorkload, GraphWorkload, refused_
 
 
 def single_iteration_times_s(workload: Workload, device: str, number: int) -> list[float]:
-    """Return the times of successive iterations in s; none if the workload has no single iterations.
+    """Return times of successive iterations in s, if there are single ones; a CannotMeasureError if one failed.
 
-    On a GPU events are recorded between iterations that are launched ahead, so the host does not slow the device. A
-    graph of several iterations is replaced by one of a single iteration. Raises CannotMeasureError: an iteration
-    failed.
+    On a GPU events are recorded between iterations that are launched ahead, so the host does not slow the device.
     """
     if isinstance(workload, GraphWorkload):
         with refused_calls(device):
@@ -68,10 +66,7 @@ RESET_PEAK = "5"
 
 
 class MemoryWatch:
-    """Reads the memory of a device: torch's tensors and graphs since the begin on a GPU, the process on a CPU.
-
-    ``process`` is the folder of this process in ``/proc``.
-    """
+    """Reads a device's memory: torch's since the begin on a GPU, the process's (in ``/proc``) on a CPU."""
 
     def __init__(self, device: str, process: Path = PROCESS) -> None:
         self._device = device
@@ -108,7 +103,7 @@ class MemoryWatch:
         return MemoryUse(used_bytes, peak_bytes, None)
 
     def _status_bytes(self, name: str) -> int | None:
-        """Return a size in the status of this process, which gives it in kB of 1024 bytes."""
+        # The status gives sizes in kB of 1024 bytes.
         with suppress(OSError, ValueError, IndexError):
             found = re.search(rf"^{name}:\s*(\d+)", (self._process / "status").read_text(), re.MULTILINE)
             return None if found is None else int(found[1]) * 1024

@@ -1,4 +1,4 @@
-"""A model with the arguments of its runs, its state, and models of a user's program that are borrowed.
+"""A model with the arguments of its runs, its state, and the form of its weights; models of a user that are borrowed.
 
 The state are modes, weights, gradients, buffers and attributes of modules.
 """
@@ -21,8 +21,12 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_map
 
+from opcost.errors import CannotBuildError, KeyRemedy
+from opcost.measuring.precisions import DTYPES
+from opcost.operators.tuples import FLOAT32, OperatorTuple, channels_last_strides, contiguous_strides, storage_form
 from opcost.torch_backend.cost_counter import Work, tensors_of
 from opcost.torch_backend.passes import gradients_allowed
+from opcost.torch_backend.values import is_dense
 from opcost.units import some_of
 
 CONTAINERS = (dict, list, set, deque)
@@ -35,30 +39,22 @@ OWN_OF_TORCH = frozenset(vars(nn.Module()))
 """The attributes that every module has: torch's own containers of weights, buffers, modules and hooks."""
 
 
-@dataclass(frozen=True)
-class ModelState:
-    """The state of a model: the name of each part, and what puts it back.
+def kept_state(model: nn.Module) -> Callable[[], tuple[str, ...]]:
+    """Return what puts the parts of a model back, but for weights that change in place, and names those that stay."""
+    weights = ((name, _weight(weight)) for name, weight in model.named_parameters() if not is_lazy(weight))
+    buffers = ((name, _values(buffer)) for name, buffer in model.named_buffers() if not is_lazy(buffer))
+    parts = (*_modules(model), *weights, *buffers)
 
-    Weights keep their values: a ``forward`` that changes them in place changes them.
-    """
-
-    parts: tuple[tuple[str, Callable[[], object]], ...]
-
-    @staticmethod
-    def of(model: nn.Module) -> ModelState:
-        weights = ((name, _weight(weight)) for name, weight in model.named_parameters() if not is_lazy(weight))
-        buffers = ((name, _values(buffer)) for name, buffer in model.named_buffers() if not is_lazy(buffer))
-        return ModelState((*_modules(model), *weights, *buffers))
-
-    def put_back(self) -> tuple[str, ...]:
-        """Put all parts back, and return the names of those that cannot be."""
+    def put_back() -> tuple[str, ...]:
         failed = []
-        for name, put_back in self.parts:
+        for name, undo in parts:
             try:
-                put_back()
+                undo()
             except Exception:
                 failed.append(name)
         return tuple(failed)
+
+    return put_back
 
 
 def _modules(model: nn.Module) -> Iterator[tuple[str, Callable[[], object]]]:
@@ -83,7 +79,6 @@ def _contents(container: Any) -> Callable[[], None]:
 
 
 def _attributes(module: nn.Module) -> Callable[[], None]:
-    """Return what gives a module its present attributes, with the contents of containers and tensors among them."""
     held = {name: value for name, value in vars(module).items() if name not in OWN_OF_TORCH}
     contents = [_contents(value) for value in held.values() if isinstance(value, CONTAINERS)]
     tensors = (value for value in held.values() if isinstance(value, Tensor))
@@ -120,7 +115,6 @@ def _weight(weight: nn.Parameter) -> Callable[[], None]:
 
 
 def _values(tensor: Tensor) -> Callable[[], None]:
-    """Return what gives a tensor its present memory with the present values."""
     data = tensor.data
     memory: Any
     values: Any
@@ -146,10 +140,10 @@ WITHOUT_STATE = (Tensor, int, float, complex, str, bytes, type(None))
 
 @dataclass(frozen=True)
 class FirstRun:
-    """The work of a model's first run, and its state before."""
+    """The work of a model's first run, and what puts its state before back."""
 
     work: Work
-    state: ModelState
+    put_back: Callable[[], object]
 
 
 @dataclass(frozen=True)
@@ -241,24 +235,22 @@ def held_tensors(value: Any) -> Iterator[Tensor]:
 def borrowed(model: nn.Module, inputs: Any, device: str | None = None) -> Iterator[ReadyModel]:
     """Yield a user's model in eval mode on a device; afterwards all is as before, also after an exception.
 
-    This holds for the modes of all modules, the device, parameters and gradients, and buffers with their contents. A
-    ``forward`` that changes its weights in place changes them. ``inputs`` are examples, as ``ReadyModel.of`` reads
-    them, and are copied. Without a ``device`` it is the model's own, or that of its inputs if it has no weights. Raises
-    ValueError: there is no tensor among the inputs.
+    ``inputs`` are examples, as ``ReadyModel.of`` reads them, and are copied. Without a ``device`` it is the model's
+    own, or that of its inputs if it has no weights. Raises ValueError: there is no tensor among the inputs.
     """
     given = ReadyModel.of(model, inputs)
     if not given.tensors:
         raise ValueError("inputs has no tensor; pass a tensor, a tuple of arguments, or a dict of keyword arguments")
     own = device_of(given)
     place = device or own
-    state = ModelState.of(model)
+    put_back = kept_state(model)
     try:
         if own != place:
             model.to(place)
         model.eval()
         yield given.with_tensors(lambda tensor: tensor.detach().to(place, copy=True))
     finally:
-        left = state.put_back()
+        left = put_back()
         if left:
             text = "%s: not as before, because torch does not let it be put back: %s"
             logging.getLogger(__name__).warning(text, type(model).__name__, some_of(left))
@@ -269,3 +261,86 @@ def device_of(ready: ReadyModel) -> str:
     held = (tensor for source in (ready.model.parameters(), ready.model.buffers()) for tensor in source)
     device = next(held, *ready.tensors[:1]).device
     return f"{device.type}:{device.index or 0}" if device.type == "cuda" else device.type
+
+
+# The dtype and memory format in which a module stores its weights. Buffers count as weights, as in frozen norms.
+
+CHANNELS_LAST_FORMATS = {4: "channels_last", 5: "channels_last_3d"}
+"""torch's names of the memory format, by the number of dimensions."""
+
+
+def weight_dtype(module: nn.Module) -> torch.dtype:
+    """Return the dtype of a module's real or complex weights, float32 if it has none."""
+    return next((weight.dtype for weight in _weights(module)), torch.float32)
+
+
+def _channels_last(module: nn.Module) -> Iterator[torch.Tensor]:
+    return (weight for weight in _weights(module) if weight.stride() == channels_last_strides(weight.shape))
+
+
+def has_channels_last(module: nn.Module) -> bool:
+    """Return whether any weight is stored channels last and not also contiguous."""
+    return any(not weight.is_contiguous() for weight in _channels_last(module))
+
+
+def has_strides_of_channels_last(module: nn.Module) -> bool:
+    """Return whether any weight has the strides of channels last.
+
+    Filters of one value or of one channel are in the same order in both formats. Yet their strides choose the kernel,
+    and the layout of its output, if the input is not channels last: an image of one point, a part of the channels.
+    """
+    return any(weight.stride() != contiguous_strides(weight.shape) for weight in _channels_last(module))
+
+
+def store_weights(module: nn.Module, dtype: torch.dtype, is_channels_last: bool) -> nn.Module:
+    """Convert a module's floating-point weights in place and return it; in float32 they stay as they were built.
+
+    ``nn.Module.to`` makes complex weights real, and refuses modules that have weights of both four and five dimensions.
+    """
+    if dtype != torch.float32:
+        module = module._apply(lambda weight: weight.to(dtype) if weight.is_floating_point() else weight)
+    if is_channels_last:
+        for weight in _weights(module):
+            if weight.dim() in CHANNELS_LAST_FORMATS:
+                memory_format = getattr(torch, CHANNELS_LAST_FORMATS[weight.dim()])
+                weight.data = weight.data.to(memory_format=memory_format)
+    return module
+
+
+def stored_like(module: nn.Module, operator: OperatorTuple) -> nn.Module:
+    """Store a whole model's weights in place as its tuple says."""
+    dtype, is_channels_last = storage_form(operator)
+    return store_weights(module, getattr(torch, dtype), is_channels_last)
+
+
+def tensor_stored_like(tensor: torch.Tensor, operator: OperatorTuple) -> torch.Tensor:
+    """Return an input of a whole model in the memory format of the weights, and in their dtype if it is in float32."""
+    dtype, is_channels_last = storage_form(operator)
+    if tensor.dtype == torch.float32:
+        tensor = tensor.to(getattr(torch, dtype))
+    if is_channels_last and tensor.dim() in CHANNELS_LAST_FORMATS:
+        tensor = tensor.to(memory_format=getattr(torch, CHANNELS_LAST_FORMATS[tensor.dim()]))
+    return tensor
+
+
+def check_form(ready: ReadyModel, operator: OperatorTuple, name: str) -> None:
+    """Raise a CannotBuildError for 16 bits where the tuple says float32, and if nothing can be channels last."""
+    dtype, is_channels_last = storage_form(operator)
+    precisions = {dtype: precision for precision, dtype in DTYPES.items()}
+    weights = (weight for weight in ready.model.parameters() if weight.is_floating_point())
+    found = sorted({str(weight.dtype).removeprefix("torch.") for weight in weights})
+    # A model that has float32, too, is meant to be a mixture.
+    if dtype == FLOAT32 and found and precisions.keys() >= {*found}:
+        text = f"{name} has weights in {' and '.join(found)} and none in {FLOAT32}"
+        known = tuple(precisions[dtype] for dtype in found)
+        raise CannotBuildError(text, KeyRemedy("precision", known, f"return a model in {FLOAT32}"))
+    tensors = [*_weights(ready.model), *ready.tensors]
+    if is_channels_last and not any(tensor.dim() in CHANNELS_LAST_FORMATS for tensor in tensors):
+        text = f"{name} has no weights and no inputs of 4 or 5 dimensions, which channels_last is for"
+        raise CannotBuildError(text, KeyRemedy("memory_format"))
+
+
+def _weights(module: nn.Module) -> Iterator[torch.Tensor]:
+    """Yield the dense weights that are not integers."""
+    weights = filter(is_dense, (*module.parameters(), *module.buffers()))
+    return (weight for weight in weights if weight.is_floating_point() or weight.is_complex())

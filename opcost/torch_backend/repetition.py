@@ -112,12 +112,7 @@ class Operation:
 
 
 def repeatable(call: Callable[[], object], inputs: Iterable[torch.Tensor]) -> Calls:
-    """Return calls that run the same kernels as a call and can be repeated.
-
-    ``call`` is made once to record its operations, without those that write into one of the ``inputs``. It runs as it
-    is if its values settle. If it is a single other in-place operation, the calls add and subtract in turn, or run its
-    kernel with another tensor as output. Raises CannotMeasureError: it writes into its input in another way.
-    """
+    """Return calls of the same kernels that can be repeated; a CannotMeasureError if what it writes is not undone."""
     observer = _Observer(inputs)
     with INFERENCE.context(), observer:
         call()
@@ -158,11 +153,7 @@ def _settles(operation: Operation) -> bool:
 
 
 def opposite(operation: Operation) -> Operation | None:
-    """Return the operation of the same kernel that undoes another one; None if there is none.
-
-    There is none for products, for unsigned numbers, for sums with a multiple of the tensor, and for those with the
-    tensor itself, which changes meanwhile.
-    """
+    """Return the same kernel's operation that undoes another; None for products, unsigned numbers, and itself."""
     given = operation.given
     target = given.pop("self")
     is_itself = any(storage_of(other) == storage_of(target) for other in tensors_of(given))
@@ -186,9 +177,8 @@ def opposite(operation: Operation) -> Operation | None:
 def elsewhere(operation: Operation) -> Calls:
     """Return calls of an in-place operation's kernel that writes into a second buffer or a new tensor.
 
-    torch runs the same kernel for ``add_``, ``add.out`` and ``add``. Their memory comes from torch's allocator. Calls
-    that make a copy first do other work than in the model, and are flagged. Raises CannotMeasureError: the operation
-    has no such variants.
+    torch runs the same kernel for ``add_``, ``add.out`` and ``add``. Calls that make a copy first do other work than in
+    the model, and are flagged. Raises CannotMeasureError: the operation has no such variants.
     """
 
     def arguments(overload: Any) -> dict[str, str]:
@@ -338,7 +328,21 @@ def _cold(layer: Layer, memory: DeviceMemory) -> Calls:
         return _as_warm(Calls(layer.call), NO_WEIGHTS)
     copies = copies_beyond(memory, weights_bytes)
     if copies is None:
-        return _after_eviction(layer, EVICTING_RATIO * memory.cache_bytes)
+        # A buffer evicts the cache; the inputs shall be in it.
+        size_bytes = EVICTING_RATIO * memory.cache_bytes
+        tensors = [torch.zeros(size_bytes // 4, device=layer.weights[0].device), *layer.inputs]
+
+        def evict() -> None:
+            # A sum writes hardly anything, since written data would remain in the cache.
+            for tensor in tensors:
+                torch.sum(tensor)
+
+        def evict_and_call() -> object:
+            evict()
+            return layer.call()
+
+        notes = f"an eviction of {megabytes(size_bytes)} before each call subtracted"
+        return Calls(evict_and_call, notes=notes, overhead=evict)
     *layers, last = layer, *(layer.copied() for _ in range(copies - 1))
 
     def in_turn() -> object:
@@ -348,20 +352,3 @@ def _cold(layer: Layer, memory: DeviceMemory) -> Calls:
         return last.call()
 
     return Calls(in_turn, copies)
-
-
-def _after_eviction(layer: Layer, size_bytes: int) -> Calls:
-    """Return a call after reading a buffer, which evicts the cache, and the inputs, which shall be in it."""
-    tensors = [torch.zeros(size_bytes // 4, device=layer.weights[0].device), *layer.inputs]
-
-    def evict() -> None:
-        # A sum writes hardly anything, since written data would remain in the cache.
-        for tensor in tensors:
-            torch.sum(tensor)
-
-    def evict_and_call() -> object:
-        evict()
-        return layer.call()
-
-    notes = f"an eviction of {megabytes(size_bytes)} before each call subtracted"
-    return Calls(evict_and_call, notes=notes, overhead=evict)

@@ -42,10 +42,7 @@ class Switch:
 
     @property
     def value(self) -> Any:
-        """The present value; ``UNREADABLE`` if torch refuses to read it.
-
-        Raises AttributeError: this version of torch has no such switch.
-        """
+        """The present value; ``UNREADABLE`` if torch refuses, an AttributeError if there is no such switch."""
         try:
             return self.read()
         except RuntimeError:
@@ -53,7 +50,6 @@ class Switch:
 
 
 def _attribute(path: str, *defaults: object) -> Switch:
-    """Return the switch that is an attribute below ``torch``."""
     *parents, name = path.split(".")
     return Switch(
         f"torch.{path} = {{}}",
@@ -98,7 +94,6 @@ def _reduction(dtype: str) -> Switch:
 
 
 def _known(*switches: Switch) -> tuple[Switch, ...]:
-    """Return the switches that this version of torch has."""
     known = []
     for switch in switches:
         with suppress(AttributeError):
@@ -108,7 +103,6 @@ def _known(*switches: Switch) -> tuple[Switch, ...]:
 
 
 def _library(path: str, *defaults: str) -> Switch:
-    """Return the switch of a preferred library, by its name; the function ``path`` reads and sets it."""
     switch = _function(path, path, *defaults)
     return replace(switch, read=lambda: str(switch.read().name).lower())
 
@@ -186,10 +180,7 @@ VARIABLES = ("CUBLAS_WORKSPACE_CONFIG", "CUBLASLT_WORKSPACE_SIZE", "TORCH_CUDNN_
 
 @contextmanager
 def kept_switches() -> Iterator[list[str]]:
-    """Put all switches back at the end of the context.
-
-    Yield a list that is empty in the context; behind it, it has the statement of each switch that was changed.
-    """
+    """Put all switches back; the list that is yielded has the statements of those changed, behind the context."""
     before = [(switch, value) for switch in SWITCHES if (value := switch.value) is not UNREADABLE]
     changes: list[str] = []
     try:
@@ -236,55 +227,32 @@ OVERRIDES = ("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE")
 """Environment variables that override torch's switches."""
 
 
-@dataclass(frozen=True)
-class TorchState:
-    """The conditions that torch reports."""
-
-    torch_version: str
-    cuda_version: str | None
-    cudnn_version: str | None
-    cpu_threads: int | None
-    matmul_tf32: bool
-    cudnn_tf32: bool
-    cudnn_benchmark: bool
-    cudnn_deterministic: bool
-    deterministic_algorithms: bool
-    sdpa_flash: bool
-    sdpa_memory_efficient: bool
-    sdpa_cudnn: bool
-    sdpa_math: bool
-    matmul_bf16_reduction: bool | None
-    matmul_fp16_reduction: bool | None
-    matmul_fp16_accumulation: bool | None
-    other_switches: str | None
-
-
-def torch_state(device: str) -> TorchState:
-    """Return torch's present versions and switches; those that do not affect the device are None."""
+def torch_state(device: str) -> dict[str, Any]:
+    """Return the fields of ``Conditions`` that torch reports; those that do not affect the device are None."""
     on_gpu, cuda = is_gpu(device), torch.backends.cuda
     cudnn = torch.backends.cudnn.version() if on_gpu else None
     matmul_tf32, cudnn_tf32 = tf32_switches()
     # Reductions that are as torch has them need no record.
     bf16, fp16 = (getattr(cuda.matmul, f"allow_{kind}_reduced_precision_reduction") for kind in ("bf16", "fp16"))
-    return TorchState(
-        torch_version=str(torch.__version__),
-        cuda_version=torch.version.cuda if on_gpu else None,
-        cudnn_version=None if cudnn is None else str(cudnn),
-        cpu_threads=None if on_gpu else torch.get_num_threads(),
-        matmul_tf32=matmul_tf32,
-        cudnn_tf32=cudnn_tf32,
-        cudnn_benchmark=torch.backends.cudnn.benchmark,
-        cudnn_deterministic=torch.backends.cudnn.deterministic,
-        deterministic_algorithms=torch.are_deterministic_algorithms_enabled(),
-        sdpa_flash=cuda.flash_sdp_enabled(),
-        sdpa_memory_efficient=cuda.mem_efficient_sdp_enabled(),
-        sdpa_cudnn=cuda.cudnn_sdp_enabled(),
-        sdpa_math=cuda.math_sdp_enabled(),
-        matmul_bf16_reduction=None if bf16 else False,
-        matmul_fp16_reduction=None if fp16 else False,
-        matmul_fp16_accumulation=getattr(cuda.matmul, "allow_fp16_accumulation", False) or None,
-        other_switches=other_switches(),
-    )
+    return {
+        "torch_version": str(torch.__version__),
+        "cuda_version": torch.version.cuda if on_gpu else None,
+        "cudnn_version": None if cudnn is None else str(cudnn),
+        "cpu_threads": None if on_gpu else torch.get_num_threads(),
+        "matmul_tf32": matmul_tf32,
+        "cudnn_tf32": cudnn_tf32,
+        "cudnn_benchmark": torch.backends.cudnn.benchmark,
+        "cudnn_deterministic": torch.backends.cudnn.deterministic,
+        "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
+        "sdpa_flash": cuda.flash_sdp_enabled(),
+        "sdpa_memory_efficient": cuda.mem_efficient_sdp_enabled(),
+        "sdpa_cudnn": cuda.cudnn_sdp_enabled(),
+        "sdpa_math": cuda.math_sdp_enabled(),
+        "matmul_bf16_reduction": None if bf16 else False,
+        "matmul_fp16_reduction": None if fp16 else False,
+        "matmul_fp16_accumulation": getattr(cuda.matmul, "allow_fp16_accumulation", False) or None,
+        "other_switches": other_switches(),
+    }
 
 
 def tf32_switches() -> tuple[bool, bool]:
@@ -330,10 +298,7 @@ def autocast_dtypes() -> tuple[torch.dtype | None, ...]:
 
 
 def check_overrides(environment: Mapping[str, str] | None = None) -> None:
-    """Refuse environment variables that change the precision without torch's switches showing it.
-
-    Raises UserError: with one line for each variable that is set.
-    """
+    """Refuse environment variables that change the precision without torch's switches showing it; a line for each."""
     found = [name for name in OVERRIDES if name in (os.environ if environment is None else environment)]
     if found:
         raise UserError(*(f"{one} is set: unset it, and write precision: tf32 or fp32 in summary.yml" for one in found))

@@ -156,7 +156,6 @@ def _is_sequence(value: Any) -> bool:
 
 
 def _parts(value: Any) -> Mapping[Any, Any] | None:
-    """Return the parts of a value that consists of named parts, None for any other."""
     if isinstance(value, Mapping):
         return value
     names = STRUCTURES.get(public_name(type(value)), ())

@@ -1,9 +1,11 @@
-"""Workloads: operator tuples and models as repeatable loads."""
+"""Workloads: operator tuples and models as repeatable loads; the work of a GPU between calls and measurements."""
 
 from __future__ import annotations
 
 import itertools
+import logging
 import math
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -18,16 +20,25 @@ from opcost.errors import CannotMeasureError, shortened
 from opcost.estimates import total_if_known
 from opcost.measuring.conditions import EAGER, GRAPH, WARM, is_gpu
 from opcost.measuring.flags import Flag, Flags, joined_notes
-from opcost.measuring.workload import Calls
+from opcost.measuring.instruments import NOTHING, Finding, Observer
+from opcost.measuring.protocol import cycles_and_pause
+from opcost.measuring.workload import Call, Calls, Workload
 from opcost.operators.tuples import DEFAULT_SEED, OperatorTuple
 from opcost.operators.values import NORMAL_DATA, InputData
 from opcost.printable import printable
 from opcost.torch_backend.cost_counter import ALLOCATIONS, tensors_of
-from opcost.torch_backend.cuda_graph import CapturedCalls, capture_calls, capture_once, elapsed_s
+from opcost.torch_backend.cuda_graph import (
+    CapturedCalls,
+    CaptureRefusal,
+    capture_calls,
+    capture_once,
+    device_time_s,
+    elapsed_s,
+    time_in_graph_s,
+)
 from opcost.torch_backend.inputs import operator_inputs
 from opcost.torch_backend.operators import build_operator
 from opcost.torch_backend.passes import INFERENCE, Context
-from opcost.torch_backend.pieces import CaptureRefusal
 from opcost.torch_backend.repetition import Layer, device_memory, repeated
 
 REFUSALS = (RuntimeError, ValueError, TypeError, IndexError, AssertionError)
@@ -42,10 +53,7 @@ Span: TypeAlias = tuple[torch.cuda.Event, torch.cuda.Event]
 
 @dataclass(frozen=True)
 class Batch:
-    """Rounds on a GPU, from the end of the rounds before (None if there were none) to their own end.
-
-    The span ``uncounted`` is not part of their time; idle time of the GPU is.
-    """
+    """Rounds on a GPU since the end of those before, if any; the span ``uncounted`` is not part of their time."""
 
     rounds: int
     before: torch.cuda.Event | None
@@ -73,10 +81,7 @@ class DeviceQueue:
         self._last: torch.cuda.Event | None = None
 
     def started(self, rounds: int, stream: torch.cuda.Stream | None = None, uncounted: Span | None = None) -> int:
-        """Register rounds that were started on a stream; wait for the rounds before them and return their number.
-
-        On a CPU the rounds have ended, and their number is returned.
-        """
+        """Register rounds that were started; wait for those before, and return their number; those of a CPU ended."""
         if not is_gpu(self.device):
             return rounds
         end = _now(stream or torch.cuda.current_stream(self.device))
@@ -106,10 +111,7 @@ def _now(stream: torch.cuda.Stream) -> torch.cuda.Event:
 
 
 class EagerWorkload(DeviceQueue):
-    """Calls in a Python loop, in inference mode, as in a user's program; each loop is in a new ``context``.
-
-    ``only_waits`` says that they do nothing but wait.
-    """
+    """Calls in a Python loop, in inference mode, as in a user's program; each loop is in a new ``context``."""
 
     execution = EAGER
     placements = 1
@@ -194,10 +196,7 @@ def refused_calls(device: str) -> Iterator[None]:
 
 
 def as_graph(workload: EagerWorkload) -> GraphWorkload | EagerWorkload:
-    """Return the same calls in CUDA graphs, or eagerly with a note on the reason if they cannot be captured.
-
-    Raises CannotMeasureError: torch raised an error (out of memory, unsupported).
-    """
+    """Return the calls in CUDA graphs, or eagerly with a note why; a CannotMeasureError if torch raises an error."""
 
     def graph_of(eager: EagerWorkload, overhead: GraphWorkload | None) -> GraphWorkload:
         with refused_calls(eager.device), eager.context():
@@ -219,9 +218,8 @@ def operator_workload(
     """Return an operator tuple with fresh weights and random inputs as a repeatable load on a device.
 
     ``cache`` is one of ``CACHES``; a loop of calls runs in one ``context``. An in-place operator adds and subtracts in
-    turn or writes into another tensor, because in a loop it would modify its own input, and with it the power. In a
-    CUDA graph it runs in several memory placements. An output with NaN or infinity is flagged if the inputs have none.
-    Raises CannotMeasureError: it cannot be built or repeated here.
+    turn or writes into another tensor: in a loop it would modify its own input, and with it the power. An output with
+    NaN or infinity is flagged if the inputs have none. Raises CannotMeasureError: it cannot be built or repeated here.
     """
     with refused_calls(device):
         layer = Layer(*operator_call(operator, device, data))
@@ -239,10 +237,7 @@ def operator_workload(
 def operator_call(
     operator: OperatorTuple, device: str, data: InputData = NORMAL_DATA
 ) -> tuple[Callable[..., object], tuple[object, ...], dict[str, object]]:
-    """Return an operator with fresh weights, and random positional and keyword arguments for a call.
-
-    Raises CannotMeasureError: it cannot be built here.
-    """
+    """Return an operator with fresh weights and arguments; a CannotMeasureError if it cannot be built here."""
     function, (args, kwargs) = build_operator(operator, device), operator_inputs(operator, device, data)
     if data.weight_zeros_ratio:
         set_zeros(function, args, data.weight_zeros_ratio)
@@ -261,8 +256,7 @@ LONGEST_TEXT = 1000
 def one_line(error: BaseException) -> str:
     """Return an error's type and the first line of its message, with the second if the first ends with a colon.
 
-    It ends in dots if there are more. It is cut after ``LONGEST_TEXT`` characters: a message may quote a whole tensor.
-    The conversion of a user's error to a text may raise anything.
+    It ends in dots if there are more, or it is very long: a message may quote a whole tensor.
     """
     message = ""
     with suppress(Exception, SystemExit):
@@ -275,11 +269,7 @@ def one_line(error: BaseException) -> str:
 
 
 def flags_of_output(output: object, arguments: object) -> Flags:
-    """Return a flag if a call's output is not finite although its arguments are, such as the root of negative values.
-
-    A mask that is filled with -inf is not flagged, because an argument is infinite. The check takes one or two kernels
-    for each tensor and hardly any memory.
-    """
+    """Return a flag if an output is not finite although all arguments are, unlike a mask filled with -inf."""
     is_flagged = not all(map(_is_finite, tensors_of(output))) and all(map(_is_finite, tree_leaves(arguments)))
     return (Flag.NOT_FINITE,) if is_flagged else ()
 
@@ -317,10 +307,7 @@ def matrices_of(function: Callable[..., object], args: Sequence[object]) -> list
 
 
 def set_zeros(function: Callable[..., object], args: Sequence[object], zeros_ratio: float) -> None:
-    """Set a share of an operator's weights to zero in place, at random positions, the same each time.
-
-    Raises CannotMeasureError: the operator has no weights.
-    """
+    """Set a random share of weights to zero in place, the same each time; a CannotMeasureError without weights."""
     weights = matrices_of(function, args)
     if not weights:
         raise CannotMeasureError("the operator has no weights that can be set to zero")
@@ -330,3 +317,144 @@ def set_zeros(function: Callable[..., object], args: Sequence[object], zeros_rat
             chances = torch.rand(weight.shape, device=weight.device, generator=generator)
             with torch.no_grad():
                 weight.masked_fill_(chances < zeros_ratio, 0.0)
+
+
+# Between calls and between measurements: pauses for duty cycles, and a background load that keeps temperature and
+# clocks up
+
+PROBE_CALLS = 8
+PROBE_CLOCKS = 2_000_000
+"""A pause of about 1 ms, in which Python launches the calls that are timed."""
+
+
+ELEMENTS = 2**22
+"""Elements of each of three fp32 tensors, 50 MB in total. They fit into an H200's cache and draw about 500 W, as much
+as operators on average. Larger tensors draw almost 700 W, the power limit."""
+
+
+def with_pauses(calls: Calls, device: str, duty_cycle: float) -> Calls:
+    """Return calls on an idle GPU that run for at most a share of the time, 0 to 1, and pause for the rest.
+
+    A pause is a kernel of one thread that counts clocks, and an overhead. A CannotMeasureError if calls are too long.
+    """
+    try:
+        # In a graph, because eager kernels have larger gaps; the second time with as many cycles as will follow each
+        # other, so that the gap between replays has the right weight.
+        few_s = time_in_graph_s(calls.cycle, PROBE_CALLS, device) / PROBE_CALLS
+        cycles, _ = cycles_and_pause(few_s, duty_cycle)
+        cycle_s = time_in_graph_s(calls.cycle, cycles, device) / cycles
+    except CaptureRefusal:
+        cycle_s = _time_s(calls.cycle, PROBE_CALLS, device)
+    cycles, pause_s = cycles_and_pause(cycle_s, duty_cycle)
+    return with_pauses_of(replace(calls, flags=(*calls.flags, Flag.DUTY_CYCLE)), device, cycles, pause_s)
+
+
+def with_pauses_of(calls: Calls, device: str, cycles: int, pause_s: float) -> Calls:
+    """Return calls on a GPU with a pause of ``pause_s`` after every ``cycles`` cycles."""
+    clock_hz = PROBE_CLOCKS / _time_s(partial(_pause, PROBE_CLOCKS, device), 1, device)
+    pause = partial(_pause, max(round(pause_s * clock_hz), 1), device)
+
+    def paused(cycle: Call) -> Call:
+        def run_and_pause() -> None:
+            _repeat(cycle, cycles)
+            pause()
+
+        return run_and_pause
+
+    relocated = calls.relocated
+    return Calls(
+        cycle=paused(calls.cycle),
+        period=calls.period * cycles,
+        flags=calls.flags,
+        notes=calls.notes,
+        overhead=pause if calls.overhead is None else paused(calls.overhead),
+        overhead_only_waits=calls.overhead is None,
+        relocated=None if relocated is None else lambda: paused(relocated()),
+    )
+
+
+def _repeat(call: Call, times: int) -> None:
+    for _ in range(times):
+        call()
+
+
+def _pause(clocks: int, device: str) -> None:
+    with torch.cuda.device(device):
+        # There is no public function for a kernel that waits; torch's own tests use this one.
+        torch.cuda._sleep(clocks)
+
+
+def _time_s(call: Call, calls: int, device: str) -> float:
+    """Return the time of a call on a GPU in s, without the time of its launch."""
+    with INFERENCE.context():
+        call()
+        _pause(PROBE_CLOCKS, device)
+        return device_time_s(partial(_repeat, call, calls), torch.cuda.current_stream(device)) / calls
+
+
+class BackgroundLoad(Observer):
+    """Runs a workload in a thread from ``resume``, which builds it, to ``pause``; as an observer, outside of loops."""
+
+    def __init__(self, make_workload: Callable[[], Workload]) -> None:
+        self._make_workload = make_workload
+        self._workload: Workload | None = None
+        self._wanted = threading.Event()
+        self._is_closing = self._is_refused = False
+        self._round = threading.Lock()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def before_start(self) -> None:
+        self.pause()
+
+    def after_finish(self) -> Finding:
+        self.resume()
+        return NOTHING
+
+    def resume(self) -> None:
+        """Start the load, or leave the device idle if it has not enough memory."""
+        if self._is_refused:
+            return
+        if self._workload is None:
+            try:
+                self._workload = self._make_workload()
+            except CannotMeasureError as error:
+                text = "no background load between operators, so short loops may begin on a cool device: %s"
+                logging.getLogger(__name__).warning(text, error)
+                self._is_refused = True
+                return
+            self._thread.start()
+        self._wanted.set()
+
+    def pause(self) -> None:
+        self._wanted.clear()
+        if self._workload is not None:
+            with self._round:
+                self._workload.finish()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        try:
+            self.pause()
+            yield
+        finally:
+            self.resume()
+
+    def close(self) -> None:
+        self._is_closing = True
+        self._wanted.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        assert self._workload is not None
+        while self._wanted.wait() and not self._is_closing:
+            with self._round:
+                if self._wanted.is_set():
+                    self._workload.run(1)
+
+
+def additions(device: str) -> Workload:
+    """Return additions as a background load; ``CannotMeasureError`` if the device has not enough memory."""
+    with refused_calls(device):
+        augend, addend, total = (torch.randn(ELEMENTS, device=device) for _ in range(3))
+        return as_graph(EagerWorkload(Calls(partial(torch.add, augend, addend, out=total)), device))

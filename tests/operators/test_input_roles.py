@@ -9,8 +9,8 @@ import torch.nn.functional as F  # noqa: N812
 from opcost.operators.input_roles import described_values, integer_bounds
 from opcost.operators.tuples import OperatorTuple
 from opcost.operators.values import NORMAL_DATA, ZEROS_DATA, InputData, InputValues
+from opcost.torch_backend.alone import difference
 from opcost.torch_backend.capture import capture
-from opcost.torch_backend.differences import difference
 from opcost.torch_backend.operators import build_operator, function_tuple, module_tuple
 from opcost.torch_backend.passes import INFERENCE
 from opcost.torch_backend.ready_model import ReadyModel

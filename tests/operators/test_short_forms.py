@@ -5,8 +5,15 @@ import re
 import pytest
 from committed_tables import committed
 
-from opcost.operators.short_forms import PLACEHOLDERS, cells_of, in_order, short_form, short_inputs
-from opcost.operators.texts import parse_operator, parse_value
+from opcost.operators.texts import (
+    PLACEHOLDERS,
+    cells_of,
+    in_order,
+    parse_operator,
+    parse_value,
+    short_form,
+    short_inputs,
+)
 from opcost.operators.tuples import OperatorTuple
 from opcost.operators.values import NORMAL_DATA, ZEROS_DATA, InputData, Pattern, parse_input_data
 

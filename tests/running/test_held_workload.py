@@ -19,7 +19,7 @@ from opcost.operators.tuples import model_operator
 from opcost.running import apparatus as apparatus_module
 from opcost.running.apparatus import HeldWorkload, open_apparatus
 from opcost.storage.database import Database
-from opcost.torch_backend.interludes import BackgroundLoad
+from opcost.torch_backend.workload import BackgroundLoad
 
 SMALL = Case(model_operator("resnet18", None, (2, 3, 32, 32)))
 LARGER = Case(model_operator("resnet18", None, (64, 3, 224, 224)))

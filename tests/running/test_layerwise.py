@@ -472,7 +472,7 @@ def test_the_newer_switches_of_precision_are_read(precision: str) -> None:
             model(torch.randn(4, 8))
         check_totals(layers)
         assert tf32_switches() == (precision == "tf32", False)
-        assert torch_state("cpu").matmul_tf32 == (precision == "tf32")
+        assert torch_state("cpu")["matmul_tf32"] == (precision == "tf32")
 
 
 def test_autocast_with_a_scaler_and_a_model_that_is_never_called() -> None:

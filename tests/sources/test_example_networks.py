@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from opcost.operators.tuples import OperatorTuple
+from opcost.torch_backend.alone import difference
 from opcost.torch_backend.capture import capture, run_first
-from opcost.torch_backend.differences import difference
 from opcost.torch_backend.ready_model import ReadyModel
 
 PATH = Path(__file__).parents[2] / "docs" / "examples" / "networks.py"

@@ -25,8 +25,8 @@ from opcost.sources.models import resolve
 from opcost.sources.registry import check_config, check_that_code_may_run
 from opcost.storage.configs import ModelConfig
 from opcost.storage.model_folders import ModelFolders
+from opcost.torch_backend.alone import difference
 from opcost.torch_backend.capture import capture
-from opcost.torch_backend.differences import difference
 from opcost.torch_backend.ready_model import ReadyModel
 
 NET = """

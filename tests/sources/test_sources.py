@@ -31,16 +31,21 @@ from opcost.operators.tuples import (
 )
 from opcost.sources import registry
 from opcost.sources.models import ResolvedModel, resolve
-from opcost.sources.ports import ListedModel, PublishedFacts, published_models, suggestion
-from opcost.sources.registry import check_config, models_matching
+from opcost.sources.registry import (
+    ListedModel,
+    PublishedFacts,
+    check_config,
+    models_matching,
+    published_models,
+    suggestion,
+)
 from opcost.sources.torchvision import build, input_values, listed
 from opcost.storage.configs import ModelConfig
 from opcost.torch_backend.capture import capture
 from opcost.torch_backend.inputs import model_inputs
-from opcost.torch_backend.ready_model import ReadyModel
+from opcost.torch_backend.ready_model import ReadyModel, stored_like
 from opcost.torch_backend.switches import autocast
 from opcost.torch_backend.values import public_name
-from opcost.torch_backend.weight_form import stored_like
 from tests.small_model import SmallModel
 
 ALL_MODELS = f"{command('make-configs', '--dry-run')} lists them)"

@@ -9,8 +9,8 @@ from torch.utils.checkpoint import checkpoint
 
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.tuples import model_operator
+from opcost.torch_backend.alone import difference
 from opcost.torch_backend.capture import capture, run_first
-from opcost.torch_backend.differences import difference
 from opcost.torch_backend.inputs import operator_inputs
 from opcost.torch_backend.operators import function_tuple
 from opcost.torch_backend.ready_model import ReadyModel

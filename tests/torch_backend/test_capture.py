@@ -26,9 +26,9 @@ from opcost.operators.tuples import OperatorTuple, Structure, TensorSpec, model_
 from opcost.operators.values import CONSTANT, NORMAL, InputStatistics, InputValues, kind_of
 from opcost.sources.models import resolve
 from opcost.storage.database import Database
+from opcost.torch_backend.alone import difference
 from opcost.torch_backend.capture import capture, check_steady, run_first
 from opcost.torch_backend.cost_counter import CostCounter, OperationCost
-from opcost.torch_backend.differences import difference
 from opcost.torch_backend.operators import can_be_rebuilt, function_name
 from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.switches import autocast

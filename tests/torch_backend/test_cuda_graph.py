@@ -22,12 +22,11 @@ from opcost.torch_backend.cuda_graph import (
     PLACEMENTS,
     RAISE_ON_SYNCHRONISATION,
     REPLAY_PER_PLACEMENT_S,
+    CaptureRefusal,
     GraphRecorder,
     capture_calls,
 )
-from opcost.torch_backend.interludes import ELEMENTS, additions
-from opcost.torch_backend.pieces import CaptureRefusal
-from opcost.torch_backend.workload import DeviceQueue, EagerWorkload, GraphWorkload, as_graph
+from opcost.torch_backend.workload import ELEMENTS, DeviceQueue, EagerWorkload, GraphWorkload, additions, as_graph
 
 WAITS = RuntimeError("called a synchronizing CUDA operation")
 

@@ -13,8 +13,8 @@ from opcost.operators.cases import CAPTURED, as_counted, cases_of
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import Constant, OperatorTuple, TensorSpec, model_operator
 from opcost.running.apparatus import Workloads
+from opcost.torch_backend.alone import Difference, difference, replay_device
 from opcost.torch_backend.capture import capture
-from opcost.torch_backend.differences import Difference, difference, replay_device
 from opcost.torch_backend.ready_model import ReadyModel
 
 

@@ -10,8 +10,8 @@ from torch.profiler import ProfilerActivity, profile
 from opcost.errors import CannotMeasureError
 from opcost.measuring.flags import Flag
 from opcost.operators.tuples import OperatorTuple
+from opcost.torch_backend.alone import replay
 from opcost.torch_backend.cost_counter import CostCounter, OperationCost, total
-from opcost.torch_backend.differences import replay
 from opcost.torch_backend.operators import function_tuple
 from opcost.torch_backend.repetition import AS_IT_IS, ELSEWHERE, IN_TURN, Operation, opposite, repeatable
 from opcost.torch_backend.workload import operator_call, operator_workload

@@ -12,9 +12,9 @@ from opcost.errors import CannotMeasureError
 from opcost.measuring.flags import Flag
 from opcost.measuring.instruments import NOTHING
 from opcost.measuring.workload import Calls
-from opcost.torch_backend import interludes
-from opcost.torch_backend.interludes import BackgroundLoad, with_pauses
-from opcost.torch_backend.pieces import CaptureRefusal
+from opcost.torch_backend import workload as module
+from opcost.torch_backend.cuda_graph import CaptureRefusal
+from opcost.torch_backend.workload import BackgroundLoad, with_pauses
 
 CLOCK_HZ = 2e9
 
@@ -23,9 +23,7 @@ CLOCK_HZ = 2e9
 def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Calls in order; pauses with their length."""
     made: list[str] = []
-    monkeypatch.setattr(
-        interludes, "_pause", lambda clocks, _: made.append(f"pause of {1e3 * clocks / CLOCK_HZ:.3f} ms")
-    )
+    monkeypatch.setattr(module, "_pause", lambda clocks, _: made.append(f"pause of {1e3 * clocks / CLOCK_HZ:.3f} ms"))
     return made
 
 
@@ -38,10 +36,10 @@ def taking(monkeypatch: pytest.MonkeyPatch, cycle_s: float, is_captured: bool = 
         return calls * cycle_s
 
     def eager_s(call: Callable[[], object], calls: int, _: str) -> float:
-        return interludes.PROBE_CLOCKS / CLOCK_HZ if calls == 1 else 1.1 * cycle_s
+        return module.PROBE_CLOCKS / CLOCK_HZ if calls == 1 else 1.1 * cycle_s
 
-    monkeypatch.setattr(interludes, "time_in_graph_s", in_graph_s)
-    monkeypatch.setattr(interludes, "_time_s", eager_s)
+    monkeypatch.setattr(module, "time_in_graph_s", in_graph_s)
+    monkeypatch.setattr(module, "_time_s", eager_s)
 
 
 def test_calls_run_for_a_while_and_then_pause(made: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,9 +103,9 @@ def test_an_eager_call_is_timed_behind_a_pause_that_hides_its_launch(
         return {"stream of cuda:1": 0.3}[stream]
 
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: f"stream of {device}")
-    monkeypatch.setattr(interludes, "device_time_s", device_time_s)
-    assert interludes._time_s(partial(made.append, "call"), 3, "cuda:1") == pytest.approx(0.1)
-    assert made == ["call", f"pause of {1e3 * interludes.PROBE_CLOCKS / CLOCK_HZ:.3f} ms", "call", "call", "call"]
+    monkeypatch.setattr(module, "device_time_s", device_time_s)
+    assert module._time_s(partial(made.append, "call"), 3, "cuda:1") == pytest.approx(0.1)
+    assert made == ["call", f"pause of {1e3 * module.PROBE_CLOCKS / CLOCK_HZ:.3f} ms", "call", "call", "call"]
 
 
 PATIENCE_S = 10.0

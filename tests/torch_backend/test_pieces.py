@@ -13,14 +13,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from opcost.measuring.workload import Call
 from opcost.torch_backend.cost_counter import tensors_of
-from opcost.torch_backend.passes import INFERENCE
-from opcost.torch_backend.pieces import (
+from opcost.torch_backend.cuda_graph import (
     CaptureRefusal,
     Pieces,
     SynchronisationRefusal,
     captured_in_pieces,
     may_launch_on,
 )
+from opcost.torch_backend.passes import INFERENCE
 from opcost.torch_backend.repetition import Operation
 
 WAITING = frozenset({"item", "index", "nonzero"})

@@ -25,8 +25,8 @@ from opcost.torch_backend.operators import (
     function_tuple,
     module_tuple,
 )
+from opcost.torch_backend.ready_model import store_weights, weight_dtype
 from opcost.torch_backend.values import public_name
-from opcost.torch_backend.weight_form import store_weights, weight_dtype
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "operator_texts.txt"
 IMAGE = torch.zeros(2, 4, 16, 16)

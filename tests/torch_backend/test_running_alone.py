@@ -15,8 +15,8 @@ from opcost.errors import CannotMeasureError
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.texts import parse_tuple
 from opcost.operators.tuples import OperatorTuple, Structure, model_operator
+from opcost.torch_backend.alone import difference
 from opcost.torch_backend.capture import capture, operator_modules, run_first
-from opcost.torch_backend.differences import difference
 from opcost.torch_backend.inputs import operator_inputs
 from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.workload import operator_workload

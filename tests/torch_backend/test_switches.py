@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -23,7 +22,6 @@ from opcost.torch_backend.switches import (
     FP32_PRECISIONS,
     SWITCHES,
     Switch,
-    TorchState,
     kept_switches,
     other_switches,
     precision,
@@ -125,7 +123,7 @@ def test_switches_are_put_back_after_any_changes_and_errors(changed: list[Switch
 @pytest.mark.parametrize("name", ["torch-default", "fp32", "tf32", "bf16"])
 @given(changed=st.lists(st.sampled_from(FP32_PRECISIONS), max_size=4))
 def test_a_precision_means_the_same_whatever_was_set_before(name: str, changed: list[Switch]) -> None:
-    def fp32_values() -> tuple[TorchState, list[Any]]:
+    def fp32_values() -> tuple[dict[str, Any], list[Any]]:
         with precision(name):
             return torch_state("cpu"), values()
 
@@ -139,7 +137,7 @@ def test_a_precision_means_the_same_whatever_was_set_before(name: str, changed: 
 def test_conditions_without_other_switches_have_none() -> None:
     assert other_switches({}) is None
     assert other_switches({"CUBLAS_WORKSPACE_CONFIG": ":16:8"}) == "CUBLAS_WORKSPACE_CONFIG=:16:8"
-    assert asdict(torch_state("cpu"))["other_switches"] is None
+    assert torch_state("cpu")["other_switches"] is None
 
 
 # Models of users

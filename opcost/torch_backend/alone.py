@@ -1,8 +1,9 @@
-"""Counts of a grid or a list of tuples: each of its points is run once, as a model with one operator."""
+"""Operator tuples that run alone: the points of a grid or of a list are counted, and a count of a model is compared."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,38 +11,100 @@ import torch
 from torch import nn
 
 from opcost.errors import CannotMeasureError
+from opcost.measuring.conditions import device_type_of
+from opcost.measuring.flags import Flag
 from opcost.operators.cases import CAPTURED, Case, cases_of_count
 from opcost.operators.counts import OperationWithoutFormula, OperatorCount, OperatorCounts
 from opcost.operators.grids import AnyGrid, GridPoint
 from opcost.operators.input_roles import shown_inputs
-from opcost.operators.tuples import DTYPE, FLOAT32, META, OperatorTuple, TensorSpec
+from opcost.operators.tuples import DTYPE, FLOAT32, META, OperatorTuple, PlainValue, TensorSpec, mapped, value_text
 from opcost.operators.values import NORMAL, InputData, InputValues
 from opcost.torch_backend.capture import capture
+from opcost.torch_backend.cost_counter import CostCounter, OperationCost, operations_of, total
+from opcost.torch_backend.meta_device import like_a_device
 from opcost.torch_backend.operators import UNKNOWN, find_operator
+from opcost.torch_backend.passes import INFERENCE, Context
 from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.repetition import WEIGHTS_OF_FUNCTIONS
+from opcost.torch_backend.values import plain_value
 from opcost.torch_backend.workload import REFUSED, one_line, operator_call
 from opcost.units import number_of, some_of
 
+DEPENDING_ON_VALUES = frozenset(
+    {"__getitem__", "__setitem__", "MultiScaleRoIAlign", "multinomial", "nms", "nonzero", "unique", "where"}
+)
+"""Operators whose work and outputs depend on values, such as a mask or overlapping boxes. Alone, on random values, they
+may give other sizes than in the model, or fail."""
+
+COPY = (("_to_copy", 1),)
+"""The operations of a tensor's copy to another device, dtype, layout or memory format."""
+
 
 @dataclass(frozen=True)
-class Refusal:
-    """The reason why points of a grid are no operator tuples, their number, the first of them, and the word for one."""
+class Difference:
+    """How an operator that runs alone differs from its count, for people, and the flag of its row."""
 
-    reason: str
-    points: int
-    first: str
-    noun: str
-
-    def __str__(self) -> str:
-        return f"{number_of(self.points, self.noun)} left out ({self.reason}), such as {self.first}"
+    text: str
+    flag: Flag
 
 
-def count_grid(grid: AnyGrid, device: str) -> tuple[OperatorCounts, list[Refusal]]:
-    """Run each point of a grid once; return its counts, and the points that torch refuses by their reason.
+def replay_device(counted_on: str, device: str) -> str | None:
+    """Return a device of the kind that counted a tuple, as each kind has its own kernels; None if it is not here."""
+    if counted_on == device_type_of(device):
+        return device
+    return counted_on if counted_on in (META, "cpu") else None
 
-    Points that are the same case, because a parameter has no effect, count as one.
-    """
+
+def replay(
+    operator: OperatorTuple, device: str, context: Context = nullcontext
+) -> tuple[PlainValue, list[OperationCost]]:
+    """Return an operator's outputs and costs, alone on random values; a CannotMeasureError or one of ``REFUSED``."""
+    costs: list[OperationCost] = []
+    function, args, kwargs = operator_call(operator, device)
+    with INFERENCE.context(), context(), like_a_device(device), CostCounter(costs.append):
+        return plain_value(function(*args, **kwargs), {}), costs
+
+
+def difference(count: OperatorCount, device: str, context: Context = nullcontext) -> Difference | None:
+    """Run a counted operator alone; return how it differs from its count, None if it does not."""
+    depends_on_values = count.operator.short_name in DEPENDING_ON_VALUES
+    flag = Flag.VALUE_DEPENDENT if depends_on_values else Flag.NOT_AS_COUNTED
+    try:
+        outputs, costs = replay(count.operator, device, context)
+    except (CannotMeasureError, *REFUSED) as error:
+        return Difference(str(error) if isinstance(error, CannotMeasureError) else one_line(error), flag)
+    # Where it copied its input in the model, and alone returns it as it is, the copy changed nothing but the device, as
+    # one from the host does. A tuple does not have the device of its input: alone it is where the operator runs.
+    if count.operations == COPY and not costs and outputs == count.outputs:
+        flag = Flag.VALUE_DEPENDENT
+    cost, operations = total(costs), operations_of(costs)
+    if _form(outputs) != _form(count.outputs):
+        return Difference(f"outputs {value_text(outputs)}, not {value_text(count.outputs)}", flag)
+    if count.operations and operations != count.operations:
+        return Difference(f"operations {_names(operations)}, not {_names(count.operations)}", flag)
+    if cost.flop != count.flop:
+        shown, counted = ("unknown" if flop is None else flop for flop in (cost.flop, count.flop))
+        return Difference(f"{shown} FLOPs, not {counted}", flag)
+    # Older counts, which do not know their operations, have bytes by another rule.
+    if count.operations and cost.memory_bytes != count.memory_bytes:
+        return Difference(f"{cost.memory_bytes} bytes, not {count.memory_bytes}", flag)
+    return None
+
+
+def _names(operations: Iterable[tuple[str, int]]) -> str:
+    return ", ".join(name if number == 1 else f"{number} {name}" for name, number in operations) or "none"
+
+
+def _form(outputs: PlainValue) -> PlainValue:
+    """Return outputs with the type of each number in its place: a number depends on the values of tensors."""
+    return mapped(outputs, lambda part: type(part).__name__ if isinstance(part, (bool, int, float)) else part)
+
+
+# Grids
+
+
+def count_grid(grid: AnyGrid, device: str) -> tuple[OperatorCounts, list[str]]:
+    """Run each point once; return the counts, of equal cases once, and the points that torch refuses by reason."""
     found: dict[Case, OperatorCounts] = {}
     refused: dict[str, list[GridPoint]] = {}
     for point in grid.points():
@@ -54,15 +117,15 @@ def count_grid(grid: AnyGrid, device: str) -> tuple[OperatorCounts, list[Refusal
         else:
             ((case, _),) = cases_of_count(counts.counts[0], CAPTURED)
             found.setdefault(case, counts)
-    refusals = [Refusal(reason, len(points), str(points[0]), grid.noun) for reason, points in refused.items()]
+    refusals = [
+        f"{number_of(len(points), grid.noun)} left out ({reason}), such as {points[0]}"
+        for reason, points in refused.items()
+    ]
     return _together(grid, list(found.values()), device), refusals
 
 
 def count_point(point: GridPoint, device: str) -> OperatorCounts:
-    """Run a point of a grid once, and return its counts: one call of one operator.
-
-    Raises CannotMeasureError: torch refuses it, it is no single operator, or it has nothing to set to zero.
-    """
+    """Return a point's counts, one call; a CannotMeasureError if torch refuses it, or it is no single operator."""
     function = find_operator(point.operator.operator)
     # As an operator tuple that can be built; the captured one has its parameters in another form.
     operator, dtype = point.operator, () if point.dtype == FLOAT32 else ((DTYPE, point.dtype),)
