@@ -27,12 +27,11 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 
 SECOND_TIER = (
     "test_figures.py test_pages.py test_without_torch.py test_coverage.py test_replay.py "
-    "test_committed_sums.py test_malformed_files.py test_library_models.py "
+    "test_committed_sums.py test_malformed_files.py test_library_models.py test_machinery.py "
     "test_report_page.py test_killed_campaigns.py test_other_work.py test_strange_models.py test_claims.py "
     "test_wheel.py test_benchmarks.py test_independent_sums.py test_show.py "
     "test_allow_code.py test_own_models.py test_profile.py test_holdings.py test_frames.py test_predict.py "
-    "test_sample_operators.py test_sweep_command.py test_committed_keys.py test_example_networks.py "
-    "test_transformers.py test_time_limit.py test_skips.py"
+    "test_sample_operators.py test_sweep_command.py"
 ).split()
 """Pages, wheel, browser, kills, models of libraries and users, all shipped rows, the tests' own machinery:
 ``--quick`` leaves them out, and tests with the marker ``second_tier``."""

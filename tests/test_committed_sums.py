@@ -18,8 +18,12 @@ from committed_tables import committed
 
 from opcost.comparing.cache_chain_rows import missing_sides
 from opcost.comparing.comparison import OperatorRuns
+from opcost.measuring.conditions import measurement_key
 from opcost.measuring.flags import Flag
 from opcost.measuring.protocol import MeasurementProtocol
+from opcost.operators.cases import Case
+from opcost.operators.texts import parse_operator
+from opcost.operators.values import parse_input_data
 from opcost.running.plan import Demand, KnownRows, Reason
 from opcost.running.request import Request
 from opcost.stages.compare import find_comparisons, keep_comparisons
@@ -138,3 +142,19 @@ def some_flagged(rows):
     rows = list({row.key: row for row in rows}.values())
     flagged = [replace(row, measurement=replace(row.measurement, flags=(Flag.UNEVEN,))) for row in rows[::3]]
     return [*flagged, *rows[1::3], *rows[2::3]]
+
+
+# The keys of all committed rows follow from their other columns: no change of the code may make them worthless
+
+
+FOLDERS = [ROOT / "database", *sorted(path.parent for path in ROOT.glob("docs/data/**/operator_measurements.csv"))]
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: str(folder.relative_to(ROOT)))
+def test_the_keys_of_committed_rows_follow_from_their_other_columns(folder: Path) -> None:
+    tables = Database(folder).operator_measurements, Database(folder).full_model_measurements
+    rows = [row for table in tables for row in table.rows()]
+    assert rows
+    for row in rows:
+        operator = parse_operator(row.operator, row.parameters, row.inputs, row.training_mode)
+        assert row.key == measurement_key(Case(operator, parse_input_data(row.input_data)), row.conditions)

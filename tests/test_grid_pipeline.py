@@ -12,7 +12,7 @@ import warm_python
 from simulated_apparatus import RecordedProgress, SimulatedCampaign
 from simulated_machine import SIMULATED_CONDITIONS, Load
 
-from opcost.errors import CannotMeasureError, UserError
+from opcost.errors import UserError
 from opcost.measuring.conditions import measurement_key
 from opcost.measuring.protocol import FULL_LOOP_S, MeasurementProtocol
 from opcost.operators.cases import Case, cases_of
@@ -157,42 +157,6 @@ def test_block_1_and_the_replay_take_a_grid_as_a_model(campaign: GridCampaign) -
     assert (replay.operators, replay.rebuilt, replay.failures) == (2, 2, ())
     campaign.database.folder.mkdir(exist_ok=True)
     assert check_files(campaign.request().folders, campaign.database).problems == ()
-
-
-def test_a_plan_measures_nothing(campaign: GridCampaign) -> None:
-    campaign.prepare()
-    report = campaign.measure(dry_run=True)
-    assert (report.remaining, report.measured, report.planned) == (8, 0, {"missing": 8})
-    assert report.expected_s > 0
-    assert campaign.built == []
-
-
-def test_a_grid_goes_on_after_an_interrupt(campaign: GridCampaign) -> None:
-    campaign.prepare()
-
-    def interrupt(_: object) -> None:
-        if len(campaign.built) == 3:
-            raise KeyboardInterrupt
-
-    campaign.before = interrupt
-    with pytest.raises(KeyboardInterrupt):
-        campaign.measure()
-    campaign.before = lambda _: None
-    report = campaign.measure()
-    assert (report.found, report.measured, report.remaining) == (3, 5, 0)
-
-
-def test_a_failed_combination_is_no_obstacle(campaign: GridCampaign) -> None:
-    first, *_ = campaign.prepare()
-
-    def fail(operator: object) -> None:
-        if operator == first.operator:
-            raise CannotMeasureError("no such kernel")
-
-    campaign.before = fail
-    report = campaign.measure()
-    assert (report.measured, report.failed) == (4, 4)
-    assert {row.input_data for row in campaign.database.failures.rows()} == {*TEXTS}
 
 
 def test_a_complete_grid_is_done(campaign: GridCampaign) -> None:

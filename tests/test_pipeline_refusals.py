@@ -39,22 +39,6 @@ def test_what_a_cpu_has_not_is_one_line(
     assert remedy in line
 
 
-def test_all_mistakes_in_yaml_are_one_line_each(
-    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    summary = project.measurements / "a_resnet" / "summary.yml"
-    summary.write_text("model_name: resnet18\nmodel_name: resnet18\nsize: 3\nweights_name: null\ninput_size: [2]\n")
-    (project.measurements / "b_same" / "summary.yml").unlink()
-    with pytest.raises(UserError) as mistake:
-        project.main(monkeypatch, "general_pipeline_block1.py", "--json")
-    assert capsys.readouterr() == ("", "")
-    lines = mistake.value.lines
-    assert all(line.startswith(str(project.measurements)) for line in lines)
-    assert len([line for line in lines if line.startswith(f"{summary}:")]) == 3
-    assert len([line for line in lines if "b_same" in line]) == 1
-    assert len(lines) == 4
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -81,11 +65,3 @@ def test_options_that_do_not_go_together_are_refused_before_anything_is_compared
     assert (output, file.read_text()) == ("", "mine")
     assert errors.startswith(words[0])
     assert all(text in errors for text in words)
-
-
-def test_a_name_that_no_folder_has_gets_a_suggestion(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UserError) as mistake:
-        project.main(monkeypatch, "compare_sum_vs_full.py", "a_resnit", "zzz*")
-    first, second = mistake.value.lines
-    assert "did you mean a_resnet" in first
-    assert "'zzz*'" in second

@@ -126,16 +126,6 @@ def test_operators_that_cost_more_come_first_the_largest_first_and_calls_of_one_
     assert report.operators[0].other_key is None
 
 
-def test_kinds_operators_and_the_total_sum_to_the_costs_of_both_sides() -> None:
-    report = found()
-    assert report.total is not None
-    for costs in ([kind.costs for kind in report.kinds], [one.costs for one in report.operators], [report.total]):
-        assert sum(one.time_s or 0 for one in costs) == pytest.approx(0.007)
-        assert sum(one.other_time_s or 0 for one in costs) == pytest.approx(0.014)
-        assert sum(one.energy_j or 0 for one in costs) == pytest.approx(1.4)
-        assert sum(one.other_energy_j or 0 for one in costs) == pytest.approx(3.4)
-
-
 def test_calls_of_one_row_share_its_error_and_a_row_of_both_sides_saves_exactly_nothing() -> None:
     row = row_of(NORM, 0.001, 0.3, BF16)
     calls = [Calls(NORM, 2, row), Calls(NORM, 3, row)]

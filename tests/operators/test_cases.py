@@ -3,9 +3,12 @@
 from dataclasses import replace
 
 import pytest
+from simulated_machine import SIMULATED_CONDITIONS
 
-from opcost.operators.cases import INPUT_DATA, Case, as_counted, cases_of
+from opcost.measuring.conditions import measurement_key
+from opcost.operators.cases import INPUT_DATA, Case, as_counted, case_key, cases_of, conditions_key, tuple_key
 from opcost.operators.counts import OperatorCount, OperatorCounts
+from opcost.operators.texts import parse_operator
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.values import CONSTANT, NORMAL, NORMAL_DATA, ZEROS_DATA, InputData, InputStatistics, InputValues
 
@@ -148,3 +151,17 @@ def test_a_case_with_its_count_is_the_same_case_and_the_count_has_no_calls() -> 
         assert case.counted is not None
         assert case.counted.device_type == "meta"
         assert case.counted.count == OperatorCount(SCALES, 2, 7, 9, operations=(("mul", 1),))
+
+
+# The parts of a row's key
+
+
+def test_the_parts_of_a_key_are_what_it_was_put_together_from() -> None:
+    case = Case(parse_operator("torch.nn.modules.activation.ReLU", "inplace=True", "float32[2, 3]", "inference"))
+    key = measurement_key(case, SIMULATED_CONDITIONS)
+    assert (tuple_key(key), case_key(key), conditions_key(key)) == (
+        case.operator.key,
+        case.key,
+        SIMULATED_CONDITIONS.key,
+    )
+    assert tuple_key(case.key) == case.operator.key

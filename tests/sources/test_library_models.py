@@ -1,25 +1,37 @@
 """Small models of transformers and timm: all FLOPs and bytes in tuples, each tuple rebuilt, nothing downloaded."""
 
+import importlib.util
 import socket
 import sys
+from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
 from simulated_apparatus import RecordedProgress
+from torch import nn
 
-from opcost.errors import UserError
+from opcost.errors import CannotBuildError, CannotMeasureError, UserError
+from opcost.operators.tuples import ARGUMENTS, OperatorTuple, Structure, TensorSpec, model_operator, stored_as
 from opcost.running.request import Request, model_tuple
 from opcost.sources.models import resolve
 from opcost.sources.registry import check_config, models_matching, with_usual_size
+from opcost.sources.transformers import listed
 from opcost.stages.count import CountFailure, CountReport, count_operators
 from opcost.stages.coverage import check_coverage
 from opcost.stages.make_configs import make_configs
 from opcost.stages.model_sizes import size_of
+from opcost.stages.profile_configs import configs_of
 from opcost.stages.replay import rebuild_operators
-from opcost.storage.configs import ModelConfig
+from opcost.stages.wanted_model import WantedModel
+from opcost.storage.configs import INPUTS_HELP, ModelConfig
 from opcost.storage.database import Database
 from opcost.storage.model_folders import ModelFolders
+from opcost.torch_backend.alone import difference
+from opcost.torch_backend.capture import capture, run_first
+from opcost.torch_backend.ready_model import ReadyModel
 
 transformers = pytest.importorskip("transformers")
 timm = pytest.importorskip("timm")
@@ -344,3 +356,139 @@ def test_coverage_takes_models_of_any_source() -> None:
     assert [row.model_name for row in report.rows] == ["squeezenet1_1", "timm:mobilenetv3_small_050"]
     assert report.is_complete
     assert any(library.startswith("timm ") for library in report.libraries)
+
+
+# The networks of docs/examples: nothing of them is uncounted, and each operator runs alone as in its model
+
+
+PATH = Path(__file__).parents[2] / "docs" / "examples" / "networks.py"
+
+
+@pytest.fixture(scope="module")
+def networks() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("networks", PATH)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def smaller(model: nn.Module, inputs: Any, name: str) -> ReadyModel:
+    """Return a network on a part of its input, which a CPU runs in a moment."""
+    if name == "graph":
+        nodes, edges = inputs
+        return ReadyModel.of(model.eval(), (nodes[:500], edges[:, :2000] % 500))
+    if name == "mamba":
+        return ReadyModel.of(model.eval(), inputs[:2, :8])
+    return ReadyModel.of(model.eval(), inputs[:2])
+
+
+@pytest.mark.parametrize("name", ["lstm", "gru", "graph", "spectral", "forces", "mamba"])
+def test_each_network_is_counted_and_rebuilt_wholly(networks: ModuleType, name: str) -> None:
+    torch.manual_seed(0)
+    ready = run_first(smaller(*getattr(networks, name)(), name))
+    counts = capture(ready, OperatorTuple("file.network"))
+    assert counts.outside == ()
+    assert counts.flop_missing_reason is None
+    assert counts.flop == counts.total_flop > 0
+    assert counts.memory_bytes == counts.total_memory_bytes
+    different = [count.operator.short_name for count in counts.counts if difference(count, "cpu") is not None]
+    assert different == []
+
+
+def test_a_layer_of_gates_has_the_flops_of_its_matrices(networks: ModuleType) -> None:
+    ready = smaller(*networks.lstm(), "lstm")
+    counts = capture(run_first(ready), OperatorTuple("file.network"))
+    (layer,) = [count for count in counts.counts if count.operator.short_name == "LSTM"]
+    steps = ready.tensors[0].numel()
+    assert layer.flop == 2 * steps * 2 * 4 * 512 * (512 + 512)
+
+
+# transformers as a source: inputs that follow from a size, and models that do not run on theirs
+
+SMALL_TEXTS = {"hidden_size": 8, "intermediate_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1}
+
+
+def model(name: str, size: tuple[int, ...], **arguments: int) -> OperatorTuple:
+    further = ((ARGUMENTS, Structure("dict", tuple(arguments.items()))),)
+    return model_operator(f"transformers:{name}", None, size, further=further)
+
+
+def test_a_model_of_characters_needs_described_inputs() -> None:
+    operator = model("CanineModel", (1, 16), **SMALL_TEXTS)
+    with pytest.raises(CannotBuildError, match="CanineModel has no vocab_size; write inputs: "):
+        resolve(operator).ready_to_count("cpu")
+
+
+def test_an_error_while_a_model_is_built_is_a_mistake_in_its_config() -> None:
+    # Its initial weights are divided by the number of layers minus one.
+    operator = model("RwkvModel", (1, 16), vocab_size=8, hidden_size=8, num_hidden_layers=1)
+    with pytest.raises(CannotBuildError, match="RwkvModel cannot be built: ZeroDivisionError"):
+        resolve(operator).ready_to_count("cpu")
+
+
+def test_an_error_in_a_models_own_code_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: object, **__: object) -> None:
+        raise AttributeError("'NoneType' object has no attribute 'shape'")
+
+    monkeypatch.setattr(transformers.BertModel, "forward", failing)
+    operator = model("BertModel", (1, 16), **SMALL_TEXTS)
+    with pytest.raises(CannotMeasureError, match="AttributeError: 'NoneType' object has no attribute 'shape'"):
+        resolve(operator).ready_to_count("cpu")
+
+
+def test_the_librarys_advice_on_a_default_configuration_is_not_shown(capfd: pytest.CaptureFixture[str]) -> None:
+    # Its end of a text is no token of its own vocabulary.
+    assert listed("SiglipTextModel").input_size == (1, 64)
+    assert TensorSpec((1, 128), "int64") in model("SiglipTextModel", (1, 128)).inputs
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "inputs"),
+    [
+        ("CLIPModel", (1, 77), {"input_ids": (1, 77), "pixel_values": (1, 3, 224, 224)}),
+        ("SiglipModel", (1, 64), {"input_ids": (1, 64), "pixel_values": (1, 3, 224, 224)}),
+        ("WhisperModel", (1, 80, 3000), {"input_features": (1, 80, 3000), "decoder_input_ids": (1, 128)}),
+        ("CLIPTextModel", (1, 77), {"input_ids": (1, 77)}),
+    ],
+)
+def test_a_model_of_several_inputs_runs_at_its_usual_size(
+    name: str, size: tuple[int, ...], inputs: dict[str, tuple[int, ...]]
+) -> None:
+    assert listed(name).input_size == size
+    ready = resolve(model_operator(f"transformers:{name}", None, size)).ready_to_count("meta")
+    assert {key: tuple(value.shape) for key, value in ready.keyword_inputs.items()} == inputs
+
+
+def test_images_beside_texts_are_stored_as_the_weights_are() -> None:
+    texts = {"text_config": Structure("dict", tuple(SMALL_TEXTS.items()))}
+    images = {"vision_config": Structure("dict", (*SMALL_TEXTS.items(), ("image_size", 32), ("patch_size", 16)))}
+    further = ((ARGUMENTS, Structure("dict", tuple({**texts, **images}.items()))),)
+    operator = model_operator("transformers:CLIPModel", None, (2, 8), further=further)
+    ready = resolve(stored_as(operator, "bfloat16", is_channels_last=True)).ready_to_count("cpu")
+    image = ready.keyword_inputs["pixel_values"]
+    assert (image.shape, image.dtype) == ((2, 3, 32, 32), torch.bfloat16)
+    assert image.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_a_model_without_a_usual_size_is_refused_with_the_place_of_its_inputs(tmp_path: Path) -> None:
+    with pytest.raises(
+        UserError, match=r"its input size is not published; add .*, or describe its inputs in a summary"
+    ):
+        configs_of(ModelFolders(tmp_path), [WantedModel("transformers:Blip2Model")])
+
+
+def test_a_mistake_in_the_usual_inputs_is_not_said_of_an_option_that_was_not_given(tmp_path: Path) -> None:
+    wanted = WantedModel("transformers:BlipForConditionalGeneration")
+    (one,) = configs_of(ModelFolders(tmp_path / "own"), [wanted])
+    assert one.config.where("input_size") == "MODEL"
+    request = Request((), tmp_path / "own", Database(tmp_path / "database"), "cpu")
+    (failure,) = count_operators(request, RecordedProgress(), on_meta=True, configs=[one.config])
+    assert isinstance(failure, CountFailure)
+    assert failure.reason.startswith("MODEL: BlipForConditionalGeneration raised AttributeError: ")
+    assert failure.reason.endswith(f"; correct its size, or {INPUTS_HELP}")
+    given = replace(wanted, input_size=(1, 3, 224, 224))
+    (one,) = configs_of(ModelFolders(tmp_path / "own"), [given])
+    assert one.config.where("input_size") == "--input-size"

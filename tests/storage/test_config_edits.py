@@ -236,14 +236,6 @@ def test_true_means_all_cases_and_stays(tmp_path: Path) -> None:
     assert not any(set_done(path, name) for name in SWEPT)
 
 
-def test_a_value_that_is_added_to_a_list_is_not_done(tmp_path: Path) -> None:
-    path = write(tmp_path, "r", SWEEP)
-    assert all(set_done(path, name) for name in SWEPT)
-    path.write_text(path.read_text().replace("[1, 8]", "[1, 8, 32]"))
-    assert done_in(path) == SWEPT
-    assert len(ModelFolders(tmp_path).configs([])) == 6
-
-
 def test_done_of_a_case_that_the_file_does_not_have_any_more_is_a_mistake(tmp_path: Path) -> None:
     path = write(tmp_path, "r", SWEEP)
     with pytest.raises(UserError, match="no case r_9x3x64x64_tf32 any more"):

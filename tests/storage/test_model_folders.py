@@ -117,11 +117,6 @@ def test_paths_are_those_seen_from_within_the_measurements_folder(
     assert names(Path(".."), "./", "../resnet18/") == ["resnet18", "vgg16"]
 
 
-def test_a_folder_that_is_a_link_is_chosen_by_its_own_name(three_models: Path) -> None:
-    (three_models / "again").symlink_to("vgg16")
-    assert names(three_models, f"{three_models}/again") == ["again"]
-
-
 def test_a_folder_of_the_same_name_elsewhere_is_not_the_models(
     three_models: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -230,11 +225,6 @@ def test_a_case_with_the_name_of_its_own_folder_is_named_by_its_path(tmp_path: P
 def test_a_misspelt_case_is_a_mistake_that_names_close_ones(sweeps: Path) -> None:
     (line,) = error_lines(sweeps, "r_8x3x64x64_bf61")
     assert "'r_8x3x64x64_bf61'; did you mean r_8x3x64x64_bf16" in line
-
-
-def test_a_config_that_is_not_chosen_may_have_a_mistake_in_its_lists(sweeps: Path) -> None:
-    write(sweeps, "r_broken", "precision: [")
-    assert names(sweeps, "r_1*") == SWEPT[:2]
 
 
 # Collisions

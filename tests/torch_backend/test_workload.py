@@ -15,7 +15,7 @@ from torchvision.models.detection.image_list import ImageList
 from torchvision.ops import MultiScaleRoIAlign
 
 from opcost.errors import CannotMeasureError
-from opcost.measuring.flags import CASTING_DOUBT, Flag
+from opcost.measuring.flags import Flag
 from opcost.measuring.workload import Calls
 from opcost.operators.tuples import Constant, OperatorTuple, PlainValue, Structure, TensorSpec, channels_last_strides
 from opcost.operators.values import CONSTANT, NORMAL, NORMAL_DATA, ZEROS, ZEROS_DATA, InputData, InputValues, kind_of
@@ -56,13 +56,6 @@ def test_what_torch_refuses_cannot_be_measured(error: type[Exception]) -> None:
     with pytest.raises(CannotMeasureError) as caught:
         EagerWorkload(Calls(call), "cpu").run(1)
     assert str(caught.value) == f"{error.__name__}: first line ..."
-
-
-def test_on_a_cpu_rounds_have_ended_when_they_were_run() -> None:
-    workload = EagerWorkload(Calls(lambda: None), "cpu")
-    assert [workload.run(rounds) for rounds in (1, 7, 3)] == [1, 7, 3]
-    workload.finish()
-    assert (workload.execution, workload.iterations_per_round) == ("eager", 1)
 
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
@@ -246,13 +239,6 @@ def test_what_is_drawn_for_a_kind_of_values_is_of_that_kind(kind: InputValues) -
     assert [kind_of(seen) for seen in input_statistics(args, {})] == [kind, NORMAL]
 
 
-def test_one_kind_holds_for_all_inputs() -> None:
-    operator = OperatorTuple("torch.add", (), (TensorSpec((3,), "float32"), TensorSpec((3,), "float32", None, 1)))
-    zeros, more = operator_inputs(operator, "cpu", ZEROS_DATA)[0]
-    assert not zeros.any()
-    assert not more.any()
-
-
 def test_plain_values_stay_tensors_in_tuples_are_drawn_and_whole_numbers_are_small() -> None:
     nested, *others = drawn((TensorSpec((2,), "float32"), (3, None)), "text", None, True)
     assert nested[0].shape == (2,)
@@ -298,28 +284,6 @@ def test_boxes_are_boxes_in_their_image() -> None:
     operator_workload(operator, "cpu").run(2)
 
 
-@pytest.mark.parametrize("columns", [4, 5])
-def test_functions_on_boxes_get_boxes(columns: int) -> None:
-    nms = function_tuple(torch.ops.torchvision.nms, (torch.zeros(200, 4), torch.zeros(200), 0.5), {})
-    align = (torch.zeros(2, 3, 50, 50), torch.zeros(200, 5), 0.25, 7, 7, 2, False)
-    operator = nms if columns == 4 else function_tuple(torch.ops.torchvision.roi_align, align, {})
-    args, _ = operator_inputs(operator, "cpu")
-    boxes = args[columns - 4]
-    assert isinstance(boxes, torch.Tensor)
-    assert boxes.shape == (200, columns)
-    assert (boxes[:, -4:-2] < boxes[:, -2:]).all()
-    assert boxes.max() == {4: 800, 5: 200}[columns]
-    operator_workload(operator, "cpu").run(1)
-
-
-def test_token_ids_are_below_the_number_of_rows() -> None:
-    operator = tuple_of(nn.Embedding(1000, 3), torch.zeros(50, dtype=torch.int64))
-    (tokens,), _ = operator_inputs(operator, "cpu")
-    assert isinstance(tokens, torch.Tensor)
-    assert 100 < tokens.max() < 1000
-    operator_workload(operator, "cpu").run(1)
-
-
 def test_dicts_slices_constants_and_image_lists_come_back() -> None:
     images = ImageList(torch.zeros(2, 3, 8, 8), [(8, 8), (7, 6)])
     values = ({"0": torch.zeros(2), "pool": torch.zeros(3)}, slice(1, None), torch.float16, ..., images)
@@ -360,12 +324,6 @@ def test_an_operator_whose_output_holds_nan_or_infinity_is_measured_and_says_so(
     workload = operator_workload(operator, "cpu", data)
     assert Flag.NOT_FINITE in workload.flags
     assert workload.run(3) == 3
-
-
-def test_the_flag_stands_beside_others_and_is_no_doubt() -> None:
-    workload = operator_workload(function_tuple(torch.Tensor.sqrt_, (X,), {}), "cpu")
-    assert (workload.notes, workload.flags) == (ELSEWHERE, (Flag.MODIFIES_INPUT, Flag.NOT_FINITE))
-    assert Flag.NOT_FINITE not in CASTING_DOUBT
 
 
 @pytest.mark.parametrize(
