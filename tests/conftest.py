@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import seeds
 from hypothesis import settings
-from parsed_rows import READER, parser
+from parsed_once import INSTEAD_OF
 from run_logs import ended_logs
 
 # Before torch is imported, and for the scripts that tests start: on a busy machine torch's threads, which spin while
@@ -85,9 +85,10 @@ def end_left_processes(config: pytest.Config, folder: str) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def shipped_rows_are_parsed_once() -> Iterator[None]:
+def what_ships_is_parsed_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(f"opcost.storage.table.CsvTable.{READER}", parser)
+        for name, function in INSTEAD_OF.items():
+            patch.setattr(name, function)
         yield
 
 

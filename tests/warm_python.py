@@ -27,8 +27,8 @@ from typing import NoReturn
 WITHOUT_TORCH = ("pandas", "pydantic", "rich.console", "rich.table", "yaml")
 LIBRARIES = ("torch", "torchvision.models", *WITHOUT_TORCH)
 """Most commands import these."""
-SHIPPED_ROWS = "parsed_rows:parse_shipped"
-"""A library for commands that read all shipped rows: it parses them, and has opcost's storage imported."""
+SHIPPED_ROWS = "parsed_once:parse_shipped"
+"""A library for commands that read all that ships: it parses them, and has opcost's storage imported."""
 
 
 def run(

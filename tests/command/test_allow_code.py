@@ -133,7 +133,7 @@ def prints():
 def test_stdout_has_results_alone_also_beside_output_of_descriptors_programs_and_c(project: Project) -> None:
     with (project.folder / "net.py").open("a") as file:
         file.write(PRINTS)
-    words = ["profile", "net.py:prints", "--allow-code", "--json", "--home", "home", "--no-measure"]
+    words = ["profile", "net.py:prints", "--allow-code", "--json", "--database", "rows", "--no-measure"]
     result = warm_python.run([sys.executable, "-m", "opcost", *words], project.folder)
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout)["models"][0]["flop"] == 2 * 2 * 4 * 8
@@ -154,7 +154,7 @@ def test_results_and_mistakes_are_printed_whatever_the_code_does_to_streams_and_
 ) -> None:
     net = project.folder / "net.py"
     net.write_text(NET.format(marker=str(project.marker)) + f"import os, sys\n{act}\n")
-    words = ["-m", "opcost", "profile", "net.py:build", "--allow-code", "--json", "--home", "home", "--no-measure"]
+    words = ["-m", "opcost", "profile", "net.py:build", "--allow-code", "--json", "--database", "rows", "--no-measure"]
     result = warm_python.run([sys.executable, *words], project.folder)
     assert (result.returncode, "Traceback" in result.stderr) == (0, False), result.stderr
     assert json.loads(result.stdout)["models"]
@@ -191,7 +191,7 @@ def test_results_and_mistakes_are_printed_whatever_the_code_does_to_streams_and_
 )
 def test_what_a_users_code_does_wrong_is_a_line_with_its_remedy(project: Project, code: str, lines: list[str]) -> None:
     (project.folder / "net.py").write_text(code)
-    words = ["profile", "net.py:build", "--allow-code", "--json", "--home", "home", "--no-measure"]
+    words = ["profile", "net.py:build", "--allow-code", "--json", "--database", "rows", "--no-measure"]
     result = warm_python.run([sys.executable, "-m", "opcost", *words], project.folder)
     assert (result.returncode, result.stdout, "Traceback" in result.stderr) == (2, "", False)
     assert sum(line.startswith("error: ") for line in result.stderr.splitlines()) == 1
