@@ -97,11 +97,6 @@ def test_no_rate_is_below_zero(known: list[tuple[int, int, float]]) -> None:
     assert found.energy is None
 
 
-def test_what_neither_computes_nor_moves_costs_nothing() -> None:
-    assert Rates(1.0, 1.0, 1.0).cost(0, 0) == 0.0
-    assert Rates(2.0, 3.0, 4.0).cost(5, 6) == 32.0
-
-
 def test_a_kind_of_which_enough_is_measured_has_its_own_rates() -> None:
     cheap = [known_cost(0, size, 1e-9 * size, 1e-7 * size) for size in range(100, 1300, 100)]
     dear = [known_cost(0, size, 9e-9 * size, name="SiLU") for size in range(100, 1200, 100)]
@@ -162,16 +157,6 @@ def test_costs_are_as_measured_and_else_estimated() -> None:
     assert measured_ratio(found) == pytest.approx(0.003 / 0.0075, rel=0.01)
     (known,) = known_costs(counts.counts, measurements, SIMULATED_CONDITIONS)
     assert (known.count.memory_bytes, known.time_s) == (100, row.measurement.time_s)
-
-
-def test_what_was_disturbed_is_distinguished() -> None:
-    relu, gelu = operator("ReLU"), operator("GELU")
-    rows = [simulated_row(one, Load(time_s=0.001), SimulatedMachine()) for one in (relu, gelu)]
-    rows[0] = replace(rows[0], measurement=replace(rows[0].measurement, flags=(Flag.UNEVEN,)))
-    counts = counts_of(OperatorCount(relu, 1, 0, 100), OperatorCount(gelu, 3, 0, 100))
-    found = costs_of(sum_operators(counts, Measurements(rows), SIMULATED_CONDITIONS), CostModel(FREE, None))
-    assert doubtful_ratio(found) == pytest.approx(0.25, rel=0.01)
-    assert measured_ratio(found) == 1.0
 
 
 def test_a_measured_operator_without_energy_has_the_estimated_one() -> None:

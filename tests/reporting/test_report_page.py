@@ -40,7 +40,9 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(script: str, *arguments: str) -> None:
-    warm_python.run([sys.executable, str(ROOT / script), *arguments], timeout=120).check_returncode()
+    libraries = (*warm_python.LIBRARIES, warm_python.SHIPPED_ROWS)
+    command = [sys.executable, str(ROOT / script), *arguments]
+    warm_python.run(command, timeout=120, libraries=libraries).check_returncode()
 
 
 def make_log(database: Path) -> None:

@@ -1,13 +1,14 @@
 """Plans for a device that is not here, from the rows of its product."""
 
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import warm_python
 from simulated_apparatus import RecordedProgress, SimulatedCampaign
 from simulated_machine import SIMULATED_CONDITIONS, Load, simulated_row
+from warm_python import SHIPPED_ROWS
 
 from opcost.errors import UserError
 from opcost.measuring.conditions import EAGER, GRAPH, Conditions, measurement_key
@@ -160,6 +161,6 @@ def test_a_plan_for_a_product_does_not_import_torch(command: str) -> None:
         f"sys.argv = ['opcost', {command!r}, 'resnet50_32x3x224x224', '--dry-run', '--device', 'NVIDIA H200']\n"
         "sys.exit(main())"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    done = warm_python.run([sys.executable, "-c", program], libraries=(*warm_python.WITHOUT_TORCH, SHIPPED_ROWS))
     assert (done.returncode, done.stderr) == (0, "")
     assert "total time needed: " in done.stdout

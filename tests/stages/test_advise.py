@@ -4,13 +4,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from simulated_apparatus import RecordedProgress, SimulatedCampaign, compare_models
+from simulated_apparatus import RecordedProgress, SimulatedCampaign
 from simulated_machine import SIMULATED_CONDITIONS, Load, simulated_row
 
 from opcost.errors import UserError
-from opcost.measuring.conditions import GRAPH
 from opcost.measuring.protocol import MeasurementProtocol
-from opcost.measuring.record import MeasurementRow
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.running.request import COUNTS, model_tuple
@@ -19,7 +17,6 @@ from opcost.stages.measure_operators import measure_full_models, measure_operato
 from opcost.storage.configs import ModelConfig, load_whitelist
 from opcost.storage.counts_file import write_counts
 from opcost.storage.model_folders import WHITELIST, ModelFolders
-from opcost.storage.table import CsvTable
 
 SHORT = MeasurementProtocol(warm_up_s=1.0, loop_s=2.0)
 NAMES = ("Conv2d", "ReLU", "BatchNorm2d", "GELU")
@@ -89,49 +86,6 @@ def test_shares_are_of_all_operators_and_of_the_measured_whole(campaign: Simulat
     assert not first.is_reached
     assert [addition.operator for addition in first.additions] == ["ReLU"]
     assert advice.conditions.device_product == "simulated machine"
-
-
-def test_a_whole_that_could_not_be_captured_has_no_shares(campaign: SimulatedCampaign) -> None:
-    for table in (campaign.database.operator_measurements, campaign.database.full_model_measurements):
-        rows = [replace(row, conditions=replace(row.conditions, execution=GRAPH)) for row in table.rows()]
-        table.path.unlink()
-        table.append_missing([replace(row, key=f"{row.key.rpartition('-')[0]}-{row.conditions.key}") for row in rows])
-    _, first = advised(campaign, 0.85)
-    assert first.time_ratio == pytest.approx(0.6, rel=0.01)
-    assert first.whole_time_ratio is first.whole_energy_ratio is None
-
-
-def test_of_several_boards_sum_and_whole_are_of_the_one_that_the_comparison_takes(campaign: SimulatedCampaign) -> None:
-    def copied(table: CsvTable[MeasurementRow], board: str, times: float) -> list[MeasurementRow]:
-        return [
-            replace(
-                row,
-                circumstances=replace(row.circumstances, device_uuid=board),
-                measurement=replace(
-                    row.measurement,
-                    time_s=times * row.measurement.time_s,
-                    energy_at_reference_j=1.3 * times * (row.measurement.energy_j or 0.0),
-                    temperature_c=50.0,
-                ),
-            )
-            for row in table.rows()
-        ]
-
-    # Another board has measured everything, but takes longer; a third has measured a whole since.
-    operators, models = campaign.database.operator_measurements, campaign.database.full_model_measurements
-    others = copied(operators, "GPU-b", 1.5)
-    wholes = [*copied(models, "GPU-b", 1.5), *copied(models, "GPU-c", 0.1)]
-    for table, rows in ((operators, others), (models, wholes)):
-        table.path.unlink()
-        table.append_missing(rows)
-    write_whitelist(campaign, 'operators: ["*"]\n')
-    _, first = advised(campaign, 0.85)
-    ((row,),) = (report.comparisons for report in compare_models(campaign.request("a")))
-    assert row.conditions.device_product == "simulated machine"
-    assert first.whole_time_ratio == pytest.approx(row.time_ratio)
-    assert first.whole_energy_ratio == pytest.approx(row.energy_ratio)
-    assert row.time_ratio == pytest.approx(0.010 / 0.0105, rel=0.01)
-    assert row.reference_temperature_c == 50.0
 
 
 def test_what_is_not_measured_is_estimated_and_all_models_lack_what_any_of_them_lacks(

@@ -192,7 +192,8 @@ def test_a_list_that_no_file_holds_an_unknown_device_and_a_database_without_rows
 
 
 def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return warm_python.run([sys.executable, "-m", "opcost", *words, "--home", str(folder)])
+    libraries = (*warm_python.LIBRARIES, warm_python.SHIPPED_ROWS)
+    return warm_python.run([sys.executable, "-m", "opcost", *words, "--home", str(folder)], libraries=libraries)
 
 
 def test_the_command_writes_a_list_that_the_next_commands_take(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 import pandas
 import pytest
+import warm_python
 from committed_tables import committed, of_boards
 from simulated_apparatus import RecordedProgress, SimulatedCampaign
 from simulated_machine import SIMULATED_CONDITIONS, Load
@@ -607,7 +608,8 @@ def test_neither_torch_nor_pandas_is_imported() -> None:
         "import sys; from opcost.__main__ import main; sys.argv = ['opcost', 'show', 'resnet50']; status = main(); "
         "sys.exit(status or 'torch' in sys.modules or 'pandas' in sys.modules or 'scipy' in sys.modules)"
     )
-    result = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    libraries = ("pydantic", "rich.console", "rich.table", "yaml", warm_python.SHIPPED_ROWS)
+    result = warm_python.run([sys.executable, "-c", program], ROOT, libraries=libraries)
     assert (result.returncode, result.stderr) == (0, "")
     assert "85.82" in result.stdout
 

@@ -64,18 +64,6 @@ def test_a_block_shares_one_build_and_every_size_comes_before_any_comes_again(tm
     assert [(row.repetition, row.block) for row in rows] == [(n, 1 + (n > 5)) for n in range(1, 8)]
 
 
-def test_the_order_of_blocks_is_that_of_the_seed(tmp_path: Path) -> None:
-    orders = set()
-    for seed in range(8):
-        folder = tmp_path / str(seed)
-        folder.mkdir()
-        swept = SimulatedSweep(folder, LOADS)
-        swept.measure(repetitions=1, seed=seed)
-        orders.add(tuple(swept.built))
-        assert {row.order_seed for row in swept.database.sweep_repetitions.rows()} == {seed}
-    assert len(orders) > 1
-
-
 def test_a_size_that_fails_is_recorded_and_the_others_go_on(tmp_path: Path) -> None:
     swept = SimulatedSweep(tmp_path, LOADS, failing={256: "out of memory"})
     measured = swept.measure(repetitions=3)
@@ -110,15 +98,6 @@ def test_a_dry_run_plans_measures_nothing_and_gives_a_time(tmp_path: Path) -> No
     assert planned.expected_s > 9 * LOOP_S
     assert swept.database.sweep_repetitions.rows() == []
     assert swept.campaign.with_meter == [False]
-
-
-def test_rows_of_sizes_are_replaced(tmp_path: Path) -> None:
-    swept = SimulatedSweep(tmp_path, LOADS)
-    for repetitions in (1, 2):
-        keep_sizes(swept.database, swept.result(swept.measure(repetitions)))
-    rows = swept.database.sweep_sizes.rows()
-    assert sorted(row.place.size for row in rows) == sorted(LOADS)
-    assert {row.figures.repetitions for row in rows} == {2}
 
 
 def test_recorded_repetitions_are_found_without_the_device(tmp_path: Path) -> None:
