@@ -30,8 +30,6 @@ from opcost.prediction.rates import CostModel, KnownCost, Rates, fitted, kind_of
 from opcost.stages.advise import smallest_cover
 from opcost.summing.summation import Measurements, sum_operators
 
-FREE = Rates(0.0, 0.0, 0.0)
-
 
 def operator(name: str, width: int = 4) -> OperatorTuple:
     return OperatorTuple(f"torch.nn.{name}", (), (TensorSpec((width,), "float32"),))
