@@ -461,7 +461,7 @@ def _conditions(device: str, facts: DeviceFacts, setting: Setting) -> Conditions
         device_power_limit_w=facts.power_limit_w,
         driver_version=facts.driver_version,
         precision=setting.precision,
-        mode=INFERENCE.name,
+        mode=INFERENCE,
         execution=execution_on(device, setting),
         cache=setting.cache,
         **switches,

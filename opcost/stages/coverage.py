@@ -20,7 +20,7 @@ from opcost.stages.model_sizes import published_size
 from opcost.torch_backend.capture import capture
 from opcost.torch_backend.cost_counter import CostCounter, OperationCost, total, unfused
 from opcost.torch_backend.meta_device import like_a_device
-from opcost.torch_backend.passes import INFERENCE
+from opcost.torch_backend.passes import inference
 from opcost.torch_backend.workload import REFUSALS, one_line
 
 BATCH_SIZE = 1
@@ -175,8 +175,8 @@ def _check(resolved: ResolvedModel, device: str) -> CoverageRow:
     operator, listed = resolved.operator, resolved.listed
     ready = resolved.ready_to_count(device)
     unobserved: list[OperationCost] = []
-    with like_a_device(ready.device_type), unfused(), CostCounter(unobserved.append):
-        INFERENCE.run_once(ready.run)
+    with like_a_device(ready.device_type), unfused(), CostCounter(unobserved.append), inference():
+        ready.run()
     captured: list[OperationCost] = []
     counts = capture(ready, operator, record=captured.append)
     whole = total(unobserved)

@@ -22,7 +22,7 @@ from opcost.running.request import Request, model_tuple
 from opcost.sources.models import resolve
 from opcost.storage.configs import ModelConfig
 from opcost.torch_backend.capture import watch
-from opcost.torch_backend.passes import INFERENCE, Context
+from opcost.torch_backend.passes import Context, inference
 from opcost.torch_backend.probes import Kernel, Mark, profiled
 from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.switches import autocast, precision
@@ -125,8 +125,8 @@ def _compare(config: ModelConfig, device: str, code: UserCode | None) -> Kernels
     context = partial(autocast, config.precision, device)
     ready = resolve(model_tuple(config), code).with_inputs(device, context)
     for _ in range(WARM_UP_RUNS):
-        with context():
-            INFERENCE.run_once(ready.run)
+        with context(), inference():
+            ready.run()
     with context():
         operators, kernels = profiled_calls(ready, config.composites)
     whole, calls = Launched.of(kernels), dict[OperatorTuple, list[Launched]]()

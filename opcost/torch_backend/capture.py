@@ -52,7 +52,7 @@ from opcost.torch_backend.observation import (
     sizes_of,
 )
 from opcost.torch_backend.operators import can_be_rebuilt, function_of, function_tuple, module_tuple
-from opcost.torch_backend.passes import INFERENCE, Context
+from opcost.torch_backend.passes import Context, inference
 from opcost.torch_backend.ready_model import FirstRun, ReadyModel, kept_state
 from opcost.torch_backend.switches import autocast_dtypes
 from opcost.torch_backend.values import plain_value, tensors_within
@@ -179,7 +179,7 @@ def _work_of_run(ready: ReadyModel, context: Context = nullcontext) -> Work:
 
     modes = like_a_device(ready.device_type), CostCounter(costs.append), inside_of(counted), unfused()
     with ExitStack() as stack:
-        for mode in (*modes, _no_lost_tangents(), context(), INFERENCE.context()):
+        for mode in (*modes, _no_lost_tangents(), context(), inference()):
             stack.enter_context(mode)
         for result in tree_leaves(ready.run()):
             if isinstance(result, Coroutine):
@@ -304,7 +304,7 @@ class _Recorder(TorchFunctionMode):
     def run(self, ready: ReadyModel, composites: Collection[str]) -> None:
         self._fingerprint = ready.fingerprint
         with ExitStack() as stack:
-            stack.enter_context(INFERENCE.context())
+            stack.enter_context(inference())
             stack.enter_context(unfused())
             paths = {id(module): path for path, module in ready.model.named_modules()}
             # A part that is observed already would look changed.

@@ -29,7 +29,7 @@ from torch.utils._pytree import tree_leaves
 from opcost.measuring.flags import Flag, Flags
 from opcost.measuring.workload import Call, Calls
 from opcost.torch_backend.cost_counter import tensors_of
-from opcost.torch_backend.passes import INFERENCE
+from opcost.torch_backend.passes import inference
 from opcost.torch_backend.repetition import ObservingMode, Operation, storage_of
 
 REPLAY_S = 0.01
@@ -94,7 +94,7 @@ class Pieces:
     waits: int
 
     def replay(self) -> None:
-        with INFERENCE.context():
+        with inference():
             for step in self.steps:
                 step()
 
@@ -142,7 +142,7 @@ def capture_calls(calls: Calls, device: str) -> CapturedCalls:
         torch.cuda.empty_cache()
     # The failed allocations so far include those that a library recovered from.
     shortages = torch.cuda.memory_stats(device).get("num_ooms", 0)
-    with torch.cuda.stream(stream), INFERENCE.context():
+    with torch.cuda.stream(stream), inference():
         try:
             captured = _in_placements(calls, stream)
         except SynchronisationRefusal:
@@ -163,7 +163,7 @@ def capture_calls(calls: Calls, device: str) -> CapturedCalls:
 
 def capture_once(calls: Calls, stream: torch.cuda.Stream) -> CapturedCalls:
     """Capture one cycle of calls that a graph has captured before, on its stream."""
-    with torch.cuda.stream(stream), INFERENCE.context():
+    with torch.cuda.stream(stream), inference():
         graph = _in_cleared_memory(lambda recorder: recorder.captured(calls.cycle, 1), stream)
     return CapturedCalls((graph,), 1, stream, (calls.cycle,))
 
@@ -214,7 +214,7 @@ def time_in_graph_s(call: Call, calls: int, device: str) -> float:
     """Return the time in s of a number of calls in a graph; ``CaptureRefusal`` if a call cannot be captured."""
     stream = torch.cuda.Stream(device)
     stream.wait_stream(torch.cuda.current_stream(device))
-    with torch.cuda.stream(stream), INFERENCE.context():
+    with torch.cuda.stream(stream), inference():
         _warm_up(call, stream)
         return _replayed_s(call, calls, stream)
 

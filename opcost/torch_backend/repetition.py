@@ -25,7 +25,7 @@ from opcost.measuring.workload import Calls
 from opcost.operators.input_roles import WRITE_ONLY
 from opcost.torch_backend.cost_counter import arguments_by_name, autocast_as_called, is_composite, is_free, tensors_of
 from opcost.torch_backend.formulas import WRITTEN
-from opcost.torch_backend.passes import INFERENCE
+from opcost.torch_backend.passes import inference
 from opcost.units import megabytes
 
 SETTLES = WRITE_ONLY | {"fill_diagonal_", "index_copy_", "index_fill_", "masked_fill_", "masked_scatter_"}
@@ -114,7 +114,7 @@ class Operation:
 def repeatable(call: Callable[[], object], inputs: Iterable[torch.Tensor]) -> Calls:
     """Return calls of the same kernels that can be repeated; a CannotMeasureError if what it writes is not undone."""
     observer = _Observer(inputs)
-    with INFERENCE.context(), observer:
+    with inference(), observer:
         call()
     if not observer.writing:
         return Calls(call)
