@@ -32,7 +32,7 @@ from opcost.torch_backend.layer_marks import (
     refuse_unobservable,
     stopwatch_of,
 )
-from opcost.torch_backend.observation import Forward, ObservedForward
+from opcost.torch_backend.ready_model import Forward, ObservedForward
 from opcost.torch_backend.switches import DEFAULT_TF32_SWITCHES, TF32_SWITCHES, tf32_switches
 
 BUDGET_RATIO = 0.01

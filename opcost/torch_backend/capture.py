@@ -43,17 +43,19 @@ from opcost.torch_backend.cost_counter import (
 )
 from opcost.torch_backend.inputs import input_statistics, patterns_of
 from opcost.torch_backend.meta_device import like_a_device, results_of_a_device
-from opcost.torch_backend.observation import (
+from opcost.torch_backend.operators import can_be_rebuilt, function_of, function_tuple, module_tuple
+from opcost.torch_backend.passes import Context, inference
+from opcost.torch_backend.ready_model import (
+    FirstRun,
     Forward,
     ObservedForward,
+    ReadyModel,
     called_modules,
     inside_of,
+    kept_state,
     number_of_weights,
     sizes_of,
 )
-from opcost.torch_backend.operators import can_be_rebuilt, function_of, function_tuple, module_tuple
-from opcost.torch_backend.passes import Context, inference
-from opcost.torch_backend.ready_model import FirstRun, ReadyModel, kept_state
 from opcost.torch_backend.switches import autocast_dtypes
 from opcost.torch_backend.values import plain_value, tensors_within
 from opcost.units import gigaflop, percent, some_of

@@ -35,8 +35,8 @@ from opcost.metering.layers import NO_LAYER, UNKNOWN_LAYER, MarkedSpans, backwar
 from opcost.operators.tuples import OperatorTuple
 from opcost.torch_backend.capture import operator_modules
 from opcost.torch_backend.cuda_graph import elapsed_s
-from opcost.torch_backend.observation import Forward, ObservedForward
 from opcost.torch_backend.operators import module_tuple
+from opcost.torch_backend.ready_model import Forward, ObservedForward
 from opcost.torch_backend.switches import autocast_dtypes
 
 Moment: TypeAlias = Any

@@ -29,7 +29,7 @@ from opcost.storage.database import Database
 from opcost.storage.files import user_folders
 from opcost.storage.table import CsvTable
 from opcost.torch_backend.layer_marks import HostStopwatch, LayerMarks, ObservedBackward
-from opcost.torch_backend.observation import ObservedForward
+from opcost.torch_backend.ready_model import ObservedForward
 from opcost.torch_backend.switches import kept_switches, tf32_switches, torch_state
 
 BACKWARD_FACTOR = 2

@@ -26,7 +26,7 @@ from opcost.torch_backend.layer_marks import (
     refuse_unobservable,
     stopwatch_of,
 )
-from opcost.torch_backend.observation import ObservedForward
+from opcost.torch_backend.ready_model import ObservedForward
 from tests.small_model import SmallModel
 
 

@@ -411,7 +411,7 @@ def test_a_loop_enters_its_context_once_and_not_in_each_call_which_would_take_lo
 
 def test_the_cpu_has_threads_and_no_cuda() -> None:
     state = torch_state("cpu")
-    assert state.cpu_threads == torch.get_num_threads()
-    assert state.cuda_version is None
-    assert state.cudnn_version is None
-    assert state.torch_version == torch.__version__
+    assert state["cpu_threads"] == torch.get_num_threads()
+    assert state["cuda_version"] is None
+    assert state["cudnn_version"] is None
+    assert state["torch_version"] == torch.__version__
