@@ -312,7 +312,17 @@ def eager_cost(cost: ModelCost, measurements: Measurements) -> EagerCost | None:
     device_s = math.fsum(one.calls * on_device_s(one) for one in twins)
     all_launches_s = math.fsum(one.calls * launches_s[one.kind] for one in twins)
     assumed_s = math.fsum(one.calls * launches_s[one.kind] for one in twins if one.kind not in known)
-    energy_j = _energy_j(twins, waiting, max(device_s, all_launches_s))
+    graphs_j = total_if_known(None if one.graph_j is None else one.calls * one.graph_j for one in twins)
+    known_w = [
+        (one.eager_j - one.graph_j) / (one.eager_s - one.graph_s)
+        for one in waiting
+        if one.eager_j is not None and one.graph_j is not None
+    ]
+    energy_j = None
+    if graphs_j is not None and len(known_w) == len(waiting) and all(one.is_alike for one in twins):
+        # The power of a waiting device is the additional energy of launch-bound loops over their additional time.
+        rest_s = max(device_s, all_launches_s) - math.fsum(one.calls * one.graph_s for one in twins)
+        energy_j = graphs_j + max(rest_s, 0.0) * max(median(known_w), 0.0)
     return EagerCost(device_s, all_launches_s, energy_j, assumed_s / all_launches_s)
 
 
@@ -337,20 +347,6 @@ def _twins(cost: ModelCost, measurements: Measurements) -> list[Twins]:
             )
         )
     return found
-
-
-def _energy_j(twins: Sequence[Twins], waiting: Sequence[Twins], time_s: float) -> float | None:
-    graphs_j = total_if_known(None if one.graph_j is None else one.calls * one.graph_j for one in twins)
-    known_w = [
-        (one.eager_j - one.graph_j) / (one.eager_s - one.graph_s)
-        for one in waiting
-        if one.eager_j is not None and one.graph_j is not None
-    ]
-    if graphs_j is None or len(known_w) < len(waiting) or not all(one.is_alike for one in twins):
-        return None
-    graphs_s = math.fsum(one.calls * one.graph_s for one in twins)
-    # The power of a waiting device is the additional energy of launch-bound loops over their additional time.
-    return graphs_j + max(time_s - graphs_s, 0.0) * max(median(known_w), 0.0)
 
 
 # Kernel times from a profiler, of each kind of operator in its model and of the same calls alone. A sum can be right

@@ -46,11 +46,9 @@ TIE_WEIGHT = 0.5
 class ModelAdvice:
     """A whitelist's coverage of one model, or the mean of all (``name`` is None), and the operators to add.
 
-    Ratios are shares of the time and energy of all operators of the model. ``measured_ratio`` of the time is measured
-    (``doubtful_ratio`` by flagged rows), and the rest is estimated from FLOPs and bytes. Energies are None if too few
-    are known. ``whole_..._ratio`` are shares of the measured whole model, None if it is not measured. ``additions``
-    are in the order of their shares: for one model those that reach the target, for all models those that are not in
-    the whitelist.
+    Ratios are shares of the costs of all operators, or of the measured whole, None if unknown. ``measured_ratio`` of
+    the time is measured (``doubtful_ratio`` by flagged rows), and the rest is estimated from FLOPs and bytes.
+    ``additions`` are those that reach the target, for all models those that are not in the whitelist.
     """
 
     name: str | None
@@ -85,10 +83,9 @@ def advise(request: Request, target_ratio: float, write: bool) -> Advice:
     """Return the whitelist's coverage of each chosen model that is counted.
 
     Costs hold under the conditions in which most operators of these models are measured. Models of another precision
-    are left out with a warning. Costs of other operators are estimated from all counted models, named or not. The
-    request's device restricts the measurements that are used. ``target_ratio`` is a share of each model's time and
-    energy. With ``write``, the smallest whitelist that reaches it replaces the present one. Raises UserError: nothing
-    is counted, or too little is measured.
+    are left out with a warning. Costs of other operators are estimated from all counted models, named or not.
+    ``target_ratio`` is a share of each model's time and energy. With ``write``, the smallest whitelist that reaches it
+    replaces the present one. Raises UserError: nothing is counted, or too little is measured.
     """
     models = counted_or_shipped(request, request.models())
     whitelist = names_kept(request.whitelist(), (count for _, counts in models for count in counts.counts))

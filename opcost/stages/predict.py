@@ -333,6 +333,34 @@ PACKAGES = ("sklearn", "scipy", "threadpoolctl")
 """The modules of the extra ``predict`` of ``pyproject.toml``, which only training needs."""
 
 
+OF_PRODUCTS: Mapping[str, int] = MappingProxyType(
+    {
+        "NVIDIA B200": 148,
+        "NVIDIA H200": 132,
+        "NVIDIA H100 80GB HBM3": 132,
+        "NVIDIA H100 PCIe": 114,
+        "NVIDIA A100-SXM4-80GB": 108,
+        "NVIDIA A100-SXM4-40GB": 108,
+        "NVIDIA A100-PCIE-40GB": 108,
+        "NVIDIA A100 80GB PCIe": 108,
+        "NVIDIA A30": 56,
+        "NVIDIA A10": 72,
+        "NVIDIA L40S": 142,
+        "NVIDIA L4": 58,
+        "NVIDIA GeForce RTX 4090": 128,
+        "NVIDIA GeForce RTX 3090": 82,
+        "NVIDIA RTX A6000": 84,
+        "Tesla V100-SXM2-32GB": 80,
+        "Tesla V100-SXM2-16GB": 80,
+        "Tesla T4": 40,
+    }
+)
+"""The multiprocessors of GPUs; a CPU has its threads instead."""
+
+USUAL = 108
+"""The number for a GPU that is not listed. Only the features of tiles and waves use it."""
+
+
 def require_packages() -> None:
     """Check that the packages for training are installed. Raises ModuleNotFoundError: one is missing."""
     for name in PACKAGES:
@@ -376,9 +404,8 @@ def kept_costs(name: str, folder: Path) -> Knowledge | None:
         learned.try_all()
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         return None
-    return (
-        Knowledge(learned, errors) if isinstance(learned, LearnedCosts) and len(errors) == len((True, False)) else None
-    )
+    is_whole = isinstance(learned, LearnedCosts) and len(errors) == len((True, False))
+    return Knowledge(learned, errors) if is_whole else None
 
 
 def _train(request: Request, conditions: Conditions, progress: Progress) -> Knowledge:
@@ -400,7 +427,10 @@ def _train(request: Request, conditions: Conditions, progress: Progress) -> Know
     progress.begin("training")
     try:
         models = [whole.calls for whole in known.wholes]
-        learned = learned_from(known.samples, models, multiprocessors_of(conditions))
+        multiprocessors = OF_PRODUCTS.get(conditions.device_product, USUAL)
+        if conditions.device_type == "cpu":
+            multiprocessors = conditions.cpu_threads or 1
+        learned = learned_from(known.samples, models, multiprocessors)
         progress.finish(f"learned from {len(known.samples)} measured operators")
     finally:
         progress.end()
@@ -516,37 +546,3 @@ def _whole(figures: ModelFigures, family: str, of_case: Mapping[str, int]) -> Wh
         correction_s=corrected_s.value - cost.time_s.value,
         correction_j=None if corrected_j is None or cost.energy_j is None else corrected_j.value - cost.energy_j.value,
     )
-
-
-OF_PRODUCTS: Mapping[str, int] = MappingProxyType(
-    {
-        "NVIDIA B200": 148,
-        "NVIDIA H200": 132,
-        "NVIDIA H100 80GB HBM3": 132,
-        "NVIDIA H100 PCIe": 114,
-        "NVIDIA A100-SXM4-80GB": 108,
-        "NVIDIA A100-SXM4-40GB": 108,
-        "NVIDIA A100-PCIE-40GB": 108,
-        "NVIDIA A100 80GB PCIe": 108,
-        "NVIDIA A30": 56,
-        "NVIDIA A10": 72,
-        "NVIDIA L40S": 142,
-        "NVIDIA L4": 58,
-        "NVIDIA GeForce RTX 4090": 128,
-        "NVIDIA GeForce RTX 3090": 82,
-        "NVIDIA RTX A6000": 84,
-        "Tesla V100-SXM2-32GB": 80,
-        "Tesla V100-SXM2-16GB": 80,
-        "Tesla T4": 40,
-    }
-)
-
-USUAL = 108
-"""The number for a GPU that is not listed. Only the features of tiles and waves use it."""
-
-
-def multiprocessors_of(conditions: Conditions) -> int:
-    """Return the multiprocessors of a GPU, the threads of a CPU."""
-    if conditions.device_type == "cpu":
-        return conditions.cpu_threads or 1
-    return OF_PRODUCTS.get(conditions.device_product, USUAL)

@@ -144,10 +144,9 @@ class ShownModel:
 class DeviceRanking:
     """The models with a cost on one device in order, those with an incomplete sum only, and how far boards differ.
 
-    All are measured under the same conditions; ``others`` are measured under other conditions only, which they have by
-    name. ``differing`` are the fields of conditions in which the rankings of this device differ.
-    ``protocol_options`` are those of a command that measures only operators without a row, if there are such models.
-    ``predicted`` are models without a cost on the device, as far as their costs could be predicted at once.
+    ``others`` are measured under other conditions only, which they have by name. ``differing`` are the fields of
+    conditions in which the rankings of this device differ. ``protocol_options`` are those of a command that measures
+    operators without a row. ``predicted`` are models without a cost, if it could be predicted at once.
     """
 
     product: str
@@ -170,11 +169,9 @@ class DeviceRanking:
 class ShowReport:
     """The rankings, one for each device, and the chosen models that are in none: they are not measured.
 
-    ``has_operators`` says whether the models have their operators. ``preparation`` is that of measuring the operators
-    without a row, None if there are none. ``without_cost`` are those of the user's names and globs of which no model
-    has a cost on any of the devices. ``other_executions`` are models without a cost whose whole is measured in another
-    execution, by that execution. ``proposals`` are for commands with these models. ``also`` has
-    the options with which the same models, or any if none is named, are measured as well.
+    ``preparation`` is that of measuring the operators without a row, None if there are none. ``without_cost`` are those
+    of the user's names and globs of which no model has a cost on any device. ``other_executions`` are models without a
+    cost whose whole is measured in another execution. ``also`` has options with which the models are measured as well.
     """
 
     rankings: tuple[DeviceRanking, ...]
@@ -198,11 +195,8 @@ def show(request: Request, choice: Choice = USUAL_CHOICE, cache: Path | None = N
 
     Each ranking has one set of conditions (see ``_sets``). A device has a further ranking for models that are named and
     measured under other conditions only. The request's device is not used. ``cache`` is the folder of what predictors
-    learned, None for no predictions.
-
-    Raises:
-        NothingMeasuredError: nothing is measured in this execution.
-        UserError: no device has that name, or a table is damaged.
+    learned, None for no predictions. Raises NothingMeasuredError: nothing is measured in this execution. UserError: no
+    device has that name, or a table is damaged.
     """
     request.database.must_exist()
     _refuse_empty_globs(request)
@@ -332,9 +326,15 @@ def _by_product(request: Request, data: RankingData, choice: Choice) -> dict[str
             f"{request.database.folder}: nothing is measured{' in this execution' if others else ''}; {remedy}, or "
             "name another folder with --database"
         )
+    products = {one.device_product for one in found}
     for device in choice.devices:
         if device is not None and not any(is_meant(device, one) for one in found):
-            _refuse_device(device, {one.device_product for one in found})
+            close = difflib.get_close_matches(device, products, n=1)
+            if close and not is_device_name(device):
+                raise UserError(f"--device {device}: no row of it; did you mean {close[0]}?")
+            if mistake := device_mistake(device):
+                raise UserError(f"--device: {mistake}")
+            raise UserError(f"--device {device}: no row of it; there are rows of {', '.join(sorted(products))}")
     chosen = [one for one in found if choice.means(one)]
     if not chosen:
         precisions = ", ".join(sorted({one.precision for one in found}))
@@ -349,16 +349,6 @@ def _by_product(request: Request, data: RankingData, choice: Choice) -> dict[str
     for one in sorted(chosen, key=order):
         of_product.setdefault(one.device_product, []).append(one)
     return of_product
-
-
-def _refuse_device(device: str, products: Collection[str]) -> None:
-    """Refuse a device without rows; a product's name that is nearly right is guessed."""
-    close = difflib.get_close_matches(device, products, n=1)
-    if close and not is_device_name(device):
-        raise UserError(f"--device {device}: no row of it; did you mean {close[0]}?")
-    if mistake := device_mistake(device):
-        raise UserError(f"--device: {mistake}")
-    raise UserError(f"--device {device}: no row of it; there are rows of {', '.join(sorted(products))}")
 
 
 @dataclass(frozen=True)
