@@ -173,7 +173,7 @@ def advise(arguments: Namespace) -> int:
 def export(arguments: Namespace) -> int:
     """Write the data set, and print how large it is; return 0."""
     from opcost.reporting.pages import data_set_page
-    from opcost.stages.export import export as export_rows
+    from opcost.stages.holdings import export as export_rows
     from opcost.storage.data_files import DataFolder
 
     target = DataFolder(arguments.to or EXPORT_FOLDER, arguments.format)

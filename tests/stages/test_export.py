@@ -14,7 +14,7 @@ from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.reporting.pages import data_set_page
 from opcost.running.request import COUNTS, Request, model_tuple
-from opcost.stages.export import ExportReport, export
+from opcost.stages.holdings import ExportReport, export
 from opcost.storage.configs import load_config
 from opcost.storage.counts_file import write_counts
 from opcost.storage.data_files import FORMATS, DataFolder
