@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -49,7 +49,8 @@ class Comparison:
     """One model under one set of conditions: its summed operators and the measured whole model.
 
     ``counts`` are the operators to sum, ``full`` is the whole model's row. ``left_out`` is the cost of dropped
-    operators. ``eager`` is the expected cost of an eager run of the summed operators, None if unknown.
+    operators. ``eager`` is the expected cost of an eager run of the summed operators, None if unknown, ``kernels`` are
+    the errors of kernel times, None if they were not profiled.
     """
 
     counts: OperatorCounts
@@ -60,6 +61,7 @@ class Comparison:
     gap: Gap
     eager: EagerCost | None
     remarks: tuple[Remark, ...] = ()
+    kernels: KernelErrors | None = None
 
     @property
     def conditions(self) -> Conditions:
@@ -327,15 +329,13 @@ class ComparisonRow(Columns):
         return self.name, self.key, self.input_data, self.counted, self.conditions.cache
 
 
-def comparison_row(
-    name: str, found: Comparison, kernels: KernelErrors | None, remarks: Iterable[Remark], compared_at: str
-) -> ComparisonRow:
-    """Return the row of a model's comparison; ``kernels`` are the errors of its kernel times, if they are known."""
+def comparison_row(name: str, found: Comparison, compared_at: str) -> ComparisonRow:
+    """Return the row of a model's comparison."""
 
     def estimates(part: Excess | None) -> tuple[Estimate | None, Estimate | None]:
         return (None, None) if part is None else (part.time_s, part.energy_j)
 
-    full, cost, gap, eager = found.full, found.cost, found.gap, found.eager
+    full, cost, gap, eager, kernels = found.full, found.cost, found.gap, found.eager, found.kernels
     (correction_s, correction_j), (limit_s, limit_j) = estimates(gap.correction), estimates(gap.power_limit)
     return ComparisonRow(
         key=full.key,
@@ -384,7 +384,7 @@ def comparison_row(
         summed_operators=len(cost.summed),
         missing_operators=len(cost.missing),
         missing=" | ".join(str(count.operator) for count in cost.missing),
-        remarks=" | ".join(map(str, remarks)),
+        remarks=" | ".join(map(str, found.remarks)),
         compared_at=compared_at,
         conditions=found.conditions,
     )

@@ -90,9 +90,8 @@ def compared(models: Sequence[ModelComparisons], reports: Sequence[ComparingRepo
     found = []
     for one, report in zip(models, reports, strict=True):
         of_rows = zip(report.labels, report.comparisons, report.kinds, report.remarks, strict=True)
-        of_model = zip(of_rows, one.comparisons, one.kernels, strict=True)
-        for (label, row, kinds, remarks), comparison, kernels in of_model:
-            found.append(Compared(row, remarks, comparison, kernels, compared_model(label, row, kinds)))
+        for (label, row, kinds, remarks), comparison in zip(of_rows, one.comparisons, strict=True):
+            found.append(Compared(row, remarks, comparison, comparison.kernels, compared_model(label, row, kinds)))
     shorter = without_sizes([one.model for one in found])
     return [replace(one, model=model) for one, model in zip(found, shorter, strict=True)]
 

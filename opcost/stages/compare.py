@@ -26,7 +26,7 @@ from opcost.comparing.comparison import (
     summed,
 )
 from opcost.comparing.conditions_side_by_side import KindSides, OperatorSides, Side, Sides, side_by_side
-from opcost.comparing.gap import KernelErrors, kernel_errors
+from opcost.comparing.gap import kernel_errors
 from opcost.comparing.remarks import Remark, remarks_on_kernels, side_remarks
 from opcost.errors import UserError
 from opcost.measuring.conditions import DEVICE_FIELDS, PRECISION_FIELDS, WARM, Conditions, differ_only_in
@@ -76,7 +76,6 @@ class ModelComparisons:
 
     config: ModelConfig
     comparisons: tuple[Comparison, ...] = ()
-    kernels: tuple[KernelErrors | None, ...] = ()
     no_counts_reason: str | None = None
 
 
@@ -109,10 +108,13 @@ def find_comparisons(request: Request, runs: OperatorRuns = USUAL_RUNS) -> list[
             is_model = tuple_key(row.key) == key and row.conditions.precision == config.precision
             if is_model and is_meant(device, row.conditions):
                 of_key.setdefault(row.key, []).append(row)
-        sums = [best_whole(own, partial(summed, selection, evidence=evidence, runs=runs)) for own in of_key.values()]
-        comparisons = [compare(selection, whole, evidence, runs, cost) for whole, cost in sums]
-        errors = [kernel_errors(kernels, key, one.conditions) for one in comparisons]
-        found.append(ModelComparisons(config, tuple(comparisons), tuple(errors)))
+        comparisons = []
+        for own in of_key.values():
+            whole, cost = best_whole(own, partial(summed, selection, evidence=evidence, runs=runs))
+            one = compare(selection, whole, evidence, runs, cost)
+            errors = kernel_errors(kernels, key, one.conditions)
+            comparisons.append(replace(one, remarks=(*one.remarks, *remarks_on_kernels(errors)), kernels=errors))
+        found.append(ModelComparisons(config, tuple(comparisons)))
     names = {model.config.name for model in found}
     for config in configs:
         if config.name not in names and request.is_named(config):
@@ -146,21 +148,26 @@ def reports_of(request: Request, models: Sequence[ModelComparisons]) -> list[Com
     found, where = [], f" on {request.device}" if request.device else ""
     for model in models:
         name, now = model.config.name, datetime.now(timezone.utc).isoformat(timespec="seconds")
-        proposals, rows, remarks = Proposals.of([model.config]), [], []
-        for one, errors in zip(model.comparisons, model.kernels, strict=True):
-            remarks.append((*one.remarks, *remarks_on_kernels(errors)))
-            rows.append(comparison_row(name, one, errors, remarks[-1], now))
+        proposals = Proposals.of([model.config])
         remedy: str | None = proposals.command("measure-models", [name])
         reason = model.no_counts_reason or f"the whole model is not measured{where}; run {remedy}"
-        if rows:
+        if model.comparisons:
             # As the operators of the first comparison were measured.
             conditions, parts = model.comparisons[0].conditions, model.comparisons[0].cost.parts
             is_cpu = conditions.device_type == "cpu"
             device = ("--device", "cpu") if is_cpu else ("--execution", conditions.execution)
             how = protocol_options(part.row.circumstances for part in parts)
             remedy = next(iter(proposals.profiling([name], *device, *how)), None)
-        kinds = tuple(kinds_of(one.cost) for one in model.comparisons)
-        found.append(ComparingReport(name, tuple(rows), None if rows else reason, kinds, tuple(remarks), remedy))
+        found.append(
+            ComparingReport(
+                name=name,
+                comparisons=tuple(comparison_row(name, one, now) for one in model.comparisons),
+                reason=None if model.comparisons else reason,
+                kinds=tuple(kinds_of(one.cost) for one in model.comparisons),
+                remarks=tuple(one.remarks for one in model.comparisons),
+                remedy=remedy,
+            )
+        )
     return found
 
 

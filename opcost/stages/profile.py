@@ -235,10 +235,8 @@ def _profiled(
     figures = {(one.name, one.conditions): one for each in set(conditions.values()) for one in data.figures(each)}
     comparisons = []
     for model in find_comparisons(replace(request, device=None)) if not request.dry_run else []:
-        pairs = zip(model.comparisons, model.kernels, strict=True)
-        kept = [pair for pair in pairs if pair[0].full.conditions == conditions[model.config.name]]
-        of_model = tuple(one for one, _ in kept), tuple(errors for _, errors in kept)
-        comparisons.append(replace(model, comparisons=of_model[0], kernels=of_model[1]))
+        own = (one for one in model.comparisons if one.full.conditions == conditions[model.config.name])
+        comparisons.append(replace(model, comparisons=tuple(own)))
     reports = {report.name: report for report in reports_of(request, comparisons)}
     for whole in (unit.whole for unit in units if unit.whole.failed):
         report = reports.get(whole.name)

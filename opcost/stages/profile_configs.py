@@ -139,7 +139,7 @@ def _existing(
 
 def _written(folders: ModelFolders, wanted: WantedModel, listed: ListedModel, given: WantedModel) -> ModelConfig:
     """Write a config under the name that a case of one would have; with a number if another model's folder has it."""
-    usual = usual_name(wanted)
+    usual = usual_name(wanted.base_name, wanted)
     names = (usual if number == 1 else f"{usual}_{number}" for number in range(1, 1000))
     name = next(filter(folders.is_free, names))
     keys = WantedModel(wanted.model_name).further_keys

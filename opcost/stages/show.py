@@ -34,7 +34,7 @@ from opcost.measuring.conditions import (
     is_device_name,
     usual_execution,
 )
-from opcost.measuring.precisions import TORCH_DEFAULT, Precision
+from opcost.measuring.precisions import Precision
 from opcost.measuring.protocol import USUAL_OPTIONS, protocol_options
 from opcost.measuring.setting import ALL_CHOICES, ChosenConditions, device_mistake, is_meant
 from opcost.operators.cases import tuple_key
@@ -43,11 +43,10 @@ from opcost.running.request import Request, model_tuple, under
 from opcost.running.shipped_counts import Identity, identity_of
 from opcost.stages.predict import PredictedModel, predicted_models
 from opcost.stages.ranking_data import BoardDifferences, RankingData, board_differences, read_ranking_data
-from opcost.stages.wanted_model import NO_PROPOSALS, Preparation, Proposals, preparation_of
+from opcost.stages.wanted_model import NO_PROPOSALS, Preparation, Proposals, preparation_of, usual_name
 from opcost.storage.configs import ModelConfig
 from opcost.storage.files import cache_folder
 from opcost.storage.model_folders import is_glob
-from opcost.storage.schemas import case_name
 from opcost.storage.yaml_files import quoted
 
 
@@ -287,12 +286,9 @@ def _place(config: ModelConfig) -> tuple[Identity, str]:
 
 def _known(config: ModelConfig, known: Mapping[tuple[Identity, str], ModelConfig]) -> ModelConfig:
     """Return the config that describes the same, or this one under the usual name of a case."""
-    precision = None if config.precision == TORCH_DEFAULT else config.precision
-    memory_format = None if config.memory_format == CONTIGUOUS else config.memory_format
     # A config may be one of a precision, whose folder has it in its name.
     base = re.split(rf"_(?:{'|'.join(get_args(Precision))})(?=_|$)", SIZE_IN_NAME.sub("", config.config_name))[0]
-    usual = case_name(base, config.input_size or None, precision, memory_format)
-    return known.get(_place(config)) or replace(config, name=usual)
+    return known.get(_place(config)) or replace(config, name=usual_name(base, config))
 
 
 def _variants(chosen: Sequence[ModelConfig], known: Iterable[ModelConfig]) -> list[ModelConfig]:

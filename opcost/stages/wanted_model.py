@@ -164,7 +164,8 @@ def known_config(folders: ModelFolders, wanted: WantedModel, batch: int | None) 
     size = wanted.input_size or (() if listed is None else listed.input_size)
     if size:
         complete = replace(wanted, input_size=(batch or size[0], *size[1:]))
-        found = [config for config in cases_in(folders, usual_name(complete)) if complete.is_described_by(config)]
+        usual = usual_name(complete.base_name, complete)
+        found = [config for config in cases_in(folders, usual) if complete.is_described_by(config)]
         return replace(found[0], given_by=wanted.option_for) if found else None
     if replace(wanted, precision=plain.precision, memory_format=plain.memory_format) != plain:
         return None
@@ -181,11 +182,11 @@ def _only_case(configs: Sequence[ModelConfig], name: str, place: str) -> ModelCo
     return configs[0] if configs else None
 
 
-def usual_name(complete: WantedModel) -> str:
+def usual_name(base: str, model: WantedModel | ModelConfig) -> str:
     """Return the usual name of the folder of a model with its size; another model may have it."""
-    precision = None if complete.precision == TORCH_DEFAULT else complete.precision
-    memory_format = None if complete.memory_format == CONTIGUOUS else complete.memory_format
-    return case_name(complete.base_name, complete.input_size or None, precision, memory_format)
+    precision = None if model.precision == TORCH_DEFAULT else model.precision
+    memory_format = None if model.memory_format == CONTIGUOUS else model.memory_format
+    return case_name(base, model.input_size or None, precision, memory_format)
 
 
 def config_named(folders: ModelFolders, wanted: WantedModel) -> ModelConfig | None:
