@@ -179,9 +179,8 @@ class SideBySide:
     """A model under two conditions.
 
     ``whole`` is None if it is not measured under one of both. ``total`` is the sum, without cache correction, of all
-    operators that are measured wherever they exist, None if there is none; the others are in ``pairs``, ``kinds`` and
-    ``operators`` as not measured. ``kinds`` and ``operators`` that cost more under these conditions come first, then
-    those that save most.
+    operators that are measured wherever they exist, None if there is none. ``kinds`` and ``operators`` that cost more
+    under these conditions come first, then those that save most.
     """
 
     these: Side

@@ -97,8 +97,7 @@ class LayerRow(Columns):
 class LayerNode:
     """A module of a model or a function that it calls, with the layers inside it in order of their first call.
 
-    ``name`` is the last name of the module's path, or the function's name. The row of a module has the totals of all
-    that is inside it.
+    ``name`` is the last one of the module's path, or the function's. The row of a module has the totals of its inside.
     """
 
     name: str

@@ -105,9 +105,8 @@ class PredictedRun:
     """The predicted cost of one run; the energy is None if it is unknown.
 
     ``calls`` are those without a row, the most uncertain first. The ratios are shares of the time of all operators:
-    of those that were measured, and of predicted ones that no sample is like. ``is_corrected`` says whether cache
-    correction and power limit are known. ``widened`` has the reasons why the intervals are wide. ``basis`` is that of
-    the energy; those of samples are normalised where they can be.
+    of those that were measured, and of predicted ones that no sample is like. ``widened`` has the reasons why the
+    intervals are wide. The energy's basis is that of the sum; samples are normalised where they can be.
     """
 
     time_s: Range

@@ -256,9 +256,8 @@ def works_of(cost: ModelCost) -> Works:
 def roofline_of_rows(rows: Iterable[MeasurementRow], counts: Mapping[str, OperatorCount]) -> Roofline | None:
     """Return the roofline of rows under the same conditions that are sound and do the counted work.
 
-    Rows with zeros in weights are left out: they draw less power than any model does. So is what the card cannot do.
-    Energies are at the reference temperature where that is known. ``counts`` are by operators' keys; rows of other
-    operators are left out.
+    Rows with zeros in weights are left out: they draw less power than any model does. Rows of operators without counts,
+    by their keys, are left out, too. Energies are at the reference temperature where that is known.
     """
     # All boards and repeats: the roof is the best rate of any, so neither order nor length of loops matters.
     usual = (row for row in rows if not has_zeros_in_weights(row.input_data))

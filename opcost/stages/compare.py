@@ -82,10 +82,8 @@ class ModelComparisons:
 def find_comparisons(request: Request, runs: OperatorRuns = USUAL_RUNS) -> list[ModelComparisons]:
     """Compare each chosen model under every set of conditions in which the whole model was measured.
 
-    A named model without counts has no comparison but a reason, unless no model has counts.
-
-    If it was measured on several boards, the board with most of the summed operators counts; of equals, the one whose
-    first row comes last.
+    A named model without counts has no comparison but a reason, unless no model has counts. Of several boards, that
+    with most of the summed operators counts; of equals, the one whose first row comes last.
     """
     configs = request.models() if request.names else request.folders.readable()
     models, whitelist = counted_or_shipped(request, configs, is_strict=False), request.whitelist()
@@ -178,9 +176,8 @@ def reports_of(request: Request, models: Sequence[ModelComparisons]) -> list[Com
 class AgainstReport:
     """A model under its own conditions, and under others that it is compared with.
 
-    ``chosen`` and ``other_chosen`` are those that a config can choose. ``conditions`` and ``other_conditions`` are all;
-    they differ in the precision and in the device only. The boards are those of the wholes. The costs are those of
-    ``SideBySide``; ``sum`` is its total, None if nothing is measured under both.
+    ``chosen`` and ``other_chosen`` are those that a config can choose; all conditions differ in the precision and in
+    the device only. The boards are those of the wholes. The costs are those of ``SideBySide``; ``sum`` is its total.
     """
 
     name: str
@@ -209,9 +206,8 @@ class AgainstReport:
 def compare_against(request: Request, against: Sequence[str], runs: OperatorRuns = USUAL_RUNS) -> list[AgainstReport]:
     """Compare each chosen model under its config's conditions with the same model under others, on each device.
 
-    A model that is not named itself is left out if it is not measured under both. For ``against``, see
-    ``parse_conditions``. Raises UserError: conditions are unknown, or a named model, or every model, is not measured
-    under both.
+    A model that is not named itself is left out if it is not measured under both. Raises UserError: conditions are
+    unknown (see ``parse_conditions``), or a named model, or every model, is not measured under both.
     """
     request.database.must_exist()
     configs = request.models() if request.names else request.folders.readable()
@@ -248,9 +244,8 @@ def _label(own: tuple[ChosenConditions, Conditions], other: tuple[ChosenConditio
 class _Data:
     """The rows and counts of models under all conditions that configs can choose, and the choice of rows to sum.
 
-    ``counts`` are of operators that compute something, by a config's identity, ``wholes`` by the model's key,
-    ``boards`` those of operators' rows, by their conditions. ``device`` is the one whose rows are these,
-    ``other_device`` the one whose rows they are compared with; None: the same, or any.
+    ``counts`` are of operators that compute something. ``wholes`` are by the model's key, ``boards`` those of operator
+    rows. ``device`` is the one of these rows, ``other_device`` that to compare with; None: the same, or any.
     """
 
     counts: Mapping[Identity, OperatorCounts]

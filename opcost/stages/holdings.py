@@ -52,10 +52,9 @@ class PartialModel:
 class Holdings:
     """The rows under one set of conditions.
 
-    ``tuples`` and ``wholes`` are the numbers of operator tuples and of whole models with a row. A model is ``complete``
-    if each operator that computes something has a row on each kind of values that it has in the model. The ``partial``
-    ones have some, those that lack the fewest first. ``missing`` is the number of tuples that any of these lacks, and
-    ``expected_s`` the time to measure them, each once.
+    ``tuples`` and ``wholes`` have a row. A model is ``complete`` if each operator that computes something has a row on
+    each kind of values that it has in the model. The ``partial`` ones have some, those that lack the fewest first.
+    ``missing`` is the number of tuples that any of these lacks, ``expected_s`` the time to measure each once.
     """
 
     conditions: Conditions

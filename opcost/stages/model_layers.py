@@ -26,8 +26,7 @@ from opcost.storage.configs import ModelConfig
 class LayersReport:
     """The layers of one run of a model, with the costs under one set of conditions, None if nothing is measured.
 
-    ``costs`` are the sum that the layers are parts of, and the measured whole. ``others`` are further devices with rows
-    of the model. ``differs`` says whether the database has other counts of the
+    ``others`` are further devices with rows of the model. ``differs`` says whether the database has other counts of the
     model, so that its sum there is another one. ``measuring`` is the command that measures what has no row.
     """
 
@@ -82,9 +81,8 @@ def layers_of_object(request: Request, own: ObjectModel, choice: Choice) -> Laye
 def layers_report(config: ModelConfig, counts: OperatorCounts, data: RankingData, choice: Choice) -> LayersReport:
     """Return the layers of a model from its counts with paths.
 
-    ``data`` is of this model alone, from counts of as many calls. Of several sets of conditions, a GPU comes before a
-    CPU, a sum before none, then a whole, most bytes in the sum, and the newest row. Raises UserError: no row is of the
-    device.
+    ``data`` is of this model alone. Of several conditions, a GPU comes before a CPU, a sum before none, then a whole,
+    most bytes in the sum, and the newest row. Raises UserError: no row is of the device.
     """
     if choice.device is not None and not is_device_name(choice.device):
         refuse_unknown(choice.device, (one.device_product for one in data.newest))

@@ -289,9 +289,8 @@ def predicted_models(
 ) -> tuple[PredictedModel, ...]:
     """Return the predicted costs of models, the first by name. Nothing is counted, and nothing is learned.
 
-    Models that are not counted, or whose device and precision have nothing learned that fits the present rows, are left
-    out. ``candidates`` are the conditions to choose from; ``cache`` is the folder of what was learned, None for no
-    predictions.
+    Models are left out that are not counted, or for whose device and precision nothing is learned from the present
+    rows. ``candidates`` are the conditions to choose from; ``cache`` is the folder of what was learned, if any.
     """
     models = [one for one in data.models if one.config.name in names and one.counts and one.counts.counts]
     if cache is None or not models:

@@ -243,9 +243,8 @@ def pickled(config: ModelConfig, shipped: OperatorCounts | None) -> OperatorCoun
 class Preparation:
     """The state before a measurement: names of operators that the whitelist drops, and of models with pickles.
 
-    ``whitelist`` is the user's, which may not exist yet. ``shipped`` is the one to copy there first, None if the user's
-    exists. ``counted`` and ``filtered`` are the models that blocks 0 and 1 have written a pickle of: block 2 reads
-    these, not the shipped counts.
+    ``whitelist`` is the user's; ``shipped`` is the one to copy there first, None if it exists. Blocks 0 and 1 have
+    written pickles of ``counted`` and ``filtered`` models: block 2 reads these, not the shipped counts.
     """
 
     dropped: tuple[str, ...]

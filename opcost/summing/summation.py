@@ -260,11 +260,9 @@ def totals(parts: Iterable[Part]) -> tuple[float, float | None]:
 class ModelCost:
     """The cost of one run of a model, summed from its operators.
 
-    ``summed`` and ``missing`` are the counts with and without a row under the conditions. ``parts`` are the terms of
-    the sum. Time and energy are None if nothing could be summed; energy also if any summed operator has none. ``basis``
-    is that of all energies of the sum and of the whole model. The error of ``energy_j`` does not include power
-    temperature coefficients. ``flop_ratio`` and ``memory_bytes_ratio`` are the shares of the model's FLOPs and bytes
-    that the summed operators have. ``flop_missing_reason`` is why the model's FLOPs are unknown, if they are.
+    ``summed`` and ``missing`` are the counts with and without a row under the conditions. Time and energy are None if
+    nothing could be summed; energy also if any summed operator has none. Its error does not include power temperature
+    coefficients. The ratios are the shares of the model's FLOPs and bytes that the summed operators have.
     """
 
     time_s: Estimate | None
