@@ -255,9 +255,7 @@ def test_nearly_all_operators_of_torch_are_counted_and_rebuilt(benchmark):
 @pytest.fixture
 def synthetic(benchmark):
     """Return samples of Linears of two families and one of both, with a whole of each family."""
-    data, features, samples = (
-        benchmark(f"opcost.{name}") for name in ("stages.trained", "prediction.features", "prediction.samples")
-    )
+    data, samples = benchmark("opcost.stages.predict"), benchmark("opcost.prediction.samples")
     calls = []
     for rows in range(1, 31):
         spec = TensorSpec((100 * rows, 64), "float32")
@@ -267,7 +265,7 @@ def synthetic(benchmark):
     flop = np.array([count.flop for count, _ in calls])
     families = [frozenset("a"), frozenset("b"), frozenset("ab")] * 10
     held = samples.Samples(
-        raw=np.array([features.raw_features(*call) for call in calls]),
+        raw=np.array([samples.raw_features(*call) for call in calls]),
         kinds=("addmm",) * 30,
         shapes=tuple(str(place) for place in range(30)),
         families=tuple(families),
