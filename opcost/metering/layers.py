@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final
 
@@ -163,6 +163,29 @@ class LayerShare:
     @property
     def time_s(self) -> float:
         return (self.forward_time_s or 0.0) + (self.backward_time_s or 0.0)
+
+
+def layer_shares(times: LayerTimes, classes: Mapping[str, str], known: Mapping[int, KnownCost]) -> list[LayerShare]:
+    """Return the layers that ran, in the order of ``named_modules``, as ``classes`` has them by path."""
+    found = []
+    for index, (path, layer_class) in enumerate(classes.items()):
+        forward, backward = forward_slot(index), backward_slot(index)
+        share = LayerShare(
+            layer=path or MODEL,
+            layer_class=layer_class,
+            calls=float(times.calls[index]),
+            forward_time_s=times.time_s(forward),
+            backward_time_s=times.time_s(backward),
+            forward_error_s=times.standard_error_s(forward),
+            backward_error_s=times.standard_error_s(backward),
+            known=known.get(index),
+        )
+        if share.forward_time_s is not None or share.backward_time_s is not None:
+            found.append(share)
+    unknown_s, error_s = times.time_s(UNKNOWN_LAYER), times.standard_error_s(UNKNOWN_LAYER)
+    if unknown_s is not None:
+        found.append(LayerShare(UNKNOWN_OWNER, "", None, None, unknown_s, backward_error_s=error_s))
+    return found
 
 
 @dataclass(frozen=True)

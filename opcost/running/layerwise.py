@@ -18,18 +18,14 @@ from opcost.errors import UserError
 from opcost.estimates import total_if_known
 from opcost.metering.layers import (
     BETWEEN,
-    MODEL,
-    UNKNOWN_LAYER,
     UNKNOWN_OWNER,
     KnownCost,
-    LayerShare,
     LoopTotals,
     MeteredKindRow,
     MeteredLayerRow,
-    backward_slot,
-    forward_slot,
     kind_rows,
     layer_rows,
+    layer_shares,
 )
 from opcost.metering.window_energy import WindowResult, result_of
 from opcost.meters.energy import NoDeviceError, NoEnergy, synchronise
@@ -202,7 +198,7 @@ class LayerwiseEnergy:
             database = Database.of(user_folders(database=self._database))
             known = known_costs(loop.marks.calls_of_tuples, self._state, database)
         totals = LoopTotals(window.duration_s, window.energy_j, loop.iterations, loop.times.marked)
-        shares = _shares(loop, known)
+        shares = layer_shares(loop.times, dict(zip(loop.marks.paths, loop.marks.classes, strict=True)), known)
         called = {share.layer for share in shares}
         self._result = LayerwiseResult(
             window=window,
@@ -213,29 +209,6 @@ class LayerwiseEnergy:
             uncalled=tuple(path for path in loop.marks.paths if path and path not in called),
         )
         return self._result
-
-
-def _shares(loop: LayerLoop, known: Mapping[int, KnownCost]) -> Sequence[LayerShare]:
-    times, marks = loop.times, loop.marks
-    found = []
-    for index, (path, name) in enumerate(zip(marks.paths, marks.classes, strict=True)):
-        forward, backward = forward_slot(index), backward_slot(index)
-        share = LayerShare(
-            layer=path or MODEL,
-            layer_class=name,
-            calls=float(times.calls[index]),
-            forward_time_s=times.time_s(forward),
-            backward_time_s=times.time_s(backward),
-            forward_error_s=times.standard_error_s(forward),
-            backward_error_s=times.standard_error_s(backward),
-            known=known.get(index),
-        )
-        if share.forward_time_s is not None or share.backward_time_s is not None:
-            found.append(share)
-    unknown_s, error_s = times.time_s(UNKNOWN_LAYER), times.standard_error_s(UNKNOWN_LAYER)
-    if unknown_s is not None:
-        found.append(LayerShare(UNKNOWN_OWNER, "", None, None, unknown_s, backward_error_s=error_s))
-    return found
 
 
 def _layer_lines(rows: Sequence[MeteredLayerRow]) -> Iterator[str]:
