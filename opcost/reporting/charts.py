@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
@@ -51,14 +51,10 @@ BAND_RATIO = 0.05
 NAMED = 4
 """The number of models, furthest from the line, that are named in a parity figure."""
 
-CHARACTER = 6.6
-"""Upper bound of the mean width of a letter of height 12, to detect overlapping texts."""
+CHARACTER, DESCENT = 6.6, 5.0
+"""Of letters of height 12: upper bound of the mean width, and height with some space below their line."""
 
-DESCENT = 5.0
-"""Height of letters, with some space, below their line."""
-
-ROW = 34.0
-BAR = 13.0
+ROW, BAR = 34.0, 13.0
 CELL_LABELS = 110.0
 """Room for the names beside and below a matrix."""
 
@@ -67,9 +63,8 @@ CELL_LABELS = 110.0
 class ComparedModel:
     """One model: the sum of its operators, the measured whole, and the cost of each kind of operator in the sum.
 
-    The ``correction_`` fields are all that corrects the sum, None if the cache correction is unknown. ``energy_ratio``
-    is the comparison's sum over whole, whose error includes that of normalising both to one temperature; None for the
-    plain quotient.
+    A correction is None if the cache correction is unknown. ``energy_ratio`` is sum over whole with the error of
+    normalising both to one temperature; None for the plain quotient.
     """
 
     name: str
@@ -95,10 +90,7 @@ class ComparedModel:
         return None if pair is None else pair[0].divided_by(pair[1])
 
     def corrected_ratio(self, quantity: str) -> Estimate | None:
-        """Return the corrected sum over the whole of ``time`` or ``energy``, None if one is unknown.
-
-        Its error includes that of the method (``METHOD_ERROR_RATIOS``), unlike those of the rows of a comparison.
-        """
+        """Return the corrected sum over the whole with the error of the method, which rows lack; None if unknown."""
         ratio, pair = self.ratio(quantity), self.pair(quantity)
         correction = self.correction_time_s if quantity == "time" else self.correction_energy_j
         if ratio is None or pair is None or correction is None:
@@ -107,10 +99,7 @@ class ComparedModel:
         return with_method_error(sum_of_independent([ratio, more]), quantity)
 
     def share(self, quantity: str, kind: str, shown: Sequence[str]) -> float:
-        """Return the share of the whole that a kind of operator has, 0 if it is unknown.
-
-        ``kind`` may be ``OTHERS`` for all kinds that are not ``shown`` separately.
-        """
+        """Return a kind's share of the whole, of ``OTHERS`` that of all that are not ``shown``; 0 if unknown."""
         pair = self.pair(quantity)
         if pair is None:
             return 0.0
@@ -119,30 +108,17 @@ class ComparedModel:
 
 
 def without_sizes(models: Sequence[ComparedModel]) -> list[ComparedModel]:
-    """Return the models without the input sizes in their names, except for models with several sizes.
-
-    A name may be a label that begins with that of a config.
-    """
+    """Return models without input sizes in their names, which may be labels, except for models with several sizes."""
     sizes: dict[str, set[str]] = {}
     names = []
     for model in models:
         size = SIZE_IN_NAME.search(model.name)
-        name = model.name if size is None else model.name[: size.start()]
-        sizes.setdefault(name, set()).add("" if size is None else size[0])
-        names.append(name)
+        names.append(model.name if size is None else model.name[: size.start()])
+        sizes.setdefault(names[-1], set()).add("" if size is None else size[0])
     return [
         model if len(sizes[name]) > 1 else replace(model, name=SIZE_IN_NAME.sub("", model.name))
         for name, model in zip(names, models, strict=True)
     ]
-
-
-def largest_kinds(models: Sequence[ComparedModel]) -> list[str]:
-    """Return the kinds of operators with the largest mean share of a model's time."""
-    shares: dict[str, float] = {}
-    for model in models:
-        for kind in model.kinds:
-            shares[kind.operator] = shares.get(kind.operator, 0.0) + kind.time_s / model.full_time_s.value
-    return sorted(shares, key=lambda operator: (-shares[operator], operator))[:KINDS_SHOWN]
 
 
 def compared_model(label: str, row: ComparisonRow, kinds: tuple[KindCost, ...]) -> ComparedModel:
@@ -203,7 +179,12 @@ def error_chart(models: Sequence[ComparedModel]) -> Chart:
 
 def kind_chart(models: Sequence[ComparedModel]) -> Chart:
     """Return the kinds of operators of each sum, as shares of the measured whole, in time and in energy."""
-    shown = [*largest_kinds(models), OTHERS]
+    shares: dict[str, float] = {}
+    for model in models:
+        for kind in model.kinds:
+            shares[kind.operator] = shares.get(kind.operator, 0.0) + kind.time_s / model.full_time_s.value
+    # Those with the largest mean share of a model's time.
+    shown = [*sorted(shares, key=lambda operator: (-shares[operator], operator))[:KINDS_SHOWN], OTHERS]
     looks = [*range(len(shown) - 1), len(MARKS) - 1]
     drawings = []
     for quantity, _ in QUANTITIES:
@@ -252,7 +233,6 @@ def parity(models: Sequence[ComparedModel], quantity: str, unit: str) -> Drawing
 
 
 def _names(panel: Panel, places: Sequence[tuple[str, float, float]]) -> list[str]:
-    """Return the names of the models furthest from the line, without names that would overlap."""
     drawn: list[str] = []
     taken: list[tuple[float, float, float]] = []
     for name, whole, summed in sorted(places, key=lambda place: -abs(math.log(place[2] / place[1]))):
@@ -274,10 +254,7 @@ def _names(panel: Panel, places: Sequence[tuple[str, float, float]]) -> list[str
 
 
 def stacked_bars(rows: Sequence[StackedBar], label: str, looks: Sequence[int]) -> Drawing:
-    """Draw bars over an axis in %, each with a line at the measured whole; parts below 0 are left of it.
-
-    ``looks`` is the number of each part's fill.
-    """
+    """Draw bars over an axis in % with a line at the measured whole, parts below 0 to the left; ``looks`` are fills."""
     if not rows:
         return nothing(label, "no data")
     sums = [
@@ -374,21 +351,6 @@ def roofline(points: Sequence[tuple[float, float, str] | None], roof: Roof, labe
         element("circle", {"class": "chosen", "r": 7, "visibility": "hidden"}),
     )
     return RooflinePlot(figure, positions)
-
-
-def over_sizes(
-    label: str, names: tuple[str, str], series: Sequence[Series], axis: Callable[..., Axis], at: Sequence[float] = ()
-) -> Drawing:
-    """Draw costs over a size, both named with their units, with a dotted line at each size of ``at``.
-
-    ``axis`` is ``log_axis`` or ``linear_axis``.
-    """
-    points = [point for one in series for point in one.points]
-    if not points:
-        return nothing(label, "unknown")
-    ends = [y for one in series for bounds in one.bounds for y in bounds]
-    panel = Panel(axis([x for x, _ in points], names[0]), axis([*(y for _, y in points), *ends], names[1]))
-    return curves(label, panel, series, [(size, "") for size in at])
 
 
 def matrix(names: Sequence[str], values: Sequence[Sequence[float]], label: str) -> Drawing:

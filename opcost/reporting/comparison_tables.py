@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from opcost.stages.kernels import KernelsReport
 
 COMPARISONS_SHOWN = 6
-"""Comparisons that a footnote names."""
-
 UNEXPLAINED = "unexplained by any known effect, so probably disturbed; measure again"
 UNEXPLAINED_EAGER = (
     "unexplained: an eager run also takes Python's time between operators, which is in no sum; or it was disturbed"
@@ -51,16 +49,17 @@ UNEXPLAINED_EAGER = (
 
 @dataclass(frozen=True)
 class Noted:
-    """A comparison with its label, its remarks and the text of its conditions.
-
-    ``remedy`` is the command that measures what is missing, None for the usual one.
-    """
+    """A comparison; ``remedy`` is the command that measures what is missing, None for the usual one."""
 
     label: str
     row: ComparisonRow
     remarks: Sequence[Remark]
     remedy: str | None = None
     conditions: str = ""
+
+    @property
+    def model(self) -> ComparedModel:
+        return compared_model(self.label, self.row, ())
 
 
 def footnotes(compared: Sequence[Noted]) -> tuple[list[str], list[str]]:
@@ -86,13 +85,12 @@ def footnotes(compared: Sequence[Noted]) -> tuple[list[str], list[str]]:
 
 def all_in_words(row: ComparisonRow, remarks: Sequence[Remark]) -> list[str]:
     """Return all remarks on one comparison, its missing operators and its missing energy in words."""
-    missing = [f"missing: {operator}" for operator in _missing(row)]
+    missing = [f"missing: {operator}" for operator in row.missing.split(" | ") if operator]
     energy = [f"no energy: {row.energy_missing_reason}"] if row.energy_missing_reason else []
     return [*missing, *map(str, remarks), *energy]
 
 
 def _held(figures: Mapping[int, str], compared: Sequence[Noted]) -> str:
-    """Return the comparisons that a footnote holds for, with its figures there."""
     if len(compared) == 1:
         return f": {figures[0]}" if figures[0] else ""
     if len(figures) == len(compared) and not any(figures.values()):
@@ -110,9 +108,10 @@ def _notes(one: Noted) -> Iterator[tuple[int, str, str]]:
         share = costs.over_whole(costs.unmeasured)
         estimated = "" if share is None else f", estimated {percent(share)} of the time"
         number = f"{row.missing_operators} of {row.summed_operators + row.missing_operators}"
+        missing = [operator for operator in row.missing.split(" | ") if operator]
         text = "operators without a row are missing from the sum, which is too small"
         text += f" ({one.remedy or command('measure')} measures them)"
-        yield 0, text, f"{number}{estimated} ({some_of(_missing(row))})"
+        yield 0, text, f"{number}{estimated} ({some_of(missing)})"
     shares = [
         f"{percent(costs.over_whole(costs.unexplained))} of the {quantity}"
         for quantity, costs in ((quantity, row.costs(quantity)) for quantity, _ in QUANTITIES)
@@ -130,10 +129,6 @@ def _notes(one: Noted) -> Iterator[tuple[int, str, str]]:
         without, _, operators = numbers.partition(" of ")
         figure = numbers if found and without != operators else ""
         yield 2 + len(RemarkKind), f"no energy: {reason if found else numbers}", figure
-
-
-def _missing(row: ComparisonRow) -> list[str]:
-    return [operator for operator in row.missing.split(" | ") if operator]
 
 
 def print_kernels(reports: Sequence[KernelsReport]) -> None:
@@ -157,18 +152,14 @@ def print_kernels(reports: Sequence[KernelsReport]) -> None:
     )
     print_table("Kernel time of operators in one run of the model, and alone", table, rows)
     for report in reports:
-        print_line(f"{report.name}: {percent(report.counted_ratio)} of kernel time is inside counted calls")
-        for line in report.differences:
-            print_line(f"{report.name}: {line}")
+        counted = f"{percent(report.counted_ratio)} of kernel time is inside counted calls"
+        print_line(*(f"{report.name}: {line}" for line in (counted, *report.differences)))
     print_origin()
 
 
 @dataclass(frozen=True)
 class _Half:
-    """The time or the energy of a comparison: one of the two successive rows that it has in a table.
-
-    ``name`` is the model's name in the first row; in the second it is the conditions, with the numbers of footnotes.
-    """
+    """The time or the energy of a comparison: one of its two successive rows; the first has the model's name."""
 
     one: Noted
     name: str
@@ -177,10 +168,6 @@ class _Half:
     @property
     def costs(self) -> Costs:
         return self.one.row.costs(self.quantity)
-
-    @property
-    def model(self) -> ComparedModel:
-        return compared_model(self.one.label, self.one.row, ())
 
     @property
     def is_doubtful(self) -> bool:
@@ -228,8 +215,7 @@ def print_comparisons(reports: Sequence[ComparingReport], dry_run: bool) -> None
         ]
         _print_sums(halves, dry_run)
         _print_parts(halves)
-    for line in lines:
-        print_line(line, hanging=4)
+    print_line(*lines, hanging=4)
     for report in reports:
         if report.reason:
             print_line(f"{report.name}: {report.reason}", command=report.remedy or "")
@@ -243,12 +229,11 @@ def _print_sums(halves: Sequence[_Half], dry_run: bool) -> None:
         *HALVES,
         Column("whole model", lambda half: half.cost(half.costs.whole)),
         Column("sum of operators", lambda half: half.cost(half.costs.summed), drop=1),
-        Column("sum / whole", lambda half: half.ratio(half.model.ratio(half.quantity))),
-        Column("corrected", lambda half: half.ratio(half.model.corrected_ratio(half.quantity))),
+        Column("sum / whole", lambda half: half.ratio(half.one.model.ratio(half.quantity))),
+        Column("corrected", lambda half: half.ratio(half.one.model.corrected_ratio(half.quantity))),
     )
-    print_table(
-        "Sum of operators and whole model" + dry_run_note(dry_run, "nothing was written"), table, halves, block=2
-    )
+    title = "Sum of operators and whole model" + dry_run_note(dry_run, "nothing was written")
+    print_table(title, table, halves, block=2)
     print_line("± is one standard error; another board may differ by more.")
     if any(half.is_doubtful for half in halves):
         print_line(f"{DOUBTFUL} No result yet, for the reasons in the footnotes; the standard error does not hold.")
@@ -258,10 +243,8 @@ def _print_sums(halves: Sequence[_Half], dry_run: bool) -> None:
     if any(row.correction_time_s is not None for row in rows):
         others = " and the power limit's part" if any(row.power_limit_time_s for row in rows) else ""
         error = " and ".join(f"{percent(error)} in {quantity}" for quantity, error in METHOD_ERROR_RATIOS.items())
-        print_line(
-            f"Corrected: the sum plus the cache correction{others}, over the whole model; ± with the method's own "
-            f"error, {error}."
-        )
+        own = f"± with the method's own error, {error}"
+        print_line(f"Corrected: the sum plus the cache correction{others}, over the whole model; {own}.")
     print_line("")
 
 
@@ -279,8 +262,7 @@ def _print_parts(halves: Sequence[_Half]) -> None:
         Column("unexplained", lambda half: half.share(half.costs.unexplained) + doubt_mark(half.is_doubtful)),
     )
     print_table("Parts of the whole model", table, halves, block=2)
-    print_line("Dropped and unmeasured operators without a row are estimated from FLOPs and bytes.")
-    print_line("")
+    print_line("Dropped and unmeasured operators without a row are estimated from FLOPs and bytes.", "")
 
 
 # Models under two conditions: first the operators that cost more, then all costs
@@ -316,19 +298,24 @@ def print_against(reports: Sequence[AgainstReport]) -> None:
     temperatures = sorted({one.reference_temperature_c or 0.0 for one in reports})
     texts = [f"at {celsius:g} °C" if celsius else "as measured" for celsius in temperatures]
     boards = sorted({uuid[:8] for one in reports for uuid in (one.device_uuid, one.other_device_uuid) if uuid})
-    for line in (
+    print_line(
         "Saved: the cost under the conditions of --against minus that under the model's own; below 0 where these cost "
         "more.",
         "Costs more: by more than the 95 % interval of the saved energy; of the time if an energy is unknown.",
         "Operators are matched one to one: only dtypes and memory layouts may differ. Sums have no corrections.",
         f"Energies are total, {' or '.join(texts)}; boards {', '.join(boards) or 'unknown'}.",
-    ):
-        print_line(line)
+    )
     print_origin(*shared_facts([report.conditions for report in reports]))
 
 
 def _print_report(report: AgainstReport, *, with_all_operators: bool) -> None:
-    (these, others), name, title = report.labels, SIZE_IN_NAME.sub("", report.name), _title(report)
+    (these, others), name = report.labels, SIZE_IN_NAME.sub("", report.name)
+    batch, _, sample = report.input_size.partition("x")
+    size = f"batch {batch}, {sample}" if batch else "batch unknown"
+    # A shared memory format is named only if it is not usual.
+    shared = set(asdict(report.chosen).values()) & set(asdict(report.other_chosen).values()) - {CONTIGUOUS}
+    facts = ", ".join((report.conditions.device_product, report.conditions.execution, *shared))
+    title = f"{name} ({size}) on {facts}: {these} against {others}"
     known = _measured(report.operators)
     more, less = ([one for one in known if one.costs.costs_more == is_more] for is_more in (True, False))
     if more:
@@ -336,8 +323,8 @@ def _print_report(report: AgainstReport, *, with_all_operators: bool) -> None:
     elif known:
         print_line(f"{name}: no operator costs more in {these} than in {others}.\n")
     summed, calls = (sum(_number(one.costs) for one in of) for of in (known, report.operators))
-    of_calls = "operators" if summed == calls else f"{summed} of {calls} calls"
-    both = (("whole model", report.whole), (f"sum of {of_calls}", report.sum))
+    summed_part = "operators" if summed == calls else f"{summed} of {calls} calls"
+    both = (("whole model", report.whole), (f"sum of {summed_part}", report.sum))
     if lines := [_Line(sides, label) for label, sides in both if sides is not None]:
         _print_costs(title, report, NAMED, lines, kept=PER_SAMPLE)
     if kinds := _measured(report.kinds):
@@ -345,14 +332,11 @@ def _print_report(report: AgainstReport, *, with_all_operators: bool) -> None:
         _print_costs(f"{name}: kinds of operators, what costs more first", report, KINDS, lines)
     if less and with_all_operators:
         _print_operators(f"{name}: other operators by saved energy", report, less, len(known))
-    for remark in report.remarks:
-        print_line(f"{name}: {remark}", hanging=4)
     if report.remarks:
-        print_line("")
+        print_line(*(f"{name}: {remark}" for remark in report.remarks), "", hanging=4)
 
 
 def _measured(lines: Iterable[Compared]) -> list[Compared]:
-    """Return those that are measured wherever they exist; a remark names the others."""
     return [one for one in lines if one.standing != Standing.NOT_MEASURED.value]
 
 
@@ -361,7 +345,6 @@ def _number(sides: Sides) -> int:
 
 
 def _only_in(one: KindSides | OperatorSides, report: AgainstReport) -> str:
-    """Return the conditions if operators exist under one of both only."""
     these, others = report.labels
     words = {Standing.THESE_ONLY.value: f" (only in {these})", Standing.OTHERS_ONLY.value: f" (only in {others})"}
     return words.get(one.standing, "")
@@ -383,7 +366,6 @@ def _print_operators(title: str, report: AgainstReport, found: Sequence[Operator
 def _print_costs(
     title: str, report: AgainstReport, names: Table[_Line], lines: Sequence[_Line], kept: str | None = None
 ) -> None:
-    """Print the first columns and costs under both conditions; ``kept`` is the column that every width shows."""
     these, others = report.labels
     table: Table[_Line] = (
         *names,
@@ -400,13 +382,3 @@ def _print_costs(
     )
     if print_table(title, keeping(table, kept), lines[:LINES_SHOWN]):
         print_line("")
-
-
-def _title(report: AgainstReport) -> str:
-    """Return the model, its input, the device, and the conditions; a shared memory format only if it is not usual."""
-    these, others = report.labels
-    shared = set(asdict(report.chosen).values()) & set(asdict(report.other_chosen).values()) - {CONTIGUOUS}
-    batch, _, sample = report.input_size.partition("x")
-    size = f"batch {batch}, {sample}" if batch else "batch unknown"
-    facts = (report.conditions.device_product, report.conditions.execution, *shared)
-    return f"{SIZE_IN_NAME.sub('', report.name)} ({size}) on {', '.join(facts)}: {these} against {others}"

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 MOSTLY = 0.5
 """A share of measured time below which a verdict rests on estimates."""
 
-OPERATORS_SHOWN = 12
-"""Operators outside the whitelist that are named on the screen."""
+OPERATORS_SHOWN, MODELS_SHOWN = 12, 3
+"""Operators outside the whitelist, and models with rows in part, that are named on the screen."""
 
 
 def print_count_plans(plans: Sequence[CountPlan]) -> None:
@@ -59,24 +59,30 @@ def print_count_plans(plans: Sequence[CountPlan]) -> None:
 
 def print_counts(reports: Sequence[CountReport]) -> None:
     """Print the counts of block 0."""
+
+    def flops(report: CountReport) -> str:
+        is_least = report.flops is None and report.least_flops
+        return f"≥ {gigaflop(report.least_flops)}" if is_least else gigaflop(report.flops)
+
+    def share(part: int | None, whole: int | None) -> str:
+        return percent(part / whole if whole and part is not None else None)
+
     table: Table[CountReport] = (
         Column("model", lambda one: one.name, "left"),
         Column("modules", lambda one: str(one.module_calls), drop=4),
         Column("functions", lambda one: str(one.function_calls), drop=4),
         Column("tuples", lambda one: str(one.unique_tuples)),
-        Column("FLOPs", _flops),
-        Column("FLOPs in tuples", lambda one: _share(one.counted_flops, one.flops), drop=3),
-        Column("FLOPs in whitelist", lambda one: _share(one.whitelisted_flops, one.flops), drop=1),
+        Column("FLOPs", flops),
+        Column("FLOPs in tuples", lambda one: share(one.counted_flops, one.flops), drop=3),
+        Column("FLOPs in whitelist", lambda one: share(one.whitelisted_flops, one.flops), drop=1),
         Column("bytes", lambda one: megabytes(one.bytes)),
-        Column("bytes in tuples", lambda one: _share(one.counted_bytes, one.bytes), drop=3),
-        Column("bytes in whitelist", lambda one: _share(one.whitelisted_bytes, one.bytes), drop=2),
+        Column("bytes in tuples", lambda one: share(one.counted_bytes, one.bytes), drop=3),
+        Column("bytes in whitelist", lambda one: share(one.whitelisted_bytes, one.bytes), drop=2),
     )
     print_table("Operator calls and tuples of one run", table, reports)
     for report in reports:
-        if report.outside:
-            print_line(f"{report.name}: operations in no tuple: {', '.join(report.outside)}")
-        for line in report.left_out:
-            print_line(f"{report.name}: {line}")
+        outside = [f"operations in no tuple: {', '.join(report.outside)}"] * bool(report.outside)
+        print_line(*(f"{report.name}: {line}" for line in (*outside, *report.left_out)))
     incomplete = [report for report in reports if report.without_formula]
     for report in incomplete:
         gaps = ", ".join(
@@ -89,16 +95,6 @@ def print_counts(reports: Sequence[CountReport]) -> None:
     print_origin()
 
 
-def _flops(report: CountReport) -> str:
-    if report.flops is None:
-        return f"≥ {gigaflop(report.least_flops)}" if report.least_flops else UNKNOWN
-    return gigaflop(report.flops)
-
-
-def _share(part: int | None, whole: int | None) -> str:
-    return percent(part / whole if whole and part is not None else None)
-
-
 def print_rebuilds(reports: Sequence[RebuildReport]) -> None:
     """Print the number of rebuilt tuples of each model, and the others with the reason."""
     numbers = [(one.operators, one.rebuilt, len(one.value_dependent), len(one.failures)) for one in reports]
@@ -108,10 +104,8 @@ def print_rebuilds(reports: Sequence[RebuildReport]) -> None:
     table = of_texts("model", "new tuples", "same as counted", "value-dependent", "failed")
     print_table("Operator tuples rebuilt and run alone", table, cells)
     for report in reports:
-        for line in report.value_dependent:
-            print_line(f"{report.name}: value-dependent: {line}")
-        for line in report.failures:
-            print_line(f"{report.name}: failed: {line}")
+        print_line(*(f"{report.name}: value-dependent: {line}" for line in report.value_dependent))
+        print_line(*(f"{report.name}: failed: {line}" for line in report.failures))
     print_origin()
 
 
@@ -196,6 +190,12 @@ def print_advice(advice: Advice, is_written: bool) -> None:
     def mark(one: ModelAdvice) -> str:
         return doubt_mark(one.doubtful_ratio >= NO_RESULT_RATIO)
 
+    def reached(one: ModelAdvice) -> str:
+        if one.name is None:
+            return "by all" if one.is_reached else "not by all"
+        doubts = (", time only" * (one.energy_ratio is None), ", estimated" * (one.measured_ratio < MOSTLY))
+        return ("yes" if one.is_reached else "no") + "".join(doubts)
+
     table: Table[ModelAdvice] = (
         Column("model", lambda one: one.name or "mean", "left"),
         Column("time", lambda one: percent(one.time_ratio) + mark(one)),
@@ -203,7 +203,7 @@ def print_advice(advice: Advice, is_written: bool) -> None:
         Column("measured", lambda one: percent(one.measured_ratio, digits=0), drop=1),
         Column("time of the whole", lambda one: percent(one.whole_time_ratio), drop=2),
         Column("energy of the whole", lambda one: percent(one.whole_energy_ratio), drop=3),
-        Column("reached", _reached, "left", wraps=12),
+        Column("reached", reached, "left", wraps=12),
         Column("to add", lambda one: ", ".join(add.operator for add in one.additions if one.name), "left", wraps=20),
     )
     conditions, target = advice.conditions, f"target {100 * advice.target_ratio:g} %"
@@ -211,8 +211,10 @@ def print_advice(advice: Advice, is_written: bool) -> None:
     title = "Coverage by the old whitelist" if is_written else "Coverage by the whitelist"
     print_table(f"{title}, {under}", table, (*advice.models, advice.all_models))
     lower, _, upper = advice.estimated_ratios
-    print_line("Operators without a row are estimated from FLOPs and bytes.")
-    print_line(f"Estimated over measured time of measured operators: {lower:.2f} to {upper:.2f} (quartiles).")
+    print_line(
+        "Operators without a row are estimated from FLOPs and bytes.",
+        f"Estimated over measured time of measured operators: {lower:.2f} to {upper:.2f} (quartiles).",
+    )
     flagged = [one for one in advice.models if one.doubtful_ratio >= NOTICEABLE_RATIO]
     if flagged:
         named = "; ".join(f"{one.name} {percent(one.doubtful_ratio)}" for one in flagged)
@@ -235,31 +237,14 @@ def print_advice(advice: Advice, is_written: bool) -> None:
     print_origin(*shared_facts([conditions]))
 
 
-def _reached(model: ModelAdvice) -> str:
-    if model.name is None:
-        return "by all" if model.is_reached else "not by all"
-    doubts = (", time only" * (model.energy_ratio is None), ", estimated" * (model.measured_ratio < MOSTLY))
-    return ("yes" if model.is_reached else "no") + "".join(doubts)
-
-
 # What a database holds
 
 IN_FIRST_COLUMN = frozenset({"device_type", "device_product", "precision", "matmul_tf32", "cudnn_tf32", "execution"})
 """Conditions that the first column and the title name in any case."""
 
-MODELS_SHOWN = 3
-
-NOTE = (
-    "Complete: models of which each operator that computes something has a row. In part: models with some rows under "
-    "the same conditions, the tuples that they lack, and the time to measure these, without starting."
-)
-
 
 def print_holdings(found: Sequence[Holdings], top: int | None = None) -> None:
-    """Print a table for each device, and the models that are measured in part.
-
-    ``top`` is the most models to name under each set of conditions; None for the usual number.
-    """
+    """Print a table for each device, and models measured in part, at most ``top`` for each set of conditions."""
     if not found:
         print_line("No row.")
         return
@@ -288,7 +273,10 @@ def print_holdings(found: Sequence[Holdings], top: int | None = None) -> None:
             more = f" and {len(one.partial) - most} more" if len(one.partial) > most else ""
             if texts:
                 print_line(f"In part in {label}: {', '.join(texts)}{more}", hanging=2)
-    print_line(NOTE)
+    print_line(
+        "Complete: models of which each operator that computes something has a row. In part: models with some rows "
+        "under the same conditions, the tuples that they lack, and the time to measure these, without starting."
+    )
     print_origin()
 
 

@@ -5,7 +5,7 @@ Columns are those of the files (``opcost verify columns``), in SI units. A figur
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from html import escape
@@ -20,7 +20,7 @@ from opcost.measuring.setting import USUAL, Setting
 from opcost.reporting.model_tables import WHOLE, layer_in_words, layer_notes, rows_of
 from opcost.reporting.output import cells_of
 from opcost.reporting.show_tables import csv_columns, csv_lines
-from opcost.reporting.tables import doubt_mark, short_texts, work_in_words
+from opcost.reporting.tables import Column, Table, doubt_mark, short_texts, work_in_words
 from opcost.reporting.terminal import progress_on_stderr
 from opcost.running.request import Request
 from opcost.stages.compare import find_comparisons, reports_of
@@ -42,6 +42,25 @@ if TYPE_CHECKING:
 
 OPERATORS_SHOWN = 10
 """The operators in the short table."""
+
+SHORT_COSTS: Table[OperatorLine | LayerRow] = (
+    Column("calls", lambda one: str(one.calls)),
+    Column("ms", lambda one: milli(one.time_s)),
+    Column("mJ", lambda one: milli(one.energy_j)),
+    Column("share", lambda one: percent(one.time_ratio)),
+    Column("GFLOP", lambda one: scaled(one.flop, 1e9)),
+    Column("MB", lambda one: scaled(one.memory_bytes, 1e6)),
+)
+OPERATORS: Table[OperatorLine] = (
+    Column("operator", lambda one: short_texts(one)[0]),
+    Column("on", lambda one: short_texts(one)[1]),
+)
+LAYERS: Table[LayerRow] = (
+    Column("path", lambda one: one.path or WHOLE),
+    Column("layer", layer_in_words),
+    Column("on", lambda one: one.input_sizes or UNKNOWN),
+)
+"""The columns of short tables."""
 
 OPERATOR_COLUMNS = ("operator", "parameters", "inputs", "calls", "flop", "memory_bytes", "time_s", "energy_j", "share")
 
@@ -164,8 +183,7 @@ def _request(
 
 
 def _frame_of(table: CsvTable[Any]) -> DataFrame:
-    names = [field.name for field in columns_of(table.row_type)]
-    return _frame(map(cells_of, table.rows()), names)
+    return _frame(map(cells_of, table.rows()), [field.name for field in columns_of(table.row_type)])
 
 
 def _frame(lines: Iterable[Mapping[str, object]], names: list[str] | None = None) -> DataFrame:
@@ -185,21 +203,11 @@ def _typed(frame: DataFrame, floats: Iterable[str], counts: Iterable[str]) -> Da
     return typed
 
 
-def _short_table(rows: Iterable[Mapping[str, object]]) -> DataFrame:
-    """Return rows as a data frame without columns that are unknown in all rows; other unknown cells have a dash."""
-    known: DataFrame = _frame(rows).dropna(axis="columns", how="all").fillna(UNKNOWN)
+def _short_table(names: Table[Any], records: Sequence[Any]) -> DataFrame:
+    """Return names and costs as texts, without columns that are unknown in all rows."""
+    frame = _frame({column.title: column.text(one) for column in (*names, *SHORT_COSTS)} for one in records)
+    known: DataFrame = frame.loc[:, (frame != UNKNOWN).any()]
     return known
-
-
-def _short_costs(line: OperatorLine | LayerRow) -> dict[str, object]:
-    return {
-        "calls": line.calls,
-        "ms": None if line.time_s is None else milli(line.time_s),
-        "mJ": None if line.energy_j is None else milli(line.energy_j),
-        "share": None if line.time_ratio is None else percent(line.time_ratio),
-        "GFLOP": None if line.flop is None else scaled(line.flop, 1e9),
-        "MB": scaled(line.memory_bytes, 1e6),
-    }
 
 
 @dataclass(frozen=True)
@@ -282,11 +290,7 @@ class ProfileResult:
         return f"sum / whole {shown}" + "".join(f", {doubt.value}" for doubt in found)
 
     def _table(self) -> DataFrame:
-        rows = []
-        for line in self.profile.operators[:OPERATORS_SHOWN]:
-            name, inputs = short_texts(line)
-            rows.append({"operator": name, "on": inputs, **_short_costs(line)})
-        return _short_table(rows)
+        return _short_table(OPERATORS, self.profile.operators[:OPERATORS_SHOWN])
 
 
 def profile(  # noqa: PLR0913 (a call in a notebook names its options)
@@ -382,10 +386,7 @@ class LayersResult:
         return [*layer_notes(self.report), *more]
 
     def _table(self) -> DataFrame:
-        return _short_table(
-            {"path": row.path or WHOLE, "layer": layer_in_words(row), "on": row.input_sizes, **_short_costs(row)}
-            for row in rows_of(self.report, self.depth)
-        )
+        return _short_table(LAYERS, rows_of(self.report, self.depth))
 
 
 def layers(  # noqa: PLR0913 (a call in a notebook names its options)

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 Record = TypeVar("Record")
 
 STEPS = (1.0, 2.0, 5.0, 10.0)
-"""Round steps between marks, in powers of ten."""
-
 LOG_MARKS = (1.0, 2.0, 5.0)
+"""Round steps between marks, and marks of logarithmic axes, in powers of ten."""
+
 MOST_LOG_MARKS = 6
 ROUNDING = 1e-9
 """Share of a step by which equal values may differ, because of rounding."""
@@ -43,14 +43,16 @@ MOST_LETTERS = 50
 """Length of the longest title that fits above one figure."""
 
 NAMESPACE = {"xmlns": "http://www.w3.org/2000/svg"}
-PATTERN_SIZE = 8
-HATCHES = ("", "M-2 2 2-2M0 8 8 0M6 10 10 6", "M2 2h1.5M6 6h1.5", "M0 0 8 8M0 8 8 0")
-MORE_HATCHES = ("M-2 6 2 10M0 0 8 8M6-2 10 2", "M0 4H8", "M0 4H8M4 0V8", "M4 2a2 2 0 1 0 .01 0")
-"""One for each colour of ``figures.css``: lines, dots, crosses, circles."""
+HATCHES = (
+    *("", "M-2 2 2-2M0 8 8 0M6 10 10 6", "M2 2h1.5M6 6h1.5", "M0 0 8 8M0 8 8 0", "M-2 6 2 10M0 0 8 8M6-2 10 2"),
+    *("M0 4H8", "M0 4H8M4 0V8", "M4 2a2 2 0 1 0 .01 0"),
+)
+"""One for each colour of ``figures.css``, of 8 by 8: lines, dots, crosses, circles."""
 
-SHAPES = ("M-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0", "M-3.5-3.5h7v7h-7z", "M0-4.5 4.5 3.5h-9z", "M0-5 5 0 0 5-5 0z")
-MORE_SHAPES = ("M-4-4 4 4M-4 4 4-4", "M-5 0H5M0-5V5", "M0 4.5 4.5-3.5h-9z", "M-4-2.5h8v5h-8z")
-MARKS = SHAPES + MORE_SHAPES
+MARKS = (
+    *("M-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0", "M-3.5-3.5h7v7h-7z", "M0-4.5 4.5 3.5h-9z", "M0-5 5 0 0 5-5 0z"),
+    *("M-4-4 4 4M-4 4 4-4", "M-5 0H5M0-5V5", "M0 4.5 4.5-3.5h-9z", "M-4-2.5h8v5h-8z"),
+)
 """Circle, square, triangle, diamond, cross, plus, inverted triangle, brick: distinguishable without colour."""
 
 Points = Sequence[tuple[float, float]]
@@ -58,10 +60,7 @@ Points = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis from ``low`` to ``high``, linear or logarithmic; ``label`` names the quantity with its unit.
-
-    ``ticks`` are the marked values, each with its text.
-    """
+    """An axis, linear or logarithmic: the quantity with its unit, and the marked values, each with its text."""
 
     low: float
     high: float
@@ -122,7 +121,7 @@ def text(content: str, x: float, y: float, kind: str = "tick", anchor: str = "st
 
 def patterns() -> str:
     """Return the definitions of the hatched fills ``url(#hatch0)`` and on."""
-    size = {"width": PATTERN_SIZE, "height": PATTERN_SIZE}
+    size = {"width": 8, "height": 8}
     tiles = (
         element(
             "pattern",
@@ -130,7 +129,7 @@ def patterns() -> str:
             element("rect", {**size, "class": f"fill{number}"}),
             element("path", {"d": path or "M0 0", "class": "hatch"}),
         )
-        for number, path in enumerate(HATCHES + MORE_HATCHES)
+        for number, path in enumerate(HATCHES)
     )
     return element("defs", None, *tiles)
 
@@ -207,9 +206,8 @@ def svg_file(title: str, drawings: Sequence[Drawing], legend: Sequence[Entry] = 
     style = element("style", None, _file("figures.css"))
     ground = element("rect", {"class": "ground", "width": "100%", "height": "100%"})
     settings = {"viewBox": f"0 0 {columns * WIDTH:g} {height:g}", "role": "img", "class": "figure", "aria-label": title}
-    whole = element(
-        "svg", {**NAMESPACE, **settings}, style, ground, element("title", None, escape(title)), patterns(), *parts
-    )
+    beginning = style, ground, element("title", None, escape(title)), patterns()
+    whole = element("svg", {**NAMESPACE, **settings}, *beginning, *parts)
     return f'<?xml version="1.0" encoding="utf-8"?>\n{whole}\n'.encode()
 
 
@@ -262,11 +260,8 @@ class Panel:
 
     def mark(self, position: tuple[float, float], look: int, title: str) -> str:
         """Return a mark at values of both axes, with a tooltip."""
-        settings = {
-            "class": f"mark ink{look}",
-            "d": MARKS[look],
-            "transform": f"translate({self.across(position[0]):.1f} {self.up(position[1]):.1f})",
-        }
+        place = f"translate({self.across(position[0]):.1f} {self.up(position[1]):.1f})"
+        settings = {"class": f"mark ink{look}", "d": MARKS[look], "transform": place}
         return element("path", settings, element("title", None, escape(title)))
 
 
@@ -347,16 +342,11 @@ def page(parts: Mapping[str, str], data: Any) -> str:
     Its policy forbids all requests, and every script and style except its own, by their hashes.
     """
     script, style = _file("report.js"), _file("figures.css") + _file("report.css")
-    policy = (
-        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; base-uri 'none'"
-    )
-    slots = {
-        **parts,
-        "policy": escape(f"{policy}; form-action 'none'"),
-        "script": script,
-        "style": style,
-        "data": json_for_script(data),
-    }
+    hashes = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (script, style))
+    own_script, own_style = (f"'sha256-{own}'" for own in hashes)
+    policy = f"default-src 'none'; script-src {own_script}; style-src {own_style}; img-src data:; base-uri 'none'"
+    own = {"policy": escape(f"{policy}; form-action 'none'"), "script": script, "style": style}
+    slots = {**parts, **own, "data": json_for_script(data)}
     # One pass: inserted text is not searched for slots.
     return re.sub(r"\{\{([a-z_]+)\}\}", lambda slot: slots[slot[1]], _file("report.html"))
 
@@ -419,7 +409,3 @@ def _prose(text: str) -> str:
 
 def _file(name: str) -> str:
     return files("opcost.reporting").joinpath(name).read_text(encoding="utf-8")
-
-
-def _hash(text: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

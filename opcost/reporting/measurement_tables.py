@@ -16,7 +16,7 @@ from opcost.units import UNKNOWN, duration, millijoules, milliseconds, percent, 
 DROPPED_FIRST = {"read cost": 5, "averaging time": 4, "rise time": 3, "noise": 2, "update period": 1}
 """Columns of a qualification that a narrow terminal leaves out; the others decide whether a meter is used."""
 
-_REASONS = {
+REASONS = {
     Reason.MISSING: "without a row",
     Reason.OTHER_BOARD: "with rows of another board only",
     Reason.SHORTER: "with rows that are shorter or less precise than asked",
@@ -24,14 +24,13 @@ _REASONS = {
     Reason.FLAGGED: "with flagged rows",
 }
 
-_PARTS = {
+PARTS = {
     "start": "to start",
     "qualification": "to qualify the meters of a new board",
     "drift_checks": "for drift checks",
     "cache_corrections": "for cache corrections",
 }
 """The parts of a run's time besides its measurements."""
-
 
 Report: TypeAlias = OperatorsReport | FullModelReport
 
@@ -58,7 +57,6 @@ def print_qualification(rows: Sequence[QualificationRow]) -> None:
 
 
 def _averaging(row: QualificationRow) -> str:
-    """Return the averaging time of a meter, or its upper bound if it is too short to be measured."""
     from opcost.measuring.qualification import MINIMUM_RISING
 
     quality = row.quality
@@ -113,10 +111,9 @@ def _print_operators(reports: Sequence[OperatorsReport], dry_run: bool) -> None:
     )
     print_table("Operator measurements" + dry_run_note(dry_run, "nothing was measured"), table, reports)
     for report in reports:
-        for reason in report.reasons:
-            print_line(f"{report.name}: failed: {reason}")
-        for reason in report.energy_missing_reasons:
-            print_line(f"{report.name}: no energy for {report.without_energy} of {report.wanted}: {reason}")
+        without = f"no energy for {report.without_energy} of {report.wanted}"
+        print_line(*(f"{report.name}: failed: {reason}" for reason in report.reasons))
+        print_line(*(f"{report.name}: {without}: {reason}" for reason in report.energy_missing_reasons))
         if report.remaining and not dry_run:
             rest = f"{report.failed} failed, the others are flagged or were not reached; repeat the command"
             print_line(f"{report.name}: {report.remaining} remain: {rest}")
@@ -125,6 +122,11 @@ def _print_operators(reports: Sequence[OperatorsReport], dry_run: bool) -> None:
 
 
 def _print_wholes(reports: Sequence[FullModelReport], dry_run: bool) -> None:
+    def when(report: FullModelReport) -> str:
+        if report.newly_measured or report.failed:
+            return "now" if report.newly_measured else "failed"
+        return "earlier" if report.time_s is not None else "not yet"
+
     figures: Table[FullModelReport] = (
         Column("time", lambda one: milliseconds(one.time_s)),
         Column("energy", lambda one: millijoules(one.energy_j)),
@@ -134,7 +136,7 @@ def _print_wholes(reports: Sequence[FullModelReport], dry_run: bool) -> None:
         Column("model", lambda one: one.name, "left"),
         # A plan of models without any row has no figures.
         *(figures if not dry_run or any(report.time_s is not None for report in reports) else ()),
-        Column("measured", _when, drop=1),
+        Column("measured", when, drop=1),
         _time_column(dry_run),
     )
     print_table("Whole models, per run" + dry_run_note(dry_run, "nothing was measured"), table, reports)
@@ -144,14 +146,6 @@ def _print_wholes(reports: Sequence[FullModelReport], dry_run: bool) -> None:
         if are_different(report.builds_time_range_ratio):
             difference = percent(report.builds_time_range_ratio)
             print_line(f"{report.name}: {report.builds} builds differ by {difference} in time; the median counts")
-
-
-def _when(report: FullModelReport) -> str:
-    if report.newly_measured:
-        return "now"
-    if report.failed:
-        return "failed"
-    return "earlier" if report.time_s is not None else "not yet"
 
 
 def _time_column(dry_run: bool) -> Column[Report]:
@@ -170,21 +164,12 @@ def _later(reports: Sequence[OperatorsReport]) -> list[str]:
 
 
 def _print_time(reports: Sequence[Report], dry_run: bool, later: Sequence[str]) -> None:
-    """Print the time of all models together, in a dry run with its plan and what is not in it."""
-    if dry_run:
-        _print_plan(reports)
-        for line in later:
-            print_line(line)
-        print_origin()
-    else:
+    if not dry_run:
         _print_taken(reports)
         print_origin(*sorted({report.device_product for report in reports}))
-
-
-def _print_plan(reports: Sequence[Report]) -> None:
-    """Print the numbers of measurements with their reasons, the device, and the time."""
+        return
     for report in (one for one in reports if one.planned):
-        numbers = [(number, _REASONS[Reason(text)]) for text, number in report.planned.items()]
+        numbers = [(number, REASONS[Reason(text)]) for text, number in report.planned.items()]
         of_whole = isinstance(report, FullModelReport)
         planned = [f"the whole model, {words}" if of_whole else f"{number} {words}" for number, words in numbers]
         print_line(f"{report.name}: to be measured: {', '.join(planned)}")
@@ -200,13 +185,13 @@ def _print_plan(reports: Sequence[Report]) -> None:
     parts_s = reports[0].besides_parts_s if reports else {}
     parts = [f"{duration(needed_s)} to measure"]
     for name, time_s in parts_s.items():
-        parts.append(f"{duration(time_s)} {_PARTS[name]}" if time_s else f"no time {_PARTS[name]}, which have rows")
+        parts.append(f"{duration(time_s)} {PARTS[name]}" if time_s else f"no time {PARTS[name]}, which have rows")
     total_s = needed_s + sum(parts_s.values())
-    print_line(f"total time needed: {duration(total_s)}" + (f" ({', '.join(parts)})" if total_s else ""))
+    print_line(f"total time needed: {duration(total_s)}" + (f" ({', '.join(parts)})" if total_s else ""), *later)
+    print_origin()
 
 
 def _print_taken(reports: Sequence[Report]) -> None:
-    """Print the time of all models together, of each step of their measurements, and besides them."""
     taken_s = sum(report.taken_s for report in reports)
     besides_s = reports[0].besides_s if reports else 0.0
     steps = dict.fromkeys(step for report in reports for step in report.steps_s)
@@ -214,6 +199,6 @@ def _print_taken(reports: Sequence[Report]) -> None:
     if steps_s:
         steps_s["between measurements"] = taken_s - sum(steps_s.values())
     besides_parts_s = reports[0].besides_parts_s if taken_s else {}
-    parts_s = {**steps_s, **{_PARTS[name]: time_s for name, time_s in besides_parts_s.items()}}
+    parts_s = {**steps_s, **{PARTS[name]: time_s for name, time_s in besides_parts_s.items()}}
     parts = [f"{duration(time_s)} {what}" for what, time_s in parts_s.items() if round(time_s)]
     print_line(f"total time taken: {duration(taken_s + besides_s)}" + (f" ({', '.join(parts)})" if parts else ""))

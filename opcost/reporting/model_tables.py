@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from opcost.columns import Columns, by_column, columns_of
 from opcost.comparing.layers import LayerRow
-from opcost.comparing.predicted_run import PredictedCalls, Range, Widened, WidthReason
+from opcost.comparing.predicted_run import PredictedCalls, WidthReason
 from opcost.comparing.ranking import FEWEST_WHOLES, SUM
 from opcost.estimates import total_if_known
 from opcost.invocation import command, command_line
@@ -52,8 +52,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Kind:
-    """All operators of one kind in a model; FLOPs and bytes are those of all calls in one run."""
-
     name: str
     tuples: int
     calls: int
@@ -86,10 +84,7 @@ KINDS: Table[_Kind] = (
 
 
 def print_profile(profile: Profile, words: Sequence[str], top: int | None = None) -> None:
-    """Print a profile: the plan in a dry run, else the comparison and the operators, or counts and what is known.
-
-    ``words`` are the arguments that name the model in a further command; of ``top`` None is the usual number.
-    """
+    """Print a profile of the model that ``words`` name: the plan in a dry run, costs, or counts and what is known."""
     if profile.units and profile.request.dry_run:
         print_units(profile.units, dry_run=True)
         return
@@ -105,7 +100,15 @@ def print_profile(profile: Profile, words: Sequence[str], top: int | None = None
         lines, shown = _largest(model, top)
         print_table(f"Operators by FLOPs or bytes ({shown})", (*OPERATORS, *_work_of(model)), lines)
         _print_known(model)
-    _print_steps(profile, words)
+    print_line("Nothing was measured.")
+    steps = [
+        (command("profile", *words, "--device", "cpu", "--seconds", "0.5"), "measure on this CPU, with short loops"),
+        (command("profile", *words, "--device", "H200", "--dry-run"), "the time that it takes on an H200"),
+    ]
+    names = [model.name for model in profile.models if model.known]
+    if names:
+        steps.append((command("show", *names, "--operators"), "the operators on the devices above"))
+    print_commands(steps)
     print_origin()
 
 
@@ -135,8 +138,6 @@ def _largest(model: ModelProfile, top: int | None) -> tuple[Sequence[OperatorLin
 
 
 def _work_of(model: ModelProfile) -> Table[OperatorLine | _Kind]:
-    """Return the columns of FLOPs and bytes, with their shares of a model's."""
-
     def share_of_flop(one: OperatorLine | _Kind) -> str:
         is_known = one.flop is not None and model.flop and model.flop_missing_reason is None
         return percent(one.flop / model.flop if is_known else None)  # type: ignore[operator]
@@ -200,18 +201,6 @@ def _print_known(model: ModelProfile) -> None:
         print_line("")
 
 
-def _print_steps(profile: Profile, words: Sequence[str]) -> None:
-    print_line("Nothing was measured.")
-    steps = [
-        (command("profile", *words, "--device", "cpu", "--seconds", "0.5"), "measure on this CPU, with short loops"),
-        (command("profile", *words, "--device", "H200", "--dry-run"), "the time that it takes on an H200"),
-    ]
-    names = [model.name for model in profile.models if model.known]
-    if names:
-        steps.append((command("show", *names, "--operators"), "the operators on the devices above"))
-    print_commands(steps)
-
-
 # The layers of a model
 
 
@@ -242,12 +231,12 @@ def layers_object(report: LayersReport, depth: int | None) -> dict[str, Any]:
         "name": report.name,
         "weights": report.weights,
         "counted_on": report.counted_on,
-        "conditions": None if report.conditions is None else asdict(report.conditions),
+        "conditions": report.conditions,
         **asdict(report.costs),
         "are_means": report.layers.are_means,
         "is_counted_otherwise": report.differs,
         "other_devices": list(report.others),
-        "layers": [asdict(row) for row in rows_of(report, depth)],
+        "layers": rows_of(report, depth),
     }
 
 
@@ -298,7 +287,6 @@ def _pair(time_s: float | None, energy_j: float | None) -> str:
 
 
 WHOLE = "(model)"
-"""The path of the model itself."""
 
 
 FIGURES: Table[LayerRow] = (
@@ -332,8 +320,7 @@ def print_layers(report: LayersReport, depth: int | None) -> None:
     what = number_of(len(rows), "call" if depth is None else "layer")
     title = f"{report.name}{where}: {what} in order of execution"
     print_table(title, table, rows)
-    for note in layer_notes(report):
-        print_line(note)
+    print_line(*layer_notes(report))
     if report.measuring is not None:
         print_commands([(report.measuring, "measure what has no row")])
     print_origin(*([] if conditions is None else shared_facts([conditions])))
@@ -352,10 +339,8 @@ def layer_in_words(row: LayerRow) -> str:
 MEASURED, PREDICTED = "measured", "predicted"
 """The sources of a cost besides ``SUM``."""
 
-TUPLES_SHOWN = 5
-
-LISTED = 20
-"""The most operators that the next step lists."""
+TUPLES_SHOWN, LISTED = 5, 20
+"""The most operators that are shown, and that the next step lists."""
 
 ABOUT_OPERATORS = {
     WidthReason.NEW_KINDS: "of kinds without any row",
@@ -380,10 +365,8 @@ def print_prediction(found: Prediction) -> None:
     run, conditions = found.run, found.conditions
     batch = f", batch {found.batch}" if found.batch else ""
     how = f"{conditions.precision}, {conditions.execution}"
-    source = {MEASURED: "measured", SUM: "the sum of measured operators", PREDICTED: "predicted, not measured"}[
-        source_of(found)
-    ]
-    title = f"{found.name} on {conditions.device_product}{batch} ({how}): {source}"
+    sources = {MEASURED: "measured", SUM: "the sum of measured operators", PREDICTED: "predicted, not measured"}
+    title = f"{found.name} on {conditions.device_product}{batch} ({how}): {sources[_source_of(found)]}"
     doubt = doubt_mark(run.is_above_limit if found.whole is None else is_doubtful(found.whole))
     rows = []
     for name, cost, unit in (("time", found.time_s, "ms"), ("energy", found.energy_j, "mJ")):
@@ -393,8 +376,7 @@ def print_prediction(found: Prediction) -> None:
         rows.append((name, (UNKNOWN if cost is None else f"{milli(cost.value)} {unit}") + doubt, interval, per_sample))
     rows.append(("power", (UNKNOWN if found.power_w is None else f"{found.power_w:.0f} W") + doubt, "", ""))
     print_table(title, of_texts("", "per run", "90 % interval", "per sample"), rows)
-    for line in _lines(found):
-        print_line(line)
+    print_line(*_lines(found))
     if run.calls:
         total = sum(one.error_s**2 for one in run.calls)
         shown = run.calls[:TUPLES_SHOWN]
@@ -409,11 +391,25 @@ def print_prediction(found: Prediction) -> None:
         )
         print_table(f"Least certain operators ({len(shown)} of {len(run.calls)} predicted)", table, shown)
     print_origin(*shared_facts([conditions]))
-    _print_next_steps(found)
+    steps = []
+    if found.written is not None:
+        print_line(f"written: {found.written}")
+        name = Path(found.written).parent.name
+        steps = [
+            (command("count", name, "--meta"), "run each tuple on shapes"),
+            (command("filter", name), "keep those of the whitelist"),
+            (command("measure", name, *USUAL_OPTIONS), "measure them on the device, and predict again"),
+        ]
+    elif run.calls:
+        most = min(LISTED, len(run.calls))
+        purpose = f"list the {number_of(most, 'least certain operator')}, to measure"
+        steps = [(f"{command_line()} --measure-next {most}", purpose)]
+    if steps:
+        print_line("\nNext steps:")
+        print_commands(steps)
 
 
-def source_of(found: Prediction) -> str:
-    """Return whether the cost is that of the measured whole, the sum of measured operators, or predicted."""
+def _source_of(found: Prediction) -> str:
     if found.whole is not None:
         return MEASURED
     return PREDICTED if found.run.calls else SUM
@@ -436,7 +432,14 @@ def _lines(found: Prediction) -> Iterator[str]:
         yield f"Check: {_check(found)}. {_sources(found)}"
     if found.run.widened:
         interval = "interval" if found.whole is None else "predicted interval"
-        yield f"The {interval} is wide: {'; '.join(map(_reason, found.run.widened))}."
+        reasons = [
+            ABOUT_RUN[one.reason]
+            if one.time_ratio is None
+            else f"{percent(one.time_ratio)} of the time is in operators {ABOUT_OPERATORS[one.reason]} "
+            f"({some_of(one.operators)})"
+            for one in found.run.widened
+        ]
+        yield f"The {interval} is wide: {'; '.join(reasons)}."
     quantised = {short_form(one.case.operator) for one in found.run.calls if "quantized" in one.case.operator.operator}
     if quantised and found.conditions.device_type != "cpu":
         yield f"Quantised operations have no rows, and may not exist on a GPU: {some_of(sorted(quantised))}."
@@ -459,37 +462,11 @@ def _check(found: Prediction) -> str:
     for run, whole, unit in pairs:
         if run is not None and whole is not None:
             outside = "" if run.has(whole.value) else f"; {DOUBTFUL} the measured one is outside"
-            interval = f"{milli(run.lower)} to {milli(run.upper)} {unit}{outside}"
             more = run.value / whole.value - 1
             off = f"{'+' if more > 0 else ''}{percent(more)}"
+            interval = f"{milli(run.lower)} to {milli(run.upper)} {unit}{outside}"
             texts.append(f"{milli(run.value)} {unit} ({off}; {interval})")
     return f"{'predicted' if found.run.calls else 'the sum of its operators'} {' and '.join(texts)}"
-
-
-def _reason(one: Widened) -> str:
-    if one.time_ratio is None:
-        return ABOUT_RUN[one.reason]
-    operators = f"operators {ABOUT_OPERATORS[one.reason]} ({some_of(one.operators)})"
-    return f"{percent(one.time_ratio)} of the time is in {operators}"
-
-
-def _print_next_steps(found: Prediction) -> None:
-    if found.written is not None:
-        print_line(f"written: {found.written}")
-        name = Path(found.written).parent.name
-        steps = [
-            (command("count", name, "--meta"), "run each tuple on shapes"),
-            (command("filter", name), "keep those of the whitelist"),
-            (command("measure", name, *USUAL_OPTIONS), "measure them on the device, and predict again"),
-        ]
-    elif found.run.calls:
-        most = min(LISTED, len(found.run.calls))
-        purpose = f"list the {number_of(most, 'least certain operator')}, to measure"
-        steps = [(f"{command_line()} --measure-next {most}", purpose)]
-    else:
-        return
-    print_line("\nNext steps:")
-    print_commands(steps)
 
 
 def _sources(found: Prediction) -> str:
@@ -512,17 +489,17 @@ def prediction_object(found: Prediction) -> dict[str, Any]:
     return {
         "name": found.name,
         "batch": found.batch,
-        "source": source_of(found),
+        "source": _source_of(found),
         "device_product": found.conditions.device_product,
         "precision": found.conditions.precision,
         "execution": found.conditions.execution,
-        "time_s": _range(found.time_s),
-        "energy_j": _range(found.energy_j),
+        "time_s": found.time_s,
+        "energy_j": found.energy_j,
         "energy_temperature_c": found.basis.temperature_c,
         "power_w": found.power_w,
-        "time_per_sample_s": _range(found.per_sample(found.time_s)),
-        "energy_per_sample_j": _range(found.per_sample(found.energy_j)),
-        "predicted_run": {"time_s": _range(run.time_s), "energy_j": _range(run.energy_j), "power_w": run.power_w},
+        "time_per_sample_s": found.per_sample(found.time_s),
+        "energy_per_sample_j": found.per_sample(found.energy_j),
+        "predicted_run": {"time_s": run.time_s, "energy_j": run.energy_j, "power_w": run.power_w},
         "measured_time_ratio": run.measured_time_ratio,
         "outside_time_ratio": run.outside_time_ratio,
         "is_corrected": run.is_corrected,
@@ -552,7 +529,3 @@ def prediction_object(found: Prediction) -> dict[str, Any]:
             for one in run.calls
         ],
     }
-
-
-def _range(one: Range | None) -> dict[str, float] | None:
-    return None if one is None else asdict(one)

@@ -34,8 +34,6 @@ SHOWN_PARTS = 20
 """The most marked parts in a summary; ``--json`` has all."""
 
 MOST_POINTS = 240
-"""Points of one line: no screen resolves more."""
-
 SAMPLES_ENDING = "-samples.csv"
 COUNTER_ENDING = "-counter.csv"
 """Endings of the files with NVML's readings, beside nvidia-smi's rows."""
@@ -99,10 +97,9 @@ def summary_lines(report: FollowReport) -> Iterator[str]:
 def trace_of(
     readings: Sequence[Readings], window: tuple[float, float] | None = None, most_points: int = MOST_POINTS
 ) -> Trace | None:
-    """Return the trace of simultaneous readings of meters, with times (s) since the epoch; None if there are none.
+    """Return simultaneous readings of meters (s since the epoch) as a trace with a measurement's window, if any.
 
-    The power axis begins at 0, so that a small ripple looks small. Of more than ``most_points`` each span of time keeps
-    its lowest and its highest reading. A window (begin and end of the measurement) outside of the readings is left out.
+    The power axis begins at 0, so that a small ripple looks small. Thinned lines keep peaks and dips.
     """
     known = [one for one in readings if one.points]
     if not known:
@@ -200,7 +197,6 @@ def _line(readings: Readings, begin_s: float, most_points: int) -> Points:
 
 
 def _thinned(points: Points, most: int) -> Points:
-    """Return fewer points with all peaks and dips: the lowest and the highest one of each of equal spans."""
     if len(points) <= most:
         return points
     per_span = math.ceil(2 * len(points) / most)
@@ -235,7 +231,6 @@ def _readings(path: Path) -> list[Readings]:
 
 
 def _own_rows(lines: Iterable[str], columns: Sequence[str]) -> Iterator[PowerRow]:
-    """Yield the rows of the first device in a log."""
     first = None
     for row in csv.DictReader(lines, columns):
         first = row.get("device") if first is None else first

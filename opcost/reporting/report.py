@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from datetime import datetime, timezone
 from functools import cache
 from html import escape
 from pathlib import Path
 from statistics import median
-from typing import Any, TypeAlias
+from typing import Any
 
 from opcost import __version__
 from opcost.columns import columns_of
@@ -19,7 +19,7 @@ from opcost.comparing.operator_costs import TupleCost, TupleFlag, roofline_of_tu
 from opcost.comparing.roofline import Roofline
 from opcost.comparing.sweep_sizes import SweepSizeRow, curves_of, replaced
 from opcost.errors import UserError
-from opcost.estimates import Estimate, value_of
+from opcost.estimates import value_of
 from opcost.invocation import command
 from opcost.measuring.conditions import Circumstances, Conditions
 from opcost.measuring.flags import meanings
@@ -28,26 +28,11 @@ from opcost.measuring.record import Measurement, MeasurementRow
 from opcost.measuring.setting import is_meant
 from opcost.operators.sweep_axes import AxisKind
 from opcost.operators.tuples import SIZE_IN_NAME
-from opcost.reporting import report_sections
+from opcost.reporting import markup, report_sections
 from opcost.reporting.charts import QUANTITIES, RooflinePlot, courses
 from opcost.reporting.charts import roofline as drawn_roofline
-from opcost.reporting.markup import (
-    MARKS,
-    Axis,
-    Chart,
-    Entry,
-    Series,
-    code,
-    figure,
-    folded,
-    log_axis,
-    page,
-    paragraph,
-    patterns_figure,
-    table,
-)
 from opcost.reporting.model_tables import FIGURES, layer_in_words, missing_notes
-from opcost.reporting.power_traces import Trace, readings_of_log, trace_of
+from opcost.reporting.power_traces import readings_of_log, trace_of
 from opcost.reporting.report_sections import Compared, board_of, compared, counted_once, without_identities
 from opcost.reporting.sweeps import PIECES, size_curves
 from opcost.reporting.tables import Column, Table, titled
@@ -73,7 +58,6 @@ SHOWN_APART = (
 """Columns of a measurement that the report shows separately, and those of whole models."""
 
 FACTS = tuple(field.name for field in columns_of(Measurement) if field.name not in SHOWN_APART)
-"""The other columns, which are listed for each tuple under their names."""
 
 
 def write_report(
@@ -83,14 +67,9 @@ def write_report(
     reports: Sequence[ComparingReport],
     rankings: Sequence[DeviceRanking] = (),
 ) -> None:
-    """Write the report of comparisons to a file, which is replaced.
+    """Write the report of comparisons, in ``models`` and as rows in ``reports``, to a file, which is replaced.
 
-    Args:
-        path: the file.
-        request: the database has sweeps, qualifications, drift checks and power logs; names and device choose sweeps.
-        models: the comparisons.
-        reports: the same as rows.
-        rankings: models by energy per sample, for each device.
+    The request's database has sweeps, which its names and device choose, qualifications, drift checks and power logs.
     """
     database = request.database
     found = compared(models, reports)
@@ -99,11 +78,11 @@ def write_report(
     roofline = roofline_of_tuples(tuples)
     plots = []
     if roofline is not None:
-        points = _points(roofline, tuples, in_energy=False)
-        plots.append(drawn_roofline(points, roofline.time, "speed (TFLOP/s)", 1e12))
-        if roofline.energy is not None:
-            points = _points(roofline, tuples, in_energy=True)
-            plots.append(drawn_roofline(points, roofline.energy, "efficiency (GFLOP/J)", 1e9))
+        sides = ((roofline.time, "speed (TFLOP/s)", 1e12), (roofline.energy, "efficiency (GFLOP/J)", 1e9))
+        for roof, label, scale in sides:
+            if roof is not None:
+                points = [_point(one, roofline, in_energy=roof is roofline.energy) for one in tuples]
+                plots.append(drawn_roofline(points, roof, label, scale))
     measured = (
         row for one in found for row in (one.comparison.full, *(part.row for part in one.comparison.cost.parts))
     )
@@ -126,16 +105,13 @@ def write_report(
         "kernels": report_sections.kernel_kinds(found),
         "remarks": report_sections.remarks(found, reports),
         "steps": report_sections.steps(found, tuples, reports, proposals),
-        "patterns": patterns_figure(),
+        "patterns": markup.patterns_figure(),
     }
-    replace_file(path, page(parts, _data(found, tuples, roofline, plots, database.power_logs)).encode())
+    replace_file(path, markup.page(parts, _data(found, tuples, roofline, plots, database.power_logs)).encode())
 
 
 def _sweeps(request: Request, models: Sequence[ModelComparisons]) -> list[SweepSizeRow]:
-    """Return the sizes of sweeps on the chosen device, and of the named models if any are named.
-
-    The name of a sweep begins with that of its model, or of its config.
-    """
+    """Return the sizes of sweeps on the chosen device; the name of a sweep begins with its model's or config's."""
     sizes = [row for row in request.database.sweep_sizes.rows() if is_meant(request.device, row.conditions)]
     if not request.names:
         return sizes
@@ -144,32 +120,19 @@ def _sweeps(request: Request, models: Sequence[ModelComparisons]) -> list[SweepS
     return [row for row in sizes if row.place.model.partition(" ")[0] in names]
 
 
-Point: TypeAlias = "tuple[float, float, str] | None"
+def _point(one: TupleCost, roofline: Roofline, in_energy: bool) -> tuple[float, float, str] | None:
+    work = one.work
+    cost = None if work is None else work.energy_j if in_energy else work.time_s
+    if work is None or not work.flop or work.flop_per_byte is None or cost is None:
+        return None
+    return work.flop_per_byte, work.flop / cost, roofline.time.side(work) or ""
 
 
-def _points(roofline: Roofline, tuples: Sequence[TupleCost], in_energy: bool) -> list[Point]:
-    """Return a point of the roofline for each tuple; None if it has no FLOPs or no cost."""
-    points: list[Point] = []
-    for work in (one.work for one in tuples):
-        cost = None if work is None else work.energy_j if in_energy else work.time_s
-        if work is None or not work.flop or work.flop_per_byte is None or cost is None:
-            points.append(None)
-        else:
-            points.append((work.flop_per_byte, work.flop / cost, roofline.time.side(work) or ""))
-    return points
-
-
-@dataclass
-class Shared:
-    """Values that many tuples have in common, each stored once."""
-
-    values: list[Any]
-
-    def index(self, value: Any) -> int:
-        """Return the index of a value, which is added if it is new."""
-        if value not in self.values:
-            self.values.append(value)
-        return self.values.index(value)
+def _index(values: list[Any], value: Any) -> int:
+    """Return the index of a value that is stored once, which is added if it is new."""
+    if value not in values:
+        values.append(value)
+    return values.index(value)
 
 
 def _data(
@@ -180,7 +143,7 @@ def _data(
     logs: Path,
 ) -> dict[str, Any]:
     """Return the data of the page's script: tuples, and the shared values that they refer to by index."""
-    conditions, circumstances, axes, lines = Shared([]), Shared([]), Shared([]), Shared([])
+    conditions, circumstances, axes, lines = list[Any](), list[Any](), list[Any](), list[Any]()
 
     @cache
     def named(value: Conditions | Circumstances) -> list[list[Any]]:
@@ -193,10 +156,9 @@ def _data(
         places = [plot.positions[index] for plot in plots]
         entry = {**_entry(one, roofline), "positions": [at and [round(value, 1) for value in at] for at in places]}
         if one.row is not None:
-            entry["conditions"] = conditions.index(named(one.row.conditions))
-            entry["circumstances"] = circumstances.index(named(one.row.circumstances))
-            trace = _trace(one.row, logs)
-            entry["trace"] = None if trace is None else _compact(trace, axes, lines)
+            entry["conditions"] = _index(conditions, named(one.row.conditions))
+            entry["circumstances"] = _index(circumstances, named(one.row.circumstances))
+            entry["trace"] = _trace(one.row, logs, axes, lines)
         entries.append(entry)
     names = list(dict.fromkeys(name for entry in entries for name in entry))
     return {
@@ -208,23 +170,40 @@ def _data(
         "fields": names,
         "facts": FACTS,
         "tuples": [[entry.get(name) for name in names] for entry in entries],
-        "conditions": conditions.values,
-        "circumstances": circumstances.values,
-        "axes": axes.values,
-        "lines": lines.values,
+        "conditions": conditions,
+        "circumstances": circumstances,
+        "axes": axes,
+        "lines": lines,
     }
 
 
 def _entry(one: TupleCost, roofline: Roofline | None) -> dict[str, Any]:
     operator, work = one.case.operator, one.work
     roof = None if roofline is None else roofline.time
+    figures: dict[str, Any] = {}
+    if one.row is not None and one.time_s is not None:
+        measured, energy_j = one.row.measurement, one.energy_j
+        reason, log = measured.energy_missing_reason, measured.power_log
+        figures = {
+            "time_s": one.time_s.value,
+            "time_standard_error_s": one.time_s.standard_error,
+            "energy_j": None if energy_j is None else energy_j.value,
+            "energy_standard_error_j": None if energy_j is None else energy_j.standard_error,
+            "energy_at_reference_j": measured.energy_at_reference_j,
+            "energy_missing_reason": None if reason is None else without_identities(reason),
+            "power_w": measured.power_w,
+            "measured_on": one.row.input_data,
+            "facts": [_plain(getattr(measured, name)) for name in FACTS],
+            "measured_flags": meanings(measured.flags),
+            "power_log": None if log is None else Path(log).name,
+        }
     return {
         "key": one.case.key if one.row is None else one.row.key,
         "operator": operator.operator,
         "parameters": operator.parameters_text,
         "inputs": operator.inputs_text,
         "input_data": str(one.case.input_data),
-        **_figures(one.row, one.time_s, one.energy_j),
+        **figures,
         "flop": one.count.flop,
         "memory_bytes": one.count.memory_bytes,
         "side": roof.side(work) if roof and work else None,
@@ -234,34 +213,14 @@ def _entry(one: TupleCost, roofline: Roofline | None) -> dict[str, Any]:
     }
 
 
-def _figures(row: MeasurementRow | None, time_s: Estimate | None, energy_j: Estimate | None) -> dict[str, Any]:
-    if row is None or time_s is None:
-        return {}
-    measured = row.measurement
-    reason = measured.energy_missing_reason
-    return {
-        "time_s": time_s.value,
-        "time_standard_error_s": time_s.standard_error,
-        "energy_j": None if energy_j is None else energy_j.value,
-        "energy_standard_error_j": None if energy_j is None else energy_j.standard_error,
-        "energy_at_reference_j": measured.energy_at_reference_j,
-        "energy_missing_reason": None if reason is None else without_identities(reason),
-        "power_w": measured.power_w,
-        "measured_on": row.input_data,
-        "facts": [_plain(getattr(measured, name)) for name in FACTS],
-        "measured_flags": meanings(measured.flags),
-        "power_log": None if measured.power_log is None else Path(measured.power_log).name,
-    }
-
-
 def _plain(value: Any) -> Any:
-    """Return a value for people: texts without identities, numbers with six digits."""
     if isinstance(value, float):
         return float(f"{value:.6g}")
     return without_identities(value) if isinstance(value, str) else value
 
 
-def _trace(row: MeasurementRow, logs: Path) -> Trace | None:
+def _trace(row: MeasurementRow, logs: Path, axes: list[Any], lines: list[Any]) -> dict[str, Any] | None:
+    """Return a trace in few characters, if any: integer coordinates, and shared axes and names by index."""
     measured = row.measurement
     # opcost writes no names with folders.
     if measured.power_log is None or Path(measured.power_log).name != measured.power_log:
@@ -274,23 +233,21 @@ def _trace(row: MeasurementRow, logs: Path) -> Trace | None:
     except UserError:
         return None
     begin_s, end_s = (datetime.fromisoformat(one).timestamp() for one in (measured.started_at, measured.ended_at))
-    return trace_of(readings[:2], (begin_s, end_s), TRACE_POINTS)
+    trace = trace_of(readings[:2], (begin_s, end_s), TRACE_POINTS)
+    if trace is None:
+        return None
+    time, power = trace.time, trace.power
 
-
-def _compact(trace: Trace, axes: Shared, lines: Shared) -> dict[str, Any]:
-    """Return a trace in few characters: integer coordinates, and shared axes and names by index."""
-
-    def on_grid(axis: Axis, value: float) -> int:
+    def on_grid(axis: markup.Axis, value: float) -> int:
         return round(TRACE_GRID * axis.position(value))
 
-    time, power = trace.time, trace.power
     return {
         "axes": [
-            axes.index([axis.label, [[on_grid(axis, value), text] for value, text in axis.ticks]])
+            _index(axes, [axis.label, [[on_grid(axis, value), text] for value, text in axis.ticks]])
             for axis in (time, power)
         ],
         "lines": [
-            [lines.index(line.name), " ".join(f"{on_grid(time, x)} {on_grid(power, y)}" for x, y in line.points)]
+            [_index(lines, line.name), " ".join(f"{on_grid(time, x)} {on_grid(power, y)}" for x, y in line.points)]
             for line in trace.lines
         ],
         "window": None if trace.window is None else [on_grid(time, end) for end in trace.window],
@@ -320,9 +277,7 @@ LAYER_COLUMNS = {
     "time share": "",
     "mJ": "",
     "energy share": "medium",
-    "GFLOP": "wide",
-    "MB": "wide",
-    "parameters": "wide",
+    **dict.fromkeys(("GFLOP", "MB", "parameters"), "wide"),
 }
 """Titles of the figures, each with the class that hides it on narrow screens."""
 
@@ -333,11 +288,11 @@ def meters(rows: Sequence[QualificationRow], boards: set[str | None]) -> str:
         (row.device_uuid, row.driver_version, row.quality.meter): row for row in rows if row.device_uuid in boards
     }
     if not newest:
-        return paragraph(f"The database has no qualification of these boards' meters. Qualify: {command('qualify')}.")
-    columns = [
-        Column[QualificationRow]("board", lambda row: board_of(row.device_uuid), "left"),
-        *titled(QualificationRow),
-    ]
+        return markup.paragraph(
+            f"The database has no qualification of these boards' meters. Qualify: {command('qualify')}."
+        )
+    board = Column[QualificationRow]("board", lambda row: board_of(row.device_uuid))
+    columns = [board, *titled(QualificationRow)]
     caption = (
         "The meters of each board (first digits of its UUID): their deviation from the reference meter under a steady "
         "load, and the worst deviation under pulses. A meter within 2 % is right for steady loads, such as loops; if "
@@ -349,13 +304,13 @@ def meters(rows: Sequence[QualificationRow], boards: set[str | None]) -> str:
         if row.quality.steady_deviation_ratio is not None and row.quality.verdict != REFERENCE
     }
     if not deviations:
-        return table(columns, newest.values(), caption)
+        return markup.table(columns, newest.values(), caption)
     worst, number = max(deviations.values()), len({row.device_uuid for row in deviations})
     verdict = (
         f"The meters of {number} boards agree within {percent(worst, digits=2)} under a steady load, such as a loop. "
         "An error that all meters share is not visible here, since there is no external meter."
     )
-    return paragraph(verdict) + folded("Each meter", table(columns, newest.values(), caption))
+    return markup.paragraph(verdict) + markup.folded("Each meter", markup.table(columns, newest.values(), caption))
 
 
 def drift(rows: Sequence[MeasurementRow], boards: set[str | None]) -> str:
@@ -366,10 +321,10 @@ def drift(rows: Sequence[MeasurementRow], boards: set[str | None]) -> str:
             groups.setdefault((row.circumstances.device_uuid, row.key), []).append(row)
     several = [group for group in groups.values() if len(group) > 1]
     if not several:
-        return paragraph("These boards have no repeated drift checks.")
-    drawings, scatters, legend = [], [], list[Entry]()
+        return markup.paragraph("These boards have no repeated drift checks.")
+    drawings, scatters, legend = [], [], list[markup.Entry]()
     for quantity, _ in QUANTITIES:
-        lines = [_course(group, quantity, number % len(MARKS)) for number, group in enumerate(several)]
+        lines = [_course(group, quantity, number % len(markup.MARKS)) for number, group in enumerate(several)]
         known = [line for line in lines if line.points]
         drawings.append(courses(known, f"{quantity} minus the board's median (%)"))
         # Of the time, which every row has.
@@ -384,10 +339,10 @@ def drift(rows: Sequence[MeasurementRow], boards: set[str | None]) -> str:
         "The drift checks: one addition that each campaign repeats. A flat course shows no drift. A board's energies "
         f"are normalised to 50 °C if all of them can be. Standard deviations: {'; '.join(scatters)}."
     )
-    return figure(Chart(drawings, legend), caption)
+    return markup.figure(markup.Chart(drawings, legend), caption)
 
 
-def _course(rows: Sequence[MeasurementRow], quantity: str, look: int) -> Series:
+def _course(rows: Sequence[MeasurementRow], quantity: str, look: int) -> markup.Series:
     """Return the deviations of a board's checks from their median in %, over the time since the first in min."""
     basis, first = common_basis(rows), rows[0]
     moments_s = [datetime.fromisoformat(row.measurement.started_at).timestamp() for row in rows]
@@ -400,7 +355,7 @@ def _course(rows: Sequence[MeasurementRow], quantity: str, look: int) -> Series:
     ]
     name = f"board {board_of(first.circumstances.device_uuid)}, {first.conditions.execution}, {len(rows)} times"
     titles = [f"{name}: {y:.2f} % after {x:.0f} min" for x, y in points]
-    return Series(name, points, look, titles=titles)
+    return markup.Series(name, points, look, titles=titles)
 
 
 def sweeps(rows: Sequence[SweepSizeRow]) -> str:
@@ -420,40 +375,56 @@ def _sweep(rows: Sequence[SweepSizeRow]) -> str:
     rows = sorted(rows, key=lambda row: row.place.size)
     first = rows[0]
     unit = AxisKind(first.place.axis).unit
-    panels, _ = size_curves(rows, (first.place.axis, unit), log_axis)
+    panels, _ = size_curves(rows, (first.place.axis, unit), markup.log_axis)
     pieces = [line for curve in curves_of(rows) for line in curve.lines]
     sizes = [replace(column, title=column.title or first.place.axis) for column in SIZES]
     pieces_columns = [column for column in PIECES if column.title != "residual"]
     caption = "Marks are medians over repetitions; the line is the predicted curve. Both axes are logarithmic."
     parts = [
-        figure(Chart(panels), caption) if panels else "",
-        table(sizes, rows),
-        table(pieces_columns, pieces, "Fit by pieces") if pieces else "",
-        *(paragraph(f"{row.place.axis} {row.place.size}: {row.failure}") for row in rows if row.failure),
+        markup.figure(markup.Chart(panels), caption) if panels else "",
+        markup.table(sizes, rows),
+        markup.table(pieces_columns, pieces, "Fit by pieces") if pieces else "",
+        *(markup.paragraph(f"{row.place.axis} {row.place.size}: {row.failure}") for row in rows if row.failure),
     ]
     place = f"{first.conditions.device_product}, {first.conditions.execution}"
-    return folded(f"{first.place.model} ({place})", "".join(parts))
+    return markup.folded(f"{first.place.model} ({place})", "".join(parts))
 
 
 def layers(found: Sequence[Compared], proposals: Proposals = NO_PROPOSALS) -> str:
     """Return a tree for each model, in its usual execution, whose counts have paths."""
     usual = [found[index] for index in sorted(counted_once(found))]
     known = [one for one in usual if one.comparison.counts.modules]
-    trees = "".join(map(_tree, known[:MOST_TREES]))
-    caption = paragraph(
-        "Layers are in the order of execution; a layer that unfolds has the totals of what is inside it. The layers of "
-        "a model add up to its sum of operators, which is not corrected. Shares are those of this sum."
-    )
-    return (caption if known else "") + trees + _left_out(usual, known, proposals)
+    parts = [_tree(one) for one in known[:MOST_TREES]]
+    if known:
+        parts.insert(
+            0,
+            markup.paragraph(
+                "Layers are in the order of execution; a layer that unfolds has the totals of what is inside it. The "
+                "layers of a model add up to its sum of operators, which is not corrected. Shares are those of this "
+                "sum."
+            ),
+        )
+    # What to do for the trees of the other models.
+    more = [one.row.name for one in known[MOST_TREES:]]
+    if more:
+        named = markup.code(proposals.command("report", more[:1]))
+        parts.append(f"<p>The first {MOST_TREES} models have a tree. Name others: {named}.</p>")
+    without = list(dict.fromkeys(one.row.name for one in usual if not one.comparison.counts.modules))
+    if without:
+        names = f"{number_of(len(without), 'model')} ({escape(some_of(without))})"
+        shown, counted = (markup.code(proposals.command(step, without[:1])) for step in ("layers", "count"))
+        then = f"{shown} shows the layers; after {counted} this report has them, too."
+        parts.append(f"<p>No tree of {names}: the counts have no paths. {then}</p>")
+    return "".join(parts)
 
 
 def _tree(one: Compared) -> str:
     comparison = one.comparison
     own = layers_of(comparison.counts, comparison.cost)
-    notes = "".join(map(paragraph, missing_notes(own)))
+    notes = "".join(map(markup.paragraph, missing_notes(own)))
     heads = "".join(f'<span class="{name}">{escape(title)}</span>' for title, name in LAYER_COLUMNS.items())
     head = f'<div class="layer head"><span>layer</span>{heads}</div>'
-    return folded(one.model.name, f'{notes}<div class="layers">{head}{_node(own.tree, is_open=True)}</div>')
+    return markup.folded(one.model.name, f'{notes}<div class="layers">{head}{_node(own.tree, is_open=True)}</div>')
 
 
 def _node(node: LayerNode, is_open: bool = False) -> str:
@@ -472,21 +443,3 @@ def _node(node: LayerNode, is_open: bool = False) -> str:
         return f'<div class="leaf">{line}</div>'
     inside = "".join(map(_node, node.children))
     return f"<details{' open' if is_open else ''}><summary>{line}</summary>{inside}</details>"
-
-
-def _left_out(usual: Sequence[Compared], known: Sequence[Compared], proposals: Proposals) -> str:
-    """Return what to do for the trees of the other models; empty if all have one."""
-    texts = []
-    more = list(dict.fromkeys(one.row.name for one in known[MOST_TREES:]))
-    if more:
-        named = code(proposals.command("report", more[:1]))
-        texts.append(f"The first {MOST_TREES} models have a tree. Name others: {named}.")
-    without = list(dict.fromkeys(one.row.name for one in usual if not one.comparison.counts.modules))
-    if without:
-        names = f"{number_of(len(without), 'model')} ({escape(some_of(without))})"
-        shown, counted = (code(proposals.command(step, without[:1])) for step in ("layers", "count"))
-        texts.append(
-            f"No tree of {names}: the counts have no paths. {shown} shows the layers; after {counted} this report has "
-            "them, too."
-        )
-    return "".join(f"<p>{text}</p>" for text in texts)

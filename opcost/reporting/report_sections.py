@@ -22,20 +22,7 @@ from opcost.measuring.conditions import EXECUTIONS, usual_execution
 from opcost.measuring.protocol import protocol_options
 from opcost.operators.cases import ALL
 from opcost.printable import with_named_boards
-from opcost.reporting.charts import (
-    QUANTITIES,
-    ComparedModel,
-    Deviation,
-    RooflinePlot,
-    StackedBar,
-    compared_model,
-    deviations,
-    error_chart,
-    kind_chart,
-    parity_chart,
-    stacked_bars,
-    without_sizes,
-)
+from opcost.reporting import charts
 from opcost.reporting.markup import Chart, Entry, code, figure, folded, items, paragraph, table
 from opcost.reporting.show_notes import rates_of
 from opcost.reporting.show_tables import table_of
@@ -46,12 +33,8 @@ from opcost.stages.wanted_model import NO_PROPOSALS, Proposals
 from opcost.units import number_of, percent
 
 PICO = 1e-12
-
-PARTS = ("modules", "functions", "cache correction", "power limit", "dropped", "not measured", "unexplained")
-"""The parts of a whole model's time or energy."""
-
 KERNEL_KINDS_SHOWN = 10
-"""Kinds of operators with the largest errors of kernels."""
+PARTS = ("modules", "functions", "cache correction", "power limit", "dropped", "not measured", "unexplained")
 
 _PATH = re.compile(r"(?<![\w/.])~?(?:/[\w.+~@-]+)+/([\w.+~@-]+)")
 
@@ -74,7 +57,7 @@ class Compared:
     remarks: tuple[Remark, ...]
     comparison: Comparison
     kernels: KernelErrors | None
-    model: ComparedModel
+    model: charts.ComparedModel
 
     @property
     def is_complete(self) -> bool:
@@ -91,8 +74,10 @@ def compared(models: Sequence[ModelComparisons], reports: Sequence[ComparingRepo
     for one, report in zip(models, reports, strict=True):
         of_rows = zip(report.labels, report.comparisons, report.kinds, report.remarks, strict=True)
         for (label, row, kinds, remarks), comparison in zip(of_rows, one.comparisons, strict=True):
-            found.append(Compared(row, remarks, comparison, comparison.kernels, compared_model(label, row, kinds)))
-    shorter = without_sizes([one.model for one in found])
+            found.append(
+                Compared(row, remarks, comparison, comparison.kernels, charts.compared_model(label, row, kinds))
+            )
+    shorter = charts.without_sizes([one.model for one in found])
     return [replace(one, model=model) for one, model in zip(found, shorter, strict=True)]
 
 
@@ -127,13 +112,12 @@ def summary(found: Sequence[Compared], tuples: Sequence[TupleCost], reports: Seq
     verdicts = [
         (f"{device}: " if len(of_device) > 1 else "") + _verdict(own, quantity)
         for device, own in of_device.items() or [("", [])]
-        for quantity, _ in QUANTITIES
+        for quantity, _ in charts.QUANTITIES
     ]
     return paragraph(" ".join(filter(None, [first, *verdicts, _left_out_on_purpose(usual)])))
 
 
 def _verdict(found: Sequence[Compared], quantity: str) -> str:
-    """Return how far sums are from wholes on one device, and how many are left out as no result yet."""
     complete = [one for one in found if one.is_complete and one.model.ratio(quantity) is not None]
     sound = [one for one in complete if not one.doubts(quantity)]
     reasons = Counter(doubt.value for one in complete for doubt in one.doubts(quantity))
@@ -162,7 +146,6 @@ def _verdict(found: Sequence[Compared], quantity: str) -> str:
 
 
 def _left_out_on_purpose(found: Sequence[Compared]) -> str:
-    """Return the model of which the whitelist drops most of the time; empty if that is not noticeable."""
     shares = {
         one.model.name: one.row.dropped_time_s / one.row.full_time_s
         for one in found
@@ -181,10 +164,10 @@ def parity(found: Sequence[Compared]) -> str:
         "off. Bars are 95 % intervals, mostly smaller than the mark; another board may differ "
         f"by more.{_left_out(found)}"
     )
-    return figure(parity_chart(_complete(found)), caption)
+    return figure(charts.parity_chart(_complete(found)), caption)
 
 
-def _complete(found: Sequence[Compared]) -> list[ComparedModel]:
+def _complete(found: Sequence[Compared]) -> list[charts.ComparedModel]:
     return [one.model for one in found if one.is_complete]
 
 
@@ -199,23 +182,20 @@ def errors(found: Sequence[Compared]) -> str:
         "The error of each sum, in order: the middle row is the median. Left of zero, the sum is too small. If "
         "corrections help, squares are nearer to zero than circles; their intervals include the method's own error."
     )
-    return figure(error_chart(_complete(found)), caption)
+    return figure(charts.error_chart(_complete(found)), caption)
 
 
 def counted_once(found: Sequence[Compared]) -> frozenset[int]:
-    """Return the indices of one comparison for each model and device: in the usual execution if there is one.
+    """Return indices of one comparison for each model and device, in the usual execution if any: times count once."""
 
-    Shares of all models' time are of these, so that a model that was run in two executions does not count twice.
-    """
-    best: dict[tuple[str, str], tuple[int, bool]] = {}
-    for index, one in enumerate(found):
-        conditions = one.row.conditions
-        key = one.row.name, conditions.device_product
-        # The last one, if none is usual.
-        is_usual = conditions.execution == usual_execution(conditions.device_type)
-        if is_usual or key not in best or not best[key][1]:
-            best[key] = index, is_usual
-    return frozenset(index for index, _ in best.values())
+    def is_usual(index: int) -> bool:
+        conditions = found[index].row.conditions
+        return conditions.execution == usual_execution(conditions.device_type)
+
+    # The last usual one, or the last one if none is usual.
+    ordered = sorted(range(len(found)), key=is_usual)
+    rows = ((found[index].row, index) for index in ordered)
+    return frozenset({(row.name, row.conditions.device_product): index for row, index in rows}.values())
 
 
 def flags(found: Sequence[Compared], tuples: Sequence[TupleCost]) -> str:
@@ -248,10 +228,10 @@ def kinds(found: Sequence[Compared]) -> str:
         "The parts of each sum. The line at 100 % is the measured whole model; the figures are the sum and the whole. "
         f"The longest part costs most, and may differ between time and energy.{_left_out(found)}"
     )
-    return figure(kind_chart(_complete(found)), caption)
+    return figure(charts.kind_chart(_complete(found)), caption)
 
 
-def rooflines(roofline: Roofline | None, plots: Sequence[RooflinePlot], tuples: Sequence[TupleCost]) -> str:
+def rooflines(roofline: Roofline | None, plots: Sequence[charts.RooflinePlot], tuples: Sequence[TupleCost]) -> str:
     """Return the card's roofline in time and energy."""
     if roofline is None:
         return paragraph("No roofline: no measured tuple has both FLOPs and bytes.")
@@ -278,14 +258,19 @@ def rooflines(roofline: Roofline | None, plots: Sequence[RooflinePlot], tuples: 
 def gaps(found: Sequence[Compared]) -> str:
     """Return the parts of each whole model."""
     drawings, rows = [], []
-    for quantity, _ in QUANTITIES:
+    for quantity, _ in charts.QUANTITIES:
         bars = []
         for one in found:
-            shares = _parts(one, quantity)
+            costs, pieces = one.row.costs(quantity), (one.comparison.gap.modules, one.comparison.gap.functions)
+            of_sum = (piece.time_s if quantity == "time" else piece.energy_j for piece in pieces)
+            others = (costs.correction, costs.power_limit, costs.dropped, costs.unmeasured, costs.unexplained)
+            shares = tuple(map(costs.over_whole, (*of_sum, *others)))
             rest = "unknown" if shares[-1] is None else f"{round(100 * shares[-1], 1) + 0.0:+.1f} % unexplained"
-            bars.append(StackedBar(one.model.name, rest + doubt_mark(one.doubts(quantity)), shares))
+            bars.append(charts.StackedBar(one.model.name, rest + doubt_mark(one.doubts(quantity)), shares))
         known = [bar for bar in bars if any(share is not None for share in bar.shares)]
-        drawings.append(stacked_bars(known, f"{quantity}, share of the measured whole model (%)", range(len(PARTS))))
+        drawings.append(
+            charts.stacked_bars(known, f"{quantity}, share of the measured whole model (%)", range(len(PARTS)))
+        )
         for one, bar in zip(found, bars, strict=True):
             *parts, rest = map(percent, bar.shares)
             rows.append((bar.name, quantity, *parts, rest + doubt_mark(one.doubts(quantity))))
@@ -302,13 +287,6 @@ def gaps(found: Sequence[Compared]) -> str:
     return figure(Chart(drawings, legend), caption) + folded("The figures", numbers)
 
 
-def _parts(one: Compared, quantity: str) -> tuple[float | None, ...]:
-    costs, pieces = one.row.costs(quantity), (one.comparison.gap.modules, one.comparison.gap.functions)
-    modules, functions = (piece.time_s if quantity == "time" else piece.energy_j for piece in pieces)
-    others = (costs.correction, costs.power_limit, costs.dropped, costs.unmeasured, costs.unexplained)
-    return tuple(map(costs.over_whole, (modules, functions, *others)))
-
-
 def kernel_kinds(found: Sequence[Compared]) -> str:
     """Return the kinds of operators whose kernel time differs between the model and alone."""
     seen: dict[str, list[tuple[str, float]]] = {}
@@ -319,16 +297,16 @@ def kernel_kinds(found: Sequence[Compared]) -> str:
     if not profiled:
         return paragraph(f"The database has no kernel times of these models. Measure: {command('verify kernels')}.")
     largest = sorted(seen, key=lambda kind: -sum(abs(error) for _, error in seen[kind]))[:KERNEL_KINDS_SHOWN]
-    rows = [
-        (kind, [Deviation(Estimate(error, 0.0), 0, f"{model} {100 * error:+.2f} %") for model, error in seen[kind]])
-        for kind in largest
-    ]
+    rows = []
+    for kind in largest:
+        marks = ((Estimate(error, 0.0), 0, f"{model} {100 * error:+.2f} %") for model, error in seen[kind])
+        rows.append((kind, [charts.Deviation(*mark) for mark in marks]))
     caption = (
         "Kernel time alone minus kernel time in the model, by kind of operator, as a share of the model's kernel time. "
         f"Each mark is one of {len(profiled)} models. Left of zero: the kind takes longer in the model than alone, and "
         "makes the sum too small. Kinds on opposite sides cancel in a sum."
     )
-    return figure(Chart([deviations(rows, "kernel time alone minus in the model (%)")]), caption)
+    return figure(Chart([charts.deviations(rows, "kernel time alone minus in the model (%)")]), caption)
 
 
 def remarks(found: Sequence[Compared], reports: Sequence[ComparingReport]) -> str:
@@ -374,7 +352,6 @@ DROPPED_RATIO = 0.01
 """The dropped share of a whole model's time from which the whitelist needs more operators."""
 
 THOROUGH_TARGET = "0.99"
-"""The coverage target of such a whitelist."""
 
 
 @dataclass(frozen=True)
@@ -409,10 +386,7 @@ REMEDIES = (
 def next_steps(
     found: Sequence[Compared], tuples: Sequence[TupleCost], proposals: Proposals = NO_PROPOSALS
 ) -> list[Step]:
-    """Return the steps that would improve the figures of compared models.
-
-    The tuples' uses have the indices of the comparisons.
-    """
+    """Return the steps that would improve the figures of compared models, to whose indices the tuples' uses refer."""
     steps = []
     runs = [(one.comparison.conditions.device_type, one.comparison.conditions.execution) for one in found]
     devices = sorted({device for device, _ in runs}, reverse=True)

@@ -18,21 +18,22 @@ from opcost.stages.show import DeviceRanking, ShownModel
 from opcost.units import milli, number_of, percent, some_of
 
 ESTIMATED = "~"
-"""The mark before figures of sums."""
-
-KIND_TITLES = ("largest kind", "second kind", "third kind")
-"""The columns of the ranking for the kinds of operators with the largest costs of a model."""
-
-ROOF_TITLES = frozenset({"time roof", "energy roof", "saving mJ/sample"})
-"""The columns of the ranking that the note on the roof explains."""
-
-MODEL = "the model's"
-
 NAMES_SHOWN = 6
-"""The models that a note names."""
+KIND_TITLES = ("largest kind", "second kind", "third kind")
+ROOF_TITLES = frozenset({"time roof", "energy roof", "saving mJ/sample"})
+"""The columns of the ranking that notes explain: on the kinds of operators that cost most, and on the roof."""
 
 LEAST_RATE_RATIO = 0.01
 """The share of the highest rate of FLOPs from which that of another arithmetic is named."""
+
+DOUBTS = {
+    "is_whole_flagged": "the whole model's measurement is flagged; measure again",
+    "is_sum_flagged": "flagged operators have 5 % or more of the summed time; measure them again",
+    "is_unexplained": "sum and whole model differ by 25 % or more, so one of them is no result yet",
+    "is_above_power_limit": "the sum draws more than the power limit, at which a run is throttled: it takes longer "
+    "than the sum",
+}
+"""Fields of a row that cast doubt on it, with the reason."""
 
 
 def arithmetic(conditions: Conditions) -> str:
@@ -49,8 +50,7 @@ def _formats(conditions: Conditions) -> tuple[str, str]:
     if dtype is not None:
         return dtype, dtype
     is_gpu = conditions.device_type != "cpu"
-    convolutions = TF32 if is_gpu and conditions.cudnn_tf32 else FP32
-    return convolutions, TF32 if is_gpu and conditions.matmul_tf32 else FP32
+    return TF32 if is_gpu and conditions.cudnn_tf32 else FP32, TF32 if is_gpu and conditions.matmul_tf32 else FP32
 
 
 def condition_words(field: Field, conditions: Conditions) -> str:
@@ -69,7 +69,15 @@ def ranking_notes(ranking: DeviceRanking, by: str, left_out: Set[str] = frozense
     quantity = "time" if by == TIME or all(map(is_by_time, rows)) else "energy"
     kinds_shown = len(set(KIND_TITLES) - left_out)
     kinds = {kind.operator for model in ranking.models for kind in model.kinds[:kinds_shown]}
-    lines = [energies_line(rows), *_errors_line(measured), *_boards_line(ranking.boards)]
+    lines = [energies_line(rows)]
+    times = [row.time_standard_error_s / row.time_s for row in measured if row.time_s and row.time_standard_error_s]
+    energies = [
+        row.energy_standard_error_j / row.energy_j for row in measured if row.energy_j and row.energy_standard_error_j
+    ]
+    if times or energies:
+        medians = in_quantities(median(times) if times else None, median(energies) if energies else None)
+        lines.append(f"Standard errors are {medians} (medians of these models).")
+    lines += _boards_line(ranking.boards)
     if len(rows) > 1 and any(len(set(_formats(row.conditions))) > 1 for row in rows):
         lines.append(
             "Models differ in arithmetic, too: convolutions run in TF32; the matrix products of transformers (Linear, "
@@ -84,16 +92,14 @@ def ranking_notes(ranking: DeviceRanking, by: str, left_out: Set[str] = frozense
 
 
 def model_notes(model: ShownModel, boards: BoardDifferences, names: Collection[str]) -> list[str]:
-    """Return the notes of one model with its operators.
-
-    ``names`` are those of the operators and kinds that are shown.
-    """
+    """Return the notes of one model with the operators and kinds of these names."""
     row = model.row
     board = f" on this board, {row.device_uuid[:8]}" if row.device_uuid else ""
     error = "" if row.source == SUM else f" ± is one standard error{board}."
     lines = [energies_line([row]) + error, *_boards_line(boards)]
     if row.memory_bytes_ratio is not None and row.sum_time_s is not None:
-        lines.append(f"Shares are those of the sum of all measured operators, with {measured_share(row, MODEL)}.")
+        share = measured_share(row, "the model's")
+        lines.append(f"Shares are those of the sum of all measured operators, with {share}.")
     if row.source != SUM and row.corrected_time_ratio is not None:
         errors = "" if row.is_expected_error_assumed else _errors_of_sums(row)
         others = f"; 95 % of the models' sums deviate by less than {errors}" if errors else ""
@@ -124,7 +130,6 @@ def flag_lines(operators: Iterable[OperatorCost]) -> list[str]:
 
 
 def _function_lines(names: Collection[str]) -> list[str]:
-    """Return a line for each function that has the name of a module, but for upper case."""
     modules = {name.lower(): name for name in names if name != name.lower()}
     return [f"{name}: the function, called outside of the module {modules[name]}." for name in names if name in modules]
 
@@ -148,23 +153,20 @@ def energies_line(rows: Sequence[RankingRow]) -> str:
     return text + (f"; those of operators as measured for {some_of(others, NAMES_SHOWN)}." if others else ".")
 
 
-def _errors_line(rows: Sequence[RankingRow]) -> list[str]:
-    times = [row.time_standard_error_s / row.time_s for row in rows if row.time_s and row.time_standard_error_s]
-    energies = [
-        row.energy_standard_error_j / row.energy_j for row in rows if row.energy_j and row.energy_standard_error_j
-    ]
-    texts = [f"{percent(median(one))} in {name}" for name, one in (("time", times), ("energy", energies)) if one]
-    return [f"Standard errors are {' and '.join(texts)} (medians of these models)."] if texts else []
+def in_quantities(time_ratio: float | None, energy_ratio: float | None, between: str = " and ") -> str:
+    """Return the known ones of two ratios in words: ``1.3 % in time and 2.3 % in energy``."""
+    pairs = (("time", time_ratio), ("energy", energy_ratio))
+    return between.join(f"{percent(ratio)} in {quantity}" for quantity, ratio in pairs if ratio is not None)
 
 
 def _boards_line(boards: BoardDifferences) -> list[str]:
-    found = {"time": boards.time, "energy": boards.energy}
-    known = {name: one for name, one in found.items() if one is not None}
+    time, energy = boards.time, boards.energy
+    known = [one for one in (time, energy) if one is not None]
     if not known:
         return []
-    typical = " and ".join(f"{percent(one.median_ratio)} in {name}" for name, one in known.items())
-    largest = " and ".join(percent(one.high_ratio) for one in known.values())
-    models = number_of(max(one.models for one in known.values()), "model")
+    typical = in_quantities(time.median_ratio if time else None, energy.median_ratio if energy else None)
+    largest = " and ".join(percent(one.high_ratio) for one in known)
+    models = number_of(max(one.models for one in known), "model")
     return [
         f"Whole models were measured on {number_of(boards.boards, 'board')}, which differ by {typical} "
         f"(median of {models} on several boards), at most by {largest}; a model's figures are those of one board."
@@ -172,7 +174,6 @@ def _boards_line(boards: BoardDifferences) -> list[str]:
 
 
 def _roof_line(models: Iterable[ShownModel]) -> str:
-    """Return what a roof is, with its rates if they are the same for all models."""
     roofs = {id(model.roofline): model.roofline for model in models if model.roofline is not None}
     rates = f" ({rates_of(*roofs.values())})" if len(roofs) == 1 else ""
     return (
@@ -205,11 +206,8 @@ def _sum_lines(rows: Sequence[RankingRow]) -> list[str]:
             predicted.append(f"{row.name} ({share} of the time predicted; {measured_share(row)} measured; {error})")
         elif row.source == SUM:
             names.setdefault(error, []).append(row.name)
-    lines = [
-        f"{ESTIMATED} {some_of(found, NAMES_SHOWN)}: the sum of its operators, because the whole model is not measured"
-        f"; {error}"
-        for error, found in names.items()
-    ]
+    whole = "the sum of its operators, because the whole model is not measured"
+    lines = [f"{ESTIMATED} {some_of(found, NAMES_SHOWN)}: {whole}; {error}" for error, found in names.items()]
     if predicted:
         text = "the sum of operators, of which those without a row are predicted from FLOPs and bytes"
         lines.append(f"{ESTIMATED} {some_of(predicted, NAMES_SHOWN)}: {text}")
@@ -217,8 +215,7 @@ def _sum_lines(rows: Sequence[RankingRow]) -> list[str]:
 
 
 def _errors_of_sums(row: RankingRow) -> str:
-    errors = {"time": row.expected_time_error_ratio, "energy": row.expected_energy_error_ratio}
-    return ", ".join(f"{percent(error)} in {name}" for name, error in errors.items() if error is not None)
+    return in_quantities(row.expected_time_error_ratio, row.expected_energy_error_ratio, ", ")
 
 
 def measured_share(row: RankingRow, owner: str = "its") -> str:
@@ -245,24 +242,14 @@ def is_sum_doubtful(row: RankingRow) -> bool:
 
 def doubt_lines(rows: Sequence[RankingRow]) -> list[str]:
     """Return a line for each reason why costs or sums of these models are no result yet."""
+    lines = []
+    for field, reason in DOUBTS.items():
+        if names := [row.name for row in rows if getattr(row, field)]:
+            lines.append(f"{DOUBTFUL} {', '.join(names)}: {reason}.")
     missing = [f"{row.name} ({percent(row.memory_bytes_ratio)} of bytes measured)" for row in rows if row.is_missing]
-    reasons = (
-        ("the whole model's measurement is flagged; measure again", [row.name for row in rows if row.is_whole_flagged]),
-        (
-            "flagged operators have 5 % or more of the summed time; measure them again",
-            [row.name for row in rows if row.is_sum_flagged],
-        ),
-        (
-            "sum and whole model differ by 25 % or more, so one of them is no result yet",
-            [row.name for row in rows if row.is_unexplained],
-        ),
-        (
-            "the sum draws more than the power limit, at which a run is throttled: it takes longer than the sum",
-            [row.name for row in rows if row.is_above_power_limit],
-        ),
-        ("operators are missing from the sum; below 95 %, kinds, roof and saving are unknown", missing),
-    )
-    lines = [f"{DOUBTFUL} {', '.join(names)}: {reason}." for reason, names in reasons if names]
+    if missing:
+        reason = "operators are missing from the sum; below 95 %, kinds, roof and saving are unknown"
+        lines.append(f"{DOUBTFUL} {', '.join(missing)}: {reason}.")
     by_time = [row.name for row in rows if is_by_time(row)]
     if by_time:
         models = "" if len(by_time) == len(rows) else f" of {', '.join(by_time)}"

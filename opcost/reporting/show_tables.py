@@ -18,23 +18,10 @@ from opcost.invocation import command, joined
 from opcost.measuring.conditions import DEVICE_PRODUCT, Conditions
 from opcost.measuring.protocol import USUAL_OPTIONS
 from opcost.operators.cases import MODEL
+from opcost.reporting import show_notes
 from opcost.reporting.comparison_tables import all_in_words
 from opcost.reporting.output import write_csv
-from opcost.reporting.show_notes import (
-    ESTIMATED,
-    KIND_TITLES,
-    NAMES_SHOWN,
-    arithmetic,
-    condition_words,
-    flag_lines,
-    is_by_time,
-    is_cost_doubtful,
-    is_sum_doubtful,
-    measured_share,
-    model_notes,
-    predicted_lines,
-    ranking_notes,
-)
+from opcost.reporting.show_notes import ESTIMATED, NAMES_SHOWN
 from opcost.reporting.tables import (
     LINES_SHOWN,
     Column,
@@ -70,7 +57,7 @@ SORTED_BY = {TIME: "ms/sample", POWER: "W", SAVING: "saving mJ/sample"}
 
 @dataclass(frozen=True)
 class _Ranked:
-    """A model in a ranking under the name ``label``; figures of the sum have a mark if it is no result yet."""
+    """A model in a ranking under a label; figures of the sum have a mark if it is no result yet."""
 
     label: str
     model: ShownModel
@@ -84,7 +71,7 @@ class _Ranked:
         return f"{ESTIMATED}{text}" if self.row.source == SUM and text != UNKNOWN else text
 
     def of_sum(self, text: str) -> str:
-        return text if text in ("", UNKNOWN) else text + doubt_mark(is_sum_doubtful(self.row))
+        return text if text in ("", UNKNOWN) else text + doubt_mark(show_notes.is_sum_doubtful(self.row))
 
     def kind(self, place: int) -> str:
         """Return the kind of operators at a place, from 0, with its share."""
@@ -94,9 +81,9 @@ class _Ranked:
         return self.of_sum(f"{kind.operator} {percent(kind.costs.ratio(self.by), 0)}")
 
 
-LARGEST_KIND, SECOND_KIND, THIRD_KIND = KIND_TITLES
+LARGEST_KIND, SECOND_KIND, THIRD_KIND = show_notes.KIND_TITLES
 RANKED: Table[_Ranked] = (
-    Column("model", lambda one: one.label + doubt_mark(is_cost_doubtful(one.row)), "left"),
+    Column("model", lambda one: one.label + doubt_mark(show_notes.is_cost_doubtful(one.row)), "left"),
     Column("batch", lambda one: _batch(one.row)),
     Column("size", lambda one: _sample_size(one.row) or UNKNOWN),
     Column("ms/run", lambda one: one.cost(milli(one.row.time_s)), drop=10),
@@ -139,39 +126,35 @@ def table_of(ranking: DeviceRanking, by: str) -> RankingTable | None:
         by,
         [column for column in keeping(RANKED, SORTED_BY.get(by)) if column.title not in shared],
         [_Ranked(label, model, by) for label, model in zip(_labels(rows), ranking.models, strict=True)],
-        ranking_notes(ranking, by),
+        show_notes.ranking_notes(ranking, by),
     )
 
 
 def _known_order(by: str, figures: Iterable[tuple[float | None, float | None, float | None]]) -> str:
-    """Return the order that is asked for, or that by time if each energy, power or saving that it needs is None."""
     of_order = dict(zip((ENERGY, POWER, SAVING), zip(*figures, strict=True), strict=False))
     return TIME if by in of_order and all(figure is None for figure in of_order[by]) else by
 
 
 def print_rankings(report: ShowReport, by: str, top: int | None = None, with_incomplete: bool = True) -> None:
-    """Print a table for each device, or for each model if the report has operators, and models without a figure.
+    """Print a table for each device, or each model if the report has operators, and models without a figure.
 
-    ``top`` is the most models, or operators of a model; None for all models, and the usual number of operators. With
-    ``with_incomplete``, the models with an incomplete sum only are named.
+    ``top`` is the most models, or operators of a model. Models with an incomplete sum only are named on demand.
     """
     sides = sides_of(report, by)
     if sides is not None:
         print_table(sides.title, sides.columns, sides.records[:top])
-        _print_lines(sides.notes)
+        print_line(*sides.notes)
     elif len(report.choice.devices) > 1:
         print_line("No model is completely measured on all of these devices under the same conditions.")
     for ranking in () if sides is not None else report.rankings:
-        table = None
         if report.has_operators:
             _print_models(ranking, by, top)
-        else:
-            table = table_of(ranking, by)
+        table = None if report.has_operators else table_of(ranking, by)
         if table is None:
-            _print_lines(predicted_lines(ranking))
+            print_line(*show_notes.predicted_lines(ranking))
         else:
             left_out = print_table(table.title, table.columns, table.records[:top])
-            _print_lines(ranking_notes(ranking, table.by, left_out))
+            print_line(*show_notes.ranking_notes(ranking, table.by, left_out))
         _print_measuring(ranking, report, with_incomplete)
         if ranking.others:
             print_line(f"Under other conditions: {some_of(list(ranking.others), NAMES_SHOWN)}")
@@ -183,16 +166,8 @@ def print_rankings(report: ShowReport, by: str, top: int | None = None, with_inc
         print_origin()
 
 
-def _print_lines(lines: Iterable[str]) -> None:
-    for line in lines:
-        print_line(line)
-
-
 def sides_of(report: ShowReport, by: str = ENERGY) -> RankingTable | None:
-    """Return the table that sets models on several devices beside each other; None if none has a cost on all of them.
-
-    A ratio is a cost over that on the first device. Models are in the order of the first device.
-    """
+    """Return the table that sets models on devices beside each other; None if none has a cost on all of them."""
     products = list(dict.fromkeys(ranking.product for ranking in report.rankings))
     if len(report.choice.devices) < 2 or len(products) < 2:
         return None
@@ -224,7 +199,7 @@ def sides_of(report: ShowReport, by: str = ENERGY) -> RankingTable | None:
     for boards, product in dict.fromkeys((ranking.boards, ranking.product) for ranking in report.rankings):
         # A ratio between two single boards may be theirs.
         if boards.time is not None and boards.energy is not None:
-            most = f"{percent(boards.time.high_ratio)} in time and {percent(boards.energy.high_ratio)} in energy"
+            most = show_notes.in_quantities(boards.time.high_ratio, boards.energy.high_ratio)
             notes.append(f"{boards.boards} boards of {product} differ by up to {most} in whole models.")
     if any(row.source == SUM for rows in shared for row in rows):
         notes.append(f"{ESTIMATED} the corrected sum of its operators, because the whole model is not measured.")
@@ -238,7 +213,7 @@ def sides_of(report: ShowReport, by: str = ENERGY) -> RankingTable | None:
 def _cost_of_side(cost: str, side: int, rows: Sequence[RankingRow]) -> str:
     row, value = rows[side], getattr(rows[side], cost)
     mark = ESTIMATED if row.source == SUM and value is not None else ""
-    return mark + milli(value) + doubt_mark(is_cost_doubtful(row))
+    return mark + milli(value) + doubt_mark(show_notes.is_cost_doubtful(row))
 
 
 def _ratio_of_side(cost: str, side: int, rows: Sequence[RankingRow]) -> str:
@@ -258,10 +233,9 @@ def print_remarks(report: ShowReport, reports: Sequence[ComparingReport]) -> Non
     ]
     if lines:
         print_line("Remarks on the sums of the whitelisted operators and the whole models:")
+        print_line(*lines, hanging=4)
     else:
         print_line("No remarks: no sum of these models can be compared with a whole model.")
-    for line in lines:
-        print_line(line, hanging=4)
 
 
 def _labels(rows: Sequence[RankingRow]) -> list[str]:
@@ -269,10 +243,9 @@ def _labels(rows: Sequence[RankingRow]) -> list[str]:
 
     A size that is the row's own is left out of the name, unless two models would have the same name and size.
     """
-    found = Counter((_name_without_size(row), row.input_size) for row in rows)
-    names = [
-        _name_without_size(row) if found[_name_without_size(row), row.input_size] == 1 else row.name for row in rows
-    ]
+    shorter = [_name_without_size(row) for row in rows]
+    found = Counter(zip(shorter, (row.input_size for row in rows), strict=True))
+    names = [name if found[name, row.input_size] == 1 else row.name for name, row in zip(shorter, rows, strict=True)]
     conditions = differing_values([row.conditions for row in rows])
     return [f"{name} ({', '.join(texts)})" if texts else name for name, texts in zip(names, conditions, strict=True)]
 
@@ -304,21 +277,26 @@ def _conditions_title(rows: Sequence[RankingRow], differing: Sequence[str]) -> s
     measured = f"measured {days[0]}" + (f" to {days[-1]}" if len(days) > 1 else "")
     conditions = rows[0].conditions
     names = set(differing) - IN_EVERY_TITLE
-    others = [condition_words(field, conditions) for field in fields_of(Conditions) if field.name in names]
+    others = [show_notes.condition_words(field, conditions) for field in fields_of(Conditions) if field.name in names]
     facts = [*_conditions_shown([row.conditions for row in rows]), *others, measured]
     return f"{conditions.device_product}: {', '.join(facts)}"
 
 
 def _conditions_shown(conditions: Iterable[Conditions]) -> list[str]:
-    found = list(conditions)
-    values = (
-        [one.execution for one in found],
-        [arithmetic(one) for one in found],
-        [f"torch {one.torch_version}" for one in found],
-        [f"driver {one.driver_version}" for one in found if one.driver_version],
-        [f"{one.cpu_threads} threads" for one in found if one.cpu_threads],
+    values = zip(
+        *(
+            (
+                one.execution,
+                show_notes.arithmetic(one),
+                f"torch {one.torch_version}",
+                f"driver {one.driver_version}" if one.driver_version else "",
+                f"{one.cpu_threads} threads" if one.cpu_threads else "",
+            )
+            for one in conditions
+        ),
+        strict=True,
     )
-    return [" or ".join(sorted(set(texts))) for texts in values if texts]
+    return [" or ".join(sorted({*texts} - {""})) for texts in values if any(texts)]
 
 
 # A model with its operators
@@ -363,32 +341,31 @@ def _print_models(ranking: DeviceRanking, by: str, top: int | None) -> None:
     printed: set[str] = set()
     for model in ranking.models:
         row, size = model.row, ", ".join(_shared_size([model.row]).values())
-        name = _name_without_size(row) + doubt_mark(is_cost_doubtful(row)) + (f" ({size})" if size else "")
+        name = _name_without_size(row) + doubt_mark(show_notes.is_cost_doubtful(row)) + (f" ({size})" if size else "")
         _print_cost(f"{name} on {_conditions_title([row], ranking.differing)}", model)
         names = _print_operators(model, by, LINES_SHOWN if top is None else top)
-        for line in model_notes(model, ranking.boards, names):
-            if line not in printed:
-                print_line(line)
-            printed.add(line)
+        notes = show_notes.model_notes(model, ranking.boards, names)
+        print_line(*(line for line in dict.fromkeys(notes) if line not in printed))
+        printed.update(notes)
 
 
 def _print_operators(model: ShownModel, by: str, most: int) -> set[str]:
     """Print a model's largest operators, with the meanings of their flags, and its kinds; return the names of both."""
-    costs = [one.costs for one in model.operators]
+    costs = (one.costs for one in model.operators)
     by = _known_order(by, [(cost.energy_j, cost.power_w, cost.saving_energy_j) for cost in costs])
     operators = sorted(model.operators, key=lambda one: rank_of(one, by))[:most]
     if not operators:
         print_line("No operator of the model is measured under these conditions.")
         return set()
-    order = ORDERS[TIME] if is_by_time(model.row) and by not in (NAME, SAVING) else ORDERS[by]
+    order = ORDERS[TIME] if show_notes.is_by_time(model.row) and by not in (NAME, SAVING) else ORDERS[by]
     shown = f"{len(operators)} of {len(model.operators)}"
     more = f"; --top {len(model.operators)} shows all" if len(operators) < len(model.operators) else ""
     flags = FLAGS if any(one.flags for one in operators) else ()
     kept = SHARES_SORTED_BY.get(by)
     title = f"Operators {order} ({shown} measured operator tuples{more})"
     left_out = print_table(title, keeping((*OPERATORS, *flags), kept), operators)
-    meanings = [] if any(column.title in left_out for column in flags) else flag_lines(operators)
-    _print_lines(meanings)
+    meanings = [] if any(column.title in left_out for column in flags) else show_notes.flag_lines(operators)
+    print_line(*meanings)
     if left_out or meanings:
         print_line("")
     kinds = sorted(model.kinds, key=lambda kind: rank_of(kind, by))[:most]
@@ -398,10 +375,7 @@ def _print_operators(model: ShownModel, by: str, most: int) -> set[str]:
 
 
 def _print_cost(label: str, model: ShownModel) -> None:
-    """Print a line for time and one for energy: the cost, the sum, and the roof; and one for the power.
-
-    Columns that would repeat another, or that the cost cannot have, are left out.
-    """
+    """Print time, energy and power, without columns that would repeat another or that the cost cannot have."""
     row = model.row
     is_whole, is_predicted = row.source != SUM, row.predicted_time_s is not None
     added = [word for word, is_in in (("corrected", model.is_corrected), ("with predictions", is_predicted)) if is_in]
@@ -410,7 +384,7 @@ def _print_cost(label: str, model: ShownModel) -> None:
         None if saving is None or row.batch_size is None else saving * row.batch_size
         for saving in (row.saving_time_per_sample_s, row.saving_energy_per_sample_j)
     )
-    doubt = doubt_mark(is_sum_doubtful(row))
+    doubt = doubt_mark(show_notes.is_sum_doubtful(row))
 
     def column(title: str, *texts: str, drop: int = 0, mark: str = "") -> Column[int]:
         marked = [text if text in ("", UNKNOWN) else text + mark for text in texts]
@@ -452,11 +426,8 @@ def _cost(value: float | None, error: float | None, unit: str) -> str:
 
 
 def _print_measuring(ranking: DeviceRanking, report: ShowReport, is_named: bool) -> None:
-    """Print the commands that measure what is missing from a ranking.
-
-    Unless models are named, those without a cost, and operators without a row, are left out.
-    """
-    shares = [f"{model.row.name} ({measured_share(model.row)})" for model in ranking.incomplete]
+    """Print the commands that measure what is missing; those without a cost only if models are named."""
+    shares = [f"{model.row.name} ({show_notes.measured_share(model.row)})" for model in ranking.incomplete]
     if shares and is_named:
         print_line(f"No whole model and not all operators are measured: {some_of(shares, NAMES_SHOWN)}")
     sums = [model for model in (ranking.all_models if is_named else ranking.models) if model.row.source == SUM]
@@ -465,7 +436,10 @@ def _print_measuring(ranking: DeviceRanking, report: ShowReport, is_named: bool)
     options, proposals = report.choice.measuring_options(ranking.conditions.device_type), report.proposals
     ways, needing = [], [model for model in sums if model.missing]
     if report.preparation is not None and needing and is_named:
-        names, how = [model.row.name for model in needing[:NAMES_SHOWN]], (*options, *ranking.protocol_options)
+        names, how = (
+            [model.row.name for model in needing[:NAMES_SHOWN]],
+            (*options, *ranking.protocol_options),
+        )
         of_blocks = [model for model in needing[:NAMES_SHOWN] if model.row.name not in proposals.profiled]
         measuring = []
         if of_blocks:
@@ -477,10 +451,7 @@ def _print_measuring(ranking: DeviceRanking, report: ShowReport, is_named: bool)
 
 
 def _preparing(models: Sequence[ShownModel], preparation: Preparation, proposals: Proposals) -> list[tuple[str, str]]:
-    """Return the commands, with their purposes, before the missing operators of some models can be measured.
-
-    If the whitelist drops any of them, print which ones.
-    """
+    """Return the commands before the missing operators can be measured; print which ones the whitelist drops."""
     names = [model.row.name for model in models]
     missing = {name for model in models for name in model.missing}
     dropped = [name for name in preparation.dropped if name in missing]
@@ -501,7 +472,6 @@ def _preparing(models: Sequence[ShownModel], preparation: Preparation, proposals
 
 
 def _print_not_measured(report: ShowReport) -> None:
-    """Print the models that have no row, those with a whole in another execution, and the commands for both."""
     if report.not_measured:
         print_line(f"Not measured under these conditions: {some_of(report.not_measured, NAMES_SHOWN)}")
         options, shown = report.choice.measuring_options(), report.not_measured[:NAMES_SHOWN]
@@ -518,13 +488,11 @@ def _print_not_measured(report: ShowReport) -> None:
 
 
 def _whole_models(names: Sequence[str], options: Sequence[str], proposals: Proposals) -> tuple[str, str]:
-    """Return the command that measures whole models, with its purpose."""
     measuring = proposals.command("measure-models", names[:NAMES_SHOWN], *options, *USUAL_OPTIONS)
     return measuring, f"measure whole models{_of_first(names)}"
 
 
 def _of_first(models: Sequence[object]) -> str:
-    """Return a note on a command that names the first of these models only, else nothing."""
     return f" (the first {NAMES_SHOWN})" if len(models) > NAMES_SHOWN else ""
 
 
@@ -537,10 +505,7 @@ KIND_RATIO = Declared(
 )
 
 PREDICTED = "predicted"
-"""The source of costs of models without any measured ones."""
-
 NOT_MEASURED = "not measured under these conditions"
-"""The reason why a model has no figures."""
 
 
 @dataclass(frozen=True)
@@ -573,32 +538,25 @@ class OperatorLine(Columns):
 
 
 def largest(report: ShowReport, top: int | None) -> ShowReport:
-    """Return a report with the first models of each device only, or operators of each model if the report has them.
-
-    ``top`` is None for all.
-    """
+    """Return a report with ``top`` models of each device only, or operators of each model if the report has them."""
     if top is None:
         return report
     rankings = []
     for one in report.rankings:
-        models, others = one.models[:top], one.incomplete[: max(0, top - len(one.models))]
         if report.has_operators:
             models, others = (
                 tuple(replace(model, operators=model.operators[:top]) for model in found)
                 for found in (one.models, one.incomplete)
             )
-        rankings.append(
-            replace(one, models=models, incomplete=others, others=one.others if report.has_operators else {})
-        )
+            rankings.append(replace(one, models=models, incomplete=others))
+        else:
+            others = one.incomplete[: max(0, top - len(one.models))]
+            rankings.append(replace(one, models=one.models[:top], incomplete=others, others={}))
     return replace(report, rankings=tuple(rankings))
 
 
 def ranking_objects(report: ShowReport) -> list[dict[str, Any]]:
-    """Return one object for each model for JSON, in the order of the tables; figures are in SI units.
-
-    Behind them are the models that are not measured, or under other conditions only: they have no figures. The last are
-    predicted costs, whose ``source`` is ``predicted``.
-    """
+    """Return an object for each model for JSON: in the order of the tables, then without figures, then predicted."""
     unknown: dict[str, Any] = {**dict.fromkeys(field.name for field in fields(RankingRow)), "kinds": []}
     objects = []
     for model in report.models:
@@ -609,11 +567,8 @@ def ranking_objects(report: ShowReport) -> list[dict[str, Any]]:
         found = {"name": name, "energy_missing_reason": NOT_MEASURED}
         objects.append({**unknown, **found, "conditions": None if conditions is None else asdict(conditions)})
     for one in (one for ranking in report.rankings for one in ranking.predicted):
-        run = {
-            "time_s": asdict(one.run.time_s),
-            "energy_j": None if one.run.energy_j is None else asdict(one.run.energy_j),
-            "power_w": one.run.power_w,
-        }
+        energy_j = None if one.run.energy_j is None else asdict(one.run.energy_j)
+        run = {"time_s": asdict(one.run.time_s), "energy_j": energy_j, "power_w": one.run.power_w}
         found = {"name": one.name, "source": PREDICTED, "batch_size": one.batch, "predicted": run}
         objects.append({**unknown, **found, "conditions": asdict(one.conditions)})
     return objects
@@ -625,10 +580,7 @@ def csv_columns(report: ShowReport) -> list[str]:
 
 
 def csv_lines(report: ShowReport, by: str) -> list[dict[str, Any]]:
-    """Return the lines of all models, or of all of their operators if the report has them, by column.
-
-    Those of models without figures have their name, the reason and the conditions only.
-    """
+    """Return lines of all models, or of their operators if the report has them; without figures they have a reason."""
     if report.has_operators:
         return [
             by_column(OperatorLine(model.row.name, model.row.conditions.device_product, one))
@@ -648,7 +600,6 @@ def csv_lines(report: ShowReport, by: str) -> list[dict[str, Any]]:
 
 
 def _without_figures(report: ShowReport) -> list[tuple[str, Conditions | None]]:
-    """Return the models without figures, with the other conditions that they are measured under."""
     others = [(name, found) for ranking in report.rankings for name, found in ranking.others.items()]
     return [*others, *((name, None) for name in report.not_measured)]
 

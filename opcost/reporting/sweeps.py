@@ -19,7 +19,7 @@ from opcost.measuring.record import IMPOSSIBLE_POWER_MEANING, MeasurementRow, ha
 from opcost.measuring.sweep_record import SweepKernelRow, SweepRepetitionRow
 from opcost.metering.cap_rows import CapPoint, Objective
 from opcost.metering.power_caps import ABOVE_POWER_RATIO, free_cap_w, is_efficient, medians_of
-from opcost.reporting.charts import matrix, over_sizes
+from opcost.reporting.charts import matrix
 from opcost.reporting.markup import Axis, Drawing, Panel, Series, curves, linear_axis, log_axis, svg_file, text
 from opcost.reporting.output import cells_of, write_csv
 from opcost.reporting.tables import Column, Table, print_line, print_origin, print_table, shared_facts
@@ -75,27 +75,26 @@ def print_plan(result: SweepResult) -> None:
     """Print how many repetitions are missing, and how long they take."""
     planned = f"{number_of(result.planned, 'repetition')} of {number_of(len(result.sizes), 'size')} to measure"
     known = f"{len(result.repetitions)} in the database"
-    print_line(
-        f"{result.name}: {planned}, {known}; about {duration(result.expected_s)} (dry run: nothing was measured)"
-    )
+    time = duration(result.expected_s)
+    print_line(f"{result.name}: {planned}, {known}; about {time} (dry run: nothing was measured)")
 
 
 def print_sweep(result: SweepResult) -> None:
     """Print a line for each size, then the sizes that failed or cannot be predicted, with the reason."""
-    shown = [
-        row for row in result.sizes if row.figures.time_s is not None or row.prediction.predicted_time_s is not None
-    ]
+    known = ((row, (row.figures.time_s, row.prediction.predicted_time_s)) for row in result.sizes)
+    shown = [row for row, times_s in known if times_s != (None, None)]
     if shown:
-        conditions = shown[0].conditions
-        title = f"{result.name} on {conditions.device_product} ({conditions.execution}): {result.axis}"
+        first = shown[0].conditions
+        title = f"{result.name} on {first.device_product} ({first.execution}): {result.axis}"
         print_table(title, _sizes(result), shown)
         if result.repetitions:
             print_line("± is the spread over repetitions; predicted figures differ from measured ones by this much.")
             # Those of sizes whose runs are long enough to be measured well.
             long = [row.figures for row in shown if (row.figures.time_s or 0.0) >= MILLI]
-            spreads = ([one.time_spread_ratio for one in long], [one.energy_spread_ratio for one in long])
-            largest = (max((one for one in known if one is not None), default=None) for known in spreads)
-            time, energy = (percent(one, 2) for one in largest)
+            time, energy = (
+                percent(max((one for one in spreads if one is not None), default=None), 2)
+                for spreads in ([one.time_spread_ratio for one in long], [one.energy_spread_ratio for one in long])
+            )
             print_line(f"Largest spread of a size of 1 ms or more: time {time}, energy {energy}.")
             _print_doubts(result)
         if result.pieces:
@@ -158,7 +157,6 @@ def _sizes(result: SweepResult) -> Table[SweepSizeRow]:
 
 
 def _print_doubts(result: SweepResult) -> None:
-    """Print how many repetitions cast doubt, and why: they are left out, or count where a size has no others."""
     doubtful = [row for row in result.repetitions if is_doubtful(row)]
     left_out = len(result.repetitions) - sum(row.figures.repetitions for row in result.sizes)
     meanings = {flag.meaning for one in doubtful for flag in CASTING_DOUBT.intersection(one.measurement.flags)}
@@ -223,11 +221,7 @@ def export_tree(result: SweepResult, power_logs: Path, folder: Path) -> list[Pat
 
 
 def write_sweep_figures(result: SweepResult, folder: Path) -> list[Path]:
-    """Draw a sweep into a folder; return the files, none if there is nothing to draw.
-
-    ``curves-linear.svg`` and ``curves-log.svg`` have time, energy, power and energy per unit over the size with the
-    breaks of the fit by pieces, ``correlations.svg`` Spearman's correlation of each pair of columns.
-    """
+    """Draw curves over the size with the breaks of the fit, and correlations of columns; return the files, if any."""
     if not any(row.figures.time_s or row.prediction.predicted_time_s for row in result.sizes):
         return []
     files = []
@@ -245,14 +239,13 @@ def write_sweep_figures(result: SweepResult, folder: Path) -> list[Path]:
 
 
 def size_curves(
-    rows: Sequence[SweepSizeRow], names: tuple[str, str], axis: Callable[..., Axis], curves: Iterable[Curve] = ()
+    rows: Sequence[SweepSizeRow], names: tuple[str, str], axis: Callable[..., Axis], fitted: Iterable[Curve] = ()
 ) -> tuple[list[Drawing], list[Series]]:
-    """Return figures of time, energy, power, and energy per pixel, token or sample over the size, and their series.
+    """Return figures of time, energy, power, and energy of a unit over the size with breaks, and their series.
 
-    ``names`` are those of the axis of sizes and of the unit, ``axis`` is ``log_axis`` or ``linear_axis``. The breaks of
-    the curves are marked.
+    ``names`` are those of the axis of sizes and of the unit, ``axis`` is ``log_axis`` or ``linear_axis``.
     """
-    breaks = {curve.quantity: [(below * above) ** 0.5 for below, above in curve.breaks] for curve in curves}
+    breaks = {curve.quantity: [(below * above) ** 0.5 for below, above in curve.breaks] for curve in fitted}
     drawings, shown = [], []
     for quantity, label, scale in (
         ("time", "time of a run (ms)", MILLI),
@@ -271,8 +264,12 @@ def size_curves(
         ]
         shown += [one for one in series if one.points]
         if points or known:
-            title = f"{quantity} over {names[0]}"
-            drawings.append(over_sizes(title, (names[0], label), series, axis, breaks.get(quantity, ())))
+            values = [y for one in series for _, y in one.points]
+            ends = [end for one in series for low_high in one.bounds for end in low_high]
+            sizes = [x for one in series for x, _ in one.points]
+            panel = Panel(axis(sizes, names[0]), axis([*values, *ends], label))
+            at = [(size, "") for size in breaks.get(quantity, ())]
+            drawings.append(curves(f"{quantity} over {names[0]}", panel, series, at))
     return drawings, shown
 
 

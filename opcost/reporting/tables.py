@@ -17,7 +17,7 @@ from itertools import zip_longest
 from operator import itemgetter
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
@@ -41,17 +41,29 @@ if TYPE_CHECKING:
 T_contra = TypeVar("T_contra", contravariant=True)
 
 ELLIPSIS = "…"
+NEW_LINE = "\n"
+LOG_WIDTH = 160
+MINIMUM_WIDTH = 40
 
+GAP = 2
+"""Characters between two columns, and of the indentation of a block's lines."""
+
+LINES_SHOWN = 15
+"""The operators, and the kinds, that are shown unless another number is asked for."""
+
+DOUBTFUL = "(!)"
+
+READ_AS: Mapping[str, Callable[[Any], str]] = {
+    "s": milliseconds,
+    "J": millijoules,
+    "W": watts,
+    "1": partial(percent, digits=2),
+}
+"""The format of each unit; texts and counts are shown unchanged."""
+
+# What follows a plain number, possibly in parentheses or with a sign, belongs to it.
 _NUMBER = re.compile(r"[^\w\s]*\d(?:[\d.,]*\d)?")
-"""A token that what follows belongs to: a plain number, possibly in parentheses or with a sign."""
-
-_SPACED = re.compile(r"\s*\S+")
-
-_BEFORE = ("±", "%", "(!)")
-"""Tokens that belong to what is before them."""
-
-_SEPARATED = re.compile(r".+?(?:[^\w\s]+|_+|$)", re.DOTALL)
-"""A part of a word, with the separators behind it."""
+_OF_WORD_BEFORE = ("±", "%", DOUBTFUL)
 
 
 def words(text: str) -> list[str]:
@@ -60,7 +72,6 @@ def words(text: str) -> list[str]:
 
 
 def _longest_word(text: str) -> int:
-    """Return the length of the longest word of a text, behind the text's indentation."""
     return len(text) - len(text.lstrip()) + _longest(words(text))
 
 
@@ -101,9 +112,9 @@ def _spaced_words(text: str) -> list[str]:
     """Return the words of a text, each with the spaces before it. Several spaces end a word in any case."""
     found: list[str] = []
     last = ""
-    for token in _SPACED.findall(text):
+    for token in re.findall(r"\s*\S+", text):
         bare = token.strip()
-        if token == f" {bare}" and found and (bare in _BEFORE or last == "±" or _NUMBER.fullmatch(last)):
+        if token == f" {bare}" and found and (bare in _OF_WORD_BEFORE or last == "±" or _NUMBER.fullmatch(last)):
             found[-1] += token
         else:
             found.append(token)
@@ -115,7 +126,8 @@ def _broken(word: str, width: int, hanging: int) -> list[str]:
     if cell_len(word) <= width:
         return [word]
     lines, line = [], ""
-    for part in _SEPARATED.findall(word):
+    # Each part has the separators behind it.
+    for part in re.findall(r".+?(?:[^\w\s]+|_+|$)", word, re.DOTALL):
         if line and cell_len(line + part) > width:
             lines.append(line)
             line = " " * hanging
@@ -123,12 +135,6 @@ def _broken(word: str, width: int, hanging: int) -> list[str]:
         if cell_len(line) > width:
             line = shortened(line, width)
     return [*lines, line]
-
-
-GAP = 2
-"""Characters between two columns, and of the indentation of a block's lines."""
-
-MINIMUM_WIDTH = 40
 
 
 @dataclass(frozen=True)
@@ -167,11 +173,10 @@ Line: TypeAlias = tuple[str, bool]
 """A line of a table, and whether it is a heading."""
 
 
-@dataclass(frozen=True)
-class Drawn:
+class Drawn(NamedTuple):
     """A table that fits, and the titles of the columns that it leaves out: for their width, or without known values."""
 
-    lines: tuple[Line, ...]
+    lines: list[Line]
     left_out: tuple[str, ...]
     unknown: tuple[str, ...]
 
@@ -188,7 +193,7 @@ def drawn(columns: Sequence[Filled], width: int, block: int) -> Drawn:
             break
         del kept[index]
     left_out = tuple(one[0].title for one in known if not any(one is shown for shown in kept))
-    return Drawn(tuple(_blocks(kept, width, block) if widths is None else _table(kept, widths)), left_out, unknown)
+    return Drawn(list(_blocks(kept, width, block) if widths is None else _table(kept, widths)), left_out, unknown)
 
 
 def _least_width(one: Filled) -> int:
@@ -200,7 +205,6 @@ def _least_width(one: Filled) -> int:
 
 
 def _widths(columns: Sequence[Filled], width: int) -> list[int] | None:
-    """Return a width of each column with which the table fits, None if it does not."""
     widths = list(map(_least_width, columns))
     left = width - _total(widths)
     if left < 0:
@@ -215,11 +219,18 @@ def _widths(columns: Sequence[Filled], width: int) -> list[int] | None:
 
 def _table(columns: Sequence[Filled], widths: Sequence[int]) -> Iterator[Line]:
     """Yield the headings, which end in one line, a rule, and the rows."""
-    aligns = [column.align for column, _ in columns]
+
+    def joined(cells: Iterable[str]) -> str:
+        padded = []
+        for cell, width, (column, _) in zip(cells, widths, columns, strict=True):
+            spaces = " " * (width - cell_len(cell))
+            padded.append(cell + spaces if column.align == "left" else spaces + cell)
+        return (" " * GAP).join(padded).rstrip()
+
     titles = [wrapped(column.title, width) for (column, _), width in zip(columns, widths, strict=True)]
     height = max(map(len, titles))
     for line in zip(*([""] * (height - len(title)) + title for title in titles), strict=True):
-        yield _joined(line, widths, aligns), True
+        yield joined(line), True
     yield "─" * _total(widths), False
     for row in zip(*(cells for _, cells in columns), strict=True):
         broken = [
@@ -227,24 +238,14 @@ def _table(columns: Sequence[Filled], widths: Sequence[int]) -> Iterator[Line]:
             for (column, _), cell, width in zip(columns, row, widths, strict=True)
         ]
         for parts in zip_longest(*broken, fillvalue=""):
-            yield _joined(parts, widths, aligns), False
-
-
-def _joined(cells: Iterable[str], widths: Sequence[int], aligns: Sequence[str]) -> str:
-    padded = []
-    for cell, width, align in zip(cells, widths, aligns, strict=True):
-        spaces = " " * (width - cell_len(cell))
-        padded.append(cell + spaces if align == "left" else spaces + cell)
-    return (" " * GAP).join(padded).rstrip()
+            yield joined(parts), False
 
 
 def _blocks(columns: Sequence[Filled], width: int, block: int) -> Iterator[Line]:
     """Yield a block for each row, or for several that belong together: the names, and a line for each other column."""
     (_, names), *others = columns
     titles = [column.title for column, _ in others]
-    rows: list[tuple[str, ...]] = [()] * len(names)
-    if others:
-        rows = list(zip(*(cells for _, cells in others), strict=True))
+    rows = [tuple(cells[number] for _, cells in others) for number in range(len(names))]
     slots = [_longest(cell for row in rows[number::block] for cell in row) for number in range(block)]
     label = _longest(titles)
     are_beside = block > 1 and label + sum(slots) + GAP * (block + 1) <= width
@@ -279,10 +280,6 @@ def _longest(texts: Iterable[str]) -> int:
     return max(map(cell_len, texts), default=0)
 
 
-LOG_WIDTH = 160
-NEW_LINE = "\n"
-
-
 def print_table(title: str, table: Table[T_contra], records: Sequence[T_contra], block: int = 1) -> set[str]:
     """Print a table on stdout that fits its width, and lines with the columns that it leaves out; return their titles.
 
@@ -299,27 +296,25 @@ def print_table(title: str, table: Table[T_contra], records: Sequence[T_contra],
     for text, is_heading in shown.lines:
         console.print(Text(text, "bold" if is_heading else ""), soft_wrap=True)
     print()
-    notes = []
-    if shown.left_out:
-        notes.append(f"Not shown at this width: {', '.join(shown.left_out)}; a wider terminal or --json has them.")
-    if shown.unknown:
-        notes.append(f"Without a known value: {', '.join(shown.unknown)}.")
+    left_out, unknown = ", ".join(shown.left_out), ", ".join(shown.unknown)
+    notes = [f"Not shown at this width: {left_out}; a wider terminal or --json has them."] * bool(shown.left_out)
+    notes += [f"Without a known value: {unknown}."] * bool(shown.unknown)
     for note in notes:
         console.print(Text("\n".join(wrapped(note, width)), "dim"))
     return {*shown.left_out, *shown.unknown}
 
 
-def print_line(text: str, hanging: int = 0, command: str = "") -> None:
-    """Print a line of text on stdout; if its width is known, wrapped at words, later lines indented by ``hanging``.
+def print_line(*texts: str, hanging: int = 0, command: str = "") -> None:
+    """Print lines on stdout; if the width is known, wrapped at words, later parts of each indented by ``hanging``.
 
-    A ``command`` at the end of the text is then on a line of its own if all does not fit on one.
+    A ``command`` at the end of a text is then on a line of its own if all does not fit on one.
     """
-    text = printable(text, kept=NEW_LINE)
-    lines = [text]
-    if _has_width() and cell_len(text) > _width():
-        before = text.removesuffix(command).rstrip()
-        lines = [*wrapped(before, _width(), hanging), *([f"  {command}"] if command and before != text else [])]
-    print("\n".join(lines))
+    for text in (printable(text, kept=NEW_LINE) for text in texts):
+        lines = [text]
+        if _has_width() and cell_len(text) > _width():
+            before = text.removesuffix(command).rstrip()
+            lines = [*wrapped(before, _width(), hanging), *([f"  {command}"] if command and before != text else [])]
+        print("\n".join(lines))
 
 
 def print_commands(commands: Sequence[tuple[str, str]]) -> None:
@@ -353,13 +348,6 @@ def _has_width() -> bool:
 
 def _width() -> int:
     return max(_stdout().width, MINIMUM_WIDTH)
-
-
-LINES_SHOWN = 15
-"""The operators, and the kinds, that are shown unless another number is asked for."""
-
-DOUBTFUL = "(!)"
-"""The mark of a cost or a sum that is no result yet."""
 
 
 def print_configs(reports: Sequence[ConfigReport], dry_run: bool) -> None:
@@ -402,15 +390,6 @@ def shared_facts(conditions: Sequence[Conditions]) -> list[str]:
 def dry_run_note(dry_run: bool, text: str) -> str:
     """Return a note behind a title in a dry run, else nothing."""
     return f" (dry run: {text})" if dry_run else ""
-
-
-READ_AS: Mapping[str, Callable[[Any], str]] = {
-    "s": milliseconds,
-    "J": millijoules,
-    "W": watts,
-    "1": partial(percent, digits=2),
-}
-"""The format of each unit; texts and counts are shown unchanged."""
 
 
 def titled(kind: Any, dropped: Mapping[str, int] = MappingProxyType({})) -> list[Column[Any]]:

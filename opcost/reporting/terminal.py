@@ -42,8 +42,7 @@ def progress_on_stderr() -> LoggedProgress:
 class TimeLeft:
     """Estimates the time left: the expected times of the items left, scaled by what the finished ones have taken.
 
-    The scale is damped as if ``DAMPING_ITEMS`` items of the mean expected time had taken just that. If expected times
-    are unknown, all items count as equal.
+    The scale is damped as if ``DAMPING_ITEMS`` items had taken just that; unknown times count as equal.
     """
 
     def __init__(self, items: int, expected_s: Sequence[float] = (), now: Callable[[], float] = time.monotonic) -> None:
@@ -182,7 +181,6 @@ class BarProgress:
         self._redraw()
 
     def _redraw(self) -> None:
-        """Draw counter, bar and time left, and as much of the running item's name as there is room for."""
         if self._task is not None:
             left, number = self._time_left.text(), str(self._time_left.items)
             room = self._bar.console.width - 2 * len(number) - 1 - self._bar_width - len(left) - 3
