@@ -51,3 +51,13 @@ def warning_once() -> Iterator[None]:
         yield
     finally:
         _SAID.reset(token)
+
+
+@contextmanager
+def reported(progress: Progress, items: int, expected_s: Sequence[float] = ()) -> Iterator[None]:
+    """Report a piece of work, see ``Progress.start``, and its end in any case."""
+    progress.start(items, expected_s)
+    try:
+        yield
+    finally:
+        progress.end()

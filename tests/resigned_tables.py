@@ -28,7 +28,7 @@ from opcost.operators.cases import tuple_key
 from opcost.printable import printable
 from opcost.running.plan import Demand, KnownRows
 from opcost.running.request import Request
-from opcost.stages.sweep_results import keep_sizes
+from opcost.stages.sweep import keep_sizes
 from opcost.storage.database import Database
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -18,8 +18,7 @@ from opcost.operators.tuples import OperatorTuple
 from opcost.progress import Progress
 from opcost.running.apparatus import HeldWorkload
 from opcost.running.bench import HoldingBench
-from opcost.stages.sweep import Measured, Sweep, SweepProtocol, measure_sweep, sweep_of
-from opcost.stages.sweep_results import SweepResult, result_of
+from opcost.stages.sweep import Measured, Sweep, SweepProtocol, SweepResult, measure_sweep, result_of, sweep_of
 from opcost.stages.wanted_model import WantedModel
 from opcost.storage.database import Database
 

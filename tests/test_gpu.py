@@ -44,7 +44,7 @@ from opcost.running.qualification import qualified
 from opcost.running.request import Request
 from opcost.stages import measure_operators
 from opcost.stages.cache_chains import ChainBench
-from opcost.stages.kernels import compare_kernels
+from opcost.stages.verify import compare_kernels
 from opcost.storage.database import Database
 from opcost.torch_backend.alone import difference, replay_device
 from opcost.torch_backend.capture import capture

@@ -23,6 +23,7 @@ from opcost.stages.compare import compare_against, find_comparisons
 from opcost.stages.count import CountFailure, CountReport, count_operators, plan_counting
 from opcost.stages.filter import filter_operators
 from opcost.stages.holdings import holdings
+from opcost.stages.make_configs import configs_of
 from opcost.stages.measure_operators import (
     OperatorsReport,
     Protocols,
@@ -31,9 +32,8 @@ from opcost.stages.measure_operators import (
     measure_units,
 )
 from opcost.stages.predict import training_data
-from opcost.stages.profile_configs import configs_of
 from opcost.stages.ranking_data import read_ranking_data
-from opcost.stages.replay import rebuild_operators
+from opcost.stages.verify import rebuild_operators
 from opcost.stages.wanted_model import Proposals, WantedModel
 from opcost.storage.configs import GRID_NAME, ModelConfig, load_config
 from opcost.storage.model_folders import WHITELIST, ModelFolders

@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     # Only for types: these stages import torch.
     from opcost.progress import Progress
     from opcost.stages.profile import Measuring, Profile
-    from opcost.stages.sweep import Measured, Sweep, SweepPoint
-    from opcost.stages.sweep_results import PredictedSize, SweepResult
+    from opcost.stages.sweep import Measured, PredictedSize, Sweep, SweepPoint, SweepResult
 
 
 def make_configs(arguments: Namespace) -> int:
@@ -141,8 +140,8 @@ def _announce(plan: Sequence[UnitReport]) -> None:
 def profile(arguments: Namespace) -> int:
     """Print the profile, and write the report; return 1 if a measurement failed or a sum has no whole, else 0."""
     from opcost.reporting.model_tables import print_profile, profile_object
+    from opcost.stages.make_configs import scratch_folder
     from opcost.stages.profile import profile as profile_models
-    from opcost.stages.profile_configs import scratch_folder
 
     request = Request.from_arguments(arguments, Setting(execution=arguments.execution))
     measuring, model = _measuring(request, arguments), WantedModel.from_arguments(arguments)
@@ -175,10 +174,7 @@ def _measuring(request: Request, arguments: Namespace) -> Measuring | None:
 
 
 def _write_report(found: Profile, named: Path | None) -> Path | None:
-    """Write the report of all comparisons, to the folder of the first model if no file is named; None if it has none.
-
-    A profile without comparisons has nothing that a report shows.
-    """
+    """Write the report of all comparisons, by default to the first model's folder; None if it would show nothing."""
     from opcost.reporting.report import write_report
 
     if named is None and not any(model.comparisons for model in found.comparisons):
@@ -194,8 +190,7 @@ def _write_report(found: Profile, named: Path | None) -> Path | None:
 def sweep(arguments: Namespace) -> int:
     """Measure and predict a sweep, and print it; return 1 if a size failed, else 0."""
     from opcost.reporting.sweeps import print_plan, print_sweep, sweep_object
-    from opcost.stages.sweep import sweep_of
-    from opcost.stages.sweep_results import keep_sizes, nothing_of, result_of
+    from opcost.stages.sweep import keep_sizes, nothing_of, result_of, sweep_of
 
     if not arguments.dry_run:
         # Before anything is measured.
@@ -219,8 +214,7 @@ def sweep(arguments: Namespace) -> int:
 
 
 def _measured(request: Request, swept: Sweep, arguments: Namespace, progress: Progress) -> Measured | None:
-    from opcost.stages.sweep import SweepProtocol, measure_sweep
-    from opcost.stages.sweep_results import recorded
+    from opcost.stages.sweep import SweepProtocol, measure_sweep, recorded
 
     if arguments.no_measure:
         return recorded(request.database, swept, arguments.device, arguments.execution)
@@ -233,7 +227,7 @@ def _measured(request: Request, swept: Sweep, arguments: Namespace, progress: Pr
 def _predicted(
     request: Request, swept: Sweep, measured: Measured | None, arguments: Namespace, progress: Progress
 ) -> dict[SweepPoint, PredictedSize]:
-    from opcost.stages.sweep_results import CurveWish, predict_sweep
+    from opcost.stages.sweep import CurveWish, predict_sweep
 
     device, execution = arguments.device, arguments.execution
     if measured is not None:

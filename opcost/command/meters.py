@@ -70,10 +70,7 @@ def _log(arguments: Namespace) -> int:
 
 
 def _gpu_of(device: str) -> str:
-    """Return nvidia-smi's index or UUID of the device ``cuda`` or ``cuda:N``, without torch.
-
-    As in torch, N counts the GPUs of ``CUDA_VISIBLE_DEVICES`` if that is set.
-    """
+    """Return nvidia-smi's name of ``cuda`` or ``cuda:N``; N counts those of ``CUDA_VISIBLE_DEVICES``, as in torch."""
     number = int(device.partition(":")[2] or 0)
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:

@@ -100,10 +100,7 @@ def predict(arguments: Namespace) -> int:
 
 
 def compare(arguments: Namespace) -> int:
-    """Write and print the comparisons; return 1 if one of a named model is incomplete, else 0.
-
-    With ``--against``, print models under two conditions.
-    """
+    """Write and print comparisons; return 1 if one of a named model is incomplete, else 0."""
     if arguments.against is not None:
         return _compare_against(arguments)
 

@@ -40,7 +40,7 @@ def merge(arguments: Namespace) -> int:
 def operators(arguments: Namespace) -> int:
     """Compare each operator tuple, rebuilt and run alone, with its count; return 1 if one differs, else 0."""
     from opcost.reporting.count_tables import print_rebuilds
-    from opcost.stages.replay import rebuild_operators
+    from opcost.stages.verify import rebuild_operators
 
     reports = rebuild_operators(Request.from_arguments(arguments), progress_on_stderr())
     print_json(reports) if arguments.json else print_rebuilds(reports)
@@ -50,7 +50,7 @@ def operators(arguments: Namespace) -> int:
 def kernels(arguments: Namespace) -> int:
     """Profile models, and print the share of their kernels that their operator tuples launch alone; return 0."""
     from opcost.reporting.comparison_tables import print_kernels
-    from opcost.stages.kernels import compare_kernels
+    from opcost.stages.verify import compare_kernels
 
     reports = compare_kernels(Request.from_arguments(arguments), progress_on_stderr())
     print_json(reports) if arguments.json else print_kernels(reports)
@@ -66,7 +66,7 @@ def coverage(arguments: Namespace) -> int:
         raise UserError(f"--output {path}: there is no folder {path.parent}; make it first")
 
     from opcost.reporting.pages import coverage_page, summary
-    from opcost.stages.coverage import check_coverage
+    from opcost.stages.verify import check_coverage
 
     found = check_coverage(arguments.names, arguments.device, arguments.meta, progress_on_stderr())
     text = coverage_page(found, command_line())

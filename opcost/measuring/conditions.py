@@ -177,10 +177,7 @@ def measurement_key(case: Case, conditions: Conditions) -> str:
 
 @dataclass(frozen=True)
 class DeviceFacts:
-    """The properties of a device that the conditions record; ``uuid`` is the whole one.
-
-    ``is_mig`` says whether the board is divided into MIG instances, of which it reports only the total power.
-    """
+    """Properties of a device, with its whole ``uuid``; a board of MIG instances reports only their total power."""
 
     uuid: str | None
     product: str

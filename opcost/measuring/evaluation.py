@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 
 import numpy as np
 
-from opcost.estimates import Estimate, mean_without_outliers, median, standard_error_of, value_of
+from opcost.estimates import Estimate, estimate_of, mean_without_outliers, median, standard_error_of, value_of
 from opcost.measuring.conditions import EAGER
 from opcost.measuring.flags import Flag, Flags, flags_of, joined_notes
 from opcost.measuring.known_device import UNKNOWN_DEVICE, KnownDevice, Repeatability
@@ -112,21 +112,17 @@ def evaluate(
 
 def with_repeatability(measured: Measurement, repeatability: Repeatability) -> Measurement:
     """Return a measurement whose errors include the differences between builds and runs."""
-    time, power = repeatability.time_ratio, repeatability.power_ratio
-    energy = math.hypot(time, power)
+    time_ratio, power_ratio = repeatability.time_ratio, repeatability.power_ratio
+    energy_ratio = math.hypot(time_ratio, power_ratio)
 
-    def with_error(value: float | None, error: float | None, ratio: float) -> float | None:
-        return None if value is None or error is None else math.hypot(error, ratio * value)
+    def wider(figure: Estimate | None, ratio: float) -> Estimate | None:
+        return None if figure is None else figure.with_error(ratio * figure.value)
 
-    return replace(
-        measured,
-        time_standard_error_s=math.hypot(measured.time_standard_error_s, time * measured.time_s),
-        power_standard_error_w=with_error(measured.power_w, measured.power_standard_error_w, power),
-        energy_standard_error_j=with_error(measured.energy_j, measured.energy_standard_error_j, energy),
-        energy_at_reference_standard_error_j=with_error(
-            measured.energy_at_reference_j, measured.energy_at_reference_standard_error_j, energy
-        ),
-    )
+    time_s = measured.time.with_error(time_ratio * measured.time_s)
+    energy_j, at_reference_j = wider(measured.energy, energy_ratio), wider(measured.energy_at_reference, energy_ratio)
+    power_w = wider(estimate_of(measured.power_w, measured.power_standard_error_w), power_ratio)
+    found = measured.with_figures(time_s, energy_j, at_reference_j)
+    return replace(found, power_standard_error_w=standard_error_of(power_w))
 
 
 def at_reference(

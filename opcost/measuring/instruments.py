@@ -52,10 +52,7 @@ class Observer:
 
 
 class ProcessWatch(Observer):
-    """Flags loops during which another process used the device.
-
-    ``disturbance`` describes other processes since its last call; it is empty if there were none.
-    """
+    """Flags loops during which another process used the device: ``disturbance`` says what did since its last call."""
 
     def __init__(self, disturbance: Callable[[], str]) -> None:
         self._disturbance = disturbance
@@ -102,10 +99,7 @@ def lasting(waiting: Measurement, time_s: Estimate) -> Measurement:
 
 @dataclass(frozen=True)
 class Instruments:
-    """A meter, a clock, the known properties of the device and its meters, and the observers.
-
-    ``waiting_power`` remembers the power of the pauses from one measurement to the next.
-    """
+    """A meter, a clock, observers, what is known of the device, and the power of pauses measured before."""
 
     meter: Meter
     clock: Clock

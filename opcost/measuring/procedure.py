@@ -92,10 +92,7 @@ def _repeated(
 
 
 def measure(workload: Workload, instruments: Instruments, protocol: MeasurementProtocol) -> Measurement:
-    """Warm a workload up, run it in a loop while the meter logs, and evaluate both, without the overhead it may have.
-
-    Raises CannotMeasureError: the overhead alone takes at least as long.
-    """
+    """Measure a workload, without its overhead if it has one. Raises CannotMeasureError: that alone takes as long."""
     if workload.overhead is None:
         measurement = _measure(workload, instruments, protocol)
     else:

@@ -97,10 +97,7 @@ def parse_conditions(texts: Iterable[str]) -> dict[str, str]:
 
 
 def is_meant(device: str | None, conditions: Conditions) -> bool:
-    """Return whether a name means the device of some rows; None means all.
-
-    ``cuda:N`` means all GPUs: rows do not have the index of the GPU.
-    """
+    """Return whether a name means the device of some rows: None means all, ``cuda:N`` all GPUs."""
     if device is None:
         return True
     if is_device_name(device):

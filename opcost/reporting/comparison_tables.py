@@ -38,7 +38,7 @@ from opcost.units import UNKNOWN, milli, millijoules, milliseconds, percent, rat
 if TYPE_CHECKING:
     # Only for types: these modules import torch, or are not needed.
     from opcost.stages.compare import AgainstReport
-    from opcost.stages.kernels import KernelsReport
+    from opcost.stages.verify import KernelsReport
 
 COMPARISONS_SHOWN = 6
 UNEXPLAINED = "unexplained by any known effect, so probably disturbed; measure again"

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from opcost.stages.advise import Advice, ModelAdvice
     from opcost.stages.count import CensusRow, CountPlan, CountReport
     from opcost.stages.holdings import Holdings
-    from opcost.stages.replay import RebuildReport
     from opcost.stages.sample_operators import DrawnKind, SampleReport
+    from opcost.stages.verify import RebuildReport
 
 
 MOSTLY = 0.5

@@ -23,7 +23,7 @@ from opcost.units import UNKNOWN, percent
 
 if TYPE_CHECKING:
     # Only for types: the stage imports torch.
-    from opcost.stages.coverage import CoverageReport, CoverageRow
+    from opcost.stages.verify import CoverageReport, CoverageRow
 
 BEGINNING = f"""\
 # The columns of the database

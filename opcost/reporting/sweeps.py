@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from opcost.stages.power_cap import CapSweep
-    from opcost.stages.sweep_results import SweepResult
+    from opcost.stages.sweep import SweepResult
 
 MICRO, NANO = 1e-6, 1e-9
 

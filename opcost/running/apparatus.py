@@ -195,9 +195,6 @@ class Apparatus:
         """Empty: only a parent process knows them."""
         return {}
 
-    def background_paused(self) -> AbstractContextManager[None]:
-        return nullcontext() if self.background is None else self.background.paused()
-
     def conditions(self, setting: Setting) -> Conditions:
         if setting.meter not in (AUTO, *self.meters.names):
             names = ", ".join(self.meters.names) or f"none: {self.meters.meter('none').stop().missing_reason}"
@@ -347,7 +344,8 @@ class HeldWorkload:
         # Before single iterations, which may be captured in a graph of their own.
         memory_use = held.memory_use or held.memory.use
         number = iterations_after(measurement.loop_time_s, measurement.time_s)
-        with self.apparatus.background_paused():
+        background = self.apparatus.background
+        with nullcontext() if background is None else background.paused():
             times_s = single_iteration_times_s(held.workload, self.apparatus.device, number)
         self._held = replace(held, memory_use=memory_use, leaves_clocks_low=leaves_clocks_low(measurement))
         return Repetition(measurement, tuple(times_s), host, memory_use)

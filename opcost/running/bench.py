@@ -9,7 +9,7 @@ import difflib
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
@@ -77,10 +77,7 @@ class Bench(Protocol):
 
 
 class HoldingBench(Bench, Protocol):
-    """A bench that measures a model again and again.
-
-    Each method raises CannotMeasureError where a model cannot be built or measured here.
-    """
+    """A bench that measures a model again and again. Raises CannotMeasureError: it cannot be built or measured."""
 
     def hold(self, case: Case, setting: Setting) -> None:
         """Build a model and keep it until the next one, or its release."""
@@ -100,10 +97,7 @@ OpenHoldingBench: TypeAlias = Callable[[str | None, Database, bool], AbstractCon
 
 
 class SpentTime:
-    """Adds up the durations of its contexts, and the time of each step of a bench in them, in s.
-
-    Names of steps have underscores for spaces, as the keys of JSON have.
-    """
+    """Adds up the time of its contexts, and of each step of a bench in them, in s. Names of steps are keys of JSON."""
 
     def __init__(self, bench: Bench) -> None:
         self.total_s = 0.0
@@ -390,13 +384,6 @@ class PlannedBench:
     drift_case: Case | None
     step_times_s: Mapping[str, float] = field(default_factory=dict)
 
-    @classmethod
-    def of(cls, name: str, product: str, rows: Iterable[MeasurementRow], numbers: Mapping[str, int]) -> PlannedBench:
-        own = [row for row in rows if row.conditions.device_product == product]
-        is_gpu = own[0].conditions.device_type == "cuda"
-        has_meter = any(row.measurement.energy_j is not None for row in own)
-        return cls(name, own, numbers, product != name, is_gpu, has_meter, STEADY_LOAD if is_gpu else None)
-
     def conditions(self, setting: Setting) -> Conditions:
         """Return the conditions with the most rows in a setting, the newest of several.
 
@@ -458,28 +445,25 @@ def open_planned_bench(device: str | None, database: Database, with_meter: bool)
     operators, wholes = RowTally(PARSED), RowTally(PARSED)
     rows = [*database.operator_measurements.rows(operators), *database.full_model_measurements.rows(wholes)]
     numbers = operators.numbers + wholes.numbers
-    product = _meant_product(name, rows)
-    if product is not None:
-        yield PlannedBench.of(product, product, rows, numbers)
-        return
-    if not rows:
-        raise UserError(f"--device {name}: no row of it, nor of another device to plan with; use {DEVICES}")
-    found = [row.conditions for row in rows if row.conditions.device_type == "cuda"] or [row.conditions for row in rows]
-    products = sorted({one.device_product for one in found})
-    stand_in = max(products, key=lambda one: difflib.SequenceMatcher(None, one.casefold(), name.casefold()).ratio())
-    text = "no rows of %s: times are expected from rows of %s, and everything is to be measured"
-    logging.getLogger(__name__).warning(text, name, stand_in)
-    yield PlannedBench.of(name, stand_in, rows, numbers)
-
-
-def _meant_product(name: str, rows: Iterable[MeasurementRow]) -> str | None:
-    products = sorted(
-        {row.conditions.device_product for row in rows if is_part_of(name, row.conditions.device_product)}
-    )
-    exact = [product for product in products if product.casefold() == name.casefold()]
-    if len(products) > 1 and not exact:
-        raise UserError(f"--device {name}: a part of several names ({', '.join(products)}); name one of them")
-    return next(iter([*exact, *products]), None)
+    of_gpus = {row.conditions.device_product: row.conditions.device_type == "cuda" for row in rows}
+    meant = sorted(product for product in of_gpus if is_part_of(name, product))
+    exact = [product for product in meant if product.casefold() == name.casefold()]
+    if len(meant) > 1 and not exact:
+        raise UserError(f"--device {name}: a part of several names ({', '.join(meant)}); name one of them")
+    product = next(iter([*exact, *meant]), "")
+    is_stand_in = not product
+    if is_stand_in:
+        if not rows:
+            raise UserError(f"--device {name}: no row of it, nor of another device to plan with; use {DEVICES}")
+        products = sorted(one for one in of_gpus if of_gpus[one]) or sorted(of_gpus)
+        product = max(products, key=lambda one: difflib.SequenceMatcher(None, one.casefold(), name.casefold()).ratio())
+        text = "no rows of %s: times are expected from rows of %s, and everything is to be measured"
+        logging.getLogger(__name__).warning(text, name, product)
+    own = [row for row in rows if row.conditions.device_product == product]
+    is_gpu = own[0].conditions.device_type == "cuda"
+    has_meter = any(row.measurement.energy_j is not None for row in own)
+    drift_case = STEADY_LOAD if is_gpu else None
+    yield PlannedBench(name if is_stand_in else product, own, numbers, is_stand_in, is_gpu, has_meter, drift_case)
 
 
 def bench_opener(request: Request) -> OpenBench:

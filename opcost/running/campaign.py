@@ -64,10 +64,7 @@ class _Account:
 
 
 class DriftCheck:
-    """Measures a bench's ``drift_case``, if it has one, first, last and after every ``EVERY`` measurements.
-
-    If two meters disagree on it, all rows are flagged until they agree again.
-    """
+    """Measures a bench's ``drift_case`` first, last and in between; if meters disagree on it, rows are flagged."""
 
     def __init__(self, bench: Bench, protocol: MeasurementProtocol, table: CsvTable[MeasurementRow]) -> None:
         self._bench = bench
@@ -210,10 +207,7 @@ class Campaign:
         return [self._outcome(_Account(work, SpentTime(self._bench))) for work in self.plan.works]
 
     def run(self, progress: Progress) -> Iterator[Outcome]:
-        """Yield each model's outcome as soon as the model is complete.
-
-        Raises UserError: the table takes no row; then nothing is measured.
-        """
+        """Yield each complete model's outcome. Raises UserError: the table takes no row; then nothing is measured."""
         items = self.plan.items
         if items:
             self._table.prepare()

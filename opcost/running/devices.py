@@ -15,10 +15,7 @@ from opcost.meters.nvml import NvmlError, NvmlGpu, driver_version
 
 
 def choose_device(name: str | None) -> str:
-    """Return the torch device that a user named: ``cpu`` or ``cuda:N``; for None, a GPU if there is one.
-
-    Raises UserError: there is no such GPU.
-    """
+    """Return the torch device of a name, for None a GPU if there is one. Raises UserError: there is no such GPU."""
     gpus = torch.cuda.device_count()
     if name is None:
         return "cuda:0" if gpus else "cpu"
@@ -32,10 +29,7 @@ def choose_device(name: str | None) -> str:
 
 
 def device_of_gpu(uuid_or_index: str) -> str:
-    """Return the torch device of a GPU by its index or UUID in nvidia-smi.
-
-    Raises UserError: nvidia-smi or torch does not know it.
-    """
+    """Return the torch device of a GPU by its index or UUID in nvidia-smi. Raises UserError: torch or it lacks it."""
     try:
         # Before torch: nvidia-smi has a deadline, so that a driver that hangs is named.
         uuid = nvidia_smi.gpu_facts(uuid_or_index).uuid

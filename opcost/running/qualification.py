@@ -81,10 +81,7 @@ def qualified(
 
 
 def _is_known(rows: list[QualificationRow], names: Iterable[str]) -> bool:
-    """Return whether a board's qualification is complete, or was tried recently.
-
-    It may stay incomplete: a meter may never have a reading, and a board that never gets warmer has no coefficient.
-    """
+    """Return whether a qualification is complete, or was tried recently: some boards or meters never complete it."""
     missing = set(names) - {short_name(row.quality.meter) for row in rows}
     latest = max((datetime.fromisoformat(row.qualified_at) for row in rows), default=None)
     return (not missing and _power_temperature_coefficient(rows) is not None) or (
@@ -93,10 +90,7 @@ def _is_known(rows: list[QualificationRow], names: Iterable[str]) -> bool:
 
 
 def _power_temperature_coefficient(rows: list[QualificationRow]) -> Estimate | None:
-    """Return the newest power temperature coefficient, as a weighted mean with the card's usual one if that is known.
-
-    None if no qualification found one.
-    """
+    """Return the newest coefficient, if any, as a weighted mean with the card's usual one if that is known."""
     slopes = (estimate_of(row.power_per_kelvin_ratio, row.power_per_kelvin_standard_error_ratio) for row in rows[::-1])
     newest = next((slope for slope in slopes if slope is not None), None)
     usual = USUAL_POWER_PER_KELVIN.get(rows[-1].device_product) if rows else None
@@ -104,10 +98,7 @@ def _power_temperature_coefficient(rows: list[QualificationRow]) -> Estimate | N
 
 
 def qualify_meters(apparatus: Apparatus, table: CsvTable[QualificationRow]) -> list[QualificationRow]:
-    """Qualify the meters of a device and append the rows to a table.
-
-    Raises UserError: the device has only one meter, or its meters have no readings.
-    """
+    """Qualify a device's meters and append the rows. Raises UserError: it has only one, or they have no readings."""
     if apparatus.meters.every_tick is None:
         raise UserError("--qualify: a CPU has no second meter to compare with; name a GPU")
     log_name = f"qualification-{datetime.now(timezone.utc):%Y%m%dT%H%M%S}"

@@ -108,10 +108,7 @@ class Request:
         return self.folders.configs(self.names, check)
 
     def models(self, check: Check | None = None) -> list[ModelConfig]:
-        """Return the named configs of models, see ``configs``; grids are left out with a warning if they are named.
-
-        Raises UserError: see ``configs``; or all configs are grids.
-        """
+        """Return the named models; a warning names grids. Raises UserError: see ``configs``, or all are grids."""
         configs = self.configs(check)
         models = [config for config in configs if config.grid is None]
         return without_grids(configs, is_strict=True) if self.names or not models else models
@@ -177,10 +174,7 @@ def _warn_of_done(configs: Sequence[ModelConfig], others: str = "") -> None:
 
 
 def without_grids(configs: Sequence[ModelConfig], is_strict: bool) -> list[ModelConfig]:
-    """Return the configs of models, for a command that runs whole models; a warning names the grids.
-
-    Raises UserError: all configs are grids, and ``is_strict``.
-    """
+    """Return the configs of models; a warning names the grids. Raises UserError: all are grids, and ``is_strict``."""
     models = [config for config in configs if config.grid is None]
     names = [config.name for config in configs if config.grid is not None]
     if names:
@@ -365,10 +359,7 @@ def selected(request: Request, configs: Sequence[ModelConfig]) -> list[tuple[Mod
 
 
 def has_changed_code(config: ModelConfig, pickle: Path, table: CsvTable[ModelOperatorRow]) -> bool:
-    """Return whether a model was counted with other code of the user's: in the pickle, else in the table.
-
-    Raises UserError: the table is damaged.
-    """
+    """Return whether a model was counted with other code of the user's. Raises UserError: the table is damaged."""
     if config.code is None:
         return False
     models: list[OperatorTuple] = []

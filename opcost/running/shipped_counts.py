@@ -126,10 +126,7 @@ def _in_table(table: CsvTable[ModelOperatorRow], configs: Iterable[ModelConfig])
 
 
 def counts_in(table: CsvTable[ModelOperatorRow], wanted: Callable[[str], bool] | None = None) -> TableCounts:
-    """Return the best counts of each model whose key is wanted, of all models if ``wanted`` is None.
-
-    Raises UserError: the table is damaged.
-    """
+    """Return the best counts of each wanted model, of all for None. Raises UserError: the table is damaged."""
     of_model: dict[str, list[ModelOperatorRow]] = {}
     for row in table.rows(wanted):
         of_model.setdefault(row.model_key, []).append(row)

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from multiprocessing import resource_tracker, util
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 from opcost.errors import CannotMeasureError, UserError
 
@@ -25,6 +25,9 @@ Answering: TypeAlias = Callable[[Any], Any]
 ReportStep: TypeAlias = Callable[[str], None]
 """Reports to the parent which step of an answer begins, or goes on."""
 
+
+OpenAnswering: TypeAlias = Callable[..., AbstractContextManager[Answering]]
+"""Opens a function that answers; its keyword ``report_step``, a ``ReportStep``, is for answers of several steps."""
 
 ANSWER, STEP, ERROR, FAULT, LOG = "answer", "step", "error", "fault", "log"
 """The kinds of messages of a child."""
@@ -44,12 +47,6 @@ silence."""
 
 CLOSING_DEADLINE_S = 10.0
 """The time in which a child may close its resources; then it is killed."""
-
-
-class OpenAnswering(Protocol):
-    """Opens a function that answers; ``report_step`` is for answers of several steps."""
-
-    def __call__(self, *, report_step: ReportStep) -> AbstractContextManager[Answering]: ...
 
 
 class ChildFaultError(Exception):

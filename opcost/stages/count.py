@@ -21,14 +21,13 @@ from opcost.operators.tuples import META, TORCHVISION_MODELS, OperatorTuple
 from opcost.operators.whitelist import select, share
 from opcost.prediction.durations import SECONDS_PER_PARAMETER, Size
 from opcost.prediction.rates import Rates
-from opcost.progress import Progress
+from opcost.progress import Progress, reported
 from opcost.running.devices import choose_device
-from opcost.running.expected_times import sizes_in
+from opcost.running.expected_times import size_of, sizes_in
 from opcost.running.request import COUNTS, Request, counted, has_changed_code, model_tuple
 from opcost.sources.models import ResolvedModel, resolve
 from opcost.sources.python_file import CORRECT_MODEL, lent_stderr, own_frames
 from opcost.sources.registry import check_that_code_may_run
-from opcost.stages.model_sizes import size_of
 from opcost.storage.configs import INPUTS_HELP, ModelConfig, clear_done
 from opcost.storage.counts_file import write_counts
 from opcost.torch_backend.alone import count_grid
@@ -172,33 +171,24 @@ def count_operators(
         configs, refused = request.open_and_refused()
     tasks = _tasks(request, on_meta, configs)
     whitelist = request.whitelist_if_any()
-    progress.start(len(tasks), [task.expected_s for task in tasks])
-    try:
+    with reported(progress, len(tasks), [task.expected_s for task in tasks]):
         reports = [_count_and_report(task, request, whitelist, progress, is_strict) for task in tasks]
-    finally:
-        progress.end()
     return [*reports, *(CountFailure(one.name, line) for one in refused for line in check_that_code_may_run(one))]
 
 
 def count_in_memory(request: Request, config: ModelConfig, progress: Progress) -> OperatorCounts:
-    """Return the counts of a model without writing them: of shapes only if the model runs on these.
-
-    Raises UserError: the model cannot be counted, or it is a user's code that may not run.
-    """
+    """Return the counts of a model, of shapes only if it runs on these. Raises UserError: it cannot be counted."""
     mistakes = [] if request.allow_code else check_that_code_may_run(config)
     if mistakes:
         raise UserError(*mistakes)
 
     def counts_of(on_meta: bool) -> OperatorCounts:
         (task,) = _tasks(replace(request, device=None), on_meta, [config])
-        progress.start(1, [task.expected_s])
-        progress.begin(config.name)
-        try:
+        with reported(progress, 1, [task.expected_s]):
+            progress.begin(config.name)
             counts, _ = _count(task)
             progress.finish(_counted_words(counts))
             return counts
-        finally:
-            progress.end()
 
     try:
         return counts_of(on_meta=True)

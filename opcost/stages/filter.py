@@ -28,10 +28,7 @@ class OperatorShare:
 
 @dataclass(frozen=True)
 class FilterReport:
-    """The shares of one model that block 1 kept and dropped, and the share outside all operators.
-
-    ``measurements`` is the number of cases of the kept tuples.
-    """
+    """The shares of a model that block 1 kept and dropped; ``measurements`` is the number of cases of kept tuples."""
 
     name: str
     unique_tuples: int

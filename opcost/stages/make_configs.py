@@ -1,17 +1,39 @@
-"""Configs for the models of a source: a ``summary.yml`` with the published input size."""
+"""Configs: one for each model of a source with its published input size, or one for a model to profile.
+
+The latter is an existing one with the same content, else a new one in the user's folder.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
 from types import MappingProxyType
 
 import yaml
 
-from opcost.operators.tuples import DEFAULT_SEED
-from opcost.sources.registry import models_matching, with_usual_size
-from opcost.storage.configs import write_config
-from opcost.storage.model_folders import ModelFolders
+from opcost.errors import CannotMeasureError, UserError
+from opcost.invocation import command
+from opcost.operators.model_names import TORCHVISION, ModelName
+from opcost.operators.tuples import DEFAULT_SEED, Structure, model_operator
+from opcost.printable import is_one_line
+from opcost.running.request import COUNTS, Request
+from opcost.sources.registry import (
+    ListedModel,
+    check_config,
+    check_that_code_may_run,
+    models_matching,
+    source_of,
+    with_usual_size,
+)
+from opcost.stages.wanted_model import WantedModel, placed, usual_name
+from opcost.storage.code_files import find_code
+from opcost.storage.configs import INPUTS_HELP, SUMMARY_NAME, ModelConfig, write_config
+from opcost.storage.files import replace_file
+from opcost.storage.model_folders import ModelFolders, is_glob
+from opcost.storage.schemas import tree_text
 
 TEMPLATE = """\
 # One model at one input size. docs/usage.md explains the keys under "Configs".
@@ -69,3 +91,138 @@ def config_text(
     text = TEMPLATE.format(model_name=name, size=size)
     text += SEED_LINE.format(seed=DEFAULT_SEED) if is_data_dependent else ""
     return text + "".join(f"{key}: {value}\n" for key, value in more.items())
+
+
+def configs_of(folders: ModelFolders, wanted: Sequence[WantedModel], allow_code: bool = False) -> list[ModelConfig]:
+    """Return the config of each model; those that do not exist are written to the user's own folder.
+
+    Raises UserError: with one line for each mistake in a name, size or other key; then nothing is written.
+    """
+    complete = [_complete(folders, one, allow_code) for one in wanted]
+    known = _known(folders)
+    found = []
+    for (model, listed), given in dict(zip(complete, wanted, strict=True)).items():
+        existing = _existing(folders, model, known, given)
+        found.append(_written(folders, model, listed, given) if existing is None else existing)
+    return found
+
+
+def existing_config(folders: ModelFolders, wanted: WantedModel, allow_code: bool = False) -> ModelConfig | None:
+    """Return the config of a model, None if there is none: then ``configs_of`` writes it, see there."""
+    model, _ = _complete(folders, wanted, allow_code)
+    return _existing(folders, model, _known(folders), wanted)
+
+
+def _complete(folders: ModelFolders, wanted: WantedModel, allow_code: bool) -> tuple[WantedModel, ListedModel]:
+    """Return the model with its size, and the facts of its source."""
+    _refuse_unshown(wanted, wanted.model_name)
+    named = ModelName.of(wanted.model_name)
+    mistakes = check_config(wanted) if allow_code else check_that_code_may_run(wanted)
+    if mistakes:
+        config = _config_named(folders, wanted)
+        raise UserError(*(mistakes if config is None else [_is_a_config(wanted, config)]))
+    if named.is_file:
+        # It imports torch.
+        from opcost.sources.python_file import facts_of
+
+        try:
+            code = find_code(named, Path.cwd())
+        except UserError as error:
+            raise UserError(*(f"{wanted.where('model_name')}: {line}" for line in error.lines)) from None
+        _refuse_unshown(wanted, code.path)
+        return replace(wanted, model_name=placed(code)), facts_of(code.function)
+    operator = model_operator(wanted.model_name, None, wanted.input_size)
+    listed = source_of(operator).listed(operator.short_name)
+    size = wanted.input_size or listed.input_size
+    if not size:
+        remedy = f"add --input-size 8x3x224x224, or {INPUTS_HELP}"
+        raise UserError(f"{wanted.model_name}: its input size is not published; {remedy}")
+    return replace(wanted, input_size=tuple(size)), listed
+
+
+def _refuse_unshown(wanted: WantedModel, name: str) -> None:
+    if not is_one_line(name):
+        text = f"{name!r} has characters that cannot be shown; rename the folder or the file"
+        raise UserError(f"{wanted.where('model_name')}: {text}")
+
+
+def _config_named(folders: ModelFolders, wanted: WantedModel) -> ModelConfig | None:
+    name = wanted.model_name
+    if ModelName.of(name).source != TORCHVISION or is_glob(name):
+        return None
+    operator = model_operator(name, None, ())
+    try:
+        source_of(operator).listed(operator.short_name)
+    except CannotMeasureError:
+        with suppress(UserError):
+            return folders.configs([name])[0]
+    return None
+
+
+def _is_a_config(wanted: WantedModel, config: ModelConfig) -> str:
+    """Return the line for a config's name: the commands that take it, or the profile of its model with its keys."""
+    name, has_code = wanted.model_name, config.code is not None
+    same = WantedModel.of(config)
+    if name == config.name and not has_code and same is not None:
+        remedy = f"run {command('profile', *same.words)}"
+    else:
+        whole = ((), ()) if config.grid is not None else (("--whole",), (("compare", name),))
+        steps = (("count", name), ("filter", name), ("measure", name, *whole[0]), *whole[1])
+        remedy = f"these take it: {' && '.join(command(*step, has_code=has_code) for step in steps)}"
+    return f"{wanted.where('model_name')}: {name} is a config ({config.path}) and no model; {remedy}"
+
+
+def _known(folders: ModelFolders) -> list[ModelConfig]:
+    """Return the configs that have no mistake, those of the user's own folder first."""
+    try:
+        configs, _ = folders.read(folders.names())
+    except UserError:
+        # There is no folder yet.
+        return []
+    return sorted(configs, key=lambda config: not config.path.is_relative_to(folders.own))
+
+
+def _existing(
+    folders: ModelFolders, wanted: WantedModel, known: Sequence[ModelConfig], given: WantedModel
+) -> ModelConfig | None:
+    for config in known:
+        if wanted.is_described_by(config) and folders.configs([config.name]) == [config]:
+            return replace(config, given_by=given.option_for)
+    return None
+
+
+def _written(folders: ModelFolders, wanted: WantedModel, listed: ListedModel, given: WantedModel) -> ModelConfig:
+    """Write a config under the name that a case of one would have; with a number if another model's folder has it."""
+    usual = usual_name(wanted.base_name, wanted)
+    names = (usual if number == 1 else f"{usual}_{number}" for number in range(1, 1000))
+    name = next(filter(folders.is_free, names))
+    keys = WantedModel(wanted.model_name).further_keys
+    more = {key: value for key, value in wanted.further_keys.items() if value != keys[key]}
+    if wanted.arguments:
+        more["arguments"] = tree_text(Structure("dict", wanted.arguments))
+    text = config_text(wanted.model_name, wanted.input_size, listed.is_data_dependent, more)
+    write_config(folders.own / name / SUMMARY_NAME, text)
+    (config,) = folders.configs([name])
+    return replace(config, given_by=given.option_for)
+
+
+@contextmanager
+def scratch_folder(request: Request, wanted: Sequence[WantedModel]) -> Iterator[Request]:
+    """Yield the request with a temporary folder of models, which has the user's configs and counts of these models.
+
+    All that is written to it is lost. A new config has the name that it would have in the user's folder.
+    """
+    names = set()
+    for one in wanted:
+        named, name = ModelName.of(one.model_name), one.model_name
+        # A config has the place of the file; that there is no such file is reported later.
+        with suppress(UserError):
+            name = placed(find_code(named, Path.cwd())) if named.is_file else name
+        names.add(name)
+    own = [one for one in _known(request.folders) if one.model_name in names] if names else []
+    with tempfile.TemporaryDirectory(prefix="opcost-") as folder:
+        for path in [path for config in own for path in (config.path, COUNTS.path(config))]:
+            if path.exists() and path.is_relative_to(request.measurements):
+                replace_file(Path(folder) / path.relative_to(request.measurements), path.read_bytes())
+        existing = request.measurements.iterdir() if request.measurements.is_dir() else ()
+        yield replace(request, measurements=Path(folder), taken=frozenset(path.name for path in existing))

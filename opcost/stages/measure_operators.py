@@ -23,12 +23,11 @@ from opcost.prediction.durations import Size
 from opcost.progress import Progress
 from opcost.running.bench import AssumedVersions, Bench, OpenBench, assumed_versions
 from opcost.running.campaign import Campaign, Outcome
-from opcost.running.expected_times import sizes_in
+from opcost.running.expected_times import size_of, sizes_in
 from opcost.running.plan import Reason, Work
 from opcost.running.request import Request, model_tuple, selected, without_grids
 from opcost.running.shipped_counts import counted_or_shipped, ship_counts
 from opcost.stages.cache_chains import Before, ChainTimes, chain_settings, chain_times, measure_missing_chains
-from opcost.stages.model_sizes import size_of
 from opcost.storage.configs import ModelConfig, set_done
 from opcost.summing.summation import Measurements
 
@@ -81,10 +80,7 @@ def measure_operators(
     progress: Progress,
     input_data: str = CAPTURED,
 ) -> list[OperatorsReport]:
-    """Measure the missing cases of the chosen models; set ``done`` for each model that is complete.
-
-    ``input_data`` are the values of inputs, one of ``INPUT_DATA``.
-    """
+    """Measure missing cases on ``input_data``, one of ``INPUT_DATA``; set ``done`` for each complete model."""
     configs = request.open_configs()
     if request.is_product:
         # A plan needs no block 0 here.
@@ -299,38 +295,37 @@ def measure_full_models(
     with open_bench(request.device, request.database, not request.dry_run) as bench:
         protocol = protocol_for(bench.is_gpu)
         campaign = Campaign(bench, protocol, request, request.database.full_model_measurements, works)
-        outcomes = campaign.outlook() if request.dry_run else campaign.run(progress)
+        outcomes = list(campaign.outlook() if request.dry_run else campaign.run(progress))
         product = bench.conditions(request.setting).device_product
-        reports = [_full_model_report(outcome, bench.device, product) for outcome in outcomes]
         assumed = assumed_versions(bench, request.setting)
-    besides_s = time.monotonic() - begin_s - sum(report.taken_s for report in reports)
+    besides_s = time.monotonic() - begin_s - sum(outcome.taken_s for outcome in outcomes)
     parts_s = campaign.besides_parts_s if request.dry_run else campaign.besides_taken_s(besides_s)
-    besides_s = sum(parts_s.values())
-    reports = [replace(one, besides_s=besides_s, besides_parts_s=parts_s, assumed=assumed) for one in reports]
-    return sorted(reports, key=lambda report: report.name)
-
-
-def _full_model_report(outcome: Outcome, device: str, device_product: str) -> FullModelReport:
-    (key,) = outcome.work.keys
-    row = outcome.rows.get(key)
-    return FullModelReport(
-        name=outcome.work.name,
-        time_s=row.measurement.time_s if row else None,
-        energy_j=row.measurement.energy_j if row else None,
-        power_w=row.measurement.power_w if row else None,
-        newly_measured=outcome.measured > 0,
-        failed=key in outcome.failures,
-        expected_s=outcome.expected_s,
-        taken_s=outcome.taken_s,
-        steps_s=outcome.steps_s,
-        besides_s=0.0,
-        reason=outcome.failures.get(key) or (row.measurement.energy_missing_reason if row else None),
-        planned=outcome.work.reasons,
-        device=device,
-        device_product=device_product,
-        builds=row.measurement.builds if row else None,
-        builds_time_range_ratio=row.measurement.builds_time_range_ratio if row else None,
-    )
+    reports = []
+    for outcome in sorted(outcomes, key=lambda one: one.work.name):
+        (key,) = outcome.work.keys
+        row = outcome.rows.get(key)
+        report = FullModelReport(
+            name=outcome.work.name,
+            time_s=row.measurement.time_s if row else None,
+            energy_j=row.measurement.energy_j if row else None,
+            power_w=row.measurement.power_w if row else None,
+            newly_measured=outcome.measured > 0,
+            failed=key in outcome.failures,
+            expected_s=outcome.expected_s,
+            taken_s=outcome.taken_s,
+            steps_s=outcome.steps_s,
+            besides_s=sum(parts_s.values()),
+            reason=outcome.failures.get(key) or (row.measurement.energy_missing_reason if row else None),
+            planned=outcome.work.reasons,
+            device=bench.device,
+            device_product=product,
+            besides_parts_s=parts_s,
+            assumed=assumed,
+            builds=row.measurement.builds if row else None,
+            builds_time_range_ratio=row.measurement.builds_time_range_ratio if row else None,
+        )
+        reports.append(report)
+    return reports
 
 
 ONCE = ("start", "qualification")

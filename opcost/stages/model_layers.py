@@ -14,8 +14,8 @@ from opcost.progress import Progress
 from opcost.running.request import Request
 from opcost.running.shipped_counts import shipped_counts
 from opcost.stages.count import count_in_memory
+from opcost.stages.make_configs import configs_of, existing_config, scratch_folder
 from opcost.stages.profile import ObjectModel, counted_object
-from opcost.stages.profile_configs import configs_of, existing_config, scratch_folder
 from opcost.stages.ranking_data import RankingData, read_ranking_data
 from opcost.stages.show import Choice
 from opcost.stages.wanted_model import WantedModel, config_named, pickled
@@ -120,4 +120,4 @@ def config_of(request: Request, wanted: WantedModel) -> ModelConfig:
         taken = scratch.taken.union(request.folders.shipped_names())
         folders = replace(scratch.folders, shipped=None, taken=taken)
         (found,) = configs_of(folders, [wanted], request.allow_code)
-    return found.config
+    return found

@@ -35,7 +35,7 @@ from opcost.operators.cases import Case, case_key
 from opcost.power.ports import PowerLimitError
 from opcost.prediction.durations import MODEL_BUILDING_S
 from opcost.printable import short_uuid
-from opcost.progress import Progress
+from opcost.progress import Progress, reported
 from opcost.running.bench import HoldingBench, OpenHoldingBench
 from opcost.running.expected_times import BETWEEN_S, starting_s
 from opcost.running.power_limit import GuardedLimit, OpenPowerLimit, guarded_limit
@@ -168,8 +168,7 @@ class CapCourse:
 
     def carry_out(self, progress: Progress) -> CapSweep:
         found_w, wish, repetitions = self._limit.old_w, self._plan.wish, self._plan.repetitions
-        progress.start(self._plan.most_measurements)
-        try:
+        with reported(progress, self._plan.most_measurements):
             self._measure(found_w, progress)
             try:
                 lowest_w = self._limit.range_w.lowest_w
@@ -187,8 +186,6 @@ class CapCourse:
                 for _ in range(repetitions):
                     self._measure(further_w, progress)
             self._measure(found_w, progress)
-        finally:
-            progress.end()
         return CapSweep(self._work.name, found_w, wish, tuple(self._rows), *best_cap(points_of(self._rows), wish))
 
     def _measure(self, cap_w: float, progress: Progress) -> None:

@@ -37,7 +37,7 @@ from opcost.operators.zeros_rules import with_usual_zeros
 from opcost.prediction.learned_costs import LearnedCosts, ModelCalls, from_bytes, to_bytes
 from opcost.prediction.needed_memory import NeededMemory, needed_memory
 from opcost.prediction.samples import Samples, cases_of, family_of, feature_names, samples_of
-from opcost.progress import Progress
+from opcost.progress import Progress, reported
 from opcost.running.expected_times import numbers_of_rows
 from opcost.running.request import Request, model_tuple
 from opcost.running.shipped_counts import shipped_counts
@@ -422,17 +422,14 @@ def _train(request: Request, conditions: Conditions, progress: Progress) -> Know
     # Only training needs scikit-learn.
     from opcost.learners import learned_from
 
-    progress.start(1, [TRAINING_S])
-    progress.begin("training")
-    try:
+    with reported(progress, 1, [TRAINING_S]):
+        progress.begin("training")
         models = [whole.calls for whole in known.wholes]
         multiprocessors = OF_PRODUCTS.get(conditions.device_product, USUAL)
         if conditions.device_type == "cpu":
             multiprocessors = conditions.cpu_threads or 1
         learned = learned_from(known.samples, models, multiprocessors)
         progress.finish(f"learned from {len(known.samples)} measured operators")
-    finally:
-        progress.end()
     return Knowledge(learned, known.sum_errors)
 
 

@@ -6,7 +6,7 @@ The model may also be an object of this process, with its example inputs.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -35,9 +35,8 @@ from opcost.running.request import COUNTS, Request, model_tuple
 from opcost.running.shipped_counts import counted_or_shipped, shipped_counts
 from opcost.stages.compare import ComparingReport, ModelComparisons, find_comparisons, reports_of
 from opcost.stages.count import CountFailure, count_operators, warn_of_compiled
-from opcost.stages.make_configs import config_text
+from opcost.stages.make_configs import config_text, configs_of, scratch_folder
 from opcost.stages.measure_operators import Protocols, UnitReport, measure_units
-from opcost.stages.profile_configs import ProfileConfig, configs_of, scratch_folder
 from opcost.stages.ranking_data import read_ranking_data
 from opcost.stages.show import Choice, NothingMeasuredError, ShownModel, show
 from opcost.stages.wanted_model import WantedModel
@@ -162,74 +161,48 @@ def profile(
     The names of models in the request are not used. Without ``measuring`` they are only counted, on shapes if possible,
     and the costs are those in the database. Raises UserError: a model does not exist, or does not run on its input.
     """
-    found = configs_of(request.folders, wanted, request.allow_code)
-    # A dry run has a folder of its own.
-    found = [replace(one, is_kept=not request.dry_run) for one in found]
+    names: Sequence[str] = ()
+    with suppress(UserError):
+        # There may be no folder yet.
+        names = request.folders.names()
+    configs = configs_of(request.folders, wanted, request.allow_code)
     # The plan for a product needs sizes only.
-    _count(request, found, progress, on_meta=measuring is None or request.is_product)
-    return profile_counted(request, found, progress, measuring)
+    failures = _count(request, configs, progress, on_meta=measuring is None or request.is_product)
+    for config in configs:
+        # One that was written for a model that cannot be counted is removed; an earlier one stays.
+        if config.name in failures and config.path.parent.name not in names:
+            with suppress(OSError):
+                config.path.unlink()
+                config.path.parent.rmdir()
+    if failures:
+        raise UserError(*failures.values())
+    # A dry run has a folder of its own.
+    return profile_counted(request, configs, progress, measuring, is_kept=not request.dry_run)
 
 
 def profile_counted(
-    request: Request, found: Sequence[ProfileConfig], progress: Progress, measuring: Measuring | None
+    request: Request, configs: Sequence[ModelConfig], progress: Progress, measuring: Measuring | None, is_kept: bool
 ) -> Profile:
-    """Profile models that are counted, see ``profile``."""
-    request = replace(request, names=tuple(one.config.name for one in found), operators=EVERY_OPERATOR)
+    """Profile models that are counted, see ``profile``; ``is_kept`` says whether their configs last longer."""
+    request = replace(request, names=tuple(config.name for config in configs), operators=EVERY_OPERATOR)
     if measuring is None:
-        return _without_measuring(request, found)
+        found = _without_measuring(request, configs)
+    else:
+        found = _measured(request, configs, progress, measuring)
+    return found if is_kept else replace(found, models=tuple(replace(one, config=None) for one in found.models))
+
+
+def _measured(request: Request, configs: Sequence[ModelConfig], progress: Progress, measuring: Measuring) -> Profile:
+    """Return the profile after the measurements, from rows under the same conditions of each model only."""
     conditions: dict[str, Conditions] = {}
 
     @contextmanager
     def open_recorded(device: str | None, database: Database, with_meter: bool) -> Iterator[Bench]:
         with measuring.open_bench(device, database, with_meter) as bench:
-            conditions.update({one.config.name: bench.conditions(request.setting_of(one.config)) for one in found})
+            conditions.update({one.name: bench.conditions(request.setting_of(one)) for one in configs})
             yield bench
 
     units = measure_units(request, measuring.protocols, open_recorded, progress, measuring.announce)
-    return _profiled(request, found, units, conditions)
-
-
-class FailuresToRaise:
-    """Passes progress on, but no failures, which are raised together or tried again."""
-
-    def __init__(self, progress: Progress) -> None:
-        self.start, self.begin, self.finish, self.end = progress.start, progress.begin, progress.finish, progress.end
-
-    def fail(self, reason: str) -> None:
-        pass
-
-
-def _count(request: Request, found: Sequence[ProfileConfig], progress: Progress, on_meta: bool) -> None:
-    """Count the models without counts, and those with counts of shapes only if values are needed."""
-    known = shipped_counts(request, [one.config for one in found]) if on_meta else {}
-    missing = []
-    for one in found:
-        is_counted = one.config.name in known
-        with suppress(UserError):
-            is_counted = is_counted or COUNTS.read(one.config).device_type != META or on_meta
-        if not is_counted:
-            missing.append(one)
-    if not missing:
-        return
-    counting = replace(request, device=None if request.is_product else request.device, dry_run=False)
-    configs = [one.config for one in missing]
-    reports = count_operators(counting, FailuresToRaise(progress), on_meta, configs=configs)
-    failures = {report.name: report.reason for report in reports if isinstance(report, CountFailure)}
-    if failures and on_meta:
-        # Some models run with values only.
-        _count(request, [one for one in missing if one.config.name in failures], progress, on_meta=False)
-    elif failures:
-        for one in missing:
-            if one.config.name in failures:
-                one.remove_if_new()
-        raise UserError(*failures.values())
-
-
-def _profiled(
-    request: Request, found: Sequence[ProfileConfig], units: Sequence[UnitReport], conditions: Mapping[str, Conditions]
-) -> Profile:
-    """Return the profile after the measurements, from rows under these conditions of each model only."""
-    configs = [one.config for one in found]
     request = replace(request, database=request.database.read_once())
     data = read_ranking_data(request, configs, {config.name for config in configs})
     figures = {(one.name, one.conditions): one for each in set(conditions.values()) for one in data.figures(each)}
@@ -245,14 +218,45 @@ def _profiled(
             reason = f"the whole model is not measured on {whole.device}: {whole.reason}"
             reports[whole.name] = replace(report, reason=f"{reason}; correct this, and repeat the command", remedy=None)
     models = []
-    for one, counts in _with_counts(request, found):
-        name = one.config.name
-        counted = _counted_profile(one, counts, figures.get((name, conditions[name])))
+    for config, counts in _with_counts(request, configs):
+        name = config.name
+        counted = _counted_profile(config, counts, figures.get((name, conditions[name])))
         models.append(replace(counted, conditions=conditions[name], comparison=reports.get(name)))
     return Profile(request, configs[0].folder, tuple(models), tuple(units), tuple(comparisons))
 
 
-def _without_measuring(request: Request, found: Sequence[ProfileConfig]) -> Profile:
+class FailuresToRaise:
+    """Passes progress on, but no failures, which are raised together or tried again."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.start, self.begin, self.finish, self.end = progress.start, progress.begin, progress.finish, progress.end
+
+    def fail(self, reason: str) -> None:
+        pass
+
+
+def _count(request: Request, configs: Sequence[ModelConfig], progress: Progress, on_meta: bool) -> dict[str, str]:
+    """Count models without counts, or with those of shapes where values are needed; return failures by name."""
+    known = shipped_counts(request, configs) if on_meta else {}
+    missing = []
+    for config in configs:
+        is_counted = config.name in known
+        with suppress(UserError):
+            is_counted = is_counted or COUNTS.read(config).device_type != META or on_meta
+        if not is_counted:
+            missing.append(config)
+    if not missing:
+        return {}
+    counting = replace(request, device=None if request.is_product else request.device, dry_run=False)
+    reports = count_operators(counting, FailuresToRaise(progress), on_meta, configs=missing)
+    failures = {report.name: report.reason for report in reports if isinstance(report, CountFailure)}
+    if failures and on_meta:
+        # Some models run with values only.
+        return _count(request, [one for one in missing if one.name in failures], progress, on_meta=False)
+    return failures
+
+
+def _without_measuring(request: Request, configs: Sequence[ModelConfig]) -> Profile:
     request = replace(request, database=request.database.read_once())
     shown: Sequence[ShownModel] = ()
     try:
@@ -264,9 +268,9 @@ def _without_measuring(request: Request, found: Sequence[ProfileConfig]) -> Prof
         if request.database.folder.is_dir():
             raise
     models = []
-    for one, counts in _with_counts(request, found):
+    for config, counts in _with_counts(request, configs):
         known = []
-        for model in (model for model in shown if model.row.name == one.config.name):
+        for model in (model for model in shown if model.row.name == config.name):
             row, calls = model.row, sum(operator.costs.calls for operator in model.operators)
             cost = KnownCost(
                 conditions=row.conditions,
@@ -279,22 +283,19 @@ def _without_measuring(request: Request, found: Sequence[ProfileConfig]) -> Prof
                 whole_energy_j=row.energy_j if row.source == WHOLE else None,
             )
             known.append(cost)
-        models.append(replace(_counted_profile(one, counts, None), known=tuple(known)))
+        models.append(replace(_counted_profile(config, counts, None), known=tuple(known)))
     comparisons = find_comparisons(replace(request, device=None)) if shown else []
-    return Profile(request, found[0].config.folder, tuple(models), comparisons=tuple(comparisons))
+    return Profile(request, configs[0].folder, tuple(models), comparisons=tuple(comparisons))
 
 
-def _with_counts(request: Request, found: Sequence[ProfileConfig]) -> Iterator[tuple[ProfileConfig, OperatorCounts]]:
+def _with_counts(request: Request, configs: Sequence[ModelConfig]) -> Iterator[tuple[ModelConfig, OperatorCounts]]:
     """Yield the configs in the user's order with the counts of operators that compute something."""
-    counts = {
-        config.name: select(one, EVERY_OPERATOR).kept
-        for config, one in counted_or_shipped(request, [one.config for one in found])
-    }
-    yield from ((one, counts[one.config.name]) for one in found)
+    counts = {one.name: select(own, EVERY_OPERATOR).kept for one, own in counted_or_shipped(request, configs)}
+    yield from ((config, counts[config.name]) for config in configs)
 
 
-def _counted_profile(one: ProfileConfig, counts: OperatorCounts, figures: ModelFigures | None) -> ModelProfile:
-    config, reason = one.config, None
+def _counted_profile(config: ModelConfig, counts: OperatorCounts, figures: ModelFigures | None) -> ModelProfile:
+    reason = None
     if not config.shape:
         of_inputs = "the first input is a single value"
         reason = (
@@ -302,7 +303,7 @@ def _counted_profile(one: ProfileConfig, counts: OperatorCounts, figures: ModelF
         )
     return ModelProfile(
         name=config.name,
-        config=str(config.path) if one.is_kept else None,
+        config=str(config.path),
         input_size=config.shape,
         flop=counts.total_flop,
         memory_bytes=counts.total_memory_bytes,
@@ -396,8 +397,7 @@ def profile_object(request: Request, own: ObjectModel, progress: Progress, proto
         if protocol_for is not None:
             open_bench = partial(open_local_bench, ready={model_tuple(counted.config): counted.ready})
             measuring = Measuring(Protocols(protocol_for, protocol_for), open_bench, lambda _: None)
-        found = [ProfileConfig(counted.config, is_new=True, is_kept=False)]
-        return profile_counted(counted.request, found, progress, measuring)
+        return profile_counted(counted.request, [counted.config], progress, measuring, is_kept=False)
 
 
 @dataclass(frozen=True)

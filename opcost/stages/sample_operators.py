@@ -39,10 +39,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][\w.-]*")
 
 @dataclass(frozen=True)
 class DrawnKind:
-    """The number of known and of drawn tuples of a kind, and the largest FLOPs and bytes of a drawn call.
-
-    Block 1 drops kinds that are not ``whitelisted``.
-    """
+    """The known and drawn tuples of a kind, and the largest drawn call; block 1 drops what is not ``whitelisted``."""
 
     kind: str
     known: int

@@ -52,15 +52,14 @@ from opcost.stages.count import CensusRow, CountPlan, CountReport, FormulaGap
 from opcost.stages.filter import FilterReport, OperatorShare
 from opcost.stages.holdings import Holdings
 from opcost.stages.holdings import holdings as find_holdings
-from opcost.stages.kernels import KernelsReport, KindOfOperator
 from opcost.stages.measure_operators import FullModelReport, OperatorsReport, UnitReport
 from opcost.stages.model_layers import find_layers
 from opcost.stages.predict import Prediction
 from opcost.stages.profile import KnownCost, ModelProfile, OperatorLine, Profile
-from opcost.stages.replay import RebuildReport
 from opcost.stages.sample_operators import DrawnKind, SampleReport
 from opcost.stages.show import Choice, ShowReport
 from opcost.stages.show import show as show_models
+from opcost.stages.verify import KernelsReport, KindOfOperator, RebuildReport
 from opcost.stages.wanted_model import WantedModel
 
 ROOT = Path(__file__).parents[2]

@@ -23,7 +23,7 @@ from opcost.reporting.sweeps import (
     write_sweep_figures,
     write_tables,
 )
-from opcost.stages.sweep_results import SweepResult
+from opcost.stages.sweep import SweepResult
 
 SIZES = (32, 64, 128, 256)
 

@@ -17,7 +17,7 @@ from opcost.reporting.tables import print_configs
 from opcost.stages.compare import ComparingReport
 from opcost.stages.make_configs import ConfigReport
 from opcost.stages.measure_operators import FullModelReport, OperatorsReport
-from opcost.stages.replay import RebuildReport
+from opcost.stages.verify import RebuildReport
 from opcost.units import percent
 
 H200 = ("cuda:1", "NVIDIA H200")

@@ -15,16 +15,14 @@ from torch import nn
 
 from opcost.errors import CannotBuildError, CannotMeasureError, UserError
 from opcost.operators.tuples import ARGUMENTS, OperatorTuple, Structure, TensorSpec, model_operator, stored_as
+from opcost.running.expected_times import size_of
 from opcost.running.request import Request, model_tuple
 from opcost.sources.models import resolve
 from opcost.sources.registry import check_config, models_matching, with_usual_size
 from opcost.sources.transformers import listed
 from opcost.stages.count import CountFailure, CountReport, count_operators
-from opcost.stages.coverage import check_coverage
-from opcost.stages.make_configs import make_configs
-from opcost.stages.model_sizes import size_of
-from opcost.stages.profile_configs import configs_of
-from opcost.stages.replay import rebuild_operators
+from opcost.stages.make_configs import configs_of, make_configs
+from opcost.stages.verify import check_coverage, rebuild_operators
 from opcost.stages.wanted_model import WantedModel
 from opcost.storage.configs import INPUTS_HELP, ModelConfig
 from opcost.storage.database import Database
@@ -483,12 +481,12 @@ def test_a_model_without_a_usual_size_is_refused_with_the_place_of_its_inputs(tm
 def test_a_mistake_in_the_usual_inputs_is_not_said_of_an_option_that_was_not_given(tmp_path: Path) -> None:
     wanted = WantedModel("transformers:BlipForConditionalGeneration")
     (one,) = configs_of(ModelFolders(tmp_path / "own"), [wanted])
-    assert one.config.where("input_size") == "MODEL"
+    assert one.where("input_size") == "MODEL"
     request = Request((), tmp_path / "own", Database(tmp_path / "database"), "cpu")
-    (failure,) = count_operators(request, RecordedProgress(), on_meta=True, configs=[one.config])
+    (failure,) = count_operators(request, RecordedProgress(), on_meta=True, configs=[one])
     assert isinstance(failure, CountFailure)
     assert failure.reason.startswith("MODEL: BlipForConditionalGeneration raised AttributeError: ")
     assert failure.reason.endswith(f"; correct its size, or {INPUTS_HELP}")
     given = replace(wanted, input_size=(1, 3, 224, 224))
     (one,) = configs_of(ModelFolders(tmp_path / "own"), [given])
-    assert one.config.where("input_size") == "--input-size"
+    assert one.where("input_size") == "--input-size"

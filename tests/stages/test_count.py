@@ -20,6 +20,7 @@ from opcost.operators.model_rows import counts_of, rows_of
 from opcost.operators.tuples import OperatorTuple, model_operator
 from opcost.operators.values import InputStatistics
 from opcost.prediction.durations import Size
+from opcost.running.expected_times import size_of
 from opcost.running.request import COUNTS, FILTERED_COUNTS, Request, model_tuple, selected
 from opcost.running.request import counted as stored
 from opcost.sources.models import resolve
@@ -33,7 +34,6 @@ from opcost.stages.count import (
     take_census,
 )
 from opcost.stages.filter import filter_operators
-from opcost.stages.model_sizes import size_of
 from opcost.storage.configs import ModelConfig
 from opcost.storage.counts_file import read_counts
 from opcost.storage.database import Database

@@ -12,8 +12,8 @@ from opcost.comparing.gap import KernelTimeRow
 from opcost.errors import UserError
 from opcost.measuring.conditions import EAGER
 from opcost.running.request import Request
-from opcost.stages import kernels
-from opcost.stages.kernels import KernelsReport, compare_kernels
+from opcost.stages import verify
+from opcost.stages.verify import KernelsReport, compare_kernels
 from opcost.storage.database import Database
 from opcost.torch_backend.probes import Kernel, Mark
 
@@ -62,9 +62,9 @@ class FakeProfiler:
 def compared(
     folder: Path, monkeypatch: pytest.MonkeyPatch, alone_name: str
 ) -> tuple[KernelsReport, list[KernelTimeRow]]:
-    monkeypatch.setattr("opcost.stages.kernels.profiled", FakeProfiler(alone_name))
+    monkeypatch.setattr("opcost.stages.verify.profiled", FakeProfiler(alone_name))
     # The model itself runs on the CPU.
-    monkeypatch.setattr("opcost.stages.kernels._compare", on_cpu(kernels._compare))
+    monkeypatch.setattr("opcost.stages.verify._compare", on_cpu(verify._compare))
     campaign = SimulatedCampaign(folder, {}, device="cuda:0")
     request = request_for(folder, "cuda")
     (report,) = compare_kernels(request, RecordedProgress(), campaign.open_apparatus)

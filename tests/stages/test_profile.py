@@ -24,9 +24,9 @@ from opcost.reporting.measurement_tables import announced
 from opcost.reporting.model_tables import print_profile
 from opcost.running import bench
 from opcost.running.request import COUNTS, Request
+from opcost.stages.make_configs import configs_of, scratch_folder
 from opcost.stages.measure_operators import Protocols, UnitReport
 from opcost.stages.profile import Measuring, Profile, profile
-from opcost.stages.profile_configs import configs_of, scratch_folder
 from opcost.stages.wanted_model import WantedModel, arguments_of
 from opcost.storage.database import Database
 from opcost.storage.model_folders import WHITELIST, ModelFolders
@@ -227,16 +227,25 @@ def test_a_model_that_shares_some_operators_with_others_has_an_estimated_rest(tm
 # Configs
 
 
+def named_and_new(folders: ModelFolders, wanted: list[WantedModel]) -> list[tuple[str, bool]]:
+    """Return the name of each config, and whether it was written now."""
+    before = {*folders.own.glob("*/*")}
+    return [
+        (config.name, config.path.is_relative_to(folders.own) and config.path not in before)
+        for config in configs_of(folders, wanted)
+    ]
+
+
 def test_a_config_is_written_once_and_one_with_the_same_content_is_used(tmp_path: Path) -> None:
     folders = ModelFolders(tmp_path / "own", ROOT / "measurements")
-    (shipped,) = configs_of(folders, [WantedModel("resnet50")])
-    assert (shipped.config.name, shipped.is_new) == ("resnet50_32x3x224x224", False)
+    assert named_and_new(folders, [WantedModel("resnet50")]) == [("resnet50_32x3x224x224", False)]
     wanted = [WantedModel("resnet18", precision="bf16", memory_format="channels_last"), TINY]
-    first, second = configs_of(folders, wanted), configs_of(folders, wanted)
+    first, second = named_and_new(folders, wanted), named_and_new(folders, wanted)
     names = ["resnet18_32x3x224x224_bf16_channels_last", "tiny_net_2x3x8x8"]
-    assert [(one.config.name, one.is_new) for one in first] == [(name, True) for name in names]
-    assert [(one.config.name, one.is_new) for one in second] == [(name, False) for name in names]
-    assert (first[0].config.precision, first[0].config.memory_format) == ("bf16", "channels_last")
+    assert first == [(name, True) for name in names]
+    assert second == [(name, False) for name in names]
+    (config, _) = configs_of(folders, wanted)
+    assert (config.precision, config.memory_format) == ("bf16", "channels_last")
 
 
 @pytest.mark.parametrize("line", ["seed: 1", "composites: [TinyNet]", "precision: fp32", "weights_name: A"])
@@ -246,7 +255,7 @@ def test_a_folder_of_another_content_keeps_its_name(tmp_path: Path, line: str) -
     path.write_text(f"model_name: tiny_net\ninput_size: [2, 3, 8, 8]\n{line}\n")
     before = path.read_text()
     (found,) = configs_of(ModelFolders(tmp_path), [TINY])
-    assert (found.config.name, path.read_text()) == ("tiny_net_2x3x8x8_2", before)
+    assert (found.name, path.read_text()) == ("tiny_net_2x3x8x8_2", before)
 
 
 @pytest.mark.parametrize(
@@ -263,8 +272,7 @@ def test_a_case_of_a_config_with_lists_is_used_unless_its_name_is_ambiguous(
     for name, keys in configs.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "summary.yml").write_text(f"model_name: tiny_net\ninput_size: {keys}\n")
-    (found,) = configs_of(ModelFolders(tmp_path), [replace(TINY, precision=precision)])
-    assert (found.config.name, found.is_new) == expected
+    assert named_and_new(ModelFolders(tmp_path), [replace(TINY, precision=precision)]) == [expected]
 
 
 @pytest.mark.parametrize(
@@ -367,8 +375,8 @@ def test_a_folder_has_a_plain_name(name: str, folder: str) -> None:
 def test_an_argument_keeps_its_type(text: str, value: PlainValue, tmp_path: Path) -> None:
     wanted = replace(TINY, arguments=arguments_of([text]))
     first, again = (configs_of(ModelFolders(tmp_path), [wanted])[0] for _ in range(2))
-    assert repr(wanted.arguments) == repr(first.config.arguments) == repr((("n", value),))
-    assert not again.is_new
+    assert repr(wanted.arguments) == repr(first.arguments) == repr((("n", value),))
+    assert again == first
     option, written = wanted.words[-2:]
     assert (option, repr(arguments_of([written]))) == ("--argument", repr(wanted.arguments))
 

@@ -26,8 +26,8 @@ from opcost.prediction.sampling import MAXIMUM_BYTES, Wish
 from opcost.running.request import COUNTS, Request
 from opcost.running.shipped_counts import counts_in, counts_of_operators
 from opcost.stages.count import CountReport, count_operators
-from opcost.stages.replay import rebuild_operators
 from opcost.stages.sample_operators import SampleReport, sample_operators
+from opcost.stages.verify import rebuild_operators
 from opcost.storage.configs import GRID_NAME, load_config
 from opcost.storage.database import Database
 

@@ -12,8 +12,7 @@ from simulated_sweep import LOOP_S, SimulatedSweep
 from opcost.comparing.sweep_sizes import SweepPrediction
 from opcost.errors import UserError
 from opcost.operators.sweep_axes import Axis, AxisKind
-from opcost.stages.sweep import sweep_of
-from opcost.stages.sweep_results import PredictedSize, keep_sizes, recorded, result_of
+from opcost.stages.sweep import PredictedSize, keep_sizes, recorded, result_of, sweep_of
 from opcost.stages.wanted_model import WantedModel
 from opcost.storage.database import Database
 
