@@ -20,6 +20,7 @@ MODULES = {
 
 IDEAS = (
     "estimates",
+    "grouping",
     "units",
     "progress",
     "errors",

@@ -23,12 +23,13 @@ from opcost.estimates import (
     total_if_known,
     value_of,
 )
+from opcost.grouping import grouped
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import REFERENCE_TEMPERATURE_C, MeasurementRow, time_of
 from opcost.operators.cases import INPUTS, OPERATOR, PARAMETERS, TRAINING_MODE
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.tuples import Constant, OperatorTuple, PlainValue, Structure, TensorSpec
-from opcost.summing.summation import EnergyBasis, ModelCost, Part, common_basis, temperature_error_j
+from opcost.summing.summation import EnergyBasis, ModelCost, common_basis, temperature_error_j
 
 WEIGHT_FORM = frozenset({"dtype", "memory_format"})
 """The parameters of a module that say how its weights are stored."""
@@ -164,9 +165,7 @@ class Side:
     @property
     def calls(self) -> Iterator[Calls]:
         """The calls of operators that compute something, in the order of their first calls."""
-        parts: dict[OperatorTuple, list[Part]] = {}
-        for part in self.cost.parts:
-            parts.setdefault(part.case.operator, []).append(part)
+        parts = grouped(self.cost.parts, lambda part: part.case.operator)
         for count in self.counts.counts:
             for part in parts.get(count.operator, ()):
                 yield Calls(count.operator, part.occurrences, part.row)
@@ -201,12 +200,9 @@ def side_by_side(these: Side, others: Side, samples: int) -> SideBySide:
     known = [pair for pair in pairs if pair.standing is not Standing.NOT_MEASURED]
     whole = Pair(Calls(these.counts.model, 1, these.whole), Calls(others.counts.model, 1, others.whole))
 
-    def grouped(key: Callable[[Pair], tuple[str, object]]) -> list[tuple[Pair, Sides]]:
+    def of_groups(key: Callable[[Pair], tuple[str, object]]) -> list[tuple[Pair, Sides]]:
         """Return the costs of pairs with one key, beside the first of them; a key begins with the name to sort by."""
-        groups: dict[tuple[str, object], list[Pair]] = {}
-        for pair in pairs:
-            groups.setdefault(key(pair), []).append(pair)
-        found = [(name, own[0], sides_of(own, basis, samples)) for (name, _), own in groups.items()]
+        found = [(name, own[0], sides_of(own, basis, samples)) for (name, _), own in grouped(pairs, key).items()]
         return [(pair, costs) for name, pair, costs in sorted(found, key=lambda one: (*one[2].rank, one[0]))]
 
     return SideBySide(
@@ -218,7 +214,7 @@ def side_by_side(these: Side, others: Side, samples: int) -> SideBySide:
         total=sides_of(known, basis, samples) if known else None,
         kinds=tuple(
             KindSides(pair.operator.short_name, pair.standing.value, costs)
-            for pair, costs in grouped(lambda pair: (pair.operator.short_name, pair.standing))
+            for pair, costs in of_groups(lambda pair: (pair.operator.short_name, pair.standing))
         ),
         operators=tuple(
             OperatorSides(
@@ -232,7 +228,7 @@ def side_by_side(these: Side, others: Side, samples: int) -> SideBySide:
                 training_mode=pair.operator.mode,
                 costs=costs,
             )
-            for pair, costs in grouped(
+            for pair, costs in of_groups(
                 lambda pair: (pair.operator.operator, tuple(one and one.operator for one in (pair.these, pair.others)))
             )
         ),

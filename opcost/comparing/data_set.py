@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
 from opcost.columns import COUNT, FROM_0, LARGEST_INT, SHARE, Column, Columns, Field, columns_of, values_of
+from opcost.grouping import grouped
 from opcost.measuring.conditions import Circumstances, Conditions
 from opcost.measuring.record import Measurement, MeasurementRow
 from opcost.operators.cases import INPUT_VALUES, INPUTS, OPERATOR, PARAMETERS, TRAINING_MODE, tuple_key
@@ -89,9 +90,7 @@ def data_tables(rows: Iterable[MeasurementRow], counts: Mapping[str, OperatorCou
 
     Raises ValueError: a row does not describe an operator tuple or its input data.
     """
-    of_kind: dict[str, list[MeasurementRow]] = {}
-    for row in sorted(rows, key=_place):
-        of_kind.setdefault(table_name(row.operator), []).append(row)
+    of_kind = grouped(sorted(rows, key=_place), lambda row: table_name(row.operator))
     return [_table(name, of_one, counts) for name, of_one in sorted(of_kind.items())]
 
 

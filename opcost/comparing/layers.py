@@ -12,6 +12,7 @@ from typing import Annotated, TypeAlias
 from opcost.columns import ABOVE_0, COUNT, COUNT_FROM_1, Column, Columns
 from opcost.comparing.ranking import ModelFigures
 from opcost.estimates import ratio_if_known, total_if_known, value_of
+from opcost.grouping import grouped
 from opcost.measuring.record import time_of
 from opcost.operators.cases import TRAINING_MODE
 from opcost.operators.counts import SEPARATOR, CalledModule, OperatorCount, OperatorCounts, at_level, levels_of
@@ -120,7 +121,8 @@ class Layers:
 
     def rows_to(self, depth: int) -> tuple[LayerRow, ...]:
         """Return a row for each module with so many names in its path, and for each layer above it."""
-        return tuple(self._row(place, calls) for place, calls in _grouped(self.calls, depth))
+        places = grouped(self.calls, lambda call: call.place(depth))
+        return tuple(self._row(place, calls) for place, calls in places.items())
 
     @property
     def tree(self) -> LayerNode:
@@ -137,8 +139,8 @@ class Layers:
 
     def _node(self, place: Place, level: int, calls: Sequence[LayerCall]) -> LayerNode:
         path, function = place
-        inside = [call for call in calls if call.place() != place]
-        children = tuple(self._node(child, level + 1, own) for child, own in _grouped(inside, level + 1))
+        inside = grouped((call for call in calls if call.place() != place), lambda call: call.place(level + 1))
+        children = tuple(self._node(child, level + 1, own) for child, own in inside.items())
         return LayerNode(function or path.rpartition(SEPARATOR)[2], self._row(place, calls), children)
 
     def _row(self, place: Place, calls: Sequence[LayerCall]) -> LayerRow:
@@ -219,9 +221,7 @@ def layers_of(counts: OperatorCounts, cost: ModelCost | None) -> Layers:
     counted on shapes only, or on other values than the sum's. The counts are of a run whose modules are known, the sum
     is of operators with the same calls, None if nothing is measured.
     """
-    of_operator: dict[str, list[Part]] = {}
-    for part in () if cost is None else cost.parts:
-        of_operator.setdefault(part.case.operator.key, []).append(part)
+    of_operator = grouped(() if cost is None else cost.parts, lambda part: part.case.operator.key)
     found, are_means = [], False
     for count in counts.counts:
         parts = of_operator.get(count.operator.key, [])
@@ -249,13 +249,6 @@ def _mean(parts: Sequence[Part]) -> CallCost | None:
         energy_j=None if energy_j is None else energy_j / calls,
         energy_missing_reason=None if energy_j is not None else reason,
     )
-
-
-def _grouped(calls: Iterable[LayerCall], depth: int) -> list[tuple[Place, list[LayerCall]]]:
-    groups: dict[Place, list[LayerCall]] = {}
-    for call in calls:
-        groups.setdefault(call.place(depth), []).append(call)
-    return list(groups.items())
 
 
 def _common(values: Iterable[str | None]) -> str | None:

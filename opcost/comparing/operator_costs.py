@@ -22,6 +22,7 @@ from opcost.comparing.roofline import (
     work_of,
 )
 from opcost.estimates import Estimate, ratio_if_known, value_of
+from opcost.grouping import grouped
 from opcost.measuring.conditions import EAGER
 from opcost.measuring.flags import Flag, WithMeaning
 from opcost.measuring.record import MeasurementRow, does_other_work, has_impossible_power, is_doubtful, time_of
@@ -127,11 +128,8 @@ def _shares(
     works: Works, roofline: Roofline | None, key: Callable[[Part], Key]
 ) -> Iterator[tuple[Key, Works, CostShare]]:
     """Yield the calls of a sum with one key, and their cost."""
-    groups: dict[Key, list[tuple[Part, Work]]] = {}
-    for part, work in works:
-        groups.setdefault(key(part), []).append((part, work))
     sum_s, sum_j = totals(part for part, _ in works)
-    for name, calls in groups.items():
+    for name, calls in grouped(works, lambda one: key(one[0])).items():
         (time_s, energy_j), (saving_s, saving_j) = totals(part for part, _ in calls), savings(calls, roofline)
         costs = CostShare(
             calls=sum(part.occurrences for part, _ in calls),

@@ -29,6 +29,7 @@ from opcost.comparing.conditions_side_by_side import KindSides, OperatorSides, S
 from opcost.comparing.gap import kernel_errors
 from opcost.comparing.remarks import Remark, remarks_on_kernels, side_remarks
 from opcost.errors import UserError
+from opcost.grouping import grouped
 from opcost.measuring.conditions import DEVICE_FIELDS, PRECISION_FIELDS, WARM, Conditions, differ_only_in
 from opcost.measuring.protocol import protocol_options
 from opcost.measuring.record import MeasurementRow, is_doubtful
@@ -96,18 +97,15 @@ def find_comparisons(request: Request, runs: OperatorRuns = USUAL_RUNS) -> list[
     table = database.full_model_measurements
     if device is not None and request.is_product:
         refuse_unknown(device, (row.conditions.device_product for row in table.rows()))
-    wholes = best_of_each_board(table.rows(of_operators(one.kept.model for _, one in selections)))
+    of_models = table.rows(of_operators(one.kept.model for _, one in selections))
+    wholes = grouped(best_of_each_board(of_models), lambda row: tuple_key(row.key))
     kernels = database.kernel_times.rows()
     found = []
     for config, selection in selections:
-        key = selection.kept.model.key
-        of_key: dict[str, list[MeasurementRow]] = {}
-        for row in wholes:
-            is_model = tuple_key(row.key) == key and row.conditions.precision == config.precision
-            if is_model and is_meant(device, row.conditions):
-                of_key.setdefault(row.key, []).append(row)
-        comparisons = []
-        for own in of_key.values():
+        key, comparisons = selection.kept.model.key, []
+        of_model = [row for row in wholes.get(key, ()) if row.conditions.precision == config.precision]
+        meant = (row for row in of_model if is_meant(device, row.conditions))
+        for own in grouped(meant, lambda row: row.key).values():
             whole, cost = best_whole(own, partial(summed, selection, evidence=evidence, runs=runs))
             one = compare(selection, whole, evidence, runs, cost)
             errors = kernel_errors(kernels, key, one.conditions)
@@ -312,9 +310,7 @@ def _read(
         refuse_unknown(request.device, products)
     if other_device is not None:
         refuse_unknown(other_device, products)
-    wholes: dict[str, list[MeasurementRow]] = {}
-    for row in best_of_each_board(measured):
-        wholes.setdefault(tuple_key(row.key), []).append(row)
+    wholes = grouped(best_of_each_board(measured), lambda row: tuple_key(row.key))
     # By the key, because hashing the conditions of each row takes long.
     boards: dict[str, tuple[Conditions, dict[str | None, None]]] = {}
     for row in rows:

@@ -14,6 +14,7 @@ from opcost.comparing.gap import correction_of
 from opcost.comparing.ranking import Differences, ModelFigures
 from opcost.comparing.roofline import Roofline, roofline_of_rows
 from opcost.errors import UserError
+from opcost.grouping import grouped
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import MeasurementRow, is_doubtful
 from opcost.measuring.setting import is_meant
@@ -149,12 +150,10 @@ def read_ranking_data(
     # Grids are no models. Their counts are among those of operators.
     configs = [config for config in configs if config.name not in wrong and config.grid is None]
     operator_counts = counts_of_operators(shipped)
-    wholes: dict[str, list[MeasurementRow]] = {}
     database = request.database
     of_models = _restricted(of_operators(map(model_tuple, configs)), under)
     models_measured = database.full_model_measurements.rows(of_models)
-    for row in best_of_each_board(models_measured):
-        wholes.setdefault(tuple_key(row.key), []).append(row)
+    wholes = grouped(best_of_each_board(models_measured), lambda row: tuple_key(row.key))
     operators = {count.operator for one in counts.values() for count in one.counts}
     operators.update(count.operator for count in operator_counts.values())
     operator_rows = database.operator_measurements.rows(_restricted(of_operators(operators), under))

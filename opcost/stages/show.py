@@ -24,6 +24,7 @@ from opcost.comparing.ranking import (
 )
 from opcost.comparing.roofline import Roofline
 from opcost.errors import UserError
+from opcost.grouping import grouped
 from opcost.invocation import command
 from opcost.measuring.conditions import (
     CONTIGUOUS,
@@ -293,9 +294,7 @@ def _known(config: ModelConfig, known: Mapping[tuple[Identity, str], ModelConfig
 
 def _variants(chosen: Sequence[ModelConfig], known: Iterable[ModelConfig]) -> list[ModelConfig]:
     """Return models under all conditions that a config can choose, and at the other batches of configs."""
-    batches: dict[tuple[OperatorTuple, str], list[ModelConfig]] = {}
-    for config in known:
-        batches.setdefault(_at_any_batch(config), []).append(config)
+    batches = grouped(known, _at_any_batch)
     found: list[ModelConfig] = []
     for config in chosen:
         found += batches.get(_at_any_batch(config), ())
@@ -341,10 +340,7 @@ def _by_product(request: Request, data: RankingData, choice: Choice) -> dict[str
         asked = next(index for index, device in enumerate(choice.devices) if is_meant(device, one))
         return asked, one.device_type == "cpu", -wholes[one.device_product], one.device_product
 
-    of_product: dict[str, list[Conditions]] = {}
-    for one in sorted(chosen, key=order):
-        of_product.setdefault(one.device_product, []).append(one)
-    return of_product
+    return grouped(sorted(chosen, key=order), lambda one: one.device_product)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from enum import Enum
 from typing import TypeAlias
 
 from opcost.estimates import Estimate, estimate_of, sum_of_independent, total_if_known
+from opcost.grouping import grouped
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.lookup import lookup_key
 from opcost.measuring.record import (
@@ -185,9 +186,7 @@ def best_rows(rows: Iterable[MeasurementRow], board: str | None = None) -> dict[
     Rows are preferred in this order: with energy, not flagged, run as requested, of the given board, most builds, the
     longest loop, the last.
     """
-    of_key: dict[str, list[MeasurementRow]] = {}
-    for row in rows:
-        of_key.setdefault(row.key, []).append(row)
+    of_key = grouped(rows, lambda row: row.key)
     return {key: _preferred(_of_best_quality(found), board) for key, found in of_key.items()}
 
 
@@ -199,10 +198,9 @@ def _of_best_quality(rows: Sequence[MeasurementRow]) -> list[MeasurementRow]:
 def _of_highest_quality(rows: Sequence[MeasurementRow]) -> list[MeasurementRow]:
     if len(rows) == 1:
         return list(rows)
-    of_quality: dict[tuple[bool, bool, bool], list[MeasurementRow]] = {}
-    for row in rows:
-        quality = (EnergyBasis.MEASURED.is_known(row), not is_doubtful(row), ran_as_requested(row))
-        of_quality.setdefault(quality, []).append(row)
+    of_quality = grouped(
+        rows, lambda row: (EnergyBasis.MEASURED.is_known(row), not is_doubtful(row), ran_as_requested(row))
+    )
     return of_quality[max(of_quality)]
 
 
@@ -214,9 +212,7 @@ def _preferred(rows: Sequence[MeasurementRow], board: str | None) -> Measurement
 
 def best_of_each_board(rows: Sequence[MeasurementRow]) -> list[MeasurementRow]:
     """Return the best row for each key and board, see ``best_rows``."""
-    boards: dict[str | None, list[MeasurementRow]] = {}
-    for row in rows:
-        boards.setdefault(row.circumstances.device_uuid, []).append(row)
+    boards = grouped(rows, lambda row: row.circumstances.device_uuid)
     return [row for of_board in boards.values() for row in best_rows(of_board).values()]
 
 
