@@ -13,7 +13,6 @@ from opcost.operators.tuples import META, OperatorTuple, PlainValue
 from opcost.operators.values import NORMAL, InputData, InputStatistics, Pattern, kind_of
 
 SEPARATOR = "."
-"""Stands between the names in a path."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +136,6 @@ NOTICED_RATIO = 0.99
 """The smallest share of a run in operators of which nothing is said."""
 
 FORMULA_REMEDY = "register one with torch.utils.flop_counter.register_flop_formula"
-"""The remedy for an operation without a formula for its FLOPs."""
 
 
 def flop_missing_reason(operations: Iterable[str]) -> str | None:

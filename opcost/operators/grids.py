@@ -17,8 +17,6 @@ from opcost.operators.values import InputValues
 from opcost.units import number_of
 
 Lists: TypeAlias = tuple[tuple[str, tuple[PlainValue, ...]], ...]
-"""The values of each name."""
-
 MAXIMUM_POINTS = 1000
 """The most points of a grid. Each is run once when it is counted, and measured for seconds."""
 

@@ -85,8 +85,6 @@ WEIGHTS_PREFIX = "; weights "
 """The beginning of the part of such a text that names the share of zeros in weights: ``; weights 0.9 zeros``."""
 
 PATTERNS_DISTANCE = 100.0
-"""The distance between input data of different patterns."""
-
 TEXTS_KEPT = 1024
 """The parsed texts and statistics that are kept: tables repeat few."""
 

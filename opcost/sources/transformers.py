@@ -36,8 +36,6 @@ from opcost.torch_backend.ready_model import ReadyModel, store_weights
 from opcost.torch_backend.workload import one_line
 
 TEXT, IMAGE, SOUND = "input_ids", "pixel_values", "input_features"
-"""The main inputs of models that take one tensor: token ids, images, and spectrograms."""
-
 DECODER_TEXT = "decoder_input_ids"
 
 CONTRASTIVE = "return_loss"

@@ -26,7 +26,6 @@ WHITELIST = "operator_whitelist.yml"
 _GLOB = re.compile(r"[*?\[]")
 
 FOLDERS_SHOWN = 8
-"""The most folders that a message lists."""
 
 
 @dataclass(frozen=True)

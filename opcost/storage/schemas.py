@@ -188,8 +188,6 @@ LONGEST_NAME = 200
 """The most characters of a name, because messages quote names and are one line."""
 
 LONGEST_TEXT = 4000
-"""The most characters of a tuple."""
-
 UNSUPPORTED_KEYS: Mapping[str, str] = MappingProxyType(
     {
         **dict.fromkeys("training train mode backward loss optimizer".split(), "opcost measures inference only"),

@@ -41,8 +41,6 @@ SEPARATOR = "|"
 
 Row = TypeVar("Row", bound=Columns)
 _Reader: TypeAlias = Callable[[Any], Any]
-"""The parser of a cell, or of a tuple of cells."""
-
 CHECKSUM = "checksum"
 """The last column: CRC-32 of the line's other cells as 8 hexadecimal digits; empty for rows without a checksum."""
 
@@ -57,14 +55,10 @@ SIGNED = re.compile(r"'?\s*[=+\-@\uff1d\uff0b\uff0d\uff20]|''")
 space or in full width. Texts that look as if they had got it get it, so that all come back as they were."""
 
 NAMED_COLUMNS = 3
-"""The most unknown or missing columns that a message names."""
-
 LONGEST_CELL = 100_000
 """The most characters of a cell; Python's ``csv`` reads at most 131,072."""
 
 LONGEST_QUOTED = 60
-"""The most characters of a cell in a message."""
-
 GROUPS_KEPT = 64
 """The parsed groups of columns that are kept for lines with the same cells."""
 

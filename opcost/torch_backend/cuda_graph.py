@@ -33,8 +33,6 @@ from opcost.torch_backend.passes import inference
 from opcost.torch_backend.repetition import ObservingMode, Operation, storage_of
 
 REPLAY_S = 0.01
-"""Length of a replay with one graph."""
-
 MAXIMUM_CALLS = 4096
 """The most calls in all graphs of a workload. Capturing a call takes about 10 us; a replay of this many kernels of 2 us
 takes 8 ms."""

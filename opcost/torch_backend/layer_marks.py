@@ -40,7 +40,6 @@ from opcost.torch_backend.ready_model import Forward, ObservedForward
 from opcost.torch_backend.switches import autocast_dtypes
 
 Moment: TypeAlias = Any
-"""A moment that a stopwatch has marked."""
 
 
 class HostStopwatch:

@@ -175,7 +175,6 @@ SWITCHES = _known(
 """All switches that this version of torch has, in the order in which they are put back."""
 
 VARIABLES = ("CUBLAS_WORKSPACE_CONFIG", "CUBLASLT_WORKSPACE_SIZE", "TORCH_CUDNN_USE_HEURISTIC_MODE_B")
-"""Environment variables by which libraries choose other kernels."""
 
 
 @contextmanager

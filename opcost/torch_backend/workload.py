@@ -48,7 +48,6 @@ REFUSED = (*REFUSALS, ArithmeticError, AttributeError, LookupError, MemoryError)
 """Exceptions of torch for arguments that an operator does not take."""
 
 Span: TypeAlias = tuple[torch.cuda.Event, torch.cuda.Event]
-"""Two events of a GPU, one after the other."""
 
 
 @dataclass(frozen=True)
