@@ -233,10 +233,7 @@ class PatternedInput:
 
 
 def patterned_inputs(operator: OperatorTuple) -> tuple[PatternedInput, ...]:
-    """Return the distinct inputs of an operator whose patterns affect its cost, in order of first appearance.
-
-    Labels of a loss do not (``docs/log/values.md``), nor do indices into a few rows.
-    """
+    """Return the distinct inputs whose patterns affect the cost (``docs/log/values.md``); labels of a loss do not."""
     bounds, ends = dict(integer_bounds(operator)), dict(group_ends(operator))
     # With a condition alone, ``where`` returns places of any number.
     selects = operator.short_name in SELECTING and len(operator.arguments) > 1

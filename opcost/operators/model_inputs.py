@@ -28,10 +28,7 @@ USUAL_BOUND = 2
 
 @dataclass(frozen=True)
 class DescribedInputs:
-    """The inputs of a model, and the values of each tensor in order of identity.
-
-    The values of a tensor are one of ``NAMED_VALUES``, or (``INTEGERS`` or ``UNIFORM``, first, end).
-    """
+    """A model's inputs, and each tensor's values: of ``NAMED_VALUES``, or (``INTEGERS`` or ``UNIFORM``, first, end)."""
 
     positional: tuple[PlainValue, ...] = ()
     keyword: tuple[tuple[str, PlainValue], ...] = ()

@@ -94,10 +94,7 @@ _SPREAD = re.compile(r"spread (16|64)")
 
 @dataclass(frozen=True)
 class InputStatistics:
-    """Share of zeros, mean and standard deviation of all values of one floating-point input of one call.
-
-    Mean and spread are None if they are not finite; all three are None if the values could not be read.
-    """
+    """Statistics of an input of one call; mean and spread are None if not finite, all three if they cannot be read."""
 
     zeros_ratio: float | None
     mean: float | None
@@ -133,10 +130,7 @@ class InputValues:
         return InputStatistics(self.zeros_ratio, nonzero_ratio * self.mean, math.sqrt(variance))
 
     def distance(self, other: InputValues) -> float:
-        """Return the distance between two kinds: 1 between no zeros and all zeros, 0.1 for 16 times the spread.
-
-        Constants have the position of 90 % zeros: their cost is between those of normal values and zeros.
-        """
+        """Return the distance: 1 from no zeros to all, 0.1 for 16 times the spread; constants are like 90 % zeros."""
         ours, theirs = ((one.zeros_ratio, math.log2(one.spread)) if one.spread else (0.9, 0.0) for one in (self, other))
         return abs(ours[0] - theirs[0]) + abs(ours[1] - theirs[1]) / 40
 

@@ -63,10 +63,7 @@ class _Lent:
 
 @contextmanager
 def lent_stderr() -> Iterator[None]:
-    """Let a user's code write to stderr only, since stdout is for results; it can close or replace neither.
-
-    The arguments of the program are as before, too: commands to copy have its folders.
-    """
+    """Let a user's code write to stderr only, which it cannot close; keep ``sys.argv``: commands to copy need it."""
     lent, arguments = cast("TextIO", _Lent(sys.stderr)), list(sys.argv)
     try:
         with redirect_stdout(lent), redirect_stderr(lent):

@@ -249,10 +249,7 @@ def _compose(text: str) -> tuple[yaml.Node | None, list[Mistake]]:
 
 
 class Schema(BaseModel):
-    """The schema of a file. Error messages quote a field's description as the remedy.
-
-    ``unsupported`` are keys that users expect and opcost does not have, in lower case, with the reason.
-    """
+    """The schema of a file; descriptions of fields are remedies, and ``unsupported`` keys (lower case) a reason."""
 
     unsupported: ClassVar[Mapping[str, str]] = {}
 

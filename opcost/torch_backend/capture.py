@@ -149,10 +149,7 @@ def check_steady(ready: ReadyModel, context: Context = nullcontext) -> None:
 
 
 def run_first(ready: ReadyModel, context: Context = nullcontext) -> ReadyModel:
-    """Run a model once as ``capture`` does, so that what it sets up in its first run is not counted.
-
-    The model that is returned is marked if it only runs outside of inference mode, because it computes gradients.
-    """
+    """Run a model once as ``capture`` does, so that its set-up is not counted; mark one that computes gradients."""
     put_back = kept_state(ready.model)
 
     def run(one: ReadyModel) -> ReadyModel:
@@ -525,10 +522,7 @@ GRADIENTS = (torch.autograd.grad, torch.autograd.backward, torch.Tensor.backward
 
 
 def _is_transformed(arguments: Any) -> bool:
-    """Return whether a function runs others than its own operations on its tensors.
-
-    Inside ``torch.func.vmap`` these stand for one sample of many, inside ``torch.func.jvp`` they have tangents.
-    """
+    """Return whether, inside ``torch.func.vmap`` or ``jvp``, a function runs others than its own operations."""
     if forward_ad._current_level >= 0:
         return True
     transforms = (functorch.TransformType.Vmap, functorch.TransformType.Jvp)

@@ -129,10 +129,7 @@ class CostCounter(Operations):
 
 
 def run_parts(operator: HigherOrderOperator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run what a higher-order operator (``cond``, ``scan``, ``flex_attention``) consists of in eager mode.
-
-    The modes that are active see the operations of its functions; some implementations assert that there are none.
-    """
+    """Run the parts of a higher-order operator in eager mode; some implementations assert that no mode is active."""
     key = torch._C.DispatchKey.CompositeExplicitAutograd
     module = vars(sys.modules[operator.py_kernels[key].__module__]) if key in operator.py_kernels else {}
     asks, thread = "_get_current_dispatch_mode", threading.get_ident()
@@ -227,10 +224,7 @@ def is_composite(func: Any, args: tuple[Any, ...]) -> bool:
 
 @contextmanager
 def autocast_as_called() -> Iterator[None]:
-    """While active, a dispatch mode runs the parts of a composite operation under autocast if it was called so.
-
-    torch disables autocast while a mode handles an operation, so that the parts would not be cast as in the model.
-    """
+    """While active, parts of a composite run under autocast if it does: torch disables that in a mode's handler."""
     with torch._C._RestorePythonTLSSnapshot():  # type: ignore[attr-defined]
         devices = [device for device in BACKENDS if device != META and torch.is_autocast_enabled(device)]
     for device in devices:

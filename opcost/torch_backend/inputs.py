@@ -342,10 +342,7 @@ def operator_inputs(
 def model_inputs(
     model: OperatorTuple, device: str, values: Mapping[int, PlainValue]
 ) -> tuple[tuple[object, ...], dict[str, object]]:
-    """Return positional and keyword arguments for a whole model, drawn on the CPU: all devices do the same work.
-
-    ``values`` are those of tensors by their identities, besides those in the tuple (``operators.model_inputs``).
-    """
+    """Return arguments of a whole model, drawn on the CPU for equal work; ``values`` are more, by identities."""
     kinds = Kinds(described={**values, **values_of(model)})
     inputs = DrawnInputs(device, seed_of(model), drawn_on="cpu", kinds=kinds)
     return inputs.values(model.inputs), {name: inputs.value(value) for name, value in model.keyword_inputs}

@@ -88,10 +88,7 @@ def _on_cpu(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def fused_attention(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> torch.Tensor:
-    """Return ``scaled_dot_product_attention`` on the meta device in one kernel, as on a CPU.
-
-    torch has the fused kernel on the meta device, but calls it on devices with data only.
-    """
+    """Return attention on the meta device in one kernel, which torch has there but calls on devices with data only."""
     given = {"attn_mask": None, **dict(zip(ATTENTION_ARGUMENTS, args, strict=False)), **kwargs}
     query, key, value, mask = (given[name] for name in ATTENTION_ARGUMENTS[:4])
     if mask is not None and mask.dtype == torch.bool:

@@ -294,10 +294,7 @@ def _folding_weight(function: str, args: tuple[Any, ...]) -> Iterator[tuple[str,
 
 
 def _with_index(function: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return arguments with a list as index in a tuple: plain values have no lists.
-
-    ``x[[0, 2]]`` and ``x[[0, 2],]`` are the same rows, ``x[0, 2]`` is one place.
-    """
+    """Return arguments with a list as index in a tuple: ``x[[0, 2]]`` is ``x[[0, 2],]``, and not ``x[0, 2]``."""
     if function.rpartition(".")[2] not in INDEX_FUNCTIONS or len(args) <= 1 or not isinstance(args[1], list):
         return args
     first, index, *others = args
@@ -374,10 +371,7 @@ def find_function(name: str) -> Callable[..., Any]:
 
 
 def function_of(operation: Any) -> Any:
-    """Return what a tuple calls for an operation: the operation, whose overload arguments choose, or torch's factory.
-
-    Operations that create tensors take none, and are not admitted by their names (``takes_tensor``).
-    """
+    """Return what a tuple calls for an operation: its packet, or torch's factory, as ``takes_tensor`` refuses those."""
     packet = operation.overloadpacket
     name = packet.__name__
     is_factory = f"torch.{name}" in FACTORIES and operation.namespace == "aten"

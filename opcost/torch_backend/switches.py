@@ -207,10 +207,7 @@ def reported_switches(user: str) -> Iterator[None]:
 
 
 def other_switches(environment: Mapping[str, str] | None = None) -> str | None:
-    """Return the switches without a column of their own that are not at torch's default, None if all are.
-
-    They are statements that set them, and environment variables. A precision sets those of TF32, which are left out.
-    """
+    """Return statements and variables of switches without a column that are not at their default; None without any."""
     recorded = ((switch, switch.value) for switch in SWITCHES if switch.defaults)
     statements = [switch.set_to(value) for switch, value in recorded if value not in (*switch.defaults, UNREADABLE)]
     known = os.environ if environment is None else environment
@@ -255,10 +252,7 @@ def torch_state(device: str) -> dict[str, Any]:
 
 
 def tf32_switches() -> tuple[bool, bool]:
-    """Return whether TF32 is used in matrix products, and in convolutions of cuDNN.
-
-    ``allow_tf32`` raises an error once ``fp32_precision`` of torch 2.9 has been set, which shows both.
-    """
+    """Return whether TF32 is used in products, and in cuDNN; ``allow_tf32`` raises after ``fp32_precision`` was set."""
     matmul, cudnn = torch.backends.cuda.matmul, cast(Any, torch.backends.cudnn)
     if hasattr(matmul, "fp32_precision"):
         return matmul.fp32_precision == "tf32", cudnn.conv.fp32_precision == "tf32"

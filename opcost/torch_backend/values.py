@@ -87,10 +87,7 @@ def unpacked(value: Any) -> Any:
 
 
 def _state(value: Any) -> Any:
-    """Return a part of what packed weights pickle.
-
-    Strides and other sizes are integers in a tensor. Matrices of 16 bits are pickled in float32.
-    """
+    """Return a part of packed weights: sizes are integers in a tensor, matrices of 16 bits are pickled in float32."""
     if isinstance(value, (list, tuple)):
         return [_state(item) for item in value]
     if not isinstance(value, torch.Tensor) or value.is_quantized:
@@ -168,10 +165,7 @@ def _parts(value: Any) -> Mapping[Any, Any] | None:
 
 
 def real_value(plain: PlainValue, device: str, tensor: Callable[[TensorSpec], torch.Tensor]) -> Any:
-    """Return the argument that a plain value describes, with a ``tensor`` for each spec; sequences become lists.
-
-    ``device`` replaces the device that the model ran on. Raises CannotMeasureError: the value cannot be recreated.
-    """
+    """Return the argument of a plain value on a device, sequences as lists; a CannotMeasureError if there is none."""
     if isinstance(plain, TensorSpec):
         return tensor(plain)
     if isinstance(plain, tuple):
