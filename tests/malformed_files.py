@@ -59,18 +59,23 @@ from opcost.errors import UserError
 from opcost.meters.gpu_meters import power_trace
 from opcost.meters.nvidia_smi import LogFollower, NvidiaSmiLogger, cut
 from opcost.operators.cases import INPUT_DATA, cases_of
-from opcost.operators.counts import CalledModule, OperationWithoutFormula, OperatorCount, OperatorCounts
+from opcost.operators.counts import (
+    CalledModule,
+    OperationWithoutFormula,
+    OperatorCount,
+    OperatorCounts,
+    by_operator,
+    select,
+)
 from opcost.operators.tuples import Constant, OperatorTuple, Structure, TensorSpec, model_operator
 from opcost.operators.values import InputStatistics
-from opcost.operators.whitelist import by_operator, select
 from opcost.power.log_rows import PowerSummary, csv_line
 from opcost.printable import quotable
 from opcost.running.request import Request, model_tuple
 from opcost.stages.filter import filter_operators
-from opcost.storage.configs import load_whitelist
+from opcost.storage.configs import ModelFolders, load_whitelist
 from opcost.storage.counts_file import read_counts, write_counts
 from opcost.storage.database import Database
-from opcost.storage.model_folders import ModelFolders
 from opcost.storage.table import CsvTable
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -8,8 +8,8 @@ from typing import Any
 import yaml
 
 from opcost.storage import yaml_files
+from opcost.storage.configs import ModelFolders
 from opcost.storage.database import Database
-from opcost.storage.model_folders import ModelFolders
 from opcost.storage.table import CsvTable
 
 ROOT = Path(__file__).parents[1]

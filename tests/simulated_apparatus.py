@@ -25,10 +25,9 @@ from opcost.operators.tuples import OperatorTuple
 from opcost.running.apparatus import Apparatus, Rest
 from opcost.running.request import COUNTS, FILTERED_COUNTS, Request, model_tuple
 from opcost.stages.compare import ComparingReport, find_comparisons, keep_comparisons
-from opcost.storage.configs import ModelConfig
+from opcost.storage.configs import WHITELIST, ModelConfig, ModelFolders
 from opcost.storage.counts_file import write_counts
 from opcost.storage.database import Database
-from opcost.storage.model_folders import WHITELIST, ModelFolders
 
 FLOP = 100
 SUMMARY = """\

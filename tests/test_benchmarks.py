@@ -19,8 +19,8 @@ from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.model_rows import rows_of
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.values import InputStatistics, parse_input_data
+from opcost.storage.configs import ModelFolders
 from opcost.storage.database import Database
-from opcost.storage.model_folders import ModelFolders
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 

@@ -35,8 +35,7 @@ from opcost.stages.predict import training_data
 from opcost.stages.ranking_data import read_ranking_data
 from opcost.stages.verify import rebuild_operators
 from opcost.stages.wanted_model import Proposals, WantedModel
-from opcost.storage.configs import GRID_NAME, ModelConfig, load_config
-from opcost.storage.model_folders import WHITELIST, ModelFolders
+from opcost.storage.configs import GRID_NAME, WHITELIST, ModelConfig, ModelFolders, load_config
 from opcost.summing.summation import Measurements
 
 SHORT = MeasurementProtocol(warm_up_s=0.5, loop_s=1.0)

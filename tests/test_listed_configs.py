@@ -19,7 +19,7 @@ from opcost.stages.count import CountReport, count_operators
 from opcost.stages.filter import filter_operators
 from opcost.stages.measure_operators import OperatorsReport, measure_full_models, measure_operators
 from opcost.stages.show import Choice, show
-from opcost.storage.model_folders import ModelFolders
+from opcost.storage.configs import ModelFolders
 
 FULL = MeasurementProtocol(warm_up_s=2.0, loop_s=FULL_LOOP_S)
 BEFORE, AFTER = (

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from opcost.errors import UserError
-from opcost.storage.model_folders import ModelFolders
+from opcost.storage.configs import ModelFolders
 
 VALID = """\
 # A model.

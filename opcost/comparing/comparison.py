@@ -23,8 +23,7 @@ from opcost.estimates import (
 from opcost.measuring.conditions import WARM, Conditions, differing_fields
 from opcost.measuring.record import MeasurementRow, time_of
 from opcost.operators.cases import ALL, CAPTURED, COUNTED, INPUT_DATA, LEAF, MODEL
-from opcost.operators.counts import OperatorCounts, is_leaf, memory_bytes_of
-from opcost.operators.whitelist import Selection
+from opcost.operators.counts import OperatorCounts, Selection, is_leaf, memory_bytes_of
 from opcost.prediction.rates import MOSTLY_KNOWN_RATIO, CostModel, predictor_of
 from opcost.summing.summation import EnergyBasis, Measurements, ModelCost, sum_beside, sum_operators
 

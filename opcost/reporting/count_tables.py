@@ -10,8 +10,7 @@ from opcost.columns import fields_of
 from opcost.invocation import command
 from opcost.measuring.conditions import ADDED_FIELDS, Conditions, differing_fields
 from opcost.measuring.protocol import USUAL_OPTIONS
-from opcost.operators.counts import FORMULA_REMEDY, flop_missing_reason
-from opcost.operators.whitelist import Share
+from opcost.operators.counts import FORMULA_REMEDY, Share, flop_missing_reason
 from opcost.reporting.tables import (
     Column,
     Table,

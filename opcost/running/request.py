@@ -15,19 +15,17 @@ from opcost.invocation import command
 from opcost.measuring.conditions import CHANNELS_LAST, is_device_name
 from opcost.measuring.precisions import AUTOCAST_DTYPES, DTYPES
 from opcost.measuring.setting import USUAL, ChosenConditions, Setting
-from opcost.operators.counts import OperatorCounts
+from opcost.operators.counts import OperatorCounts, select
 from opcost.operators.model_names import FINGERPRINT, UserCode
 from opcost.operators.model_rows import ModelOperatorRow
 from opcost.operators.texts import parse_operator
 from opcost.operators.tuples import ARGUMENTS, FLOAT32, OperatorTuple, Structure, model_operator, run_under, stored_as
-from opcost.operators.whitelist import select
 from opcost.progress import warn_left_out
 from opcost.sources.registry import check_config, check_that_code_may_run, grid_mistakes
-from opcost.storage.configs import ModelConfig, load_whitelist
+from opcost.storage.configs import ModelConfig, ModelFolders, load_whitelist
 from opcost.storage.counts_file import read_counts
 from opcost.storage.database import Database
 from opcost.storage.files import user_folders
-from opcost.storage.model_folders import ModelFolders
 from opcost.storage.table import CsvTable
 from opcost.units import number_of, some_of
 

@@ -8,9 +8,8 @@ from functools import partial
 
 from opcost.errors import UserError
 from opcost.running.request import COUNTS, FILTERED_COUNTS
-from opcost.storage.configs import load_whitelist
+from opcost.storage.configs import ModelFolders, load_whitelist
 from opcost.storage.database import Database
-from opcost.storage.model_folders import ModelFolders
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,9 @@ from torch import nn
 from opcost.errors import CannotBuildError, CannotMeasureError, UserError
 from opcost.measuring.conditions import CONTIGUOUS, device_type_of
 from opcost.measuring.precisions import AUTOCAST_DTYPES, DTYPES
-from opcost.operators.counts import FORMULA_REMEDY, OperatorCounts
+from opcost.operators.counts import FORMULA_REMEDY, OperatorCounts, select, share
 from opcost.operators.grids import AnyGrid
 from opcost.operators.tuples import META, TORCHVISION_MODELS, OperatorTuple
-from opcost.operators.whitelist import select, share
 from opcost.prediction.durations import SECONDS_PER_PARAMETER, Size
 from opcost.prediction.rates import Rates
 from opcost.progress import Progress, reported

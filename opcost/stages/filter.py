@@ -8,7 +8,7 @@ from difflib import get_close_matches
 
 from opcost.errors import UserError
 from opcost.operators.cases import CAPTURED, cases_of
-from opcost.operators.whitelist import Share, by_operator, outside, select, share
+from opcost.operators.counts import Share, by_operator, outside, select, share
 from opcost.running.request import COUNTS, FILTERED_COUNTS, Request, counted
 from opcost.storage.counts_file import write_counts
 

@@ -16,7 +16,7 @@ from opcost.measuring.protocol import usual_protocol
 from opcost.measuring.record import MeasurementRow
 from opcost.measuring.setting import is_meant, refuse_unknown
 from opcost.operators.cases import CAPTURED, Case, cases_of, conditions_key, of_operators, tuple_key
-from opcost.operators.counts import OperatorCounts
+from opcost.operators.counts import EVERYTHING, OperatorCounts, select
 from opcost.operators.tuples import (
     AUTOCAST,
     DTYPE,
@@ -27,7 +27,6 @@ from opcost.operators.tuples import (
     tensor_specs,
     value_text,
 )
-from opcost.operators.whitelist import EVERYTHING, select
 from opcost.prediction.durations import ExpectedTimes, Size
 from opcost.running.expected_times import WHOLLY_READ_BYTES, sizes_in
 from opcost.running.request import Request

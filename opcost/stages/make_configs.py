@@ -30,9 +30,8 @@ from opcost.sources.registry import (
 )
 from opcost.stages.wanted_model import WantedModel, placed, usual_name
 from opcost.storage.code_files import find_code
-from opcost.storage.configs import INPUTS_HELP, SUMMARY_NAME, ModelConfig, write_config
+from opcost.storage.configs import INPUTS_HELP, SUMMARY_NAME, ModelConfig, ModelFolders, is_glob, write_config
 from opcost.storage.files import replace_file
-from opcost.storage.model_folders import ModelFolders, is_glob
 from opcost.storage.schemas import tree_text
 
 TEMPLATE = """\

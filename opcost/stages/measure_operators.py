@@ -17,8 +17,7 @@ from opcost.measuring.conditions import COLD, WARM
 from opcost.measuring.protocol import FULL_LOOP_S, MeasurementProtocol, ProtocolFor
 from opcost.measuring.setting import Setting
 from opcost.operators.cases import CAPTURED, Case, as_counted, cases_of, of_operators, tuple_key
-from opcost.operators.counts import OperatorCounts
-from opcost.operators.whitelist import select
+from opcost.operators.counts import OperatorCounts, select
 from opcost.prediction.durations import Size
 from opcost.progress import Progress
 from opcost.running.bench import AssumedVersions, Bench, OpenBench, assumed_versions

@@ -30,9 +30,8 @@ from opcost.measuring.conditions import WARM, Conditions, usual_execution
 from opcost.measuring.record import MeasurementRow, is_doubtful, time_of
 from opcost.measuring.setting import is_meant, refuse_unknown
 from opcost.operators.cases import case_key, conditions_key, of_operators, tuple_key
-from opcost.operators.counts import OperatorCount, OperatorCounts
+from opcost.operators.counts import EVERYTHING, OperatorCount, OperatorCounts, select
 from opcost.operators.values import InputData, parse_input_data
-from opcost.operators.whitelist import EVERYTHING, select
 from opcost.operators.zeros_rules import with_usual_zeros
 from opcost.prediction.learned_costs import LearnedCosts, ModelCalls, from_bytes, to_bytes
 from opcost.prediction.needed_memory import NeededMemory, needed_memory

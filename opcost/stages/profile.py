@@ -23,11 +23,10 @@ from opcost.measuring.conditions import Conditions
 from opcost.measuring.precisions import DTYPES, TORCH_DEFAULT
 from opcost.measuring.protocol import ProtocolFor
 from opcost.operators.cases import CAPTURED, cases_of
-from opcost.operators.counts import OperatorCounts
+from opcost.operators.counts import EVERYTHING, OperatorCounts, select
 from opcost.operators.model_inputs import DescribedInputs
 from opcost.operators.model_names import OBJECT
 from opcost.operators.tuples import FLOAT32, META, OperatorTuple, Structure, short_hash
-from opcost.operators.whitelist import EVERYTHING, select
 from opcost.progress import Progress
 from opcost.running.bench import Bench, OpenBench, open_local_bench
 from opcost.running.devices import choose_device

@@ -19,8 +19,7 @@ from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import MeasurementRow, is_doubtful
 from opcost.measuring.setting import is_meant
 from opcost.operators.cases import of_operators, tuple_key
-from opcost.operators.counts import OperatorCount, OperatorCounts
-from opcost.operators.whitelist import EVERYTHING, select
+from opcost.operators.counts import EVERYTHING, OperatorCount, OperatorCounts, select
 from opcost.running.request import COUNTS, Request, leave_out, model_tuple
 from opcost.running.shipped_counts import (
     TableCounts,

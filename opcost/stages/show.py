@@ -45,9 +45,8 @@ from opcost.running.shipped_counts import Identity, identity_of
 from opcost.stages.predict import PredictedModel, predicted_models
 from opcost.stages.ranking_data import BoardDifferences, RankingData, board_differences, read_ranking_data
 from opcost.stages.wanted_model import NO_PROPOSALS, Preparation, Proposals, preparation_of, usual_name
-from opcost.storage.configs import ModelConfig
+from opcost.storage.configs import ModelConfig, is_glob
 from opcost.storage.files import cache_folder
-from opcost.storage.model_folders import is_glob
 from opcost.storage.yaml_files import quoted
 
 

@@ -17,14 +17,12 @@ from opcost.invocation import ALLOW_CODE, command
 from opcost.measuring.conditions import CONTIGUOUS
 from opcost.measuring.precisions import TORCH_DEFAULT
 from opcost.measuring.protocol import FULL_LOOP_S
-from opcost.operators.counts import OperatorCounts
+from opcost.operators.counts import EVERYTHING, OperatorCounts
 from opcost.operators.model_names import ModelName, UserCode
 from opcost.operators.tuples import PlainValue
-from opcost.operators.whitelist import EVERYTHING
 from opcost.running.request import COUNTS, FILTERED_COUNTS, Request, is_counted
 from opcost.sources.registry import published_models
-from opcost.storage.configs import ModelConfig
-from opcost.storage.model_folders import WHITELIST, ModelFolders
+from opcost.storage.configs import WHITELIST, ModelConfig, ModelFolders
 from opcost.storage.schemas import argument_in, case_name, tree_text
 from opcost.units import some_of
 

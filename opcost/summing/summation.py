@@ -23,10 +23,9 @@ from opcost.measuring.record import (
     time_of,
 )
 from opcost.operators.cases import CAPTURED, Case, cases_of_count, conditions_key, tuple_key
-from opcost.operators.counts import OperatorCount, OperatorCounts, memory_bytes_of
+from opcost.operators.counts import OperatorCount, OperatorCounts, memory_bytes_of, share
 from opcost.operators.tuples import OperatorTuple
 from opcost.operators.values import has_zeros_in_weights, parse_input_data
-from opcost.operators.whitelist import share
 
 
 class EnergyBasis(Enum):

@@ -11,7 +11,7 @@ import pytest
 from opcost.__main__ import main
 from opcost.errors import UserError
 from opcost.stages.wanted_model import Proposals
-from opcost.storage.model_folders import ModelFolders
+from opcost.storage.configs import ModelFolders
 
 NET = """
 from torch import nn, randn

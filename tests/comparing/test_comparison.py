@@ -14,10 +14,9 @@ from opcost.comparing.remarks import Remark, RemarkKind
 from opcost.estimates import Estimate
 from opcost.measuring.conditions import CACHES
 from opcost.measuring.flags import Flag
-from opcost.operators.counts import OperationWithoutFormula, OperatorCount, OperatorCounts
+from opcost.operators.counts import OperationWithoutFormula, OperatorCount, OperatorCounts, Selection
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.values import InputStatistics
-from opcost.operators.whitelist import Selection
 from opcost.summing.summation import EnergyBasis, Measurements
 
 CONVOLUTION, RELU, GELU = (

@@ -25,9 +25,8 @@ from opcost.comparing.gap import (
 from opcost.comparing.remarks import Remark, RemarkKind, remarks_on
 from opcost.estimates import Estimate
 from opcost.measuring.conditions import COLD, EAGER, GRAPH
-from opcost.operators.counts import OperatorCount, OperatorCounts
+from opcost.operators.counts import OperatorCount, OperatorCounts, Selection
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
-from opcost.operators.whitelist import Selection
 from opcost.summing.summation import Measurements, sum_operators
 
 LIMIT_W = 700.0

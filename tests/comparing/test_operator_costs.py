@@ -15,9 +15,8 @@ from opcost.measuring.conditions import EAGER, GRAPH, measurement_key
 from opcost.measuring.flags import Flag
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.cases import Case
-from opcost.operators.counts import OperatorCount, OperatorCounts
+from opcost.operators.counts import OperatorCount, OperatorCounts, Selection
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
-from opcost.operators.whitelist import Selection
 from opcost.summing.summation import Measurements
 
 RELU, GELU, SILU, LINEAR, ERF, VIEW = (

@@ -13,9 +13,9 @@ from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.values import CONSTANT, NORMAL, ZEROS, InputStatistics, InputValues, kind_of
 from opcost.running.request import COUNTS, Request
 from opcost.running.shipped_counts import counted_or_shipped, ship_counts, shipped_counts
+from opcost.storage.configs import ModelFolders
 from opcost.storage.counts_file import write_counts
 from opcost.storage.database import Database
-from opcost.storage.model_folders import ModelFolders
 
 TENSOR = TensorSpec((4, 4), "float32")
 RELU = OperatorTuple("torch.nn.ReLU", (("inplace", True),), (TENSOR,))

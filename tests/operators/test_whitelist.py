@@ -6,9 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opcost.operators.counts import OperationWithoutFormula, OperatorCount, OperatorCounts
+from opcost.operators.counts import (
+    OperationWithoutFormula,
+    OperatorCount,
+    OperatorCounts,
+    Share,
+    by_operator,
+    names_kept,
+    outside,
+    select,
+    share,
+)
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
-from opcost.operators.whitelist import Share, by_operator, names_kept, outside, select, share
 
 NAMES = ["torch.nn.Conv2d", "torch.nn.Linear", "torch.nn.ReLU", "torchvision.ops.Permute", "mine.Conv2d"]
 

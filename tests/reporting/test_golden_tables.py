@@ -25,9 +25,8 @@ from opcost.comparing.predicted_run import PredictedCalls, PredictedRun, Range, 
 from opcost.comparing.remarks import Remark, RemarkKind
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.cases import Case
-from opcost.operators.counts import OperatorCount
+from opcost.operators.counts import OperatorCount, Share
 from opcost.operators.texts import parse_tuple
-from opcost.operators.whitelist import Share
 from opcost.prediction.needed_memory import NeededMemory
 from opcost.reporting.comparison_tables import print_against, print_comparisons, print_kernels
 from opcost.reporting.count_tables import (

@@ -24,9 +24,8 @@ from opcost.stages.count import CountFailure, CountReport, count_operators
 from opcost.stages.make_configs import configs_of, make_configs
 from opcost.stages.verify import check_coverage, rebuild_operators
 from opcost.stages.wanted_model import WantedModel
-from opcost.storage.configs import INPUTS_HELP, ModelConfig
+from opcost.storage.configs import INPUTS_HELP, ModelConfig, ModelFolders
 from opcost.storage.database import Database
-from opcost.storage.model_folders import ModelFolders
 from opcost.torch_backend.alone import difference
 from opcost.torch_backend.capture import capture, run_first
 from opcost.torch_backend.ready_model import ReadyModel

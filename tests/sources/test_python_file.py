@@ -23,8 +23,7 @@ from opcost.running.request import model_tuple
 from opcost.sources.arguments import seeded
 from opcost.sources.models import resolve
 from opcost.sources.registry import check_config, check_that_code_may_run
-from opcost.storage.configs import ModelConfig
-from opcost.storage.model_folders import ModelFolders
+from opcost.storage.configs import ModelConfig, ModelFolders
 from opcost.torch_backend.alone import difference
 from opcost.torch_backend.capture import capture
 from opcost.torch_backend.ready_model import ReadyModel

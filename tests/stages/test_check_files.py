@@ -14,8 +14,8 @@ from opcost.errors import UserError
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.stages.check_files import check_files, merge
+from opcost.storage.configs import ModelFolders
 from opcost.storage.database import Database
-from opcost.storage.model_folders import ModelFolders
 from opcost.storage.table import CsvTable
 
 ROOT = Path(__file__).parents[2]

@@ -34,10 +34,9 @@ from opcost.stages.count import (
     take_census,
 )
 from opcost.stages.filter import filter_operators
-from opcost.storage.configs import ModelConfig
+from opcost.storage.configs import ModelConfig, ModelFolders
 from opcost.storage.counts_file import read_counts
 from opcost.storage.database import Database
-from opcost.storage.model_folders import ModelFolders
 
 
 def add_model(

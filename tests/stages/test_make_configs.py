@@ -7,7 +7,7 @@ import pytest
 from opcost.errors import UserError
 from opcost.sources.registry import check_config, models_matching
 from opcost.stages.make_configs import make_configs
-from opcost.storage.model_folders import ModelFolders
+from opcost.storage.configs import ModelFolders
 
 SHIPPED = Path(__file__).parents[2] / "measurements"
 

@@ -28,8 +28,8 @@ from opcost.stages.make_configs import configs_of, scratch_folder
 from opcost.stages.measure_operators import Protocols, UnitReport
 from opcost.stages.profile import Measuring, Profile, profile
 from opcost.stages.wanted_model import WantedModel, arguments_of
+from opcost.storage.configs import WHITELIST, ModelFolders
 from opcost.storage.database import Database
-from opcost.storage.model_folders import WHITELIST, ModelFolders
 
 ROOT = Path(__file__).parents[2]
 SHORT = MeasurementProtocol(0.5, 1.0)

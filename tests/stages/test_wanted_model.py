@@ -7,7 +7,7 @@ import pytest
 
 from opcost.errors import UserError
 from opcost.stages.wanted_model import WantedModel, known_config
-from opcost.storage.model_folders import ModelFolders
+from opcost.storage.configs import ModelFolders
 
 SHIPPED = Path(__file__).parents[2] / "measurements"
 

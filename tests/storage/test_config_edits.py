@@ -13,8 +13,7 @@ from seeds import some_of
 from written_configs import FOLDER_NAMES, SWEEP, SWEPT, VALID, write
 
 from opcost.errors import UserError
-from opcost.storage.configs import clear_done, load_whitelist, replace_whitelist, set_done
-from opcost.storage.model_folders import ModelFolders
+from opcost.storage.configs import ModelFolders, clear_done, load_whitelist, replace_whitelist, set_done
 
 
 def check_splice(before: bytes, token: bytes, after: bytes) -> None:

@@ -14,8 +14,7 @@ from seeds import some_of
 from written_configs import FOLDER_NAMES, SHIPPED, SWEEP, SWEPT, VALID, error_lines, names, one_mistake, write
 
 from opcost.errors import UserError
-from opcost.storage.configs import ModelConfig, load_whitelist
-from opcost.storage.model_folders import ModelFolders
+from opcost.storage.configs import ModelConfig, ModelFolders, load_whitelist
 from opcost.storage.schemas import case_name, without_size
 from opcost.storage.yaml_files import MAXIMUM_BYTES, MISTAKES_SHOWN
 

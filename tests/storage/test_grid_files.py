@@ -11,8 +11,7 @@ from written_configs import error_lines, names, write
 from opcost.errors import UserError
 from opcost.operators.grids import MAXIMUM_POINTS, Grid, GridTensor, TupleList
 from opcost.operators.texts import parse_tuple
-from opcost.storage.configs import GRID_NAME, ModelConfig, load_config, set_done
-from opcost.storage.model_folders import ModelFolders
+from opcost.storage.configs import GRID_NAME, ModelConfig, ModelFolders, load_config, set_done
 from opcost.storage.schemas import LONGEST_TEXT, SHARES, tuples_text
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "operator_texts.txt"

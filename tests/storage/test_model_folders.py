@@ -10,8 +10,8 @@ from written_configs import SWEEP, SWEPT, VALID, error_lines, names, write
 
 from opcost.errors import UserError
 from opcost.printable import printable
+from opcost.storage.configs import ModelFolders
 from opcost.storage.files import user_folders
-from opcost.storage.model_folders import ModelFolders
 
 
 @pytest.fixture

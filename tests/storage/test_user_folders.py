@@ -10,11 +10,10 @@ from opcost.__main__ import main
 from opcost.errors import UserError
 from opcost.measuring.record import FailureRow
 from opcost.shipped import shipped_database, shipped_measurements
-from opcost.storage.configs import load_whitelist, set_done
+from opcost.storage.configs import WHITELIST, ModelFolders, load_whitelist, set_done
 from opcost.storage.data_files import CITATION, DataFolder
 from opcost.storage.database import Database
 from opcost.storage.files import UserFolders, user_folders
-from opcost.storage.model_folders import WHITELIST, ModelFolders
 from opcost.storage.table import CsvTable
 
 MODEL = "resnet18_32x3x32x32"

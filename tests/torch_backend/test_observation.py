@@ -11,9 +11,8 @@ import torch
 from torch import Tensor, nn
 from torchvision.models import resnet50
 
-from opcost.operators.counts import CalledModule, OperatorCounts, at_level, levels_of
+from opcost.operators.counts import EVERYTHING, CalledModule, OperatorCounts, at_level, levels_of, select
 from opcost.operators.tuples import model_operator
-from opcost.operators.whitelist import EVERYTHING, select
 from opcost.storage.counts_file import read_counts, write_counts
 from opcost.torch_backend.capture import capture
 from opcost.torch_backend.ready_model import ReadyModel
