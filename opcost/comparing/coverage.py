@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 
-from opcost.estimates import FloatArray, total_if_known
+from opcost.estimates import FloatArray, ratio_if_known, total_if_known
+from opcost.grouping import grouped
 from opcost.measuring.record import is_doubtful
 from opcost.prediction.rates import CostModel
 from opcost.summing.summation import ModelCost
@@ -32,14 +33,24 @@ class OperatorCost:
     measured_time_s: float = 0.0
     doubtful_time_s: float = 0.0
 
-    def plus(self, other: OperatorCost) -> OperatorCost:
-        """Return the cost of both."""
-        return OperatorCost(
-            self.time_s + other.time_s,
-            total_if_known([self.energy_j, other.energy_j]),
-            self.measured_time_s + other.measured_time_s,
-            self.doubtful_time_s + other.doubtful_time_s,
-        )
+    @property
+    def measured_ratio(self) -> float:
+        return self.measured_time_s / self.time_s if self.time_s else 0.0
+
+    @property
+    def doubtful_ratio(self) -> float:
+        return self.doubtful_time_s / self.time_s if self.time_s else 0.0
+
+
+def total(costs: Iterable[OperatorCost]) -> OperatorCost:
+    """Return the cost of all of these operators."""
+    costs = list(costs)
+    return OperatorCost(
+        time_s=sum(cost.time_s for cost in costs),
+        energy_j=total_if_known(cost.energy_j for cost in costs),
+        measured_time_s=sum(cost.measured_time_s for cost in costs),
+        doubtful_time_s=sum(cost.doubtful_time_s for cost in costs),
+    )
 
 
 Costs: TypeAlias = Mapping[str, OperatorCost]
@@ -73,46 +84,28 @@ class Addition:
 def costs_of(cost: ModelCost, predictor: CostModel) -> Costs | None:
     """Return the cost of each operator in a model, measured or else predicted; None if the time of one is unknown."""
     counts = {count.operator: count for count in cost.summed}
-    found: dict[str, OperatorCost] = {}
-
-    def add(name: str, added: OperatorCost) -> None:
-        found[name] = found.get(name, OperatorCost()).plus(added)
-
+    found: list[tuple[str, OperatorCost]] = []
     for part in cost.parts:
         energy_j = part.energy_j
         if energy_j is None:
             _, energy_j = predictor.cost(counts[part.case.operator], part.occurrences)
         doubtful_s = part.time_s if is_doubtful(part.row) else 0.0
-        add(part.case.operator.short_name, OperatorCost(part.time_s, energy_j, part.time_s, doubtful_s))
+        found.append((part.case.operator.short_name, OperatorCost(part.time_s, energy_j, part.time_s, doubtful_s)))
     for count in cost.missing:
         time_s, energy_j = predictor.cost(count, count.occurrences)
         if time_s is None:
             return None
-        add(count.operator.short_name, OperatorCost(time_s, energy_j))
-    return found
+        found.append((count.operator.short_name, OperatorCost(time_s, energy_j)))
+    return {name: total(cost for _, cost in own) for name, own in grouped(found, lambda one: one[0]).items()}
 
 
 def share_of(costs: Costs, names: Collection[str]) -> CostShare:
     """Return the share that operators of these names have in a model."""
-    chosen = [cost for name, cost in costs.items() if name in names]
-    time_s = sum(cost.time_s for cost in costs.values())
-    energy_j = total_if_known(cost.energy_j for cost in costs.values())
+    chosen, whole = total(cost for name, cost in costs.items() if name in names), total(costs.values())
     return CostShare(
-        time_ratio=sum(cost.time_s for cost in chosen) / time_s if time_s else 1.0,
-        energy_ratio=sum(cost.energy_j or 0.0 for cost in chosen) / energy_j if energy_j else None,
+        time_ratio=chosen.time_s / whole.time_s if whole.time_s else 1.0,
+        energy_ratio=ratio_if_known(chosen.energy_j, whole.energy_j),
     )
-
-
-def measured_ratio(costs: Costs) -> float:
-    """Return the share of a model's time that was measured."""
-    time_s = sum(cost.time_s for cost in costs.values())
-    return sum(cost.measured_time_s for cost in costs.values()) / time_s if time_s else 0.0
-
-
-def doubtful_ratio(costs: Costs) -> float:
-    """Return the share of a model's time that is from flagged measurements."""
-    time_s = sum(cost.time_s for cost in costs.values())
-    return sum(cost.doubtful_time_s for cost in costs.values()) / time_s if time_s else 0.0
 
 
 def missing_operators(costs: Costs, whitelist: Collection[str]) -> list[Addition]:

@@ -15,12 +15,11 @@ from opcost.comparing.coverage import (
     Addition,
     Costs,
     costs_of,
-    doubtful_ratio,
-    measured_ratio,
     over_all,
     share_of,
     smallest_whitelist,
     to_add,
+    total,
 )
 from opcost.errors import UserError
 from opcost.estimates import FloatArray, value_of
@@ -207,7 +206,7 @@ def _known_costs_of(sums: Mapping[str, ModelCost], predictor: CostModel) -> dict
 
 def _refuse_guesses(costs: Mapping[str, Costs], conditions: Conditions) -> None:
     """Refuse to choose a whitelist by estimates alone, warn of models without measured operators."""
-    guessed = [name for name, found in costs.items() if not measured_ratio(found)]
+    guessed = [name for name, found in costs.items() if not total(found.values()).measured_ratio]
     if len(guessed) == len(costs):
         raise UserError(
             f"--write-whitelist: no operator of {', '.join(guessed)} is measured on {conditions.device_product} "
@@ -225,7 +224,7 @@ def _advice(
     target_ratio: float,
     summed: tuple[MeasurementRow | None, ModelCost],
 ) -> ModelAdvice:
-    share, (whole, cost) = share_of(costs, whitelist), summed
+    share, of_all, (whole, cost) = share_of(costs, whitelist), total(costs.values()), summed
     kept = [one for operator, one in costs.items() if operator in whitelist]
     whole_j = None if whole is None else value_of(cost.basis.energy_of(whole))
     has_energy = share.energy_ratio is not None and whole_j is not None
@@ -233,8 +232,8 @@ def _advice(
         name=name,
         time_ratio=share.time_ratio,
         energy_ratio=share.energy_ratio,
-        measured_ratio=measured_ratio(costs),
-        doubtful_ratio=doubtful_ratio(costs),
+        measured_ratio=of_all.measured_ratio,
+        doubtful_ratio=of_all.doubtful_ratio,
         whole_time_ratio=None if whole is None else sum(one.time_s for one in kept) / whole.measurement.time_s,
         whole_energy_ratio=sum(one.energy_j or 0.0 for one in kept) / (whole_j or 1.0) if has_energy else None,
         is_reached=share.reaches(target_ratio),
