@@ -171,13 +171,16 @@ def limit_of(conditions: Conditions) -> float | None:
     return conditions.device_power_limit_w if is_known else None
 
 
-def added_by_limit(cost: ModelCost, besides: Piece, conditions: Conditions) -> Excess | None:
-    """Return what the power limit adds to a sum and what else is known of its model; None if one is unknown."""
+def added_by_limit(
+    cost: ModelCost, besides: Piece, conditions: Conditions, predicted: Sequence[Load] = ()
+) -> Excess | None:
+    """Return what the power limit adds to a sum, predicted calls and what else is known; None if one is unknown."""
     limit_w = limit_of(conditions)
     if limit_w is None or besides.time_s is None or besides.energy_j is None:
         return None
     loads = loads_of(cost)
-    return None if loads is None else at_limit([*loads, Load(besides.time_s, besides.energy_j, OTHERS)], limit_w)
+    others = Load(besides.time_s, besides.energy_j, OTHERS)
+    return None if loads is None else at_limit([*loads, *predicted, others], limit_w)
 
 
 def correction_of(cache: Excess, cost: ModelCost, conditions: Conditions) -> Excess:

@@ -10,7 +10,7 @@ from enum import Enum
 import numpy as np
 
 from opcost.comparing.cache_chain_rows import Excess
-from opcost.comparing.gap import OTHERS, PRODUCTS, Load, at_limit, limit_of, loads_of
+from opcost.comparing.gap import OTHERS, PRODUCTS, Load, Piece, added_by_limit
 from opcost.comparing.ranking import SumErrors
 from opcost.estimates import Estimate, total_if_known, value_of
 from opcost.measuring.conditions import Conditions
@@ -151,7 +151,15 @@ def predicted_run(
     """
     learned, errors = known.learned, known.sum_errors[cache is not None]
     calls = _predicted_calls(cost.missing, learned)
-    added = [one for one in (cache, _added_by_limit(cost, calls, cache, limit_of(conditions))) if one is not None]
+    loads = [
+        Load(one.time_s, one.energy_j, PRODUCTS if one.count.flop else OTHERS)
+        for one in calls
+        if one.energy_j is not None
+    ]
+    limit = None
+    if cache is not None and len(loads) == len(calls):
+        limit = added_by_limit(cost, Piece(cache.time_s.value, value_of(cache.energy_j)), conditions, loads)
+    added = [one for one in (cache, limit) if one is not None]
     measured_s, predicted_s = value_of(cost.time_s) or 0.0, math.fsum(one.time_s for one in calls)
     estimates = [one for one in (cost.time_s, *(one.time_s for one in added)) if one is not None]
     time_s = _range(estimates, predicted_s, _half_width(calls, TIME, learned), errors.time.high_ratio)
@@ -272,18 +280,3 @@ def _predicted_calls(missing: Sequence[OperatorCount], learned: LearnedCosts) ->
         )
         for place, (count, case, calls) in enumerate(cases)
     ]
-
-
-def _added_by_limit(
-    cost: ModelCost, calls: Sequence[PredictedCalls], cache: Excess | None, limit_w: float | None
-) -> Excess | None:
-    measured = loads_of(cost)
-    if limit_w is None or measured is None or cache is None or cache.energy_j is None:
-        return None
-    loads = [
-        Load(one.time_s, one.energy_j, PRODUCTS if one.count.flop else OTHERS)
-        for one in calls
-        if one.energy_j is not None
-    ]
-    besides = Load(cache.time_s.value, cache.energy_j.value, OTHERS)
-    return at_limit([*measured, *loads, besides], limit_w) if len(loads) == len(calls) else None
