@@ -38,7 +38,18 @@ from opcost.reporting.tables import (
     short_texts,
     work_in_words,
 )
-from opcost.units import UNKNOWN, gigabytes, milli, number_of, percent, scaled, significant, some_of
+from opcost.units import (
+    UNKNOWN,
+    gigabytes,
+    milli,
+    millijoules,
+    milliseconds,
+    number_of,
+    percent,
+    scaled,
+    significant,
+    some_of,
+)
 
 if TYPE_CHECKING:
     # Only for types: these modules import torch, or are not needed.
@@ -114,11 +125,8 @@ def print_profile(profile: Profile, words: Sequence[str], top: int | None = None
 
 def profile_object(profile: Profile, report: Path | None) -> dict[str, Any]:
     """Return a profile as one object for JSON; figures are in SI units."""
-    return {
-        "models": profile.models,
-        "measurements": profile.units,
-        "report": None if report is None else str(report),
-    }
+    path = None if report is None else str(report)
+    return {"models": profile.models, "measurements": profile.units, "report": path}
 
 
 def _print_costs(model: ModelProfile, top: int | None) -> None:
@@ -154,19 +162,12 @@ def _print_kinds(model: ModelProfile) -> None:
     by_kind: dict[str, list[OperatorLine]] = {}
     for line in model.operators:
         by_kind.setdefault(line.operator.rpartition(".")[2], []).append(line)
-    kinds = [
-        _Kind(
-            kind,
-            len(lines),
-            sum(line.calls for line in lines),
-            total_if_known(line.flop for line in lines),
-            sum(line.memory_bytes for line in lines),
-        )
-        for kind, lines in by_kind.items()
-    ]
-    title = (
-        f"{model.name}: {work_in_words(model)} and {significant(model.parameters / 1e6)} million parameters in one run"
-    )
+    kinds = []
+    for kind, lines in by_kind.items():
+        flop, memory_bytes = total_if_known(line.flop for line in lines), sum(line.memory_bytes for line in lines)
+        kinds.append(_Kind(kind, len(lines), sum(line.calls for line in lines), flop, memory_bytes))
+    parameters = f"{significant(model.parameters / 1e6)} million parameters"
+    title = f"{model.name}: {work_in_words(model)} and {parameters} in one run"
     print_table(title, (*KINDS, *_work_of(model)), kinds)
     if model.flop_missing_reason is not None:
         print_line(f"FLOPs incomplete: {model.flop_missing_reason}.")
@@ -177,8 +178,7 @@ def _print_kinds(model: ModelProfile) -> None:
 
 def _print_known(model: ModelProfile) -> None:
     if not model.known:
-        print_line(f"{model.name}: the database has no row of it, of any device.")
-        print_line("")
+        print_line(f"{model.name}: the database has no row of it, of any device.", "")
         return
 
     def rest(one: KnownCost, value: float | None) -> str:
@@ -197,8 +197,7 @@ def _print_known(model: ModelProfile) -> None:
     )
     print_table(f"{model.name}: costs in the database, of one run", table, model.known)
     if any(one.predicted_time_s is not None for one in model.known):
-        print_line("Estimated rest: calls without a row, predicted from FLOPs and bytes.")
-        print_line("")
+        print_line("Estimated rest: calls without a row, predicted from FLOPs and bytes.", "")
 
 
 # The layers of a model
@@ -247,14 +246,11 @@ def layer_notes(report: LayersReport) -> list[str]:
     if costs.sum_time_s is not None:
         at = "" if costs.reference_temperature_c is None else f"; energies are at {costs.reference_temperature_c:g} °C"
         notes.append(f"Sum of operators: {_pair(costs.sum_time_s, costs.sum_energy_j)}. The layers add up to it{at}.")
-        others = []
-        if costs.corrected_time_s is not None:
-            others.append(f"Corrected sum: {_pair(costs.corrected_time_s, costs.corrected_energy_j)}.")
-        if costs.whole_time_s is not None:
-            others.append(f"Whole model: {_pair(costs.whole_time_s, costs.whole_energy_j)}.")
-        if costs.corrected_time_s is not None:
-            others.append("Layers are not corrected.")
-        notes += [" ".join(others)] if others else []
+        corrected = f"Corrected sum: {_pair(costs.corrected_time_s, costs.corrected_energy_j)}."
+        whole = f"Whole model: {_pair(costs.whole_time_s, costs.whole_energy_j)}."
+        is_corrected, is_whole = costs.corrected_time_s is not None, costs.whole_time_s is not None
+        others = [corrected] * is_corrected + [whole] * is_whole + ["Layers are not corrected."] * is_corrected
+        notes += [" ".join(others)] * bool(others)
     notes += missing_notes(report.layers)
     if report.layers.are_means:
         notes.append(
@@ -282,13 +278,10 @@ def missing_notes(layers: Layers) -> list[str]:
 
 
 def _pair(time_s: float | None, energy_j: float | None) -> str:
-    energy = UNKNOWN if energy_j is None else f"{milli(energy_j)} mJ"
-    return f"{milli(time_s)} ms, {energy}"
+    return f"{milliseconds(time_s)}, {millijoules(energy_j)}"
 
 
 WHOLE = "(model)"
-
-
 FIGURES: Table[LayerRow] = (
     Column("parameters", lambda one: "" if one.weights is None else str(one.weights), drop=7),
     Column("ms", lambda one: milli(one.time_s)),

@@ -11,7 +11,6 @@ from itertools import product
 from statistics import median
 
 from opcost.comparing.comparison import Comparison, ComparisonRow
-from opcost.comparing.gap import KernelErrors
 from opcost.comparing.operator_costs import TupleCost, TupleFlag
 from opcost.comparing.ranking import ENERGY, Doubt, doubts
 from opcost.comparing.remarks import NOTICEABLE_RATIO, Remark
@@ -56,7 +55,6 @@ class Compared:
     row: ComparisonRow
     remarks: tuple[Remark, ...]
     comparison: Comparison
-    kernels: KernelErrors | None
     model: charts.ComparedModel
 
     @property
@@ -74,9 +72,7 @@ def compared(models: Sequence[ModelComparisons], reports: Sequence[ComparingRepo
     for one, report in zip(models, reports, strict=True):
         of_rows = zip(report.labels, report.comparisons, report.kinds, report.remarks, strict=True)
         for (label, row, kinds, remarks), comparison in zip(of_rows, one.comparisons, strict=True):
-            found.append(
-                Compared(row, remarks, comparison, comparison.kernels, charts.compared_model(label, row, kinds))
-            )
+            found.append(Compared(row, remarks, comparison, charts.compared_model(label, row, kinds)))
     shorter = charts.without_sizes([one.model for one in found])
     return [replace(one, model=model) for one, model in zip(found, shorter, strict=True)]
 
@@ -290,7 +286,7 @@ def gaps(found: Sequence[Compared]) -> str:
 def kernel_kinds(found: Sequence[Compared]) -> str:
     """Return the kinds of operators whose kernel time differs between the model and alone."""
     seen: dict[str, list[tuple[str, float]]] = {}
-    profiled = {one.row.name: one.kernels for one in found if one.kernels is not None}
+    profiled = {one.row.name: kernels for one in found if (kernels := one.comparison.kernels) is not None}
     for name, kernels in profiled.items():
         for kind, error in kernels.by_kind:
             seen.setdefault(kind, []).append((name, error))
@@ -421,7 +417,7 @@ def next_steps(
     far = tuple(
         index
         for index, one in enumerate(found)
-        if not (one.comparison.cost.missing or one.kernels is not None or runs[index][0] == "cpu")
+        if not (one.comparison.cost.missing or one.comparison.kernels is not None or runs[index][0] == "cpu")
         and (ratio := one.comparison.time_ratio) is not None
         and abs(ratio.value - 1) > OFF_RATIO
     )

@@ -380,39 +380,32 @@ def _print_cost(label: str, model: ShownModel) -> None:
     is_whole, is_predicted = row.source != SUM, row.predicted_time_s is not None
     added = [word for word, is_in in (("corrected", model.is_corrected), ("with predictions", is_predicted)) if is_in]
     cost = "whole model" if is_whole else ", ".join(["sum" if added else "sum of operators", *added])
+    errors = (row.time_standard_error_s, row.energy_standard_error_j) if is_whole else (None, None)
+    doubt = doubt_mark(show_notes.is_sum_doubtful(row))
     saving_s, saving_j = (
         None if saving is None or row.batch_size is None else saving * row.batch_size
         for saving in (row.saving_time_per_sample_s, row.saving_energy_per_sample_j)
     )
-    doubt = doubt_mark(show_notes.is_sum_doubtful(row))
 
     def column(title: str, *texts: str, drop: int = 0, mark: str = "") -> Column[int]:
-        marked = [text if text in ("", UNKNOWN) else text + mark for text in texts]
+        marked = [text if text in ("", UNKNOWN) else text + mark for text in (*texts, "")]
         return Column(title, marked.__getitem__, "right" if title else "left", drop)
 
-    of_sum = partial(column, mark=doubt)
-    summed = _cost(row.sum_time_s, None, "ms"), _cost(row.sum_energy_j, None, "mJ"), ""
-    corrected = ratio(row.corrected_time_ratio), ratio(row.corrected_energy_ratio), ""
-    print_table(
-        label,
-        (
-            column("", "time", "energy", "power"),
-            column(
-                f"{cost} (one run)",
-                _cost(row.time_s, row.time_standard_error_s if is_whole else None, "ms"),
-                _cost(row.energy_j, row.energy_standard_error_j if is_whole else None, "mJ"),
-                UNKNOWN if row.power_w is None else f"{row.power_w:.0f} W",
-            ),
-            column(
-                "per sample", _cost(row.time_per_sample_s, None, "ms"), _cost(row.energy_per_sample_j, None, "mJ"), ""
-            ),
-            *([of_sum("sum of operators", *summed, drop=1)] if is_whole or added else []),
-            *([of_sum("corrected", *corrected, drop=2)] if is_whole else []),
-            of_sum("roof", percent(row.roof_time_ratio, 0), percent(row.roof_energy_ratio, 0), ""),
-            of_sum("saving per run", _cost(saving_s, None, "ms"), _cost(saving_j, None, "mJ"), "", drop=3),
-        ),
-        range(3),
-    )
+    per_run = _cost(row.time_s, errors[0], "ms"), _cost(row.energy_j, errors[1], "mJ")
+    summed = _cost(row.sum_time_s, None, "ms"), _cost(row.sum_energy_j, None, "mJ")
+    corrected = ratio(row.corrected_time_ratio), ratio(row.corrected_energy_ratio)
+    roof = percent(row.roof_time_ratio, 0), percent(row.roof_energy_ratio, 0)
+    saved = _cost(saving_s, None, "ms"), _cost(saving_j, None, "mJ")
+    columns = [
+        column("", "time", "energy", "power"),
+        column(f"{cost} (one run)", *per_run, UNKNOWN if row.power_w is None else f"{row.power_w:.0f} W"),
+        column("per sample", _cost(row.time_per_sample_s, None, "ms"), _cost(row.energy_per_sample_j, None, "mJ")),
+        *[column("sum of operators", *summed, drop=1, mark=doubt)] * (is_whole or bool(added)),
+        *[column("corrected", *corrected, drop=2, mark=doubt)] * is_whole,
+        column("roof", *roof, mark=doubt),
+        column("saving per run", *saved, drop=3, mark=doubt),
+    ]
+    print_table(label, columns, range(3))
 
 
 def _cost(value: float | None, error: float | None, unit: str) -> str:

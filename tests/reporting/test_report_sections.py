@@ -48,7 +48,7 @@ def compared(name: str, ratio: float, correction_ratio: float | None = None, dro
         unexplained_time_s=(1 - ratio - (correction_ratio or 0.0) - dropped_ratio) * WHOLE_S,
         **correction,  # type: ignore[arg-type]
     )
-    return Compared(row, (), cast("Comparison", None), None, compared_model(name, row, ()))
+    return Compared(row, (), cast("Comparison", None), compared_model(name, row, ()))
 
 
 def summary(*found: Compared) -> str:
@@ -176,10 +176,11 @@ def candidate(
         gap=SimpleNamespace(dropped=SimpleNamespace(time_s=dropped_s)),
         cost=SimpleNamespace(missing=()),
         time_ratio=Estimate(ratio, 0.0),
+        kernels=None,
         conditions=SimpleNamespace(execution="graph", device_type=device),
     )
     row = SimpleNamespace(name=name, counted=ALL if counts_all else "modules")
-    return cast("Compared", SimpleNamespace(row=row, comparison=comparison, kernels=None))
+    return cast("Compared", SimpleNamespace(row=row, comparison=comparison))
 
 
 def measured(
