@@ -15,25 +15,8 @@ from opcost.comparing.gap import with_method_error
 from opcost.comparing.roofline import COMPUTE, Roof
 from opcost.estimates import NORMAL_QUANTILE, Estimate, estimate_of, sum_of_independent
 from opcost.operators.tuples import SIZE_IN_NAME
-from opcost.reporting.markup import (
-    MARKS,
-    WIDTH,
-    Axis,
-    Chart,
-    Drawing,
-    Entry,
-    Panel,
-    Series,
-    curves,
-    dots,
-    drawing,
-    element,
-    linear_axis,
-    log_axis,
-    nothing,
-    svg_file,
-    text,
-)
+from opcost.reporting import markup as svg
+from opcost.reporting.markup import Chart, Drawing, Entry, Panel, Series, drawing, element, text
 from opcost.storage.files import replace_file
 from opcost.units import MILLI, millijoules, milliseconds, percent, ratio
 
@@ -185,7 +168,7 @@ def kind_chart(models: Sequence[ComparedModel]) -> Chart:
             shares[kind.operator] = shares.get(kind.operator, 0.0) + kind.time_s / model.full_time_s.value
     # Those with the largest mean share of a model's time.
     shown = [*sorted(shares, key=lambda operator: (-shares[operator], operator))[:KINDS_SHOWN], OTHERS]
-    looks = [*range(len(shown) - 1), len(MARKS) - 1]
+    looks = [*range(len(shown) - 1), len(svg.MARKS) - 1]
     drawings = []
     for quantity, _ in QUANTITIES:
         write = milliseconds if quantity == "time" else millijoules
@@ -207,11 +190,11 @@ def parity(models: Sequence[ComparedModel], quantity: str, unit: str) -> Drawing
     label = f"{quantity}: sum of operators over whole model"
     points = [(model, *pair) for model in models if (pair := model.pair(quantity))]
     if not points:
-        return nothing(label, f"no model has {quantity} of both sum and whole")
+        return svg.nothing(label, f"no model has {quantity} of both sum and whole")
     values = [estimate.value / MILLI for _, *pair in points for estimate in pair]
     panel = Panel(
-        log_axis(values, f"{quantity} of the whole model ({unit})"),
-        log_axis(values, f"{quantity}, sum of operators ({unit})"),
+        svg.log_axis(values, f"{quantity} of the whole model ({unit})"),
+        svg.log_axis(values, f"{quantity}, sum of operators ({unit})"),
         bottom=350.0,
     )
     low, high = panel.x.low, panel.x.high
@@ -256,13 +239,13 @@ def _names(panel: Panel, places: Sequence[tuple[str, float, float]]) -> list[str
 def stacked_bars(rows: Sequence[StackedBar], label: str, looks: Sequence[int]) -> Drawing:
     """Draw bars over an axis in % with a line at the measured whole, parts below 0 to the left; ``looks`` are fills."""
     if not rows:
-        return nothing(label, "no data")
+        return svg.nothing(label, "no data")
     sums = [
         math.fsum(share for share in row.shares if share and (share > 0) == up) for row in rows for up in (True, False)
     ]
-    axis = linear_axis([100 * value for value in (*sums, 1.0)], label, marks=6, has_zero=True)
+    axis = svg.linear_axis([100 * value for value in (*sums, 1.0)], label, marks=6, has_zero=True)
     bottom = 8 + ROW * len(rows)
-    panel = Panel(axis, Axis(0, 1, ""), 14.0, 4.0, WIDTH - 14, bottom)
+    panel = Panel(axis, svg.Axis(0, 1, ""), 14.0, 4.0, svg.WIDTH - 14, bottom)
     drawn = []
     for number, row in enumerate(rows):
         top = 6 + ROW * number
@@ -284,7 +267,7 @@ def deviations(rows: Sequence[tuple[str, Sequence[Deviation]]], label: str) -> D
     """Draw deviations with 95 % intervals over an axis in %, a row for each name that has any."""
     rows = [(name, marks) for name, marks in rows if marks]
     if not rows:
-        return nothing(label, "no data")
+        return svg.nothing(label, "no data")
 
     def ends(mark: Deviation) -> list[float]:
         half = NORMAL_QUANTILE * mark.value.standard_error
@@ -292,8 +275,8 @@ def deviations(rows: Sequence[tuple[str, Sequence[Deviation]]], label: str) -> D
 
     left = min(200.0, 14 + CHARACTER * max(len(name) for name, _ in rows))
     most = int((left - 14) / CHARACTER) + 1
-    axis = linear_axis([end for _, marks in rows for mark in marks for end in ends(mark)], label, has_zero=True)
-    panel = Panel(axis, Axis(len(rows), 0, ""), left, 4.0, WIDTH - 12, 10 + 20.0 * len(rows))
+    axis = svg.linear_axis([end for _, marks in rows for mark in marks for end in ends(mark)], label, has_zero=True)
+    panel = Panel(axis, svg.Axis(len(rows), 0, ""), left, 4.0, svg.WIDTH - 12, 10 + 20.0 * len(rows))
     drawn = []
     for number, (name, marks) in enumerate(rows):
         place = number + 0.5
@@ -309,10 +292,10 @@ def courses(lines: Sequence[Series], label: str) -> Drawing:
     """Draw the courses of repeated measurements: points of time (min) and deviation (%)."""
     points = [point for line in lines for point in line.points]
     if not points:
-        return nothing(label, "no repeated measurements")
-    x = linear_axis([x for x, _ in points], "time since the first measurement (min)", has_zero=True)
-    panel = Panel(x, linear_axis([y for _, y in points], label, has_zero=True), bottom=200.0)
-    return curves(label, panel, lines, (), panel.line([(x.low, 0.0), (x.high, 0.0)], "even"))
+        return svg.nothing(label, "no repeated measurements")
+    x = svg.linear_axis([x for x, _ in points], "time since the first measurement (min)", has_zero=True)
+    panel = Panel(x, svg.linear_axis([y for _, y in points], label, has_zero=True), bottom=200.0)
+    return svg.curves(label, panel, lines, (), panel.line([(x.low, 0.0), (x.high, 0.0)], "even"))
 
 
 @dataclass(frozen=True)
@@ -330,8 +313,8 @@ def roofline(points: Sequence[tuple[float, float, str] | None], roof: Roof, labe
     """
     known = [point for point in points if point is not None]
     ridges = {arithmetic: roof.ridge_flop_per_byte(arithmetic) for arithmetic in roof.flop_rates}
-    x = log_axis([*(x for x, _, _ in known), *ridges.values()], "arithmetic intensity (FLOP per byte)")
-    y = log_axis([rate / scale for rate in (*(rate for _, rate, _ in known), *roof.flop_rates.values())], label)
+    x = svg.log_axis([*(x for x, _, _ in known), *ridges.values()], "arithmetic intensity (FLOP per byte)")
+    y = svg.log_axis([rate / scale for rate in (*(rate for _, rate, _ in known), *roof.flop_rates.values())], label)
     panel = Panel(x, y, bottom=290.0)
     positions = tuple(point and (panel.across(point[0]), panel.up(point[1] / scale)) for point in points)
     sides = [(at, point[2]) for at, point in zip(positions, points, strict=True) if at and point]
@@ -345,8 +328,8 @@ def roofline(points: Sequence[tuple[float, float, str] | None], roof: Roof, labe
         label,
         330.0,
         panel.axes(),
-        dots([at for at, side in sides if side != COMPUTE], "dots"),
-        dots([at for at, side in sides if side == COMPUTE], "squares"),
+        svg.dots([at for at, side in sides if side != COMPUTE], "dots"),
+        svg.dots([at for at, side in sides if side == COMPUTE], "squares"),
         *roofs,
         element("circle", {"class": "chosen", "r": 7, "visibility": "hidden"}),
     )
@@ -355,7 +338,7 @@ def roofline(points: Sequence[tuple[float, float, str] | None], roof: Roof, labe
 
 def matrix(names: Sequence[str], values: Sequence[Sequence[float]], label: str) -> Drawing:
     """Draw a square matrix of values from -1 (red) to 1 (blue) with names at both sides; NaN is grey."""
-    size = (WIDTH - CELL_LABELS - 4) / len(names)
+    size = (svg.WIDTH - CELL_LABELS - 4) / len(names)
     parts = []
     for row, (name, line) in enumerate(zip(names, values, strict=True)):
         y, small = 8 + size * row, f"font-size:{min(11.0, 0.9 * size):.1f}px"
@@ -399,5 +382,5 @@ def write_figures(models: Sequence[ComparedModel], folder: Path) -> list[Path]:
     }
     paths = [folder / f"{name}.svg" for name in figures]
     for path, (title, chart) in zip(paths, figures.values(), strict=True):
-        replace_file(path, svg_file(title, chart.drawings, chart.legend))
+        replace_file(path, svg.svg_file(title, chart.drawings, chart.legend))
     return paths
