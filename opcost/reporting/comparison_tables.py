@@ -272,7 +272,7 @@ PER_SAMPLE = "saved mJ/sample"
 
 @dataclass(frozen=True)
 class _Line:
-    """What costs under both conditions: an operator on its inputs, a kind of operators, or all of a model."""
+    """A cost under both conditions: of an operator on its inputs, a kind of operators, or all of a model."""
 
     sides: Sides
     name: str

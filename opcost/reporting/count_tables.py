@@ -236,7 +236,7 @@ def print_advice(advice: Advice, is_written: bool) -> None:
     print_origin(*shared_facts([conditions]))
 
 
-# What a database holds
+# The rows that a database holds
 
 IN_FIRST_COLUMN = frozenset({"device_type", "device_product", "precision", "matmul_tf32", "cudnn_tf32", "execution"})
 """Conditions that the first column and the title name in any case."""

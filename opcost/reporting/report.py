@@ -254,7 +254,7 @@ def _trace(row: MeasurementRow, logs: Path, axes: list[Any], lines: list[Any]) -
     }
 
 
-# What is behind comparisons
+# The sections on meters, drift, sweeps and layers, which are behind comparisons
 
 SIZES: Table[SweepSizeRow] = (
     Column("", lambda row: str(row.place.size)),
@@ -404,7 +404,7 @@ def layers(found: Sequence[Compared], proposals: Proposals = NO_PROPOSALS) -> st
                 "sum."
             ),
         )
-    # What to do for the trees of the other models.
+    # The other models need a command for their trees.
     more = [one.row.name for one in known[MOST_TREES:]]
     if more:
         named = markup.code(proposals.command("report", more[:1]))

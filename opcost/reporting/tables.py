@@ -61,7 +61,7 @@ READ_AS: Mapping[str, Callable[[Any], str]] = {
 }
 """The format of each unit; texts and counts are shown unchanged."""
 
-# What follows a plain number, possibly in parentheses or with a sign, belongs to it.
+# A token belongs to a plain number before it, possibly in parentheses or with a sign.
 _NUMBER = re.compile(r"[^\w\s]*\d(?:[\d.,]*\d)?")
 _OF_WORD_BEFORE = ("±", "%", DOUBTFUL)
 
