@@ -27,7 +27,7 @@ class ResolvedModel:
     code: UserCode | None = None
 
     def counting_device(self, device: str, on_meta: bool) -> str:
-        """The meta device if requested, unless the model needs values, or autocast, which meta has not."""
+        """The meta device if requested, unless the model needs values, or autocast, which is not there."""
         has_values = self.listed.is_data_dependent or is_under_autocast(self.operator)
         return META if on_meta and not has_values else device
 

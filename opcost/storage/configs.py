@@ -237,9 +237,8 @@ def set_done(path: Path, case: str) -> bool:
     """Set ``done`` for a case in a ``summary.yml`` and keep every other byte; return whether that changed the file.
 
     Without lists (``case`` is the folder), and in a ``grid.yml``, ``done`` becomes ``true``. With lists the case's name
-    is added to a list of names; it does not become ``true`` with the last case, so that a value that is added to the
-    lists later is measured. Raises ``UserError`` if the file is not valid, does not have the case (any more), or cannot
-    be written.
+    is added to a list: a value that is added to the lists later is to be measured. Raises ``UserError`` if the file is
+    not valid, does not have the case (any more), or cannot be written.
     """
     document, found = _sound(path)
     folder, done = path.parent.name, found.done

@@ -112,7 +112,7 @@ class Operation:
 
 
 def repeatable(call: Callable[[], object], inputs: Iterable[torch.Tensor]) -> Calls:
-    """Return calls of the same kernels that can be repeated; a CannotMeasureError if what it writes is not undone."""
+    """Return calls of the same kernels that can be repeated; a CannotMeasureError if writes cannot be undone."""
     observer = _Observer(inputs)
     with inference(), observer:
         call()
@@ -153,7 +153,7 @@ def _settles(operation: Operation) -> bool:
 
 
 def opposite(operation: Operation) -> Operation | None:
-    """Return the same kernel's operation that undoes another; None for products, unsigned numbers, and itself."""
+    """Return the same kernel's operation that undoes another; None for products, unsigned numbers, sums with itself."""
     given = operation.given
     target = given.pop("self")
     is_itself = any(storage_of(other) == storage_of(target) for other in tensors_of(given))

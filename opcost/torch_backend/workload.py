@@ -80,7 +80,7 @@ class DeviceQueue:
         self._last: torch.cuda.Event | None = None
 
     def started(self, rounds: int, stream: torch.cuda.Stream | None = None, uncounted: Span | None = None) -> int:
-        """Register rounds that were started; wait for those before, and return their number; those of a CPU ended."""
+        """Register rounds that were started; wait for those before and return their number; a CPU has ended all."""
         if not is_gpu(self.device):
             return rounds
         end = _now(stream or torch.cuda.current_stream(self.device))
