@@ -23,15 +23,8 @@ CONVOLUTION, RELU, GELU = (
     OperatorTuple(f"torch.nn.{name}", inputs=(TensorSpec((32, 64), "float32"),)) for name in ["Conv2d", "ReLU", "GELU"]
 )
 MODEL = model_operator("resnet18", None, (32, 64))
-COUNTS = OperatorCounts(
-    model=MODEL,
-    counts=(OperatorCount(CONVOLUTION, 3, 300, 1), OperatorCount(RELU, 4, 10, 1)),
-    total_flop=1000,
-    total_memory_bytes=1000,
-    parameters=1,
-    torch_version="2.11.0",
-    device_type="cuda",
-)
+CALLS = OperatorCount(CONVOLUTION, 3, 300, 1), OperatorCount(RELU, 4, 10, 1)
+COUNTS = OperatorCounts(MODEL, CALLS, 1000, 1000, 1, "2.11.0", "cuda")
 
 
 def row_of(operator, time, energy, conditions=SIMULATED_CONDITIONS, meter="simulated", **circumstances):

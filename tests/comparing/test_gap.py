@@ -97,15 +97,8 @@ def compared(
 ):
     """Compare a model of ten linear layers and one GELU of 1 ms each."""
     model = model_operator("a_model", None, (32, 64))
-    counts = OperatorCounts(
-        model=model,
-        counts=(OperatorCount(LINEAR, 10, flop, 1), OperatorCount(GELU, 1, 0, 1)),
-        total_flop=1000,
-        total_memory_bytes=11,
-        parameters=1,
-        torch_version="2.11.0",
-        device_type="cuda",
-    )
+    calls = OperatorCount(LINEAR, 10, flop, 1), OperatorCount(GELU, 1, 0, 1)
+    counts = OperatorCounts(model, calls, 1000, 11, 1, "2.11.0", "cuda")
 
     def row(operator, time_s, power_w, power_capped_ratio):
         figures = {"time_s": time_s, "energy_j": time_s * power_w if energy else None, "executed_as": "graph"}

@@ -214,15 +214,8 @@ def test_a_dimension_of_size_zero_counts_as_one_in_strides():
 
 
 def test_totals_count_every_occurrence():
-    counts = OperatorCounts(
-        model=model_operator("resnet18", None, (1, 3, 32, 32)),
-        counts=(OperatorCount(CONVOLUTION, 3, flop=100, memory_bytes=7), OperatorCount(ATTENTION, 2, 1000, 11)),
-        total_flop=5000,
-        total_memory_bytes=100,
-        parameters=10,
-        torch_version="2.11.0",
-        device_type="cuda",
-    )
+    calls = OperatorCount(CONVOLUTION, 3, flop=100, memory_bytes=7), OperatorCount(ATTENTION, 2, 1000, 11)
+    counts = OperatorCounts(model_operator("resnet18", None, (1, 3, 32, 32)), calls, 5000, 100, 10, "2.11.0", "cuda")
     assert counts.operator_calls == 5
     assert counts.flop == 2300
     assert counts.memory_bytes == 43

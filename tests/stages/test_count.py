@@ -506,15 +506,8 @@ CONVOLUTION, LINEAR, ADD, DROPOUT = (OperatorTuple(name) for name in ("a.Conv2d"
 def counts_with(**occurrences: int) -> OperatorCounts:
     operators = {"convolution": CONVOLUTION, "linear": LINEAR, "add": ADD, "dropout": DROPOUT}
     costs = {"convolution": (100, 10), "linear": (0, 10), "add": (0, 1), "dropout": (0, 0)}
-    return OperatorCounts(
-        model=model_operator("resnet18", None, (1, 3, 8, 8)),
-        counts=tuple(OperatorCount(operators[name], n, *costs[name]) for name, n in occurrences.items()),
-        total_flop=1000,
-        total_memory_bytes=1000,
-        parameters=1,
-        torch_version="2.11.0",
-        device_type="meta",
-    )
+    counts = tuple(OperatorCount(operators[name], n, *costs[name]) for name, n in occurrences.items())
+    return OperatorCounts(model_operator("resnet18", None, (1, 3, 8, 8)), counts, 1000, 1000, 1, "2.11.0", "meta")
 
 
 def test_tuples_are_counted_once_over_all_models_and_calls_as_often_as_they_occur() -> None:

@@ -59,15 +59,7 @@ def row_of(operator, time_s=1.0, time_error_s=0.1, energy_j=2.0, energy_error_j=
 
 def counts_of(*counts, total_flop=1000):
     model = model_operator("resnet18", None, (1, 3, 32, 32))
-    return OperatorCounts(
-        model,
-        tuple(counts),
-        total_flop,
-        total_memory_bytes=1000,
-        parameters=1,
-        torch_version="2.11",
-        device_type="cuda",
-    )
+    return OperatorCounts(model, counts, total_flop, 1000, 1, "2.11", "cuda")
 
 
 def summed(counts, rows):
