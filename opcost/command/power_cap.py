@@ -23,6 +23,7 @@ from opcost.running.bench import open_child_bench
 from opcost.running.device_lock import device_lock
 from opcost.running.power_limit import NvmlPowerLimit, check_consent
 from opcost.running.request import Request
+from opcost.stages.cap_models import at_full_clocks, expected_s, open_model
 from opcost.stages.power_cap import (
     CapBoard,
     CapSweep,
@@ -30,10 +31,7 @@ from opcost.stages.power_cap import (
     CapWork,
     CommandWork,
     OpenWork,
-    at_full_clocks,
     caps_below,
-    expected_s,
-    open_model,
     sweep_caps,
 )
 from opcost.stages.wanted_model import WantedModel

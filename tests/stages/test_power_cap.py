@@ -17,7 +17,8 @@ from simulated_sweep import SimulatedSweep
 
 from opcost.errors import UserError
 from opcost.metering.cap_rows import Objective, PowerCapRow, Wish
-from opcost.stages.power_cap import CapBoard, CapCourse, CapSweepPlan, open_model
+from opcost.stages.cap_models import open_model
+from opcost.stages.power_cap import CapBoard, CapCourse, CapSweepPlan
 from opcost.storage.database import Database
 
 ROOT = Path(__file__).parents[2]

@@ -1,0 +1,79 @@
+"""A model as the work of a power-cap sweep, measured by the usual procedure, and what rows say of its power.
+
+Apart from the sweep, which programs import without the packages that read configs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timezone
+
+from opcost.errors import CannotMeasureError, UserError
+from opcost.measuring.protocol import SINGLE_SHARE, MeasurementProtocol, protocol_for
+from opcost.measuring.record import MeasurementRow
+from opcost.measuring.setting import is_meant
+from opcost.metering.cap_rows import CapCost
+from opcost.operators.cases import Case, case_key
+from opcost.prediction.durations import MODEL_BUILDING_S
+from opcost.printable import short_uuid
+from opcost.running.bench import HoldingBench, OpenHoldingBench
+from opcost.running.expected_times import BETWEEN_S, starting_s
+from opcost.running.request import Request, model_tuple
+from opcost.storage.configs import ModelConfig
+from opcost.storage.database import Database
+
+
+@dataclass(frozen=True)
+class ModelWork:
+    """Implements ``CapWork`` for a model that a bench holds: one iteration by the usual procedure."""
+
+    name: str
+    bench: HoldingBench
+    protocol: MeasurementProtocol
+    is_steady: bool = True
+
+    def measure(self) -> CapCost:
+        log_name = f"power-cap-{datetime.now(timezone.utc):%Y%m%dT%H%M%S%f}-{os.getpid()}"
+        try:
+            found = self.bench.repeat(self.protocol, log_name).measurement
+        except CannotMeasureError as error:
+            raise UserError(f"{self.name}: cannot be measured: {error}") from error
+        return CapCost(found.time_s, found.energy_j, found.energy_standard_error_j, found.energy_missing_reason)
+
+
+@contextmanager
+def open_model(
+    request: Request, config: ModelConfig, uuid: str, loop_s: float, open_bench: OpenHoldingBench
+) -> Iterator[ModelWork]:
+    """Build a model in a measuring process, on the board of this UUID.
+
+    Raises UserError: the device cannot be made ready, is another board, or the model cannot be built.
+    """
+    with open_bench(request.device, request.database, True) as bench:
+        protocol = protocol_for(bench.is_gpu, loop_s)
+        if bench.circumstances(protocol).device_uuid != short_uuid(uuid):
+            remedy = "set CUDA_DEVICE_ORDER=PCI_BUS_ID"
+            raise UserError(f"--device {request.device}: torch and NVML number the GPUs in different orders; {remedy}")
+        try:
+            bench.hold(Case(model_tuple(config)), request.setting_of(config))
+        except CannotMeasureError as error:
+            raise UserError(f"{config.name}: cannot be built: {error}") from error
+        yield ModelWork(config.name, bench, protocol)
+
+
+def at_full_clocks(database: Database, config: ModelConfig, device: str | None) -> MeasurementRow | None:
+    """Return the newest row of a whole model on a device that has a power, which says which caps slow it, or None."""
+    key = Case(model_tuple(config)).key
+    rows = database.full_model_measurements.rows(lambda row_key: case_key(row_key) == key)
+    known = [row for row in rows if is_meant(device, row.conditions) and row.measurement.power_w is not None]
+    return max(known, key=lambda row: row.measurement.ended_at, default=None)
+
+
+def expected_s(measurements: int, loop_s: float) -> float:
+    """Return the time of a sweep of a model in s, its start and build included."""
+    one = protocol_for(is_gpu=True, loop_s=loop_s)
+    of_one_s = one.warm_up_s + one.loop_s + SINGLE_SHARE * loop_s + BETWEEN_S
+    return measurements * of_one_s + MODEL_BUILDING_S + starting_s(True)
