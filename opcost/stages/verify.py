@@ -316,16 +316,8 @@ def compare_kernels(
 
 
 def _compare(config: ModelConfig, device: str, code: UserCode | None) -> KernelsReport:
-    context = partial(autocast, config.precision, device)
-    ready = resolve(model_tuple(config), code).with_inputs(device, context)
-    for _ in range(WARM_UP_RUNS):
-        with context(), inference():
-            ready.run()
-    with context():
-        operators, kernels = profiled_calls(ready, config.composites)
-    whole, calls = Launched.of(kernels), dict[OperatorTuple, list[Launched]]()
-    for mark, launched in _by_mark(kernels).items():
-        calls.setdefault(operators[mark], []).append(Launched.of(launched))
+    # The model is released before its tuples are built: both may not fit.
+    whole, calls = _in_model(config, device, code)
     alone = _alone(list(calls), device, partial(autocast, config.precision, device, keeps_casts=False))
     kinds = tuple(_kinds(calls, alone, lambda operator: operator.short_name))
     return KernelsReport(
@@ -360,6 +352,23 @@ def profiled_calls(ready: ReadyModel, composites: Collection[str]) -> tuple[list
         watch(ready, mark_call, composites)
 
     return operators, profiled(run)
+
+
+def _in_model(
+    config: ModelConfig, device: str, code: UserCode | None
+) -> tuple[Launched, dict[OperatorTuple, list[Launched]]]:
+    """Return the kernels of a run of the model, and those of each call of each operator that launches any."""
+    context = partial(autocast, config.precision, device)
+    ready = resolve(model_tuple(config), code).with_inputs(device, context)
+    for _ in range(WARM_UP_RUNS):
+        with context(), inference():
+            ready.run()
+    with context():
+        operators, kernels = profiled_calls(ready, config.composites)
+    calls: dict[OperatorTuple, list[Launched]] = {}
+    for mark, launched in _by_mark(kernels).items():
+        calls.setdefault(operators[mark], []).append(Launched.of(launched))
+    return Launched.of(kernels), calls
 
 
 def _alone(operators: list[OperatorTuple], device: str, context: Context) -> dict[OperatorTuple, Launched | str]:

@@ -1,7 +1,10 @@
 """Kernels of tuples alone beside the model's; without a GPU only what is counted from them."""
 
-from collections.abc import Callable
+import gc
+import weakref
+from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,11 +14,13 @@ from test_count import add_model
 from opcost.comparing.gap import KernelTimeRow
 from opcost.errors import UserError
 from opcost.measuring.conditions import EAGER
+from opcost.operators.tuples import OperatorTuple
 from opcost.running.request import Request
 from opcost.stages import verify
 from opcost.stages.verify import KernelsReport, compare_kernels
 from opcost.storage.database import Database
 from opcost.torch_backend.probes import Kernel, Mark
+from opcost.torch_backend.ready_model import ReadyModel
 
 
 def request_for(folder: Path, device: str) -> Request:
@@ -97,3 +102,24 @@ def test_other_kernels_alone_are_reported(tmp_path: Path, monkeypatch: pytest.Mo
     assert report.same_kernels_ratio == 0
     assert all("alone 1 x another; in the model 1 x kernel" in line for line in report.differences)
     assert not torch.is_inference_mode_enabled()
+
+
+def test_the_model_is_released_before_its_tuples_run_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both may not fit into a GPU's memory."""
+    profiled_calls, run_alone = verify.profiled_calls, verify._alone
+    models: list[weakref.ref[torch.nn.Module]] = []
+    left: list[object] = []
+
+    def noted(ready: ReadyModel, composites: Collection[str]) -> tuple[list[OperatorTuple], list[Kernel]]:
+        models.append(weakref.ref(ready.model))
+        return profiled_calls(ready, composites)
+
+    def alone(*arguments: Any) -> dict[OperatorTuple, verify.Launched | str]:
+        gc.collect()
+        left.extend(model() for model in models)
+        return run_alone(*arguments)
+
+    monkeypatch.setattr(verify, "profiled_calls", noted)
+    monkeypatch.setattr(verify, "_alone", alone)
+    compared(tmp_path, monkeypatch, "kernel")
+    assert left == [None]
