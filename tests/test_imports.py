@@ -135,6 +135,16 @@ def test_packages_that_others_use_alone_and_commands_need_torch_only_where_they_
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
 
 
+def test_what_programs_import_into_their_loops_needs_no_packages_of_commands():
+    needless = {"torch", "pandas", "pydantic", "rich", "scipy", "sklearn", "yaml"}
+    program = (
+        "import sys, opcost.compat; from opcost import EnergyMeter, LayerwiseEnergy, mark; "
+        f"print(sorted({needless} & sys.modules.keys()))"
+    )
+    result = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert result.stdout == "[]\n"
+
+
 def test_one_module_knows_how_a_pass_is_run():
     names = {
         name
