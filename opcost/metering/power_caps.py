@@ -143,6 +143,7 @@ def propose(fit: CapFit, wish: Wish) -> Proposal:
     if wish.max_slowdown_ratio is not None:
         slowdowns = fit.time.at(np.log(caps)) - fit.time.level
         values = np.where(slowdowns <= math.log1p(wish.max_slowdown_ratio), values, np.inf)
+    # A limit that never binds has nothing to gain: the lowest cap costs no time either.
     best = float(caps[np.argmin(values)]) if fit.binds else float(caps[0])
     objective = wish.objective
     best_value, highest_value = (objective.of(fit.time_s(cap), fit.energy_j(cap)) for cap in (best, highest_w))

@@ -395,7 +395,7 @@ def measure_units(
         of_wholes = plan[0].whole.besides_parts_s
         parts_s = Counter(plan[0].operators.besides_parts_s)
         parts_s.update({name: time_s for name, time_s in of_wholes.items() if name not in ONCE or name not in parts_s})
-        plan = _with_times_besides(plan, parts_s)
+        plan = _with_times_of_run(plan, parts_s)
         if request.dry_run:
             return plan
         announce(plan)
@@ -405,10 +405,10 @@ def measure_units(
         parts_s.update({name: time_s for name, time_s in part.besides_parts_s.items() if name not in ONCE})
         taken_s += part.taken_s
     # Time without another name is the start.
-    return _with_times_besides(found, {"start": run_s - taken_s - sum(parts_s.values()), **parts_s})
+    return _with_times_of_run(found, {"start": run_s - taken_s - sum(parts_s.values()), **parts_s})
 
 
-def _with_times_besides(reports: Sequence[UnitReport], parts_s: Mapping[str, float]) -> list[UnitReport]:
+def _with_times_of_run(reports: Sequence[UnitReport], parts_s: Mapping[str, float]) -> list[UnitReport]:
     """Return reports with the times of the run besides all measurements, those of ``ONCE`` once."""
     besides_s, found = sum(parts_s.values()), []
     for report in reports:
