@@ -31,7 +31,10 @@ the American Statistical Association 88 (1993), 1273-1283)."""
 
 @dataclass(frozen=True)
 class SweepPrediction(Columns):
-    """The predicted cost of a run with its interval of 90 %: the corrected sum, partly of predicted operators."""
+    """The predicted cost of a run: the corrected sum of its operators, of which those without a row are predicted.
+
+    Bounds are of the interval of 90 %.
+    """
 
     predicted_time_s: Annotated[float | None, Column("predicted time of a run", ABOVE_0)] = None
     predicted_time_lower_s: Annotated[float | None, Column("lower bound of the predicted time", FROM_0)] = None

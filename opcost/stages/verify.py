@@ -1,4 +1,4 @@
-"""What verifies opcost itself: coverage of models by their tuples, kernels of tuples run alone, tuples rebuilt.
+"""Checks of opcost itself: coverage of models by their tuples, kernels of tuples run alone, tuples rebuilt.
 
 Coverage: the shares of a model's FLOPs and bytes, counted in an unobserved run, that its operator tuples have. Kernels:
 those of a model and those of its tuples run alone. Replay: each counted tuple is rebuilt, run alone, and compared with
