@@ -23,6 +23,7 @@ from opcost import units
         (units.gigaflop(3.6e9), "3.600 GFLOP"),
         (units.gigaflop(1), "0.000000001 GFLOP"),
         (units.megabytes(102_228_128), "102.2 MB"),
+        (units.gigabytes(141e9), "141 GB"),
         (units.some_of(["a"]), "a"),
         (units.some_of(["a", "b", "c"]), "a, b, c"),
         (units.some_of(["a", "b", "c", "d"]), "a, b, c and 1 more"),

@@ -683,7 +683,9 @@ def test_missing_counts_of_all_models_are_reported_at_once_with_the_remedy(campa
 
 def test_mistakes_are_reported_before_anything_is_measured(campaign: SimulatedCampaign) -> None:
     config = campaign.add_model("a", {})
-    with pytest.raises(UserError, match=r"operators_filtered\.pkl: the whitelist keeps no operator"):
+    with pytest.raises(
+        UserError, match=r"operators_filtered\.pkl: the whitelist keeps no operator; fix it and run .* a$"
+    ):
         run(campaign)
     assert "done: false" in config.path.read_text()
     config = campaign.add_model("b", {RELU: 1})

@@ -78,6 +78,26 @@ def test_a_size_that_fails_is_recorded_and_the_others_go_on(tmp_path: Path) -> N
         assert "256" in progress.names[-1]
 
 
+def test_repetitions_on_another_board_do_not_count(tmp_path: Path) -> None:
+    swept = SimulatedSweep(tmp_path, LOADS)
+    swept.measure(repetitions=2)
+    table = swept.database.sweep_repetitions
+    table.replace_rows(
+        lambda rows: [
+            replace(
+                row,
+                measurement=replace(row.measurement, time_s=2 * row.measurement.time_s),
+                circumstances=replace(row.circumstances, device_uuid="another"),
+            )
+            for row in rows
+        ]
+    )
+    measured = swept.measure(repetitions=2)
+    assert measured.new == 6
+    for row in swept.result(measured).sizes:
+        assert row.figures.time_s == pytest.approx(LOADS[row.place.size].time_s, rel=0.01)
+
+
 @pytest.mark.parametrize("ends_after", [1, 2, 4, 6, 8])
 def test_a_sweep_that_ends_goes_on_and_loses_no_repetition(tmp_path: Path, ends_after: int) -> None:
     swept = SimulatedSweep(tmp_path, LOADS)
