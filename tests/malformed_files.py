@@ -56,7 +56,7 @@ from users_inputs import (
 )
 
 from opcost.errors import UserError
-from opcost.meters.gpu_meters import power_trace
+from opcost.meters.nvidia_meters import power_trace
 from opcost.meters.nvidia_smi import LogFollower, NvidiaSmiLogger, cut
 from opcost.operators.cases import INPUT_DATA, cases_of
 from opcost.operators.counts import (

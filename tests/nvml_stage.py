@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from opcost.errors import UserError
-from opcost.meters.gpu_meters import EVERY_TICK_SOURCE, CounterMeter, CounterSampler, NvmlMeter, PowerSampler
+from opcost.meters.nvidia_meters import EVERY_TICK_SOURCE, CounterMeter, CounterSampler, NvmlMeter, PowerSampler
 from opcost.meters.nvml import NvmlError, NvmlGpu, OtherProcesses
 from opcost.meters.opening import JoinedMeter
 from opcost.power.ports import Meter

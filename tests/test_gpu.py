@@ -28,7 +28,7 @@ from opcost.measuring.protocol import GPU_WARM_UP_S, MeasurementProtocol, protoc
 from opcost.measuring.record import Measurement, does_other_work, may_be_throttled
 from opcost.measuring.setting import USUAL, Setting
 from opcost.measuring.workload import Call, Calls, Workload
-from opcost.meters.gpu_meters import TickFinder
+from opcost.meters.nvidia_meters import TickFinder
 from opcost.meters.nvml import NvmlGpu
 from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCounts
@@ -36,7 +36,7 @@ from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.values import ZEROS_DATA
 from opcost.power.ports import AVERAGE, COUNTER, INSTANT, SAMPLES
 from opcost.printable import short_uuid
-from opcost.reporting.terminal import progress_on_stderr
+from opcost.reporting.progress_lines import progress_on_stderr
 from opcost.running.apparatus import Apparatus, open_apparatus
 from opcost.running.bench import open_child_bench
 from opcost.running.devices import gpu_facts

@@ -98,7 +98,7 @@ def test_imports_against_the_rule_are_found(tmp_path):
         "meters/nvml": "import torch",
         "storage/table": "from opcost.meters.nvml import NvmlGpu",
         "summing/summation": "import pandas",
-        "stages/count": "from opcost.reporting.terminal import print_table",
+        "stages/count": "from opcost.reporting.progress_lines import print_table",
         "command/options": "import torch",
     }
     shutil.copytree(ROOT / "opcost", tmp_path / "opcost", symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))

@@ -18,8 +18,8 @@ from opcost.measuring.setting import Setting
 from opcost.operators.cases import CAPTURED
 from opcost.progress import warning_once
 from opcost.reporting.output import print_json
+from opcost.reporting.progress_lines import progress_on_stderr
 from opcost.reporting.tables import print_configs, print_files
-from opcost.reporting.terminal import progress_on_stderr
 from opcost.running.bench import bench_opener, open_child_bench
 from opcost.running.request import Request
 from opcost.stages.compare import reports_of

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 
 from opcost.errors import UserError
 from opcost.measuring.setting import Setting
-from opcost.metering.cap_rows import Objective, PowerCapRow, Wish
+from opcost.metering.cap_objectives import Objective, Wish
+from opcost.metering.cap_rows import PowerCapRow
 from opcost.meters.energy import gpu_named
 from opcost.power.ports import PowerLimitError
 from opcost.reporting.output import print_json
+from opcost.reporting.progress_lines import progress_on_stderr
 from opcost.reporting.sweeps import CapPlan, cap_sweep_object, plan_object, print_cap_plan, print_cap_sweep
 from opcost.reporting.tables import print_files
-from opcost.reporting.terminal import progress_on_stderr
 from opcost.running.bench import open_child_bench
 from opcost.running.device_lock import device_lock
 from opcost.running.power_limit import NvmlPowerLimit, check_consent

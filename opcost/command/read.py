@@ -11,8 +11,8 @@ from opcost.comparing.comparison import OperatorRuns
 from opcost.errors import UserError
 from opcost.progress import warning_once
 from opcost.reporting.output import print_json
+from opcost.reporting.progress_lines import progress_on_stderr
 from opcost.reporting.tables import print_files, print_line
-from opcost.reporting.terminal import progress_on_stderr
 from opcost.running.request import Request
 from opcost.stages.compare import find_comparisons, keep_comparisons, reports_of
 from opcost.stages.show import Choice, rankings_of
@@ -31,7 +31,7 @@ def _runs(arguments: Namespace) -> OperatorRuns:
 @without_garbage_collection()
 def show(arguments: Namespace) -> int:
     """Print the ranking; return 1 if a name or glob has no model with a cost, else 0."""
-    from opcost.reporting.show_tables import largest, print_csv, print_rankings, print_remarks, ranking_objects
+    from opcost.reporting.ranking_tables import largest, print_csv, print_rankings, print_remarks, ranking_objects
 
     request = Request.for_rows(arguments)
     if arguments.conditions:

@@ -19,7 +19,8 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from opcost.metering.cap_rows import CapPoint, Wish
+from opcost.metering.cap_objectives import Wish
+from opcost.metering.cap_rows import CapPoint
 
 Array: TypeAlias = npt.NDArray[np.float64]
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from opcost.errors import UserError
 from opcost.metering.window_energy import NO_PIECES, EnergySource, Readings, pieces_of_samples
-from opcost.meters.gpu_meters import SAMPLES_SOURCE, TICK_S, CounterSampler, PowerSampler, TimedRows
+from opcost.meters.nvidia_meters import SAMPLES_SOURCE, TICK_S, CounterSampler, PowerSampler, TimedRows
 from opcost.meters.nvml import MIG_REASON, NvmlError, NvmlGpu, is_power, names_mig, visible_gpus
 from opcost.meters.rapl import (
     POWERCAP_FOLDER,
@@ -45,7 +45,7 @@ COUNTER_RESOLUTION_S = 1.0
 """Of the counter alone: ten of its ticks."""
 
 TICK_ERROR_S = 0.005 / math.sqrt(12)
-"""A tick is known to one read, which takes up to 5 ms (``meters.gpu_meters``)."""
+"""A tick is known to one read, which takes up to 5 ms (``meters.nvidia_meters``)."""
 
 RAPL_UPDATE_S = 0.001
 """Time from one value of RAPL's counters to the next."""

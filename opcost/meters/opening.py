@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 from opcost.measuring.conditions import DeviceFacts, is_gpu
-from opcost.meters.gpu_meters import (
+from opcost.meters.nvidia_meters import (
     CAMPAIGN_SOURCE,
     EVERY_TICK_SOURCE,
     CounterMeter,

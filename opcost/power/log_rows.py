@@ -18,7 +18,7 @@ class PowerRow:
     """The readings of a device at one moment.
 
     ``power_average_w`` is averaged over the meter's averaging time, ``power_instant_w`` not at all or over a much
-    shorter time. ``event_reasons`` holds the bits of the reasons for the present clocks (see ``gpu_meters``).
+    shorter time. ``event_reasons`` holds the bits of the reasons for the present clocks (see ``nvidia_meters``).
     """
 
     epoch_s: float

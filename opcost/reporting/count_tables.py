@@ -282,7 +282,7 @@ def print_holdings(found: Sequence[Holdings], top: int | None = None) -> None:
 def _labels(conditions: Sequence[Conditions]) -> list[str]:
     """Return precision, execution, and the other conditions that differ; switches at torch's default are left out."""
     # It imports numpy.
-    from opcost.reporting.show_notes import condition_words
+    from opcost.reporting.ranking_notes import condition_words
 
     names = set(differing_fields(conditions)) - IN_FIRST_COLUMN
     fields = [field for field in fields_of(Conditions) if field.name in names]

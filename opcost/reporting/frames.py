@@ -19,9 +19,9 @@ from opcost.comparing.ranking import ENERGY, doubts
 from opcost.measuring.setting import USUAL, Setting
 from opcost.reporting.model_tables import WHOLE, layer_in_words, layer_notes, rows_of
 from opcost.reporting.output import cells_of
-from opcost.reporting.show_tables import csv_columns, csv_lines
+from opcost.reporting.progress_lines import progress_on_stderr
+from opcost.reporting.ranking_tables import csv_columns, csv_lines
 from opcost.reporting.tables import Column, Table, doubt_mark, short_texts, work_in_words
-from opcost.reporting.terminal import progress_on_stderr
 from opcost.running.request import Request
 from opcost.stages.compare import find_comparisons, reports_of
 from opcost.stages.show import Choice

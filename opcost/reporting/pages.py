@@ -16,7 +16,7 @@ from opcost.measuring.flags import CASTING_DOUBT, Flag
 from opcost.metering.layers import MeteredKindRow, MeteredLayerRow
 from opcost.metering.window_energy import MeteredWindowRow
 from opcost.reporting.model_tables import LayerLine
-from opcost.reporting.show_tables import ModelLine, OperatorLine
+from opcost.reporting.ranking_tables import ModelLine, OperatorLine
 from opcost.storage.database import Database
 from opcost.storage.table import CHECKSUM
 from opcost.units import UNKNOWN, percent

@@ -23,8 +23,8 @@ from opcost.operators.cases import ALL
 from opcost.printable import with_named_boards
 from opcost.reporting import charts
 from opcost.reporting.markup import Chart, Entry, code, figure, folded, items, paragraph, table
-from opcost.reporting.show_notes import rates_of
-from opcost.reporting.show_tables import table_of
+from opcost.reporting.ranking_notes import rates_of
+from opcost.reporting.ranking_tables import table_of
 from opcost.reporting.tables import DOUBTFUL, doubt_mark, of_texts
 from opcost.stages.compare import ComparingReport, ModelComparisons
 from opcost.stages.show import DeviceRanking

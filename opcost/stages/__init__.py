@@ -1,1 +1,1 @@
-"""The stages of the pipeline: a module for each command."""
+"""What the commands do, and the data that several of them read."""

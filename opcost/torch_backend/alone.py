@@ -25,7 +25,7 @@ from opcost.torch_backend.meta_device import like_a_device
 from opcost.torch_backend.operators import UNKNOWN, find_operator
 from opcost.torch_backend.passes import Context, inference
 from opcost.torch_backend.ready_model import ReadyModel
-from opcost.torch_backend.repetition import WEIGHTS_OF_FUNCTIONS
+from opcost.torch_backend.repeated_calls import WEIGHTS_OF_FUNCTIONS
 from opcost.torch_backend.values import plain_value
 from opcost.torch_backend.workload import REFUSED, one_line, operator_call
 from opcost.units import number_of, some_of

@@ -30,7 +30,7 @@ from opcost.measuring.flags import Flag, Flags
 from opcost.measuring.workload import Call, Calls
 from opcost.torch_backend.cost_counter import tensors_of
 from opcost.torch_backend.passes import inference
-from opcost.torch_backend.repetition import ObservingMode, Operation, storage_of
+from opcost.torch_backend.repeated_calls import ObservingMode, Operation, storage_of
 
 REPLAY_S = 0.01
 MAXIMUM_CALLS = 4096

@@ -39,7 +39,7 @@ from opcost.torch_backend.cuda_graph import (
 from opcost.torch_backend.inputs import operator_inputs
 from opcost.torch_backend.operators import build_operator
 from opcost.torch_backend.passes import Context, inference
-from opcost.torch_backend.repetition import Layer, device_memory, repeated
+from opcost.torch_backend.repeated_calls import Layer, device_memory, repeated
 
 REFUSALS = (RuntimeError, ValueError, TypeError, IndexError, AssertionError)
 """Exceptions that torch and torchvision raise for unsupported arguments; most are RuntimeError."""

@@ -17,7 +17,7 @@ import pytest
 from simulated_apparatus import RecordedProgress
 
 from opcost.command.run import KEPT, RUN_LOGS, Names, log_run
-from opcost.reporting.terminal import LoggedProgress
+from opcost.reporting.progress_lines import LoggedProgress
 
 ROOT = Path(__file__).parents[2]
 LINE = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z) (INFO|WARNING) ([\w.]+): (.*)")
@@ -104,7 +104,7 @@ def test_an_interrupt_is_reported_with_the_place_where_it_came(tmp_path: Path) -
 
 def test_verbose_prints_on_stderr_what_is_not_shown_there_anyway(tmp_path: Path) -> None:
     body = """
-        from opcost.reporting.terminal import progress_on_stderr
+        from opcost.reporting.progress_lines import progress_on_stderr
         progress = progress_on_stderr()
         progress.start(1)
         progress.begin("ReLU")
@@ -114,11 +114,11 @@ def test_verbose_prints_on_stderr_what_is_not_shown_there_anyway(tmp_path: Path)
     result = run_script(tmp_path, body, verbose=True)
     assert result.stderr.splitlines() == [
         "INFO opcost.command.run: begins: python script.py --seconds '3 s'",
-        "INFO opcost.reporting.terminal: next: ReLU",
+        "INFO opcost.reporting.progress_lines: next: ReLU",
         "[1/1] ReLU: 1 ms",
         "INFO opcost.command.run: ended with status 0",
     ]
-    assert "INFO opcost.reporting.terminal: ReLU: 1 ms\n" in logged(tmp_path)
+    assert "INFO opcost.reporting.progress_lines: ReLU: 1 ms\n" in logged(tmp_path)
 
 
 def test_a_full_disk_costs_lines_of_the_log_only(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ from opcost.measuring.flags import Flag
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
-from opcost.reporting.show_notes import doubt_lines, energies_line, is_cost_doubtful, is_sum_doubtful
+from opcost.reporting.ranking_notes import doubt_lines, energies_line, is_cost_doubtful, is_sum_doubtful
 from opcost.stages.ranking_data import board_differences
 from opcost.summing.summation import Measurements, ModelCost, sum_beside
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from nvidia_smi_stage import NvidiaSmiStage, is_alive
 
-from opcost.meters.gpu_meters import (
+from opcost.meters.nvidia_meters import (
     AVERAGE_SOURCE,
     INSTANT_SOURCE,
     NvidiaSmiMeter,

@@ -15,7 +15,7 @@ import pytest
 from nvidia_smi_stage import NvidiaSmiStage
 
 from opcost.measuring.conditions import DeviceFacts
-from opcost.meters.gpu_meters import (
+from opcost.meters.nvidia_meters import (
     CAMPAIGN_SOURCE,
     EVERY_TICK_SOURCE,
     LAST_SAMPLE_DEADLINE_S,
@@ -348,7 +348,7 @@ def test_a_tick_is_dated_by_when_it_was_and_not_by_when_it_was_seen(monkeypatch:
     first_epoch_s = 1_790_000_000.0
     ticking = TickingCounter()
     clock = SimpleNamespace(monotonic=lambda: ticking.now_s, time=lambda: first_epoch_s + ticking.now_s)
-    monkeypatch.setattr("opcost.meters.gpu_meters.time", clock)
+    monkeypatch.setattr("opcost.meters.nvidia_meters.time", clock)
 
     def energy_j() -> float:
         energy_j = ticking.read_j()
@@ -417,7 +417,7 @@ def test_a_counter_that_is_refused_is_reported_and_tried_again(
     nvml: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert PAUSE_AFTER_FAILURE_S > 1
-    monkeypatch.setattr("opcost.meters.gpu_meters.PAUSE_AFTER_FAILURE_S", 0.01)
+    monkeypatch.setattr("opcost.meters.nvidia_meters.PAUSE_AFTER_FAILURE_S", 0.01)
     with CounterSampler(NvmlGpu(nvml, "GPU-1")) as sampler:
         sampler.interval_s = TICK_S
         nvml.failure = NVMLError("GPU is lost")

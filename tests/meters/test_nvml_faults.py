@@ -11,7 +11,7 @@ import nvml_stage
 import pytest
 from nvml_stage import Course, Metered, Outcome
 
-from opcost.meters.gpu_meters import LONGEST_GAP_S, SAMPLES_SOURCE, power_trace
+from opcost.meters.nvidia_meters import LONGEST_GAP_S, SAMPLES_SOURCE, power_trace
 from opcost.meters.nvidia_smi import parse_log
 from opcost.power.ports import COUNTER, SAMPLES
 from opcost.power.trace import DeviceState, Window, device_state

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opcost.comparing.comparison import KindCost
-from opcost.comparing.roofline import COMPUTE, FP32, MEMORY, TF32, Roof
+from opcost.comparing.data_sheets import FP32, TF32
+from opcost.comparing.roofline import COMPUTE, MEMORY, Roof
 from opcost.estimates import Estimate
 from opcost.reporting.charts import (
     KINDS_SHOWN,

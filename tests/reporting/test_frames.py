@@ -11,7 +11,7 @@ import pytest
 from committed_tables import committed
 
 import opcost
-from opcost.reporting.show_tables import print_csv
+from opcost.reporting.ranking_tables import print_csv
 from opcost.running.request import Request
 from opcost.stages.show import Choice, show
 

@@ -41,8 +41,8 @@ from opcost.reporting.count_tables import (
 )
 from opcost.reporting.measurement_tables import print_full_models, print_operator_measurements, print_qualification
 from opcost.reporting.model_tables import ABOUT_OPERATORS, print_layers, print_prediction, print_profile
-from opcost.reporting.show_tables import print_rankings
-from opcost.reporting.terminal import BarProgress, PlainProgress
+from opcost.reporting.progress_lines import BarProgress, PlainProgress
+from opcost.reporting.ranking_tables import print_rankings
 from opcost.running.bench import AssumedVersions
 from opcost.running.request import Request
 from opcost.stages.advise import Advice, ModelAdvice

@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from opcost.reporting.tables import Column, print_commands, print_line, print_origin_line, print_table
-from opcost.reporting.terminal import (
+from opcost.reporting.progress_lines import (
     PLAIN_INTERVAL_S,
     BarProgress,
     PlainProgress,
     TimeLeft,
     progress_on_stderr,
 )
+from opcost.reporting.tables import Column, print_commands, print_line, print_origin_line, print_table
 from opcost.units import duration
 
 SHOW_CURSOR = "\x1b[?25h"

@@ -19,8 +19,8 @@ from opcost.comparing.predicted_run import WidthReason
 from opcost.errors import UserError
 from opcost.estimates import value_of
 from opcost.operators.counts import OperatorCounts
+from opcost.reporting.ranking_tables import print_rankings, ranking_objects
 from opcost.reporting.report_sections import ranking
-from opcost.reporting.show_tables import print_rankings, ranking_objects
 from opcost.running.expected_times import numbers_of_rows
 from opcost.running.request import Request
 from opcost.running.shipped_counts import shipped_counts

@@ -16,7 +16,7 @@ from opcost.measuring.procedure import measure
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import Measurement
 from opcost.measuring.setting import Setting
-from opcost.meters.gpu_meters import CAMPAIGN_SOURCE, INSTANT_SOURCE, SAMPLES_SOURCE
+from opcost.meters.nvidia_meters import CAMPAIGN_SOURCE, INSTANT_SOURCE, SAMPLES_SOURCE
 from opcost.operators.tuples import OperatorTuple
 from opcost.power.ports import COUNTER, INSTANT, SAMPLES
 from opcost.power.trace import PowerTrace

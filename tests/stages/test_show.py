@@ -29,7 +29,7 @@ from opcost.measuring.protocol import MeasurementProtocol
 from opcost.operators.counts import OperatorCount
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.prediction.rates import PREDICTED_ERROR_RATIOS
-from opcost.reporting.show_tables import (
+from opcost.reporting.ranking_tables import (
     csv_lines,
     largest,
     print_csv,

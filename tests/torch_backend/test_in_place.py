@@ -13,7 +13,7 @@ from opcost.operators.tuples import OperatorTuple
 from opcost.torch_backend.alone import replay
 from opcost.torch_backend.cost_counter import CostCounter, OperationCost, total
 from opcost.torch_backend.operators import function_tuple
-from opcost.torch_backend.repetition import AS_IT_IS, ELSEWHERE, IN_TURN, Operation, opposite, repeatable
+from opcost.torch_backend.repeated_calls import AS_IT_IS, ELSEWHERE, IN_TURN, Operation, opposite, repeatable
 from opcost.torch_backend.workload import operator_call, operator_workload
 
 TABLE, PLACES, ROWS = torch.zeros(1000, 8), torch.zeros(5, dtype=torch.int64), torch.ones(5, 8)

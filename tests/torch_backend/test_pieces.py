@@ -21,7 +21,7 @@ from opcost.torch_backend.cuda_graph import (
     may_launch_on,
 )
 from opcost.torch_backend.passes import inference
-from opcost.torch_backend.repetition import Operation
+from opcost.torch_backend.repeated_calls import Operation
 
 WAITING = frozenset({"item", "index", "nonzero"})
 """Operations that wait for the simulated device."""

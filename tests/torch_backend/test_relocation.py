@@ -23,7 +23,7 @@ from opcost.running.apparatus import open_apparatus
 from opcost.storage.database import Database
 from opcost.torch_backend.cost_counter import tensors_of
 from opcost.torch_backend.operators import module_tuple
-from opcost.torch_backend.repetition import (
+from opcost.torch_backend.repeated_calls import (
     ELSEWHERE,
     IN_PLACE_AS_WARM,
     MAXIMUM_COPIES,

@@ -22,7 +22,7 @@ from opcost.operators.values import CONSTANT, NORMAL, NORMAL_DATA, ZEROS, ZEROS_
 from opcost.torch_backend.cost_counter import CostCounter, OperationCost
 from opcost.torch_backend.inputs import DrawnInputs, input_statistics, operator_inputs
 from opcost.torch_backend.operators import function_tuple, module_tuple
-from opcost.torch_backend.repetition import AS_IT_IS, ELSEWHERE, IN_TURN, Operation, elsewhere, repeatable
+from opcost.torch_backend.repeated_calls import AS_IT_IS, ELSEWHERE, IN_TURN, Operation, elsewhere, repeatable
 from opcost.torch_backend.switches import autocast, torch_state
 from opcost.torch_backend.values import plain_value
 from opcost.torch_backend.workload import EagerWorkload, flags_of_output, operator_call, operator_workload

@@ -18,10 +18,10 @@ from opcost.invocation import command, joined
 from opcost.measuring.conditions import DEVICE_PRODUCT, Conditions
 from opcost.measuring.protocol import USUAL_OPTIONS
 from opcost.operators.cases import MODEL
-from opcost.reporting import show_notes
+from opcost.reporting import ranking_notes
 from opcost.reporting.comparison_tables import all_in_words
 from opcost.reporting.output import write_csv
-from opcost.reporting.show_notes import ESTIMATED, NAMES_SHOWN
+from opcost.reporting.ranking_notes import ESTIMATED, NAMES_SHOWN
 from opcost.reporting.tables import (
     LINES_SHOWN,
     Column,
@@ -71,7 +71,7 @@ class _Ranked:
         return f"{ESTIMATED}{text}" if self.row.source == SUM and text != UNKNOWN else text
 
     def of_sum(self, text: str) -> str:
-        return text if text in ("", UNKNOWN) else text + doubt_mark(show_notes.is_sum_doubtful(self.row))
+        return text if text in ("", UNKNOWN) else text + doubt_mark(ranking_notes.is_sum_doubtful(self.row))
 
     def kind(self, place: int) -> str:
         """Return the kind of operators at a place, from 0, with its share."""
@@ -81,9 +81,9 @@ class _Ranked:
         return self.of_sum(f"{kind.operator} {percent(kind.costs.ratio(self.by), 0)}")
 
 
-LARGEST_KIND, SECOND_KIND, THIRD_KIND = show_notes.KIND_TITLES
+LARGEST_KIND, SECOND_KIND, THIRD_KIND = ranking_notes.KIND_TITLES
 RANKED: Table[_Ranked] = (
-    Column("model", lambda one: one.label + doubt_mark(show_notes.is_cost_doubtful(one.row)), "left"),
+    Column("model", lambda one: one.label + doubt_mark(ranking_notes.is_cost_doubtful(one.row)), "left"),
     Column("batch", lambda one: _batch(one.row)),
     Column("size", lambda one: _sample_size(one.row) or UNKNOWN),
     Column("ms/run", lambda one: one.cost(milli(one.row.time_s)), drop=10),
@@ -126,7 +126,7 @@ def table_of(ranking: DeviceRanking, by: str) -> RankingTable | None:
         by,
         [column for column in keeping(RANKED, SORTED_BY.get(by)) if column.title not in shared],
         [_Ranked(label, model, by) for label, model in zip(_labels(rows), ranking.models, strict=True)],
-        show_notes.ranking_notes(ranking, by),
+        ranking_notes.ranking_notes(ranking, by),
     )
 
 
@@ -151,10 +151,10 @@ def print_rankings(report: ShowReport, by: str, top: int | None = None, with_inc
             _print_models(ranking, by, top)
         table = None if report.has_operators else table_of(ranking, by)
         if table is None:
-            print_line(*show_notes.predicted_lines(ranking))
+            print_line(*ranking_notes.predicted_lines(ranking))
         else:
             left_out = print_table(table.title, table.columns, table.records[:top])
-            print_line(*show_notes.ranking_notes(ranking, table.by, left_out))
+            print_line(*ranking_notes.ranking_notes(ranking, table.by, left_out))
         _print_measuring(ranking, report, with_incomplete)
         if ranking.others:
             print_line(f"Under other conditions: {some_of(list(ranking.others), NAMES_SHOWN)}")
@@ -199,7 +199,7 @@ def sides_of(report: ShowReport, by: str = ENERGY) -> RankingTable | None:
     for boards, product in dict.fromkeys((ranking.boards, ranking.product) for ranking in report.rankings):
         # A ratio between two single boards may be theirs.
         if boards.time is not None and boards.energy is not None:
-            most = show_notes.in_quantities(boards.time.high_ratio, boards.energy.high_ratio)
+            most = ranking_notes.in_quantities(boards.time.high_ratio, boards.energy.high_ratio)
             notes.append(f"{boards.boards} boards of {product} differ by up to {most} in whole models.")
     if any(row.source == SUM for rows in shared for row in rows):
         notes.append(f"{ESTIMATED} the corrected sum of its operators, because the whole model is not measured.")
@@ -213,7 +213,7 @@ def sides_of(report: ShowReport, by: str = ENERGY) -> RankingTable | None:
 def _cost_of_side(cost: str, side: int, rows: Sequence[RankingRow]) -> str:
     row, value = rows[side], getattr(rows[side], cost)
     mark = ESTIMATED if row.source == SUM and value is not None else ""
-    return mark + milli(value) + doubt_mark(show_notes.is_cost_doubtful(row))
+    return mark + milli(value) + doubt_mark(ranking_notes.is_cost_doubtful(row))
 
 
 def _ratio_of_side(cost: str, side: int, rows: Sequence[RankingRow]) -> str:
@@ -277,7 +277,9 @@ def _conditions_title(rows: Sequence[RankingRow], differing: Sequence[str]) -> s
     measured = f"measured {days[0]}" + (f" to {days[-1]}" if len(days) > 1 else "")
     conditions = rows[0].conditions
     names = set(differing) - IN_EVERY_TITLE
-    others = [show_notes.condition_words(field, conditions) for field in fields_of(Conditions) if field.name in names]
+    others = [
+        ranking_notes.condition_words(field, conditions) for field in fields_of(Conditions) if field.name in names
+    ]
     facts = [*_conditions_shown([row.conditions for row in rows]), *others, measured]
     return f"{conditions.device_product}: {', '.join(facts)}"
 
@@ -287,7 +289,7 @@ def _conditions_shown(conditions: Iterable[Conditions]) -> list[str]:
         *(
             (
                 one.execution,
-                show_notes.arithmetic(one),
+                ranking_notes.arithmetic(one),
                 f"torch {one.torch_version}",
                 f"driver {one.driver_version}" if one.driver_version else "",
                 f"{one.cpu_threads} threads" if one.cpu_threads else "",
@@ -341,10 +343,12 @@ def _print_models(ranking: DeviceRanking, by: str, top: int | None) -> None:
     printed: set[str] = set()
     for model in ranking.models:
         row, size = model.row, ", ".join(_shared_size([model.row]).values())
-        name = _name_without_size(row) + doubt_mark(show_notes.is_cost_doubtful(row)) + (f" ({size})" if size else "")
+        name = (
+            _name_without_size(row) + doubt_mark(ranking_notes.is_cost_doubtful(row)) + (f" ({size})" if size else "")
+        )
         _print_cost(f"{name} on {_conditions_title([row], ranking.differing)}", model)
         names = _print_operators(model, by, LINES_SHOWN if top is None else top)
-        notes = show_notes.model_notes(model, ranking.boards, names)
+        notes = ranking_notes.model_notes(model, ranking.boards, names)
         print_line(*(line for line in dict.fromkeys(notes) if line not in printed))
         printed.update(notes)
 
@@ -357,14 +361,14 @@ def _print_operators(model: ShownModel, by: str, most: int) -> set[str]:
     if not operators:
         print_line("No operator of the model is measured under these conditions.")
         return set()
-    order = ORDERS[TIME] if show_notes.is_by_time(model.row) and by not in (NAME, SAVING) else ORDERS[by]
+    order = ORDERS[TIME] if ranking_notes.is_by_time(model.row) and by not in (NAME, SAVING) else ORDERS[by]
     shown = f"{len(operators)} of {len(model.operators)}"
     more = f"; --top {len(model.operators)} shows all" if len(operators) < len(model.operators) else ""
     flags = FLAGS if any(one.flags for one in operators) else ()
     kept = SHARES_SORTED_BY.get(by)
     title = f"Operators {order} ({shown} measured operator tuples{more})"
     left_out = print_table(title, keeping((*OPERATORS, *flags), kept), operators)
-    meanings = [] if any(column.title in left_out for column in flags) else show_notes.flag_lines(operators)
+    meanings = [] if any(column.title in left_out for column in flags) else ranking_notes.flag_lines(operators)
     print_line(*meanings)
     if left_out or meanings:
         print_line("")
@@ -381,7 +385,7 @@ def _print_cost(label: str, model: ShownModel) -> None:
     added = [word for word, is_in in (("corrected", model.is_corrected), ("with predictions", is_predicted)) if is_in]
     cost = "whole model" if is_whole else ", ".join(["sum" if added else "sum of operators", *added])
     errors = (row.time_standard_error_s, row.energy_standard_error_j) if is_whole else (None, None)
-    doubt = doubt_mark(show_notes.is_sum_doubtful(row))
+    doubt = doubt_mark(ranking_notes.is_sum_doubtful(row))
     saving_s, saving_j = (
         None if saving is None or row.batch_size is None else saving * row.batch_size
         for saving in (row.saving_time_per_sample_s, row.saving_energy_per_sample_j)
@@ -420,7 +424,7 @@ def _cost(value: float | None, error: float | None, unit: str) -> str:
 
 def _print_measuring(ranking: DeviceRanking, report: ShowReport, is_named: bool) -> None:
     """Print the commands that measure what is missing; those without a cost only if models are named."""
-    shares = [f"{model.row.name} ({show_notes.measured_share(model.row)})" for model in ranking.incomplete]
+    shares = [f"{model.row.name} ({ranking_notes.measured_share(model.row)})" for model in ranking.incomplete]
     if shares and is_named:
         print_line(f"No whole model and not all operators are measured: {some_of(shares, NAMES_SHOWN)}")
     sums = [model for model in (ranking.all_models if is_named else ranking.models) if model.row.source == SUM]
