@@ -1018,6 +1018,19 @@ def test_an_interruption_moves_the_mean_and_not_the_other_averages():
     assert result.power_median_w == pytest.approx(LOAD.power_w, rel=0.01)
 
 
+def test_where_the_best_meter_has_nothing_to_say_the_next_one_counts():
+    machine = SimulatedMachine(LOAD, seed=3)
+    machine.start()
+    loop = run_loop(machine, machine.instruments(), SHORT)
+    trace = machine.stop()
+    silent = replace(trace, power_w=np.full(len(trace.power_w), np.nan), checks=(trace,))
+    result = evaluate(loop, silent)
+    assert result.power_w == pytest.approx(LOAD.power_w, rel=0.01)
+    assert (result.check_power_w, result.check_meter, result.notes) == (None, None, "")
+    # A meter that the user chose has no stand-in.
+    assert evaluate(loop, replace(silent, checks_stand_in=False)).power_w is None
+
+
 SLOPE = Estimate(0.0025, 0.0001)
 
 

@@ -316,6 +316,17 @@ def test_the_log_is_that_of_the_course() -> None:
     assert timeline.rest.end_s < trace.epoch_s[-1] < timeline.rest.end_s + 1.0
 
 
+def test_the_meter_is_stopped_when_the_load_fails() -> None:
+    machine = SimulatedMachine(HEAVY)
+
+    def fail(_: float) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_loads(machine, machine, machine, fail)
+    assert not machine.is_logging
+
+
 def test_wrong_meters_that_read_too_little_and_too_much_do_not_outvote_the_preferred_one() -> None:
     epoch_s = np.arange(190) * 0.1
     readings = {"low": 480.0, "high": 720.0, "right": 600.0}

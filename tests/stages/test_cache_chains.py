@@ -43,7 +43,7 @@ from opcost.comparing.cache_chains import (
 from opcost.comparing.cache_corrections import Corrections, Curve, corrections_under, kind_of
 from opcost.comparing.comparison import ComparisonRow
 from opcost.comparing.remarks import RemarkKind
-from opcost.errors import CannotMeasureError
+from opcost.errors import CannotMeasureError, UserError
 from opcost.estimates import Estimate
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.flags import Flag, Flags
@@ -55,7 +55,7 @@ from opcost.operators.counts import OperatorCount
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.running.bench import Bench
 from opcost.running.request import COUNTS
-from opcost.stages.cache_chains import Before, ChainBench, measure_missing_chains
+from opcost.stages.cache_chains import Before, ChainBench, ChainTimes, chain_times, measure_missing_chains
 from opcost.stages.compare import find_comparisons
 from opcost.stages.measure_operators import OperatorsReport, measure_full_models, measure_operators
 from opcost.storage.configs import ModelConfig
@@ -630,6 +630,34 @@ def test_block_2_measures_them_after_its_operators_but_a_first_look_at_a_card_le
 def compared(campaign: SimulatedCampaign) -> ComparisonRow:
     ((row,),) = (report.comparisons for report in compare_models(campaign.request()))
     return row
+
+
+def test_more_than_the_budget_is_left_to_the_next_run(tmp_path: Path) -> None:
+    campaign = campaign_in(tmp_path)
+    with campaign.open_apparatus(None, campaign.database, True) as bench:
+        times = [
+            chain_times(cast("Bench", Graphs(bench)), campaign.database, before=Before(expected_s, one_s))
+            for expected_s, one_s in ((0.0, 0.5), (60.0, 2.0), (30.0, 2.0))
+        ]
+    quick, slow, first_look = times
+    assert quick == ChainTimes(108.0, 0.0, 108.0)
+    assert slow == ChainTimes(200.0, 232.0, 432.0)
+    assert first_look == ChainTimes(0.0, 432.0, 432.0)
+
+
+def test_a_campaign_is_not_lost_by_what_it_finds_out_last(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, one_size: None
+) -> None:
+    def fail(operator: OperatorTuple) -> None:
+        if operator == Chain(ELEMENTWISE, 8).before:
+            raise UserError("three processes ended")
+
+    campaign = campaign_in(tmp_path)
+    campaign.add_model("a", {RELU: 1})
+    campaign.before = fail
+    (report,) = measure_model(campaign)
+    assert report.measured == 1
+    assert ": three processes ended" in caplog.text
 
 
 def test_the_comparison_corrects_by_what_the_database_knows(tmp_path: Path, one_size: None) -> None:
