@@ -1,1 +1,1 @@
-"""What the commands do, and the data that several of them read."""
+"""Stages of the pipeline and of other commands, and the data that several of them read."""
