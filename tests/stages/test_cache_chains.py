@@ -21,6 +21,7 @@ from opcost.comparing.cache_chains import (
     ADDITION,
     BLOCKS,
     BRANCH,
+    COARSE_SIDES,
     DEPTHWISE,
     DESIGN,
     ELEMENTWISE,
@@ -40,7 +41,7 @@ from opcost.comparing.cache_chains import (
     layer_chains,
     streams_of,
 )
-from opcost.comparing.cache_corrections import Corrections, Curve, corrections_under, kind_of
+from opcost.comparing.cache_corrections import Corrections, Curve, corrections_under, kind_of, moved_bytes
 from opcost.comparing.comparison import ComparisonRow
 from opcost.comparing.remarks import RemarkKind
 from opcost.errors import CannotMeasureError, UserError
@@ -119,6 +120,18 @@ def test_energies_are_at_the_reference_temperature_where_all_are_known_there() -
     assert referred.value == pytest.approx((90.0 - 7 * 11.0) / 6)
     assert mixed.value == pytest.approx((80.0 - 7 * 10.0) / 6)
     assert (unknown.time_s.value, unknown.energy_j) == (pytest.approx(2.0 / 6), None)
+
+
+def at(row: MeasurementRow, temperature_c: float | None) -> MeasurementRow:
+    return replace(row, measurement=replace(row.measurement, temperature_c=temperature_c))
+
+
+def test_how_far_temperatures_differ_is_in_the_error_of_the_energy() -> None:
+    stream, alone, whole = row_of(1.0, 10.0, 11.0), row_of(1.0, 10.0, 11.0), row_of(9.0, 80.0, 90.0)
+    energies_j = [excess_of_call(at(whole, celsius), stream, [alone]).energy_j for celsius in (50.0, 60.0, None)]
+    alike, unlike, unknown = (energy_j.standard_error for energy_j in energies_j if energy_j is not None)
+    assert alike == unknown
+    assert unlike > alike
 
 
 def test_a_row_says_what_it_is_of_or_why_nothing_is_known() -> None:
@@ -282,6 +295,24 @@ def test_a_curve_needs_its_ends_and_three_quarters_of_its_points(missing: tuple[
     assert (len(found.curves[NORM].points) if found else 0) == points
 
 
+def test_coarse_sizes_suffice_until_the_others_are_measured() -> None:
+    known = {Chain(NORM, side).memory_bytes for side in COARSE_SIDES}
+    found = corrections_of([row for row in of_all_sizes(1.0) if row.memory_bytes in known])
+    assert [len(curve.points) for curve in found.curves.values()] == [7, 7, 6, 6, 6]
+    # One that was tried and refused leaves a hole in the curve, as before.
+    assert {size for size, _ in found.curves[NORM].points} == known
+
+
+def test_what_was_refused_too_often_is_left_out_of_its_curve() -> None:
+    rows = of_all_sizes(1.0)
+    place = next(place for place, row in enumerate(rows) if row.memory_bytes == Chain(NORM, 48).memory_bytes)
+    refused = replace(rows[place], time_s=None, time_standard_error_s=None)
+    others = [*rows[:place], *rows[place + 1 :]]
+    assert corrections_under([*others, *(RETRIES.runs - 1) * [refused]], GRAPHS) is None
+    found = corrections_of([*others, *RETRIES.runs * [refused]])
+    assert len(found.curves[refused.kind].points) == len(SIDES) - 1
+
+
 @pytest.mark.parametrize("other", [Chain(NORM, 8, 1).design, "six blocks, 2"])
 def test_other_chains_correct_nothing(other: str) -> None:
     others = of_all_sizes(7.0, design=other)
@@ -351,6 +382,18 @@ def test_a_small_model_is_not_corrected_unless_all_shorter_streams_are_known(mis
     assert found.in_model(STREAM_BYTES + 1) is found
 
 
+def test_shorter_streams_do_not_change_the_corrections_of_larger_models() -> None:
+    both = corrections_of([*of_all_sizes(8.0), *behind_shorter_streams(1.0, 2.0, 4.0)])
+    assert both.curves == corrections_of(of_all_sizes(8.0)).curves
+
+
+def on_tokens(times_s: dict[str, float], dtype: str = "bfloat16") -> list[ChainRow]:
+    """Return rows of the chains on tokens of some kinds."""
+    return [known_row(one, times_s[one.kind], None, one.design) for one in layer_chains(dtype) if one.kind in times_s]
+
+
+IN_16_BITS = of_all_sizes(1.0, dtype="bfloat16")
+BF16 = replace(GRAPHS, precision="bf16")
 TOKENS_OF_16_BITS = (TensorSpec((64, 512), "bfloat16"),)
 
 
@@ -361,12 +404,114 @@ def linear(inputs: int, outputs: int, dtype: str = "bfloat16") -> OperatorCount:
     return OperatorCount(operator, 1, 5, 10, outputs=TensorSpec((64, outputs), "bfloat16"))
 
 
+def test_products_are_looked_up_without_their_weights() -> None:
+    image, weights = TensorSpec((2, 4), "float32"), TensorSpec((1000,), "float32", identity=1)
+    output = TensorSpec((3,), "bfloat16")
+    operator = OperatorTuple("torch.nn.functional.linear", (), (image, weights), mode=None)
+    product = OperatorCount(operator, 1, 50, 9999, outputs=output)
+    assert moved_bytes(product) == 2 * 4 * 4 + 3 * 2
+    added = replace(operator, operator="torch.addmm", inputs=(weights, image, replace(weights, identity=2)))
+    assert moved_bytes(replace(product, operator=added)) == 2 * 4 * 4 + 3 * 2
+    # Both factors of a product of activations are moved.
+    both = replace(operator, operator="torch.matmul")
+    assert moved_bytes(replace(product, operator=both)) == 2 * 4 * 4 + 1000 * 4 + 3 * 2
+    assert moved_bytes(replace(product, flop=0)) == 9999
+    assert moved_bytes(counted("torch.nn.Conv2d", 77, flop=5)) == 77
+
+
+@pytest.mark.parametrize(
+    ("count", "time_s"),
+    [
+        (linear(8, 8), 1.0),
+        (linear(64, 64), 1.0),
+        (linear(1024, 1024), 3.0),
+        (linear(512, 2048), 3.0),
+        # In the middle of the logarithms.
+        (linear(256, 256), 2.0),
+        (linear(3072, 3072), 9.0),
+        (linear(50_000, 4096), 9.0),
+        # Weights in float32 have twice the bytes.
+        (linear(1024, 1024, "float32"), 3.0 + 6.0 * math.log(2) / math.log(9)),
+        (counted("torch.matmul", 10, flop=5), 1.0),
+        (convolution(in_channels=1024, out_channels=1024, kernel_size=1), 1.0),
+    ],
+)
+def test_a_product_is_corrected_by_chains_of_matrices_of_its_size(count: OperatorCount, time_s: float) -> None:
+    found = corrections_of([*IN_16_BITS, *on_tokens({LINEAR: 3.0, WIDE_LINEAR: 9.0})], BF16)
+    assert found.of([count]).time_s.value == pytest.approx(time_s)
+
+
+@pytest.mark.parametrize(
+    ("name", "places", "time_s"),
+    [("torch.nn.functional.linear", (0, 1), 3.0), ("torch.addmm", (2, 0, 1), 3.0), ("torch.bmm", (0, 1), 1.0)],
+)
+def test_the_matrix_of_a_function_is_one_of_its_inputs(name: str, places: tuple[int, ...], time_s: float) -> None:
+    tensors = [
+        TensorSpec(shape, "bfloat16", identity=place) for place, shape in enumerate(((8, 9), (1024, 1024), (9,)))
+    ]
+    operator = OperatorTuple(name, (), tuple(tensors[place] for place in places), mode=None)
+    count = OperatorCount(operator, 1, 50, 9999, outputs=TensorSpec((3,), "float32"))
+    found = corrections_of([*IN_16_BITS, *on_tokens({LINEAR: 3.0, WIDE_LINEAR: 9.0})], BF16)
+    assert found.of([count]).time_s.value == pytest.approx(time_s)
+
+
+def test_operators_on_tokens_have_the_correction_of_images_until_theirs_is_known() -> None:
+    counts = [added((8, 8), (8, 8)), counted("torch.nn.LayerNorm", 10), linear(1024, 1024)]
+    times_s = dict(zip((ADDITION, LAYER_NORM, LINEAR), (5.0, 6.0, 7.0), strict=True))
+    half = [row for row in on_tokens(times_s) if row.memory_bytes != layer_chains("bfloat16")[0].memory_bytes]
+    # Without its smallest size a curve is none: here that of norms and of products.
+    for rows, expected in (([], [1, 1, 1]), (half, [5, 1, 1]), (on_tokens(times_s), [5, 6, 7])):
+        found = corrections_of([*IN_16_BITS, *rows], BF16)
+        assert [found.of([count]).time_s.value for count in counts] == expected
+
+
+@pytest.mark.parametrize(
+    ("moved_bytes", "time_s"), [(1, 1.0), (4 * 2**25, 4.0), (4 * int(2**25.5), 5.0), (STREAM_BYTES, 6.0)]
+)
+def test_in_small_models_calls_on_tokens_have_their_stand_ins_correction_behind_shorter_streams(
+    moved_bytes: int, time_s: float
+) -> None:
+    tokens = on_tokens({LAYER_NORM: 6.0, ADDITION: 6.0}, "float32")
+    found = corrections_under([*of_all_sizes(8.0), *behind_shorter_streams(1.0, 2.0, 4.0), *tokens], GRAPHS)
+    in_model = None if found is None else found.in_model(moved_bytes)
+    assert in_model is not None
+    for count in (counted("torch.nn.LayerNorm", 10), added((8, 8), (8, 8))):
+        assert in_model.of([count]).time_s.value == pytest.approx(time_s, rel=1e-6)
+    # Large tensors evict from caches themselves what a shorter stream leaves.
+    assert in_model.of([counted("torch.nn.LayerNorm", 10**9)]).time_s.value == 6.0
+
+
+@pytest.mark.parametrize(
+    ("known", "missing"),
+    [((), (LAYER_NORM, ADDITION, LINEAR, WIDE_LINEAR)), ((LAYER_NORM, LINEAR), (ADDITION, WIDE_LINEAR))],
+)
+def test_kinds_that_a_stand_in_corrects_are_named(known: tuple[str, ...], missing: tuple[str, ...]) -> None:
+    counts = [added((8, 8), (8, 8)), counted("torch.nn.LayerNorm", 10), linear(1024, 1024)]
+    found = corrections_of([*IN_16_BITS, *on_tokens(dict.fromkeys(known, 2.0))], BF16)
+    assert found.missing_kinds(counts) == missing
+    assert found.missing_kinds([counted("torch.nn.ReLU", 10), replace(counts[0], memory_bytes=0)]) == ()
+    # Products without a matrix of weights, and 1 x 1 convolutions, need no chains of large ones.
+    products = [counted("torch.bmm", 10, flop=5), convolution(in_channels=64, out_channels=8, kernel_size=1)]
+    assert found.missing_kinds(products) == ()
+    # In fp32 no chain of large matrices is missing.
+    assert corrections_of(of_all_sizes(1.0)).missing_kinds(counts) == (LAYER_NORM, ADDITION)
+
+
 def excess_of(time_s: float, energy_j: float | None = None) -> Excess:
     return Excess(Estimate(time_s, 0.1), None if energy_j is None else Estimate(energy_j, 0.0))
 
 
 CURVE = Curve(((100, excess_of(1.0, 10.0)), (10_000, excess_of(-3.0, 30.0))))
 CORRECTIONS = Corrections(dict.fromkeys(KINDS, CURVE))
+
+
+@pytest.mark.parametrize(
+    ("memory_bytes", "time_s"), [(1, 1.0), (100, 1.0), (1000, -1.0), (10_000, -3.0), (10**9, -3.0)]
+)
+def test_between_sizes_it_is_linear_in_the_logarithm_and_beyond_them_as_at_the_last(
+    memory_bytes: int, time_s: float
+) -> None:
+    assert CORRECTIONS.of([counted("torch.add", memory_bytes)]).time_s.value == pytest.approx(time_s)
 
 
 def test_calls_that_rest_on_the_same_chains_share_their_errors() -> None:
@@ -627,6 +772,21 @@ def test_block_2_measures_them_after_its_operators_but_a_first_look_at_a_card_le
         assert campaign.built == [RELU, *built_for(8)]
 
 
+def test_a_campaign_is_not_lost_by_what_it_finds_out_last(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, one_size: None
+) -> None:
+    def fail(operator: OperatorTuple) -> None:
+        if operator == Chain(ELEMENTWISE, 8).before:
+            raise UserError("three processes ended")
+
+    campaign = campaign_in(tmp_path)
+    campaign.add_model("a", {RELU: 1})
+    campaign.before = fail
+    (report,) = measure_model(campaign)
+    assert report.measured == 1
+    assert ": three processes ended" in caplog.text
+
+
 def compared(campaign: SimulatedCampaign) -> ComparisonRow:
     ((row,),) = (report.comparisons for report in compare_models(campaign.request()))
     return row
@@ -700,6 +860,23 @@ def measured_with_whole(
 
 
 # Weights from memory
+
+
+def test_a_sum_of_calls_without_chains_of_their_kind_says_so(tmp_path: Path, one_size: None) -> None:
+    campaign, config = measured_with_whole(tmp_path, operator=added((4, 4), (4, 4)).operator)
+    counts = COUNTS.read(config)
+    without_products = tuple(replace(count, flop=0) for count in counts.counts)
+    write_both(config, replace(counts, counts=without_products, total_flop=0))
+    kind, table = RemarkKind.CORRECTED_BY_OTHER_KINDS, campaign.database.calls_in_chains
+    for rows, expected in (
+        (of_all_sizes(1e-6, 1e-4), {"kinds": "addition"}),
+        (on_tokens({ADDITION: 2e-6}, "float32"), None),
+    ):
+        table.append_missing(rows)
+        (model,) = find_comparisons(campaign.request())
+        remarks = {remark.kind: remark.figures for one in model.comparisons for remark in one.remarks}
+        assert remarks.get(kind) == expected
+
 
 MEGABYTE = linear(512, 512, "float32").operator
 FROM_MEMORY = Load(time_s=6e-6, power_w=500.0)
