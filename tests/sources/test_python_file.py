@@ -340,6 +340,12 @@ def double(): return nn.Linear(4, 4).double(), torch.randn(2, 4).double()
     assert double.weight.dtype == torch.float64
 
 
+def test_what_a_file_prints_is_no_result(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ready(config_of(folder, "prints"))
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == ("", "on stdout\n")
+
+
 def test_what_a_function_raises_is_shown_with_its_own_innermost_frames(folder: Path) -> None:
     first, *frames = error_of(config_of(folder, "raises"))
     assert first == "../../net.py:raises raised LookupError: no such layer ..."

@@ -117,6 +117,11 @@ def test_paths_are_those_seen_from_within_the_measurements_folder(
     assert names(Path(".."), "./", "../resnet18/") == ["resnet18", "vgg16"]
 
 
+def test_a_folder_that_is_a_link_is_chosen_by_its_own_name(three_models: Path) -> None:
+    (three_models / "again").symlink_to("vgg16")
+    assert names(three_models, f"{three_models}/again") == ["again"]
+
+
 def test_a_folder_of_the_same_name_elsewhere_is_not_the_models(
     three_models: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
