@@ -772,21 +772,6 @@ def test_block_2_measures_them_after_its_operators_but_a_first_look_at_a_card_le
         assert campaign.built == [RELU, *built_for(8)]
 
 
-def test_a_campaign_is_not_lost_by_what_it_finds_out_last(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, one_size: None
-) -> None:
-    def fail(operator: OperatorTuple) -> None:
-        if operator == Chain(ELEMENTWISE, 8).before:
-            raise UserError("three processes ended")
-
-    campaign = campaign_in(tmp_path)
-    campaign.add_model("a", {RELU: 1})
-    campaign.before = fail
-    (report,) = measure_model(campaign)
-    assert report.measured == 1
-    assert ": three processes ended" in caplog.text
-
-
 def compared(campaign: SimulatedCampaign) -> ComparisonRow:
     ((row,),) = (report.comparisons for report in compare_models(campaign.request()))
     return row
