@@ -17,7 +17,9 @@ from opcost.__main__ import main
 from opcost.command.option_types import MAXIMUM_S, device_name, positive_seconds, ratio
 from opcost.command.options import (
     CACHE,
+    DURATION,
     JSON,
+    METER,
     PIPELINE,
     OneOf,
     Option,
@@ -475,6 +477,19 @@ def test_a_tilde_is_the_home_in_all_options_that_are_paths(
             assert action.type("~/new.html") == tmp_path / "new.html"
             with pytest.raises(argparse.ArgumentTypeError, match="no home of ~nobodyuser is known"):
                 action.type("~nobodyuser/new.html")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--meter NVML", "choose from auto, samples, counter, instant, average, rapl"),
+        ("--relative-error 0.01 --seconds 3", "not allowed with argument --relative-error"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(words: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        pipeline_parser(METER, DURATION).parse_args(words.split())
+    assert said in capsys.readouterr().err
 
 
 def test_other_texts_are_no_relative_errors() -> None:

@@ -63,6 +63,18 @@ def test_a_block_shares_one_build_and_every_size_comes_before_any_comes_again(tm
     assert [(row.repetition, row.block) for row in rows] == [(n, 1 + (n > 5)) for n in range(1, 8)]
 
 
+def test_the_order_of_blocks_is_that_of_the_seed(tmp_path: Path) -> None:
+    orders = set()
+    for seed in range(4):
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        swept = SimulatedSweep(folder, LOADS)
+        swept.measure(repetitions=1, seed=seed)
+        orders.add(tuple(swept.built))
+        assert {row.order_seed for row in swept.database.sweep_repetitions.rows()} == {seed}
+    assert len(orders) > 1
+
+
 def test_a_size_that_fails_is_recorded_and_the_others_go_on(tmp_path: Path) -> None:
     swept = SimulatedSweep(tmp_path, LOADS, failing={256: "out of memory"})
     measured = swept.measure(repetitions=3)
