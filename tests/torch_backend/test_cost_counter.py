@@ -64,6 +64,22 @@ def test_products_in_groups_are_those_of_all_rows_or_columns(
     assert cost(lambda: torch._grouped_mm(torch.zeros(left), b, offs=ends)).flop == flop
 
 
+@pytest.mark.parametrize(
+    ("call", "flop"),
+    [
+        (lambda: torch.zeros(3, 4) @ torch.zeros(4), 2 * 3 * 4),
+        (lambda: torch.mv(torch.zeros(3, 4), torch.zeros(4)), 2 * 3 * 4),
+        (lambda: torch.addmv(torch.zeros(3), torch.zeros(3, 4), torch.zeros(4)), 2 * 3 * 4),
+        (lambda: torch.zeros(3).addmv_(torch.zeros(3, 4), torch.zeros(4)), 2 * 3 * 4),
+        (lambda: torch.dot(torch.zeros(5), torch.zeros(5)), 2 * 5),
+        (lambda: torch.vdot(torch.zeros(5), torch.zeros(5)), 2 * 5),
+    ],
+    ids=["matmul", "mv", "addmv", "addmv_", "dot", "vdot"],
+)
+def test_products_with_a_vector_multiply_and_add_each_element_once(call: Callable[[], object], flop: int) -> None:
+    assert cost(call).flop == flop
+
+
 @pytest.mark.parametrize("length", [5, 7])
 def test_scaled_dot_product_attention_is_two_products(length: int) -> None:
     query, key = torch.randn(2, 4, 5, 8), torch.randn(2, 4, length, 8)

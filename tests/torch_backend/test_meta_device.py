@@ -7,9 +7,9 @@ import torch
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from opcost.torch_backend.cost_counter import CostCounter, OperationCost, operations_of, total
+from opcost.torch_backend.cost_counter import CostCounter, OperationCost, operations_of, tensors_of, total
 from opcost.torch_backend.meta_device import like_a_device
-from tests.small_model import of_class
+from tests.small_model import SmallModel, of_class
 
 IMAGE = torch.zeros(2, 4, 8, 8)
 CHANNELS_LAST = IMAGE.contiguous(memory_format=torch.channels_last)
@@ -91,6 +91,62 @@ def test_attention_runs_the_kernels_of_a_cpu(tensors: tuple[torch.Tensor, ...], 
     assert [(cost.operation, cost.memory_bytes) for cost in costs] == [
         (cost.operation, cost.memory_bytes) for cost in meta_costs
     ]
+
+
+@pytest.mark.parametrize("keywords", [{"need_weights": False}, {}, {"average_attn_weights": False}])
+def test_attention_takes_its_native_path(keywords: dict[str, bool]) -> None:
+    (here, costs), (there, meta_costs) = (
+        run(
+            SmallModel(
+                lambda self, x: self.attention(x, x, x, **keywords),
+                attention=nn.MultiheadAttention(8, 2, batch_first=True),
+            ),
+            device,
+            SEQUENCE,
+        )
+        for device in ("cpu", "meta")
+    )
+    assert [cost.operation for cost in costs] == ["_native_multi_head_attention"]
+    assert costs == meta_costs
+    assert [None if x is None else x.shape for x in here] == [None if x is None else x.shape for x in there]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("norm_first", [True, False])
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+def test_encoder_layers_take_their_native_path(norm_first: bool, activation: str) -> None:
+    layer = nn.TransformerEncoderLayer(8, 2, 16, norm_first=norm_first, activation=activation, batch_first=True)
+    (here, costs), (there, meta_costs) = (run(layer, device, SEQUENCE) for device in ("cpu", "meta"))
+    assert [x.shape for x in tensors_of(here)] == [x.shape for x in tensors_of(there)]
+    assert costs == meta_costs
+    assert [cost.operation for cost in costs] == ["_transformer_encoder_layer_fwd"]
+
+
+STEPS = torch.zeros(4, 6, 8)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: nn.LSTM(8, 5, 2, batch_first=True),
+        lambda: nn.LSTM(8, 5, bidirectional=True, bias=False),
+        lambda: nn.LSTM(8, 5, 2, proj_size=3, bidirectional=True),
+        lambda: nn.LSTM(8, 5, 2, bidirectional=True, batch_first=True),
+        lambda: nn.LSTM(8, 5, 2, dtype=torch.float64),
+        lambda: nn.GRU(8, 5, 2, batch_first=True),
+        lambda: nn.GRU(8, 5, bidirectional=True, bias=False),
+        lambda: nn.RNN(8, 5, 2, nonlinearity="relu"),
+        lambda: nn.RNN(8, 5, bidirectional=True, batch_first=True),
+    ],
+)
+@pytest.mark.parametrize("is_single", [True, False])
+def test_recurrent_layers_run_the_operations_of_a_cpu(make: Callable[[], nn.Module], is_single: bool) -> None:
+    layer = make()
+    steps = (STEPS[0] if is_single else STEPS).to(next(layer.parameters()).dtype)
+    (here, costs), (there, meta_costs) = run(layer, "cpu", steps), run(layer, "meta", steps)
+    forms = [[(x.shape, x.stride(), x.dtype) for x in tensors_of(result)] for result in (here, there)]
+    assert forms[0] == forms[1]
+    assert operations_of(costs) == operations_of(meta_costs)
+    assert total(costs) == total(meta_costs)
 
 
 def test_the_switches_of_torch_decide_as_on_a_cpu() -> None:

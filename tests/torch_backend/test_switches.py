@@ -26,6 +26,7 @@ from opcost.torch_backend.switches import (
     other_switches,
     precision,
     reported_switches,
+    tf32_switches,
     torch_state,
 )
 
@@ -134,10 +135,32 @@ def test_a_precision_means_the_same_whatever_was_set_before(name: str, changed: 
         assert fp32_values() == expected
 
 
+@pytest.mark.parametrize(
+    ("name", "expected"), [("torch-default", (False, True)), ("fp32", (False, False)), ("tf32", (True, True))]
+)
+def test_a_precision_sets_both_switches_and_sets_them_back_also_after_an_error(
+    name: str, expected: tuple[bool, bool]
+) -> None:
+    before = tf32_switches()
+    with precision(name):
+        assert tf32_switches() == expected
+    assert tf32_switches() == before == (False, True)
+    with pytest.raises(ZeroDivisionError), precision(name):
+        fail()
+    assert tf32_switches() == before
+
+
 def test_conditions_without_other_switches_have_none() -> None:
     assert other_switches({}) is None
     assert other_switches({"CUBLAS_WORKSPACE_CONFIG": ":16:8"}) == "CUBLAS_WORKSPACE_CONFIG=:16:8"
     assert torch_state("cpu")["other_switches"] is None
+
+
+def test_switches_of_reductions_are_empty_at_their_default() -> None:
+    assert torch_state("cpu")["matmul_bf16_reduction"] is None
+    with kept_switches():
+        torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+        assert torch_state("cpu")["matmul_bf16_reduction"] is False
 
 
 # Models of users
