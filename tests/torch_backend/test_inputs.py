@@ -231,6 +231,20 @@ def test_groups_by_keyword_are_found() -> None:
     assert patterns_of(function_tuple(torch._grouped_mm, (tokens,), kwargs), (tokens,), kwargs) == ()
 
 
+@pytest.mark.parametrize("columns", [4, 5])
+def test_functions_on_boxes_get_boxes(columns: int) -> None:
+    nms = function_tuple(torch.ops.torchvision.nms, (torch.zeros(200, 4), torch.zeros(200), 0.5), {})
+    align = (torch.zeros(2, 3, 50, 50), torch.zeros(200, 5), 0.25, 7, 7, 2, False)
+    operator = nms if columns == 4 else function_tuple(torch.ops.torchvision.roi_align, align, {})
+    args, _ = operator_inputs(operator, "cpu")
+    boxes = args[columns - 4]
+    assert isinstance(boxes, torch.Tensor)
+    assert boxes.shape == (200, columns)
+    assert (boxes[:, -4:-2] < boxes[:, -2:]).all()
+    assert boxes.max() == {4: 800, 5: 200}[columns]
+    operator_workload(operator, "cpu").run(1)
+
+
 def test_large_tables_take_no_time() -> None:
     args = (torch.empty(10**8, device="meta"), torch.zeros(300, dtype=torch.int64))
     assert patterns_of(function_tuple(torch.take, args, {}), args, {}) == ()
