@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+import torchvision  # noqa: F401 (it registers its operations)
 from torch import nn
 
 from opcost.errors import CannotMeasureError
