@@ -97,12 +97,20 @@ def configs_of(folders: ModelFolders, wanted: Sequence[WantedModel], allow_code:
 
     Raises UserError: with one line for each mistake in a name, size or other key; then nothing is written.
     """
+    return [config for config, _ in found_or_written(folders, wanted, allow_code)]
+
+
+def found_or_written(
+    folders: ModelFolders, wanted: Sequence[WantedModel], allow_code: bool = False
+) -> list[tuple[ModelConfig, bool]]:
+    """Return what ``configs_of`` does, each config with whether it was written by this call."""
     complete = [_complete(folders, one, allow_code) for one in wanted]
     known = _known(folders)
     found = []
     for (model, listed), given in dict(zip(complete, wanted, strict=True)).items():
         existing = _existing(folders, model, known, given)
-        found.append(_written(folders, model, listed, given) if existing is None else existing)
+        config = _written(folders, model, listed, given) if existing is None else existing
+        found.append((config, existing is None))
     return found
 
 

@@ -34,7 +34,7 @@ from opcost.running.request import COUNTS, Request, model_tuple
 from opcost.running.shipped_counts import counted_or_shipped, shipped_counts
 from opcost.stages.compare import ComparingReport, ModelComparisons, find_comparisons, reports_of
 from opcost.stages.count import CountFailure, count_operators, warn_of_compiled
-from opcost.stages.make_configs import config_text, configs_of, scratch_folder
+from opcost.stages.make_configs import config_text, found_or_written, scratch_folder
 from opcost.stages.measure_operators import Protocols, UnitReport, measure_units
 from opcost.stages.ranking_data import read_ranking_data
 from opcost.stages.show import Choice, NothingMeasuredError, ShownModel, show
@@ -160,16 +160,13 @@ def profile(
     The names of models in the request are not used. Without ``measuring`` they are only counted, on shapes if possible,
     and the costs are those in the database. Raises UserError: a model does not exist, or does not run on its input.
     """
-    names: Sequence[str] = ()
-    with suppress(UserError):
-        # There may be no folder yet.
-        names = request.folders.names()
-    configs = configs_of(request.folders, wanted, request.allow_code)
+    found = found_or_written(request.folders, wanted, request.allow_code)
+    configs = [config for config, _ in found]
     # The plan for a product needs sizes only.
     failures = _count(request, configs, progress, on_meta=measuring is None or request.is_product)
-    for config in configs:
+    for config, is_new in found:
         # One that was written for a model that cannot be counted is removed; an earlier one stays.
-        if config.name in failures and config.path.parent.name not in names:
+        if is_new and config.name in failures:
             with suppress(OSError):
                 config.path.unlink()
                 config.path.parent.rmdir()
