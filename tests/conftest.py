@@ -31,17 +31,19 @@ SECOND_TIER = (
     "test_report_page.py test_killed_campaigns.py test_other_work.py test_strange_models.py test_claims.py "
     "test_wheel.py test_benchmarks.py test_independent_sums.py test_show.py "
     "test_allow_code.py test_own_models.py test_profile.py test_holdings.py test_frames.py test_predict.py "
-    "test_sample_operators.py test_sweep_command.py"
+    "test_sample_operators.py test_sweep_command.py test_cache_chains.py test_durations.py test_model_layers.py "
+    "test_worker_bench.py test_worker_process.py test_follow_power.py test_log_power.py test_power_cap.py "
+    "test_guarded_limit.py test_compat.py test_packaging.py"
 ).split()
-"""Pages, wheel, browser, kills, models of libraries and users, all shipped rows, the tests' own machinery:
-``--quick`` leaves them out, and tests with the marker ``second_tier``."""
+"""Pages, wheel, browser, processes and their kills, models of libraries and users, all shipped rows, the tests' own
+machinery: ``--quick`` leaves them out, and tests with the marker ``second_tier``."""
 
 LONG_FILES = [
     *SECOND_TIER,
     *(
-        "test_cache_chains.py test_follow_power.py test_procedure.py test_pipeline.py test_energy_sources.py "
-        "test_table.py test_capture.py test_count.py test_nvidia_smi_meter.py test_power_cap.py test_worker_bench.py "
-        "test_profile_object.py test_golden_tables.py test_worker_process.py test_compat.py test_measured_project.py"
+        "test_procedure.py test_pipeline.py test_energy_sources.py "
+        "test_table.py test_capture.py test_count.py test_nvidia_smi_meter.py  "
+        "test_profile_object.py test_golden_tables.py test_measured_project.py"
     ).split(),
 ]
 """Those that take more than ten seconds: they are run first, so that no process waits for another at the end."""
