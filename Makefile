@@ -75,10 +75,10 @@ zoo: .venv/installed  ## run every operator tuple of every model alone, and comp
 	@$(venv_python) general_pipeline_block0.py '*' --meta --measurements build/zoo/measurements
 	@$(venv_python) -m opcost verify operators '*' --measurements build/zoo/measurements
 
-test: .venv/installed-test  ## set up .venv with the test tools; check style, types and imports; run the first tier of tests (5 minutes on 2 idle cores, 515 s of CPU)
+test: .venv/installed-test  ## set up .venv with the test tools; check style, types and imports; run the first tier of tests (5 minutes on 2 idle cores, 490 s of CPU)
 	$(call checks, --quick)
 
-check: .venv/installed-test  ## the same with all tests, as continuous integration does (21 minutes on 2 idle cores, 2,060 s of CPU)
+check: .venv/installed-test  ## the same with all tests, as continuous integration does (20 minutes on 2 idle cores, 2,000 s of CPU)
 	$(call checks,)
 
 test-newest: .venv/made  ## the same with the newest packages of the day; the next `make check` puts those of the lock back
