@@ -20,6 +20,7 @@ from opcost.comparing.roofline import Roofline
 from opcost.comparing.sweep_sizes import SweepSizeRow, curves_of, replaced
 from opcost.errors import UserError
 from opcost.estimates import value_of
+from opcost.grouping import grouped
 from opcost.invocation import command
 from opcost.measuring.conditions import Circumstances, Conditions
 from opcost.measuring.flags import meanings
@@ -315,10 +316,8 @@ def meters(rows: Sequence[QualificationRow], boards: set[str | None]) -> str:
 
 def drift(rows: Sequence[MeasurementRow], boards: set[str | None]) -> str:
     """Return the drift of the boards, by their drift checks."""
-    groups: dict[tuple[str | None, str], list[MeasurementRow]] = {}
-    for row in rows:
-        if row.circumstances.device_uuid in boards:
-            groups.setdefault((row.circumstances.device_uuid, row.key), []).append(row)
+    of_boards = (row for row in rows if row.circumstances.device_uuid in boards)
+    groups = grouped(of_boards, lambda row: (row.circumstances.device_uuid, row.key))
     several = [group for group in groups.values() if len(group) > 1]
     if not several:
         return markup.paragraph("These boards have no repeated drift checks.")
@@ -360,10 +359,10 @@ def _course(rows: Sequence[MeasurementRow], quantity: str, look: int) -> markup.
 
 def sweeps(rows: Sequence[SweepSizeRow]) -> str:
     """Return the sweeps, each folded, empty without any; of two rows of one size, board and loop the last counts."""
-    groups: dict[tuple[Any, ...], list[SweepSizeRow]] = {}
-    for row in replaced((), rows):
-        sweep = row.place.model, row.place.axis, row.conditions, row.device_uuid, row.loop_s
-        groups.setdefault(sweep, []).append(row)
+    groups = grouped(
+        replaced((), rows),
+        lambda row: (row.place.model, row.place.axis, row.conditions, row.device_uuid, row.loop_s),
+    )
     return (
         "<h3>Sweeps over the size of the input</h3>" + "".join(_sweep(group) for group in groups.values())
         if groups

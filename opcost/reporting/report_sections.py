@@ -16,6 +16,7 @@ from opcost.comparing.ranking import ENERGY, Doubt, doubts
 from opcost.comparing.remarks import NOTICEABLE_RATIO, Remark
 from opcost.comparing.roofline import Roofline
 from opcost.estimates import Estimate
+from opcost.grouping import grouped
 from opcost.invocation import command
 from opcost.measuring.conditions import EXECUTIONS, usual_execution
 from opcost.measuring.protocol import protocol_options
@@ -102,9 +103,7 @@ def summary(found: Sequence[Compared], tuples: Sequence[TupleCost], reports: Seq
         "Each model in its usual execution (a CUDA graph on a GPU):"
     )
     usual = [found[index] for index in sorted(counted_once(found))]
-    of_device: dict[str, list[Compared]] = {}
-    for one in usual:
-        of_device.setdefault(one.row.conditions.device_product, []).append(one)
+    of_device = grouped(usual, lambda one: one.row.conditions.device_product)
     verdicts = [
         (f"{device}: " if len(of_device) > 1 else "") + _verdict(own, quantity)
         for device, own in of_device.items() or [("", [])]

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from opcost.errors import UserError
+from opcost.grouping import grouped
 from opcost.measuring.conditions import WARM, device_type_of, usual_execution
 from opcost.measuring.lookup import lookup_key
 from opcost.measuring.precisions import AUTOCAST_DTYPES, TORCH_DEFAULT
@@ -254,9 +255,7 @@ def known_costs(
     wanted = [operator for operator in dict.fromkeys(measured.values()) if operator is not None]
     if not wanted:
         return {}
-    rows: dict[str, list[MeasurementRow]] = {}
-    for row in database.operator_measurements.rows(of_operators(wanted)):
-        rows.setdefault(tuple_key(row.key), []).append(row)
+    rows = grouped(database.operator_measurements.rows(of_operators(wanted)), lambda row: tuple_key(row.key))
     costs = {operator: _cost(operator, rows.get(operator.key, ()), state) for operator in wanted}
     known = {}
     for layer, of_layer in calls.items():

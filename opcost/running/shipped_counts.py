@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from opcost.errors import UserError, shortened
+from opcost.grouping import grouped
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.model_rows import ModelOperatorRow, ShippedCounts, counts_of, rows_of
 from opcost.operators.tuples import META
@@ -127,9 +128,7 @@ def _in_table(table: CsvTable[ModelOperatorRow], configs: Iterable[ModelConfig])
 
 def counts_in(table: CsvTable[ModelOperatorRow], wanted: Callable[[str], bool] | None = None) -> TableCounts:
     """Return the best counts of each wanted model, of all for None. Raises UserError: the table is damaged."""
-    of_model: dict[str, list[ModelOperatorRow]] = {}
-    for row in table.rows(wanted):
-        of_model.setdefault(row.model_key, []).append(row)
+    of_model = grouped(table.rows(wanted), lambda row: row.model_key)
     try:
         found = [(key, shipped) for key, rows in of_model.items() for shipped in counts_of(rows)]
     except ValueError as error:

@@ -28,6 +28,7 @@ from opcost.comparing.sweep_sizes import (
     replaced,
 )
 from opcost.errors import CannotMeasureError, UserError
+from opcost.grouping import grouped
 from opcost.measuring.conditions import CONTIGUOUS, Conditions, measurement_key, usual_execution
 from opcost.measuring.precisions import TORCH_DEFAULT
 from opcost.measuring.protocol import MeasurementProtocol, iterations_after, protocol_for
@@ -501,10 +502,7 @@ def recorded(database: Database, sweep: Sweep, device: str | None, execution: st
         and is_meant(device, row.conditions)
         and row.conditions.execution == (execution or usual_execution(row.conditions.device_type))
     ]
-    groups: dict[tuple[Conditions, str | None, float | None], list[SweepRepetitionRow]] = {}
-    for row in rows:
-        group = row.conditions, row.circumstances.device_uuid, row.circumstances.loop_s
-        groups.setdefault(group, []).append(row)
+    groups = grouped(rows, lambda row: (row.conditions, row.circumstances.device_uuid, row.circumstances.loop_s))
     if not groups:
         return None
     own = set(Database(database.folder).sweep_repetitions.rows())
@@ -523,9 +521,7 @@ def result_of(
 ) -> SweepResult:
     """Return the rows of a sweep, with failures, kernels and predictions. Raises UserError: nothing is known."""
     known = _conditions(sweep, measured, predicted)
-    kernels: dict[str, list[SweepKernelRow]] = {}
-    for row in database.sweep_kernels.rows():
-        kernels.setdefault(row.place.key, []).append(row)
+    kernels = grouped(database.sweep_kernels.rows(), lambda row: row.place.key)
     failures = {row.place.key: row.reason for row in database.sweep_failures.rows()}
     rows: list[SweepSizeRow] = []
     repetitions: list[SweepRepetitionRow] = []
