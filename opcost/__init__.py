@@ -11,6 +11,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from opcost.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from opcost.errors import UserError
     from opcost.operators.texts import parse_operator
@@ -37,7 +39,6 @@ __all__ = [
     "profile",
     "show",
 ]
-__version__ = "0.3.0"
 
 
 def __getattr__(name: str) -> object:

@@ -119,7 +119,7 @@ def options_of(help_text: str) -> set[str]:
 
 def test_the_version_has_one_source(pyproject: dict[str, Any]) -> None:
     assert pyproject["project"]["dynamic"] == ["version"]
-    assert pyproject["tool"]["setuptools"]["dynamic"] == {"version": {"attr": "opcost.__version__"}}
+    assert pyproject["tool"]["setuptools"]["dynamic"] == {"version": {"attr": "opcost.version.__version__"}}
 
 
 def test_the_citation_and_the_changelog_are_of_this_version() -> None:

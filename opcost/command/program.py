@@ -13,12 +13,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from opcost import __version__
 from opcost.command import options as o
 from opcost.command.options import OneOf, Option, Parser, add_options
 from opcost.command.run import log_run, results_apart
 from opcost.invocation import command
 from opcost.storage.files import user_folders
+from opcost.version import __version__
 
 
 def _database(arguments: Namespace) -> Path | None:

@@ -12,7 +12,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from opcost import __version__
 from opcost.columns import columns_of
 from opcost.comparing.layers import LayerNode, layers_of
 from opcost.comparing.operator_costs import TupleCost, TupleFlag, roofline_of_tuples, tuple_costs
@@ -44,6 +43,7 @@ from opcost.stages.wanted_model import NO_PROPOSALS, Proposals
 from opcost.storage.files import replace_file
 from opcost.summing.summation import common_basis
 from opcost.units import milli, number_of, percent, some_of, whole_watts
+from opcost.version import __version__
 
 TRACE_POINTS = 60
 """Points of one line of a trace: a report has thousands of traces."""

@@ -28,6 +28,7 @@ from opcost.invocation import command_line, is_program
 from opcost.operators.texts import parse_operator, short_form, short_inputs
 from opcost.printable import printable
 from opcost.units import UNKNOWN, gigaflop, megabytes, millijoules, milliseconds, percent, watts
+from opcost.version import __version__
 
 if TYPE_CHECKING:
     # Only for types: the stages import torch.
@@ -373,8 +374,6 @@ def doubt_mark(is_doubtful: object) -> str:
 
 def print_origin(*facts: str) -> None:
     """Print what made the tables above: version, command, and facts such as the device; empty facts are left out."""
-    from opcost import __version__
-
     # A notebook has no command.
     command = f": {command_line()}" if is_program() else ""
     print_origin_line(f"opcost {__version__}{command}", ", ".join(filter(None, facts)))

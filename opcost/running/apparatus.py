@@ -16,7 +16,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TypeAlias
 
-from opcost import __version__
 from opcost.errors import UserError
 from opcost.measuring.conditions import (
     COLD,
@@ -66,6 +65,7 @@ from opcost.torch_backend.workload import (
     operator_workload,
     with_pauses,
 )
+from opcost.version import __version__
 
 OPERATIONS = "torch.ops."
 """The beginning of the names of registered operations, a user's among them."""

@@ -16,7 +16,6 @@ from datetime import datetime, timezone
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from opcost import __version__
 from opcost.errors import CannotMeasureError, UserError
 from opcost.measuring.conditions import Circumstances, Conditions, measurement_key, usual_execution
 from opcost.measuring.instruments import NOTHING, Finding, Observer
@@ -30,6 +29,7 @@ from opcost.running.expected_times import RowTally
 from opcost.running.request import Request
 from opcost.running.worker_process import OPENING, Answering, ChildFaultError, ChildProcess, ReportStep
 from opcost.storage.database import Database
+from opcost.version import __version__
 
 if TYPE_CHECKING:
     # They import torch, which the parent of a measuring process need not wait for.

@@ -16,7 +16,6 @@ from io import StringIO
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol, cast
 
-from opcost import __version__
 from opcost.errors import CannotMeasureError, UserError
 from opcost.invocation import ALLOW_CODE, command, pip_install
 from opcost.operators.grids import AnyGrid
@@ -24,6 +23,7 @@ from opcost.operators.model_inputs import DescribedInputs
 from opcost.operators.model_names import FILE, OBJECT, SUFFIX, TORCHVISION, ModelName, UserCode
 from opcost.operators.tuples import TORCHVISION_MODELS, OperatorTuple, PlainValue, model_operator
 from opcost.units import some_of
+from opcost.version import __version__
 
 if TYPE_CHECKING:
     from opcost.torch_backend.ready_model import ReadyModel

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 
-import opcost
 from opcost.invocation import command, pip_install
 from opcost.meters.host import cpu_product
 from opcost.meters.nvml import NvmlError, NvmlGpu, driver_version, gpu_products
@@ -19,6 +18,7 @@ from opcost.power.ports import COUNTER, SAMPLES, short_name
 from opcost.shipped import shipped_database, shipped_measurements
 from opcost.storage.database import Database
 from opcost.storage.files import UserFolders
+from opcost.version import __version__
 
 NVIDIA_SMI = "nvidia-smi"
 SMALL_MODEL = "resnet18_32x3x32x32"
@@ -92,7 +92,7 @@ class Info:
 def find_info(folders: UserFolders) -> Info:
     """Return what is found, without torch and in less than a second."""
     versions = Versions(
-        opcost.__version__, platform.python_version(), sys.executable, _version("torch"), _version("torchvision")
+        __version__, platform.python_version(), sys.executable, _version("torch"), _version("torchvision")
     )
     no_meter_reason = rapl_unavailable_reason()
     cpu_meters = () if no_meter_reason else (short_name(RaplSampler().source.name),)

@@ -12,7 +12,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import opcost
 from opcost.comparing.cache_corrections import corrections_under
 from opcost.comparing.comparison import Evidence, corrections_of
 from opcost.comparing.predicted_run import Knowledge, PredictedCalls, PredictedRun, Range, predicted_run
@@ -57,6 +56,7 @@ from opcost.summing.summation import (
     sum_beside,
 )
 from opcost.units import duration, percent, some_of
+from opcost.version import __version__
 
 BATCH_ARGUMENTS = ("batch", "batch_size")
 """Arguments of a user's function that are the number of samples of a run."""
@@ -447,7 +447,7 @@ def training_fingerprint(database: Database, conditions: Conditions, models: Ite
     ``models`` are the keys of those whose wholes are learned from. Raises UserError: the table of cache chains is
     damaged.
     """
-    version = f"{opcost.__version__} {LEARNING_VERSION} {conditions.key} {feature_names()} {sorted(models)}"
+    version = f"{__version__} {LEARNING_VERSION} {conditions.key} {feature_names()} {sorted(models)}"
     found = hashlib.sha256(version.encode())
     suffix = f"-{conditions.key}".encode()
     operators = set()
