@@ -78,7 +78,7 @@ def power_cap(arguments: Namespace) -> int:
 
 
 def _config(request: Request, arguments: Namespace) -> ModelConfig:
-    from opcost.stages.model_layers import config_of
+    from opcost.stages.make_configs import config_of
 
     wanted = WantedModel.from_arguments(Namespace(**{**vars(arguments), "model": arguments.work[0]}))
     return config_of(request, wanted)

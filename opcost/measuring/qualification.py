@@ -17,8 +17,20 @@ import numpy as np
 from opcost.estimates import Estimate, correlation_length
 from opcost.measuring.known_device import GOOD, REFERENCE, STEADY_ONLY, UNCHECKED, MeterQuality
 from opcost.measuring.workload import Workload
+from opcost.operators.cases import Case
+from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.power.ports import Clock, Meter
 from opcost.power.trace import PowerTrace, Window, device_state, fresh_readings, fresh_rows
+
+SIDE = 8192
+STEADY_LOAD = Case(
+    OperatorTuple(
+        "torch.add",
+        inputs=(TensorSpec((SIDE, SIDE), "float32"), TensorSpec((SIDE, SIDE), "float32", identity=1)),
+        mode=None,
+    )
+)
+"""Adds 256 MB to 256 MB: bound by memory, so that it stays below the power limit (H200: 657 of 700 W)."""
 
 PAUSE_S = 2.0
 STEP_S = 12.0

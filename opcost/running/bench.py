@@ -20,11 +20,11 @@ from opcost.errors import CannotMeasureError, UserError
 from opcost.measuring.conditions import Circumstances, Conditions, measurement_key, usual_execution
 from opcost.measuring.instruments import NOTHING, Finding, Observer
 from opcost.measuring.protocol import MeasurementProtocol
+from opcost.measuring.qualification import STEADY_LOAD
 from opcost.measuring.record import Measurement, MeasurementRow, StepTimes
 from opcost.measuring.setting import DEVICES, Setting, is_part_of
 from opcost.measuring.sweep_record import KernelUse, Repetition
 from opcost.operators.cases import Case, conditions_key
-from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.running.expected_times import RowTally
 from opcost.running.request import Request
 from opcost.running.worker_process import OPENING, Answering, ChildFaultError, ChildProcess, ReportStep
@@ -34,16 +34,6 @@ from opcost.version import __version__
 if TYPE_CHECKING:
     # They import torch, which the parent of a measuring process need not wait for.
     from opcost.running.apparatus import HeldWorkload, ReadyModels
-
-SIDE = 8192
-STEADY_LOAD = Case(
-    OperatorTuple(
-        "torch.add",
-        inputs=(TensorSpec((SIDE, SIDE), "float32"), TensorSpec((SIDE, SIDE), "float32", identity=1)),
-        mode=None,
-    )
-)
-"""Adds 256 MB to 256 MB: bound by memory, so that it stays below the power limit (H200: 657 of 700 W)."""
 
 
 class Bench(Protocol):

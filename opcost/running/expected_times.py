@@ -16,7 +16,8 @@ from opcost.operators.tuples import TORCHVISION_MODELS
 from opcost.prediction.durations import ExpectedTimes, Size
 from opcost.running.plan import Work
 from opcost.running.request import COUNTS, model_tuple
-from opcost.sources.registry import ListedModel, published_models, source_of
+from opcost.sources.port import ListedModel
+from opcost.sources.registry import published_models, source_of
 from opcost.storage.configs import ModelConfig
 from opcost.storage.database import Database
 from opcost.storage.table import CsvTable

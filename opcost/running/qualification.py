@@ -14,6 +14,7 @@ from opcost.estimates import Estimate, estimate_of, standard_error_of, value_of,
 from opcost.measuring.known_device import KnownMeters, QualificationRow
 from opcost.measuring.protocol import FULL_LOOP_S, MeasurementProtocol
 from opcost.measuring.qualification import (
+    STEADY_LOAD,
     idle_power_w,
     power_temperature_coefficient_per_kelvin,
     qualities,
@@ -26,7 +27,6 @@ from opcost.measuring.record import REFERENCE_TEMPERATURE_C
 from opcost.measuring.setting import USUAL
 from opcost.power.ports import COUNTER, SAMPLES, short_name
 from opcost.running.apparatus import Apparatus, OpenApparatus
-from opcost.running.bench import STEADY_LOAD
 from opcost.storage.database import Database
 from opcost.storage.table import CsvTable
 

@@ -14,7 +14,7 @@ import torch
 
 from opcost.errors import CannotBuildError, CannotMeasureError, UserError
 from opcost.operators.tuples import ARGUMENTS, OperatorTuple, Structure, seed_of
-from opcost.sources.registry import ConfiguredModel
+from opcost.sources.port import ConfiguredModel
 from opcost.torch_backend.values import real_value
 from opcost.torch_backend.workload import one_line
 

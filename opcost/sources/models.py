@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from opcost.errors import CannotBuildError, CannotMeasureError
 from opcost.operators.model_names import UserCode
 from opcost.operators.tuples import META, OperatorTuple, is_under_autocast
+from opcost.sources.port import ListedModel, ModelSource
 from opcost.sources.python_file import CORRECT_MODEL, own_frames
-from opcost.sources.registry import ListedModel, ModelSource, source_of
+from opcost.sources.registry import source_of
 from opcost.torch_backend.capture import run_first
 from opcost.torch_backend.passes import Context
 from opcost.torch_backend.ready_model import ReadyModel, check_form

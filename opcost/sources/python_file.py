@@ -1,4 +1,4 @@
-"""A user's function as a source of models (``registry.ModelSource``): ``net.py:build``.
+"""A user's function as a source of models (``port.ModelSource``): ``net.py:build``.
 
 The function returns a model, or a model and its example inputs, as ``ReadyModel.of`` reads them.
 
@@ -32,7 +32,7 @@ from opcost.invocation import pip_install
 from opcost.operators.model_names import PACKAGE_FILE, UserCode, fingerprint_of
 from opcost.operators.tuples import OperatorTuple
 from opcost.sources.arguments import arguments_of, seeded
-from opcost.sources.registry import ConfiguredModel, ListedModel, suggestion
+from opcost.sources.port import ConfiguredModel, ListedModel, suggestion
 from opcost.torch_backend.inputs import model_inputs
 from opcost.torch_backend.ready_model import ReadyModel, stored_like, tensor_stored_like
 from opcost.torch_backend.workload import one_line

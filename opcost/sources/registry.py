@@ -1,117 +1,31 @@
-"""The port of model sources, and their registry. The library of a source is imported at its first use."""
+"""The registry of model sources. The library of a source is imported at its first use."""
 
 from __future__ import annotations
 
 import csv
-import difflib
 import fnmatch
 import importlib
 import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from importlib.resources import files
 from io import StringIO
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 from opcost.errors import CannotMeasureError, UserError
 from opcost.invocation import ALLOW_CODE, command, pip_install
 from opcost.operators.grids import AnyGrid
-from opcost.operators.model_inputs import DescribedInputs
 from opcost.operators.model_names import FILE, OBJECT, SUFFIX, TORCHVISION, ModelName, UserCode
-from opcost.operators.tuples import TORCHVISION_MODELS, OperatorTuple, PlainValue, model_operator
+from opcost.operators.tuples import TORCHVISION_MODELS, OperatorTuple, model_operator
+from opcost.sources.port import ConfiguredModel, ListedModel, ModelSource, PublishedFacts, suggestion
 from opcost.units import some_of
 from opcost.version import __version__
 
 if TYPE_CHECKING:
     from opcost.torch_backend.ready_model import ReadyModel
-
-
-class ConfiguredModel(Protocol):
-    """A model as described by a config or a command, such as ``storage.configs.ModelConfig``.
-
-    ``input_size`` is empty if the config has another mistake there, or describes its ``inputs``. ``where`` returns the
-    place of a key, for a message: file, line and key, or an option.
-    """
-
-    @property
-    def model_name(self) -> str: ...
-
-    @property
-    def weights_name(self) -> str | None: ...
-
-    @property
-    def input_size(self) -> tuple[int, ...]: ...
-
-    @property
-    def arguments(self) -> tuple[tuple[str, PlainValue], ...]: ...
-
-    @property
-    def inputs(self) -> DescribedInputs | None: ...
-
-    def where(self, key: str) -> str: ...
-
-
-@dataclass(frozen=True)
-class PublishedFacts:
-    """Published facts with default weights, None without; ``multiply_adds`` are of one sample, in steps of 10⁶."""
-
-    multiply_adds: float | None
-    parameters: int | None
-
-
-NOTHING_PUBLISHED = PublishedFacts(None, None)
-
-
-@dataclass(frozen=True)
-class ListedModel:
-    """A model as listed by its source.
-
-    ``task`` is its purpose, such as ``classification``. ``input_size`` is the published one, with the task's usual
-    batch first. ``is_data_dependent`` says that its operations depend on the values of its input, so that it is not
-    counted on shapes; ``is_foreign`` that it may raise anything, as a user's, or one of a library whose inputs no check
-    covers.
-    """
-
-    name: str
-    task: str
-    input_size: tuple[int, ...]
-    is_data_dependent: bool
-    published: PublishedFacts = NOTHING_PUBLISHED
-    is_foreign: bool = False
-
-
-class ModelSource(Protocol):
-    """A source of models. A module with these functions is a source."""
-
-    def library(self) -> str:
-        """Return the name and version of the library: ``torchvision 0.29.2``."""
-
-    def names(self) -> list[str]:
-        """Return the names of all models that it can build."""
-
-    def listed(self, model_name: str) -> ListedModel:
-        """Return a model's facts without building it; a CannotMeasureError if it is unknown or uncountable."""
-
-    def mistakes(self, config: ConfiguredModel) -> list[str]:
-        """Return one line for each mistake in a config of a listed model, with file, key and remedy."""
-
-    def ready(self, operator: OperatorTuple, device: str) -> ReadyModel:
-        """Return the model that a tuple describes, in eval mode, with its inputs, on a device.
-
-        On ``meta`` it has no memory and no values. Inputs are drawn on the CPU, so that data-dependent models do the
-        same work on every device. Raises CannotMeasureError: there is no model of that name. CannotBuildError: its
-        function fails. UserError: its weights cannot be loaded.
-        """
-
-
-def suggestion(name: str, known: Sequence[str], otherwise: str) -> str:
-    """Return a question with up to three similar names, the shortest that begin so first; else another remedy."""
-    longer = sorted((one for one in known if name and one.startswith(name)), key=lambda one: (len(one), one))
-    close = list(dict.fromkeys([*longer, *difflib.get_close_matches(name, known, n=3)]))[:3]
-    return f"did you mean {' or '.join(close)}?" if close else otherwise
 
 
 def published_models() -> dict[str, ListedModel]:

@@ -1,4 +1,4 @@
-"""timm as a source of models (``registry.ModelSource``). Architectures only: nothing is downloaded."""
+"""timm as a source of models (``port.ModelSource``). Architectures only: nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from opcost.sources.arguments import (
     weights_file,
     weights_mistakes,
 )
-from opcost.sources.registry import ConfiguredModel, ListedModel, suggestion
+from opcost.sources.port import ConfiguredModel, ListedModel, suggestion
 from opcost.torch_backend.inputs import model_inputs
 from opcost.torch_backend.ready_model import ReadyModel, stored_like
 

@@ -1,4 +1,4 @@
-"""torchvision as a source of models (``registry.ModelSource``)."""
+"""torchvision as a source of models (``port.ModelSource``)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torchvision.models._api import WeightsEnum
 from opcost.errors import CannotBuildError, CannotMeasureError, UserError
 from opcost.operators.tuples import META, TORCHVISION_MODELS, OperatorTuple, PlainValue, TensorSpec, tensor_specs
 from opcost.sources.arguments import arguments_of, reserved_mistakes, seeded, size_mistakes
-from opcost.sources.registry import ConfiguredModel, ListedModel, PublishedFacts, suggestion
+from opcost.sources.port import ConfiguredModel, ListedModel, PublishedFacts, suggestion
 from opcost.torch_backend.inputs import model_inputs
 from opcost.torch_backend.ready_model import ReadyModel, stored_like
 from opcost.torch_backend.workload import one_line

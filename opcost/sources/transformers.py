@@ -1,4 +1,4 @@
-"""transformers as a source of models (``registry.ModelSource``). Architectures only: nothing is downloaded.
+"""transformers as a source of models (``port.ModelSource``). Architectures only: nothing is downloaded.
 
 A model is named by its class: ``transformers:BertModel``. Its size is that of the class's default configuration,
 changed by ``arguments``.
@@ -30,7 +30,7 @@ from opcost.operators.tuples import (
     storage_form,
 )
 from opcost.sources.arguments import arguments_of, building, seeded, size_mistakes, weights_file, weights_mistakes
-from opcost.sources.registry import ConfiguredModel, ListedModel, suggestion
+from opcost.sources.port import ConfiguredModel, ListedModel, suggestion
 from opcost.torch_backend.inputs import model_inputs
 from opcost.torch_backend.ready_model import ReadyModel, store_weights
 from opcost.torch_backend.workload import one_line

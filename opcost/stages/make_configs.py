@@ -20,15 +20,9 @@ from opcost.operators.model_names import TORCHVISION, ModelName
 from opcost.operators.tuples import DEFAULT_SEED, Structure, model_operator
 from opcost.printable import is_one_line
 from opcost.running.request import COUNTS, Request
-from opcost.sources.registry import (
-    ListedModel,
-    check_config,
-    check_that_code_may_run,
-    models_matching,
-    source_of,
-    with_usual_size,
-)
-from opcost.stages.wanted_model import WantedModel, placed, usual_name
+from opcost.sources.port import ListedModel
+from opcost.sources.registry import check_config, check_that_code_may_run, models_matching, source_of, with_usual_size
+from opcost.stages.wanted_model import WantedModel, config_named, placed, usual_name
 from opcost.storage.code_files import find_code
 from opcost.storage.configs import INPUTS_HELP, SUMMARY_NAME, ModelConfig, ModelFolders, is_glob, write_config
 from opcost.storage.files import replace_file
@@ -112,12 +106,6 @@ def found_or_written(
         config = _written(folders, model, listed, given) if existing is None else existing
         found.append((config, existing is None))
     return found
-
-
-def existing_config(folders: ModelFolders, wanted: WantedModel, allow_code: bool = False) -> ModelConfig | None:
-    """Return the config of a model, None if there is none: then ``configs_of`` writes it, see there."""
-    model, _ = _complete(folders, wanted, allow_code)
-    return _existing(folders, model, _known(folders), wanted)
 
 
 def _complete(folders: ModelFolders, wanted: WantedModel, allow_code: bool) -> tuple[WantedModel, ListedModel]:
@@ -233,3 +221,20 @@ def scratch_folder(request: Request, wanted: Sequence[WantedModel]) -> Iterator[
                 replace_file(Path(folder) / path.relative_to(request.measurements), path.read_bytes())
         existing = request.measurements.iterdir() if request.measurements.is_dir() else ()
         yield replace(request, measurements=Path(folder), taken=frozenset(path.name for path in existing))
+
+
+def config_of(request: Request, wanted: WantedModel) -> ModelConfig:
+    """Return the config with the name of the model, else the one that describes the model."""
+    named = config_named(request.folders, wanted)
+    if named is not None:
+        return named
+    model, _ = _complete(request.folders, wanted, request.allow_code)
+    existing = _existing(request.folders, model, _known(request.folders), wanted)
+    if existing is not None:
+        return existing
+    with scratch_folder(request, []) as scratch:
+        # No shipped config describes the model, so none is read again.
+        taken = scratch.taken.union(request.folders.shipped_names())
+        folders = replace(scratch.folders, shipped=None, taken=taken)
+        (found,) = configs_of(folders, [wanted], request.allow_code)
+    return found

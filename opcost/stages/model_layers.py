@@ -14,11 +14,11 @@ from opcost.progress import Progress
 from opcost.running.request import Request
 from opcost.running.shipped_counts import shipped_counts
 from opcost.stages.count import count_in_memory
-from opcost.stages.make_configs import configs_of, existing_config, scratch_folder
+from opcost.stages.make_configs import config_of
 from opcost.stages.profile import ObjectModel, counted_object
 from opcost.stages.ranking_data import RankingData, read_ranking_data
 from opcost.stages.show import Choice
-from opcost.stages.wanted_model import WantedModel, config_named, pickled
+from opcost.stages.wanted_model import WantedModel, pickled
 from opcost.storage.configs import ModelConfig
 
 
@@ -105,19 +105,3 @@ def layers_report(config: ModelConfig, counts: OperatorCounts, data: RankingData
         costs=UNKNOWN_COSTS if figures is None else RunCosts.of(figures),
         others=tuple(sorted({one.conditions.device_product for one in found} - {product})),
     )
-
-
-def config_of(request: Request, wanted: WantedModel) -> ModelConfig:
-    """Return the config with the name of the model, else the one that describes the model."""
-    named = config_named(request.folders, wanted)
-    if named is not None:
-        return named
-    existing = existing_config(request.folders, wanted, request.allow_code)
-    if existing is not None:
-        return existing
-    with scratch_folder(request, []) as scratch:
-        # No shipped config describes the model, so none is read again.
-        taken = scratch.taken.union(request.folders.shipped_names())
-        folders = replace(scratch.folders, shipped=None, taken=taken)
-        (found,) = configs_of(folders, [wanted], request.allow_code)
-    return found

@@ -39,6 +39,7 @@ from opcost.progress import Progress, reported
 from opcost.running.expected_times import numbers_of_rows
 from opcost.running.request import Request, model_tuple
 from opcost.running.shipped_counts import shipped_counts
+from opcost.stages.make_configs import config_of
 from opcost.stages.ranking_data import RankingData, read_ranking_data
 from opcost.stages.wanted_model import WantedModel, known_config, pickled
 from opcost.storage.configs import GRID_NAME, ModelConfig
@@ -214,9 +215,6 @@ def on_other_cards(counts: OperatorCounts, measurements: Measurements, condition
 
 def _new_config(request: Request, wish: PredictionRequest) -> ModelConfig:
     """Return the config that describes the model and has the batch, perhaps one that is not written."""
-    # It imports torch, which a model of known counts does without.
-    from opcost.stages.model_layers import config_of
-
     config = known_config(request.folders, wish.wanted, None) or config_of(request, wish.wanted)
     if wish.batch in (None, config.batch_size):
         return config

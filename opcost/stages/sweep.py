@@ -60,8 +60,7 @@ from opcost.running.campaign import costs_of, in_one_line
 from opcost.running.expected_times import BETWEEN_S, numbers_of_rows, opening_parts_s, size_of
 from opcost.running.plan import Block, Wanted, by_key, planned_blocks
 from opcost.running.request import Request, model_tuple
-from opcost.stages.make_configs import configs_of, scratch_folder
-from opcost.stages.model_layers import config_of
+from opcost.stages.make_configs import config_of, configs_of, scratch_folder
 from opcost.stages.predict import computing_counts, conditions_for, measurements_of, run_under, trained
 from opcost.stages.wanted_model import WantedModel, named_configs
 from opcost.storage.code_files import lacks_parameter

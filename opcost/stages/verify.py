@@ -32,7 +32,8 @@ from opcost.running.devices import choose_device, product_of
 from opcost.running.expected_times import published_size
 from opcost.running.request import COUNTS, Request, counted, model_tuple
 from opcost.sources.models import ResolvedModel, resolve
-from opcost.sources.registry import PublishedFacts, models_matching, with_usual_size
+from opcost.sources.port import PublishedFacts
+from opcost.sources.registry import models_matching, with_usual_size
 from opcost.stages.count import RUNS, counting_s
 from opcost.storage.configs import ModelConfig
 from opcost.torch_backend.alone import difference, replay_device

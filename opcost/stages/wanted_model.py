@@ -40,7 +40,7 @@ USUAL_KEYS: Mapping[str, object] = MappingProxyType(
 
 @dataclass(frozen=True)
 class WantedModel:
-    """The model to profile, as the keys of a config: implements ``sources.registry.ConfiguredModel``.
+    """The model to profile, as the keys of a config: implements ``sources.port.ConfiguredModel``.
 
     ``input_size`` has the batch first; it is empty for the size that the model's source publishes, and if a user's
     function returns the inputs. ``arguments`` are those of the class or function that builds the model.

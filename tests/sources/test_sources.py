@@ -31,14 +31,8 @@ from opcost.operators.tuples import (
 )
 from opcost.sources import registry
 from opcost.sources.models import ResolvedModel, resolve
-from opcost.sources.registry import (
-    ListedModel,
-    PublishedFacts,
-    check_config,
-    models_matching,
-    published_models,
-    suggestion,
-)
+from opcost.sources.port import ListedModel, PublishedFacts, suggestion
+from opcost.sources.registry import check_config, models_matching, published_models
 from opcost.sources.torchvision import build, input_values, listed
 from opcost.storage.configs import ModelConfig
 from opcost.torch_backend.capture import capture

@@ -14,7 +14,7 @@ from torchvision.models._api import BUILTIN_MODELS
 
 from opcost.errors import UserError
 from opcost.reporting.pages import coverage_page, summary
-from opcost.sources.registry import PublishedFacts
+from opcost.sources.port import PublishedFacts
 from opcost.stages.verify import CoverageFailure, CoverageReport, CoverageRow, Proposals, check_coverage
 
 ROOT = Path(__file__).parents[2]

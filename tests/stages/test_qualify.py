@@ -14,6 +14,7 @@ from opcost.measuring.flags import Flag
 from opcost.measuring.known_device import GOOD, KnownDevice, KnownMeters, MeterQuality, QualificationRow
 from opcost.measuring.procedure import measure
 from opcost.measuring.protocol import MeasurementProtocol
+from opcost.measuring.qualification import STEADY_LOAD
 from opcost.measuring.record import Measurement
 from opcost.measuring.setting import Setting
 from opcost.meters.nvidia_meters import CAMPAIGN_SOURCE, INSTANT_SOURCE, SAMPLES_SOURCE
@@ -21,7 +22,7 @@ from opcost.operators.tuples import OperatorTuple
 from opcost.power.ports import COUNTER, INSTANT, SAMPLES
 from opcost.power.trace import PowerTrace
 from opcost.reporting.measurement_tables import print_qualification
-from opcost.running.qualification import REFERENCE, STEADY_LOAD, qualified, qualify_meters
+from opcost.running.qualification import REFERENCE, qualified, qualify_meters
 from opcost.storage.table import CsvTable
 
 
