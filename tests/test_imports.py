@@ -115,19 +115,19 @@ def test_imports_against_the_rule_are_found(tmp_path):
 
 def test_no_modules_import_each_other_in_a_circle():
     """An import in a function hides a circle from Python, not from people who read one of its modules."""
-    left = {name: {one for one in imported(run(parsed(path))) if one in MODULES} for name, path in MODULES.items()}
+    left = {name: {one for one in imported(executed(parsed(path))) if one in MODULES} for name, path in MODULES.items()}
     # A module that imports none of those left is in no circle; the others are, or lead to one.
     while first := {name for name, names in left.items() if not names & left.keys()}:
         left = {name: names for name, names in left.items() if name not in first}
     assert left == {}
 
 
-def run(node):
+def executed(node):
     """Yield the nodes below one at any level, except imports for types alone."""
     for child in ast.iter_child_nodes(node):
         if not (isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"):
             yield child
-            yield from run(child)
+            yield from executed(child)
 
 
 def test_scripts_import_no_script_and_read_their_arguments_before_anything_need_be_installed():
