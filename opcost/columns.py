@@ -18,7 +18,7 @@ from functools import cache
 from operator import attrgetter
 from reprlib import repr as shown
 from types import NoneType
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hints
 
 SMALLEST, LARGEST = 1e-15, 1e15
 """Limits of measured quantities in SI units. Products of several such quantities do not overflow."""
@@ -210,3 +210,23 @@ def _getter_of(kind: Any) -> Callable[[Any], tuple[object, ...]]:
 def by_column(row: Any) -> dict[str, object]:
     """Return the values of a dataclass by the name of the column."""
     return {field.name: value for field, value in zip(columns_of(type(row)), values_of(row), strict=True)}
+
+
+Kind: TypeAlias = type[bool] | type[int] | type[float] | type[str]
+
+
+@dataclass(frozen=True)
+class DataColumn:
+    """A column of a table, with the type of its values."""
+
+    name: str
+    kind: Kind
+
+
+@dataclass(frozen=True)
+class DataTable:
+    """The measurements of one kind of operator. ``name`` is that of its file without the ending."""
+
+    name: str
+    columns: tuple[DataColumn, ...]
+    rows: tuple[tuple[object, ...], ...]

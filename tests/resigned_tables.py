@@ -20,8 +20,9 @@ from simulated_machine import Load
 from simulated_sweep import SimulatedSweep
 
 from opcost.comparing.cache_chain_rows import missing_sides, of_the_same_card
-from opcost.comparing.gap import KernelTimeRow, kernel_key
+from opcost.comparing.gap import kernel_key
 from opcost.errors import UserError
+from opcost.measuring.comparison_record import KernelTimeRow
 from opcost.measuring.protocol import protocol_for
 from opcost.measuring.record import FailureRow, MeasurementRow
 from opcost.operators.cases import tuple_key

@@ -18,7 +18,6 @@ from torchvision.models import get_model
 from opcost import EnergyMeter
 from opcost.__main__ import main
 from opcost.columns import values_of
-from opcost.comparing.cache_chains import BLOCKS, ELEMENTWISE, KINDS, SHORTER_STREAMS, chains_of
 from opcost.errors import CannotMeasureError, UserError
 from opcost.measuring.conditions import ADDED_FIELDS, COLD, WARM, Conditions, DeviceFacts
 from opcost.measuring.flags import Flag
@@ -30,6 +29,7 @@ from opcost.measuring.setting import USUAL, Setting
 from opcost.measuring.workload import Call, Calls, Workload
 from opcost.meters.nvidia_meters import TickFinder
 from opcost.meters.nvml import NvmlGpu
+from opcost.operators.cache_chains import BLOCKS, ELEMENTWISE, KINDS, SHORTER_STREAMS, chains_of
 from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator

@@ -97,6 +97,8 @@ def test_imports_against_the_rule_are_found(tmp_path):
         "operators/tuples": "from opcost.measuring.record import Measurement",
         "meters/nvml": "import torch",
         "storage/table": "from opcost.meters.nvml import NvmlGpu",
+        "storage/database": "from opcost.comparing.gap import Gap",
+        "torch_backend/operators": "from opcost.comparing.gap import Gap",
         "summing/summation": "import pandas",
         "stages/count": "from opcost.reporting.progress_lines import print_table",
         "command/options": "import torch",

@@ -4,23 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import attrgetter
-from typing import Annotated
 
-from opcost.columns import ABOVE_0, COUNT_FROM_1, MOMENT, SIGNED, Column, Columns
-from opcost.comparing.cache_chains import (
-    BLOCKS,
-    KINDS,
-    SIDES,
-    STREAM_ELEMENTS,
-    Chain,
-    chains_of,
-    layer_chains,
-    streams_of,
-)
-from opcost.estimates import Estimate, estimate_of, standard_error_of, sum_of_independent, value_of
-from opcost.measuring.conditions import DEVICE_UUID, GRAPH, WARM, Conditions
+from opcost.estimates import Estimate, standard_error_of, sum_of_independent, value_of
+from opcost.measuring.comparison_record import ChainRow, Excess
+from opcost.measuring.conditions import GRAPH, WARM, Conditions, precision_dtype
 from opcost.measuring.flags import joined_notes, meanings
 from opcost.measuring.protocol import RETRIES
 from opcost.measuring.record import (
@@ -31,19 +20,19 @@ from opcost.measuring.record import (
     may_be_throttled,
     time_of,
 )
+from opcost.operators.cache_chains import (
+    BLOCKS,
+    KINDS,
+    SIDES,
+    SIXTEEN_BITS,
+    STREAM_ELEMENTS,
+    Chain,
+    chains_of,
+    layer_chains,
+    streams_of,
+)
 from opcost.operators.tuples import FLOAT32
 from opcost.summing.summation import common_basis
-
-
-@dataclass(frozen=True)
-class Excess:
-    """Additional time in s and energy in J; the energy is None if unknown."""
-
-    time_s: Estimate
-    energy_j: Estimate | None
-
-    def times(self, count: float) -> Excess:
-        return Excess(self.time_s.times(count), None if self.energy_j is None else self.energy_j.times(count))
 
 
 def pooled(excesses: Sequence[Excess], pool: Callable[[Sequence[Estimate]], Estimate]) -> Excess:
@@ -51,36 +40,6 @@ def pooled(excesses: Sequence[Excess], pool: Callable[[Sequence[Estimate]], Esti
     energies_j = [excess.energy_j for excess in excesses if excess.energy_j is not None]
     is_known = len(energies_j) == len(excesses)
     return Excess(pool([excess.time_s for excess in excesses]), pool(energies_j) if is_known else None)
-
-
-@dataclass(frozen=True)
-class ChainRow(Columns):
-    """Additional cost of a call in a chain over a call in a loop of itself, for one kind and size of operator.
-
-    If the time is empty, the measurement was refused; ``notes`` holds the reason.
-    """
-
-    kind: Annotated[str, Column("kind of operator")]
-    memory_bytes: Annotated[int, Column("bytes that a call reads and writes, without weights", COUNT_FROM_1)]
-    calls: Annotated[int, Column("calls of this kind in the chain", COUNT_FROM_1)]
-    time_s: Annotated[float | None, Column("additional time of one call, may be below 0; empty if refused", SIGNED)]
-    time_standard_error_s: Annotated[float | None, Column("standard error of the time", ABOVE_0)]
-    energy_j: Annotated[
-        float | None, Column("additional energy of one call, may be below 0; at 50 °C if all can be normalised", SIGNED)
-    ]
-    energy_standard_error_j: Annotated[float | None, Column("standard error of the energy", ABOVE_0)]
-    measured_at: Annotated[str, Column("end of the chain's loop", MOMENT)]
-    device_uuid: Annotated[str | None, DEVICE_UUID]
-    notes: Annotated[str, Column("flags and notes of the chain's measurement, or the reason why it was refused")]
-    design: Annotated[str, Column("version and number of blocks of the chains; a shorter stream; another dtype")]
-    conditions: Conditions
-
-    @property
-    def excess(self) -> Excess | None:
-        """Time and energy with their errors; None if refused."""
-        time_s = estimate_of(self.time_s, self.time_standard_error_s)
-        energy_j = estimate_of(self.energy_j, self.energy_standard_error_j)
-        return None if time_s is None else Excess(time_s, energy_j)
 
 
 def excess_of_call(
@@ -171,3 +130,11 @@ def of_the_same_card(rows: Iterable[ChainRow], conditions: Conditions) -> list[C
     versions = ("driver_version", "torch_version", "cuda_version", "cudnn_version")
     card = attrgetter("device_product", *versions, "mode", "execution")
     return [row for row in rows if card(row.conditions) == card(conditions)]
+
+
+def chain_dtype(precision: str) -> str:
+    """Return the dtype of the chains by which sums in a precision are corrected.
+
+    Chains in bfloat16 stand for all 16-bit dtypes: what a call finds in caches depends on its bytes.
+    """
+    return FLOAT32 if precision_dtype(precision) == FLOAT32 else SIXTEEN_BITS

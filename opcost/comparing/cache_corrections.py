@@ -14,8 +14,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from opcost.comparing.cache_chain_rows import ChainRow, Excess, is_corrected, missing_sides, of_the_same_card, pooled
-from opcost.comparing.cache_chains import (
+from opcost.comparing.cache_chain_rows import chain_dtype, is_corrected, missing_sides, of_the_same_card, pooled
+from opcost.estimates import combined, sum_of_independent
+from opcost.measuring.comparison_record import ChainRow, Excess
+from opcost.measuring.conditions import COLD, Conditions
+from opcost.measuring.flags import Flag
+from opcost.measuring.record import (
+    MeasurementRow,
+    does_other_work,
+    is_doubtful,
+    may_be_throttled,
+    ran_as_requested,
+    time_of,
+)
+from opcost.operators.cache_chains import (
     ADDITION,
     CHANNELS,
     COARSE_SIDES,
@@ -38,20 +50,8 @@ from opcost.comparing.cache_chains import (
     WIDE_LINEAR,
     WIDTH,
     Chain,
-    chain_dtype,
     chains_of,
     layer_chains,
-)
-from opcost.estimates import combined, sum_of_independent
-from opcost.measuring.conditions import COLD, Conditions
-from opcost.measuring.flags import Flag
-from opcost.measuring.record import (
-    MeasurementRow,
-    does_other_work,
-    is_doubtful,
-    may_be_throttled,
-    ran_as_requested,
-    time_of,
 )
 from opcost.operators.cases import Case, cases_of_count
 from opcost.operators.counts import OperatorCount, OperatorCounts

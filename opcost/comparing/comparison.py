@@ -4,25 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated
 
-from opcost.columns import ABOVE_0, COUNT, MOMENT, Column, Columns, one_of
-from opcost.comparing.cache_chain_rows import ChainRow, Excess
 from opcost.comparing.cache_corrections import Corrections, corrections_under, excesses_from_memory
 from opcost.comparing.gap import EagerCost, Gap, KernelErrors, eager_cost, gap
 from opcost.comparing.remarks import Remark, remarks_on
 from opcost.estimates import (
     Estimate,
-    estimate_of,
-    ratio_if_known,
     standard_error_of,
-    sum_of_independent,
     total_if_known,
     value_of,
 )
+from opcost.measuring.comparison_record import ChainRow, ComparisonRow, Excess
 from opcost.measuring.conditions import WARM, Conditions, differing_fields
 from opcost.measuring.record import MeasurementRow, time_of
-from opcost.operators.cases import ALL, CAPTURED, COUNTED, INPUT_DATA, LEAF, MODEL
+from opcost.operators.cases import ALL, CAPTURED, LEAF
 from opcost.operators.counts import OperatorCounts, Selection, is_leaf, memory_bytes_of
 from opcost.prediction.rates import MOSTLY_KNOWN_RATIO, CostModel, predictor_of
 from opcost.summing.summation import EnergyBasis, Measurements, ModelCost, sum_beside, sum_operators
@@ -200,132 +195,6 @@ def differing(conditions: Sequence[Conditions]) -> list[list[str]]:
 
 
 # Rows of ``sum_vs_full.csv``
-
-
-@dataclass(frozen=True)
-class Costs:
-    """The times in s or the energies in J of a comparison: the whole, the sum and its functions, and the other parts.
-
-    Those that are unknown are None.
-    """
-
-    whole: float | None
-    summed: float | None
-    functions: float | None
-    correction: float | None
-    power_limit: float | None
-    dropped: float | None
-    unmeasured: float | None
-    unexplained: float | None
-
-    def over_whole(self, cost: float | None) -> float | None:
-        """Return one of these costs as a share of the whole, None if one of both is unknown."""
-        return ratio_if_known(cost, self.whole)
-
-
-@dataclass(frozen=True)
-class ComparisonRow(Columns):
-    """A model's summed operators and the measured whole model, under one set of conditions.
-
-    The whole is the sum (modules and functions), the cache correction, what the power limit adds, dropped operators,
-    unmeasured operators, and the unexplained rest. Expected costs of an eager run are derived from rows of eager loops
-    and of graphs, kernel errors from ``kernel_times.csv``.
-    """
-
-    key: Annotated[str, Column("key of the whole model's row")]
-    operator: Annotated[str, Column("the model as an operator, such as `torchvision.models.resnet50`")]
-    time_s: Annotated[float | None, Column("time of the sum")]
-    energy_j: Annotated[float | None, Column("energy of the sum")]
-    name: Annotated[str, MODEL]
-    input_data: Annotated[str, Column("requested input data of the operators", one_of(*INPUT_DATA))]
-    counted: Annotated[str, Column("summed operators: all, or leaf modules only", one_of(*COUNTED))]
-    time_standard_error_s: Annotated[float | None, Column("standard error of the sum's time")]
-    energy_standard_error_j: Annotated[float | None, Column("standard error of the sum's energy")]
-    full_time_s: Annotated[float, Column("time of the whole model", ABOVE_0)]
-    full_time_standard_error_s: Annotated[float, Column("standard error of the whole model's time")]
-    full_energy_j: Annotated[float | None, Column("energy of the whole model", ABOVE_0)]
-    full_energy_standard_error_j: Annotated[float | None, Column("standard error of the whole model's energy")]
-    reference_temperature_c: Annotated[float | None, Column("temperature of the energies; empty: as measured")]
-    time_ratio: Annotated[float | None, Column("time of the sum / of the whole model")]
-    time_standard_error_ratio: Annotated[float | None, Column("standard error of the ratio of times")]
-    energy_ratio: Annotated[float | None, Column("energy of the sum / of the whole model")]
-    energy_standard_error_ratio: Annotated[float | None, Column("standard error of the ratio of energies")]
-    function_time_s: Annotated[float | None, Column("part of the sum's time in functions")]
-    function_energy_j: Annotated[float | None, Column("part of the sum's energy in functions")]
-    correction_time_s: Annotated[float | None, Column("cache correction of the time, not included in the sum")]
-    correction_time_standard_error_s: Annotated[float | None, Column("standard error of that correction")]
-    correction_energy_j: Annotated[float | None, Column("cache correction of the energy, not included in the sum")]
-    correction_energy_standard_error_j: Annotated[float | None, Column("standard error of that correction")]
-    power_limit_time_s: Annotated[
-        float | None, Column("time that lower clocks at the power limit add, not included in the sum")
-    ]
-    power_limit_time_standard_error_s: Annotated[float | None, Column("standard error of that time")]
-    power_limit_energy_j: Annotated[
-        float | None,
-        Column(
-            "energy at the power limit and the temperature of the run, less that of the sum; not included in the sum"
-        ),
-    ]
-    power_limit_energy_standard_error_j: Annotated[float | None, Column("standard error of that energy")]
-    dropped_time_s: Annotated[
-        float | None, Column("time of operators that are not in the whitelist, predicted if not measured")
-    ]
-    dropped_energy_j: Annotated[
-        float | None, Column("energy of operators that are not in the whitelist, predicted if not measured")
-    ]
-    unmeasured_time_s: Annotated[float | None, Column("predicted time of operators without a row")]
-    unmeasured_energy_j: Annotated[float | None, Column("predicted energy of operators without a row")]
-    unexplained_time_s: Annotated[float | None, Column("whole model minus all other parts")]
-    unexplained_energy_j: Annotated[float | None, Column("whole model minus all other parts")]
-    eager_device_time_s: Annotated[float | None, Column("expected time of an eager run on the device")]
-    eager_launch_time_s: Annotated[float | None, Column("expected time of its launches on the host")]
-    eager_energy_j: Annotated[float | None, Column("expected energy of an eager run")]
-    kernel_error_ratio: Annotated[
-        float | None, Column("kernel time alone minus that in the model, relative to the latter, with signs")
-    ]
-    absolute_kernel_error_ratio: Annotated[
-        float | None, Column("the same, but magnitudes summed over kinds of operators")
-    ]
-    energy_missing_reason: Annotated[str | None, Column("reason why an energy is empty")]
-    flop_ratio: Annotated[float | None, Column("share of the model's FLOPs in the sum")]
-    memory_bytes_ratio: Annotated[float | None, Column("share of the model's bytes in the sum")]
-    flop_missing_reason: Annotated[str | None, Column("reason why the model's FLOPs are unknown")]
-    summed_operators: Annotated[int, Column("number of operator tuples in the sum", COUNT)]
-    missing_operators: Annotated[int, Column("number of operator tuples without a row", COUNT)]
-    missing: Annotated[str, Column("operator tuples without a row, separated by |")]
-    remarks: Annotated[str, Column("remarks in words, separated by |")]
-    compared_at: Annotated[str, Column("time of the comparison", MOMENT)]
-    conditions: Annotated[Conditions, Column("conditions of the summed operators")]
-
-    def costs(self, quantity: str) -> Costs:
-        """Return the costs in ``time`` or ``energy``."""
-        if quantity == "time":
-            return Costs(
-                *(self.full_time_s, self.time_s, self.function_time_s, self.correction_time_s),
-                *(self.power_limit_time_s, self.dropped_time_s, self.unmeasured_time_s, self.unexplained_time_s),
-            )
-        return Costs(
-            *(self.full_energy_j, self.energy_j, self.function_energy_j, self.correction_energy_j),
-            *(self.power_limit_energy_j, self.dropped_energy_j, self.unmeasured_energy_j, self.unexplained_energy_j),
-        )
-
-    def correction(self, quantity: str) -> Estimate | None:
-        """Return all that corrects the sum of ``time`` or ``energy``: the cache correction and the power limit's part.
-
-        None if the cache correction is unknown. An unknown part of the power limit is left out.
-        """
-        if quantity == "time":
-            cache = estimate_of(self.correction_time_s, self.correction_time_standard_error_s)
-            limit = estimate_of(self.power_limit_time_s, self.power_limit_time_standard_error_s)
-        else:
-            cache = estimate_of(self.correction_energy_j, self.correction_energy_standard_error_j)
-            limit = estimate_of(self.power_limit_energy_j, self.power_limit_energy_standard_error_j)
-        return cache if cache is None or limit is None else sum_of_independent([cache, limit])
-
-    @property
-    def identity(self) -> tuple[str, str, str, str, str]:
-        """Model, conditions and values: a newer comparison replaces an older one of the same identity."""
-        return self.name, self.key, self.input_data, self.counted, self.conditions.cache
 
 
 def comparison_row(name: str, found: Comparison, compared_at: str) -> ComparisonRow:

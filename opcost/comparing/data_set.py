@@ -5,9 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, TypeAlias
+from typing import Annotated
 
-from opcost.columns import COUNT, FROM_0, LARGEST_INT, SHARE, Column, Columns, Field, columns_of, values_of
+from opcost.columns import (
+    COUNT,
+    FROM_0,
+    LARGEST_INT,
+    SHARE,
+    Column,
+    Columns,
+    DataColumn,
+    DataTable,
+    Field,
+    Kind,
+    columns_of,
+    values_of,
+)
 from opcost.grouping import grouped
 from opcost.measuring.conditions import Circumstances, Conditions
 from opcost.measuring.record import Measurement, MeasurementRow
@@ -58,25 +71,6 @@ class DataSetRow(Columns):
 DECLARED = columns_of(DataSetRow)
 PLACE = [field.name for field in DECLARED].index("flop")
 """The place of the columns that only some kinds of operators have."""
-
-Kind: TypeAlias = type[bool] | type[int] | type[float] | type[str]
-
-
-@dataclass(frozen=True)
-class DataColumn:
-    """A column of a table, with the type of its values."""
-
-    name: str
-    kind: Kind
-
-
-@dataclass(frozen=True)
-class DataTable:
-    """The measurements of one kind of operator. ``name`` is that of its file without the ending."""
-
-    name: str
-    columns: tuple[DataColumn, ...]
-    rows: tuple[tuple[object, ...], ...]
 
 
 def data_columns() -> tuple[Field, ...]:

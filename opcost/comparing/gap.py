@@ -7,16 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from types import MappingProxyType
-from typing import Annotated
 
-from opcost.columns import COUNT, FROM_0, MOMENT, Column, Columns
-from opcost.comparing.cache_chain_rows import Excess, is_corrected, pooled
+from opcost.comparing.cache_chain_rows import is_corrected, pooled
 from opcost.comparing.cache_corrections import Corrections
 from opcost.estimates import Estimate, sum_of_independent, total_if_known, value_of
+from opcost.measuring.comparison_record import Excess, KernelTimeRow
 from opcost.measuring.conditions import EAGER, GRAPH, WARM, Conditions
 from opcost.measuring.record import MeasurementRow
 from opcost.measuring.throttling import HARDLY_THROTTLED_RATIO
-from opcost.operators.cases import MODEL
 from opcost.operators.counts import OperatorCount
 from opcost.prediction.rates import CostModel
 from opcost.summing.summation import Measurements, ModelCost, totals
@@ -355,25 +353,6 @@ def _twins(cost: ModelCost, measurements: Measurements) -> list[Twins]:
 # Kernel times from a profiler, of each kind of operator in its model and of the same calls alone. A sum can be right
 # because errors of different kinds cancel. Kernel times in the model show the error of each kind. They do not include
 # gaps between kernels, so they are compared with kernel times of the operators alone.
-
-
-@dataclass(frozen=True)
-class KernelTimeRow(Columns):
-    """One kind of operator in one run of a model; times are the kernel times of all calls."""
-
-    key: Annotated[str, Column("hashes of the model and the conditions")]
-    name: Annotated[str, MODEL]
-    operator: Annotated[str, Column("kind of operator, such as `torch.nn.Conv2d`")]
-    calls: Annotated[int, Column("calls in one run", COUNT)]
-    in_model_time_s: Annotated[float, Column("kernel time in the model", FROM_0)]
-    alone_time_s: Annotated[
-        float | None, Column("kernel time of the same calls alone; empty if one cannot run alone", FROM_0)
-    ]
-    same_kernels_time_s: Annotated[
-        float, Column("part of `in_model_time_s` in calls that launch the same kernels when alone", FROM_0)
-    ]
-    profiled_at: Annotated[str, Column("time of profiling", MOMENT)]
-    conditions: Conditions
 
 
 @dataclass(frozen=True)

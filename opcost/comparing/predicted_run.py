@@ -9,10 +9,10 @@ from enum import Enum
 
 import numpy as np
 
-from opcost.comparing.cache_chain_rows import Excess
 from opcost.comparing.gap import OTHERS, PRODUCTS, Load, Piece, added_by_limit
 from opcost.comparing.ranking import SumErrors
 from opcost.estimates import Estimate, total_if_known, value_of
+from opcost.measuring.comparison_record import Excess
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.throttling import is_above_limit
 from opcost.operators.cases import CAPTURED, Case, cases_of_count

@@ -18,12 +18,11 @@ from typing import Annotated
 import numpy as np
 
 from opcost.columns import COUNT_FROM_1, Column, Columns, one_of
-from opcost.comparing.cache_chain_rows import Excess
-from opcost.comparing.comparison import ComparisonRow
 from opcost.comparing.gap import Piece, predicted_piece, with_method_error
 from opcost.comparing.remarks import NO_RESULT_RATIO, NOTICEABLE_RATIO, Remark, RemarkKind
 from opcost.comparing.roofline import Roofline, Works, roof_share, works_of
 from opcost.estimates import NORMAL_QUANTILE, Estimate, ratio_if_known, standard_error_of, sum_of_independent, value_of
+from opcost.measuring.comparison_record import ComparisonRow, Excess
 from opcost.measuring.conditions import DEVICE_UUID, Conditions
 from opcost.measuring.record import MeasurementRow, is_doubtful, ran_as_requested, time_of
 from opcost.measuring.throttling import is_above_limit

@@ -9,7 +9,6 @@ from enum import Enum
 from typing import TYPE_CHECKING, TypeAlias
 
 from opcost.comparing.cache_chain_rows import is_corrected
-from opcost.comparing.cache_chains import STREAM_BYTES
 from opcost.comparing.conditions_side_by_side import Side, SideBySide, Standing
 from opcost.comparing.gap import KernelErrors
 from opcost.estimates import ratio_if_known, total_if_known, value_of
@@ -18,6 +17,7 @@ from opcost.measuring.flags import CASTING_DOUBT, OTHER_WORK, Flag
 from opcost.measuring.procedure import are_different
 from opcost.measuring.record import MeasurementRow, is_doubtful, names_of, quality_flags, ran_as_requested, time_of
 from opcost.measuring.throttling import is_above_limit
+from opcost.operators.cache_chains import STREAM_BYTES
 from opcost.operators.cases import CAPTURED, LEAF
 from opcost.operators.tuples import META
 from opcost.summing.summation import EnergyBasis, Measurements, ModelCost, Part

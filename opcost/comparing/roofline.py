@@ -17,12 +17,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from opcost.comparing.cache_chains import STREAM_BYTES
 from opcost.comparing.data_sheets import FP32, SHEETS, TF32, memory_rate
 from opcost.estimates import total_if_known, value_of
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.precisions import AUTOCAST_DTYPES
 from opcost.measuring.record import MeasurementRow, does_other_work, is_doubtful
+from opcost.operators.cache_chains import STREAM_BYTES
 from opcost.operators.cases import tuple_key
 from opcost.operators.counts import OperatorCount
 from opcost.operators.tuples import FLOAT32, OperatorTuple

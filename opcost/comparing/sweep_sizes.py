@@ -14,114 +14,16 @@ import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Annotated
 
 import numpy as np
 
-from opcost.columns import ABOVE_0, COUNT, FROM_0, SHARE, SIGNED, Column, Columns
 from opcost.estimates import FloatArray
-from opcost.measuring.conditions import DEVICE_UUID, Conditions
 from opcost.measuring.record import is_doubtful
-from opcost.measuring.sweep_record import SweepPlace, SweepRepetitionRow
+from opcost.measuring.sweep_record import SweepFigures, SweepRepetitionRow, SweepSizeRow
 
 MAD_FACTOR = 1.4826
 """The standard deviation of a normal distribution over its median absolute deviation (Rousseeuw and Croux, Journal of
 the American Statistical Association 88 (1993), 1273-1283)."""
-
-
-@dataclass(frozen=True)
-class SweepPrediction(Columns):
-    """The predicted cost of a run: the corrected sum of its operators, of which those without a row are predicted.
-
-    Bounds are of the interval of 90 %.
-    """
-
-    predicted_time_s: Annotated[float | None, Column("predicted time of a run", ABOVE_0)] = None
-    predicted_time_lower_s: Annotated[float | None, Column("lower bound of the predicted time", FROM_0)] = None
-    predicted_time_upper_s: Annotated[float | None, Column("upper bound of the predicted time", FROM_0)] = None
-    predicted_energy_j: Annotated[float | None, Column("predicted energy of a run", ABOVE_0)] = None
-    predicted_energy_lower_j: Annotated[float | None, Column("lower bound of the predicted energy", FROM_0)] = None
-    predicted_energy_upper_j: Annotated[float | None, Column("upper bound of the predicted energy", FROM_0)] = None
-    measured_operators_ratio: Annotated[
-        float | None, Column("share of the predicted time in operators that were measured", SHARE)
-    ] = None
-    prediction_missing_reason: Annotated[str | None, Column("reason why the prediction is empty")] = None
-
-
-UNPREDICTED = SweepPrediction(prediction_missing_reason="not predicted")
-
-
-@dataclass(frozen=True)
-class SweepFigures(Columns):
-    """Medians over the repetitions of a size. Those that are flagged count only if there are no others.
-
-    A spread is 1.4826 median absolute deviations over the median, which a standard deviation equals for normal errors.
-    A range is the largest minus the smallest value over the median. Both are empty for a single repetition.
-    """
-
-    repetitions: Annotated[int, Column("repetitions that count", COUNT)]
-    flagged_repetitions: Annotated[int, Column("repetitions with a flag that casts doubt", COUNT)]
-    time_s: Annotated[float | None, Column("median of the times of an iteration in the loop", ABOVE_0)] = None
-    time_spread_ratio: Annotated[float | None, Column("spread of these times", FROM_0)] = None
-    time_range_ratio: Annotated[float | None, Column("range of these times", FROM_0)] = None
-    energy_j: Annotated[float | None, Column("median of the energies, normalised to 50 °C if all are", ABOVE_0)] = None
-    energy_spread_ratio: Annotated[float | None, Column("spread of these energies", FROM_0)] = None
-    energy_range_ratio: Annotated[float | None, Column("range of these energies", FROM_0)] = None
-    energy_missing_reason: Annotated[str | None, Column("reason why the energy is empty")] = None
-    iteration_p5_s: Annotated[float | None, Column("median of the 5th percentiles of single iterations", ABOVE_0)] = (
-        None
-    )
-    iteration_p50_s: Annotated[float | None, Column("median of the medians of single iterations", ABOVE_0)] = None
-    iteration_p95_s: Annotated[float | None, Column("median of the 95th percentiles of single iterations", ABOVE_0)] = (
-        None
-    )
-    power_w: Annotated[float | None, Column("median of the device's mean powers", ABOVE_0)] = None
-    cpu_package_power_w: Annotated[float | None, Column("median of the powers of all CPU packages", FROM_0)] = None
-    dram_power_w: Annotated[float | None, Column("median of the powers of the host's memory", FROM_0)] = None
-    temperature_c: Annotated[float | None, Column("median temperature of the chip", SIGNED)] = None
-    sm_clock_hz: Annotated[float | None, Column("median clock of the multiprocessors", FROM_0)] = None
-    busy_ratio: Annotated[float | None, Column("median share of the loop in which a kernel ran", SHARE)] = None
-    power_capped_ratio: Annotated[float | None, Column("median share of the loop at the power limit", SHARE)] = None
-    memory_used_bytes: Annotated[int | None, Column("median of the memory in use", COUNT)] = None
-    memory_peak_bytes: Annotated[int | None, Column("median of the largest memory in use", COUNT)] = None
-    cache_bytes: Annotated[int | None, Column("L2 cache of a GPU", COUNT)] = None
-    time_per_unit_s: Annotated[float | None, Column("time over the pixels, tokens or samples of a run", ABOVE_0)] = None
-    energy_per_unit_j: Annotated[
-        float | None, Column("energy over the pixels, tokens or samples of a run", ABOVE_0)
-    ] = None
-
-
-@dataclass(frozen=True)
-class SweepWork(Columns):
-    """The work of a run, as it was counted for the prediction; empty if it was not."""
-
-    flop: Annotated[int | None, Column("floating-point operations of a run", COUNT)] = None
-    memory_bytes: Annotated[int | None, Column("bytes that the operators of a run read and write", COUNT)] = None
-    largest_call_bytes: Annotated[int | None, Column("inputs and outputs of the call with most of them", COUNT)] = None
-    kernels: Annotated[int | None, Column("kernels of a run, by the profiler; empty: not profiled", COUNT)] = None
-    kernels_time_s: Annotated[float | None, Column("time of these kernels", FROM_0)] = None
-
-
-UNKNOWN_WORK = SweepWork()
-
-
-@dataclass(frozen=True)
-class SweepSizeRow(Columns):
-    """A size of a sweep on one board, measured, predicted or both. A sweep replaces its rows."""
-
-    place: SweepPlace
-    figures: SweepFigures
-    prediction: SweepPrediction
-    work: SweepWork
-    failure: Annotated[str | None, Column("reason why the size has no repetition; empty if it has, or was not tried")]
-    device_uuid: Annotated[str | None, DEVICE_UUID]
-    loop_s: Annotated[float | None, Column("requested length of the loop; empty: only predicted", ABOVE_0)]
-    conditions: Conditions
-
-    @property
-    def identity(self) -> tuple[object, ...]:
-        """The values by which a new row of the same size replaces this one."""
-        return self.place.key, self.device_uuid, self.loop_s
 
 
 def figures_of(rows: Sequence[SweepRepetitionRow]) -> SweepFigures:

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from opcost.comparing.comparison import ComparisonRow, Costs, differing
+from opcost.comparing.comparison import differing
 from opcost.comparing.conditions_side_by_side import KindSides, OperatorSides, Sides, Standing
 from opcost.comparing.gap import METHOD_ERROR_RATIOS
 from opcost.comparing.ranking import Doubt, doubts
 from opcost.comparing.remarks import Remark, RemarkKind
 from opcost.estimates import Estimate, total_if_known
 from opcost.invocation import command
+from opcost.measuring.comparison_record import ComparisonRow, Costs
 from opcost.measuring.conditions import CONTIGUOUS, EAGER
 from opcost.measuring.precisions import DTYPES
 from opcost.operators.tuples import SIZE_IN_NAME

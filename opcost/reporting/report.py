@@ -16,7 +16,7 @@ from opcost.columns import columns_of
 from opcost.comparing.layers import LayerNode, layers_of
 from opcost.comparing.operator_costs import TupleCost, TupleFlag, roofline_of_tuples, tuple_costs
 from opcost.comparing.roofline import Roofline
-from opcost.comparing.sweep_sizes import SweepSizeRow, curves_of, replaced
+from opcost.comparing.sweep_sizes import curves_of, replaced
 from opcost.errors import UserError
 from opcost.estimates import value_of
 from opcost.grouping import grouped
@@ -26,6 +26,7 @@ from opcost.measuring.flags import meanings
 from opcost.measuring.known_device import REFERENCE, QualificationRow
 from opcost.measuring.record import Measurement, MeasurementRow
 from opcost.measuring.setting import is_meant
+from opcost.measuring.sweep_record import SweepSizeRow
 from opcost.operators.sweep_axes import AxisKind
 from opcost.operators.tuples import SIZE_IN_NAME
 from opcost.reporting import markup, report_sections

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from statistics import median
 
-from opcost.comparing.comparison import Comparison, ComparisonRow
+from opcost.comparing.comparison import Comparison
 from opcost.comparing.operator_costs import TupleCost, TupleFlag
 from opcost.comparing.ranking import ENERGY, Doubt, doubts
 from opcost.comparing.remarks import NOTICEABLE_RATIO, Remark
@@ -18,6 +18,7 @@ from opcost.comparing.roofline import Roofline
 from opcost.estimates import Estimate
 from opcost.grouping import grouped
 from opcost.invocation import command
+from opcost.measuring.comparison_record import ComparisonRow
 from opcost.measuring.conditions import EXECUTIONS, usual_execution
 from opcost.measuring.protocol import protocol_options
 from opcost.operators.cases import ALL

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from opcost.columns import by_column, columns_of
-from opcost.comparing.sweep_sizes import UNPREDICTED, BreakLine, Curve, SweepSizeRow
+from opcost.comparing.sweep_sizes import BreakLine, Curve
 from opcost.measuring.flags import CASTING_DOUBT
 from opcost.measuring.record import IMPOSSIBLE_POWER_MEANING, MeasurementRow, has_impossible_power, is_doubtful
-from opcost.measuring.sweep_record import SweepKernelRow, SweepRepetitionRow
+from opcost.measuring.sweep_record import UNPREDICTED, SweepKernelRow, SweepRepetitionRow, SweepSizeRow
 from opcost.metering.cap_objectives import Objective
 from opcost.metering.cap_rows import CapPoint
 from opcost.metering.power_caps import ABOVE_POWER_RATIO, free_cap_w, is_efficient, medians_of

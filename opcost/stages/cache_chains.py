@@ -9,7 +9,7 @@ from dataclasses import astuple, dataclass, replace
 from datetime import datetime, timezone
 
 from opcost.comparing.cache_chain_rows import (
-    ChainRow,
+    chain_dtype,
     chain_row,
     excess_of_call,
     is_corrected,
@@ -18,12 +18,13 @@ from opcost.comparing.cache_chain_rows import (
     refusal,
     refused_row,
 )
-from opcost.comparing.cache_chains import ELEMENTWISE, SIDES, STREAM_BYTES, Chain, chain_dtype
 from opcost.errors import CannotMeasureError, UserError
+from opcost.measuring.comparison_record import ChainRow
 from opcost.measuring.conditions import GRAPH, Conditions
 from opcost.measuring.protocol import MeasurementProtocol, protocol_for
 from opcost.measuring.record import MeasurementRow
 from opcost.measuring.setting import USUAL, Setting
+from opcost.operators.cache_chains import ELEMENTWISE, SIDES, STREAM_BYTES, Chain
 from opcost.operators.cases import Case
 from opcost.operators.tuples import FLOAT32, OperatorTuple
 from opcost.prediction.durations import ExpectedTimes, Size

@@ -13,7 +13,6 @@ from functools import partial
 from opcost.comparing.comparison import (
     USUAL_RUNS,
     Comparison,
-    ComparisonRow,
     Evidence,
     KindCost,
     OperatorRuns,
@@ -30,6 +29,7 @@ from opcost.comparing.gap import kernel_errors
 from opcost.comparing.remarks import Remark, remarks_on_kernels, side_remarks
 from opcost.errors import UserError
 from opcost.grouping import grouped
+from opcost.measuring.comparison_record import ComparisonRow
 from opcost.measuring.conditions import DEVICE_FIELDS, PRECISION_FIELDS, WARM, Conditions, differ_only_in
 from opcost.measuring.protocol import protocol_options
 from opcost.measuring.record import MeasurementRow, is_doubtful

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from statistics import median
 from types import MappingProxyType
 
-from opcost.comparing.cache_chain_rows import ChainRow
 from opcost.comparing.cache_corrections import Corrections, corrections_under
 from opcost.comparing.comparison import corrections_of
 from opcost.comparing.gap import correction_of
@@ -15,6 +14,7 @@ from opcost.comparing.ranking import Differences, ModelFigures
 from opcost.comparing.roofline import Roofline, roofline_of_rows
 from opcost.errors import UserError
 from opcost.grouping import grouped
+from opcost.measuring.comparison_record import ChainRow
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import MeasurementRow, is_doubtful
 from opcost.measuring.setting import is_meant

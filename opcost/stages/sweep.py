@@ -15,18 +15,7 @@ from pathlib import Path
 
 from opcost.columns import present_moment
 from opcost.comparing.comparison import Evidence
-from opcost.comparing.sweep_sizes import (
-    UNKNOWN_WORK,
-    UNPREDICTED,
-    BreakLine,
-    Curve,
-    SweepPrediction,
-    SweepSizeRow,
-    SweepWork,
-    curves_of,
-    figures_of,
-    replaced,
-)
+from opcost.comparing.sweep_sizes import BreakLine, Curve, curves_of, figures_of, replaced
 from opcost.errors import CannotMeasureError, UserError
 from opcost.grouping import grouped
 from opcost.measuring.conditions import CONTIGUOUS, Conditions, measurement_key, usual_execution
@@ -34,12 +23,17 @@ from opcost.measuring.precisions import TORCH_DEFAULT
 from opcost.measuring.protocol import MeasurementProtocol, iterations_after, protocol_for
 from opcost.measuring.setting import Setting, is_meant
 from opcost.measuring.sweep_record import (
+    UNKNOWN_WORK,
+    UNPREDICTED,
     IterationTimes,
     Repetition,
     SweepFailureRow,
     SweepKernelRow,
     SweepPlace,
+    SweepPrediction,
     SweepRepetitionRow,
+    SweepSizeRow,
+    SweepWork,
 )
 from opcost.operators.cases import Case, case_key
 from opcost.operators.counts import OperatorCounts

@@ -17,9 +17,10 @@ from typing import Any
 import torch
 
 from opcost.columns import present_moment
-from opcost.comparing.gap import KernelTimeRow, kernel_key
+from opcost.comparing.gap import kernel_key
 from opcost.errors import CannotMeasureError, UserError
 from opcost.estimates import total_if_known
+from opcost.measuring.comparison_record import KernelTimeRow
 from opcost.measuring.conditions import EAGER, WARM, device_type_of
 from opcost.measuring.flags import Flag
 from opcost.measuring.precisions import AUTOCAST_DTYPES

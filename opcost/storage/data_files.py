@@ -10,8 +10,7 @@ from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
 
-from opcost.columns import COLUMN_HEAD, Field, described
-from opcost.comparing.data_set import DataTable, Kind
+from opcost.columns import COLUMN_HEAD, DataTable, Field, Kind, described
 from opcost.errors import UserError
 from opcost.metering.layers import MeteredLayerRow
 from opcost.metering.window_energy import MeteredWindowRow

@@ -9,14 +9,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic
 
-from opcost.comparing.cache_chain_rows import ChainRow
-from opcost.comparing.comparison import ComparisonRow
-from opcost.comparing.gap import KernelTimeRow
-from opcost.comparing.sweep_sizes import SweepSizeRow
 from opcost.errors import UserError
+from opcost.measuring.comparison_record import ChainRow, ComparisonRow, KernelTimeRow
 from opcost.measuring.known_device import QualificationRow
 from opcost.measuring.record import FailureRow, MeasurementRow
-from opcost.measuring.sweep_record import SweepFailureRow, SweepKernelRow, SweepRepetitionRow
+from opcost.measuring.sweep_record import SweepFailureRow, SweepKernelRow, SweepRepetitionRow, SweepSizeRow
 from opcost.metering.cap_rows import PowerCapRow
 from opcost.operators.model_rows import ModelOperatorRow
 from opcost.storage.files import UserFolders

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from opcost.comparing.cache_chains import ADDITION, BRANCH, CALLS_IN_BLOCK, FORMS, block
+from opcost.operators.cache_chains import ADDITION, BRANCH, CALLS_IN_BLOCK, FORMS, block
 
 GAIN = 1.1
 """The norm of a filter or of a matrix's row. A norm of 1 keeps the spread of values; padding and other operators reduce
@@ -26,7 +26,7 @@ class StreamThenCopy(nn.Module):
 
 
 class ChainBehindAStream(nn.Module):
-    """The blocks of an ``opcost.comparing.cache_chains.Chain``, on a copy that is made after a stream."""
+    """The blocks of an ``opcost.operators.cache_chains.Chain``, on a copy that is made after a stream."""
 
     def __init__(self, blocks: int, kind: str) -> None:
         super().__init__()

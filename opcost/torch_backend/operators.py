@@ -19,9 +19,9 @@ from torch.nn.parameter import is_lazy
 from torch.overrides import get_ignored_functions, resolve_name
 from torch.utils._python_dispatch import _disable_current_modes
 
-from opcost.comparing.cache_chains import WHOLE_CHAINS
 from opcost.errors import CannotMeasureError
 from opcost.measuring.conditions import CHANNELS_LAST
+from opcost.operators.cache_chains import WHOLE_CHAINS
 from opcost.operators.input_roles import INDEX_FUNCTIONS
 from opcost.operators.model_names import FINGERPRINT
 from opcost.operators.tuples import (

@@ -6,8 +6,6 @@ from dataclasses import replace
 import pytest
 from simulated_machine import SIMULATED_CONDITIONS, declared_row
 
-from opcost.comparing.cache_chain_rows import Excess
-from opcost.comparing.cache_chains import STREAM_BYTES
 from opcost.comparing.cache_corrections import (
     LEAST_BYTES,
     MOST_BYTES,
@@ -16,9 +14,11 @@ from opcost.comparing.cache_corrections import (
     matrix_bytes,
 )
 from opcost.estimates import Estimate
+from opcost.measuring.comparison_record import Excess
 from opcost.measuring.conditions import COLD, WARM
 from opcost.measuring.flags import Flag
 from opcost.measuring.record import MeasurementRow
+from opcost.operators.cache_chains import STREAM_BYTES
 from opcost.operators.cases import CAPTURED
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec

@@ -7,13 +7,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from simulated_machine import SIMULATED_CONDITIONS, declared_row
 
-from opcost.comparing.cache_chain_rows import Excess
 from opcost.comparing.comparison import Evidence, compare
 from opcost.comparing.gap import (
     OTHERS,
     PRODUCTS,
     EagerCost,
-    KernelTimeRow,
     Load,
     at_limit,
     correction_of,
@@ -24,6 +22,7 @@ from opcost.comparing.gap import (
 )
 from opcost.comparing.remarks import Remark, RemarkKind, remarks_on
 from opcost.estimates import Estimate
+from opcost.measuring.comparison_record import Excess, KernelTimeRow
 from opcost.measuring.conditions import COLD, EAGER, GRAPH
 from opcost.operators.counts import OperatorCount, OperatorCounts, Selection
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simulated_machine import SIMULATED_CONDITIONS, declared_row
 
-from opcost.comparing.cache_chain_rows import Excess
 from opcost.comparing.operator_costs import kind_costs, operator_costs, rank_of
 from opcost.comparing.ranking import (
     ASSUMED_SUM_ERRORS,
@@ -30,6 +29,7 @@ from opcost.comparing.ranking import (
 )
 from opcost.comparing.roofline import Roofline, roof_share, roofline_of_rows, works_of
 from opcost.estimates import Estimate
+from opcost.measuring.comparison_record import Excess
 from opcost.measuring.conditions import GRAPH
 from opcost.measuring.flags import Flag
 from opcost.measuring.record import MeasurementRow

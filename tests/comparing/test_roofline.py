@@ -6,7 +6,6 @@ import pytest
 from committed_tables import committed
 from simulated_machine import SIMULATED_CONDITIONS
 
-from opcost.comparing.cache_chains import STREAM_BYTES
 from opcost.comparing.data_sheets import FP32, SHEETS, TF32, memory_rate
 from opcost.comparing.roofline import (
     COMPUTE,
@@ -22,6 +21,7 @@ from opcost.comparing.roofline import (
 )
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import MeasurementRow
+from opcost.operators.cache_chains import STREAM_BYTES
 from opcost.operators.cases import tuple_key
 from opcost.operators.counts import OperatorCount
 from opcost.operators.tuples import OperatorTuple, TensorSpec

@@ -8,18 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated_machine import SIMULATED_CONDITIONS
 
-from opcost.comparing.sweep_sizes import (
-    MOST_PIECES,
-    PieceKind,
-    SweepFigures,
-    SweepPrediction,
-    SweepSizeRow,
-    SweepWork,
-    curves_of,
-    pieces_of,
-    replaced,
-)
-from opcost.measuring.sweep_record import SweepPlace
+from opcost.comparing.sweep_sizes import MOST_PIECES, PieceKind, curves_of, pieces_of, replaced
+from opcost.measuring.sweep_record import SweepFigures, SweepPlace, SweepPrediction, SweepSizeRow, SweepWork
 
 DOUBLING = [2**power for power in range(3, 13)]
 

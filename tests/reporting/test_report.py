@@ -16,11 +16,10 @@ from simulated_apparatus import RecordedProgress, SimulatedCampaign
 from simulated_machine import SIMULATED_CONDITIONS, Load, MeterModel
 
 from opcost.__main__ import main
-from opcost.comparing.sweep_sizes import SweepFigures, SweepPrediction, SweepSizeRow, SweepWork
 from opcost.invocation import command
 from opcost.measuring.flags import Flag
 from opcost.measuring.protocol import MeasurementProtocol
-from opcost.measuring.sweep_record import SweepPlace
+from opcost.measuring.sweep_record import SweepFigures, SweepPlace, SweepPrediction, SweepSizeRow, SweepWork
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.reporting.report import write_report
 from opcost.reporting.report_sections import without_identities

@@ -10,8 +10,9 @@ import pytest
 from simulated_machine import Load
 from simulated_sweep import SimulatedSweep
 
-from opcost.comparing.sweep_sizes import SweepPrediction, figures_of
+from opcost.comparing.sweep_sizes import figures_of
 from opcost.measuring.flags import Flag
+from opcost.measuring.sweep_record import SweepPrediction
 from opcost.reporting.report import sweeps
 from opcost.reporting.sweeps import (
     export_tree,

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from simulated_machine import SIMULATED_CONDITIONS
 
-from opcost.comparing.comparison import ComparisonRow
 from opcost.comparing.remarks import Remark, RemarkKind
+from opcost.measuring.comparison_record import ComparisonRow
 from opcost.reporting.comparison_tables import Noted, all_in_words, footnotes, print_comparisons
 from opcost.reporting.count_tables import print_rebuilds
 from opcost.reporting.measurement_tables import print_full_models

@@ -16,8 +16,18 @@ from simulated_apparatus import RecordedProgress, SimulatedCampaign, compare_mod
 from simulated_machine import SIMULATED_CONDITIONS, Device, Load, simulated_row
 
 from opcost.comparing import cache_chain_rows, cache_chains
-from opcost.comparing.cache_chain_rows import ChainRow, Excess, chain_row, excess_of_call, refusal, refused_row
-from opcost.comparing.cache_chains import (
+from opcost.comparing.cache_chain_rows import chain_row, excess_of_call, refusal, refused_row
+from opcost.comparing.cache_corrections import Corrections, Curve, corrections_under, kind_of, moved_bytes
+from opcost.comparing.remarks import RemarkKind
+from opcost.errors import CannotMeasureError, UserError
+from opcost.estimates import Estimate
+from opcost.measuring.comparison_record import ChainRow, ComparisonRow, Excess
+from opcost.measuring.conditions import Conditions
+from opcost.measuring.flags import Flag, Flags
+from opcost.measuring.protocol import FULL_LOOP_S, RETRIES, MeasurementProtocol
+from opcost.measuring.record import Measurement, MeasurementRow
+from opcost.measuring.setting import USUAL, Setting
+from opcost.operators.cache_chains import (
     ADDITION,
     BLOCKS,
     BRANCH,
@@ -41,16 +51,6 @@ from opcost.comparing.cache_chains import (
     layer_chains,
     streams_of,
 )
-from opcost.comparing.cache_corrections import Corrections, Curve, corrections_under, kind_of, moved_bytes
-from opcost.comparing.comparison import ComparisonRow
-from opcost.comparing.remarks import RemarkKind
-from opcost.errors import CannotMeasureError, UserError
-from opcost.estimates import Estimate
-from opcost.measuring.conditions import Conditions
-from opcost.measuring.flags import Flag, Flags
-from opcost.measuring.protocol import FULL_LOOP_S, RETRIES, MeasurementProtocol
-from opcost.measuring.record import Measurement, MeasurementRow
-from opcost.measuring.setting import USUAL, Setting
 from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCount
 from opcost.operators.tuples import OperatorTuple, TensorSpec

@@ -9,10 +9,11 @@ import pytest
 from simulated_apparatus import RecordedProgress, SimulatedCampaign, change_by_hand, compare_models
 from simulated_machine import Load, MeterModel
 
-from opcost.comparing.comparison import ComparisonRow, OperatorRuns
-from opcost.comparing.gap import KernelTimeRow, kernel_key
+from opcost.comparing.comparison import OperatorRuns
+from opcost.comparing.gap import kernel_key
 from opcost.errors import UserError
 from opcost.invocation import command
+from opcost.measuring.comparison_record import ComparisonRow, KernelTimeRow
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.setting import USUAL, Setting
 from opcost.operators.cases import tuple_key

@@ -11,8 +11,8 @@ import torch
 from simulated_apparatus import RecordedProgress, SimulatedCampaign
 from test_count import add_model
 
-from opcost.comparing.gap import KernelTimeRow
 from opcost.errors import UserError
+from opcost.measuring.comparison_record import KernelTimeRow
 from opcost.measuring.conditions import EAGER
 from opcost.operators.tuples import OperatorTuple
 from opcost.running.request import Request

@@ -9,8 +9,8 @@ from simulated_apparatus import RecordedProgress
 from simulated_machine import SIMULATED_CONDITIONS, Load
 from simulated_sweep import LOOP_S, SimulatedSweep
 
-from opcost.comparing.sweep_sizes import SweepPrediction
 from opcost.errors import UserError
+from opcost.measuring.sweep_record import SweepPrediction
 from opcost.operators.sweep_axes import Axis, AxisKind
 from opcost.stages.sweep import PredictedSize, keep_sizes, recorded, result_of, sweep_of
 from opcost.stages.wanted_model import WantedModel

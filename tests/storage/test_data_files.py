@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opcost.columns import Column, Field
-from opcost.comparing.data_set import DataColumn, DataTable
+from opcost.columns import Column, DataColumn, DataTable, Field
 from opcost.errors import UserError
 from opcost.shipped import citation
 from opcost.storage.data_files import CSV, PARQUET, DataFolder, csv_of, parquet_of

@@ -20,8 +20,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opcost.columns import columns_of
-from opcost.comparing.comparison import ComparisonRow
 from opcost.errors import UserError
+from opcost.measuring.comparison_record import ComparisonRow
 from opcost.measuring.record import MeasurementRow
 from opcost.printable import printable
 from opcost.storage.database import Database

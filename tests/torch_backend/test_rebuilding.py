@@ -11,8 +11,8 @@ from torchvision import ops
 from torchvision.models.resnet import BasicBlock
 from torchvision.models.video.resnet import Conv3DNoTemporal
 
-from opcost.comparing.cache_chains import CHAIN, ELEMENTWISE, Chain
 from opcost.errors import CannotMeasureError
+from opcost.operators.cache_chains import CHAIN, ELEMENTWISE, Chain
 from opcost.operators.tuples import META, OperatorTuple, PlainValue, TensorSpec, model_operator, stored_as
 from opcost.sources.models import resolve
 from opcost.torch_backend.capture import capture

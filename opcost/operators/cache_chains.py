@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from opcost.measuring.conditions import precision_dtype
 from opcost.operators.tuples import FLOAT32, OperatorTuple, PlainValue, TensorSpec
 
 ELEMENTWISE, NORM, DEPTHWISE, MATRIX, FILTER = "elementwise", "norm", "depthwise", "matrix", "filter"
@@ -228,14 +227,6 @@ def layer_chains(dtype: str = FLOAT32, blocks: int = BLOCKS) -> tuple[Chain, ...
     """
     kinds = [kind for kind in LAYER_KINDS if kind not in (LINEAR, WIDE_LINEAR) or dtype == SIXTEEN_BITS]
     return tuple(Chain(kind, side, blocks, STREAM_ELEMENTS, dtype) for kind in kinds for side in FORMS[kind].sides)
-
-
-def chain_dtype(precision: str) -> str:
-    """Return the dtype of the chains by which sums in a precision are corrected.
-
-    Chains in bfloat16 stand for all 16-bit dtypes: what a call finds in caches depends on its bytes.
-    """
-    return FLOAT32 if precision_dtype(precision) == FLOAT32 else SIXTEEN_BITS
 
 
 def streams_of(side: int) -> tuple[int, ...]:
