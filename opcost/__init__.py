@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from opcost.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from opcost.api import compare, layers, load, profile, show
     from opcost.errors import UserError
     from opcost.operators.texts import parse_operator
     from opcost.operators.tuples import OperatorTuple
-    from opcost.reporting.frames import compare, layers, load, profile, show
     from opcost.running.energy_meter import EnergyMeter
     from opcost.running.layerwise import LayerwiseEnergy
     from opcost.running.marks import mark
@@ -49,13 +49,13 @@ def __getattr__(name: str) -> object:
         "OperatorTuple": "opcost.operators.tuples",
         "UserError": "opcost.errors",
         "best_rows": "opcost.summing.summation",
-        "compare": "opcost.reporting.frames",
-        "layers": "opcost.reporting.frames",
-        "load": "opcost.reporting.frames",
+        "compare": "opcost.api",
+        "layers": "opcost.api",
+        "load": "opcost.api",
         "mark": "opcost.running.marks",
         "parse_operator": "opcost.operators.texts",
-        "profile": "opcost.reporting.frames",
-        "show": "opcost.reporting.frames",
+        "profile": "opcost.api",
+        "show": "opcost.api",
     }
     if name not in modules:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

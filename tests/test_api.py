@@ -15,7 +15,7 @@ from opcost.reporting.ranking_tables import print_csv
 from opcost.running.request import Request
 from opcost.stages.show import Choice, show
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 TABLES = {
     "operators": "operator_measurements.csv",
     "models": "full_model_measurements.csv",
