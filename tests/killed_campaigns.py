@@ -23,8 +23,8 @@ from opcost.measuring.protocol import GPU_WARM_UP_S, MeasurementProtocol
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.cases import tuple_key
 from opcost.operators.tuples import OperatorTuple, TensorSpec
-from opcost.running.request import FILTERED_COUNTS
 from opcost.stages.measure_operators import measure_operators
+from opcost.storage.model_counts import FILTERED_COUNTS
 
 FULL = MeasurementProtocol(warm_up_s=GPU_WARM_UP_S, loop_s=30.0)
 MODELS = ("a", "b", "c", "d")

@@ -71,9 +71,9 @@ from opcost.operators.tuples import Constant, OperatorTuple, Structure, TensorSp
 from opcost.operators.values import InputStatistics
 from opcost.power.log_rows import PowerSummary, csv_line
 from opcost.printable import quotable
-from opcost.running.request import Request, model_tuple
+from opcost.running.request import Request
 from opcost.stages.filter import filter_operators
-from opcost.storage.configs import ModelFolders, load_whitelist
+from opcost.storage.configs import ModelFolders, load_whitelist, model_tuple
 from opcost.storage.counts_file import read_counts, write_counts
 from opcost.storage.database import Database
 from opcost.storage.table import CsvTable

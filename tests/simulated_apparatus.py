@@ -23,11 +23,12 @@ from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple
 from opcost.running.apparatus import Apparatus, Rest
-from opcost.running.request import COUNTS, FILTERED_COUNTS, Request, model_tuple
+from opcost.running.request import Request
 from opcost.stages.compare import ComparingReport, find_comparisons, keep_comparisons
-from opcost.storage.configs import WHITELIST, ModelConfig, ModelFolders
+from opcost.storage.configs import WHITELIST, ModelConfig, ModelFolders, model_tuple
 from opcost.storage.counts_file import write_counts
 from opcost.storage.database import Database
+from opcost.storage.model_counts import COUNTS, FILTERED_COUNTS
 
 FLOP = 100
 SUMMARY = """\

@@ -16,7 +16,7 @@ from opcost.errors import UserError
 from opcost.measuring.conditions import measurement_key
 from opcost.measuring.protocol import FULL_LOOP_S, MeasurementProtocol
 from opcost.operators.cases import Case, cases_of
-from opcost.running.request import COUNTS, FILTERED_COUNTS, Request
+from opcost.running.request import Request
 from opcost.stages.advise import advise
 from opcost.stages.check_files import check_files
 from opcost.stages.compare import compare_against, find_comparisons
@@ -36,6 +36,7 @@ from opcost.stages.ranking_data import read_ranking_data
 from opcost.stages.verify import rebuild_operators
 from opcost.stages.wanted_model import Proposals, WantedModel
 from opcost.storage.configs import GRID_NAME, WHITELIST, ModelConfig, ModelFolders, load_config
+from opcost.storage.model_counts import COUNTS, FILTERED_COUNTS
 from opcost.summing.summation import Measurements
 
 SHORT = MeasurementProtocol(warm_up_s=0.5, loop_s=1.0)

@@ -13,13 +13,13 @@ from simulated_machine import Load
 
 from opcost.measuring.protocol import FULL_LOOP_S, MeasurementProtocol
 from opcost.operators.tuples import OperatorTuple
-from opcost.running.request import COUNTS, FILTERED_COUNTS, model_tuple
 from opcost.stages.check_files import check_files
 from opcost.stages.count import CountReport, count_operators
 from opcost.stages.filter import filter_operators
 from opcost.stages.measure_operators import OperatorsReport, measure_full_models, measure_operators
 from opcost.stages.show import Choice, show
-from opcost.storage.configs import ModelFolders
+from opcost.storage.configs import ModelFolders, model_tuple
+from opcost.storage.model_counts import COUNTS, FILTERED_COUNTS
 
 FULL = MeasurementProtocol(warm_up_s=2.0, loop_s=FULL_LOOP_S)
 BEFORE, AFTER = (

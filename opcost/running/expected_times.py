@@ -15,11 +15,11 @@ from opcost.operators.model_rows import ModelOperatorRow
 from opcost.operators.tuples import TORCHVISION_MODELS
 from opcost.prediction.durations import ExpectedTimes, Size
 from opcost.running.plan import Work
-from opcost.running.request import COUNTS, model_tuple
 from opcost.sources.port import ListedModel
 from opcost.sources.registry import published_models, source_of
-from opcost.storage.configs import ModelConfig
+from opcost.storage.configs import ModelConfig, model_tuple
 from opcost.storage.database import Database
+from opcost.storage.model_counts import COUNTS
 from opcost.storage.table import CsvTable
 
 WHOLLY_READ_BYTES = 2**25

@@ -12,21 +12,16 @@ from typing import TypeAlias
 
 from opcost.errors import UserError
 from opcost.invocation import command
-from opcost.measuring.conditions import CHANNELS_LAST, is_device_name
-from opcost.measuring.precisions import AUTOCAST_DTYPES, DTYPES
-from opcost.measuring.setting import USUAL, ChosenConditions, Setting
+from opcost.measuring.conditions import is_device_name
+from opcost.measuring.setting import USUAL, Setting
 from opcost.operators.counts import OperatorCounts, select
-from opcost.operators.model_names import FINGERPRINT, UserCode
-from opcost.operators.model_rows import ModelOperatorRow
-from opcost.operators.texts import parse_operator
-from opcost.operators.tuples import ARGUMENTS, FLOAT32, OperatorTuple, Structure, model_operator, run_under, stored_as
+from opcost.operators.model_names import UserCode
 from opcost.progress import warn_left_out
 from opcost.sources.registry import check_config, check_that_code_may_run, grid_mistakes
 from opcost.storage.configs import ModelConfig, ModelFolders, load_whitelist
-from opcost.storage.counts_file import read_counts
 from opcost.storage.database import Database
 from opcost.storage.files import user_folders
-from opcost.storage.table import CsvTable
+from opcost.storage.model_counts import COUNTS, FILTERED_COUNTS, CountsFile, has_changed_code, is_counted
 from opcost.units import number_of, some_of
 
 Check: TypeAlias = Callable[[ModelConfig], list[str]]
@@ -118,11 +113,7 @@ class Request:
         """
         configs, opened = self.configs(check), []
         for config in configs:
-            has_changed = (
-                not self.names
-                and config.done
-                and has_changed_code(config, COUNTS.path(config), self.database.model_operators)
-            )
+            has_changed = not self.names and config.done and has_changed_code(config, self.database.model_operators)
             if has_changed:
                 text = "%s: its code has changed since it was done; count and measure it again"
                 logging.getLogger(__name__).warning(text, config.name)
@@ -184,74 +175,7 @@ def without_grids(configs: Sequence[ModelConfig], is_strict: bool) -> list[Model
     return models
 
 
-def chosen_by(config: ModelConfig) -> ChosenConditions:
-    """Return the conditions that a config chooses."""
-    return ChosenConditions(config.precision, config.memory_format)
-
-
-def under(config: ModelConfig, chosen: ChosenConditions) -> ModelConfig:
-    """Return a config with other conditions, which need not have a folder."""
-    return replace(config, precision=chosen.precision, memory_format=chosen.memory_format)
-
-
-def model_tuple(config: ModelConfig) -> OperatorTuple:
-    """Return the tuple that describes a config's model as a whole, or its grid."""
-    if config.grid is not None:
-        return config.grid.model
-    arguments = ((ARGUMENTS, Structure("dict", config.arguments)),) if config.arguments else ()
-    further = (*(() if config.code is None else config.code.parameters), *arguments)
-    model = model_operator(config.model_name, config.weights_name, config.input_size, config.seed, further)
-    if config.inputs is not None:
-        model = config.inputs.given_to(model)
-    stored = stored_as(model, DTYPES.get(config.precision, FLOAT32), config.memory_format == CHANNELS_LAST)
-    return run_under(stored, AUTOCAST_DTYPES.get(config.precision))
-
-
-@dataclass(frozen=True)
-class CountsFile:
-    """A kind of pickle in a model's folder, the subcommand that writes it, and the state of a model that has it."""
-
-    file_name: str
-    made_by: str
-    state: str
-
-    def path(self, config: ModelConfig) -> Path:
-        return config.folder / self.file_name
-
-    def read(self, config: ModelConfig) -> OperatorCounts:
-        """Return a model's counts. Raises UserError: they are missing, damaged, or not those of the config."""
-        has_code = config.code is not None
-        counts = read_counts(self.path(config), self.commands([config.name], is_counted(config), has_code))
-        if counts.model == model_tuple(config) and counts.composites == config.composites:
-            return counts
-        if config.grid is not None:
-            change = f"made for another {config.path.name}, which has changed since"
-        elif config.code is not None:
-            is_same_code = dict(counts.model.parameters).get(FINGERPRINT) == config.code.fingerprint
-            changed = "summary.yml" if is_same_code else config.code.named_files
-            change = f"{changed} has changed since it was counted"
-        else:
-            composites = f" (composites: {', '.join(counts.composites) or 'none'})"
-            made_for = f"{counts.model}{'' if counts.composites == config.composites else composites}"
-            change = f"made for {made_for}, but summary.yml has changed since"
-        remedy = f"run {self.commands([config.name], counted_before=False, has_code=has_code)}"
-        raise UserError(f"{self.path(config)}: {change}; {remedy}")
-
-    def commands(self, names: Sequence[str], counted_before: bool, has_code: bool) -> str:
-        """Return the commands that write these models' files, with block 0 unless it has run."""
-        steps = dict.fromkeys([self.made_by] if counted_before else [COUNTS.made_by, self.made_by])
-        return " and ".join(command(step, *names, has_code=has_code) for step in steps)
-
-
 NOTHING_SHIPPED: Mapping[str, OperatorCounts] = MappingProxyType({})
-
-COUNTS = CountsFile("operators.pkl", "count", "counted")
-FILTERED_COUNTS = CountsFile("operators_filtered.pkl", "filter", "filtered")
-
-
-def is_counted(config: ModelConfig) -> bool:
-    """Return whether block 0 has counted a model."""
-    return COUNTS.path(config).exists()
 
 
 def counts_of(config: ModelConfig, kind: CountsFile, shipped: Mapping[str, OperatorCounts]) -> OperatorCounts:
@@ -311,15 +235,6 @@ def counted(
     return found
 
 
-def no_counts_reason(config: ModelConfig, kind: CountsFile) -> str | None:
-    """Return why a model has no counts of this kind, with the remedy; None if it has."""
-    try:
-        kind.read(config)
-    except UserError as error:
-        return str(error)
-    return None
-
-
 def leave_out(request: Request, mistakes: Sequence[tuple[ModelConfig, UserError]], is_error: bool) -> None:
     """Warn of models that are left out for a mistake. Raises UserError: one of them is named, or ``is_error``."""
     lines = [line for _, error in mistakes for line in error.lines]
@@ -354,17 +269,3 @@ def selected(request: Request, configs: Sequence[ModelConfig]) -> list[tuple[Mod
             found.append((config, kept))
     leave_out(request, mistakes, is_error=not found)
     return found
-
-
-def has_changed_code(config: ModelConfig, pickle: Path, table: CsvTable[ModelOperatorRow]) -> bool:
-    """Return whether a model was counted with other code of the user's. Raises UserError: the table is damaged."""
-    if config.code is None:
-        return False
-    models: list[OperatorTuple] = []
-    try:
-        models.append(read_counts(pickle, "").model)
-    except UserError:
-        rows = (row for row in table.rows() if row.model == config.name and row.key.startswith(row.model_key))
-        models += [parse_operator(row.operator, row.parameters, row.inputs, row.training_mode) for row in rows]
-    fingerprints = {dict(model.parameters).get(FINGERPRINT) for model in models}
-    return bool(models) and config.code.fingerprint not in fingerprints

@@ -15,8 +15,9 @@ from opcost.grouping import grouped
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.model_rows import ModelOperatorRow, ShippedCounts, counts_of, rows_of
 from opcost.operators.tuples import META
-from opcost.running.request import COUNTS, Request, counted, model_tuple
-from opcost.storage.configs import ModelConfig
+from opcost.running.request import Request, counted
+from opcost.storage.configs import ModelConfig, model_tuple
+from opcost.storage.model_counts import COUNTS
 from opcost.storage.table import CsvTable
 
 Identity: TypeAlias = tuple[str, tuple[str, ...]]

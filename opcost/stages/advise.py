@@ -30,9 +30,10 @@ from opcost.measuring.setting import is_meant, refuse_unknown
 from opcost.operators.cases import of_operators, tuple_key
 from opcost.operators.counts import OperatorCounts, names_kept
 from opcost.prediction.rates import MINIMUM_KNOWN, CostModel, fitted, known_costs, quartiles
-from opcost.running.request import COUNTS, Request, counts_of
+from opcost.running.request import Request, counts_of
 from opcost.running.shipped_counts import counted_or_shipped, shipped_counts
 from opcost.storage.configs import ModelConfig, replace_whitelist
+from opcost.storage.model_counts import COUNTS
 from opcost.summing.summation import Measurements, ModelCost, best_of_each_board, best_whole, sum_beside, sum_operators
 from opcost.units import some_of
 

@@ -21,8 +21,8 @@ from opcost.prediction.durations import MODEL_BUILDING_S
 from opcost.printable import short_uuid
 from opcost.running.bench import HoldingBench, OpenHoldingBench
 from opcost.running.expected_times import BETWEEN_S, starting_s
-from opcost.running.request import Request, model_tuple
-from opcost.storage.configs import ModelConfig
+from opcost.running.request import Request
+from opcost.storage.configs import ModelConfig, model_tuple
 from opcost.storage.database import Database
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from opcost.errors import UserError
-from opcost.running.request import COUNTS, FILTERED_COUNTS
 from opcost.storage.configs import ModelFolders, load_whitelist
 from opcost.storage.database import Database
+from opcost.storage.model_counts import COUNTS, FILTERED_COUNTS
 
 
 @dataclass(frozen=True)

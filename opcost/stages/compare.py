@@ -37,10 +37,11 @@ from opcost.measuring.setting import ALL_CHOICES, DEVICE, ChosenConditions, is_m
 from opcost.operators.cases import conditions_key, of_operators, tuple_key
 from opcost.operators.counts import EVERYTHING, OperatorCounts, select
 from opcost.prediction.rates import MOSTLY_KNOWN_RATIO
-from opcost.running.request import COUNTS, Request, chosen_by, model_tuple, no_counts_reason, under
+from opcost.running.request import Request
 from opcost.running.shipped_counts import Identity, counted_or_shipped, counts_in, identity_of, with_newer_pickles
 from opcost.stages.wanted_model import Proposals
-from opcost.storage.configs import ModelConfig
+from opcost.storage.configs import ModelConfig, chosen_by, model_tuple, under
+from opcost.storage.model_counts import COUNTS, no_counts_reason
 from opcost.summing.summation import Measurements, ModelCost, best_of_each_board, best_whole, sum_operators
 
 

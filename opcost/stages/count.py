@@ -23,12 +23,13 @@ from opcost.prediction.rates import Rates
 from opcost.progress import Progress, reported
 from opcost.running.devices import choose_device
 from opcost.running.expected_times import size_of, sizes_in
-from opcost.running.request import COUNTS, Request, counted, has_changed_code, model_tuple
+from opcost.running.request import Request, counted
 from opcost.sources.models import ResolvedModel, resolve
 from opcost.sources.python_file import CORRECT_MODEL, lent_stderr, own_frames
 from opcost.sources.registry import check_that_code_may_run
-from opcost.storage.configs import INPUTS_HELP, ModelConfig, clear_done
+from opcost.storage.configs import INPUTS_HELP, ModelConfig, clear_done, model_tuple
 from opcost.storage.counts_file import write_counts
+from opcost.storage.model_counts import COUNTS, has_changed_code
 from opcost.torch_backend.alone import count_grid
 from opcost.torch_backend.capture import capture
 from opcost.torch_backend.switches import autocast, reported_switches
@@ -256,7 +257,7 @@ def _count_and_report(
         if is_strict and counts.without_formula:
             reason = f"{config.model_name}: {counts.flop_missing_reason}; {FORMULA_REMEDY}, or count without --strict"
             raise UserError(f"{config.where(config.grid.key if config.grid else 'model_name')}: {reason}")
-        if config.done and has_changed_code(config, COUNTS.path(config), request.database.model_operators):
+        if config.done and has_changed_code(config, request.database.model_operators):
             # A campaign that ends early would leave it done, with rows of its former code.
             clear_done(config.path)
         has_values = False

@@ -9,8 +9,9 @@ from difflib import get_close_matches
 from opcost.errors import UserError
 from opcost.operators.cases import CAPTURED, cases_of
 from opcost.operators.counts import Share, by_operator, outside, select, share
-from opcost.running.request import COUNTS, FILTERED_COUNTS, Request, counted
+from opcost.running.request import Request, counted
 from opcost.storage.counts_file import write_counts
+from opcost.storage.model_counts import COUNTS, FILTERED_COUNTS
 
 SIMILAR_RATIO = 0.85
 """difflib's ratio from which two names are similar: Conv2dd and Conv2d have 0.92, Conv1d and Conv2d 0.83."""

@@ -19,13 +19,14 @@ from opcost.invocation import command
 from opcost.operators.model_names import TORCHVISION, ModelName
 from opcost.operators.tuples import DEFAULT_SEED, Structure, model_operator
 from opcost.printable import is_one_line
-from opcost.running.request import COUNTS, Request
+from opcost.running.request import Request
 from opcost.sources.port import ListedModel
 from opcost.sources.registry import check_config, check_that_code_may_run, models_matching, source_of, with_usual_size
 from opcost.stages.wanted_model import WantedModel, config_named, placed, usual_name
 from opcost.storage.code_files import find_code
 from opcost.storage.configs import INPUTS_HELP, SUMMARY_NAME, ModelConfig, ModelFolders, is_glob, write_config
 from opcost.storage.files import replace_file
+from opcost.storage.model_counts import COUNTS
 from opcost.storage.schemas import tree_text
 
 TEMPLATE = """\

@@ -37,12 +37,12 @@ from opcost.prediction.needed_memory import NeededMemory, needed_memory
 from opcost.prediction.samples import Samples, cases_of, family_of, feature_names, samples_of
 from opcost.progress import Progress, reported
 from opcost.running.expected_times import numbers_of_rows
-from opcost.running.request import Request, model_tuple
+from opcost.running.request import Request
 from opcost.running.shipped_counts import shipped_counts
 from opcost.stages.make_configs import config_of
 from opcost.stages.ranking_data import RankingData, read_ranking_data
 from opcost.stages.wanted_model import WantedModel, known_config, pickled
-from opcost.storage.configs import GRID_NAME, ModelConfig
+from opcost.storage.configs import GRID_NAME, ModelConfig, model_tuple
 from opcost.storage.database import Database
 from opcost.storage.files import keep, kept, replace_file
 from opcost.storage.schemas import is_listable, tuples_text

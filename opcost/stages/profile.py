@@ -30,7 +30,7 @@ from opcost.operators.tuples import FLOAT32, META, OperatorTuple, Structure, sho
 from opcost.progress import Progress
 from opcost.running.bench import Bench, OpenBench, open_local_bench
 from opcost.running.devices import choose_device
-from opcost.running.request import COUNTS, Request, model_tuple
+from opcost.running.request import Request
 from opcost.running.shipped_counts import counted_or_shipped, shipped_counts
 from opcost.stages.compare import ComparingReport, ModelComparisons, find_comparisons, reports_of
 from opcost.stages.count import CountFailure, count_operators, warn_of_compiled
@@ -39,9 +39,10 @@ from opcost.stages.measure_operators import Protocols, UnitReport, measure_units
 from opcost.stages.ranking_data import read_ranking_data
 from opcost.stages.show import Choice, NothingMeasuredError, ShownModel, show
 from opcost.stages.wanted_model import WantedModel
-from opcost.storage.configs import SUMMARY_NAME, ModelConfig, write_config
+from opcost.storage.configs import SUMMARY_NAME, ModelConfig, model_tuple, write_config
 from opcost.storage.counts_file import write_counts
 from opcost.storage.database import Database
+from opcost.storage.model_counts import COUNTS
 from opcost.storage.schemas import LONGEST_NAME, tree_text
 from opcost.torch_backend.capture import capture, run_first
 from opcost.torch_backend.ready_model import ReadyModel, borrowed, device_of

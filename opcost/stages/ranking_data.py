@@ -20,7 +20,7 @@ from opcost.measuring.record import MeasurementRow, is_doubtful
 from opcost.measuring.setting import is_meant
 from opcost.operators.cases import of_operators, tuple_key
 from opcost.operators.counts import EVERYTHING, OperatorCount, OperatorCounts, select
-from opcost.running.request import COUNTS, Request, leave_out, model_tuple
+from opcost.running.request import Request, leave_out
 from opcost.running.shipped_counts import (
     TableCounts,
     counts_in,
@@ -28,7 +28,8 @@ from opcost.running.shipped_counts import (
     with_older_counts,
     without_newer_pickle,
 )
-from opcost.storage.configs import ModelConfig
+from opcost.storage.configs import ModelConfig, model_tuple
+from opcost.storage.model_counts import COUNTS
 from opcost.summing.summation import Measurements, ModelCost, best_of_each_board, best_whole, common_basis, sum_beside
 
 

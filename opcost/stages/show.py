@@ -40,12 +40,12 @@ from opcost.measuring.protocol import USUAL_OPTIONS, protocol_options
 from opcost.measuring.setting import ALL_CHOICES, ChosenConditions, device_mistake, is_meant
 from opcost.operators.cases import tuple_key
 from opcost.operators.tuples import SIZE_IN_NAME, OperatorTuple
-from opcost.running.request import Request, model_tuple, under
+from opcost.running.request import Request
 from opcost.running.shipped_counts import Identity, identity_of
 from opcost.stages.predict import PredictedModel, predicted_models
 from opcost.stages.ranking_data import BoardDifferences, RankingData, board_differences, read_ranking_data
 from opcost.stages.wanted_model import NO_PROPOSALS, Preparation, Proposals, preparation_of, usual_name
-from opcost.storage.configs import ModelConfig, is_glob
+from opcost.storage.configs import ModelConfig, is_glob, model_tuple, under
 from opcost.storage.files import cache_folder
 from opcost.storage.yaml_files import quoted
 

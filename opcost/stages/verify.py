@@ -31,12 +31,13 @@ from opcost.progress import Progress, reported
 from opcost.running.apparatus import OpenApparatus, open_apparatus
 from opcost.running.devices import choose_device, product_of
 from opcost.running.expected_times import published_size
-from opcost.running.request import COUNTS, Request, counted, model_tuple
+from opcost.running.request import Request, counted
 from opcost.sources.models import ResolvedModel, resolve
 from opcost.sources.port import PublishedFacts
 from opcost.sources.registry import models_matching, with_usual_size
 from opcost.stages.count import RUNS, counting_s
-from opcost.storage.configs import ModelConfig
+from opcost.storage.configs import ModelConfig, model_tuple
+from opcost.storage.model_counts import COUNTS
 from opcost.torch_backend.alone import difference, replay_device
 from opcost.torch_backend.capture import capture, watch
 from opcost.torch_backend.cost_counter import CostCounter, OperationCost, total, unfused

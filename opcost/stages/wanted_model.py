@@ -20,9 +20,10 @@ from opcost.measuring.protocol import FULL_LOOP_S
 from opcost.operators.counts import EVERYTHING, OperatorCounts
 from opcost.operators.model_names import ModelName, UserCode
 from opcost.operators.tuples import PlainValue
-from opcost.running.request import COUNTS, FILTERED_COUNTS, Request, is_counted
+from opcost.running.request import Request
 from opcost.sources.registry import published_models
 from opcost.storage.configs import WHITELIST, ModelConfig, ModelFolders
+from opcost.storage.model_counts import COUNTS, FILTERED_COUNTS, is_counted
 from opcost.storage.schemas import argument_in, case_name, tree_text
 from opcost.units import some_of
 

@@ -21,12 +21,24 @@ from pathlib import Path
 import yaml
 
 from opcost.errors import UserError
-from opcost.measuring.conditions import CONTIGUOUS
-from opcost.measuring.precisions import TORCH_DEFAULT
+from opcost.measuring.conditions import CHANNELS_LAST, CONTIGUOUS
+from opcost.measuring.precisions import AUTOCAST_DTYPES, DTYPES, TORCH_DEFAULT
+from opcost.measuring.setting import ChosenConditions
 from opcost.operators.grids import AnyGrid, TupleList, place_of
 from opcost.operators.model_inputs import DescribedInputs
 from opcost.operators.model_names import GRID, TORCHVISION, ModelName, UserCode
-from opcost.operators.tuples import DEFAULT_SEED, SIZE_IN_NAME, PlainValue
+from opcost.operators.tuples import (
+    ARGUMENTS,
+    DEFAULT_SEED,
+    FLOAT32,
+    SIZE_IN_NAME,
+    OperatorTuple,
+    PlainValue,
+    Structure,
+    model_operator,
+    run_under,
+    stored_as,
+)
 from opcost.printable import printable
 from opcost.progress import warn_left_out
 from opcost.storage.code_files import find_code
@@ -559,3 +571,26 @@ def _folder_names(measurements: Path) -> list[str]:
     except OSError as error:
         remedy = "make it readable, or name another folder with --measurements DIR"
         raise UserError(f"{measurements}: cannot be listed ({error.strerror}); {remedy}") from None
+
+
+def chosen_by(config: ModelConfig) -> ChosenConditions:
+    """Return the conditions that a config chooses."""
+    return ChosenConditions(config.precision, config.memory_format)
+
+
+def under(config: ModelConfig, chosen: ChosenConditions) -> ModelConfig:
+    """Return a config with other conditions, which need not have a folder."""
+    return replace(config, precision=chosen.precision, memory_format=chosen.memory_format)
+
+
+def model_tuple(config: ModelConfig) -> OperatorTuple:
+    """Return the tuple that describes a config's model as a whole, or its grid."""
+    if config.grid is not None:
+        return config.grid.model
+    arguments = ((ARGUMENTS, Structure("dict", config.arguments)),) if config.arguments else ()
+    further = (*(() if config.code is None else config.code.parameters), *arguments)
+    model = model_operator(config.model_name, config.weights_name, config.input_size, config.seed, further)
+    if config.inputs is not None:
+        model = config.inputs.given_to(model)
+    stored = stored_as(model, DTYPES.get(config.precision, FLOAT32), config.memory_format == CHANNELS_LAST)
+    return run_under(stored, AUTOCAST_DTYPES.get(config.precision))

@@ -11,11 +11,12 @@ from opcost.operators.counts import OperationWithoutFormula, OperatorCount, Oper
 from opcost.operators.model_rows import counts_of, rows_of
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.values import CONSTANT, NORMAL, ZEROS, InputStatistics, InputValues, kind_of
-from opcost.running.request import COUNTS, Request
+from opcost.running.request import Request
 from opcost.running.shipped_counts import counted_or_shipped, ship_counts, shipped_counts
 from opcost.storage.configs import ModelFolders
 from opcost.storage.counts_file import write_counts
 from opcost.storage.database import Database
+from opcost.storage.model_counts import COUNTS
 
 TENSOR = TensorSpec((4, 4), "float32")
 RELU = OperatorTuple("torch.nn.ReLU", (("inplace", True),), (TENSOR,))

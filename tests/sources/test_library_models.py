@@ -16,7 +16,7 @@ from torch import nn
 from opcost.errors import CannotBuildError, CannotMeasureError, UserError
 from opcost.operators.tuples import ARGUMENTS, OperatorTuple, Structure, TensorSpec, model_operator, stored_as
 from opcost.running.expected_times import size_of
-from opcost.running.request import Request, model_tuple
+from opcost.running.request import Request
 from opcost.sources.models import resolve
 from opcost.sources.registry import check_config, models_matching, with_usual_size
 from opcost.sources.transformers import listed
@@ -24,7 +24,7 @@ from opcost.stages.count import CountFailure, CountReport, count_operators
 from opcost.stages.make_configs import configs_of, make_configs
 from opcost.stages.verify import check_coverage, rebuild_operators
 from opcost.stages.wanted_model import WantedModel
-from opcost.storage.configs import INPUTS_HELP, ModelConfig, ModelFolders
+from opcost.storage.configs import INPUTS_HELP, ModelConfig, ModelFolders, model_tuple
 from opcost.storage.database import Database
 from opcost.torch_backend.alone import difference
 from opcost.torch_backend.capture import capture, run_first

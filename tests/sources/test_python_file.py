@@ -19,11 +19,10 @@ from opcost.operators.cases import Case
 from opcost.operators.texts import parse_operator
 from opcost.operators.tuples import OperatorTuple, model_operator, storage_form
 from opcost.running.apparatus import Workloads
-from opcost.running.request import model_tuple
 from opcost.sources.arguments import seeded
 from opcost.sources.models import resolve
 from opcost.sources.registry import check_config, check_that_code_may_run
-from opcost.storage.configs import ModelConfig, ModelFolders
+from opcost.storage.configs import ModelConfig, ModelFolders, model_tuple
 from opcost.torch_backend.alone import difference
 from opcost.torch_backend.capture import capture
 from opcost.torch_backend.ready_model import ReadyModel

@@ -11,11 +11,11 @@ from opcost.errors import UserError
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
-from opcost.running.request import COUNTS, model_tuple
 from opcost.stages.advise import Advice, ModelAdvice, advise
 from opcost.stages.measure_operators import measure_full_models, measure_operators
-from opcost.storage.configs import WHITELIST, ModelConfig, ModelFolders, load_whitelist
+from opcost.storage.configs import WHITELIST, ModelConfig, ModelFolders, load_whitelist, model_tuple
 from opcost.storage.counts_file import write_counts
+from opcost.storage.model_counts import COUNTS
 
 SHORT = MeasurementProtocol(warm_up_s=1.0, loop_s=2.0)
 NAMES = ("Conv2d", "ReLU", "BatchNorm2d", "GELU")

@@ -55,12 +55,12 @@ from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCount
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.running.bench import Bench
-from opcost.running.request import COUNTS
 from opcost.stages.cache_chains import Before, ChainBench, ChainTimes, chain_times, measure_missing_chains
 from opcost.stages.compare import find_comparisons
 from opcost.stages.measure_operators import OperatorsReport, measure_full_models, measure_operators
 from opcost.storage.configs import ModelConfig
 from opcost.storage.database import Database
+from opcost.storage.model_counts import COUNTS
 from opcost.torch_backend.cache_chains import ChainBehindAStream
 from opcost.torch_backend.capture import capture
 from opcost.torch_backend.ready_model import ReadyModel

@@ -20,11 +20,11 @@ from opcost.operators.cases import tuple_key
 from opcost.operators.counts import OperatorCount, OperatorCounts, select
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.reporting.charts import draw_comparisons
-from opcost.running.request import COUNTS, FILTERED_COUNTS, model_tuple
 from opcost.stages.compare import ComparingReport
 from opcost.stages.measure_operators import measure_full_models, measure_operators
-from opcost.storage.configs import WHITELIST, ModelConfig
+from opcost.storage.configs import WHITELIST, ModelConfig, model_tuple
 from opcost.storage.counts_file import write_counts
+from opcost.storage.model_counts import COUNTS, FILTERED_COUNTS
 
 SHORT = MeasurementProtocol(warm_up_s=1.0, loop_s=2.0)
 

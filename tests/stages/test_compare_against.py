@@ -20,11 +20,12 @@ from opcost.errors import UserError
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.setting import ChosenConditions
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator, stored_as
-from opcost.running.request import COUNTS, Request
+from opcost.running.request import Request
 from opcost.running.shipped_counts import ship_counts
 from opcost.stages.compare import AgainstReport, compare_against
 from opcost.stages.measure_operators import measure_full_models, measure_operators
 from opcost.storage.configs import ModelFolders
+from opcost.storage.model_counts import COUNTS
 
 ROOT = Path(__file__).parents[2]
 IN_PRECISIONS = ("*_fp32", "*_tf32", "*_bf16", "*_bf16_channels_last", "*_amp-bf16")

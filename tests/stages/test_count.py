@@ -21,7 +21,7 @@ from opcost.operators.tuples import OperatorTuple, model_operator
 from opcost.operators.values import InputStatistics
 from opcost.prediction.durations import Size
 from opcost.running.expected_times import size_of
-from opcost.running.request import COUNTS, FILTERED_COUNTS, Request, model_tuple, selected
+from opcost.running.request import Request, selected
 from opcost.running.request import counted as stored
 from opcost.sources.models import resolve
 from opcost.stages.count import (
@@ -34,9 +34,10 @@ from opcost.stages.count import (
     take_census,
 )
 from opcost.stages.filter import filter_operators
-from opcost.storage.configs import ModelConfig, ModelFolders
+from opcost.storage.configs import ModelConfig, ModelFolders, model_tuple
 from opcost.storage.counts_file import read_counts
 from opcost.storage.database import Database
+from opcost.storage.model_counts import COUNTS, FILTERED_COUNTS
 
 
 def add_model(

@@ -13,12 +13,13 @@ from opcost.errors import UserError
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.reporting.pages import data_set_page
-from opcost.running.request import COUNTS, Request, model_tuple
+from opcost.running.request import Request
 from opcost.stages.holdings import ExportReport, export
-from opcost.storage.configs import load_config
+from opcost.storage.configs import load_config, model_tuple
 from opcost.storage.counts_file import write_counts
 from opcost.storage.data_files import FORMATS, DataFolder
 from opcost.storage.database import Database
+from opcost.storage.model_counts import COUNTS
 
 ROOT = Path(__file__).parents[2]
 SMALL = ROOT / "docs" / "data" / "resnet50"

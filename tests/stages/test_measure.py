@@ -23,8 +23,8 @@ from opcost.prediction.durations import Size
 from opcost.running import expected_times
 from opcost.running.campaign import Campaign
 from opcost.running.plan import Work
-from opcost.running.request import COUNTS, FILTERED_COUNTS
 from opcost.stages.measure_operators import FullModelReport, OperatorsReport, measure_full_models, measure_operators
+from opcost.storage.model_counts import COUNTS, FILTERED_COUNTS
 
 SHORT = MeasurementProtocol(warm_up_s=0.5, loop_s=1.0)
 FULL = MeasurementProtocol(warm_up_s=2.0, loop_s=FULL_LOOP_S)

@@ -15,8 +15,10 @@ from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.setting import Setting
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.reporting.measurement_tables import announced
-from opcost.running.request import FILTERED_COUNTS, Request, model_tuple
+from opcost.running.request import Request
 from opcost.stages.measure_operators import Protocols, UnitReport, measure_full_models, measure_operators, measure_units
+from opcost.storage.configs import model_tuple
+from opcost.storage.model_counts import FILTERED_COUNTS
 
 SHORT = MeasurementProtocol(0.5, 1.0)
 RELU, GELU = (OperatorTuple(f"torch.nn.{name}", (), (TensorSpec((4,), "float32"),)) for name in ("ReLU", "GELU"))

@@ -27,7 +27,7 @@ from opcost.errors import UserError
 from opcost.measuring.conditions import GRAPH
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.operators.tuples import OperatorTuple
-from opcost.running.request import COUNTS, Request
+from opcost.running.request import Request
 from opcost.stages.compare import find_comparisons
 from opcost.stages.measure_operators import Protocols
 from opcost.stages.model_layers import LayersReport, find_layers
@@ -36,6 +36,7 @@ from opcost.stages.show import USUAL_CHOICE, Choice
 from opcost.stages.wanted_model import WantedModel, arguments_of
 from opcost.storage.counts_file import read_counts, write_counts
 from opcost.storage.database import Database
+from opcost.storage.model_counts import COUNTS
 
 ROOT = Path(__file__).parents[2]
 H200, H100 = Choice(device="H200"), Choice(device="H100")

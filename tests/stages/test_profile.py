@@ -23,13 +23,14 @@ from opcost.operators.tuples import META, OperatorTuple, PlainValue
 from opcost.reporting.measurement_tables import announced
 from opcost.reporting.model_tables import print_profile
 from opcost.running import bench
-from opcost.running.request import COUNTS, Request
+from opcost.running.request import Request
 from opcost.stages.make_configs import configs_of, scratch_folder
 from opcost.stages.measure_operators import Protocols, UnitReport
 from opcost.stages.profile import Measuring, Profile, profile
 from opcost.stages.wanted_model import WantedModel, arguments_of
 from opcost.storage.configs import WHITELIST, ModelFolders
 from opcost.storage.database import Database
+from opcost.storage.model_counts import COUNTS
 
 ROOT = Path(__file__).parents[2]
 SHORT = MeasurementProtocol(0.5, 1.0)

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 from simulated_apparatus import RecordedProgress
 
-from opcost.running.request import COUNTS, Request
+from opcost.running.request import Request
 from opcost.stages.count import CountReport, count_operators
 from opcost.stages.make_configs import make_configs
 from opcost.stages.verify import rebuild_operators
 from opcost.storage.configs import ModelFolders
 from opcost.storage.counts_file import read_counts, write_counts
 from opcost.storage.database import Database
+from opcost.storage.model_counts import COUNTS
 
 ROOT = Path(__file__).parents[2]
 

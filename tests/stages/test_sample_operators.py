@@ -23,13 +23,14 @@ from opcost.operators.grids import MAXIMUM_POINTS
 from opcost.operators.texts import parse_tuple
 from opcost.operators.tuples import META
 from opcost.prediction.sampling import MAXIMUM_BYTES, Wish
-from opcost.running.request import COUNTS, Request
+from opcost.running.request import Request
 from opcost.running.shipped_counts import counts_in, counts_of_operators
 from opcost.stages.count import CountReport, count_operators
 from opcost.stages.sample_operators import SampleReport, sample_operators
 from opcost.stages.verify import rebuild_operators
 from opcost.storage.configs import GRID_NAME, load_config
 from opcost.storage.database import Database
+from opcost.storage.model_counts import COUNTS
 
 WISH = Wish(60, ())
 KINDS = "Linear Conv2d MultiheadAttention BatchNorm2d ReLU mul SiLU add_ add linear LayerNorm GELU matmul cat".split()

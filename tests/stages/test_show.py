@@ -39,7 +39,7 @@ from opcost.reporting.ranking_tables import (
     sides_of,
     table_of,
 )
-from opcost.running.request import COUNTS, FILTERED_COUNTS, Request
+from opcost.running.request import Request
 from opcost.stages.compare import find_comparisons, reports_of
 from opcost.stages.filter import filter_operators
 from opcost.stages.measure_operators import measure_full_models, measure_operators
@@ -47,6 +47,7 @@ from opcost.stages.ranking_data import read_ranking_data
 from opcost.stages.show import USUAL_CHOICE, Choice, DeviceRanking, ShowReport, show
 from opcost.storage.counts_file import write_counts
 from opcost.storage.database import Database
+from opcost.storage.model_counts import COUNTS, FILTERED_COUNTS
 from opcost.units import percent
 
 ROOT = Path(__file__).parents[2]

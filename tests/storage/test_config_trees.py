@@ -13,8 +13,7 @@ from opcost.errors import UserError
 from opcost.operators.model_inputs import DescribedInputs
 from opcost.operators.texts import parse_operator
 from opcost.operators.tuples import PlainValue, Structure, TensorSpec, tensor_specs
-from opcost.running.request import model_tuple
-from opcost.storage.configs import ModelConfig, ModelFolders
+from opcost.storage.configs import ModelConfig, ModelFolders, model_tuple
 from opcost.storage.schemas import argument_in, tree_text
 
 IDS = "input_ids: {shape: [2, 8], dtype: int64, range: [0, 30]}"
