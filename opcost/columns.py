@@ -93,6 +93,7 @@ class Column:
 
     ``unit`` is needed if the name does not end with it. ``title`` is the column's heading on screen and in reports;
     it is empty if no such table shows the column. ``kept`` returns what is kept of a text that is read, None for all.
+    ``absent`` is the cell of rows from before the column existed, if it is not empty.
     """
 
     meaning: str = ""
@@ -100,6 +101,7 @@ class Column:
     unit: str = ""
     title: str = ""
     kept: Callable[[str], str] | None = None
+    absent: str = ""
 
 
 @dataclass(frozen=True)

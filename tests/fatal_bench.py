@@ -16,7 +16,7 @@ from opcost.errors import CannotMeasureError, UserError
 from opcost.measuring.conditions import Circumstances, Conditions
 from opcost.measuring.procedure import measure
 from opcost.measuring.protocol import MeasurementProtocol
-from opcost.measuring.record import Measurement
+from opcost.measuring.record import MeasuredCases
 from opcost.measuring.setting import Setting
 from opcost.operators.cases import Case
 from opcost.operators.tuples import OperatorTuple, TensorSpec
@@ -76,7 +76,7 @@ class FatalBench:
     def circumstances(self, protocol: MeasurementProtocol) -> Circumstances:
         return replace(SIMULATED_CIRCUMSTANCES, warm_up_s=protocol.warm_up_s, loop_s=protocol.loop_s)
 
-    def measure(self, case: Case, setting: Setting, protocol: MeasurementProtocol, log_name: str) -> Measurement:
+    def measure(self, case: Case, setting: Setting, protocol: MeasurementProtocol, log_name: str) -> MeasuredCases:
         """Measure, or do what the operator's name says."""
         name = case.operator.short_name
         if name in CANNOT:
@@ -95,7 +95,7 @@ class FatalBench:
             time.sleep(LIFE_S)
             self.report_step(LOOPING)
         machine = SimulatedMachine(LOAD)
-        return measure(machine, machine.instruments(), protocol)
+        return ((case, measure(machine, machine.instruments(), protocol)),)
 
 
 @contextmanager

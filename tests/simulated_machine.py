@@ -42,7 +42,7 @@ from opcost.measuring.protocol import MeasurementProtocol, cycles_and_pause
 from opcost.measuring.record import MeasurementRow
 from opcost.measuring.workload import Workload
 from opcost.operators.cases import Case
-from opcost.operators.tuples import OperatorTuple, TensorSpec
+from opcost.operators.tuples import OperatorTuple, Phase, TensorSpec
 from opcost.operators.values import NORMAL_DATA, InputData
 from opcost.power.ports import ClockReading
 from opcost.power.trace import PowerSource, PowerTrace, no_trace
@@ -548,6 +548,7 @@ def simulated_row(
         inputs=operator.inputs_text,
         training_mode=operator.mode,
         input_data=str(input_data),
+        phase=Phase.INFERENCE,
         order_seed=None,
         conditions=conditions,
         circumstances=circumstances,
@@ -559,6 +560,7 @@ def declared_row(
     conditions: Conditions = SIMULATED_CONDITIONS,
     input_data: InputData = NORMAL_DATA,
     circumstances: Mapping[str, Any] = MappingProxyType({}),
+    phase: Phase = Phase.INFERENCE,
     **figures: Any,
 ) -> MeasurementRow:
     """Return a row with the circumstances and figures that a test declares; others are those of a simulated row."""
@@ -567,10 +569,11 @@ def declared_row(
         figures = {"energy_missing_reason": "no meter" if figures["energy_j"] is None else None, **figures}
     return replace(
         row,
-        key=measurement_key(Case(operator, input_data), conditions),
+        key=measurement_key(Case(operator, input_data, phase), conditions),
         operator=operator.operator,
         measurement=replace(row.measurement, **figures),
         input_data=str(input_data),
+        phase=phase,
         conditions=conditions,
         circumstances=replace(row.circumstances, **circumstances),
     )

@@ -417,10 +417,10 @@ def test_a_gpu_times_its_rounds_as_the_host_does() -> None:
 def test_an_operator_beyond_the_power_limit_is_measured_at_full_clocks_in_a_duty_cycle(apparatus: Apparatus) -> None:
     side = TensorSpec((8192, 8192), "bfloat16")
     product = Case(OperatorTuple("torch.matmul", (), (side, replace(side, identity=1)), mode=None))
-    lasting = apparatus.measure(product, USUAL, MeasurementProtocol(GPU_WARM_UP_S, 3.0), "lasting")
+    ((_, lasting),) = apparatus.measure(product, USUAL, MeasurementProtocol(GPU_WARM_UP_S, 3.0), "lasting")
     if not may_be_throttled(lasting):
         pytest.skip("a product of 8192 x 8192 matrices does not reach this GPU's power limit")
-    row = apparatus.measure(product, USUAL, PRECISE, "precise")
+    ((_, row),) = apparatus.measure(product, USUAL, PRECISE, "precise")
     assert Flag.DUTY_CYCLE in row.flags
     assert row.time_s < lasting.time_s
     assert row.power_w > lasting.power_w
@@ -429,8 +429,8 @@ def test_an_operator_beyond_the_power_limit_is_measured_at_full_clocks_in_a_duty
 def test_a_precise_measurement_takes_well_under_a_second_and_agrees_with_a_long_one(apparatus: Apparatus) -> None:
     case = Case(OperatorTuple("torch.nn.ReLU", (), (TensorSpec((32, 64, 112, 112), "float32"),)))
     apparatus.measure(case, USUAL, PRECISE, "first")
-    short = apparatus.measure(case, USUAL, PRECISE, "short")
-    long = apparatus.measure(case, USUAL, MeasurementProtocol(GPU_WARM_UP_S, 3.0), "long")
+    ((_, short),) = apparatus.measure(case, USUAL, PRECISE, "short")
+    ((_, long),) = apparatus.measure(case, USUAL, MeasurementProtocol(GPU_WARM_UP_S, 3.0), "long")
     assert short.loop_time_s < 1.0
     assert short.executed_as == long.executed_as == "graph"
     assert short.time_s == pytest.approx(long.time_s, rel=0.01)
@@ -458,7 +458,7 @@ def test_a_bench_in_another_process_survives_a_cuda_fault(qualified_database: Da
     with open_child_bench(GPU, qualified_database, True) as bench:
         with pytest.raises(CannotMeasureError):
             bench.measure(fatal, USUAL, PRECISE, "fatal")
-        measured = bench.measure(Case(PRODUCT), USUAL, PRECISE, "product")
+        ((_, measured),) = bench.measure(Case(PRODUCT), USUAL, PRECISE, "product")
     assert measured.energy_j is not None
 
 

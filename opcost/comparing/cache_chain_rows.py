@@ -128,7 +128,7 @@ def missing_sides(rows: Iterable[ChainRow], dtype: str = FLOAT32) -> list[int]:
 def of_the_same_card(rows: Iterable[ChainRow], conditions: Conditions) -> list[ChainRow]:
     """Return the rows of the same card with the same software."""
     versions = ("driver_version", "torch_version", "cuda_version", "cudnn_version")
-    card = attrgetter("device_product", *versions, "mode", "execution")
+    card = attrgetter("device_product", *versions, "execution")
     return [row for row in rows if card(row.conditions) == card(conditions)]
 
 

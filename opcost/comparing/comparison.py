@@ -22,7 +22,7 @@ from opcost.operators.counts import OperatorCounts, Selection, is_leaf, memory_b
 from opcost.prediction.rates import MOSTLY_KNOWN_RATIO, CostModel, predictor_of
 from opcost.summing.summation import EnergyBasis, Measurements, ModelCost, sum_beside, sum_operators
 
-CONDITIONS_SHOWN = ("device_product", "execution", "cache", "precision", "mode", "torch_version", "driver_version")
+CONDITIONS_SHOWN = ("device_product", "execution", "cache", "precision", "torch_version", "driver_version")
 """Conditions that distinguish the comparisons of one model in labels."""
 
 

@@ -24,11 +24,11 @@ from opcost.columns import (
 from opcost.grouping import grouped
 from opcost.measuring.conditions import Circumstances, Conditions
 from opcost.measuring.record import Measurement, MeasurementRow
-from opcost.operators.cases import INPUT_VALUES, INPUTS, OPERATOR, PARAMETERS, TRAINING_MODE, tuple_key
+from opcost.operators.cases import INPUT_VALUES, INPUTS, OPERATOR, PARAMETERS, PHASE, TRAINING_MODE, tuple_key
 from opcost.operators.counts import OperatorCount
 from opcost.operators.model_rows import operations_text
 from opcost.operators.texts import PLACEHOLDERS, Cell, Cells, cells_of, in_order, parse_operator
-from opcost.operators.tuples import value_text
+from opcost.operators.tuples import Phase, value_text
 from opcost.operators.values import parse_input_data
 
 LONGEST_NAME = 200
@@ -51,6 +51,7 @@ class DataSetRow(Columns):
     outputs: Annotated[str | None, Column("description of the output; empty if there is none, or no count")]
     training_mode: Annotated[str | None, TRAINING_MODE]
     input_data: Annotated[str, INPUT_VALUES]
+    phase: Annotated[Phase, PHASE]
     weight_zeros_ratio: Annotated[float, Column("share of the weights that are set to zero", SHARE)]
     flop: Annotated[
         int | None, Column("floating-point operations of one call, empty if unknown or not counted", COUNT, "FLOP")
@@ -94,7 +95,7 @@ def table_name(operator: str) -> str:
 
 
 def _place(row: MeasurementRow) -> tuple[str, ...]:
-    text = (row.operator, row.parameters, row.inputs, row.training_mode or "", row.input_data)
+    text = (row.operator, row.parameters, row.inputs, row.training_mode or "", row.input_data, row.phase)
     return (*text, row.key, row.measurement.started_at, row.measurement.ended_at)
 
 
@@ -125,6 +126,7 @@ def _described(row: MeasurementRow, count: OperatorCount | None) -> tuple[DataSe
         outputs=None if outputs is None else value_text(outputs),
         training_mode=row.training_mode,
         input_data=row.input_data,
+        phase=row.phase,
         weight_zeros_ratio=data.weight_zeros_ratio,
         flop=None if count is None else count.flop,
         memory_bytes=None if count is None else count.memory_bytes,

@@ -45,6 +45,9 @@ REDUCTION_FIELDS = ("matmul_bf16_reduction", "matmul_fp16_accumulation", "matmul
 ADDED_FIELDS = frozenset({*REDUCTION_FIELDS, "other_switches"})
 """Fields of ``Conditions`` that former versions did not have. They are None at torch's default."""
 
+FORMER_LINES = {"sdpa_math": "mode='inference'"}
+"""Lines of the hashed text for fields of former versions, behind the line of a field: the phase of a case was one."""
+
 PRECISION_FIELDS = ("precision", "matmul_tf32", "cudnn_tf32", *REDUCTION_FIELDS)
 """Fields of ``Conditions`` that a precision sets. The others are equal in two precisions that are compared."""
 
@@ -85,7 +88,6 @@ class Conditions(Columns):
     sdpa_memory_efficient: Annotated[bool, Column("whether attention may use the memory-efficient kernel")]
     sdpa_cudnn: Annotated[bool, Column("whether attention may use cuDNN's kernel")]
     sdpa_math: Annotated[bool, Column("whether attention may use plain matrix products")]
-    mode: Annotated[str, Column("kind of pass: `inference`")] = "inference"
     execution: Annotated[str, Column("requested execution of operators and models", one_of(*EXECUTIONS))] = EAGER
     cache: Annotated[str, Column("contents of the device's cache at each call", one_of(*CACHES, FORMER_CACHE))] = WARM
     matmul_bf16_reduction: Annotated[bool | None, Column(f"whether products in bf16 may reduce in bf16{DEFAULTED}")] = (
@@ -108,11 +110,17 @@ class Conditions(Columns):
     def key(self) -> str:
         """16 hexadecimal digits of a hash. Equal conditions have equal keys.
 
-        Fields of ``ADDED_FIELDS`` that are None are left out, so that rows from before they existed keep their keys.
+        Fields of ``ADDED_FIELDS`` that are None are left out, and ``FORMER_LINES`` are there, so that rows of former
+        versions keep their keys.
         """
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        hashed = {name: value for name, value in values.items() if value is not None or name not in ADDED_FIELDS}
-        return short_hash("\n".join(f"{name}={value!r}" for name, value in hashed.items()))
+        lines = []
+        for name in (field.name for field in fields(self)):
+            value = getattr(self, name)
+            if value is not None or name not in ADDED_FIELDS:
+                lines.append(f"{name}={value!r}")
+            if name in FORMER_LINES:
+                lines.append(FORMER_LINES[name])
+        return short_hash("\n".join(lines))
 
     def differences(self, other: Conditions) -> tuple[str, ...]:
         """Return one text for each field that differs: ``torch_version: 2.11.0 / 2.12.0``."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated, Protocol
+from typing import Annotated, Protocol, TypeAlias
 
 from opcost.columns import ABOVE_0, COUNT, COUNT_FROM_1, FROM_0, MOMENT, SHARE, SIGNED, Column, Columns, one_of
 from opcost.estimates import Estimate, estimate_of, standard_error_of, value_of
@@ -18,7 +18,8 @@ from opcost.measuring.flags import (
     Flags,
 )
 from opcost.measuring.throttling import most_power_ratio
-from opcost.operators.cases import INPUT_VALUES, INPUTS, OPERATOR, PARAMETERS, TRAINING_MODE
+from opcost.operators.cases import INPUT_VALUES, INPUTS, OPERATOR, PARAMETERS, PHASE, TRAINING_MODE, Case
+from opcost.operators.tuples import Phase
 
 REFERENCE_TEMPERATURE_C = 50.0
 """Temperature to which energies are normalised: in the middle of the range that operators reach on an H200 (45 to
@@ -127,6 +128,10 @@ class Measurement(Columns):
         )
 
 
+MeasuredCases: TypeAlias = tuple[tuple[Case, Measurement], ...]
+"""What one measurement gives: the case that was asked for, then the phases that were measured with it."""
+
+
 @dataclass(frozen=True)
 class StepTimes(Columns):
     """The time that a measurement took with all its loops, and that of each step, unknown in the process of the
@@ -161,6 +166,7 @@ class MeasurementRow(Columns):
     inputs: Annotated[str, INPUTS]
     training_mode: Annotated[str | None, TRAINING_MODE]
     input_data: Annotated[str, INPUT_VALUES]
+    phase: Annotated[Phase, PHASE]
     order_seed: Annotated[int | None, Column("seed of the campaign's random order; empty: the model's order")]
     conditions: Conditions
     circumstances: Circumstances
@@ -251,5 +257,6 @@ class FailureRow(Columns):
     inputs: Annotated[str, INPUTS]
     training_mode: Annotated[str | None, TRAINING_MODE]
     input_data: Annotated[str, INPUT_VALUES]
+    phase: Annotated[Phase, PHASE]
     conditions: Conditions
     circumstances: Circumstances

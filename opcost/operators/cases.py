@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from opcost.columns import Column
+from opcost.columns import Column, one_of
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.input_roles import shown_inputs
-from opcost.operators.tuples import OperatorTuple, short_hash
+from opcost.operators.tuples import OperatorTuple, Phase, short_hash
 from opcost.operators.values import NORMAL_DATA, ZEROS_DATA, InputData
 
 MODEL = Column("the model's folder in measurements/, or the case of its config")
@@ -24,6 +24,12 @@ INPUT_VALUES = Column(
     "come last: `captured: normal; weights 0.9 zeros`"
 )
 
+
+PHASE = Column(
+    "the part of a run: an inference pass, or the forward, backward or optimizer phase of a training step",
+    one_of(*Phase),
+    absent=Phase.INFERENCE,
+)
 
 CAPTURED = "captured"
 INPUT_DATA = (CAPTURED, "normal", "zeros")
@@ -43,16 +49,26 @@ class Counted:
 
 @dataclass(frozen=True)
 class Case:
-    """An operator tuple on one kind of input data, and what was counted of it if that is to be compared."""
+    """An operator tuple on one kind of input data in a phase, and what was counted of it if that is to be compared.
+
+    ``state`` is that of the caches at the call; empty: as the previous call of the same case leaves them.
+    """
 
     operator: OperatorTuple
     input_data: InputData = NORMAL_DATA
+    phase: Phase = Phase.INFERENCE
+    state: str = ""
     counted: Counted | None = field(default=None, compare=False, repr=False)
 
     @property
     def key(self) -> str:
-        """The operator tuple's key and 16 hexadecimal digits of the input data's hash, joined by a hyphen."""
-        return f"{self.operator.key}-{short_hash(str(self.input_data))}"
+        """The operator tuple's key and 16 hexadecimal digits of the hash of all else, joined by a hyphen.
+
+        A phase and a state at their default are in no hash, so that rows from before they existed keep their keys.
+        """
+        phase = "" if self.phase is Phase.INFERENCE else f"\nphase={self.phase}"
+        state = f"\nstate={self.state}" if self.state else ""
+        return f"{self.operator.key}-{short_hash(f'{self.input_data}{phase}{state}')}"
 
 
 def of_operators(operators: Iterable[OperatorTuple]) -> Callable[[str], bool]:

@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from enum import Enum
 from functools import cached_property
 from typing import TypeAlias, Union
 
@@ -90,6 +91,18 @@ a ResNeXt."""
 
 FLOATING_BITS = re.compile(r"b?float(\d+)")
 """Matches the number of bits in a dtype's name: ``bfloat16``."""
+
+
+class Phase(str, Enum):
+    """The part of a run that a call belongs to: an inference pass, or one of a training step."""
+
+    INFERENCE = "inference"
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    OPTIMIZER = "optimizer"
+
+    def __str__(self) -> str:
+        return self.value
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from opcost.measuring.instruments import NOTHING, Finding, Instruments, Observer
 from opcost.measuring.known_device import GPU_REPEATABILITY, KnownDevice, Repeatability
 from opcost.measuring.procedure import measure, median_of_builds, settled, undisturbed
 from opcost.measuring.protocol import MeasurementProtocol, iterations_after
-from opcost.measuring.record import Measurement, leaves_clocks_low
+from opcost.measuring.record import MeasuredCases, Measurement, leaves_clocks_low
 from opcost.measuring.setting import Setting
 from opcost.measuring.sweep_record import HostPower, KernelUse, MemoryUse, Repetition
 from opcost.measuring.workload import Calls, Workload
@@ -53,7 +53,6 @@ from opcost.sources.python_file import register_operations
 from opcost.storage.database import Database
 from opcost.torch_backend.alone import difference, replay_device
 from opcost.torch_backend.capture import check_steady
-from opcost.torch_backend.passes import INFERENCE
 from opcost.torch_backend.probes import Mark, MemoryWatch, profiled, single_iteration_times_s
 from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.switches import autocast, check_overrides, precision, torch_state
@@ -211,7 +210,7 @@ class Apparatus:
     ) -> Measurement:
         return measure(workload, self.instruments(next(log_names), setting.meter), protocol)
 
-    def measure(self, case: Case, setting: Setting, protocol: MeasurementProtocol, log_name: str) -> Measurement:
+    def measure(self, case: Case, setting: Setting, protocol: MeasurementProtocol, log_name: str) -> MeasuredCases:
         """Measure an operator, or a model in several builds; further builds number the name of the raw power log."""
         names = numbered(log_name)
 
@@ -228,12 +227,13 @@ class Apparatus:
             return measurement
 
         if case.operator.is_model:
-            return median_of_builds(partial(once, replace(protocol, at_full_clocks=False)), protocol.builds)
+            build = partial(once, replace(protocol, at_full_clocks=False))
+            return ((case, median_of_builds(build, protocol.builds)),)
         at_full_clocks = replace(protocol, at_full_clocks=protocol.relative_error is not None)
         key = case.operator.key, setting
         measurement = undisturbed(once, at_full_clocks, self.duty_cycles.get(key, 1.0))
         self.duty_cycles[key] = measurement.duty_cycle or 1.0
-        return measurement
+        return ((case, measurement),)
 
 
 def numbered(log_name: str) -> Iterator[str]:
@@ -459,7 +459,6 @@ def _conditions(device: str, facts: DeviceFacts, setting: Setting) -> Conditions
         device_power_limit_w=facts.power_limit_w,
         driver_version=facts.driver_version,
         precision=setting.precision,
-        mode=INFERENCE,
         execution=execution_on(device, setting),
         cache=setting.cache,
         **switches,

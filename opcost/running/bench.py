@@ -21,7 +21,7 @@ from opcost.measuring.conditions import Circumstances, Conditions, measurement_k
 from opcost.measuring.instruments import NOTHING, Finding, Observer
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.qualification import STEADY_LOAD
-from opcost.measuring.record import Measurement, MeasurementRow, StepTimes
+from opcost.measuring.record import MeasuredCases, MeasurementRow, StepTimes
 from opcost.measuring.setting import DEVICES, Setting, is_part_of
 from opcost.measuring.sweep_record import KernelUse, Repetition
 from opcost.operators.cases import Case, conditions_key
@@ -62,7 +62,7 @@ class Bench(Protocol):
 
     def circumstances(self, protocol: MeasurementProtocol) -> Circumstances: ...
 
-    def measure(self, case: Case, setting: Setting, protocol: MeasurementProtocol, log_name: str) -> Measurement:
+    def measure(self, case: Case, setting: Setting, protocol: MeasurementProtocol, log_name: str) -> MeasuredCases:
         """Measure an operator or a model; its raw power log gets a name. Raises CannotMeasureError: it cannot be."""
 
 
@@ -114,32 +114,39 @@ def new_log_name(key: str) -> str:
     return f"{key}-{datetime.now(timezone.utc):%Y%m%dT%H%M%S}-{os.getpid()}"
 
 
-def measured_row(
+def measured_rows(
     bench: Bench, case: Case, setting: Setting, protocol: MeasurementProtocol, circumstances: Circumstances
-) -> MeasurementRow:
-    """Measure an operator or a model on a bench and return its row. Raises CannotMeasureError: it cannot be."""
+) -> list[MeasurementRow]:
+    """Measure an operator or a model on a bench and return its row, then those of further phases.
+
+    The first has the time that all took. Raises CannotMeasureError: it cannot be measured.
+    """
     conditions = bench.conditions(setting)
-    key = measurement_key(case, conditions)
-    log_name, spent = new_log_name(key), SpentTime(bench)
+    log_name, spent = new_log_name(measurement_key(case, conditions)), SpentTime(bench)
     try:
         with spent:
-            measurement = bench.measure(case, setting, protocol, log_name)
+            measured = bench.measure(case, setting, protocol, log_name)
     finally:
         steps = ", ".join(f"{name.replace('_', ' ')} {time_s:.3f} s" for name, time_s in spent.steps_s.items())
         logging.getLogger(__name__).info("took %.3f s: %s", spent.total_s, steps or "in one step")
-    return MeasurementRow(
-        key=key,
-        operator=case.operator.operator,
-        measurement=measurement,
-        parameters=case.operator.parameters_text,
-        inputs=case.operator.inputs_text,
-        training_mode=case.operator.mode,
-        input_data=str(case.input_data),
-        order_seed=protocol.order_seed,
-        conditions=conditions,
-        circumstances=circumstances,
-        step_times=StepTimes(spent.total_s, **{f"{name}_s": time_s for name, time_s in spent.steps_s.items()}),
-    )
+    taken = StepTimes(spent.total_s, **{f"{name}_s": time_s for name, time_s in spent.steps_s.items()})
+    return [
+        MeasurementRow(
+            key=measurement_key(one, conditions),
+            operator=one.operator.operator,
+            measurement=measurement,
+            parameters=one.operator.parameters_text,
+            inputs=one.operator.inputs_text,
+            training_mode=one.operator.mode,
+            input_data=str(one.input_data),
+            phase=one.phase,
+            order_seed=protocol.order_seed,
+            conditions=conditions,
+            circumstances=circumstances,
+            step_times=taken if one == case else StepTimes(),
+        )
+        for one, measurement in measured
+    ]
 
 
 CPU_PATIENCE = 10.0
@@ -243,9 +250,9 @@ class ChildBench:
                 raise UserError(f"the measuring process ended: {fault}; run the same command again") from fault
         return self._answers[question]
 
-    def measure(self, case: Case, setting: Setting, protocol: MeasurementProtocol, log_name: str) -> Measurement:
+    def measure(self, case: Case, setting: Setting, protocol: MeasurementProtocol, log_name: str) -> MeasuredCases:
         question = Question("measure", (case, setting, protocol, log_name))
-        found: Measurement = self._guarded(question, case.operator.is_model)
+        found: MeasuredCases = self._guarded(question, case.operator.is_model)
         return found
 
     def hold(self, case: Case, setting: Setting) -> None:
@@ -401,7 +408,7 @@ class PlannedBench:
             relative_error=protocol.relative_error,
         )
 
-    def measure(self, case: Case, setting: Setting, protocol: MeasurementProtocol, log_name: str) -> Measurement:
+    def measure(self, case: Case, setting: Setting, protocol: MeasurementProtocol, log_name: str) -> MeasuredCases:
         raise AssertionError(f"{self.device}: a plan measures nothing")
 
 

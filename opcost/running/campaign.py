@@ -20,7 +20,7 @@ from opcost.operators.texts import short_form, short_inputs
 from opcost.operators.values import NORMAL_DATA
 from opcost.prediction.durations import OPERATOR_BUILDING_S, run_s
 from opcost.progress import Progress
-from opcost.running.bench import Bench, SpentTime, measured_row
+from opcost.running.bench import Bench, SpentTime, measured_rows
 from opcost.running.expected_times import expected_times, opening_parts_s
 from opcost.running.plan import Demand, KnownRows, PlanItem, PlannedWork, Work, make_plan
 from opcost.running.request import Request
@@ -122,7 +122,7 @@ class DriftCheck:
             return
         self._table.prepare()
         try:
-            row = measured_row(self._bench, self.case, setting, self._protocol, self._circumstances)
+            row, *_ = measured_rows(self._bench, self.case, setting, self._protocol, self._circumstances)
         except CannotMeasureError as error:
             logging.getLogger(__name__).warning("no drift check: %s", error)
             self.case = None
@@ -255,7 +255,7 @@ class Campaign:
     def _measure(self, item: PlanItem, model: str, progress: Progress) -> bool:
         progress.begin(_name(item, model))
         try:
-            row = measured_row(self._bench, item.case, item.setting, self.plan.protocol, self._circumstances)
+            rows = measured_rows(self._bench, item.case, item.setting, self.plan.protocol, self._circumstances)
         except CannotMeasureError as error:
             self._fail(item, str(error))
             progress.fail(str(error))
@@ -264,10 +264,11 @@ class Campaign:
             # A bug, or a fault that ends the process: the next campaign measures this operator last.
             self._fail(item, f"{type(error).__name__}: {error}")
             raise
-        row = self._drift_check.checked(row)
-        self._table.append(row)
-        self._known.add([row])
-        flags = quality_flags(row.measurement)
+        rows = list(map(self._drift_check.checked, rows))
+        for row in rows:
+            self._table.append(row)
+        self._known.add(rows)
+        flags = flags_of(flag for row in rows for flag in quality_flags(row.measurement))
         for flag in flags:
             # Each flag that this campaign has not met yet.
             if flag not in self._explained:
@@ -275,7 +276,7 @@ class Campaign:
                 logging.getLogger(__name__).warning("(%s): %s", flag.value, meaning)
                 self._explained.add(flag)
         names = f"  ({', '.join(flag.value for flag in flags)})" if flags else ""
-        progress.finish(f"{costs_of(row.measurement)}{names}")
+        progress.finish(f"{costs_of(rows[0].measurement)}{names}")
         return True
 
     def _fail(self, item: PlanItem, reason: str) -> None:
@@ -291,6 +292,7 @@ class Campaign:
                 inputs=operator.inputs_text,
                 training_mode=operator.mode,
                 input_data=str(item.case.input_data),
+                phase=item.case.phase,
                 conditions=self._bench.conditions(item.setting),
                 circumstances=self._circumstances,
             )

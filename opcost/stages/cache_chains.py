@@ -29,7 +29,7 @@ from opcost.operators.cases import Case
 from opcost.operators.tuples import FLOAT32, OperatorTuple
 from opcost.prediction.durations import ExpectedTimes, Size
 from opcost.progress import Progress
-from opcost.running.bench import Bench, SpentTime, measured_row
+from opcost.running.bench import Bench, SpentTime, measured_rows
 from opcost.running.expected_times import rows_if_few
 from opcost.storage.database import Database
 from opcost.storage.table import CsvTable
@@ -203,7 +203,7 @@ class ChainBench:
         """Return the row of an operator, or why it is refused."""
         circumstances = self._bench.circumstances(self._protocol)
         try:
-            row = measured_row(self._bench, Case(operator), self._setting, self._protocol, circumstances)
+            row, *_ = measured_rows(self._bench, Case(operator), self._setting, self._protocol, circumstances)
         except CannotMeasureError as error:
             return f"{operator.operator}: {error}"
         measured = row.measurement

@@ -59,6 +59,9 @@ LONGEST_CELL = 100_000
 """The most characters of a cell; Python's ``csv`` reads at most 131,072."""
 
 LONGEST_QUOTED = 60
+FORMER_COLUMNS = {"mode": "inference"}
+"""Columns of former versions, each with the only value that it had."""
+
 GROUPS_KEPT = 64
 """The parsed groups of columns that are kept for lines with the same cells."""
 
@@ -252,7 +255,8 @@ class CsvTable(Generic[Row]):
         self._shipped: CsvTable[Row] | None = None if shipped is None else type(self)(shipped, row_type)
         self.row_type = row_type
         self._fields = columns_of(row_type)
-        self._columns = [*(field.name for field in self._fields), CHECKSUM]
+        self._absent = {field.name: field.column.absent for field in self._fields} | {CHECKSUM: ""}
+        self._columns = list(self._absent)
         self._row_of = _row_reader(row_type)
         self._parser: Callable[[str], Callable[[str], Row]] = self._reader
 
@@ -431,10 +435,11 @@ class CsvTable(Generic[Row]):
         It raises a ``LineError`` for a damaged line or impossible values, this method for a header of another table.
         """
         found = _cells(header)
-        optional = {field.name for field in self._fields if field.may_be_empty} | {CHECKSUM}
+        optional = {field.name for field in self._fields if field.may_be_empty or field.column.absent} | {CHECKSUM}
         missing = [name for name in self._columns if name not in found]
         kept = [name for name in self._columns if name in found]
-        if found != kept or not optional.issuperset(missing) or not found:
+        known = [name for name in found if name not in FORMER_COLUMNS]
+        if known != kept or not optional.issuperset(missing) or not found:
             raise self._header_problem(found)
         return partial(self._row, found=found)
 
@@ -446,7 +451,10 @@ class CsvTable(Generic[Row]):
             _check(line, cells)
         if found != self._columns:
             values = UPGRADES.get(self.row_type, dict)(dict(zip(found, cells, strict=True)))
-            cells = list((dict.fromkeys(self._columns, "") | values).values())
+            for name, value in FORMER_COLUMNS.items():
+                if values.pop(name, value) != value:
+                    raise LineError(f"{name}: only {value!r} was ever written")
+            cells = list((self._absent | values).values())
         row: Row = self._row_of(tuple(cells[:-1]))
         return row
 

@@ -22,7 +22,7 @@ from opcost.measuring.record import (
     ran_as_requested,
     time_of,
 )
-from opcost.operators.cases import CAPTURED, Case, cases_of_count, conditions_key, tuple_key
+from opcost.operators.cases import CAPTURED, Case, case_key, cases_of_count, conditions_key, tuple_key
 from opcost.operators.counts import OperatorCount, OperatorCounts, memory_bytes_of, share
 from opcost.operators.tuples import OperatorTuple
 from opcost.operators.values import has_zeros_in_weights, parse_input_data
@@ -84,8 +84,8 @@ def common_basis(rows: Iterable[MeasurementRow]) -> EnergyBasis:
 # The rows of a database, by operator, input data and conditions
 
 
-RowsByData: TypeAlias = Mapping[str, Sequence[MeasurementRow]]
-"""Rows of an operator by their input data."""
+RowsByCase: TypeAlias = Mapping[str, Sequence[MeasurementRow]]
+"""Rows of an operator by the key of their case."""
 
 
 class Measurements:
@@ -101,18 +101,18 @@ class Measurements:
         self._by_board: dict[str | None, Measurements] = {None: self}
         self._rows: dict[str, dict[str, dict[str, list[MeasurementRow]]]] = {}
         self._conditions: dict[str, Conditions] = {}
-        self._found: dict[tuple[str, str], RowsByData] = {}
+        self._found: dict[tuple[str, str], RowsByCase] = {}
         for row in rows:
             if has_zeros_in_weights(row.input_data):
                 continue
-            conditions = conditions_key(row.key)
-            by_data = self._rows.setdefault(tuple_key(row.key), {}).setdefault(conditions, {})
-            by_data.setdefault(row.input_data, []).append(row)
+            conditions, case = conditions_key(row.key), case_key(row.key)
+            by_case = self._rows.setdefault(tuple_key(row.key), {}).setdefault(conditions, {})
+            by_case.setdefault(case, []).append(row)
             self._conditions.setdefault(conditions, row.conditions)
         # Sums look up each case once for each board of their whole models.
         for by_conditions in self._rows.values():
-            for by_data in by_conditions.values():
-                by_data.update({data: _of_best_quality(found) for data, found in by_data.items()})
+            for by_case in by_conditions.values():
+                by_case.update({case: _of_best_quality(found) for case, found in by_case.items()})
 
     def preferring(self, board: str | None) -> Measurements:
         """Return the same rows with a preference for those of a board (a device's UUID) among equally good ones."""
@@ -124,15 +124,15 @@ class Measurements:
 
     def of_operator(self, operator_key: str) -> Iterator[MeasurementRow]:
         """Yield the best rows of an operator, on any input data and under any conditions."""
-        for by_data in self._rows.get(operator_key, {}).values():
-            yield from (_preferred(rows, self._board) for rows in by_data.values())
+        for by_case in self._rows.get(operator_key, {}).values():
+            yield from (_preferred(rows, self._board) for rows in by_case.values())
 
     def under(self, operator: OperatorTuple, conditions: Conditions) -> list[MeasurementRow]:
         return [_preferred(rows, self._board) for rows in self._under(operator, conditions).values()]
 
     def all_under(self, operator: OperatorTuple, conditions: Conditions) -> list[MeasurementRow]:
-        """Return the rows of the best quality on each input data, of all boards; those of the preferred board last."""
-        rows = [row for of_data in self._under(operator, conditions).values() for row in of_data]
+        """Return the rows of the best quality of each case, of all boards; those of the preferred board last."""
+        rows = [row for of_case in self._under(operator, conditions).values() for row in of_case]
         return sorted(rows, key=lambda row: self._board is not None and row.circumstances.device_uuid == self._board)
 
     def measured_ratio(self, counts: OperatorCounts, conditions: Conditions) -> float:
@@ -144,13 +144,15 @@ class Measurements:
         return any(conditions.key in self._rows.get(count.operator.key, {}) for count in counts.counts)
 
     def find(self, case: Case, conditions: Conditions) -> MeasurementRow | None:
-        rows = self._under(case.operator, conditions).get(str(case.input_data))
+        rows = self._under(case.operator, conditions).get(case.key)
         return None if rows is None else _preferred(rows, self._board)
 
     def nearest(self, case: Case, conditions: Conditions) -> MeasurementRow | None:
-        """Return the best row of a case's operator on the most similar input data, under these conditions."""
+        """Return the best row of a case's operator in its phase on the most similar input data."""
         inputs, found = len(case.operator.floating_inputs), {}
         for row in self.under(case.operator, conditions):
+            if row.phase is not case.phase:
+                continue
             try:
                 data = parse_input_data(row.input_data)
             except ValueError:
@@ -159,7 +161,7 @@ class Measurements:
             found[data] = case.input_data.distance(data, inputs), row
         return min(found.values(), key=lambda one: one[0])[1] if found else None
 
-    def _under(self, operator: OperatorTuple, conditions: Conditions) -> RowsByData:
+    def _under(self, operator: OperatorTuple, conditions: Conditions) -> RowsByCase:
         """Return the rows of an operator that count under these conditions."""
         by_conditions = self._rows.get(operator.key)
         if by_conditions is None:
@@ -171,10 +173,10 @@ class Measurements:
             # Of equals, rows of the very conditions come last.
             parts = [by_conditions[key] for key in sorted(same, key=lambda key: key == conditions.key)]
             joined: dict[str, list[MeasurementRow]] = {}
-            for data, rows in (item for part in parts for item in part.items()):
-                joined.setdefault(data, []).extend(rows)
+            for case, rows in (item for part in parts for item in part.items()):
+                joined.setdefault(case, []).extend(rows)
             if len(parts) > 1:
-                joined = {data: _of_highest_quality(rows) for data, rows in joined.items()}
+                joined = {case: _of_highest_quality(rows) for case, rows in joined.items()}
             self._found[place] = joined
         return self._found[place]
 

@@ -12,9 +12,6 @@ import torch
 Context: TypeAlias = Callable[[], AbstractContextManager[Any]]
 """Returns a new context manager for a call."""
 
-INFERENCE = "inference"
-"""The ``mode`` of the conditions."""
-
 
 @contextmanager
 def inference() -> Iterator[None]:

@@ -9,7 +9,7 @@ from opcost.measuring.conditions import measurement_key
 from opcost.operators.cases import INPUT_DATA, Case, as_counted, case_key, cases_of, conditions_key, tuple_key
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.texts import parse_operator
-from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
+from opcost.operators.tuples import OperatorTuple, Phase, TensorSpec, model_operator, short_hash
 from opcost.operators.values import CONSTANT, NORMAL, NORMAL_DATA, ZEROS_DATA, InputData, InputStatistics, InputValues
 
 SCALES = OperatorTuple(
@@ -76,6 +76,13 @@ WRITTEN_HALF = InputData((NORMAL, InputValues(zeros_ratio=0.5)))
 def test_what_does_not_affect_the_cost_is_normal(operator, seen, data):
     count = OperatorCount(operator, 1, 0, 1, statistics=(seen,) if seen else ())
     assert cases_of([count, count], "captured") == {Case(operator, data): 2}
+
+
+def test_a_phase_and_a_state_part_cases_and_are_in_no_key_at_their_default():
+    cases = {Case(SCALES), Case(SCALES, state="far"), *(Case(SCALES, phase=phase) for phase in Phase)}
+    assert len({case.key for case in cases}) == len(cases) == 1 + len(Phase)
+    assert Case(SCALES).key == f"{SCALES.key}-{short_hash('normal')}"
+    assert {tuple_key(case.key) for case in cases} == {SCALES.key}
 
 
 @pytest.mark.parametrize("input_data", INPUT_DATA)

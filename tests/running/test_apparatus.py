@@ -48,7 +48,7 @@ def test_a_device_rests_after_a_loop_that_was_cut_where_clocks_went_down(tmp_pat
     pauses_s: list[float] = []
     with campaign.open_apparatus(None, campaign.database, True) as opened:
         apparatus = replace(opened, rest=Rest(opened.clock, pauses_s.append))
-        cut = apparatus.measure(Case(HEAVY), Setting("fp32"), precise, "log")
+        ((_, cut),) = apparatus.measure(Case(HEAVY), Setting("fp32"), precise, "log")
         apparatus.measure(Case(RELU), Setting("fp32"), precise, "log")
     assert (cut.flags, pauses_s) == ((Flag.AT_POWER_LIMIT,), [pytest.approx(SLOWED_FOR_S)])
 
@@ -78,7 +78,7 @@ def test_a_whole_at_the_power_limit_is_measured_when_its_clocks_have_settled(tmp
     campaign.machine.device = Device(white_noise_w=2.0, capping_delay_s=0.8)
     precise = MeasurementProtocol(0.1, 30.0, relative_error=0.01)
     with campaign.open_apparatus(None, campaign.database, True) as apparatus:
-        whole = apparatus.measure(Case(model), Setting("fp32"), precise, "log")
+        ((_, whole),) = apparatus.measure(Case(model), Setting("fp32"), precise, "log")
     assert whole.time_s == pytest.approx(TOO_MUCH.time_s * 8 / 7, rel=0.003)
     assert whole.power_w == pytest.approx(700.0, rel=0.01)
     assert whole.loop_time_s == pytest.approx(2.7, rel=0.1)
@@ -94,7 +94,7 @@ def test_an_operator_that_needed_pauses_begins_with_them_on_other_data(tmp_path:
     with campaign.open_apparatus(None, campaign.database, True) as apparatus:
         for case in (Case(HEAVY), zeros):
             before = len(campaign.built)
-            measurement = apparatus.measure(case, Setting("fp32"), precise, "log")
+            ((_, measurement),) = apparatus.measure(case, Setting("fp32"), precise, "log")
             assert (measurement.duty_cycle, measurement.flags) == (0.75, (Flag.DUTY_CYCLE,))
             builds.append(len(campaign.built) - before)
     assert builds == [2, 1]
@@ -130,7 +130,7 @@ def test_who_else_uses_the_device_is_noted(tmp_path: Path) -> None:
             meters = replace(opened.meters, meter=lambda name, names=names: names.append(name) or campaign.machine)
             watch = ProcessWatch(lambda remarks=remarks: remarks.pop(0))
             apparatus = replace(opened, meters=meters, observers=(watch,))
-            measured = apparatus.measure(Case(RELU), Setting("fp32"), MeasurementProtocol(0.5, 1.0), "log")
+            ((_, measured),) = apparatus.measure(Case(RELU), Setting("fp32"), MeasurementProtocol(0.5, 1.0), "log")
             assert (measured.notes, is_flagged(measured), remarks) == (notes, bool(notes), [])
             assert len(campaign.built) == tries
             # Each try has a log of its own.

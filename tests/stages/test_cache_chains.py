@@ -25,7 +25,7 @@ from opcost.measuring.comparison_record import ChainRow, ComparisonRow, Excess
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.flags import Flag, Flags
 from opcost.measuring.protocol import FULL_LOOP_S, RETRIES, MeasurementProtocol
-from opcost.measuring.record import Measurement, MeasurementRow
+from opcost.measuring.record import MeasuredCases, MeasurementRow
 from opcost.measuring.setting import USUAL, Setting
 from opcost.operators.cache_chains import (
     ADDITION,
@@ -265,7 +265,7 @@ def test_sums_in_16_bits_are_corrected_by_chains_of_16_bits(
 
 
 @pytest.mark.parametrize(
-    "field", ["device_product", "torch_version", "driver_version", "cuda_version", "cudnn_version", "mode"]
+    "field", ["device_product", "torch_version", "driver_version", "cuda_version", "cudnn_version"]
 )
 def test_what_was_found_holds_for_cards_of_the_kind_with_their_software(field: str) -> None:
     others = of_all_sizes(1.0, **{field: "another"})
@@ -554,8 +554,9 @@ class Graphs:
     def __getattr__(self, name: str) -> object:
         return getattr(self._bench, name)
 
-    def measure(self, case: Case, setting: Setting, protocol: MeasurementProtocol, log_name: str) -> Measurement:
-        return replace(self._bench.measure(case, setting, protocol, log_name), executed_as="graph", flags=self._flags)
+    def measure(self, case: Case, setting: Setting, protocol: MeasurementProtocol, log_name: str) -> MeasuredCases:
+        ((_, measured),) = self._bench.measure(case, setting, protocol, log_name)
+        return ((case, replace(measured, executed_as="graph", flags=self._flags)),)
 
 
 def load_of(chain: Chain) -> Load:

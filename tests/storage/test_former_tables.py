@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from simulated_machine import simulated_row
 
+from opcost.errors import UserError
 from opcost.measuring.flags import Flag
 from opcost.measuring.record import MeasurementRow, is_flagged
 from opcost.operators.tuples import OperatorTuple, TensorSpec
@@ -29,6 +30,33 @@ def read_back(folder, notes):
         )
     (read,) = table.rows()
     return read.measurement
+
+
+def former_table(folder, mode):
+    """Return a table as versions up to 0.3 wrote it: with the mode of its conditions, and without a phase."""
+    table = CsvTable(folder / "table.csv", MeasurementRow)
+    lines = list(csv.DictReader(table.text([ROW]).splitlines()))
+    columns = [name for name in lines[0] if name not in ("phase", "checksum")]
+    columns.insert(columns.index("sdpa_math") + 1, "mode")
+    with table.path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, columns, extrasaction="ignore", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(line | {"mode": mode} for line in lines)
+    return table
+
+
+def test_rows_with_a_mode_are_of_the_inference_phase_and_converted_by_the_next_write(tmp_path):
+    table = former_table(tmp_path, "inference")
+    assert table.rows() == [ROW]
+    table.append(ROW)
+    assert table.path.read_text() == table.text([ROW, ROW])
+    assert "mode" not in table.text([]).split(",")
+    assert (tmp_path / "table.csv.old").is_file()
+
+
+def test_a_mode_that_was_never_measured_is_refused(tmp_path):
+    with pytest.raises(UserError, match="table.csv:2: mode: only 'inference' was ever written; fix or delete the line"):
+        former_table(tmp_path, "training").rows()
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""None"""
+"""Sums of operators: which row stands for which calls, and the figures of the sum."""
 
 import math
 import random
@@ -26,9 +26,10 @@ from opcost.estimates import Estimate
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.flags import Flag
 from opcost.measuring.record import MeasurementRow, time_of
+from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.texts import parse_operator
-from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
+from opcost.operators.tuples import OperatorTuple, Phase, TensorSpec, model_operator
 from opcost.operators.values import NORMAL_DATA, ZEROS_DATA, InputData, InputStatistics, InputValues
 from opcost.running.shipped_counts import counts_in
 from opcost.summing.summation import EnergyBasis, Measurements, ModelCost, best_rows, sum_beside, sum_operators
@@ -122,6 +123,20 @@ def test_of_two_good_rows_that_of_the_board_asked_for_counts():
         cost = sum_operators(counts, measurements.preferring(board), SIMULATED_CONDITIONS)
         assert cost.time_s.value == time_s
     assert measurements.preferring("ours") is measurements.preferring("ours")
+
+
+def test_a_row_stands_for_calls_of_its_phase_only():
+    rows = [row_of(RELU), declared_row(RELU, SIMULATED_CONDITIONS, phase=Phase.BACKWARD, time_s=3.0)]
+    of_rows = Measurements(rows)
+    assert [
+        of_rows.find(Case(RELU, phase=phase), SIMULATED_CONDITIONS) for phase in (Phase.INFERENCE, Phase.BACKWARD)
+    ] == rows
+    on_zeros = Case(RELU, ZEROS_DATA, Phase.BACKWARD)
+    assert (of_rows.find(on_zeros, SIMULATED_CONDITIONS), of_rows.nearest(on_zeros, SIMULATED_CONDITIONS)) == (
+        None,
+        rows[1],
+    )
+    assert of_rows.nearest(Case(RELU, phase=Phase.FORWARD), SIMULATED_CONDITIONS) is None
 
 
 @pytest.mark.parametrize(("data", "input_data"), [("normal", "zeros"), ("captured: purple", "captured")])
