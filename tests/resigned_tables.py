@@ -114,7 +114,7 @@ def kernel_rows(whole: MeasurementRow) -> Iterator[KernelTimeRow]:
 
 
 def failure_of(whole: MeasurementRow) -> FailureRow:
-    operator = (whole.parameters, whole.inputs, whole.training_mode, whole.input_data)
+    operator = (whole.parameters, whole.inputs, whole.training_mode, whole.input_data, whole.phase)
     known = (*operator, whole.conditions, whole.circumstances)
     return FailureRow(whole.key, whole.operator, "out of memory", whole.measurement.ended_at, *known)
 

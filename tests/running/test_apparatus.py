@@ -61,7 +61,7 @@ def test_an_operator_is_measured_at_full_clocks_and_a_model_as_it_runs(tmp_path:
     precise = MeasurementProtocol(0.15, 30.0, relative_error=0.01)
     with campaign.open_apparatus(None, campaign.database, True) as apparatus:
         alone, whole, long = (
-            apparatus.measure(Case(operator), Setting("fp32"), protocol, "log")
+            apparatus.measure(Case(operator), Setting("fp32"), protocol, "log")[0][1]
             for operator, protocol in ((HEAVY, precise), (model, precise), (HEAVY, MeasurementProtocol(2.0, 3.0)))
         )
     assert alone.time_s == pytest.approx(TOO_MUCH.time_s, rel=0.003)
