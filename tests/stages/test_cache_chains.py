@@ -15,7 +15,7 @@ import torch
 from simulated_apparatus import RecordedProgress, SimulatedCampaign, compare_models, write_both
 from simulated_machine import SIMULATED_CONDITIONS, Device, Load, simulated_row
 
-from opcost.comparing import cache_chain_rows, cache_chains
+from opcost.comparing import cache_chain_rows
 from opcost.comparing.cache_chain_rows import chain_row, excess_of_call, refusal, refused_row
 from opcost.comparing.cache_corrections import Corrections, Curve, corrections_under, kind_of, moved_bytes
 from opcost.comparing.remarks import RemarkKind
@@ -27,6 +27,7 @@ from opcost.measuring.flags import Flag, Flags
 from opcost.measuring.protocol import FULL_LOOP_S, RETRIES, MeasurementProtocol
 from opcost.measuring.record import MeasuredCases, MeasurementRow
 from opcost.measuring.setting import USUAL, Setting
+from opcost.operators import cache_chains
 from opcost.operators.cache_chains import (
     ADDITION,
     BLOCKS,
