@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from claim_tables import committed, usual_conditions
 
-from opcost.comparing.ranking import ModelFigures
+from opcost.comparing.model_result import ModelResult
 from opcost.measuring.conditions import EAGER, GRAPH
 from opcost.operators.counts import OperatorCount, memory_bytes_of
 from opcost.prediction.rates import MOSTLY_KNOWN_RATIO, KnownCost, known_costs, rates_of
@@ -26,16 +26,16 @@ def held_out_kinds(root: Path) -> dict[str, str]:
     return graph | {f"eager_{name}": figure for name, figure in eager.items()}
 
 
-def _held_out(data: RankingData, figures: Sequence[ModelFigures], basis: EnergyBasis) -> dict[str, str]:
+def _held_out(data: RankingData, figures: Sequence[ModelResult], basis: EnergyBasis) -> dict[str, str]:
     counts = data.operator_counts.values()
-    known = known_costs(counts, data.measurements, figures[0].conditions, basis)
+    known = known_costs(counts, data.evidence.measurements, figures[0].conditions, basis)
     kinds = sorted({one.count.operator.short_name for one in known})
     errors = np.array([error for kind in kinds for error in _errors(kind, known, figures)])
     time, energy = np.quantile(np.abs(errors), QUANTILE, axis=0, method="higher")
     return {"held_out_kinds": str(len(kinds)), "held_out_time_95": f"{time:.2f}", "held_out_energy_95": f"{energy:.2f}"}
 
 
-def _errors(kind: str, known: Sequence[KnownCost], figures: Sequence[ModelFigures]) -> Iterator[tuple[float, float]]:
+def _errors(kind: str, known: Sequence[KnownCost], figures: Sequence[ModelResult]) -> Iterator[tuple[float, float]]:
     """Yield actual over predicted time and energy, minus 1, of a kind in each model that is mostly of other kinds."""
     others = [one for one in known if one.count.operator.short_name != kind]
     sizes = [(one.count.flop, one.count.memory_bytes) for one in others]
@@ -60,9 +60,9 @@ def _largest_share(part: Sequence[OperatorCount], whole: Sequence[OperatorCount]
     return max(memory_bytes_of(part) / memory_bytes_of(whole), flops[0] / max(1, flops[1]))
 
 
-def _data(root: Path, execution: str) -> tuple[RankingData, list[ModelFigures]]:
+def _data(root: Path, execution: str) -> tuple[RankingData, list[ModelResult]]:
     """Return the committed rows, and the models of which all operators are measured, under the usual conditions."""
     request = Request((), root / "measurements", committed(root))
     data = read_ranking_data(request, request.configs(), ())
     conditions = usual_conditions(row for row in data.operator_rows if row.conditions.execution == execution)
-    return data, [figure for figure in data.figures(conditions) if figure.is_complete]
+    return data, [figure for figure in data.results(conditions) if figure.is_complete]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from simulated_machine import SIMULATED_CIRCUMSTANCES, SIMULATED_CONDITIONS, Device, Load, MeterModel, SimulatedMachine
 
-from opcost.comparing.comparison import USUAL_RUNS, OperatorRuns
+from opcost.comparing.model_result import USUAL_RUNS, OperatorRuns
 from opcost.measuring.conditions import COLD, Circumstances, Conditions, is_gpu
 from opcost.measuring.known_device import GPU_REPEATABILITY, KnownDevice, Repeatability
 from opcost.measuring.protocol import MeasurementProtocol

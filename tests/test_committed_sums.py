@@ -17,7 +17,7 @@ import pytest
 from committed_tables import committed
 
 from opcost.comparing.cache_chain_rows import missing_sides
-from opcost.comparing.comparison import OperatorRuns
+from opcost.comparing.model_result import OperatorRuns
 from opcost.measuring.conditions import measurement_key
 from opcost.measuring.flags import Flag
 from opcost.measuring.protocol import MeasurementProtocol

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from opcost.command.run import without_garbage_collection
-from opcost.comparing.comparison import OperatorRuns
+from opcost.comparing.model_result import OperatorRuns
 from opcost.errors import UserError
 from opcost.progress import warning_once
 from opcost.reporting.output import print_json

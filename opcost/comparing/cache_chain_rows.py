@@ -32,7 +32,7 @@ from opcost.operators.cache_chains import (
     streams_of,
 )
 from opcost.operators.tuples import FLOAT32
-from opcost.summing.summation import common_basis
+from opcost.summing.summation import common_basis, temperature_error_j
 
 
 def pooled(excesses: Sequence[Excess], pool: Callable[[Sequence[Estimate]], Estimate]) -> Excess:
@@ -58,7 +58,8 @@ def excess_of_call(
     energies_j = [energy.times(n) for n, row in parts if (energy := basis.energy_of(row)) is not None]
     if whole_j is None or len(energies_j) < len(parts):
         return Excess(time_s.times(1 / calls), None)
-    energy_j = whole_j.less(sum_of_independent(energies_j)).with_error(basis.coefficient_error_j(parts, whole))
+    kelvins_j = (basis.kelvins_j(number, row, whole.measurement.temperature_c) for number, row in parts)
+    energy_j = whole_j.less(sum_of_independent(energies_j)).with_error(temperature_error_j(kelvins_j))
     return Excess(time_s, energy_j).times(1 / calls)
 
 

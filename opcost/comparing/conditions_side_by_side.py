@@ -11,9 +11,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Annotated
+from typing import Annotated, TypeAlias, TypeVar
 
 from opcost.columns import ABOVE_0, COUNT, FROM_0, SIGNED, Column, Columns, one_of
+from opcost.comparing.model_result import ModelResult
+from opcost.comparing.remarks import NO_RESULT_RATIO, Remark, RemarkKind, flagged, throttled
 from opcost.estimates import (
     NORMAL_QUANTILE,
     Estimate,
@@ -26,10 +28,15 @@ from opcost.estimates import (
 from opcost.grouping import grouped
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import REFERENCE_TEMPERATURE_C, MeasurementRow, time_of
+from opcost.measuring.setting import ChosenConditions
+from opcost.measuring.throttling import is_above_limit
 from opcost.operators.cases import INPUTS, OPERATOR, PARAMETERS, TRAINING_MODE
-from opcost.operators.counts import OperatorCounts
 from opcost.operators.tuples import Constant, OperatorTuple, PlainValue, Structure, TensorSpec
-from opcost.summing.summation import EnergyBasis, ModelCost, common_basis, temperature_error_j
+from opcost.summing.summation import EnergyBasis, common_basis, temperature_error_j
+
+One = TypeVar("One")
+Both: TypeAlias = tuple[One, One]
+"""One of these conditions, and one of the others."""
 
 WEIGHT_FORM = frozenset({"dtype", "memory_format"})
 """The parameters of a module that say how its weights are stored."""
@@ -149,56 +156,66 @@ class OperatorSides(Columns):
 
 
 @dataclass(frozen=True)
-class Side:
-    """A model under conditions with a label (``bf16``): the whole's row, None if it is not measured, and the sum."""
-
-    label: str
-    conditions: Conditions
-    counts: OperatorCounts
-    whole: MeasurementRow | None
-    cost: ModelCost
-
-    @property
-    def board(self) -> str | None:
-        return None if self.whole is None else self.whole.circumstances.device_uuid
-
-    @property
-    def calls(self) -> Iterator[Calls]:
-        """The calls of operators that compute something, in the order of their first calls."""
-        parts = grouped(self.cost.parts, lambda part: part.case.operator)
-        for count in self.counts.counts:
-            for part in parts.get(count.operator, ()):
-                yield Calls(count.operator, part.occurrences, part.row)
-            if count.computes and count.operator not in parts:
-                yield Calls(count.operator, count.occurrences, None)
-
-
-@dataclass(frozen=True)
 class SideBySide:
-    """A model under two conditions.
+    """A model under its own conditions, and under others that it is compared with.
 
-    ``whole`` is None if it is not measured under one of both. ``total`` is the sum, without cache correction, of all
-    operators that are measured wherever they exist, None if there is none. ``kinds`` and ``operators`` that cost more
-    under these conditions come first, then those that save most.
+    ``chosen`` and ``other_chosen`` are those that a config can choose; all conditions differ in the precision and in
+    the device only. The boards are those of the wholes. ``whole`` is None if it is not measured under one of both.
+    ``sum`` is, without cache correction, of all operators that are measured wherever they exist, None if there is none.
+    ``kinds`` and ``operators`` that cost more under these conditions come first, then those that save most.
     """
 
-    these: Side
-    others: Side
-    basis: EnergyBasis
-    pairs: tuple[Pair, ...]
+    name: str
+    batch_size: int | None
+    input_size: str
+    chosen: ChosenConditions
+    other_chosen: ChosenConditions
+    device_uuid: str | None
+    other_device_uuid: str | None
+    reference_temperature_c: float | None
     whole: Sides | None
-    total: Sides | None
+    sum: Sides | None
     kinds: tuple[KindSides, ...]
     operators: tuple[OperatorSides, ...]
+    remarks: tuple[Remark, ...]
+    conditions: Conditions
+    other_conditions: Conditions
+
+    @property
+    def labels(self) -> tuple[str, str]:
+        """The conditions of both sides in the words in which they differ: ``bf16`` and ``fp32``."""
+        return labels_of((self.chosen, self.other_chosen), (self.conditions, self.other_conditions))
 
 
-def side_by_side(these: Side, others: Side, samples: int) -> SideBySide:
-    """Return a model under two conditions. All energies are normalised if all rows can be; ``samples`` is the batch."""
-    wholes = [side.whole for side in (these, others) if side.whole is not None]
-    basis = common_basis([*wholes, *(part.row for side in (these, others) for part in side.cost.parts)])
-    pairs = tuple(matched(these.calls, others.calls))
+def labels_of(chosen: Both[ChosenConditions], conditions: Both[Conditions]) -> tuple[str, str]:
+    """Return both conditions in the words in which they differ, the device first."""
+    products = [one.device_product for one in conditions]
+
+    def label(own: int, other: int) -> str:
+        device = "" if products[0] == products[1] else products[own].removeprefix("NVIDIA ")
+        return " ".join(filter(None, (device, chosen[own].label(chosen[other]))))
+
+    return label(0, 1), label(1, 0)
+
+
+def calls_of(result: ModelResult) -> Iterator[Calls]:
+    """Yield the calls of operators that compute something, in the order of their first calls."""
+    parts = grouped(result.cost.parts, lambda part: part.case.operator)
+    for count in result.counts.counts:
+        for part in parts.get(count.operator, ()):
+            yield Calls(count.operator, part.occurrences, part.row)
+        if count.computes and count.operator not in parts:
+            yield Calls(count.operator, count.occurrences, None)
+
+
+def side_by_side(results: Both[ModelResult], chosen: Both[ChosenConditions]) -> SideBySide:
+    """Return a model under two conditions, these and the others. All energies are normalised if all rows can be."""
+    these, others = results
+    wholes = [one.whole for one in results if one.whole is not None]
+    basis = common_basis([*wholes, *(part.row for one in results for part in one.cost.parts)])
+    pairs, samples = tuple(matched(calls_of(these), calls_of(others))), these.samples or 1
     known = [pair for pair in pairs if pair.standing is not Standing.NOT_MEASURED]
-    whole = Pair(Calls(these.counts.model, 1, these.whole), Calls(others.counts.model, 1, others.whole))
+    whole = Pair(*(Calls(one.counts.model, 1, one.whole) for one in results))
 
     def of_groups(key: Callable[[Pair], tuple[str, object]]) -> list[tuple[Pair, Sides]]:
         """Return the costs of pairs with one key, beside the first of them; a key begins with the name to sort by."""
@@ -206,12 +223,16 @@ def side_by_side(these: Side, others: Side, samples: int) -> SideBySide:
         return [(pair, costs) for name, pair, costs in sorted(found, key=lambda one: (*one[2].rank, one[0]))]
 
     return SideBySide(
-        these=these,
-        others=others,
-        basis=basis,
-        pairs=pairs,
+        name=these.name,
+        batch_size=these.samples,
+        input_size="x".join(map(str, these.input_size)),
+        chosen=chosen[0],
+        other_chosen=chosen[1],
+        device_uuid=these.board,
+        other_device_uuid=others.board,
+        reference_temperature_c=basis.temperature_c,
         whole=sides_of([whole], basis, samples) if len(wholes) == 2 else None,
-        total=sides_of(known, basis, samples) if known else None,
+        sum=sides_of(known, basis, samples) if known else None,
         kinds=tuple(
             KindSides(pair.operator.short_name, pair.standing.value, costs)
             for pair, costs in of_groups(lambda pair: (pair.operator.short_name, pair.standing))
@@ -232,7 +253,53 @@ def side_by_side(these: Side, others: Side, samples: int) -> SideBySide:
                 lambda pair: (pair.operator.operator, tuple(one and one.operator for one in (pair.these, pair.others)))
             )
         ),
+        remarks=tuple(_remarks(results, labels_of(chosen, (these.of_model, others.of_model)), pairs)),
+        conditions=these.of_model,
+        other_conditions=others.of_model,
     )
+
+
+def _remarks(results: Both[ModelResult], labels: Both[str], pairs: Sequence[Pair]) -> Iterator[Remark]:
+    these, others = results
+    if these.conditions.device_product == others.conditions.device_product:
+        yield from _boards(these, others, pairs)
+    if len({one.whole.measurement.executed_as for one in results if one.whole is not None}) > 1:
+        yield Remark(RemarkKind.TWO_EXECUTIONS)
+    if missing := [pair for pair in pairs if pair.standing is Standing.NOT_MEASURED]:
+        calls = sum(max(one.number for one in (pair.these, pair.others) if one is not None) for pair in missing)
+        names = tuple(sorted({pair.operator.short_name for pair in missing}))
+        yield Remark(RemarkKind.NOT_MEASURED, {"calls": calls, "operators": names})
+    for label, result in zip(labels, results, strict=True):
+        for one in _on_side(result):
+            yield replace(one, figures={"conditions": label, **one.figures})
+
+
+def _boards(these: ModelResult, others: ModelResult, pairs: Sequence[Pair]) -> Iterator[Remark]:
+    """Remark on wholes of two boards, and on the share of the time of operators of two boards, of both conditions."""
+    if these.whole is not None and others.whole is not None and these.board != others.board:
+        yield Remark(RemarkKind.WHOLES_OF_TWO_BOARDS, {"board": these.board, "other_board": others.board})
+    apart_s = total_s = 0.0
+    for pair in pairs:
+        if pair.standing is Standing.BOTH:
+            calls = [(one.number, one.row) for one in (pair.these, pair.others) if one is not None and one.row]
+            time_s = sum(number * row.measurement.time_s for number, row in calls)
+            total_s += time_s
+            apart_s += time_s if len({row.circumstances.device_uuid for _, row in calls}) > 1 else 0.0
+    if apart_s:
+        yield Remark(RemarkKind.OPERATORS_OF_TWO_BOARDS, {"time_ratio": apart_s / total_s})
+
+
+def _on_side(result: ModelResult) -> Iterator[Remark]:
+    if result.whole is None:
+        yield Remark(RemarkKind.WHOLE_NOT_MEASURED)
+    for remark in flagged(result):
+        share = remark.figures.get("time_ratio", 1.0)
+        if isinstance(share, float) and share >= NO_RESULT_RATIO:
+            yield remark
+    yield from throttled(result)
+    power_w = ratio_if_known(value_of(result.cost.energy_j), value_of(result.cost.time_s))
+    if is_above_limit(power_w, result.conditions.device_power_limit_w):
+        yield Remark(RemarkKind.ABOVE_LIMIT)
 
 
 def matched(these: Iterable[Calls], others: Iterable[Calls]) -> Iterator[Pair]:
@@ -282,10 +349,14 @@ def sides_of(pairs: Sequence[Pair], basis: EnergyBasis, samples: int) -> Sides:
     Calls that exist under one of both only cost 0 under the other. ``samples`` is the batch size.
     """
     these, others = [one.these for one in pairs if one.these], [one.others for one in pairs if one.others]
+
+    def kelvins_j_of(one: Calls | None) -> float:
+        return 0.0 if one is None or one.row is None else basis.kelvins_j(one.number, one.row, REFERENCE_TEMPERATURE_C)
+
     time_s, other_time_s, saved_s = _costs(these, others, time_of)
     energy_j, other_energy_j, saved_j = _costs(these, others, basis.energy_of)
     if saved_j is not None and basis is EnergyBasis.NORMALISED:
-        kelvins_j = [_kelvins_j(pair.others, basis) - _kelvins_j(pair.these, basis) for pair in pairs]
+        kelvins_j = [kelvins_j_of(pair.others) - kelvins_j_of(pair.these) for pair in pairs]
         saved_j = saved_j.with_error(temperature_error_j(kelvins_j))
 
     def is_more(saved: Estimate | None) -> bool | None:
@@ -332,13 +403,3 @@ def _costs(
         totals.append(total_if_known(costs))
     saved = sum_of_independent(cost.times(number) for cost, number in shared.values())
     return totals[0], totals[1], saved if None not in totals else None
-
-
-def _kelvins_j(calls: Calls | None, basis: EnergyBasis) -> float:
-    """Return the energy of calls times the kelvins that it was normalised by; 0 if there are none."""
-    if calls is None or calls.row is None:
-        return 0.0
-    energy_j, celsius = basis.energy_of(calls.row), calls.row.measurement.temperature_c
-    if energy_j is None or celsius is None:
-        return 0.0
-    return calls.number * energy_j.value * (celsius - REFERENCE_TEMPERATURE_C)

@@ -83,12 +83,11 @@ class Addition:
 
 def costs_of(cost: ModelCost, predictor: CostModel) -> Costs | None:
     """Return the cost of each operator in a model, measured or else predicted; None if the time of one is unknown."""
-    counts = {count.operator: count for count in cost.summed}
     found: list[tuple[str, OperatorCost]] = []
     for part in cost.parts:
         energy_j = part.energy_j
         if energy_j is None:
-            _, energy_j = predictor.cost(counts[part.case.operator], part.occurrences)
+            _, energy_j = predictor.cost(part.count, part.occurrences)
         doubtful_s = part.time_s if is_doubtful(part.row) else 0.0
         found.append((part.case.operator.short_name, OperatorCost(part.time_s, energy_j, part.time_s, doubtful_s)))
     for count in cost.missing:

@@ -196,9 +196,8 @@ def loads_of(cost: ModelCost) -> list[Load] | None:
     )
     if throttled_s > THROTTLED_SHARE * totals(cost.parts)[0]:
         return None
-    exponents = {count.operator: PRODUCTS for count in cost.summed if count.flop}
     loads = [
-        Load(part.time_s, part.energy_j, exponents.get(part.case.operator, OTHERS))
+        Load(part.time_s, part.energy_j, PRODUCTS if part.count.flop else OTHERS)
         for part in cost.parts
         if part.energy_j is not None
     ]

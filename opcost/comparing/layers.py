@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Annotated, TypeAlias
 
 from opcost.columns import ABOVE_0, COUNT, COUNT_FROM_1, Column, Columns
-from opcost.comparing.ranking import ModelFigures
+from opcost.comparing.model_result import ModelResult
 from opcost.estimates import ratio_if_known, total_if_known, value_of
 from opcost.grouping import grouped
 from opcost.measuring.record import time_of
@@ -195,16 +195,16 @@ class RunCosts:
     reference_temperature_c: float | None = None
 
     @staticmethod
-    def of(figures: ModelFigures) -> RunCosts:
+    def of(result: ModelResult) -> RunCosts:
         """Return the costs of a model under one set of conditions."""
-        cost, whole = figures.cost, figures.whole
-        basis = figures.basis if cost is None else cost.basis
-        is_corrected = figures.correction is not None
+        cost, whole = result.cost, result.whole
+        basis = cost.basis if cost.parts else result.basis
+        is_corrected = result.correction is not None
         return RunCosts(
-            sum_time_s=None if cost is None else value_of(cost.time_s),
-            sum_energy_j=None if cost is None else value_of(cost.energy_j),
-            corrected_time_s=value_of(figures.corrected[0]) if is_corrected else None,
-            corrected_energy_j=value_of(figures.corrected[1]) if is_corrected else None,
+            sum_time_s=value_of(cost.time_s),
+            sum_energy_j=value_of(cost.energy_j),
+            corrected_time_s=value_of(result.corrected[0]) if is_corrected else None,
+            corrected_energy_j=value_of(result.corrected[1]) if is_corrected else None,
             whole_time_s=None if whole is None else time_of(whole).value,
             whole_energy_j=None if whole is None else value_of(basis.energy_of(whole)),
             reference_temperature_c=basis.temperature_c,

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Annotated, TypeVar
 
 from opcost.columns import ABOVE_0, COUNT, COUNT_FROM_1, FROM_0, Column, Columns, one_of
-from opcost.comparing.comparison import Comparison
 from opcost.comparing.data_sheets import memory_rate
-from opcost.comparing.ranking import NAME, POWER, SAVING, TIME, ModelFigures
+from opcost.comparing.model_result import ModelResult
+from opcost.comparing.ranking import NAME, POWER, SAVING, TIME
 from opcost.comparing.roofline import COMPUTE, MEMORY, Roofline, Work, Works, roofline_of, savings, work_of
 from opcost.estimates import Estimate, ratio_if_known, value_of
 from opcost.grouping import grouped
@@ -70,7 +70,7 @@ class KindCosts(Columns):
     costs: CostShare
 
 
-def operator_costs(model: ModelFigures, roofline: Roofline | None, by: str) -> tuple[OperatorCost, ...]:
+def operator_costs(model: ModelResult, roofline: Roofline | None, by: str) -> tuple[OperatorCost, ...]:
     """Return the measured operator tuples of a model, none without a sum, the largest first; ``by`` is of ``SORTS``."""
     board = None if model.whole is None else model.whole.circumstances.device_uuid
     found = []
@@ -96,7 +96,7 @@ def operator_costs(model: ModelFigures, roofline: Roofline | None, by: str) -> t
     return tuple(sorted(found, key=lambda one: rank_of(one, by)))
 
 
-def kind_costs(model: ModelFigures, roofline: Roofline | None, by: str) -> tuple[KindCosts, ...]:
+def kind_costs(model: ModelResult, roofline: Roofline | None, by: str) -> tuple[KindCosts, ...]:
     """Return the kinds of operators in a sum, the largest share first; none if the sum lacks many of the bytes."""
     works = model.works if model.is_representative else ()
     shares = _shares(works, roofline, lambda part: part.case.operator.short_name)
@@ -194,16 +194,15 @@ class TupleCost:
         return None if self.row is None else work_of(self.count, self.row, EnergyBasis.MEASURED)
 
 
-def tuple_costs(comparisons: Sequence[Comparison]) -> list[TupleCost]:
+def tuple_costs(comparisons: Sequence[ModelResult]) -> list[TupleCost]:
     """Return the tuples that compared models use, one for each row, in descending order of total time."""
     found: dict[tuple[str, ...], TupleCost] = {}
     for index, comparison in enumerate(comparisons):
         for cost, is_summed in ((comparison.cost, True), (comparison.left_out, False)):
             dropped = set() if is_summed else {TupleFlag.DROPPED}
-            counts = {count.operator: count for count in (*cost.summed, *cost.missing)}
             for part in cost.parts:
                 key = (part.case.key, part.row.key, part.row.measurement.started_at)
-                known = found.setdefault(key, TupleCost(part.case, part.row, counts[part.case.operator]))
+                known = found.setdefault(key, TupleCost(part.case, part.row, part.count))
                 known.uses.append(Use(index, part.occurrences, is_summed))
                 known.flags.update(flags_of_part(part, known.work, comparison.full.circumstances.device_uuid), dropped)
             for count in cost.missing:

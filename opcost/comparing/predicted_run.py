@@ -10,10 +10,9 @@ from enum import Enum
 import numpy as np
 
 from opcost.comparing.gap import OTHERS, PRODUCTS, Load, Piece, added_by_limit
+from opcost.comparing.model_result import ModelResult
 from opcost.comparing.ranking import SumErrors
 from opcost.estimates import Estimate, total_if_known, value_of
-from opcost.measuring.comparison_record import Excess
-from opcost.measuring.conditions import Conditions
 from opcost.measuring.throttling import is_above_limit
 from opcost.operators.cases import CAPTURED, Case, cases_of_count
 from opcost.operators.counts import OperatorCount
@@ -136,19 +135,15 @@ class Knowledge:
     sum_errors: Mapping[bool, SumErrors]
 
 
-def predicted_run(
-    cost: ModelCost,
-    known: Knowledge,
-    conditions: Conditions,
-    cache: Excess | None,
-    elsewhere: Sequence[ModelCost] = (),
-) -> PredictedRun:
-    """Return the predicted cost of a model, whose cache correction is None if it is unknown.
+def predicted_run(result: ModelResult, known: Knowledge, elsewhere: Sequence[ModelCost] = ()) -> PredictedRun:
+    """Return the predicted cost of a model, of which operators are measured or not.
 
     Errors of measured operators, of predicted ones, of the corrections, of sums against wholes, and the differences
     between boards (in energy) are independent, so their squares add. The interval reaches to what the predicted
     operators take on other cards: ``elsewhere`` has the sums of their rows there, under otherwise the same conditions.
     """
+    cost, conditions = result.cost, result.conditions
+    cache = None if result.corrections is None else result.corrections.of(result.counts.counts)
     learned, errors = known.learned, known.sum_errors[cache is not None]
     calls = _predicted_calls(cost.missing, learned)
     loads = [

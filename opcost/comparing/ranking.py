@@ -8,79 +8,23 @@ predictions of operators that were held out.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from enum import Enum
-from functools import cached_property
 from types import MappingProxyType
 from typing import Annotated
 
 import numpy as np
 
 from opcost.columns import COUNT_FROM_1, Column, Columns, one_of
-from opcost.comparing.gap import Piece, predicted_piece, with_method_error
-from opcost.comparing.remarks import NO_RESULT_RATIO, NOTICEABLE_RATIO, Remark, RemarkKind
-from opcost.comparing.roofline import Roofline, Works, roof_share, works_of
-from opcost.estimates import NORMAL_QUANTILE, Estimate, ratio_if_known, standard_error_of, sum_of_independent, value_of
-from opcost.measuring.comparison_record import ComparisonRow, Excess
+from opcost.comparing.gap import predicted_piece
+from opcost.comparing.model_result import Doubt, ModelResult
+from opcost.comparing.roofline import Roofline, roof_share
+from opcost.estimates import Estimate, ratio_if_known, standard_error_of, value_of
 from opcost.measuring.conditions import DEVICE_UUID, Conditions
-from opcost.measuring.record import MeasurementRow, is_doubtful, ran_as_requested, time_of
-from opcost.measuring.throttling import is_above_limit
 from opcost.operators.cases import MODEL
 from opcost.operators.counts import OperatorCount
 from opcost.prediction.rates import MOSTLY_KNOWN_RATIO, PREDICTED_ERROR_RATIOS, CostModel, predictor_of
-from opcost.summing.summation import EnergyBasis, Measurements, ModelCost, common_basis
-
-UNEXPLAINED_RATIO = 0.25
-"""Magnitude of the unexplained share of a whole from which a sum is no result.
-
-No known effect is as large: caches change a sum by up to 13 %, another board by up to 19 %, launches by up to 9 %.
-"""
-
-
-class Doubt(Enum):
-    """A reason why a sum is no result yet."""
-
-    FLAGGED = "flagged"
-    MISSING = "missing"
-    UNEXPLAINED = "unexplained"
-    ABOVE_LIMIT = "above the power limit"
-
-
-def doubts_of(
-    flagged_ratio: float,
-    missing_ratio: float | None,
-    unexplained_ratio: float | None,
-    is_whole_flagged: bool = False,
-    is_above_limit: bool = False,
-) -> tuple[Doubt, ...]:
-    """Return the doubts of a sum. Unknown ratios are None.
-
-    They are the shares of the summed time in flagged rows, of the model that is not in the sum (0 if no operator is
-    missing), and of the whole that is unexplained. ``is_above_limit`` is of a sum that is the cost of a model.
-    """
-    found = {
-        Doubt.FLAGGED: is_whole_flagged or flagged_ratio >= NO_RESULT_RATIO,
-        Doubt.MISSING: missing_ratio is None or missing_ratio >= NOTICEABLE_RATIO,
-        Doubt.UNEXPLAINED: unexplained_ratio is not None and abs(unexplained_ratio) >= UNEXPLAINED_RATIO,
-        Doubt.ABOVE_LIMIT: is_above_limit,
-    }
-    return tuple(doubt for doubt, is_found in found.items() if is_found)
-
-
-def doubts(row: ComparisonRow, remarks: Sequence[Remark], quantity: str) -> tuple[Doubt, ...]:
-    """Return the doubts of a sum of ``time`` or ``energy``; none if there is no sum, or no whole."""
-    costs = row.costs(quantity)
-    if costs.summed is None or costs.whole is None:
-        return ()
-    shares = (one.figures["time_ratio"] for one in remarks if one.kind is RemarkKind.FLAGGED_OPERATORS)
-    return doubts_of(
-        flagged_ratio=max((share for share in shares if isinstance(share, float)), default=0.0),
-        missing_ratio=costs.over_whole(costs.unmeasured) if row.missing_operators else 0.0,
-        unexplained_ratio=costs.over_whole(costs.unexplained),
-        is_whole_flagged=any(one.kind is RemarkKind.FLAGGED_WHOLE for one in remarks),
-    )
-
+from opcost.summing.summation import EnergyBasis, Measurements
 
 TIME, ENERGY, POWER, SAVING, NAME = "time", "energy", "power", "saving", "name"
 SORTS = (ENERGY, TIME, POWER, SAVING, NAME)
@@ -95,157 +39,6 @@ FEWEST_WHOLES = 5
 EXPECTED_QUANTILE = 0.95
 ENOUGH_WHOLES = 19
 """The fewest models of which one is expected beyond that quantile."""
-
-REPRESENTATIVE_RATIO = 0.95
-"""The share of a model's bytes from which the shares, the roof and the saving of a sum are those of the model."""
-
-
-@dataclass(frozen=True)
-class ModelFigures:
-    """The cost of one run of a model under one set of conditions: the measured whole, and the sum of its operators.
-
-    ``input_size`` has the batch first, and is empty if unknown. ``whole`` is None if it is not measured, ``cost`` if
-    the model is not counted, ``correction`` (all that corrects the sum) if it is unknown. The sum has all operators
-    that compute something and have a row, whitelisted or not. ``predicted`` is the predicted cost of the others, if it
-    is a part of the cost.
-    """
-
-    name: str
-    input_size: tuple[int, ...]
-    conditions: Conditions
-    whole: MeasurementRow | None
-    cost: ModelCost | None
-    correction: Excess | None = None
-    predicted: Piece | None = None
-
-    @property
-    def samples(self) -> int | None:
-        """The samples of one run: images, texts, clips, or pairs of frames; None if unknown."""
-        return self.input_size[0] if self.input_size else None
-
-    @property
-    def is_complete(self) -> bool:
-        return self.cost is not None and self.cost.time_s is not None and not self.cost.missing
-
-    @property
-    def missing(self) -> tuple[str, ...]:
-        return tuple(sorted({one.operator.short_name for one in self.cost.missing})) if self.cost is not None else ()
-
-    @property
-    def is_representative(self) -> bool:
-        """Whether the sum has so many of the model's bytes that it shows what dominates the model."""
-        if self.cost is None or self.is_complete:
-            return self.is_complete
-        return (self.cost.memory_bytes_ratio or 0.0) >= REPRESENTATIVE_RATIO
-
-    @cached_property
-    def works(self) -> Works:
-        return [] if self.cost is None else works_of(self.cost)
-
-    @property
-    def basis(self) -> EnergyBasis:
-        """The basis of the cost's energy: the whole's own, or the sum's that takes its place."""
-        if self.whole is not None or self.cost is None:
-            return common_basis([] if self.whole is None else [self.whole])
-        return self.cost.basis
-
-    @cached_property
-    def corrected(self) -> tuple[Estimate | None, Estimate | None]:
-        """Time and energy of the corrected sum, without correction where that is unknown."""
-        if self.cost is None:
-            return None, None
-        correction_s, correction_j = (
-            (None, None) if self.correction is None else (self.correction.time_s, self.correction.energy_j)
-        )
-
-        def corrected(summed: Estimate | None, correction: Estimate | None, quantity: str) -> Estimate | None:
-            if summed is None or correction is None:
-                return summed
-            return with_method_error(sum_of_independent([summed, correction]), quantity)
-
-        return corrected(self.cost.time_s, correction_s, TIME), corrected(self.cost.energy_j, correction_j, ENERGY)
-
-    @property
-    def time_s(self) -> Estimate | None:
-        """The time of one run: the whole's, or the corrected sum's if it is complete or completed by predictions."""
-        if self.whole is not None:
-            return time_of(self.whole)
-        return self._completed(self.corrected[0], None if self.predicted is None else self.predicted.time_s)
-
-    @property
-    def energy_j(self) -> Estimate | None:
-        if self.whole is not None:
-            return self.basis.energy_of(self.whole)
-        return self._completed(self.corrected[1], None if self.predicted is None else self.predicted.energy_j)
-
-    def _completed(self, summed: Estimate | None, predicted: float | None) -> Estimate | None:
-        if self.is_complete:
-            return summed
-        if summed is None or predicted is None:
-            return None
-        error = PREDICTED_ERROR_RATIOS[self.conditions.execution] / NORMAL_QUANTILE * predicted
-        return sum_of_independent([summed, Estimate(predicted, error)])
-
-    @property
-    def power_w(self) -> float | None:
-        return ratio_if_known(value_of(self.energy_j), value_of(self.time_s))
-
-    @property
-    def corrected_ratios(self) -> tuple[float | None, float | None]:
-        """Corrected sum over whole in time and energy, on the sum's basis; None if unknown or the sum is not complete.
-
-        It is unknown of a whole that did not run as requested: launches are in one of both only.
-        """
-        whole, cost = self.whole, self.cost
-        if whole is None or cost is None or not self.is_complete or not ran_as_requested(whole):
-            return None, None
-        (sum_s, sum_j), whole_j = self.corrected, cost.basis.energy_of(whole)
-        return (
-            None if sum_s is None else sum_s.value / time_of(whole).value,
-            None if sum_j is None or whole_j is None else sum_j.value / whole_j.value,
-        )
-
-    @property
-    def is_whole_flagged(self) -> bool:
-        return self.whole is not None and is_doubtful(self.whole)
-
-    @property
-    def is_sum_flagged(self) -> bool:
-        """Whether flagged rows have so much of the summed time that the sum is no result yet."""
-        return self.flagged_ratio >= NO_RESULT_RATIO
-
-    @cached_property
-    def doubts(self) -> tuple[Doubt, ...]:
-        """The reasons why the whole or the sum is no result yet, as in a comparison."""
-        deviations = (abs(ratio - 1) for ratio in self.corrected_ratios if ratio is not None)
-        return doubts_of(
-            self.flagged_ratio,
-            self.missing_ratio,
-            unexplained_ratio=max(deviations, default=None),
-            is_whole_flagged=self.is_whole_flagged,
-            is_above_limit=self.whole is None and is_above_limit(self.power_w, self.conditions.device_power_limit_w),
-        )
-
-    @property
-    def missing_ratio(self) -> float | None:
-        """The share of the model's bytes or FLOPs, of both the larger, that is not in the sum; None if unknown."""
-        if self.cost is None or not self.cost.missing:
-            return 0.0
-        ratios = [ratio for ratio in (self.cost.memory_bytes_ratio, self.cost.flop_ratio) if ratio is not None]
-        return 1 - min(ratios) if ratios else None
-
-    @property
-    def flagged_ratio(self) -> float:
-        if self.cost is None or self.cost.time_s is None:
-            return 0.0
-        flagged_s = math.fsum(part.time_s for part in self.cost.parts if is_doubtful(part.row))
-        return flagged_s / self.cost.time_s.value
-
-    @property
-    def measured_at(self) -> str:
-        """The end of the newest measurement that the cost rests on (ISO 8601)."""
-        rows = [self.whole] if self.whole is not None else [part.row for part in self.cost.parts] if self.cost else []
-        return max((row.measurement.ended_at for row in rows), default="")
 
 
 @dataclass(frozen=True)
@@ -277,7 +70,7 @@ any device and precision in the shipped database (2026-11-28: bf16), without cor
 an H200 in graphs and of six run eagerly."""
 
 
-def sum_errors(models: Iterable[ModelFigures]) -> Mapping[bool, SumErrors]:
+def sum_errors(models: Iterable[ModelResult]) -> Mapping[bool, SumErrors]:
     """Return the deviations of complete sums from their wholes, by whether sums have a cache correction.
 
     They are assumed if fewer than ``FEWEST_WHOLES`` are known. Flagged wholes and sums with flagged parts are left out.
@@ -306,8 +99,8 @@ def _deviations(ratios: Iterable[float | None], assumed: Differences) -> tuple[D
 
 
 def completed(
-    models: Iterable[ModelFigures], counts: Collection[OperatorCount], measurements: Measurements
-) -> Iterator[ModelFigures]:
+    models: Iterable[ModelResult], counts: Collection[OperatorCount], measurements: Measurements
+) -> Iterator[ModelResult]:
     """Yield the figures with the predicted cost of missing operators, unchanged if it is not needed or unknown.
 
     It is unknown if less than ``MOSTLY_KNOWN_RATIO`` of the model's bytes or FLOPs is measured. ``counts`` are those of
@@ -317,7 +110,7 @@ def completed(
     for model in models:
         missing_ratio = model.missing_ratio
         is_mostly_known = missing_ratio is not None and missing_ratio <= 1 - MOSTLY_KNOWN_RATIO
-        if model.whole is not None or model.cost is None or model.is_complete or not is_mostly_known:
+        if model.whole is not None or not model.cost.parts or model.is_complete or not is_mostly_known:
             yield model
             continue
         place = model.conditions.key, model.cost.basis
@@ -413,10 +206,10 @@ class RankingRow(Columns):
     conditions: Annotated[Conditions, Column("conditions of the cost")]
 
 
-def ranking_row(model: ModelFigures, errors: SumErrors | None, roofline: Roofline | None) -> RankingRow:
+def ranking_row(model: ModelResult, errors: SumErrors | None, roofline: Roofline | None) -> RankingRow:
     """Return the row of a model; its sum has a share of the roof if it has nearly all of the model."""
     whole, cost, samples, energy_j = model.whole, model.cost, model.samples, model.energy_j
-    sum_s, sum_j = (None, None) if cost is None else (value_of(cost.time_s), value_of(cost.energy_j))
+    sum_s, sum_j = value_of(cost.time_s), value_of(cost.energy_j)
     predicted = model.predicted
     predicted_s, predicted_j = (None, None) if predicted is None else (predicted.time_s, predicted.energy_j)
     corrected_time_ratio, corrected_energy_ratio = model.corrected_ratios
@@ -424,7 +217,7 @@ def ranking_row(model: ModelFigures, errors: SumErrors | None, roofline: Rooflin
     energy_missing_reason = None
     if energy_j is None and whole is not None:
         energy_missing_reason = whole.measurement.energy_missing_reason
-    elif energy_j is None and cost is not None:
+    elif energy_j is None:
         energy_missing_reason = cost.energy_missing_reason or MISSING_OPERATORS
 
     def expected_error(cost: Estimate | None, predicted: float | None, deviations: Differences | None) -> float | None:
@@ -452,7 +245,7 @@ def ranking_row(model: ModelFigures, errors: SumErrors | None, roofline: Rooflin
         samples_per_second=ratio_if_known(samples, value_of(model.time_s)),
         samples_per_joule=ratio_if_known(samples, value_of(energy_j)),
         reference_temperature_c=model.basis.temperature_c,
-        sum_reference_temperature_c=None if cost is None else cost.basis.temperature_c,
+        sum_reference_temperature_c=cost.basis.temperature_c,
         is_flagged=Doubt.FLAGGED in model.doubts,
         is_whole_flagged=model.is_whole_flagged,
         is_sum_flagged=model.is_sum_flagged,
@@ -468,9 +261,9 @@ def ranking_row(model: ModelFigures, errors: SumErrors | None, roofline: Rooflin
         sum_energy_j=sum_j,
         predicted_time_s=predicted_s,
         predicted_energy_j=predicted_j,
-        flop_ratio=None if cost is None else cost.flop_ratio,
-        memory_bytes_ratio=None if cost is None else cost.memory_bytes_ratio,
-        flop_missing_reason=None if cost is None else cost.flop_missing_reason,
+        flop_ratio=cost.flop_ratio,
+        memory_bytes_ratio=cost.memory_bytes_ratio,
+        flop_missing_reason=cost.flop_missing_reason,
         corrected_time_ratio=corrected_time_ratio,
         corrected_energy_ratio=corrected_energy_ratio,
         roof_time_ratio=roof_time_ratio,

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from typing import TYPE_CHECKING, TypeAlias
 
 from opcost.comparing.cache_chain_rows import is_corrected
-from opcost.comparing.conditions_side_by_side import Side, SideBySide, Standing
-from opcost.comparing.gap import KernelErrors
-from opcost.estimates import ratio_if_known, total_if_known, value_of
+from opcost.estimates import total_if_known
 from opcost.measuring.conditions import WARM, Circumstances, precision_dtype
 from opcost.measuring.flags import CASTING_DOUBT, OTHER_WORK, Flag
 from opcost.measuring.procedure import are_different
-from opcost.measuring.record import MeasurementRow, is_doubtful, names_of, quality_flags, ran_as_requested, time_of
-from opcost.measuring.throttling import is_above_limit
+from opcost.measuring.record import MeasurementRow, names_of, quality_flags, ran_as_requested, time_of
 from opcost.operators.cache_chains import STREAM_BYTES
 from opcost.operators.cases import CAPTURED, LEAF
 from opcost.operators.tuples import META
-from opcost.summing.summation import EnergyBasis, Measurements, ModelCost, Part
+from opcost.summing.summation import EnergyBasis, Part
 from opcost.units import megabytes, milliseconds, percent
 
 if TYPE_CHECKING:
-    from opcost.comparing.comparison import Comparison
+    from opcost.comparing.model_result import ModelResult
 
 Figure: TypeAlias = "str | int | float | tuple[str, ...] | tuple[tuple[str, float], ...] | None"
 Figures: TypeAlias = "Mapping[str, Figure]"
@@ -355,36 +351,29 @@ def _shown(name: str, figure: Figure) -> str:
 # Rules for a comparison of summed operators with the whole model
 
 
-def remarks_on(found: Comparison, measurements: Measurements) -> tuple[Remark, ...]:
-    """Return the remarks on a comparison; ``measurements`` are all rows of operators, also those not summed."""
+def remarks_on(found: ModelResult) -> tuple[Remark, ...]:
+    """Return the remarks on a model whose whole is measured."""
     is_summed = found.cost.time_s is not None
     return (
-        *_missing(found, measurements),
+        *_missing(found),
         *(_other_rows(found) if is_summed else ()),
         *((Remark(RemarkKind.LEAF_MODULES),) if found.runs.counted == LEAF else ()),
         *_temperatures(found),
         *(_circumstances(found) if is_summed else ()),
         *(_throttled(found) if is_summed else ()),
         *_whole(found),
-        *flagged(found.full, found.cost),
+        *flagged(found),
         *_precision_and_caches(found),
         *_uncounted(found),
+        *_kernels(found),
     )
 
 
-def remarks_on_kernels(errors: KernelErrors | None) -> tuple[Remark, ...]:
-    """Return a remark on kernel times alone compared with those in the model, if they are known."""
-    if errors is None:
-        return ()
-    ratios = {"alone_ratio": 1 + errors.ratio, "absolute_ratio": errors.absolute_ratio}
-    return (Remark(RemarkKind.KERNELS, {**ratios, "kinds": errors.by_kind[:KINDS_SHOWN]}),)
-
-
-def _missing(found: Comparison, measurements: Measurements) -> Iterator[Remark]:
+def _missing(found: ModelResult) -> Iterator[Remark]:
     """Remark on missing operators that have rows under other conditions or on other values."""
     missing: dict[tuple[str, ...], set[str]] = {}
     for count in found.cost.missing:
-        for row in measurements.of_operator(count.operator.key):
+        for row in found.measurements.of_operator(count.operator.key):
             missing.setdefault(row.conditions.differences(found.conditions), set()).add(count.operator.key)
     for differences, keys in missing.items():
         if differences:
@@ -393,19 +382,19 @@ def _missing(found: Comparison, measurements: Measurements) -> Iterator[Remark]:
             yield Remark(RemarkKind.ON_OTHER_VALUES_ONLY, {"operators": len(keys)})
 
 
-def _other_rows(found: Comparison) -> Iterator[Remark]:
+def _other_rows(found: ModelResult) -> Iterator[Remark]:
     """Remark on operators that were measured on other values than the model's, or with other caches."""
     if found.runs.input_data != CAPTURED:
         yield Remark(RemarkKind.NAMED_VALUES, {"input_data": found.runs.input_data})
     elif found.counts.device_type == META:
         yield Remark(RemarkKind.SHAPES_ONLY)
-    elif time_ratio := _time_ratio(found.cost, [part for part in found.cost.parts if part.is_on_other_values]):
+    elif time_ratio := found.cost.time_ratio([part for part in found.cost.parts if part.is_on_other_values]):
         yield Remark(RemarkKind.OTHER_VALUES, {"time_ratio": time_ratio})
     if found.runs.cache != WARM:
         yield Remark(RemarkKind.OTHER_CACHE, {"cache": found.runs.cache})
 
 
-def _temperatures(found: Comparison) -> Iterator[Remark]:
+def _temperatures(found: ModelResult) -> Iterator[Remark]:
     """Remark on energies that are not normalised although some could be."""
     cost, normalised = found.cost, EnergyBasis.NORMALISED
     known = {part.row.key for part in cost.parts if normalised.energy_of(part.row) is not None}
@@ -418,7 +407,7 @@ def _temperatures(found: Comparison) -> Iterator[Remark]:
         yield Remark(RemarkKind.ROWS_NOT_NORMALISED, {"reference_c": normalised.temperature_c, "rows": others})
 
 
-def _circumstances(found: Comparison) -> Iterator[Remark]:
+def _circumstances(found: ModelResult) -> Iterator[Remark]:
     """Remark on circumstances of summed rows that differ from the whole model's, with their shares of the time."""
 
     def circumstances_of(row: MeasurementRow) -> dict[str, Figure]:
@@ -442,24 +431,24 @@ def _circumstances(found: Comparison) -> Iterator[Remark]:
         yield Remark(RemarkKind.OTHER_CIRCUMSTANCE, {**figures, "time_ratio": time_ratio})
 
 
-def throttled(full: MeasurementRow | None, cost: ModelCost) -> Iterator[Remark]:
+def throttled(found: ModelResult) -> Iterator[Remark]:
     """Remark on throttling by the power limit, with its shares of the summed time and of the whole model's."""
-    ours = theirs = None
+    cost, ours, theirs = found.cost, None, None
     if cost.time_s is not None:
         slowed_s = sum(part.time_s * (part.row.measurement.power_capped_ratio or 0.0) for part in cost.parts)
         ours = slowed_s / cost.time_s.value
-    if full is not None:
-        theirs = full.measurement.power_capped_ratio
+    if found.whole is not None:
+        theirs = found.whole.measurement.power_capped_ratio
     if max(ours or 0.0, theirs or 0.0) >= NOTICEABLE_RATIO:
         yield Remark(RemarkKind.THROTTLED, {"time_ratio": ours, "whole_time_ratio": theirs})
 
 
-def _throttled(found: Comparison) -> Iterator[Remark]:
+def _throttled(found: ModelResult) -> Iterator[Remark]:
     """Remark on throttling, and on lower clocks of the whole that the power limit's part of the gap does not show.
 
     These cost the whole model a share of its time, if its time is inverse to its clocks.
     """
-    remarks = tuple(throttled(found.full, found.cost))
+    remarks = tuple(throttled(found))
     yield from remarks
     limit, whole, time_s = found.gap.power_limit, found.full.measurement, found.cost.time_s
     if not remarks or not whole.power_capped_ratio or (limit is not None and limit.time_s.value > 0):
@@ -474,7 +463,7 @@ def _throttled(found: Comparison) -> Iterator[Remark]:
             yield Remark(RemarkKind.LOWER_CLOCKS, {"longer_ratio": longer_ratio})
 
 
-def _whole(found: Comparison) -> Iterator[Remark]:
+def _whole(found: ModelResult) -> Iterator[Remark]:
     """Remark on what bounds an eager run, on builds that differ in time, and on a graph in pieces, or none."""
     eager, whole = found.eager, found.full.measurement
     if eager is not None:
@@ -491,10 +480,11 @@ def _whole(found: Comparison) -> Iterator[Remark]:
         yield Remark(RemarkKind.WAITS, {"waits": whole.waits})
 
 
-def flagged(full: MeasurementRow | None, cost: ModelCost) -> Iterator[Remark]:
+def flagged(found: ModelResult) -> Iterator[Remark]:
     """Remark on a flagged whole, and on operators that are flagged or do other work than the model's."""
-    if full is not None and is_doubtful(full):
-        yield Remark(RemarkKind.FLAGGED_WHOLE, {"flags": names_of(full, quality_flags(full.measurement))})
+    if found.whole is not None and found.is_whole_flagged:
+        flags = names_of(found.whole, quality_flags(found.whole.measurement))
+        yield Remark(RemarkKind.FLAGGED_WHOLE, {"flags": flags})
 
     def doubts(row: MeasurementRow) -> tuple[str, ...]:
         return names_of(row, tuple(flag for flag in row.measurement.flags if flag in CASTING_DOUBT))
@@ -503,16 +493,20 @@ def flagged(full: MeasurementRow | None, cost: ModelCost) -> Iterator[Remark]:
         return tuple(flag.value for flag in row.measurement.flags if flag in OTHER_WORK)
 
     for kind, names in ((RemarkKind.FLAGGED_OPERATORS, doubts), (RemarkKind.OTHER_WORK, other_work)):
-        if own := [part for part in cost.parts if names(part.row)]:
+        if own := [part for part in found.cost.parts if names(part.row)]:
             first = own[0].row
-            figures: Figures = {"time_ratio": _time_ratio(cost, own), "operator": first.operator, "flags": names(first)}
+            figures: Figures = {
+                "time_ratio": found.cost.time_ratio(own),
+                "operator": first.operator,
+                "flags": names(first),
+            }
             yield Remark(kind, figures)
 
 
-def _precision_and_caches(found: Comparison) -> Iterator[Remark]:
+def _precision_and_caches(found: ModelResult) -> Iterator[Remark]:
     """Remark on imprecise rows, and on a cache correction that is missing, or of another dtype or other kinds."""
     imprecise = [part for part in found.cost.parts if Flag.IMPRECISE in part.row.measurement.flags]
-    if (time_ratio := _time_ratio(found.cost, imprecise)) >= NOTICEABLE_RATIO:
+    if (time_ratio := found.cost.time_ratio(imprecise)) >= NOTICEABLE_RATIO:
         yield Remark(RemarkKind.NOT_PRECISE, {"time_ratio": time_ratio})
     precision, dtype = found.conditions.precision, found.gap.correction_dtype
     moved_bytes = found.counts.total_memory_bytes
@@ -529,12 +523,11 @@ def _precision_and_caches(found: Comparison) -> Iterator[Remark]:
         yield Remark(RemarkKind.UNCORRECTED_UNKNOWN)
 
 
-def _uncounted(found: Comparison) -> Iterator[Remark]:
+def _uncounted(found: ModelResult) -> Iterator[Remark]:
     """Remark on operations without a formula, and on a share of the model that is in no operator, summed or not."""
     reason = found.cost.flop_missing_reason
     if reason is not None:
-        unknown = {count.operator for count in found.cost.summed if count.flop is None}
-        time_ratio = _time_ratio(found.cost, [part for part in found.cost.parts if part.case.operator in unknown])
+        time_ratio = found.cost.time_ratio(part for part in found.cost.parts if part.count.flop is None)
         yield Remark(RemarkKind.UNKNOWN_FLOP, {"reason": reason, "time_ratio": time_ratio})
     counts = (*found.counts.counts, *found.left_out.summed, *found.left_out.missing)
     missing_ratio = replace(found.counts, counts=counts).missing_ratio
@@ -542,54 +535,8 @@ def _uncounted(found: Comparison) -> Iterator[Remark]:
         yield Remark(RemarkKind.IN_NO_TUPLE, {"missing_ratio": missing_ratio, "operations": found.counts.outside})
 
 
-def _time_ratio(cost: ModelCost, parts: Iterable[Part]) -> float:
-    """Return the share of the summed time that some parts have; 0 if nothing is summed."""
-    return 0.0 if cost.time_s is None else math.fsum(part.time_s for part in parts) / cost.time_s.value
-
-
-# Rules for a model under two conditions side by side
-
-
-def side_remarks(found: SideBySide) -> tuple[Remark, ...]:
-    """Return the remarks on a model under two conditions."""
-    sides = (found.these, found.others)
-    is_one_device = found.these.conditions.device_product == found.others.conditions.device_product
-    executions = {one.whole.measurement.executed_as for one in sides if one.whole is not None}
-    missing = [pair for pair in found.pairs if pair.standing is Standing.NOT_MEASURED]
-    calls = sum(max(one.number for one in (pair.these, pair.others) if one is not None) for pair in missing)
-    names = tuple(sorted({pair.operator.short_name for pair in missing}))
-    return (
-        *(_boards(found) if is_one_device else ()),
-        *((Remark(RemarkKind.TWO_EXECUTIONS),) if len(executions) > 1 else ()),
-        *((Remark(RemarkKind.NOT_MEASURED, {"calls": calls, "operators": names}),) if missing else ()),
-        *(replace(one, figures={"conditions": side.label, **one.figures}) for side in sides for one in _on_side(side)),
-    )
-
-
-def _boards(found: SideBySide) -> Iterator[Remark]:
-    """Remark on wholes of two boards, and on the share of the time of operators of two boards, of both conditions."""
-    wholes = [side.whole for side in (found.these, found.others) if side.whole is not None]
-    if len(wholes) > 1 and found.these.board != found.others.board:
-        yield Remark(RemarkKind.WHOLES_OF_TWO_BOARDS, {"board": found.these.board, "other_board": found.others.board})
-    apart_s = total_s = 0.0
-    for pair in found.pairs:
-        if pair.standing is Standing.BOTH:
-            calls = [(one.number, one.row) for one in (pair.these, pair.others) if one is not None and one.row]
-            time_s = sum(number * row.measurement.time_s for number, row in calls)
-            total_s += time_s
-            apart_s += time_s if len({row.circumstances.device_uuid for _, row in calls}) > 1 else 0.0
-    if apart_s:
-        yield Remark(RemarkKind.OPERATORS_OF_TWO_BOARDS, {"time_ratio": apart_s / total_s})
-
-
-def _on_side(side: Side) -> Iterator[Remark]:
-    if side.whole is None:
-        yield Remark(RemarkKind.WHOLE_NOT_MEASURED)
-    for remark in flagged(side.whole, side.cost):
-        share = remark.figures.get("time_ratio", 1.0)
-        if isinstance(share, float) and share >= NO_RESULT_RATIO:
-            yield remark
-    yield from throttled(side.whole, side.cost)
-    power_w = ratio_if_known(value_of(side.cost.energy_j), value_of(side.cost.time_s))
-    if is_above_limit(power_w, side.conditions.device_power_limit_w):
-        yield Remark(RemarkKind.ABOVE_LIMIT)
+def _kernels(found: ModelResult) -> Iterator[Remark]:
+    """Remark on kernel times alone compared with those in the model, if they are known."""
+    if (errors := found.kernels) is not None:
+        ratios = {"alone_ratio": 1 + errors.ratio, "absolute_ratio": errors.absolute_ratio}
+        yield Remark(RemarkKind.KERNELS, {**ratios, "kinds": errors.by_kind[:KINDS_SHOWN]})

@@ -188,8 +188,7 @@ Works: TypeAlias = Sequence[tuple[Part, Work]]
 
 def works_of(cost: ModelCost) -> Works:
     """Return the parts of a sum, each with the work of one call."""
-    counts = {count.operator: count for count in cost.summed}
-    return [(part, work_of(counts[part.case.operator], part.row, part.basis)) for part in cost.parts]
+    return [(part, work_of(part.count, part.row, part.basis)) for part in cost.parts]
 
 
 def roofline_of_rows(rows: Iterable[MeasurementRow], counts: Mapping[str, OperatorCount]) -> Roofline | None:

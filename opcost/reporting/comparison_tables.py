@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from opcost.comparing.comparison import differing
-from opcost.comparing.conditions_side_by_side import KindSides, OperatorSides, Sides, Standing
+from opcost.comparing.comparison import differing, doubts
+from opcost.comparing.conditions_side_by_side import KindSides, OperatorSides, SideBySide, Sides, Standing
 from opcost.comparing.gap import METHOD_ERROR_RATIOS
-from opcost.comparing.ranking import Doubt, doubts
+from opcost.comparing.model_result import Doubt
 from opcost.comparing.remarks import Remark, RemarkKind
 from opcost.estimates import Estimate, total_if_known
 from opcost.invocation import command
@@ -38,7 +38,6 @@ from opcost.units import UNKNOWN, milli, millijoules, milliseconds, percent, rat
 
 if TYPE_CHECKING:
     # Only for types: these modules import torch, or are not needed.
-    from opcost.stages.compare import AgainstReport
     from opcost.stages.verify import KernelsReport
 
 COMPARISONS_SHOWN = 6
@@ -292,7 +291,7 @@ OPERATORS: Table[_Line] = (
 Compared = TypeVar("Compared", KindSides, OperatorSides)
 
 
-def print_against(reports: Sequence[AgainstReport]) -> None:
+def print_against(reports: Sequence[SideBySide]) -> None:
     """Print each model: operators that cost more, whole and sum, kinds; of a single one also all other operators."""
     for report in reports:
         _print_report(report, with_all_operators=len(reports) == 1)
@@ -309,7 +308,7 @@ def print_against(reports: Sequence[AgainstReport]) -> None:
     print_origin(*shared_facts([report.conditions for report in reports]))
 
 
-def _print_report(report: AgainstReport, *, with_all_operators: bool) -> None:
+def _print_report(report: SideBySide, *, with_all_operators: bool) -> None:
     (these, others), name = report.labels, SIZE_IN_NAME.sub("", report.name)
     batch, _, sample = report.input_size.partition("x")
     size = f"batch {batch}, {sample}" if batch else "batch unknown"
@@ -345,13 +344,13 @@ def _number(sides: Sides) -> int:
     return max(sides.calls, sides.other_calls)
 
 
-def _only_in(one: KindSides | OperatorSides, report: AgainstReport) -> str:
+def _only_in(one: KindSides | OperatorSides, report: SideBySide) -> str:
     these, others = report.labels
     words = {Standing.THESE_ONLY.value: f" (only in {these})", Standing.OTHERS_ONLY.value: f" (only in {others})"}
     return words.get(one.standing, "")
 
 
-def _print_operators(title: str, report: AgainstReport, found: Sequence[OperatorSides], all_operators: int) -> None:
+def _print_operators(title: str, report: SideBySide, found: Sequence[OperatorSides], all_operators: int) -> None:
     usual = DTYPES.get(report.chosen.precision)
     lines = []
     for one in found:
@@ -365,7 +364,7 @@ def _print_operators(title: str, report: AgainstReport, found: Sequence[Operator
 
 
 def _print_costs(
-    title: str, report: AgainstReport, names: Table[_Line], lines: Sequence[_Line], kept: str | None = None
+    title: str, report: SideBySide, names: Table[_Line], lines: Sequence[_Line], kept: str | None = None
 ) -> None:
     these, others = report.labels
     table: Table[_Line] = (

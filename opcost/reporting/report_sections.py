@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 from itertools import product
 from statistics import median
 
-from opcost.comparing.comparison import Comparison
+from opcost.comparing.comparison import doubts
+from opcost.comparing.model_result import Doubt, ModelResult
 from opcost.comparing.operator_costs import TupleCost, TupleFlag
-from opcost.comparing.ranking import ENERGY, Doubt, doubts
+from opcost.comparing.ranking import ENERGY
 from opcost.comparing.remarks import NOTICEABLE_RATIO, Remark
 from opcost.comparing.roofline import Roofline
 from opcost.estimates import Estimate
@@ -56,7 +57,7 @@ class Compared:
 
     row: ComparisonRow
     remarks: tuple[Remark, ...]
-    comparison: Comparison
+    comparison: ModelResult
     model: charts.ComparedModel
 
     @property

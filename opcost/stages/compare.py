@@ -8,25 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-from functools import partial
+from typing import TypeAlias
 
-from opcost.comparing.comparison import (
+from opcost.comparing.comparison import KindCost, comparison_row, differing, kinds_of
+from opcost.comparing.conditions_side_by_side import SideBySide, side_by_side
+from opcost.comparing.gap import kernel_errors
+from opcost.comparing.model_result import (
     USUAL_RUNS,
-    Comparison,
     Evidence,
-    KindCost,
+    ModelResult,
     OperatorRuns,
-    compare,
-    comparison_row,
     conditions_of_sum,
     counted_only,
-    differing,
-    kinds_of,
-    summed,
 )
-from opcost.comparing.conditions_side_by_side import KindSides, OperatorSides, Side, Sides, side_by_side
-from opcost.comparing.gap import kernel_errors
-from opcost.comparing.remarks import Remark, remarks_on_kernels, side_remarks
+from opcost.comparing.remarks import Remark
 from opcost.errors import UserError
 from opcost.grouping import grouped
 from opcost.measuring.comparison_record import ComparisonRow
@@ -76,7 +71,7 @@ class ModelComparisons:
     """The comparisons of a model under each set of conditions, or the reason why a named model has no counts."""
 
     config: ModelConfig
-    comparisons: tuple[Comparison, ...] = ()
+    comparisons: tuple[ModelResult, ...] = ()
     no_counts_reason: str | None = None
 
 
@@ -106,10 +101,9 @@ def find_comparisons(request: Request, runs: OperatorRuns = USUAL_RUNS) -> list[
         of_model = [row for row in wholes.get(key, ()) if row.conditions.precision == config.precision]
         meant = (row for row in of_model if is_meant(device, row.conditions))
         for own in grouped(meant, lambda row: row.key).values():
-            whole, cost = best_whole(own, partial(summed, selection, evidence=evidence, runs=runs))
-            one = compare(selection, whole, evidence, runs, cost)
+            one = evidence.result(selection, own, runs=runs)
             errors = kernel_errors(kernels, key, one.conditions)
-            comparisons.append(replace(one, remarks=(*one.remarks, *remarks_on_kernels(errors)), kernels=errors))
+            comparisons.append(replace(one, name=config.name, input_size=config.shape, kernels=errors))
         found.append(ModelComparisons(config, tuple(comparisons)))
     names = {model.config.name for model in found}
     for config in configs:
@@ -157,7 +151,7 @@ def reports_of(request: Request, models: Sequence[ModelComparisons]) -> list[Com
         found.append(
             ComparingReport(
                 name=name,
-                comparisons=tuple(comparison_row(name, one, now) for one in model.comparisons),
+                comparisons=tuple(comparison_row(one, now) for one in model.comparisons),
                 reason=None if model.comparisons else reason,
                 kinds=tuple(kinds_of(one.cost) for one in model.comparisons),
                 remarks=tuple(one.remarks for one in model.comparisons),
@@ -170,38 +164,7 @@ def reports_of(request: Request, models: Sequence[ModelComparisons]) -> list[Com
 # Models under their own conditions, and the same models under others
 
 
-@dataclass(frozen=True)
-class AgainstReport:
-    """A model under its own conditions, and under others that it is compared with.
-
-    ``chosen`` and ``other_chosen`` are those that a config can choose; all conditions differ in the precision and in
-    the device only. The boards are those of the wholes. The costs are those of ``SideBySide``; ``sum`` is its total.
-    """
-
-    name: str
-    batch_size: int | None
-    input_size: str
-    chosen: ChosenConditions
-    other_chosen: ChosenConditions
-    device_uuid: str | None
-    other_device_uuid: str | None
-    reference_temperature_c: float | None
-    whole: Sides | None
-    sum: Sides | None
-    kinds: tuple[KindSides, ...]
-    operators: tuple[OperatorSides, ...]
-    remarks: tuple[Remark, ...]
-    conditions: Conditions
-    other_conditions: Conditions
-
-    @property
-    def labels(self) -> tuple[str, str]:
-        """The conditions of both sides in the words in which they differ: ``bf16`` and ``fp32``."""
-        these, others = (self.chosen, self.conditions), (self.other_chosen, self.other_conditions)
-        return _label(these, others), _label(others, these)
-
-
-def compare_against(request: Request, against: Sequence[str], runs: OperatorRuns = USUAL_RUNS) -> list[AgainstReport]:
+def compare_against(request: Request, against: Sequence[str], runs: OperatorRuns = USUAL_RUNS) -> list[SideBySide]:
     """Compare each chosen model under its config's conditions with the same model under others, on each device.
 
     A model that is not named itself is left out if it is not measured under both. Raises UserError: conditions are
@@ -215,7 +178,7 @@ def compare_against(request: Request, against: Sequence[str], runs: OperatorRuns
         measured = _read(request, configs, runs).measured(configs)
         raise UserError(f"--against {error}; {measured}") from None
     data = _read(request, configs, runs, asked.pop(DEVICE, None))
-    found: list[AgainstReport] = []
+    found: list[SideBySide] = []
     mistakes: list[str] = []
     for config in configs:
         try:
@@ -229,13 +192,6 @@ def compare_against(request: Request, against: Sequence[str], runs: OperatorRuns
     if mistakes:
         raise UserError(*mistakes)
     return found
-
-
-def _label(own: tuple[ChosenConditions, Conditions], other: tuple[ChosenConditions, Conditions]) -> str:
-    """Return conditions in the words in which they differ from others, the device first."""
-    product = own[1].device_product
-    device = "" if product == other[1].device_product else product.removeprefix("NVIDIA ")
-    return " ".join(filter(None, (device, own[0].label(other[0]))))
 
 
 @dataclass(frozen=True)
@@ -318,7 +274,7 @@ def _read(
     return _Data(counts, wholes, Measurements(rows), dict(boards.values()), runs, request.device, other_device)
 
 
-def _reports(data: _Data, config: ModelConfig, other: ChosenConditions) -> Iterator[AgainstReport]:
+def _reports(data: _Data, config: ModelConfig, other: ChosenConditions) -> Iterator[SideBySide]:
     """Yield the comparisons of a model. Raises UserError: there is none; the message names the model."""
     own = chosen_by(config)
     if own == other and data.other_device is None:
@@ -342,72 +298,50 @@ def _reports(data: _Data, config: ModelConfig, other: ChosenConditions) -> Itera
         differences = ", ".join(pairs[0][0].differences(pairs[0][1]))
         same = "with the same software on another device" if data.other_device else "on the same device and software"
         raise UserError(f"{config.name}: measured with {own} and with {other}, but not {same} ({differences})")
-    for one, another in comparable:
-        this, that = (own, one), (other, another)
-        candidates = [
-            _Candidate(_label(this, that), variant, one),
-            _Candidate(_label(that, this), other_variant, another),
-        ]
-        groups = [candidates] if one.device_product == another.device_product else [[one] for one in candidates]
+    for both in comparable:
+        candidates = list(zip((variant, other_variant), both, strict=True))
+        is_one_product = both[0].device_product == both[1].device_product
+        groups = [candidates] if is_one_product else [[one] for one in candidates]
         these, others = (side for group in groups for side in _of_one_board(data, group))
-        found = side_by_side(these, others, config.batch_size or 1)
-        yield AgainstReport(
-            name=config.name,
-            batch_size=config.batch_size,
-            input_size="x".join(map(str, config.shape)),
-            chosen=own,
-            other_chosen=other,
-            device_uuid=these.board,
-            other_device_uuid=others.board,
-            reference_temperature_c=found.basis.temperature_c,
-            whole=found.whole,
-            sum=found.total,
-            kinds=found.kinds,
-            operators=found.operators,
-            remarks=side_remarks(found),
-            conditions=these.conditions,
-            other_conditions=others.conditions,
-        )
+        yield side_by_side((replace(these, name=config.name), others), (own, other))
 
 
-@dataclass(frozen=True)
-class _Candidate:
-    """A model under one set of conditions, whose rows may be of several boards."""
-
-    label: str
-    config: ModelConfig
-    conditions: Conditions
+Candidate: TypeAlias = tuple[ModelConfig, Conditions]
+"""A model under one set of conditions, whose rows may be of several boards."""
 
 
-def _of_one_board(data: _Data, candidates: Sequence[_Candidate]) -> list[Side]:
+def _of_one_board(data: _Data, candidates: Sequence[Candidate]) -> list[ModelResult]:
     """Return the sides of one device, of one board as far as possible.
 
     Of several boards, that with the most sound wholes counts, then that with the largest share of the summed times,
     then the last, as in ``best_whole``.
     """
-    wholes = [data.wholes_of(one.config, one.conditions) for one in candidates]
+    wholes = [data.wholes_of(*one) for one in candidates]
     boards = dict.fromkeys(row.circumstances.device_uuid for rows in wholes for row in rows)
-    for one in candidates:
-        boards |= dict.fromkeys(data.boards.get(replace(one.conditions, cache=data.runs.cache), ()))
+    for _, conditions in candidates:
+        boards |= dict.fromkeys(data.boards.get(replace(conditions, cache=data.runs.cache), ()))
 
-    def rank(sides: Sequence[Side], board: str | None) -> tuple[int, int, float]:
+    def rank(sides: Sequence[ModelResult], board: str | None) -> tuple[int, int, float]:
         own = [side.whole for side in sides if side.whole is not None and side.board == board]
         sound = sum(not is_doubtful(whole) for whole in own)
         return sound, len(own), sum(side.cost.board_ratio(board) for side in sides)
 
-    found = ((board, [_on_board(data, one, board) for one in candidates]) for board in reversed(boards))
+    found = ((board, [_on_board(data, *one, board) for one in candidates]) for board in reversed(boards))
     return max(found, key=lambda one: rank(one[1], one[0]))[1]
 
 
-def _on_board(data: _Data, one: _Candidate, board: str | None) -> Side:
-    counts, measurements = data.counts[identity_of(one.config)], data.measurements.preferring(board)
+def _on_board(data: _Data, config: ModelConfig, conditions: Conditions, board: str | None) -> ModelResult:
+    counts, measurements = data.counts[identity_of(config)], data.measurements.preferring(board)
+
+    def conditions_of(whole: MeasurementRow | None) -> Conditions:
+        return replace(conditions, cache=data.runs.cache) if whole is None else conditions_of_sum(whole, data.runs)
 
     def sum_of(whole: MeasurementRow | None) -> ModelCost:
-        usual = replace(one.conditions, cache=data.runs.cache)
-        conditions = usual if whole is None else conditions_of_sum(whole, data.runs)
-        return sum_operators(counts, measurements, conditions, data.runs.input_data)
+        return sum_operators(counts, measurements, conditions_of(whole), data.runs.input_data)
 
-    wholes = data.wholes_of(one.config, one.conditions)
+    wholes = data.wholes_of(config, conditions)
     own = [row for row in wholes if row.circumstances.device_uuid == board] or wholes
     whole, cost = best_whole(own, sum_of) if own else (None, sum_of(None))
-    return Side(one.label, one.conditions, counts, whole, cost)
+    selection = select(counts, (EVERYTHING,))
+    found = ModelResult(conditions_of(whole), whole, cost, selection, measurements, data.runs)
+    return replace(found, name=config.name, input_size=config.shape)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from opcost.comparing.layers import UNKNOWN_COSTS, Layers, RunCosts, layers_of
-from opcost.comparing.ranking import ModelFigures
+from opcost.comparing.model_result import ModelResult
 from opcost.invocation import command
 from opcost.measuring.conditions import WARM, Conditions, is_device_name
 from opcost.measuring.setting import refuse_unknown
@@ -20,6 +20,7 @@ from opcost.stages.ranking_data import RankingData, read_ranking_data
 from opcost.stages.show import Choice
 from opcost.stages.wanted_model import WantedModel, pickled
 from opcost.storage.configs import ModelConfig
+from opcost.summing.summation import NOTHING_SUMMED
 
 
 @dataclass(frozen=True)
@@ -87,21 +88,21 @@ def layers_report(config: ModelConfig, counts: OperatorCounts, data: RankingData
     if choice.device is not None and not is_device_name(choice.device):
         refuse_unknown(choice.device, (one.device_product for one in data.newest))
 
-    def rank(one: ModelFigures) -> tuple[bool, bool, bool, float, str]:
-        is_gpu = one.conditions.device_type != "cpu"
-        ratio = 0.0 if one.cost is None else one.cost.memory_bytes_ratio or 0.0
-        return is_gpu, one.cost is not None, one.whole is not None, ratio, data.newest[one.conditions]
+    def rank(one: ModelResult) -> tuple[bool, bool, bool, float, str]:
+        is_gpu, ratio = one.conditions.device_type != "cpu", one.cost.memory_bytes_ratio or 0.0
+        return is_gpu, bool(one.cost.parts), one.whole is not None, ratio, data.newest[one.conditions]
 
     usual = (one for one in data.newest if one.cache == WARM and one.execution == choice.execution_on(one.device_type))
-    found = [figures for conditions in usual if choice.means(conditions) for figures in data.figures(conditions)]
-    figures = max(found, key=rank, default=None)
-    product = None if figures is None else figures.conditions.device_product
+    found = [one for conditions in usual if choice.means(conditions) for one in data.results(conditions)]
+    result = max(found, key=rank, default=None)
+    conditions = None if result is None else result.conditions
+    product = None if conditions is None else conditions.device_product
     return LayersReport(
         name=config.name,
-        layers=layers_of(counts, None if figures is None else figures.cost),
+        layers=layers_of(counts, NOTHING_SUMMED if result is None else result.cost),
         weights=counts.parameters,
         counted_on=counts.device_type,
-        conditions=None if figures is None else figures.conditions,
-        costs=UNKNOWN_COSTS if figures is None else RunCosts.of(figures),
+        conditions=conditions,
+        costs=UNKNOWN_COSTS if result is None else RunCosts.of(result),
         others=tuple(sorted({one.conditions.device_product for one in found} - {product})),
     )

@@ -13,13 +13,11 @@ from types import MappingProxyType
 from typing import Any
 
 from opcost.comparing.cache_corrections import corrections_under
-from opcost.comparing.comparison import Evidence, corrections_of
+from opcost.comparing.model_result import REPRESENTATIVE_RATIO, Evidence, ModelResult
 from opcost.comparing.predicted_run import Knowledge, PredictedCalls, PredictedRun, Range, predicted_run
 from opcost.comparing.ranking import (
     ASSUMED_SUM_ERRORS,
-    REPRESENTATIVE_RATIO,
     Differences,
-    ModelFigures,
     SumErrors,
     sum_errors,
 )
@@ -194,11 +192,9 @@ def run_under(
     The counts are those of operators that compute something; those on shapes get the usual zeros.
     """
     counts = with_usual_zeros(counts)
-    corrections = corrections_of(counts, corrections_under(rows.chains, conditions), rows.measurements, conditions)
-    cost = sum_beside(whole, counts, rows.measurements, conditions)
-    elsewhere = on_other_cards(replace(counts, counts=cost.missing), rows.measurements, conditions)
-    cache = None if corrections is None else corrections.of(counts.counts)
-    return predicted_run(cost, known, conditions, cache, elsewhere)
+    result = rows.result(select(counts, (EVERYTHING,)), [] if whole is None else [whole], conditions)
+    elsewhere = on_other_cards(replace(counts, counts=result.cost.missing), rows.measurements, conditions)
+    return predicted_run(result, known, elsewhere)
 
 
 def on_other_cards(counts: OperatorCounts, measurements: Measurements, conditions: Conditions) -> list[ModelCost]:
@@ -304,7 +300,7 @@ def predicted_models(
             known[conditions] = trained_before(request, conditions, cache)
         learned = known[conditions]
         if learned is not None and model.counts is not None:
-            run = run_under(model.counts, Evidence(data.measurements, data.chains), conditions, learned)
+            run = run_under(model.counts, data.evidence, conditions, learned)
             found.append(PredictedModel(model.config.name, model.config.batch_size, conditions, run))
         if len(found) == MOST_PREDICTED:
             break
@@ -503,11 +499,11 @@ def training_data(data: RankingData, conditions: Conditions) -> TrainingData:
     cases = cases_of(data.operator_rows, data.operator_counts, conditions)
     frozen = {key: frozenset(names) for key, names in families.items()}
     of_case = {case_key(key): place for place, key in enumerate(cases)}
-    all_figures = data.figures(conditions)
+    results = data.results(conditions)
     wholes = (
-        _whole(figures, family_of(models[figures.name].model), of_case)
-        for figures in all_figures
-        if figures.is_complete and not figures.is_whole_flagged
+        _whole(one, family_of(models[one.name].model), of_case)
+        for one in results
+        if one.is_complete and not one.is_whole_flagged
     )
     return TrainingData(
         samples=samples_of(cases, data.operator_counts, frozen),
@@ -515,20 +511,20 @@ def training_data(data: RankingData, conditions: Conditions) -> TrainingData:
             (data.operator_counts[tuple_key(key)], parse_input_data(rows[0].input_data)) for key, rows in cases.items()
         ],
         wholes=[whole for whole in wholes if whole is not None],
-        sum_errors=sum_errors(all_figures),
+        sum_errors=sum_errors(results),
     )
 
 
-def _whole(figures: ModelFigures, family: str, of_case: Mapping[str, int]) -> Whole | None:
+def _whole(result: ModelResult, family: str, of_case: Mapping[str, int]) -> Whole | None:
     """Return a measured whole, None if it has none, or if its sum has other calls than samples."""
-    cost, whole, (corrected_s, corrected_j) = figures.cost, figures.whole, figures.corrected
-    if cost is None or whole is None or cost.time_s is None or corrected_s is None:
+    cost, whole, (corrected_s, corrected_j) = result.cost, result.whole, result.corrected
+    if whole is None or cost.time_s is None or corrected_s is None:
         return None
     if any(part.case.key not in of_case for part in cost.parts):
         return None
     energy_j = cost.basis.energy_of(whole)
     return Whole(
-        name=figures.name,
+        name=result.name,
         calls=ModelCalls(
             family,
             tuple(of_case[part.case.key] for part in cost.parts),

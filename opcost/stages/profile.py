@@ -16,8 +16,9 @@ from typing import Any
 
 from torch import nn
 
+from opcost.comparing.model_result import ModelResult
 from opcost.comparing.operator_costs import operator_costs
-from opcost.comparing.ranking import TIME, WHOLE, ModelFigures
+from opcost.comparing.ranking import TIME, WHOLE
 from opcost.errors import CannotBuildError, CannotMeasureError, UserError
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.precisions import DTYPES, TORCH_DEFAULT
@@ -202,7 +203,7 @@ def _measured(request: Request, configs: Sequence[ModelConfig], progress: Progre
     units = measure_units(request, measuring.protocols, open_recorded, progress, measuring.announce)
     request = replace(request, database=request.database.read_once())
     data = read_ranking_data(request, configs, {config.name for config in configs})
-    figures = {(one.name, one.conditions): one for each in set(conditions.values()) for one in data.figures(each)}
+    results = {(one.name, one.conditions): one for each in set(conditions.values()) for one in data.results(each)}
     comparisons = []
     for model in find_comparisons(replace(request, device=None)) if not request.dry_run else []:
         own = (one for one in model.comparisons if one.full.conditions == conditions[model.config.name])
@@ -217,7 +218,7 @@ def _measured(request: Request, configs: Sequence[ModelConfig], progress: Progre
     models = []
     for config, counts in _with_counts(request, configs):
         name = config.name
-        counted = _counted_profile(config, counts, figures.get((name, conditions[name])))
+        counted = _counted_profile(config, counts, results.get((name, conditions[name])))
         models.append(replace(counted, conditions=conditions[name], comparison=reports.get(name)))
     return Profile(request, configs[0].folder, tuple(models), tuple(units), tuple(comparisons))
 
@@ -291,7 +292,7 @@ def _with_counts(request: Request, configs: Sequence[ModelConfig]) -> Iterator[t
     yield from ((config, counts[config.name]) for config in configs)
 
 
-def _counted_profile(config: ModelConfig, counts: OperatorCounts, figures: ModelFigures | None) -> ModelProfile:
+def _counted_profile(config: ModelConfig, counts: OperatorCounts, result: ModelResult | None) -> ModelProfile:
     reason = None
     if not config.shape:
         of_inputs = "the first input is a single value"
@@ -306,7 +307,7 @@ def _counted_profile(config: ModelConfig, counts: OperatorCounts, figures: Model
         memory_bytes=counts.total_memory_bytes,
         parameters=counts.parameters,
         counted_on=counts.device_type,
-        operators=_operator_lines(counts, figures),
+        operators=_operator_lines(counts, result),
         flop_missing_reason=counts.flop_missing_reason,
         missing_ratio=counts.missing_ratio,
         missing_operations=counts.outside,
@@ -314,12 +315,12 @@ def _counted_profile(config: ModelConfig, counts: OperatorCounts, figures: Model
     )
 
 
-def _operator_lines(counts: OperatorCounts, figures: ModelFigures | None) -> tuple[OperatorLine, ...]:
+def _operator_lines(counts: OperatorCounts, result: ModelResult | None) -> tuple[OperatorLine, ...]:
     """Return the operators of a model: the one that takes most time first, then those without a row by size.
 
-    The size is the share of the model's FLOPs or bytes, of both the larger. No figures: no operator has a row.
+    The size is the share of the model's FLOPs or bytes, of both the larger. No result: no operator has a row.
     """
-    costs = {} if figures is None else {one.key: one.costs for one in operator_costs(figures, None, TIME)}
+    costs = {} if result is None else {one.key: one.costs for one in operator_costs(result, None, TIME)}
     most_flop, most_bytes = max(1, counts.total_flop), max(1, counts.total_memory_bytes)
     lines: dict[OperatorLine, float] = {}
     for count in counts.counts:

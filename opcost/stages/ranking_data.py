@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from types import MappingProxyType
 
-from opcost.comparing.cache_corrections import Corrections, corrections_under
-from opcost.comparing.comparison import corrections_of
-from opcost.comparing.gap import correction_of
-from opcost.comparing.ranking import Differences, ModelFigures
+from opcost.comparing.model_result import Evidence, ModelResult
+from opcost.comparing.ranking import Differences
 from opcost.comparing.roofline import Roofline, roofline_of_rows
 from opcost.errors import UserError
 from opcost.grouping import grouped
-from opcost.measuring.comparison_record import ChainRow
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import MeasurementRow, is_doubtful
 from opcost.measuring.setting import is_meant
@@ -30,7 +27,7 @@ from opcost.running.shipped_counts import (
 )
 from opcost.storage.configs import ModelConfig, model_tuple
 from opcost.storage.model_counts import COUNTS
-from opcost.summing.summation import Measurements, ModelCost, best_of_each_board, best_whole, common_basis, sum_beside
+from opcost.summing.summation import NOTHING_SUMMED, Measurements, best_of_each_board, common_basis
 
 
 @dataclass(frozen=True)
@@ -78,26 +75,30 @@ class RankingData:
     models: tuple[CountedModel, ...]
     operator_rows: Sequence[MeasurementRow]
     operator_counts: Mapping[str, OperatorCount]
-    measurements: Measurements
-    chains: Sequence[ChainRow]
+    evidence: Evidence
     newest: Mapping[Conditions, str]
 
     def roofline(self, conditions: Conditions) -> Roofline | None:
         rows = (row for row in self.operator_rows if row.conditions == conditions)
         return roofline_of_rows(rows, self.operator_counts)
 
-    def figures(self, conditions: Conditions) -> list[ModelFigures]:
-        """Return the figures of each model that is measured under these conditions."""
-        corrections = corrections_under(self.chains, conditions)
-        fitting = (model for model in self.models if model.config.precision == conditions.precision)
-        # A sum that consists of rows under other conditions only is none under these.
-        measured = (model for model in fitting if self.is_measured(model, conditions))
-        figures = (self._figures_of(model, conditions, corrections) for model in measured)
-        return [one for one in figures if one.whole is not None or one.cost is not None]
+    def results(self, conditions: Conditions) -> list[ModelResult]:
+        """Return the result of each model that is measured under these conditions."""
+        found = []
+        for model in self.models:
+            # A sum that consists of rows under other conditions only is none under these.
+            if model.config.precision == conditions.precision and self.is_measured(model, conditions):
+                selection = None if model.counts is None else select(model.counts, (EVERYTHING,))
+                wholes = [row for row in model.wholes if row.conditions == conditions]
+                one = self.evidence.result(selection, wholes, conditions)
+                cost = one.cost if one.cost.parts else NOTHING_SUMMED
+                if one.whole is not None or cost.parts:
+                    found.append(replace(one, cost=cost, name=model.config.name, input_size=model.config.shape))
+        return found
 
     def is_measured(self, model: CountedModel, conditions: Conditions) -> bool:
         """Return whether the whole of a model or any of its operators has a row under these conditions."""
-        is_summed = model.counts is not None and self.measurements.has_any(model.counts, conditions)
+        is_summed = model.counts is not None and self.evidence.measurements.has_any(model.counts, conditions)
         return is_summed or any(row.conditions == conditions for row in model.wholes)
 
     def has_cost(self, model: CountedModel, device: str | None) -> bool:
@@ -107,23 +108,10 @@ class RankingData:
             return one.precision == model.config.precision and is_meant(device, one)
 
         counts, own = model.counts, filter(is_own, self.newest)
-        is_summed = counts is not None and any(self.measurements.measured_ratio(counts, one) == 1 for one in own)
+        is_summed = counts is not None and any(
+            self.evidence.measurements.measured_ratio(counts, one) == 1 for one in own
+        )
         return is_summed or any(is_own(row.conditions) for row in model.wholes)
-
-    def _figures_of(self, model: CountedModel, conditions: Conditions, corrections: Corrections | None) -> ModelFigures:
-        counts = model.counts
-        wholes = [row for row in model.wholes if row.conditions == conditions]
-        whole: MeasurementRow | None = wholes[-1] if wholes else None
-        cost: ModelCost | None = None
-        if counts is not None and wholes:
-            whole, cost = best_whole(wholes, lambda row: sum_beside(row, counts, self.measurements, conditions))
-        elif counts is not None:
-            cost = sum_beside(None, counts, self.measurements, conditions)
-        if cost is None or counts is None or not cost.parts:
-            return ModelFigures(model.config.name, model.config.shape, conditions, whole, None)
-        of_model = corrections_of(counts, corrections, self.measurements, conditions)
-        correction = None if of_model is None else correction_of(of_model.of(cost.summed), cost, conditions)
-        return ModelFigures(model.config.name, model.config.shape, conditions, whole, cost, correction)
 
 
 NOT_READ: Mapping[str, OperatorCounts] = MappingProxyType({})
@@ -169,8 +157,7 @@ def read_ranking_data(
         ),
         operator_rows=operator_rows,
         operator_counts=operator_counts,
-        measurements=Measurements(operator_rows),
-        chains=database.calls_in_chains.rows(),
+        evidence=Evidence(Measurements(operator_rows), database.calls_in_chains.rows()),
         newest={conditions[key]: ended_at for key, ended_at in newest.items()},
     )
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import get_args
 
+from opcost.comparing.model_result import ModelResult
 from opcost.comparing.operator_costs import KindCosts, OperatorCost, kind_costs, operator_costs
 from opcost.comparing.ranking import (
     ENERGY,
     SORTS,
     SUM,
-    ModelFigures,
     RankingRow,
     completed,
     ranked,
@@ -344,10 +344,10 @@ def _by_product(request: Request, data: RankingData, choice: Choice) -> dict[str
 
 @dataclass(frozen=True)
 class _Set:
-    """A set of conditions with the figures of all models that are measured under it, and the names of those to show."""
+    """A set of conditions with the results of all models that are measured under it, and the names of those to show."""
 
     conditions: Conditions
-    figures: tuple[ModelFigures, ...]
+    results: tuple[ModelResult, ...]
     names: tuple[str, ...]
 
 
@@ -362,17 +362,21 @@ def _sets(data: RankingData, candidates: Sequence[Conditions], names: Collection
     def suitability(one: Conditions) -> tuple[int, float, str]:
         fitting = [model for model in data.models if model.config.precision == one.precision]
         wholes = sum(any(row.conditions == one for row in model.wholes) for model in fitting)
-        shares = (data.measurements.measured_ratio(model.counts, one) for model in fitting if model.counts is not None)
+        shares = (
+            data.evidence.measurements.measured_ratio(model.counts, one)
+            for model in fitting
+            if model.counts is not None
+        )
         return wholes, sum(shares), data.newest[one]
 
     left, found = set(names), []
     for conditions in sorted(candidates, key=suitability, reverse=True):
-        # Figures of all models take long.
+        # Results of all models take long.
         if any(model.config.name in left and data.is_measured(model, conditions) for model in data.models):
-            figures = tuple(data.figures(conditions))
-            measured = tuple(one.name for one in figures if one.name in left)
+            results = tuple(data.results(conditions))
+            measured = tuple(one.name for one in results if one.name in left)
             if measured:
-                found.append(_Set(conditions, figures, measured))
+                found.append(_Set(conditions, results, measured))
             left.difference_update(measured)
     return found
 
@@ -414,11 +418,11 @@ def _rankings(
 
 def _shown(data: RankingData, one: _Set, choice: Choice) -> list[ShownModel]:
     """Return the models to show in order. The errors of their sums rest on all models."""
-    roofline, errors = data.roofline(one.conditions), sum_errors(one.figures)
-    named = (figures for figures in one.figures if figures.name in one.names)
+    roofline, errors = data.roofline(one.conditions), sum_errors(one.results)
+    named = (result for result in one.results if result.name in one.names)
     own_counts = (count for model in data.models if model.counts is not None for count in model.counts.counts)
     counts = [*data.operator_counts.values(), *own_counts]
-    models = {model.name: model for model in completed(named, counts, data.measurements)}
+    models = {model.name: model for model in completed(named, counts, data.evidence.measurements)}
     rows = [ranking_row(model, errors[model.correction is not None], roofline) for model in models.values()]
     found = []
     for row in ranked(rows, choice.by):

@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 
 from opcost.columns import present_moment
-from opcost.comparing.comparison import Evidence
+from opcost.comparing.model_result import Evidence
 from opcost.comparing.sweep_sizes import BreakLine, Curve, curves_of, figures_of, replaced
 from opcost.errors import CannotMeasureError, UserError
 from opcost.grouping import grouped

@@ -54,22 +54,20 @@ class EnergyBasis(Enum):
         measured = row.measurement
         return measured.energy_at_reference_j if self is EnergyBasis.NORMALISED else measured.energy_j
 
-    def coefficient_error_j(self, parts: Iterable[tuple[int, MeasurementRow]], whole: MeasurementRow) -> float:
-        """Return the error in J of sum minus whole model that is due to power temperature coefficients.
-
-        The error of the board's coefficient is multiplied by the difference of mean temperatures, the spread between
-        operators' coefficients by each operator's own difference. ``parts`` are numbers of calls with their row.
-        """
-        whole_c, kelvins_j = whole.measurement.temperature_c, []
-        for calls, row in parts:
-            energy_j, celsius = self.energy_of(row), row.measurement.temperature_c
-            if energy_j is not None and celsius is not None and whole_c is not None:
-                kelvins_j.append(calls * energy_j.value * (celsius - whole_c))
-        return temperature_error_j(kelvins_j)
+    def kelvins_j(self, calls: int, row: MeasurementRow, celsius: float | None) -> float:
+        """Return the energy of calls times the kelvins that they were warmer than a temperature; 0 if it is unknown."""
+        energy_j, own_c = self.energy_of(row), row.measurement.temperature_c
+        if energy_j is None or own_c is None or celsius is None:
+            return 0.0
+        return calls * energy_j.value * (own_c - celsius)
 
 
 def temperature_error_j(kelvins_j: Iterable[float]) -> float:
-    """Return the error in J of a difference of energies (in J K) that is due to power temperature coefficients."""
+    """Return the error in J of a difference of energies (in J K) that is due to power temperature coefficients.
+
+    The error of the board's coefficient is multiplied by the difference of mean temperatures, the spread between
+    operators' coefficients by each operator's own difference, see ``EnergyBasis.kelvins_j``.
+    """
     parts = list(kelvins_j)
     board_j, operators_j = math.fsum(parts), math.hypot(*parts)
     return math.hypot(COEFFICIENT_ERROR_PER_KELVIN * board_j, COEFFICIENT_SPREAD_PER_KELVIN * operators_j)
@@ -228,6 +226,7 @@ WITHOUT_ENERGY = " operators have no energy: "
 class Part:
     """The calls of one case in a sum on a basis, with the row that gives their cost, perhaps of other input data."""
 
+    count: OperatorCount
     case: Case
     occurrences: int
     row: MeasurementRow
@@ -273,10 +272,18 @@ class ModelCost:
     memory_bytes_ratio: float | None
     flop_missing_reason: str | None = None
 
+    def time_ratio(self, parts: Iterable[Part]) -> float:
+        """Return the share of the summed time that some of its parts have; 0 if nothing is summed."""
+        return 0.0 if self.time_s is None else math.fsum(part.time_s for part in parts) / self.time_s.value
+
     def board_ratio(self, board: str | None) -> float:
         """Return the share of the summed time that was measured on a board; 0 if nothing is summed."""
-        others_s = [part.time_s for part in self.parts if part.row.circumstances.device_uuid != board]
-        return 0.0 if self.time_s is None else 1 - math.fsum(others_s) / self.time_s.value
+        others = (part for part in self.parts if part.row.circumstances.device_uuid != board)
+        return 0.0 if self.time_s is None else 1 - self.time_ratio(others)
+
+
+NOTHING_SUMMED = ModelCost(None, None, None, EnergyBasis.MEASURED, (), (), (), None, None)
+"""The sum of a model that is not counted."""
 
 
 def best_whole(
@@ -350,7 +357,7 @@ def _rows_of(counts: OperatorCounts, measurements: Measurements, conditions: Con
 
 
 def _cost(counts: OperatorCounts, found: Rows, basis: EnergyBasis) -> ModelCost:
-    parts = tuple(Part(*calls, basis) for _, rows in found for calls in rows)
+    parts = tuple(Part(count, *calls, basis) for count, rows in found for calls in rows)
     summed = tuple(count for count, rows in found if rows)
     # Each row once, with its number of calls.
     calls: dict[str, int] = {}

@@ -4,10 +4,9 @@ from dataclasses import replace
 import pytest
 from simulated_machine import SIMULATED_CONDITIONS, declared_row
 
-from opcost.comparing import comparison as comparing
 from opcost.comparing.cache_chain_rows import chain_row
-from opcost.comparing.comparison import USUAL_RUNS, OperatorRuns
 from opcost.comparing.gap import Piece
+from opcost.comparing.model_result import USUAL_RUNS, Evidence, OperatorRuns
 from opcost.comparing.operator_costs import TupleFlag
 from opcost.comparing.remarks import Remark, RemarkKind
 from opcost.estimates import Estimate
@@ -45,7 +44,7 @@ FULL = row_of(MODEL, (10.0, 0.3), (25.0, 1.0))
 def compare(counts, full, measurements, runs=USUAL_RUNS, chains=()):
     """Compare where the whitelist leaves out nothing."""
     selection = Selection(counts, replace(counts, counts=()))
-    return comparing.compare(selection, full, comparing.Evidence(measurements, chains), runs)
+    return Evidence(measurements, chains).result(selection, [full], runs=runs)
 
 
 def compared(*rows, full=FULL):
@@ -282,8 +281,8 @@ def test_what_is_left_out_has_rows_and_energies_like_those_of_the_sum():
     def dropped(*rows):
         parts = [normalised(CONVOLUTION_ROW, 11.0), normalised(RELU_ROW, 6.0)]
         left_out = replace(COUNTS, counts=(OperatorCount(GELU, 2, 10, 1),))
-        evidence = comparing.Evidence(Measurements([*parts, *rows]))
-        return comparing.compare(Selection(COUNTS, left_out), normalised(FULL, 90.0), evidence).gap
+        evidence = Evidence(Measurements([*parts, *rows]))
+        return evidence.result(Selection(COUNTS, left_out), [normalised(FULL, 90.0)]).gap
 
     ours = normalised(row_of(GELU, (1.5, 0.1), (7.0, 0.1)), 8.0)
     theirs = normalised(row_of(GELU, (0.5, 0.1), (3.0, 0.1), device_uuid="another board"), 4.0)

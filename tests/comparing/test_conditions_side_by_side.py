@@ -13,18 +13,19 @@ from simulated_machine import SIMULATED_CONDITIONS, Load, declared_row, simulate
 from opcost.comparing.conditions_side_by_side import (
     Calls,
     Pair,
-    Side,
     SideBySide,
     Standing,
     matched,
     side_by_side,
     sides_of,
 )
-from opcost.comparing.remarks import Remark, RemarkKind, side_remarks
+from opcost.comparing.model_result import ModelResult
+from opcost.comparing.remarks import Remark, RemarkKind
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.flags import Flag
 from opcost.measuring.record import MeasurementRow
-from opcost.operators.counts import OperatorCount, OperatorCounts
+from opcost.measuring.setting import ChosenConditions
+from opcost.operators.counts import OperatorCount, OperatorCounts, Selection
 from opcost.operators.tuples import (
     Constant,
     OperatorTuple,
@@ -65,16 +66,16 @@ def row_of(
 
 
 def side(
-    label: str,
     conditions: Conditions,
     calls: Mapping[OperatorTuple, int],
     rows: list[MeasurementRow],
     whole: MeasurementRow | None = None,
-) -> Side:
+) -> ModelResult:
     counts = OperatorCounts(
         MODEL, tuple(OperatorCount(one, number, 1, 1) for one, number in calls.items()), 9, 9, 1, "2.11.0", "cuda"
     )
-    return Side(label, conditions, counts, whole, sum_operators(counts, Measurements(rows), conditions))
+    cost = sum_operators(counts, Measurements(rows), conditions)
+    return ModelResult(conditions, whole, cost, Selection(counts, replace(counts, counts=())), input_size=(8, 4))
 
 
 THESE = {CONVOLUTION: 3, NORM: 2, CAST: 1}
@@ -89,13 +90,12 @@ def found(
     other_rows: list[MeasurementRow] = OTHER_ROWS,
     whole: MeasurementRow | None = WHOLE,
     other_whole: MeasurementRow | None = OTHER_WHOLE,
+    limit_w: float | None = None,
 ) -> SideBySide:
-    these, others = side("bf16", BF16, THESE, rows, whole), side("fp32", FP32, OTHERS, other_rows, other_whole)
-    return side_by_side(these, others, samples=8)
-
-
-def kinds_of(remarks: SideBySide) -> list[RemarkKind]:
-    return [remark.kind for remark in side_remarks(remarks)]
+    these, others = side(BF16, THESE, rows, whole), side(FP32, OTHERS, other_rows, other_whole)
+    if limit_w is not None:
+        these = replace(these, conditions=replace(BF16, device_power_limit_w=limit_w))
+    return side_by_side((these, others), (ChosenConditions("bf16"), ChosenConditions("fp32")))
 
 
 # What is saved
@@ -151,7 +151,7 @@ def test_without_energies_times_decide() -> None:
     assert costs["Conv2d"].saved_energy_j is None
     assert costs["Conv2d"].costs_more_energy is None
     assert costs["Conv2d"].costs_more
-    assert (report.total.energy_j, report.total.saved_energy_per_sample_j) == (None, None)
+    assert (report.sum.energy_j, report.sum.saved_energy_per_sample_j) == (None, None)
 
 
 def test_energies_of_both_sides_are_normalised_only_if_all_can_be() -> None:
@@ -162,14 +162,14 @@ def test_energies_of_both_sides_are_normalised_only_if_all_can_be() -> None:
     ours, theirs = [normalised(row, 60.0) for row in ROWS], [normalised(row, 50.0) for row in OTHER_ROWS]
     whole, other = normalised(WHOLE, 60.0), normalised(OTHER_WHOLE, 60.0)
     report = found(ours, theirs, whole, other)
-    assert report.basis is EnergyBasis.NORMALISED
+    assert report.reference_temperature_c == 50.0
     assert report.whole.saved_energy_j == 0.0
     # The errors of both wholes at the same temperature cancel; those of measured energies do not.
     assert report.whole.saved_energy_standard_error_j == pytest.approx(math.hypot(0.02, 0.05))
     (cast,) = [one.costs for one in report.kinds if one.operator == "to"]
     # One of these calls: 10 K at 0.1 % (board) and 0.15 % (operator) per kelvin.
     assert cast.saved_energy_standard_error_j == pytest.approx(math.hypot(0.005, 0.01, 0.015))
-    assert found(ours, OTHER_ROWS, whole, other).basis is EnergyBasis.MEASURED
+    assert found(ours, OTHER_ROWS, whole, other).reference_temperature_c is None
 
 
 # What is not measured
@@ -177,21 +177,21 @@ def test_energies_of_both_sides_are_normalised_only_if_all_can_be() -> None:
 
 def test_calls_without_a_row_are_in_no_total_and_named() -> None:
     report = found(rows=ROWS[1:])
-    assert report.total.calls == report.total.other_calls + 1 == 3
-    assert report.total.other_energy_j == pytest.approx(0.4)
+    assert report.sum.calls == report.sum.other_calls + 1 == 3
+    assert report.sum.other_energy_j == pytest.approx(0.4)
     (left_out,) = [kind for kind in report.kinds if kind.standing == "not measured"]
     assert (left_out.operator, left_out.costs.energy_j, left_out.costs.other_energy_j) == ("Conv2d", None, 3.0)
     assert left_out.costs.saved_energy_j is None
-    (remark,) = side_remarks(report)
+    (remark,) = report.remarks
     assert (remark.kind, remark.figures) == (RemarkKind.NOT_MEASURED, {"calls": 3, "operators": ("Conv2d",)})
     assert report.operators[-1].standing == "not measured"
 
 
 def test_without_any_row_there_is_no_total_and_a_whole_of_one_side_alone_is_not_compared() -> None:
-    assert found(rows=[], other_rows=[]).total is None
+    assert found(rows=[], other_rows=[]).sum is None
     report = found(whole=None)
     assert report.whole is None
-    assert side_remarks(report) == (Remark(RemarkKind.WHOLE_NOT_MEASURED, {"conditions": "bf16"}),)
+    assert report.remarks == (Remark(RemarkKind.WHOLE_NOT_MEASURED, {"conditions": "bf16"}),)
 
 
 # Remarks
@@ -199,7 +199,7 @@ def test_without_any_row_there_is_no_total_and_a_whole_of_one_side_alone_is_not_
 
 def test_operators_of_two_boards_are_a_remark_with_their_share_of_the_time() -> None:
     apart = [OTHER_ROWS[0], row_of(FULL_NORM, 0.001, 0.2, FP32, device_uuid="another")]
-    (remark,) = side_remarks(found(other_rows=apart))
+    (remark,) = found(other_rows=apart).remarks
     # Two calls of 1 ms on each side, of 3 x (1 + 4) + 2 x (1 + 1) ms.
     assert remark == Remark(RemarkKind.OPERATORS_OF_TWO_BOARDS, {"time_ratio": pytest.approx(4 / 19)})
 
@@ -214,7 +214,7 @@ def test_operators_of_two_boards_are_a_remark_with_their_share_of_the_time() -> 
     ],
 )
 def test_what_differs_between_both_sides_is_a_remark(changes: dict[str, MeasurementRow], kinds: list) -> None:
-    assert kinds_of(found(**changes)) == kinds
+    assert [remark.kind for remark in found(**changes).remarks] == kinds
 
 
 @pytest.mark.parametrize(
@@ -222,19 +222,17 @@ def test_what_differs_between_both_sides_is_a_remark(changes: dict[str, Measurem
 )
 def test_flags_are_remarks_with_their_conditions(flag: Flag, kind: RemarkKind) -> None:
     rows = [row_of(CONVOLUTION, 0.001, 0.1, BF16, flags=(flag,)), *ROWS[1:]]
-    (remark,) = side_remarks(found(rows=rows))
+    (remark,) = found(rows=rows).remarks
     figures = {"time_ratio": pytest.approx(3 / 7), "operator": CONVOLUTION.operator, "flags": (flag.value,)}
     assert remark == Remark(kind, {"conditions": "bf16", **figures})
     assert str(remark).startswith("in bf16: ")
-    (remark,) = side_remarks(found(whole=row_of(MODEL, 0.01, 2.0, BF16, flags=(Flag.UNEVEN,))))
+    (remark,) = found(whole=row_of(MODEL, 0.01, 2.0, BF16, flags=(Flag.UNEVEN,))).remarks
     assert remark == Remark(RemarkKind.FLAGGED_WHOLE, {"conditions": "bf16", "flags": (Flag.UNEVEN.value,)})
 
 
 def test_a_sum_above_the_power_limit_is_a_remark() -> None:
-    limited = found()
-    limit_w = 0.9 * limited.total.power_w
-    of_card = replace(limited.these, conditions=replace(limited.these.conditions, device_power_limit_w=limit_w))
-    assert kinds_of(replace(limited, these=of_card)) == [RemarkKind.ABOVE_LIMIT]
+    (remark,) = found(limit_w=0.9 * found().sum.power_w).remarks
+    assert remark.kind is RemarkKind.ABOVE_LIMIT
 
 
 # Calls under two conditions: only calls of the same operator, parameters and sizes match, each with at most one

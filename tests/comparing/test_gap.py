@@ -7,7 +7,6 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from simulated_machine import SIMULATED_CONDITIONS, declared_row
 
-from opcost.comparing.comparison import Evidence, compare
 from opcost.comparing.gap import (
     OTHERS,
     PRODUCTS,
@@ -20,7 +19,8 @@ from opcost.comparing.gap import (
     kernel_key,
     limit_of,
 )
-from opcost.comparing.remarks import Remark, RemarkKind, remarks_on
+from opcost.comparing.model_result import Evidence
+from opcost.comparing.remarks import Remark, RemarkKind
 from opcost.estimates import Estimate
 from opcost.measuring.comparison_record import Excess, KernelTimeRow
 from opcost.measuring.conditions import COLD, EAGER, GRAPH
@@ -105,7 +105,7 @@ def compared(
 
     rows = Measurements([row(LINEAR, 0.001, linear_w, rows_capped), row(GELU, 0.001, 500.0, rows_capped)])
     selection = Selection(counts, replace(counts, counts=()))
-    return compare(selection, row(model, whole_s, whole_w, capped_ratio), Evidence(rows))
+    return Evidence(rows).result(selection, [row(model, whole_s, whole_w, capped_ratio)])
 
 
 def test_a_sum_above_the_limit_has_a_part_that_explains_the_whole() -> None:
@@ -150,7 +150,7 @@ def test_the_part_of_a_sum_is_the_same_whatever_its_whole_did(whole: dict[str, f
 def test_a_throttled_whole_has_a_bound_where_no_part_explains_it(linear_w: float, is_explained: bool) -> None:
     found = compared(linear_w=linear_w, whole_s=0.0115, whole_w=700.0)
     slower = replace(found.full, measurement=replace(found.full.measurement, sm_clock_hz=1.7e9))
-    kinds = [one.kind for one in remarks_on(replace(found, full=slower), Measurements([]))]
+    kinds = [one.kind for one in replace(found, whole=slower).remarks]
     assert (RemarkKind.LOWER_CLOCKS not in kinds) == is_explained
 
 
@@ -294,10 +294,11 @@ def test_the_comparison_says_what_an_eager_run_waits_for():
     whole = row_in(MODEL, 65e-6, 0.01, EAGER)
     counts = counts_of({("ReLU", 1): 10})
     selection = Selection(counts, replace(counts, counts=()))
-    found = compare(selection, whole, Evidence(Measurements([graph, eager])))
+    found = Evidence(Measurements([graph, eager])).result(selection, [whole])
     assert found.eager.is_launch_bound
     figures = {"launch_time_s": 60e-6, "device_time_s": 20e-6, "of_whole_ratio": 60 / 65}
     assert found.remarks == (
         Remark(RemarkKind.LAUNCH_BOUND, {name: pytest.approx(value) for name, value in figures.items()}),
     )
-    assert compare(selection, row_in(MODEL, 65e-6, 0.01, GRAPH), Evidence(Measurements([graph]))).eager is None
+    in_graph = row_in(MODEL, 65e-6, 0.01, GRAPH)
+    assert Evidence(Measurements([graph])).result(selection, [in_graph]).eager is None

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from simulated_machine import SIMULATED_CONDITIONS, declared_row
 
-from opcost.comparing.comparison import Comparison, Evidence, compare
+from opcost.comparing.model_result import Evidence, ModelResult
 from opcost.comparing.operator_costs import TupleCost, TupleFlag, Use, roofline_of_tuples, tuple_costs
 from opcost.comparing.remarks import RemarkKind
 from opcost.comparing.roofline import Work, arithmetic_of
@@ -40,11 +40,11 @@ def counts_of(model: OperatorTuple, **calls: int) -> OperatorCounts:
     return OperatorCounts(model, counts, 100, 100, 0, "2.11.0", "cuda")
 
 
-def compared(kept: OperatorCounts, dropped: OperatorCounts, *rows: MeasurementRow) -> Comparison:
-    return compare(Selection(kept, dropped), row_of(kept.model), Evidence(Measurements(rows), ()))
+def compared(kept: OperatorCounts, dropped: OperatorCounts, *rows: MeasurementRow) -> ModelResult:
+    return Evidence(Measurements(rows)).result(Selection(kept, dropped), [row_of(kept.model)])
 
 
-def by_operator(*comparisons: Comparison) -> dict[str, TupleCost]:
+def by_operator(*comparisons: ModelResult) -> dict[str, TupleCost]:
     return {cost.case.operator.short_name: cost for cost in tuple_costs(comparisons)}
 
 
@@ -136,9 +136,8 @@ def test_more_than_the_card_s_memory_moves_is_flagged_but_its_time_is_not_doubtf
     on_card = replace(IN_GRAPHS, device_product="NVIDIA H200")
     row = replace(row_of(RELU), conditions=on_card, key=measurement_key(Case(RELU), on_card))
     full = replace(row_of(FIRST), conditions=on_card, key=measurement_key(Case(FIRST), on_card))
-    comparison = compare(
-        Selection(replace(counts, counts=(whole_table,)), counts_of(FIRST)), full, Evidence(Measurements([row]), ())
-    )
+    selection = Selection(replace(counts, counts=(whole_table,)), counts_of(FIRST))
+    comparison = Evidence(Measurements([row])).result(selection, [full])
     (cost,) = tuple_costs([comparison])
     assert cost.flags == {TupleFlag.IMPOSSIBLE}
     assert roofline_of_tuples([cost]) is None

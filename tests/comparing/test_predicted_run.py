@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from simulated_machine import SIMULATED_CONDITIONS
 
+from opcost.comparing.model_result import ModelResult
 from opcost.comparing.predicted_run import Knowledge, PredictedRun, Range, Widened, WidthReason, predicted_run
 from opcost.comparing.ranking import Differences, SumErrors
 from opcost.estimates import Estimate
@@ -67,7 +68,8 @@ def run_of(
     time = None if measured_s is None else Estimate(measured_s, 0.0)
     cost = ModelCost(time, None, None, EnergyBasis.MEASURED, (), counts, (), 0.0, 0.0)
     conditions = replace(SIMULATED_CONDITIONS, device_power_limit_w=limit_w)
-    return predicted_run(cost, Knowledge(known, {True: errors, False: errors}), conditions, None, elsewhere)
+    result = ModelResult(conditions, None, cost)
+    return predicted_run(result, Knowledge(known, {True: errors, False: errors}), elsewhere)
 
 
 def half_width(one: Range | None) -> float:

@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simulated_machine import SIMULATED_CONDITIONS, declared_row
 
+from opcost.comparing.cache_corrections import ELEMENTWISE, Corrections, Curve
+from opcost.comparing.model_result import ModelResult
 from opcost.comparing.operator_costs import kind_costs, operator_costs, rank_of
 from opcost.comparing.ranking import (
     ASSUMED_SUM_ERRORS,
@@ -20,7 +22,6 @@ from opcost.comparing.ranking import (
     SORTS,
     TIME,
     Differences,
-    ModelFigures,
     RankingRow,
     SumErrors,
     ranked,
@@ -62,13 +63,13 @@ def sum_of(calls: dict[OperatorTuple, int], *rows: MeasurementRow) -> ModelCost:
     return sum_beside(None, counted, Measurements(rows), SIMULATED_CONDITIONS)
 
 
-def ranked_row(model: ModelFigures, roofline: Roofline | None = None) -> RankingRow:
+def ranked_row(model: ModelResult, roofline: Roofline | None = None) -> RankingRow:
     return ranking_row(model, None, roofline)
 
 
-def whole(name: str, time_s: float = 1.0, energy_j: float | None = 1.0, batch: int = 1) -> ModelFigures:
+def whole(name: str, time_s: float = 1.0, energy_j: float | None = 1.0, batch: int = 1) -> ModelResult:
     row = row_of(model_operator(name, None, (batch, 3)), time_s, energy_j)
-    return ModelFigures(name, (batch, 3), SIMULATED_CONDITIONS, row, None)
+    return ModelResult(SIMULATED_CONDITIONS, row, name=name, input_size=(batch, 3))
 
 
 @given(st.lists(st.tuples(costs, st.none() | costs, st.integers(1, 64)), min_size=1, max_size=8))
@@ -89,13 +90,14 @@ def test_the_smallest_comes_first_and_the_unknown_last(models: list[tuple[float,
         assert values == [*sorted(known), *[None] * (len(values) - len(known))]
 
 
-def with_sum(cost: ModelCost) -> ModelFigures:
-    return ModelFigures("m", (2, 3), SIMULATED_CONDITIONS, None, cost)
+def with_sum(cost: ModelCost) -> ModelResult:
+    return ModelResult(SIMULATED_CONDITIONS, None, cost, name="m", input_size=(2, 3))
 
 
 def test_a_corrected_sum_has_the_error_of_the_method_too() -> None:
     plain = with_sum(sum_of({RELU: 1}, row_of(RELU, 1.0, 2.0)))
-    corrected = replace(plain, correction=Excess(Estimate(0.5, 0.0), Estimate(1.0, 0.0)))
+    curve = Curve(((1, Excess(Estimate(0.5, 0.0), Estimate(1.0, 0.0))),))
+    corrected = replace(plain, corrections=Corrections({ELEMENTWISE: curve}))
     row, before = ranked_row(corrected), ranked_row(plain)
     assert row.time_standard_error_s == pytest.approx(math.hypot(before.time_standard_error_s or 0.0, 0.006 * 1.5))
     assert row.energy_standard_error_j == pytest.approx(math.hypot(before.energy_standard_error_j or 0.0, 0.01 * 3.0))
@@ -190,12 +192,12 @@ def test_an_operators_saving_is_its_cost_above_the_roof() -> None:
 # Errors of sums
 
 
-def compared(deviation: float, **flags: tuple[Flag, ...]) -> ModelFigures:
+def compared(deviation: float, **flags: tuple[Flag, ...]) -> ModelResult:
     """Return a model whose sum takes 1 s and 1 J and deviates from its whole by a ratio."""
     cost = sum_of({RELU: 1}, row_of(RELU, 1.0, 1.0))
     row = row_of(model_operator("m", None, (1, 3)), 1 / (1 + deviation), 1 / (1 + deviation))
     row = replace(row, measurement=replace(row.measurement, **flags))
-    return ModelFigures("m", (1, 3), SIMULATED_CONDITIONS, row, cost)
+    return ModelResult(SIMULATED_CONDITIONS, row, cost, name="m", input_size=(1, 3))
 
 
 def test_the_expected_error_is_a_high_quantile_of_deviations_to_either_side() -> None:

@@ -19,6 +19,7 @@ from simulated_apparatus import RecordedProgress
 from simulated_machine import SIMULATED_CONDITIONS
 from test_tables import COMPARED
 
+from opcost.comparing.conditions_side_by_side import SideBySide
 from opcost.comparing.coverage import Addition, CostShare
 from opcost.comparing.predicted_run import PredictedCalls, PredictedRun, Range, Widened, WidthReason
 from opcost.comparing.remarks import Remark, RemarkKind
@@ -46,7 +47,7 @@ from opcost.reporting.ranking_tables import print_rankings
 from opcost.running.bench import AssumedVersions
 from opcost.running.request import Request
 from opcost.stages.advise import Advice, ModelAdvice
-from opcost.stages.compare import AgainstReport, ComparingReport, compare_against
+from opcost.stages.compare import ComparingReport, compare_against
 from opcost.stages.count import CensusRow, CountPlan, CountReport, FormulaGap
 from opcost.stages.filter import FilterReport, OperatorShare
 from opcost.stages.holdings import Holdings
@@ -311,7 +312,7 @@ def layers() -> None:
 
 
 @cache
-def against(name: str, board: str, conditions: str) -> list[AgainstReport]:
+def against(name: str, board: str, conditions: str) -> list[SideBySide]:
     return compare_against(Request((name,), ROOT / "measurements", of_boards(board)), [conditions])
 
 

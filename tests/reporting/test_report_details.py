@@ -10,7 +10,7 @@ import pytest
 from committed_tables import committed
 from simulated_apparatus import RecordedProgress
 
-from opcost.comparing.comparison import Comparison
+from opcost.comparing.model_result import ModelResult
 from opcost.operators.counts import CalledModule
 from opcost.reporting.report import MOST_TREES, layers
 from opcost.reporting.report_sections import Compared, compared
@@ -110,7 +110,7 @@ def test_a_report_has_so_many_trees_and_says_how_to_see_others(counted: Compared
 
 
 def test_names_of_modules_are_escaped(counted: Compared) -> None:
-    comparison: Comparison = counted.comparison
+    comparison: ModelResult = counted.comparison
     modules = tuple(CalledModule(module.path, "<script>", module.weights) for module in comparison.counts.modules)
     odd = replace(comparison, counts=replace(comparison.counts, modules=modules))
     found = layers([replace(counted, comparison=odd)])

@@ -9,7 +9,7 @@ import pytest
 from simulated_machine import simulated_row
 from test_tables import COMPARED
 
-from opcost.comparing.comparison import Comparison
+from opcost.comparing.model_result import ModelResult
 from opcost.comparing.operator_costs import TupleCost, TupleFlag, Use
 from opcost.comparing.remarks import NOTICEABLE_RATIO, Remark, RemarkKind
 from opcost.estimates import Estimate
@@ -48,7 +48,7 @@ def compared(name: str, ratio: float, correction_ratio: float | None = None, dro
         unexplained_time_s=(1 - ratio - (correction_ratio or 0.0) - dropped_ratio) * WHOLE_S,
         **correction,  # type: ignore[arg-type]
     )
-    return Compared(row, (), cast("Comparison", None), compared_model(name, row, ()))
+    return Compared(row, (), cast("ModelResult", None), compared_model(name, row, ()))
 
 
 def summary(*found: Compared) -> str:

@@ -15,6 +15,7 @@ from simulated_apparatus import RecordedProgress, SimulatedCampaign, change_by_h
 from simulated_machine import Load
 
 from opcost.__main__ import main
+from opcost.comparing.conditions_side_by_side import SideBySide
 from opcost.comparing.remarks import RemarkKind
 from opcost.errors import UserError
 from opcost.measuring.protocol import MeasurementProtocol
@@ -22,7 +23,7 @@ from opcost.measuring.setting import ChosenConditions
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator, stored_as
 from opcost.running.request import Request
 from opcost.running.shipped_counts import ship_counts
-from opcost.stages.compare import AgainstReport, compare_against
+from opcost.stages.compare import compare_against
 from opcost.stages.measure_operators import measure_full_models, measure_operators
 from opcost.storage.configs import ModelFolders
 from opcost.storage.model_counts import COUNTS
@@ -69,7 +70,7 @@ def measure(campaign: SimulatedCampaign, *names: str) -> None:
     measure_full_models(request, lambda _: SHORT, campaign.open_apparatus, RecordedProgress())
 
 
-def against(campaign: SimulatedCampaign, text: str, *names: str) -> list[AgainstReport]:
+def against(campaign: SimulatedCampaign, text: str, *names: str) -> list[SideBySide]:
     return compare_against(campaign.request(*names), [text])
 
 
@@ -237,7 +238,7 @@ def test_the_command_exits_with_2_after_a_mistake_and_with_0_otherwise(
 # Committed rows
 
 
-def compared(board: str, text: str, *names: str) -> list[AgainstReport]:
+def compared(board: str, text: str, *names: str) -> list[SideBySide]:
     return compare_against(Request(names or IN_PRECISIONS, ROOT / "measurements", of_boards(board)), [text])
 
 
@@ -264,7 +265,7 @@ def sum_by_pandas(board: str, model: str, precision: str) -> dict[str, float]:
     }
 
 
-def kinds_of(report: AgainstReport, prefix: str = "") -> dict[str, float]:
+def kinds_of(report: SideBySide, prefix: str = "") -> dict[str, float]:
     found: dict[str, float] = {}
     for kind in report.kinds:
         for field, column in (("time_s", "time_s"), ("energy_j", "energy_at_reference_j")):

@@ -301,7 +301,7 @@ def test_devices_are_set_beside_each_other_with_ratios_and_the_spread_of_boards(
 def test_assumed_errors_of_sums_are_the_largest_that_any_conditions_have() -> None:
     request = Request((), ROOT / "measurements", committed())
     data = read_ranking_data(request, request.folders.readable(), ())
-    found = [sum_errors(data.figures(one))[True] for one in data.newest if one.cache == "warm"]
+    found = [sum_errors(data.results(one))[True] for one in data.newest if one.cache == "warm"]
     for quantity in ("time", "energy"):
         known = [getattr(one, quantity).high_ratio for one in found if not one.is_assumed]
         assert len(known) >= 6

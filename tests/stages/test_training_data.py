@@ -75,7 +75,7 @@ def test_rows_under_other_conditions_are_not_read_and_make_no_difference(
     assert found.wholes == expected.wholes
     assert len(found.wholes) >= 1
     # The same errors as those that opcost show expects.
-    assert found.sum_errors == sum_errors(all_rows.figures(conditions))
+    assert found.sum_errors == sum_errors(all_rows.results(conditions))
 
 
 def test_rows_that_are_not_learned_from_leave_the_fingerprint(database: Database, conditions: Conditions) -> None:
