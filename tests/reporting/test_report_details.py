@@ -10,7 +10,6 @@ import pytest
 from committed_tables import committed
 from simulated_apparatus import RecordedProgress
 
-from opcost.comparing.model_result import ModelResult
 from opcost.operators.counts import CalledModule
 from opcost.reporting.report import MOST_TREES, layers
 from opcost.reporting.report_sections import Compared, compared
@@ -110,9 +109,10 @@ def test_a_report_has_so_many_trees_and_says_how_to_see_others(counted: Compared
 
 
 def test_names_of_modules_are_escaped(counted: Compared) -> None:
-    comparison: ModelResult = counted.comparison
+    comparison = counted.comparison
     modules = tuple(CalledModule(module.path, "<script>", module.weights) for module in comparison.counts.modules)
-    odd = replace(comparison, counts=replace(comparison.counts, modules=modules))
+    kept = replace(comparison.counts, modules=modules)
+    odd = replace(comparison, selection=replace(comparison.selection, kept=kept))
     found = layers([replace(counted, comparison=odd)])
     assert "&lt;script&gt;" in found
     assert "<script" not in found
