@@ -129,7 +129,7 @@ class Measurement(Columns):
 
 
 MeasuredCases: TypeAlias = tuple[tuple[Case, Measurement], ...]
-"""What one measurement gives: the case that was asked for, then the phases that were measured with it."""
+"""The cases of one measurement: the one that was asked for, then the phases that were measured with it."""
 
 
 @dataclass(frozen=True)
