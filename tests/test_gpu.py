@@ -47,13 +47,14 @@ from opcost.stages.cache_chains import ChainBench
 from opcost.stages.verify import compare_kernels
 from opcost.storage.database import Database
 from opcost.torch_backend.alone import difference, replay_device
-from opcost.torch_backend.capture import capture
+from opcost.torch_backend.capture import capture, run_first, steady
 from opcost.torch_backend.cost_counter import CostCounter, OperationCost
 from opcost.torch_backend.cuda_graph import PLACEMENTS, capture_calls
 from opcost.torch_backend.operators import module_tuple
 from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.switches import precision, torch_state
 from opcost.torch_backend.workload import BackgroundLoad, EagerWorkload, as_graph, operator_workload
+from tests.small_model import SmallModel
 
 pytestmark = pytest.mark.gpu
 
@@ -336,6 +337,28 @@ def test_a_model_that_waits_is_captured_in_pieces() -> None:
     torch.cuda.synchronize()
     with torch.inference_mode():
         torch.testing.assert_close(output, model(x))
+
+
+def test_a_position_in_a_cache_is_put_back_in_a_graph_and_costs_nothing() -> None:
+    """The cache has place for one more call only."""
+    cache, position = torch.zeros(4096, 4096, device=GPU), torch.tensor([4095], device=GPU)
+    weight, x = torch.randn(4096, 4096, device=GPU), torch.randn(1, 4096, device=GPU)
+
+    def decode(model: SmallModel, x: torch.Tensor) -> torch.Tensor:
+        model.cache.index_copy_(0, model.position, x @ weight)
+        model.position += 1
+        return x @ model.cache.T
+
+    ready = steady(run_first(ReadyModel(SmallModel(decode, cache=cache, position=position), (x,))))
+    assert [part.nbytes for part, _ in ready.carried.parts] == [8]
+    workload = as_graph(EagerWorkload(Calls(ready.run, overhead=ready.carried.put_back), GPU))
+    assert workload.execution == "graph"
+    workload.run(100)
+    workload.finish()
+    assert position.item() == 4096
+    assert torch.allclose(cache[-1], (x @ weight)[0])
+    assert not cache[:-1].any()
+    assert device_time_s(workload.overhead, 20) < 0.2 * device_time_s(workload, 20)
 
 
 def test_a_graph_whose_output_is_not_finite_says_so() -> None:

@@ -52,7 +52,7 @@ from opcost.sources.models import resolve
 from opcost.sources.python_file import register_operations
 from opcost.storage.database import Database
 from opcost.torch_backend.alone import difference, replay_device
-from opcost.torch_backend.capture import check_steady
+from opcost.torch_backend.capture import steady
 from opcost.torch_backend.probes import Mark, MemoryWatch, profiled, single_iteration_times_s
 from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.switches import autocast, check_overrides, precision, torch_state
@@ -118,15 +118,15 @@ class Workloads:
             ready = self.ready.get(case.operator)
             ready = ready or resolve(case.operator, setting.code).with_inputs(self.device, context)
             if ready.first is not None:
-                check_steady(ready, context)
                 # The state before takes memory that the loop does not need.
-                ready = replace(ready, first=None)
+                ready = replace(steady(ready, context), first=None)
 
             def run() -> object:
                 with context():
                     return ready.run()
 
-            return EagerWorkload(Calls(run), self.device)
+            carried = ready.carried
+            return EagerWorkload(Calls(run, overhead=carried.put_back if carried.needs_kernels else None), self.device)
         if setting.code is not None and case.operator.operator.startswith(OPERATIONS):
             register_operations(setting.code)
         # Before it is built, so that the memory never holds it twice.

@@ -13,9 +13,9 @@ from opcost.sources.python_file import CORRECT_MODEL, own_frames
 from opcost.sources.registry import source_of
 from opcost.torch_backend.capture import run_first
 from opcost.torch_backend.passes import Context
-from opcost.torch_backend.ready_model import ReadyModel, check_form
+from opcost.torch_backend.ready_model import REFUSALS, ReadyModel, check_form
 from opcost.torch_backend.switches import kept_switches, reported_switches
-from opcost.torch_backend.workload import REFUSALS, one_line
+from opcost.torch_backend.workload import one_line
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,9 @@ from opcost.storage.counts_file import write_counts
 from opcost.storage.model_counts import COUNTS, has_changed_code
 from opcost.torch_backend.alone import count_grid
 from opcost.torch_backend.capture import capture
+from opcost.torch_backend.ready_model import REFUSALS
 from opcost.torch_backend.switches import autocast, reported_switches
-from opcost.torch_backend.workload import REFUSALS, one_line
+from opcost.torch_backend.workload import one_line
 from opcost.units import some_of
 
 COUNTING_RATES = {"cpu": Rates(2e-11, 5e-10, 0.3), "cuda": Rates(5e-14, 5e-13, 0.5), META: Rates(0.0, 0.0, 0.25)}

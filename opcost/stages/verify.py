@@ -44,9 +44,9 @@ from opcost.torch_backend.cost_counter import CostCounter, OperationCost, total,
 from opcost.torch_backend.meta_device import like_a_device
 from opcost.torch_backend.passes import Context, inference
 from opcost.torch_backend.probes import Kernel, Mark, profiled
-from opcost.torch_backend.ready_model import ReadyModel
+from opcost.torch_backend.ready_model import REFUSALS, ReadyModel
 from opcost.torch_backend.switches import autocast, precision
-from opcost.torch_backend.workload import REFUSALS, one_line, operator_workload
+from opcost.torch_backend.workload import one_line, operator_workload
 from opcost.units import milliseconds, percent
 
 BATCH_SIZE = 1

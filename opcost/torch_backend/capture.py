@@ -51,11 +51,12 @@ from opcost.torch_backend.ready_model import (
     ObservedForward,
     ReadyModel,
     called_modules,
+    carrying,
     inside_of,
-    kept_state,
     number_of_weights,
     sizes_of,
 )
+from opcost.torch_backend.run_state import put_back
 from opcost.torch_backend.switches import autocast_dtypes
 from opcost.torch_backend.values import plain_value, tensors_within
 from opcost.units import gigaflop, percent, some_of
@@ -63,8 +64,8 @@ from opcost.units import gigaflop, percent, some_of
 OUTSIDE = "%s: %s of its FLOPs or bytes are in no tuple, so that sums and predictions lack them: %s"
 
 CHANGING_WORK = (
-    "%s: its work changes from call to call, as with a cache that grows, a counter, or a random depth; counted is its "
-    "first call, and no loop measures it, only its operators; let each call do the same work"
+    "%s: its work changes from call to call, as with a random depth; counted is its first call, and no loop measures "
+    "it, only its operators; let each call do the same work"
 )
 
 OBSERVED_WORK = (
@@ -93,12 +94,12 @@ def capture(
     off, which no tuple describes.
     """
     name = name or model_tuple.short_name
-    recorder = _recorded(ready, composites)
+    ready, recorder = carrying(ready, partial(_recorded, composites=composites))
     first = ready.first
     # The set-up of a first run makes no difference from the second to the third.
     if first is not None and recorder.work != first.work:
         if recorder.work != _recorded(ready, composites).work:
-            first.put_back()
+            put_back(first.state)
             recorder = _recorded(ready, composites)
             logging.getLogger(__name__).warning(CHANGING_WORK, name)
         elif recorder.work != (alone := _work_of_run(ready)):
@@ -139,21 +140,27 @@ def _recorded(ready: ReadyModel, composites: Collection[str]) -> _Recorder:
     return recorder
 
 
-def check_steady(ready: ReadyModel, context: Context = nullcontext) -> None:
-    """Raise a CannotMeasureError unless two further runs do the same work: a loop measures what is counted."""
-    works = [_work_of_run(ready, context) for _ in range(2)]
+def steady(ready: ReadyModel, context: Context = nullcontext) -> ReadyModel:
+    """Return a model that has run once with the state that its runs carry, which is put back before each.
+
+    Raises CannotMeasureError: two further runs do not do the same work, so that a loop measures other calls than are
+    counted.
+    """
+    ready, work = carrying(ready, partial(_work_of_run, context=context))
+    works = work, _work_of_run(ready, context)
     if works[0] != works[1]:
         flops = " and ".join(gigaflop(one.flop) for one in works)
         problem = f"its work changes from call to call ({flops}), so that a loop measures other calls"
-        raise CannotMeasureError(f"{problem}; let each call do the same work, as by emptying its cache")
+        raise CannotMeasureError(f"{problem}; let each call do the same work, as by a fixed depth")
+    return ready
 
 
 def run_first(ready: ReadyModel, context: Context = nullcontext) -> ReadyModel:
     """Run a model once as ``capture`` does, so that its set-up is not counted; mark one that computes gradients."""
-    put_back = kept_state(ready.model)
+    state = ready.state
 
     def run(one: ReadyModel) -> ReadyModel:
-        return replace(one, first=FirstRun(_work_of_run(one, context), put_back))
+        return replace(one, first=FirstRun(_work_of_run(one, context), state))
 
     try:
         return run(ready)

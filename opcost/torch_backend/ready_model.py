@@ -1,6 +1,6 @@
-"""A model with the arguments of its runs, its state, the form of its weights, and the observation of its runs.
+"""A model with the arguments of its runs, the form of its weights, and the observation of its runs.
 
-The state are modes, weights, gradients, buffers and attributes of modules. A user's model is borrowed.
+A user's model is borrowed.
 
 Runs are observed without hooks: some modules change their path if they have any. A copy of an observed model, as for a
 moving average of its weights, is not observed. The modes of torch belong to a thread, so that threads which a
@@ -9,23 +9,20 @@ moving average of its weights, is not observed. The modes of torch belong to a t
 
 from __future__ import annotations
 
-import copy
 import logging
 import threading
-from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from functools import partial, wraps
+from functools import wraps
 from multiprocessing.pool import ThreadPool
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_map
 
@@ -43,113 +40,24 @@ from opcost.operators.tuples import (
 )
 from opcost.torch_backend.cost_counter import Work, tensors_of
 from opcost.torch_backend.passes import gradients_allowed
+from opcost.torch_backend.run_state import (
+    MOST_LIGHT_BYTES,
+    NOTHING_CARRIED,
+    CarriedState,
+    Keys,
+    State,
+    changes_since,
+    held_tensors,
+    kept_state,
+    state_of,
+)
 from opcost.torch_backend.values import is_dense, packed_tensors
 from opcost.units import some_of
 
-CONTAINERS = (dict, list, set, deque)
-"""The mutable containers among attributes whose contents are kept."""
+Result = TypeVar("Result")
 
-MOST_KEPT_BYTES = 2**26
-"""The largest tensors among attributes whose values are kept: larger ones are weights of some kind."""
-
-OWN_OF_TORCH = frozenset(vars(nn.Module()))
-"""The attributes that every module has: torch's own containers of weights, buffers, modules and hooks."""
-
-
-def kept_state(model: nn.Module) -> Callable[[], tuple[str, ...]]:
-    """Return what puts the parts of a model back, but for weights that change in place, and names those that stay."""
-    weights = ((name, _weight(weight)) for name, weight in model.named_parameters() if not is_lazy(weight))
-    buffers = ((name, _values(buffer)) for name, buffer in model.named_buffers() if not is_lazy(buffer))
-    parts = (*_modules(model), *weights, *buffers)
-
-    def put_back() -> tuple[str, ...]:
-        failed = []
-        for name, undo in parts:
-            try:
-                undo()
-            except Exception:
-                failed.append(name)
-        return tuple(failed)
-
-    return put_back
-
-
-def _modules(model: nn.Module) -> Iterator[tuple[str, Callable[[], object]]]:
-    for name, module in model.named_modules():
-        yield f"the mode of {name or 'the model'}", partial(setattr, module, "training", module.training)
-        # Those of a scripted module are views of C++ objects, which no forward replaces.
-        if isinstance(module, torch.jit.ScriptModule):
-            continue
-        for kind in ("_parameters", "_buffers", "_modules"):
-            yield f"{name}.{kind}", _contents(getattr(module, kind))
-        yield f"attributes of {name or 'the model'}", _attributes(module)
-
-
-def _contents(container: Any) -> Callable[[], None]:
-    kept = copy.copy(container)
-
-    def put_back() -> None:
-        container.clear()
-        (container.extend if isinstance(container, (list, deque)) else container.update)(kept)
-
-    return put_back
-
-
-def _attributes(module: nn.Module) -> Callable[[], None]:
-    held = {name: value for name, value in vars(module).items() if name not in OWN_OF_TORCH}
-    contents = [_contents(value) for value in held.values() if isinstance(value, CONTAINERS)]
-    tensors = (value for value in held.values() if isinstance(value, Tensor))
-    contents += [_values(tensor) for tensor in tensors if tensor.nbytes <= MOST_KEPT_BYTES]
-
-    def put_back() -> None:
-        attributes = vars(module)
-        for name in [name for name in attributes if name not in OWN_OF_TORCH and name not in held]:
-            del attributes[name]
-        attributes.update(held)
-        for one in contents:
-            one()
-
-    return put_back
-
-
-def _weight(weight: nn.Parameter) -> Callable[[], None]:
-    data, requires_grad, grad = weight.data, weight.requires_grad, weight.grad
-    grad_data = None if grad is None else grad.data
-
-    def put_back() -> None:
-        # Those that were made in inference mode take nothing; to another device, others take their place.
-        if not weight.is_inference():
-            weight.data = data
-        if weight.requires_grad != requires_grad:
-            weight.requires_grad_(requires_grad)
-        # A weight takes a gradient of its own device only.
-        if grad is not None and grad_data is not None:
-            grad.data = grad_data
-        if weight.grad is not grad:
-            weight.grad = grad
-
-    return put_back
-
-
-def _values(tensor: Tensor) -> Callable[[], None]:
-    data = tensor.data
-    memory: Any
-    values: Any
-    try:
-        # A tensor may show a part of its memory several times, which cannot be copied to.
-        memory = data.untyped_storage()
-        values = memory.clone() if data.device.type != "meta" else None
-    except (NotImplementedError, RuntimeError):
-        # One without a memory of its own, such as a sparse one.
-        memory, values = None, tensor.detach().clone()
-
-    def put_back() -> None:
-        tensor.data = data
-        if values is not None:
-            (tensor.detach() if memory is None else memory).copy_(values)
-
-    return put_back
-
+REFUSALS = (RuntimeError, ValueError, TypeError, IndexError, AssertionError)
+"""Exceptions that torch and torchvision raise for unsupported arguments; most are RuntimeError."""
 
 WITHOUT_STATE = (Tensor, int, float, complex, str, bytes, type(None))
 """Arguments that no call can change, but for a tensor's values."""
@@ -157,10 +65,10 @@ WITHOUT_STATE = (Tensor, int, float, complex, str, bytes, type(None))
 
 @dataclass(frozen=True)
 class FirstRun:
-    """The work of a model's first run, and what puts its state before back."""
+    """The work of a model's first run, and the state before."""
 
     work: Work
-    put_back: Callable[[], object]
+    state: State
 
 
 @dataclass(frozen=True)
@@ -169,7 +77,7 @@ class ReadyModel:
 
     ``fingerprint`` is the hash of the user's code that built it (``UserCode``), None for models of libraries. A model
     that ``computes_gradients`` in its ``forward``, such as forces from an energy, runs outside of inference mode.
-    ``first`` is its first run, None if it has not run.
+    ``first`` is its first run, None if it has not run. ``carried`` is put back before each run.
     """
 
     model: nn.Module
@@ -178,6 +86,7 @@ class ReadyModel:
     fingerprint: str | None = None
     computes_gradients: bool = False
     first: FirstRun | None = None
+    carried: CarriedState = NOTHING_CARRIED
 
     @staticmethod
     def of(model: nn.Module, examples: Any) -> ReadyModel:
@@ -214,7 +123,11 @@ class ReadyModel:
         return replace(self, inputs=inputs, keyword_inputs=keyword_inputs)
 
     def run(self) -> Any:
-        """Run the model once and return its result. An argument with a state, such as a cache, is new in each run."""
+        """Run the model once and return its result. An argument with a state, such as a cache, is new in each run.
+
+        Raises CannotMeasureError: what the run before has changed cannot be put back.
+        """
+        self.carried.put_back()
         found = self.inputs, dict(self.keyword_inputs)
         # The same tensors, in new copies of objects that a run may change.
         if not all(isinstance(value, WITHOUT_STATE) for value in (*found[0], *found[1].values())):
@@ -224,28 +137,50 @@ class ReadyModel:
             return self.model(*inputs, **keyword_inputs)
 
     @property
+    def state(self) -> State:
+        return state_of(self.model, (self.inputs, dict(self.keyword_inputs)))
+
+    @property
     def device_type(self) -> str:
         tensors = self.tensors or [*self.model.parameters()]
         return tensors[0].device.type if tensors else "cpu"
 
 
-def held_tensors(value: Any) -> Iterator[Tensor]:
-    """Yield the tensors that a value holds, also in its attributes and in those of its parts."""
-    seen: set[int] = set()
-    pending = [value]
-    while pending:
-        one = pending.pop()
-        if id(one) in seen:
-            continue
-        seen.add(id(one))
-        if isinstance(one, Tensor):
-            yield one
-        elif isinstance(one, Mapping):
-            pending.extend(one.values())
-        elif isinstance(one, (list, tuple, set, frozenset)):
-            pending.extend(one)
-        elif not isinstance(one, type):
-            pending.extend(getattr(one, "__dict__", {}).values())
+def carrying(ready: ReadyModel, run: Callable[[ReadyModel], Result]) -> tuple[ReadyModel, Result]:
+    """Return a model that has run once, now with the state that its runs carry, and the result of a further ``run``.
+
+    If the further run fails, as in a cache that is full, all that the first one changed is put back. Large tensors are
+    put back only if they change although all else is as before: a cache takes the same values again where the position
+    is the same.
+    """
+    if ready.first is None:
+        return ready, run(ready)
+    state, before = ready.state, ready.first.state
+
+    def putting_back(changed: Mapping[int, Keys]) -> ReadyModel:
+        return replace(
+            ready, carried=CarriedState(tuple((before.get(one, state[one]), changed[one]) for one in changed))
+        )
+
+    try:
+        result = run(ready)
+    except REFUSALS:
+        found = {one: keys for one, keys in changes_since(before).items() if one in state}
+        if not found:
+            raise
+    else:
+        found = changes_since(state)
+        if not found:
+            return ready, result
+    carried = {one: keys for one, keys in found.items() if state[one].nbytes <= MOST_LIGHT_BYTES}
+    if len(carried) < len(found):
+        light = putting_back(carried)
+        run(light)
+        heavy = {one: part for one, part in light.state.items() if one in found and one not in carried}
+        run(light)
+        carried |= changes_since(heavy)
+    ready = putting_back(carried)
+    return ready, run(ready)
 
 
 @contextmanager

@@ -39,10 +39,8 @@ from opcost.torch_backend.cuda_graph import (
 from opcost.torch_backend.inputs import operator_inputs
 from opcost.torch_backend.operators import build_operator
 from opcost.torch_backend.passes import Context, inference
+from opcost.torch_backend.ready_model import REFUSALS
 from opcost.torch_backend.repeated_calls import Layer, device_memory, repeated
-
-REFUSALS = (RuntimeError, ValueError, TypeError, IndexError, AssertionError)
-"""Exceptions that torch and torchvision raise for unsupported arguments; most are RuntimeError."""
 
 REFUSED = (*REFUSALS, ArithmeticError, AttributeError, LookupError, MemoryError)
 """Exceptions of torch for arguments that an operator does not take."""

@@ -464,14 +464,14 @@ def test_only_a_precision_of_16_bits_changes_dtypes_and_only_of_real_weights(
 class SetsUpInItsFirstRun(nn.Module):
     """Makes a table in its first run, and notes the conditions of each run."""
 
-    def __init__(self, runs: list[tuple[bool, bool]]) -> None:
+    def __init__(self, note: Callable[[tuple[bool, bool]], None]) -> None:
         super().__init__()
-        self.runs, self.table = runs, torch.empty(0)
+        self.note, self.table = note, torch.empty(0)
         self.linear = nn.Linear(32, 32)
 
     def forward(self, images: Any) -> torch.Tensor:
         x = images[0] if isinstance(images, list) else images
-        self.runs.append((torch.is_inference_mode_enabled(), torch.is_autocast_enabled("cpu")))
+        self.note((torch.is_inference_mode_enabled(), torch.is_autocast_enabled("cpu")))
         if not self.table.numel():
             self.table = self.linear(x).exp()
         return x + self.table
@@ -494,7 +494,7 @@ def test_one_first_run_as_the_counted_one_comes_before_the_count(
 ) -> None:
     runs: list[tuple[bool, bool]] = []
     facts = ListedModel("sets_up", "", SIZE, is_data_dependent, PublishedFacts(None, None), is_foreign)
-    source: Any = OneModel(SetsUpInItsFirstRun(runs))
+    source: Any = OneModel(SetsUpInItsFirstRun(runs.append))
     resolved = ResolvedModel(model_operator("sets_up", None, SIZE), source, facts)
     context = partial(torch.autocast, "cpu", torch.bfloat16)
     ready = resolved.ready_to_count(device, context)

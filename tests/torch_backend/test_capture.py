@@ -27,8 +27,8 @@ from opcost.operators.values import CONSTANT, NORMAL, InputStatistics, InputValu
 from opcost.sources.models import resolve
 from opcost.storage.database import Database
 from opcost.torch_backend.alone import difference
-from opcost.torch_backend.capture import capture, check_steady, run_first
-from opcost.torch_backend.cost_counter import CostCounter, OperationCost
+from opcost.torch_backend.capture import capture, run_first, steady
+from opcost.torch_backend.cost_counter import CostCounter, OperationCost, total
 from opcost.torch_backend.operators import can_be_rebuilt, function_name
 from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.switches import autocast
@@ -1089,14 +1089,95 @@ class Growing(nn.Module):
 
 
 @pytest.mark.parametrize(("has_cache", "flop"), [(True, 2 * 4 * 8 * 8 + 2 * 4 * 8 * 4), (False, 2 * 4 * 8 * 8)])
-def test_of_work_that_changes_from_call_to_call_the_first_call_counts_and_no_loop_measures_it(
+def test_a_state_that_grows_is_put_back_so_that_a_loop_repeats_the_call_that_is_counted(
     has_cache: bool, flop: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    ready = run_first(ReadyModel(Growing(has_cache), (torch.ones(4, 8),)))
+    model = Growing(has_cache)
+    ready = run_first(ReadyModel(model, (torch.ones(4, 8),)))
     assert capture(ready, OperatorTuple("model"), name="folder").total_flop == flop
+    repeated = steady(ready)
+    costs: list[OperationCost] = []
+    with CostCounter(costs.append), torch.inference_mode():
+        for _ in range(3):
+            repeated.run()
+    assert total(costs).flop == 3 * flop
+    assert (model.calls, caplog.text) == (1, "")
+    assert not repeated.carried.needs_kernels
+
+
+def test_of_random_work_the_first_call_counts_and_no_loop_measures_it(caplog: pytest.LogCaptureFixture) -> None:
+    depths = iter([1, 2, 3, 4, 5, 6])
+
+    def deeper(self: Any, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(next(depths)):
+            x = self.layer(x)
+        return x
+
+    ready = run_first(ReadyModel(SmallModel(deeper, layer=nn.Linear(8, 8)), (torch.ones(4, 8),)))
+    capture(ready, OperatorTuple("model"), name="folder")
     assert "folder: its work changes from call to call" in caplog.text
     with pytest.raises(CannotMeasureError, match=r"its work changes from call to call .*; let each call do the same"):
-        check_steady(ready)
+        steady(ready)
+
+
+class StaticCache:
+    """A cache of a fixed size that moves on by itself, as models of transformers take it."""
+
+    def __init__(self, size: int, position: int) -> None:
+        self.keys = torch.zeros(size, 8)
+        self.layer = SimpleNamespace(position=torch.tensor([position]), filled=position)
+
+
+def decode(self: Any, x: torch.Tensor, cache: StaticCache | None = None) -> torch.Tensor:
+    cache = cache or self.cache
+    cache.keys.index_copy_(0, cache.layer.position, x)
+    cache.layer.position += 1
+    cache.layer.filled += 1
+    return x @ cache.keys.T
+
+
+@pytest.mark.parametrize("is_input", [True, False])
+def test_a_position_is_put_back_before_each_call_and_the_cache_behind_it_is_not_copied(is_input: bool) -> None:
+    cache, x = StaticCache(2**18, 2**18 - 1), torch.ones(1, 8)
+    model = SmallModel(decode, cache=None if is_input else cache)
+    # A further call would write behind the end of the cache.
+    repeated = steady(run_first(ReadyModel(model, (x, cache) if is_input else (x,))))
+    for _ in range(3):
+        repeated.run()
+    assert cache.layer.position.item() == 2**18
+    assert cache.layer.filled == 2**18 - is_input
+    assert cache.keys[-1].tolist() == [1.0] * 8
+    assert not cache.keys[:-1].any()
+    assert [part.nbytes for part, _ in repeated.carried.parts if part.nbytes] == [8]
+    assert repeated.carried.needs_kernels
+
+
+def test_a_large_state_that_changes_in_each_call_is_put_back() -> None:
+    def smooth(self: Any, x: torch.Tensor) -> torch.Tensor:
+        self.mean.mul_(0.5).add_(x)
+        return self.mean.clone()
+
+    model = SmallModel(smooth)
+    model.register_buffer("mean", torch.zeros(2**18))
+    repeated = steady(run_first(ReadyModel(model, (torch.ones(2**18),))))
+    assert [repeated.run()[0].item() for _ in range(3)] == [1.0] * 3
+
+
+class Kept(dict[str, int]):
+    """A dict whose items stay."""
+
+    def pop(self, *_: object) -> int:
+        raise TypeError("items stay")
+
+
+def test_a_state_that_cannot_be_put_back_is_refused_by_name() -> None:
+    def counting(self: Any, x: torch.Tensor) -> torch.Tensor:
+        self.tables[f"call {len(self.tables)}"] = 1
+        return x + 1
+
+    ready = run_first(ReadyModel(SmallModel(counting, tables=Kept()), (torch.ones(4),)))
+    with pytest.raises(CannotMeasureError, match=r"^tables changes from call to call and cannot be put back \(items"):
+        steady(ready)
 
 
 class SetUp(nn.Module):
@@ -1115,7 +1196,7 @@ class SetUp(nn.Module):
 def test_what_a_first_call_sets_up_is_no_change_of_work(caplog: pytest.LogCaptureFixture) -> None:
     ready = run_first(ReadyModel(SetUp(), (torch.ones(4, 8),)))
     assert capture(ready, OperatorTuple("model")).total_flop == 2 * 4 * 4 * 8
-    check_steady(ready)
+    steady(ready)
     assert caplog.text == ""
 
 
@@ -1136,7 +1217,7 @@ def test_a_state_among_the_inputs_is_new_in_each_run() -> None:
     cache = Cache()
     keys = cache.layers[0].keys
     ready = run_first(ReadyModel(SmallModel(decoder), (torch.ones(1, 8), cache)))
-    check_steady(ready)
+    steady(ready)
     assert capture(ready, OperatorTuple("model")).total_flop == 2 * 8 * 3
     assert cache.layers[0].keys is keys
 
