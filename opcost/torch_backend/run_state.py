@@ -1,8 +1,8 @@
-"""The state of a model and of its inputs: what a run finds, what it changes, and how that is put back.
+"""The state of a model and of its inputs: how a run's changes of it are found and put back.
 
 A run may carry a state to the next one: the position in a cache, a hidden state, a counter. A loop measures one run
-again and again, so it puts back what runs after the first one change. What only the first run changes is set up once,
-such as a table, and stays.
+again and again, so it puts back all that runs after the first one change. A table that the first run sets up is
+changed by no later run, and stays.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def _bytes_of(storage: torch.UntypedStorage) -> Tensor:
 
 @dataclass(frozen=True)
 class CarriedState:
-    """What runs after the first one change, each part with its keys, as it was before the first run."""
+    """The parts that runs after the first one change, each with its keys, as they were before the first run."""
 
     parts: tuple[tuple[Part, Keys], ...] = ()
 
