@@ -12,6 +12,7 @@ from opcost.operators.counts import OperatorCount, memory_bytes_of
 from opcost.prediction.rates import MOSTLY_KNOWN_RATIO, KnownCost, known_costs, rates_of
 from opcost.running.request import Request
 from opcost.stages.ranking_data import RankingData, read_ranking_data
+from opcost.storage.configs import ModelFolders
 from opcost.summing.summation import EnergyBasis
 
 QUANTILE = 0.95
@@ -62,7 +63,7 @@ def _largest_share(part: Sequence[OperatorCount], whole: Sequence[OperatorCount]
 
 def _data(root: Path, execution: str) -> tuple[RankingData, list[ModelResult]]:
     """Return the committed rows, and the models of which all operators are measured, under the usual conditions."""
-    request = Request((), root / "measurements", committed(root))
+    request = Request((), ModelFolders(root / "measurements"), committed(root))
     data = read_ranking_data(request, request.configs(), ())
     conditions = usual_conditions(row for row in data.operator_rows if row.conditions.execution == execution)
     return data, [figure for figure in data.results(conditions) if figure.is_complete]

@@ -24,6 +24,7 @@ from opcost.prediction.learned_costs import ENERGY, TIME, CallCosts, LearnedCost
 from opcost.running.request import Request
 from opcost.stages.predict import TrainingData, Whole, training_data
 from opcost.stages.ranking_data import read_ranking_data
+from opcost.storage.configs import ModelFolders
 
 ROOT = Path(__file__).resolve().parent.parent
 LEARNED = "learned"
@@ -43,7 +44,7 @@ TIMED_CALLS = 10_000
 
 def committed_samples() -> TrainingData:
     """Return the committed samples under the conditions that most of them have, and the whole models of them."""
-    request = Request((), ROOT / "measurements", committed(ROOT))
+    request = Request((), ModelFolders(ROOT / "measurements"), committed(ROOT))
     data = read_ranking_data(request, request.configs(), ())
     return training_data(data, usual_conditions(data.operator_rows))
 

@@ -17,16 +17,18 @@ from opcost.comparing.comparison import doubts
 from opcost.comparing.layers import LayerNode, LayerRow, RunCosts
 from opcost.comparing.ranking import ENERGY
 from opcost.measuring.comparison_record import ComparisonRow
-from opcost.measuring.setting import USUAL, Setting
+from opcost.measuring.setting import Setting
 from opcost.reporting.model_tables import WHOLE, layer_in_words, layer_notes, rows_of
 from opcost.reporting.output import cells_of
 from opcost.reporting.progress_lines import progress_on_stderr
 from opcost.reporting.ranking_tables import csv_columns, csv_lines
 from opcost.reporting.tables import Column, Table, doubt_mark, short_texts, work_in_words
 from opcost.running.request import Request
+from opcost.running.run_request import RunRequest
 from opcost.stages.compare import find_comparisons, reports_of
 from opcost.stages.show import Choice
 from opcost.stages.show import show as find_rankings
+from opcost.storage.configs import ModelFolders
 from opcost.storage.database import Database
 from opcost.storage.files import user_folders
 from opcost.storage.table import CsvTable
@@ -171,16 +173,9 @@ def compare(*names: str, device: str | None = None, database: str | Path | None 
     return _frame(cells_of(row) for report in reports for row in report.comparisons)
 
 
-def _request(
-    database: str | Path | None,
-    names: tuple[str, ...] = (),
-    device: str | None = None,
-    setting: Setting = USUAL,
-    dry_run: bool = True,
-) -> Request:
+def _request(database: str | Path | None, names: tuple[str, ...] = (), device: str | None = None) -> Request:
     folders = user_folders(database=None if database is None else Path(database))
-    shipped, tables = folders.shipped_measurements, Database.of(folders)
-    return Request(names, folders.measurements, tables, device, dry_run, setting=setting, shipped_measurements=shipped)
+    return Request(names, ModelFolders.of(folders), Database.of(folders), device)
 
 
 def _frame_of(table: CsvTable[Any]) -> DataFrame:
@@ -335,7 +330,7 @@ def profile(  # noqa: PLR0913 (a call in a notebook names its options)
     from opcost.measuring.protocol import protocol_for
     from opcost.stages.profile import ObjectModel, profile_object
 
-    request = _request(database, device=device, setting=Setting(execution=execution), dry_run=False)
+    request = RunRequest(**vars(_request(database, device=device)), setting=Setting(execution=execution))
     own = ObjectModel(model, inputs, name, precision)
     of_error = partial(protocol_for, relative_error=relative_error)
     protocol = of_error if seconds is None else partial(protocol_for, loop_s=seconds)
@@ -417,6 +412,5 @@ def layers(  # noqa: PLR0913 (a call in a notebook names its options)
     from opcost.stages.profile import ObjectModel
 
     own = ObjectModel(model, inputs, name, precision)
-    return LayersResult(
-        layers_of_object(_request(database, dry_run=False), own, Choice(device=device, execution=execution)), depth
-    )
+    request = RunRequest(**vars(_request(database)))
+    return LayersResult(layers_of_object(request, own, Choice(device=device, execution=execution)), depth)

@@ -464,7 +464,7 @@ def valid_folder(folder: Path) -> Path:
     counts = genuine_counts()[0]
     write_counts(model / "operators.pkl", replace(counts, model=model_tuple(config), composites=()))
     shutil.copytree(ROOT / "docs/data/resnet50", folder / "database")
-    filter_operators(Request((MODEL,), model.parent, Database(folder / "database")))
+    filter_operators(Request((MODEL,), ModelFolders(model.parent), Database(folder / "database")))
     return folder
 
 

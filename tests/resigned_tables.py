@@ -30,6 +30,7 @@ from opcost.printable import printable
 from opcost.running.plan import Demand, KnownRows
 from opcost.running.request import Request
 from opcost.stages.sweep import keep_sizes
+from opcost.storage.configs import ModelFolders
 from opcost.storage.database import Database
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -134,7 +135,7 @@ def project_with(table: Path) -> Iterator[Request]:
             (database.folder / file).write_bytes(content)
         shutil.copy(table, database.folder)
         try:
-            yield Request((MODEL,), model.parent, database)
+            yield Request((MODEL,), ModelFolders(model.parent), database)
         except UserError as error:
             here = str(database.folder / table.name)
             raise UserError(*(line.replace(here, str(table)) for line in error.lines)) from error

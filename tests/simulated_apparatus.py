@@ -23,8 +23,8 @@ from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple
 from opcost.running.apparatus import Apparatus, Rest
-from opcost.running.request import Request
-from opcost.stages.compare import ComparingReport, find_comparisons, keep_comparisons
+from opcost.running.run_request import RunRequest
+from opcost.stages.compare import ComparingReport, find_comparisons, keep_comparisons, reports_of
 from opcost.storage.configs import WHITELIST, ModelConfig, ModelFolders, model_tuple
 from opcost.storage.counts_file import write_counts
 from opcost.storage.database import Database
@@ -81,8 +81,8 @@ class SimulatedCampaign:
     def database(self) -> Database:
         return Database(self.folder / "database")
 
-    def request(self, *names: str, dry_run: bool = False, device: str | None = None) -> Request:
-        return Request(names, self.measurements, self.database, device, dry_run)
+    def request(self, *names: str, dry_run: bool = False, device: str | None = None) -> RunRequest:
+        return RunRequest(names, ModelFolders(self.measurements), self.database, device, dry_run=dry_run)
 
     def add_model(
         self,
@@ -145,9 +145,9 @@ class SimulatedCampaign:
         yield workload
 
 
-def compare_models(request: Request, runs: OperatorRuns = USUAL_RUNS) -> list[ComparingReport]:
+def compare_models(request: RunRequest, runs: OperatorRuns = USUAL_RUNS) -> list[ComparingReport]:
     """Compare as the script does."""
-    return keep_comparisons(request, find_comparisons(request, runs))
+    return (reports_of if request.dry_run else keep_comparisons)(request, find_comparisons(request, runs))
 
 
 def write_both(config: ModelConfig, counts: OperatorCounts) -> None:

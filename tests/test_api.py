@@ -14,6 +14,7 @@ import opcost
 from opcost.reporting.ranking_tables import print_csv
 from opcost.running.request import Request
 from opcost.stages.show import Choice, show
+from opcost.storage.configs import ModelFolders
 
 ROOT = Path(__file__).parents[1]
 TABLES = {
@@ -61,7 +62,7 @@ def test_show_returns_what_the_command_prints(capsys: pytest.CaptureFixture[str]
     for names, operators in itertools.product((("resnet50", "swin_t"), ("swin_t",)), (False, True)):
         frame = opcost.show(*names, sort="time", operators=operators, device="H200", database=ROOT / "database")
         assert len(frame) == (len(names) if not operators else 194 if len(names) > 1 else 140)
-        request = Request(names, ROOT / "measurements", committed())
+        request = Request(names, ModelFolders(ROOT / "measurements"), committed())
         print_csv(show(request, Choice("time", device="H200", operators=operators)), "time")
         lines = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
         assert list(frame.columns) == list(lines[0])

@@ -26,7 +26,8 @@ from opcost.operators.texts import parse_operator
 from opcost.operators.values import parse_input_data
 from opcost.running.plan import Demand, KnownRows, Reason
 from opcost.running.request import Request
-from opcost.stages.compare import find_comparisons, keep_comparisons
+from opcost.stages.compare import find_comparisons, reports_of
+from opcost.storage.configs import ModelFolders
 from opcost.storage.database import Database
 
 ROOT = Path(__file__).parents[1]
@@ -69,8 +70,8 @@ def measurements_in(folder):
 
 
 def lines_of(measurements, database, run):
-    request = Request((), measurements, database, dry_run=True)
-    for report in keep_comparisons(request, find_comparisons(request, run)):
+    request = Request((), ModelFolders(measurements), database)
+    for report in reports_of(request, find_comparisons(request, run)):
         for row in report.comparisons:
             yield ",".join(cell(row, name) for name in EXACT)
 

@@ -41,10 +41,11 @@ from opcost.running.apparatus import Apparatus, open_apparatus
 from opcost.running.bench import open_child_bench
 from opcost.running.devices import gpu_facts
 from opcost.running.qualification import qualified
-from opcost.running.request import Request
+from opcost.running.run_request import RunRequest
 from opcost.stages import measure_operators
 from opcost.stages.cache_chains import ChainBench
 from opcost.stages.verify import compare_kernels
+from opcost.storage.configs import ModelFolders
 from opcost.storage.database import Database
 from opcost.torch_backend.alone import difference, replay_device
 from opcost.torch_backend.capture import capture, run_first, steady
@@ -572,7 +573,7 @@ def test_tuples_alone_run_the_kernels_of_their_model(tmp_path: Path) -> None:
     path = tmp_path / "measurements" / "small" / "summary.yml"
     path.parent.mkdir(parents=True)
     path.write_text("model_name: resnet18\nweights_name: null\ninput_size: [32, 3, 64, 64]\ndone: false\n")
-    request = Request((), tmp_path / "measurements", Database(tmp_path / "database"), GPU)
+    request = RunRequest((), ModelFolders(tmp_path / "measurements"), Database(tmp_path / "database"), GPU)
     (report,) = compare_kernels(request, RecordedProgress())
     assert report.counted_ratio > 0.99
     assert report.same_kernels_ratio > 0.99, report.differences

@@ -22,6 +22,7 @@ from opcost.reporting.progress_lines import progress_on_stderr
 from opcost.reporting.tables import print_configs, print_files
 from opcost.running.bench import bench_opener, open_child_bench
 from opcost.running.request import Request
+from opcost.running.run_request import RunRequest
 from opcost.stages.compare import reports_of
 from opcost.stages.measure_operators import Protocols, UnitReport
 from opcost.stages.show import rankings_of
@@ -51,7 +52,7 @@ def sample_operators(arguments: Namespace) -> int:
     from opcost.stages.sample_operators import sample_operators as draw
 
     wish = Wish(arguments.number, tuple(arguments.kind), arguments.seed, arguments.beyond)
-    report = draw(Request.from_arguments(arguments), arguments.name, wish, arguments.gpu_seconds)
+    report = draw(Request.from_arguments(arguments), arguments.name, wish, arguments.gpu_seconds, arguments.dry_run)
     print_json(report) if arguments.json else print_sample(report, arguments.dry_run)
     return 0
 
@@ -61,7 +62,7 @@ def count(arguments: Namespace) -> int:
     from opcost.reporting.count_tables import print_census, print_count_plans, print_counts
     from opcost.stages.count import CountReport, census, count_operators, plan_counting
 
-    request = Request.from_arguments(arguments)
+    request = RunRequest.from_arguments(arguments)
     if arguments.dry_run:
         plans = plan_counting(request, arguments.meta)
         print_json(plans) if arguments.json else print_count_plans(plans)
@@ -72,7 +73,7 @@ def count(arguments: Namespace) -> int:
         print_json(census(request) if arguments.census else reports)
     elif counted or not reports:
         print_census(census(request)) if arguments.census else print_counts(counted)
-    print_files("counts in", [request.measurements])
+    print_files("counts in", [request.folders.own])
     return 0 if len(counted) == len(reports) else 2
 
 
@@ -81,7 +82,7 @@ def filter_operators(arguments: Namespace) -> int:
     from opcost.reporting.count_tables import print_selections
     from opcost.stages.filter import filter_operators as keep_operators
 
-    reports = keep_operators(Request.from_arguments(arguments))
+    reports = keep_operators(Request.from_arguments(arguments), arguments.dry_run)
     print_json(reports) if arguments.json else print_selections(reports, arguments.dry_run)
     return 0
 
@@ -92,7 +93,7 @@ def measure(arguments: Namespace) -> int:
     from opcost.stages.measure_operators import measure_operators, measure_units
 
     setting = Setting(execution=arguments.execution, cache=arguments.cache, meter=arguments.meter)
-    request = Request.from_arguments(arguments, setting)
+    request = RunRequest.from_arguments(arguments, setting)
     opener, progress, table = bench_opener(request), progress_on_stderr(), request.database.operator_measurements
     protocols = _protocols(arguments.seconds, arguments.relative_error, arguments.input_data)
     if arguments.whole:
@@ -111,7 +112,7 @@ def measure_models(arguments: Namespace) -> int:
     from opcost.reporting.measurement_tables import print_full_models
     from opcost.stages.measure_operators import measure_full_models
 
-    request = Request.from_arguments(arguments, Setting(execution=arguments.execution, meter=arguments.meter))
+    request = RunRequest.from_arguments(arguments, Setting(execution=arguments.execution, meter=arguments.meter))
     protocol = _protocols(arguments.seconds, arguments.relative_error).wholes
     reports = measure_full_models(request, protocol, bench_opener(request), progress_on_stderr())
     print_json(reports) if arguments.json else print_full_models(reports, arguments.dry_run)
@@ -125,7 +126,7 @@ def _protocols(loop_s: float, relative_error: float | None, input_data: str = CA
     return Protocols(partial(whole, order_seed=random.SystemRandom().getrandbits(32)), whole, input_data)
 
 
-def _print_tables(request: Request, *paths: Path) -> None:
+def _print_tables(request: RunRequest, *paths: Path) -> None:
     if not request.dry_run:
         print_files("rows in", paths)
 
@@ -143,11 +144,13 @@ def profile(arguments: Namespace) -> int:
     from opcost.stages.make_configs import scratch_folder
     from opcost.stages.profile import profile as profile_models
 
-    request = Request.from_arguments(arguments, Setting(execution=arguments.execution))
+    request = RunRequest.from_arguments(arguments, Setting(execution=arguments.execution))
     measuring, model = _measuring(request, arguments), WantedModel.from_arguments(arguments)
     sizes = [*arguments.sizes, *([arguments.input_size] if arguments.input_size else [])]
     wanted = [replace(model, input_size=size) for size in sizes or [()]]
-    with scratch_folder(request, wanted) if arguments.dry_run else nullcontext(request) as request:
+    folders = request.folders
+    with scratch_folder(folders, wanted) if arguments.dry_run else nullcontext(folders) as folders:
+        request = replace(request, folders=folders)
         found = profile_models(request, wanted, progress_on_stderr(), measuring)
         path = None if arguments.dry_run else _write_report(found, arguments.report)
         if arguments.json:
@@ -160,7 +163,7 @@ def profile(arguments: Namespace) -> int:
     return int(found.failed)
 
 
-def _measuring(request: Request, arguments: Namespace) -> Measuring | None:
+def _measuring(request: RunRequest, arguments: Namespace) -> Measuring | None:
     from opcost.running.devices import choose_device
     from opcost.stages.profile import Measuring
 
@@ -197,7 +200,7 @@ def sweep(arguments: Namespace) -> int:
         for folder in filter(None, (arguments.output, arguments.figures, arguments.export_tree)):
             check_writable(folder)
     progress, setting = progress_on_stderr(), Setting(execution=arguments.execution, meter=arguments.meter)
-    request = (Request.for_rows if arguments.no_measure else Request.from_arguments)(arguments, setting)
+    request = RunRequest.from_arguments(arguments, setting)
     axis = arguments.size or arguments.tokens or arguments.batch
     swept = sweep_of(request, WantedModel.from_arguments(arguments), axis)
     measured = _measured(request, swept, arguments, progress)
@@ -213,7 +216,7 @@ def sweep(arguments: Namespace) -> int:
     return int(bool(result.failed))
 
 
-def _measured(request: Request, swept: Sweep, arguments: Namespace, progress: Progress) -> Measured | None:
+def _measured(request: RunRequest, swept: Sweep, arguments: Namespace, progress: Progress) -> Measured | None:
     from opcost.stages.sweep import SweepProtocol, measure_sweep, recorded
 
     if arguments.no_measure:
@@ -225,7 +228,7 @@ def _measured(request: Request, swept: Sweep, arguments: Namespace, progress: Pr
 
 
 def _predicted(
-    request: Request, swept: Sweep, measured: Measured | None, arguments: Namespace, progress: Progress
+    request: RunRequest, swept: Sweep, measured: Measured | None, arguments: Namespace, progress: Progress
 ) -> dict[SweepPoint, PredictedSize]:
     from opcost.stages.sweep import CurveWish, predict_sweep
 
@@ -237,7 +240,7 @@ def _predicted(
     return predict_sweep(request, swept, wish, cache_folder(), progress)
 
 
-def _write_sweep(request: Request, result: SweepResult, arguments: Namespace) -> None:
+def _write_sweep(request: RunRequest, result: SweepResult, arguments: Namespace) -> None:
     from opcost.reporting.sweeps import export_tree, write_tables
 
     if arguments.output is not None:

@@ -23,7 +23,7 @@ from opcost.reporting.tables import print_files
 from opcost.running.bench import open_child_bench
 from opcost.running.device_lock import device_lock
 from opcost.running.power_limit import NvmlPowerLimit, check_consent
-from opcost.running.request import Request
+from opcost.running.run_request import RunRequest
 from opcost.stages.cap_models import at_full_clocks, expected_s, open_model
 from opcost.stages.power_cap import (
     CapBoard,
@@ -48,7 +48,7 @@ def power_cap(arguments: Namespace) -> int:
     is_command = "--" in sys.argv
     if not arguments.work or (not is_command and len(arguments.work) > 1):
         raise UserError("power-cap: name one model, or a command after --, as in: power-cap -- python train.py")
-    request = Request.from_arguments(arguments, Setting(execution=arguments.execution, meter=arguments.meter))
+    request = RunRequest.from_arguments(arguments, Setting(execution=arguments.execution, meter=arguments.meter))
     if request.is_product and (is_command or not arguments.dry_run):
         raise UserError(f"--device {request.device}: not a GPU here; use cuda or cuda:N, or --dry-run with a model")
     if arguments.dry_run:
@@ -77,11 +77,11 @@ def power_cap(arguments: Namespace) -> int:
     return 0
 
 
-def _config(request: Request, arguments: Namespace) -> ModelConfig:
+def _config(request: RunRequest, arguments: Namespace) -> ModelConfig:
     from opcost.stages.make_configs import config_of
 
     wanted = WantedModel.from_arguments(Namespace(**{**vars(arguments), "model": arguments.work[0]}))
-    return config_of(request, wanted)
+    return config_of(request.folders, wanted, request.allow_code)
 
 
 def _sweep_plan(arguments: Namespace, is_command: bool) -> CapSweepPlan:
@@ -90,7 +90,7 @@ def _sweep_plan(arguments: Namespace, is_command: bool) -> CapSweepPlan:
     return CapSweepPlan(wish, arguments.repetitions or (1 if is_command else 2), seed)
 
 
-def _swept(request: Request, arguments: Namespace, board: CapBoard, config: ModelConfig | None) -> CapSweep:
+def _swept(request: RunRequest, arguments: Namespace, board: CapBoard, config: ModelConfig | None) -> CapSweep:
     """Set caps and measure. Raises UserError: there is no right to set caps, or the work fails."""
     open_work: OpenWork
     if config is None:
@@ -117,7 +117,7 @@ def _opened(work: CapWork) -> AbstractContextManager[CapWork]:
     return nullcontext(work)
 
 
-def _cap_plan(request: Request, arguments: Namespace, config: ModelConfig | None) -> CapPlan:
+def _cap_plan(request: RunRequest, arguments: Namespace, config: ModelConfig | None) -> CapPlan:
     plan = _sweep_plan(arguments, config is None)
     known = takes_s = None
     if config is not None:

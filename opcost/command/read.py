@@ -14,6 +14,7 @@ from opcost.reporting.output import print_json
 from opcost.reporting.progress_lines import progress_on_stderr
 from opcost.reporting.tables import print_files, print_line
 from opcost.running.request import Request
+from opcost.running.run_request import RunRequest
 from opcost.stages.compare import find_comparisons, keep_comparisons, reports_of
 from opcost.stages.show import Choice, rankings_of
 from opcost.stages.show import show as find_rankings
@@ -33,7 +34,8 @@ def show(arguments: Namespace) -> int:
     """Print the ranking; return 1 if a name or glob has no model with a cost, else 0."""
     from opcost.reporting.ranking_tables import largest, print_csv, print_rankings, print_remarks, ranking_objects
 
-    request = Request.for_rows(arguments)
+    # Remarks are of comparisons on all devices.
+    request = replace(Request.from_arguments(arguments), device=None)
     if arguments.conditions:
         return _show_conditions(request, arguments)
     # Programs get operators on request only; a person who names one model wants to see them.
@@ -74,7 +76,7 @@ def layers(arguments: Namespace) -> int:
 
     choice = Choice(device=arguments.device, execution=arguments.execution)
     wanted = WantedModel.from_arguments(arguments)
-    found = find_layers(Request.for_rows(arguments), wanted, choice, progress_on_stderr())
+    found = find_layers(RunRequest.from_arguments(arguments), wanted, choice, progress_on_stderr())
     if arguments.json:
         print_json(layers_object(found, arguments.depth))
     elif arguments.csv:
@@ -94,7 +96,7 @@ def predict(arguments: Namespace) -> int:
 
     wanted = WantedModel.from_arguments(arguments)
     wish = PredictionRequest(wanted, arguments.device, arguments.execution, arguments.batch, arguments.measure_next)
-    found = find(Request.for_rows(arguments), wish, cache_folder(), progress_on_stderr())
+    found = find(RunRequest.from_arguments(arguments), wish, cache_folder(), progress_on_stderr())
     print_json(prediction_object(found)) if arguments.json else print_prediction(found)
     return 0
 
@@ -108,7 +110,7 @@ def compare(arguments: Namespace) -> int:
 
     request = Request.from_arguments(arguments)
     models = find_comparisons(request, _runs(arguments))
-    reports = keep_comparisons(request, models)
+    reports = (reports_of if arguments.dry_run else keep_comparisons)(request, models)
     print_json(reports) if arguments.json else print_comparisons(reports, arguments.dry_run)
     status = int(bool(arguments.names) and any(report.is_incomplete for report in reports))
     if arguments.dry_run:
@@ -160,8 +162,8 @@ def advise(arguments: Namespace) -> int:
     from opcost.reporting.count_tables import print_advice
     from opcost.stages.advise import advise as find_whitelist
 
-    advice = find_whitelist(Request.from_arguments(arguments), arguments.coverage_target, arguments.write_whitelist)
     is_written = arguments.write_whitelist and not arguments.dry_run
+    advice = find_whitelist(Request.from_arguments(arguments), arguments.coverage_target, is_written)
     print_json([advice]) if arguments.json else print_advice(advice, is_written)
     return int(not (is_written or advice.all_models.is_reached))
 

@@ -9,6 +9,7 @@ from opcost.invocation import command_line
 from opcost.reporting.output import print_json
 from opcost.reporting.progress_lines import progress_on_stderr
 from opcost.running.request import Request
+from opcost.running.run_request import RunRequest
 from opcost.stages.check_files import check_files
 from opcost.stages.check_files import merge as merge_tables
 from opcost.storage.database import Database
@@ -52,7 +53,7 @@ def kernels(arguments: Namespace) -> int:
     from opcost.reporting.comparison_tables import print_kernels
     from opcost.stages.verify import compare_kernels
 
-    reports = compare_kernels(Request.from_arguments(arguments), progress_on_stderr())
+    reports = compare_kernels(RunRequest.from_arguments(arguments), progress_on_stderr())
     print_json(reports) if arguments.json else print_kernels(reports)
     return 0
 

@@ -26,7 +26,7 @@ from opcost.measuring.setting import DEVICES, Setting, is_part_of
 from opcost.measuring.sweep_record import KernelUse, Repetition
 from opcost.operators.cases import Case, conditions_key
 from opcost.running.expected_times import RowTally
-from opcost.running.request import Request
+from opcost.running.run_request import RunRequest
 from opcost.running.worker_process import OPENING, Answering, ChildFaultError, ChildProcess, ReportStep
 from opcost.storage.database import Database
 from opcost.version import __version__
@@ -463,7 +463,7 @@ def open_planned_bench(device: str | None, database: Database, with_meter: bool)
     yield PlannedBench(name if is_stand_in else product, own, numbers, is_stand_in, is_gpu, has_meter, drift_case)
 
 
-def bench_opener(request: Request) -> OpenBench:
+def bench_opener(request: RunRequest) -> OpenBench:
     """Return how a request's device is opened. Raises UserError: only a dry run takes a product's name."""
     if not request.is_product:
         return open_local_bench if request.dry_run else open_child_bench

@@ -1,145 +1,61 @@
-"""A user's request to a stage: models, device and folders; and the files of each model."""
+"""A user's request to read models and rows: their names, folders and tables; and the counts of the models."""
 
 from __future__ import annotations
 
 import logging
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TypeAlias
 
 from opcost.errors import UserError
 from opcost.invocation import command
 from opcost.measuring.conditions import is_device_name
-from opcost.measuring.setting import USUAL, Setting
 from opcost.operators.counts import OperatorCounts, select
-from opcost.operators.model_names import UserCode
 from opcost.progress import warn_left_out
-from opcost.sources.registry import check_config, check_that_code_may_run, grid_mistakes
 from opcost.storage.configs import ModelConfig, ModelFolders, load_whitelist
 from opcost.storage.database import Database
 from opcost.storage.files import user_folders
-from opcost.storage.model_counts import COUNTS, FILTERED_COUNTS, CountsFile, has_changed_code, is_counted
+from opcost.storage.model_counts import COUNTS, FILTERED_COUNTS, CountsFile, is_counted
 from opcost.units import number_of, some_of
-
-Check: TypeAlias = Callable[[ModelConfig], list[str]]
 
 
 @dataclass(frozen=True)
 class Request:
-    """The arguments that all stages share.
+    """The models and the tables that a stage reads.
 
-    ``measurements`` is the folder of models that is written; those of ``shipped_measurements`` are read as well.
-    ``device`` is None for a GPU if there is one, else the CPU; a dry run may have a product's name instead. With
-    ``same_board``, rows of other boards do not count as measured. ``setting`` says how operators and models are run and
-    metered; the precision is each config's. With ``allow_code`` users' functions that build models may run.
-    ``operators`` are names that replace those of the whitelist's file; then the pickles of block 1 are not read.
-    ``taken`` are names that no new folder of a model may have.
+    ``device`` is a type or a product's name in rows, None for any. ``operators`` are names that replace those of the
+    whitelist's file; then the pickles of block 1 are not read.
     """
 
     names: tuple[str, ...]
-    measurements: Path
+    folders: ModelFolders
     database: Database
     device: str | None = None
-    dry_run: bool = False
-    same_board: bool = False
-    setting: Setting = USUAL
-    shipped_measurements: Path | None = None
-    allow_code: bool = False
     operators: tuple[str, ...] | None = None
-    taken: frozenset[str] = frozenset()
 
     @staticmethod
-    def from_arguments(arguments: Namespace, setting: Setting = USUAL) -> Request:
+    def from_arguments(arguments: Namespace) -> Request:
         folders = user_folders(arguments.home, arguments.measurements, arguments.database)
-        return Request(
-            tuple(arguments.names),
-            folders.measurements,
-            Database.of(folders),
-            arguments.device,
-            arguments.dry_run,
-            arguments.same_board,
-            setting,
-            folders.shipped_measurements,
-            arguments.allow_code,
-        )
-
-    @staticmethod
-    def for_rows(arguments: Namespace, setting: Setting = USUAL) -> Request:
-        """Return the request of a command that reads rows: its device is a name in them, not one of torch's."""
-        return replace(Request.from_arguments(arguments, setting), device=None)
-
-    @property
-    def folders(self) -> ModelFolders:
-        return ModelFolders(self.measurements, self.shipped_measurements, self.taken)
+        return Request(tuple(arguments.names), ModelFolders.of(folders), Database.of(folders), arguments.device)
 
     @property
     def is_product(self) -> bool:
         """Whether the device is named by its product, such as NVIDIA H200."""
         return self.device is not None and not is_device_name(self.device)
 
-    def setting_of(self, config: ModelConfig) -> Setting:
-        return replace(self.setting, precision=config.precision, code=self.code_of(config))
-
-    def code_of(self, config: ModelConfig) -> UserCode | None:
-        return config.code if self.allow_code else None
-
-    @property
-    def check(self) -> Check | None:
-        """The check of configs whose models are to be run; none in a plan for a product, because it imports torch."""
-        if self.is_product:
-            return None
-        return _checked_by(check_config if self.allow_code or self.dry_run else check_that_code_may_run)
-
-    def configs(self, check: Check | None = None) -> list[ModelConfig]:
+    def configs(self, check: Callable[[ModelConfig], list[str]] | None = None) -> list[ModelConfig]:
         """Return the named configs, done or not; all if none is named.
 
         ``check`` returns further mistakes of a config. Raises UserError: with a line for each mistake.
         """
         return self.folders.configs(self.names, check)
 
-    def models(self, check: Check | None = None) -> list[ModelConfig]:
+    def models(self, check: Callable[[ModelConfig], list[str]] | None = None) -> list[ModelConfig]:
         """Return the named models; a warning names grids. Raises UserError: see ``configs``, or all are grids."""
         configs = self.configs(check)
         models = [config for config in configs if config.grid is None]
         return without_grids(configs, is_strict=True) if self.names or not models else models
-
-    def open_configs(self, check: Check | None = None) -> list[ModelConfig]:
-        """Return the named configs, done or not; all that are not done if none is named.
-
-        A model whose code has changed since it was counted is not done, and a warning says so; as it does if all are.
-        """
-        configs, opened = self.configs(check), []
-        for config in configs:
-            has_changed = not self.names and config.done and has_changed_code(config, self.database.model_operators)
-            if has_changed:
-                text = "%s: its code has changed since it was done; count and measure it again"
-                logging.getLogger(__name__).warning(text, config.name)
-            if self.names or has_changed or not config.done:
-                opened.append(config)
-        if not opened:
-            _warn_of_done(configs)
-        return opened
-
-    def open_and_refused(self) -> tuple[list[ModelConfig], list[ModelConfig]]:
-        """Return the open configs, and those whose code may not run, which are left out with a warning.
-
-        Raises UserError: a mistake, or code that may not run in a model that is named or where no other one is open.
-        """
-        if self.names or self.allow_code or self.dry_run:
-            return self.open_configs(self.check), []
-        configs = self.open_configs(_checked_by(check_config))
-        refused = [config for config in configs if config.code is not None]
-        allowed = [config for config in configs if config.code is None]
-        if refused and not allowed:
-            raise UserError(*(line for config in refused for line in check_that_code_may_run(config)))
-        if refused:
-            names = [config.name for config in refused]
-            counting = command(COUNTS.made_by, *names, has_code=True)
-            warn_left_out(f"{', '.join(names)}: Python code of yours; if you trust it, run {counting}")
-        return allowed, refused
 
     def is_named(self, config: ModelConfig) -> bool:
         """Return whether the user named this model or its folder, not only by a glob."""
@@ -152,11 +68,8 @@ class Request:
         return self.whitelist() if self.operators is not None or self.folders.whitelist.exists() else None
 
 
-def _checked_by(check: Check) -> Check:
-    return lambda config: check(config) if config.grid is None else [*grid_mistakes(config.grid, config.where)]
-
-
-def _warn_of_done(configs: Sequence[ModelConfig], others: str = "") -> None:
+def warn_of_done(configs: Sequence[ModelConfig], others: str = "") -> None:
+    """Warn that nothing is left to do with these models; ``others`` says so of the rest."""
     are = f"{number_of(len(configs), 'model')} {'is' if len(configs) == 1 else 'are'} done"
     text = "nothing to do: %s (%s)%s; name a model to take it again; its rows are reused until you delete them"
     logging.getLogger(__name__).warning(text, are, some_of([config.name for config in configs]), others)
@@ -222,9 +135,9 @@ def counted(
     if configs and not found:
         done = [config for config in request.configs() if config.done and kind.path(config).exists()]
         if done and not request.names:
-            _warn_of_done(done, f", and no other is {kind.state}")
+            warn_of_done(done, f", and no other is {kind.state}")
             return []
-        raise UserError(f"{request.measurements}: no model is {kind.state}; run {commands}")
+        raise UserError(f"{request.folders.own}: no model is {kind.state}; run {commands}")
     if missing:
         # Without a name, the models that are counted are meant.
         level = logging.WARNING if request.names else logging.INFO

@@ -17,6 +17,7 @@ from opcost.operators.model_rows import ModelOperatorRow, ShippedCounts, counts_
 from opcost.operators.tuples import META
 from opcost.running.request import Request, counted
 from opcost.storage.configs import ModelConfig, model_tuple
+from opcost.storage.database import Database
 from opcost.storage.model_counts import COUNTS
 from opcost.storage.table import CsvTable
 
@@ -27,7 +28,7 @@ TableCounts: TypeAlias = Mapping[Identity, ShippedCounts]
 """The best counts of each model in a table."""
 
 
-def shipped_counts(request: Request, configs: Collection[ModelConfig]) -> Mapping[str, OperatorCounts]:
+def shipped_counts(database: Database, configs: Collection[ModelConfig]) -> Mapping[str, OperatorCounts]:
     """Return the counts of these models in the database, by the config's name.
 
     Models with a pickle at least as new as the table's counts are left out, unless the pickle has shapes only and the
@@ -35,7 +36,7 @@ def shipped_counts(request: Request, configs: Collection[ModelConfig]) -> Mappin
 
     Raises UserError: the table is damaged.
     """
-    return without_newer_pickle(_in_table(request.database.model_operators, configs), configs)
+    return without_newer_pickle(_in_table(database.model_operators, configs), configs)
 
 
 def without_newer_pickle(found: TableCounts, configs: Collection[ModelConfig]) -> Mapping[str, OperatorCounts]:
@@ -75,16 +76,16 @@ def counted_or_shipped(
     request: Request, configs: Sequence[ModelConfig], is_strict: bool = True
 ) -> list[tuple[ModelConfig, OperatorCounts]]:
     """Return the configs with the counts of block 0, else with shipped ones, see ``counted`` for all else."""
-    return counted(request, configs, COUNTS, shipped_counts(request, configs), is_strict)
+    return counted(request, configs, COUNTS, shipped_counts(request.database, configs), is_strict)
 
 
-def ship_counts(request: Request, configs: Collection[ModelConfig]) -> None:
+def ship_counts(database: Database, configs: Collection[ModelConfig]) -> None:
     """Add the pickled counts of these models to the database, if it does not have the same already.
 
     Counts of a model's shapes only are not added: they have no input values. A grid names its own. Predictions learn
     from the measured operators of grids, too.
     """
-    known = _in_table(request.database.model_operators, configs)
+    known = _in_table(database.model_operators, configs)
     rows: list[ModelOperatorRow] = []
     for config in configs:
         if COUNTS.path(config).exists():
@@ -92,7 +93,7 @@ def ship_counts(request: Request, configs: Collection[ModelConfig]) -> None:
             if counts.device_type != META or config.grid is not None:
                 rows += _new_rows(config, counts, known.get(identity_of(config)))
     if rows:
-        request.database.model_operators.append_missing(rows)
+        database.model_operators.append_missing(rows)
 
 
 def _new_rows(config: ModelConfig, counts: OperatorCounts, known: ShippedCounts | None) -> Sequence[ModelOperatorRow]:

@@ -99,7 +99,7 @@ def advise(request: Request, target_ratio: float, write: bool) -> Advice:
     costs = _known_costs_of({name: cost for name, (_, cost) in sums.items()}, known.predictor)
     advised = [_advice(name, costs[name], whitelist, target_ratio, sums[name]) for name in costs]
     smallest = smallest_whitelist(list(costs.values()), target_ratio, smallest_cover)
-    if write and not request.dry_run:
+    if write:
         _refuse_guesses(costs, known.conditions)
         path = request.folders.own_copy(request.folders.whitelist)
         replace_whitelist(path, smallest)
@@ -176,7 +176,7 @@ def _all_counted(request: Request) -> list[OperatorCounts]:
     """Return the counts of all counted models, named or not, without those that have mistakes."""
     read, _ = request.folders.read(request.folders.names())
     configs = [config for config in read if config.grid is None]
-    shipped, found = shipped_counts(request, configs), []
+    shipped, found = shipped_counts(request.database, configs), []
     for config in configs:
         with suppress(UserError):
             found.append(counts_of(config, COUNTS, shipped))

@@ -21,7 +21,7 @@ from opcost.prediction.durations import MODEL_BUILDING_S
 from opcost.printable import short_uuid
 from opcost.running.bench import HoldingBench, OpenHoldingBench
 from opcost.running.expected_times import BETWEEN_S, starting_s
-from opcost.running.request import Request
+from opcost.running.run_request import RunRequest
 from opcost.storage.configs import ModelConfig, model_tuple
 from opcost.storage.database import Database
 
@@ -46,7 +46,7 @@ class ModelWork:
 
 @contextmanager
 def open_model(
-    request: Request, config: ModelConfig, uuid: str, loop_s: float, open_bench: OpenHoldingBench
+    request: RunRequest, config: ModelConfig, uuid: str, loop_s: float, open_bench: OpenHoldingBench
 ) -> Iterator[ModelWork]:
     """Build a model in a measuring process, on the board of this UUID.
 

@@ -113,7 +113,7 @@ def find_comparisons(request: Request, runs: OperatorRuns = USUAL_RUNS) -> list[
 
 
 def keep_comparisons(request: Request, models: Sequence[ModelComparisons]) -> list[ComparingReport]:
-    """Write comparisons to the database, except in a dry run; return them as rows.
+    """Write comparisons to the database, and return them as rows.
 
     They replace older rows of the same model, conditions and values; others, and equal ones, stay.
     """
@@ -128,7 +128,7 @@ def keep_comparisons(request: Request, models: Sequence[ModelComparisons]) -> li
                 rows[row.identity] = row
         return list(rows.values())
 
-    if new_rows and not request.dry_run:
+    if new_rows:
         request.database.sum_vs_full.replace_rows(updated)
     return reports
 

@@ -24,6 +24,7 @@ from opcost.progress import Progress, reported
 from opcost.running.devices import choose_device
 from opcost.running.expected_times import size_of, sizes_in
 from opcost.running.request import Request, counted
+from opcost.running.run_request import RunRequest
 from opcost.sources.models import ResolvedModel, resolve
 from opcost.sources.python_file import CORRECT_MODEL, lent_stderr, own_frames
 from opcost.sources.registry import check_that_code_may_run
@@ -144,7 +145,7 @@ class _Task:
         return self.target
 
 
-def plan_counting(request: Request, on_meta: bool = False) -> list[CountPlan]:
+def plan_counting(request: RunRequest, on_meta: bool = False) -> list[CountPlan]:
     """Return the models that block 0 would run, without running any."""
     plans = []
     for task in _tasks(request, on_meta, request.open_configs(request.check)):
@@ -155,7 +156,7 @@ def plan_counting(request: Request, on_meta: bool = False) -> list[CountPlan]:
 
 
 def count_operators(
-    request: Request,
+    request: RunRequest,
     progress: Progress,
     on_meta: bool = False,
     is_strict: bool = False,
@@ -177,7 +178,7 @@ def count_operators(
     return [*reports, *(CountFailure(one.name, line) for one in refused for line in check_that_code_may_run(one))]
 
 
-def count_in_memory(request: Request, config: ModelConfig, progress: Progress) -> OperatorCounts:
+def count_in_memory(request: RunRequest, config: ModelConfig, progress: Progress) -> OperatorCounts:
     """Return the counts of a model, of shapes only if it runs on these. Raises UserError: it cannot be counted."""
     mistakes = [] if request.allow_code else check_that_code_may_run(config)
     if mistakes:
@@ -220,7 +221,7 @@ def take_census(models: Mapping[str, OperatorCounts]) -> list[CensusRow]:
     return rows
 
 
-def _tasks(request: Request, on_meta: bool, configs: Sequence[ModelConfig]) -> list[_Task]:
+def _tasks(request: RunRequest, on_meta: bool, configs: Sequence[ModelConfig]) -> list[_Task]:
     device = choose_device(request.device)
     # Finding a model runs no code of a user, and a dry run does no more.
     codes = [config.code if request.dry_run else request.code_of(config) for config in configs]
@@ -249,7 +250,7 @@ def counting_s(size: Size | None, device: str) -> float:
 
 
 def _count_and_report(
-    task: _Task, request: Request, whitelist: tuple[str, ...] | None, progress: Progress, is_strict: bool
+    task: _Task, request: RunRequest, whitelist: tuple[str, ...] | None, progress: Progress, is_strict: bool
 ) -> CountReport | CountFailure:
     config = task.config
     progress.begin(config.name)

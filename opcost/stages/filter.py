@@ -41,7 +41,7 @@ class FilterReport:
     operators: tuple[OperatorShare, ...]
 
 
-def filter_operators(request: Request) -> list[FilterReport]:
+def filter_operators(request: Request, dry_run: bool = False) -> list[FilterReport]:
     """Filter each model's operator tuples by the whitelist, and write the kept ones to a pickle."""
     whitelist = request.whitelist()
     models = counted(request, request.configs(), COUNTS)
@@ -56,7 +56,7 @@ def filter_operators(request: Request) -> list[FilterReport]:
         selection = select(counts, whitelist)
         if not selection.kept.counts:
             log.warning("%s: the whitelist keeps no operator", config.name)
-        if not request.dry_run:
+        if not dry_run:
             write_counts(FILTERED_COUNTS.path(config), selection.kept)
         kept_names = {count.operator.short_name for count in selection.kept.counts}
         operators = (

@@ -19,7 +19,6 @@ from opcost.invocation import command
 from opcost.operators.model_names import TORCHVISION, ModelName
 from opcost.operators.tuples import DEFAULT_SEED, Structure, model_operator
 from opcost.printable import is_one_line
-from opcost.running.request import Request
 from opcost.sources.port import ListedModel
 from opcost.sources.registry import check_config, check_that_code_may_run, models_matching, source_of, with_usual_size
 from opcost.stages.wanted_model import WantedModel, config_named, placed, usual_name
@@ -203,8 +202,8 @@ def _written(folders: ModelFolders, wanted: WantedModel, listed: ListedModel, gi
 
 
 @contextmanager
-def scratch_folder(request: Request, wanted: Sequence[WantedModel]) -> Iterator[Request]:
-    """Yield the request with a temporary folder of models, which has the user's configs and counts of these models.
+def scratch_folder(folders: ModelFolders, wanted: Sequence[WantedModel]) -> Iterator[ModelFolders]:
+    """Yield these folders with a temporary own one, which has the user's configs and counts of these models.
 
     All that is written to it is lost. A new config has the name that it would have in the user's folder.
     """
@@ -215,27 +214,26 @@ def scratch_folder(request: Request, wanted: Sequence[WantedModel]) -> Iterator[
         with suppress(UserError):
             name = placed(find_code(named, Path.cwd())) if named.is_file else name
         names.add(name)
-    own = [one for one in _known(request.folders) if one.model_name in names] if names else []
+    own = [one for one in _known(folders) if one.model_name in names] if names else []
     with tempfile.TemporaryDirectory(prefix="opcost-") as folder:
         for path in [path for config in own for path in (config.path, COUNTS.path(config))]:
-            if path.exists() and path.is_relative_to(request.measurements):
-                replace_file(Path(folder) / path.relative_to(request.measurements), path.read_bytes())
-        existing = request.measurements.iterdir() if request.measurements.is_dir() else ()
-        yield replace(request, measurements=Path(folder), taken=frozenset(path.name for path in existing))
+            if path.exists() and path.is_relative_to(folders.own):
+                replace_file(Path(folder) / path.relative_to(folders.own), path.read_bytes())
+        existing = folders.own.iterdir() if folders.own.is_dir() else ()
+        yield replace(folders, own=Path(folder), taken=frozenset(path.name for path in existing))
 
 
-def config_of(request: Request, wanted: WantedModel) -> ModelConfig:
+def config_of(folders: ModelFolders, wanted: WantedModel, allow_code: bool) -> ModelConfig:
     """Return the config with the name of the model, else the one that describes the model."""
-    named = config_named(request.folders, wanted)
+    named = config_named(folders, wanted)
     if named is not None:
         return named
-    model, _ = _complete(request.folders, wanted, request.allow_code)
-    existing = _existing(request.folders, model, _known(request.folders), wanted)
+    model, _ = _complete(folders, wanted, allow_code)
+    existing = _existing(folders, model, _known(folders), wanted)
     if existing is not None:
         return existing
-    with scratch_folder(request, []) as scratch:
+    with scratch_folder(folders, []) as scratch:
         # No shipped config describes the model, so none is read again.
-        taken = scratch.taken.union(request.folders.shipped_names())
-        folders = replace(scratch.folders, shipped=None, taken=taken)
-        (found,) = configs_of(folders, [wanted], request.allow_code)
+        taken = scratch.taken.union(folders.shipped_names())
+        (found,) = configs_of(replace(scratch, shipped=None, taken=taken), [wanted], allow_code)
     return found

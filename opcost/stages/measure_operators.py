@@ -24,7 +24,8 @@ from opcost.running.bench import AssumedVersions, Bench, OpenBench, assumed_vers
 from opcost.running.campaign import Campaign, Outcome
 from opcost.running.expected_times import size_of, sizes_in
 from opcost.running.plan import Reason, Work
-from opcost.running.request import Request, selected, without_grids
+from opcost.running.request import selected, without_grids
+from opcost.running.run_request import RunRequest
 from opcost.running.shipped_counts import counted_or_shipped, ship_counts
 from opcost.stages.cache_chains import Before, ChainTimes, chain_settings, chain_times, measure_missing_chains
 from opcost.storage.configs import ModelConfig, model_tuple, set_done
@@ -73,7 +74,7 @@ class OperatorsReport:
 
 
 def measure_operators(
-    request: Request,
+    request: RunRequest,
     protocol_for: ProtocolFor,
     open_bench: OpenBench,
     progress: Progress,
@@ -104,7 +105,7 @@ def measure_operators(
     begin_s = time.monotonic()
     with open_bench(request.device, request.database, not request.dry_run) as bench:
         if not request.dry_run:
-            ship_counts(request, [config for config, _ in models])
+            ship_counts(request.database, [config for config, _ in models])
         protocol = protocol_for(bench.is_gpu)
         campaign = Campaign(bench, protocol, request, request.database.operator_measurements, works)
         pairs = _missing_pairs(bench, protocol, request, of_models, input_data)
@@ -181,7 +182,7 @@ def _warn_of_unknown_values(models: Sequence[tuple[ModelConfig, OperatorCounts]]
         logging.getLogger(__name__).warning(text, ", ".join(names), counting)
 
 
-def _set_done(request: Request, config: ModelConfig) -> bool:
+def _set_done(request: RunRequest, config: ModelConfig) -> bool:
     """Set ``done``; if that fails, only warn: the rows are in the database."""
     try:
         set_done(request.folders.own_copy(config.path), config.name)
@@ -192,7 +193,7 @@ def _set_done(request: Request, config: ModelConfig) -> bool:
 
 
 def _operators_report(
-    outcome: Outcome, bench: Bench, request: Request, by_name: Mapping[str, tuple[ModelConfig, OperatorCounts]]
+    outcome: Outcome, bench: Bench, request: RunRequest, by_name: Mapping[str, tuple[ModelConfig, OperatorCounts]]
 ) -> OperatorsReport:
     keys = outcome.work.keys
     config, _ = by_name[outcome.work.name]
@@ -225,7 +226,7 @@ def _operators_report(
 def _missing_pairs(
     bench: Bench,
     protocol: MeasurementProtocol,
-    request: Request,
+    request: RunRequest,
     models: Sequence[tuple[Work, OperatorCounts]],
     input_data: str,
 ) -> Campaign | None:
@@ -280,7 +281,7 @@ class FullModelReport:
 
 
 def measure_full_models(
-    request: Request, protocol_for: ProtocolFor, open_bench: OpenBench, progress: Progress
+    request: RunRequest, protocol_for: ProtocolFor, open_bench: OpenBench, progress: Progress
 ) -> list[FullModelReport]:
     """Measure each chosen model as a whole, unless the database has it."""
     configs = request.models(request.check)
@@ -359,7 +360,7 @@ class Protocols:
 
 
 def measure_units(
-    request: Request,
+    request: RunRequest,
     protocols: Protocols,
     open_bench: OpenBench,
     progress: Progress,

@@ -11,7 +11,7 @@ from opcost.measuring.conditions import WARM, Conditions, is_device_name
 from opcost.measuring.setting import refuse_unknown
 from opcost.operators.counts import OperatorCounts
 from opcost.progress import Progress
-from opcost.running.request import Request
+from opcost.running.run_request import RunRequest
 from opcost.running.shipped_counts import shipped_counts
 from opcost.stages.count import count_in_memory
 from opcost.stages.make_configs import config_of
@@ -46,14 +46,14 @@ class LayersReport:
         return any(call.lacks_row for call in self.layers.calls)
 
 
-def find_layers(request: Request, wanted: WantedModel, choice: Choice, progress: Progress) -> LayersReport:
+def find_layers(request: RunRequest, wanted: WantedModel, choice: Choice, progress: Progress) -> LayersReport:
     """Return the layers of a model. Nothing is measured or written.
 
     A model that block 0 has counted is not run. Any other is run once, on shapes if possible. Raises UserError: the
     model does not exist or cannot be counted, its counts have no paths, or no row is of the device.
     """
-    config = config_of(request, wanted)
-    shipped = shipped_counts(request, [config]).get(config.name)
+    config = config_of(request.folders, wanted, request.allow_code)
+    shipped = shipped_counts(request.database, [config]).get(config.name)
     counts = pickled(config, shipped) or count_in_memory(request, config, progress)
     calls, shipped_calls = (
         {count.operator.key: count.occurrences for count in one.counts if count.computes}
@@ -71,7 +71,7 @@ def find_layers(request: Request, wanted: WantedModel, choice: Choice, progress:
     )
 
 
-def layers_of_object(request: Request, own: ObjectModel, choice: Choice) -> LayersReport:
+def layers_of_object(request: RunRequest, own: ObjectModel, choice: Choice) -> LayersReport:
     """Return the layers of an object, which runs once on its own device. Raises UserError: it cannot be counted."""
     with counted_object(request, own) as counted:
         config, counts = counted.config, counted.counts

@@ -36,6 +36,7 @@ from opcost.prediction.samples import Samples, cases_of, family_of, feature_name
 from opcost.progress import Progress, reported
 from opcost.running.expected_times import numbers_of_rows
 from opcost.running.request import Request
+from opcost.running.run_request import RunRequest
 from opcost.running.shipped_counts import shipped_counts
 from opcost.stages.make_configs import config_of
 from opcost.stages.ranking_data import RankingData, read_ranking_data
@@ -135,7 +136,7 @@ class Prediction(PredictedModel):
         return cost.times(1 / self.batch) if self.batch and cost is not None else None
 
 
-def predict(request: Request, wish: PredictionRequest, cache: Path, progress: Progress) -> Prediction:
+def predict(request: RunRequest, wish: PredictionRequest, cache: Path, progress: Progress) -> Prediction:
     """Return the cost of a model, measured or predicted.
 
     ``cache`` is the folder of what was learned. Raises UserError: the model cannot be counted, or nothing is measured
@@ -209,21 +210,25 @@ def on_other_cards(counts: OperatorCounts, measurements: Measurements, condition
     return [one for one in sums if one.parts]
 
 
-def _new_config(request: Request, wish: PredictionRequest) -> ModelConfig:
+def _new_config(request: RunRequest, wish: PredictionRequest) -> ModelConfig:
     """Return the config that describes the model and has the batch, perhaps one that is not written."""
-    config = known_config(request.folders, wish.wanted, None) or config_of(request, wish.wanted)
+    config = known_config(request.folders, wish.wanted, None) or config_of(
+        request.folders, wish.wanted, request.allow_code
+    )
     if wish.batch in (None, config.batch_size):
         return config
     same = WantedModel.of(config)
     if same is None or not config.input_size:
         remedy = f"give the batch there, or as an argument of the function: --argument batch={wish.batch}"
         raise UserError(f"--batch: the inputs of {config.name} are those of its function or config; {remedy}")
-    return config_of(request, replace(same, input_size=(wish.batch, *config.input_size[1:])))
+    return config_of(
+        request.folders, replace(same, input_size=(wish.batch, *config.input_size[1:])), request.allow_code
+    )
 
 
-def computing_counts(request: Request, config: ModelConfig, progress: Progress) -> OperatorCounts:
+def computing_counts(request: RunRequest, config: ModelConfig, progress: Progress) -> OperatorCounts:
     """Return the counts of operators that compute: shipped, pickled, or of a run. Raises UserError: there are none."""
-    counts = shipped_counts(request, [config]).get(config.name) or pickled(config, None)
+    counts = shipped_counts(request.database, [config]).get(config.name) or pickled(config, None)
     if counts is None:
         from opcost.stages.count import count_in_memory
 

@@ -31,7 +31,7 @@ from opcost.operators.tuples import FLOAT32, META, OperatorTuple, Structure, sho
 from opcost.progress import Progress
 from opcost.running.bench import Bench, OpenBench, open_local_bench
 from opcost.running.devices import choose_device
-from opcost.running.request import Request
+from opcost.running.run_request import RunRequest
 from opcost.running.shipped_counts import counted_or_shipped, shipped_counts
 from opcost.stages.compare import ComparingReport, ModelComparisons, find_comparisons, reports_of
 from opcost.stages.count import CountFailure, count_operators, warn_of_compiled
@@ -131,7 +131,7 @@ class Profile:
     ``units`` are the plan in a dry run, and empty if nothing is to be measured.
     """
 
-    request: Request
+    request: RunRequest
     folder: Path
     models: tuple[ModelProfile, ...]
     units: tuple[UnitReport, ...] = ()
@@ -155,7 +155,7 @@ class Measuring:
 
 
 def profile(
-    request: Request, wanted: Sequence[WantedModel], progress: Progress, measuring: Measuring | None
+    request: RunRequest, wanted: Sequence[WantedModel], progress: Progress, measuring: Measuring | None
 ) -> Profile:
     """Profile models: each step is left out whose result is there, so that an interrupted profile goes on.
 
@@ -179,7 +179,7 @@ def profile(
 
 
 def profile_counted(
-    request: Request, configs: Sequence[ModelConfig], progress: Progress, measuring: Measuring | None, is_kept: bool
+    request: RunRequest, configs: Sequence[ModelConfig], progress: Progress, measuring: Measuring | None, is_kept: bool
 ) -> Profile:
     """Profile models that are counted, see ``profile``; ``is_kept`` says whether their configs last longer."""
     request = replace(request, names=tuple(config.name for config in configs), operators=EVERY_OPERATOR)
@@ -190,7 +190,7 @@ def profile_counted(
     return found if is_kept else replace(found, models=tuple(replace(one, config=None) for one in found.models))
 
 
-def _measured(request: Request, configs: Sequence[ModelConfig], progress: Progress, measuring: Measuring) -> Profile:
+def _measured(request: RunRequest, configs: Sequence[ModelConfig], progress: Progress, measuring: Measuring) -> Profile:
     """Return the profile after the measurements, from rows under the same conditions of each model only."""
     conditions: dict[str, Conditions] = {}
 
@@ -233,9 +233,9 @@ class FailuresToRaise:
         pass
 
 
-def _count(request: Request, configs: Sequence[ModelConfig], progress: Progress, on_meta: bool) -> dict[str, str]:
+def _count(request: RunRequest, configs: Sequence[ModelConfig], progress: Progress, on_meta: bool) -> dict[str, str]:
     """Count models without counts, or with those of shapes where values are needed; return failures by name."""
-    known = shipped_counts(request, configs) if on_meta else {}
+    known = shipped_counts(request.database, configs) if on_meta else {}
     missing = []
     for config in configs:
         is_counted = config.name in known
@@ -254,7 +254,7 @@ def _count(request: Request, configs: Sequence[ModelConfig], progress: Progress,
     return failures
 
 
-def _without_measuring(request: Request, configs: Sequence[ModelConfig]) -> Profile:
+def _without_measuring(request: RunRequest, configs: Sequence[ModelConfig]) -> Profile:
     request = replace(request, database=request.database.read_once())
     shown: Sequence[ShownModel] = ()
     try:
@@ -286,7 +286,7 @@ def _without_measuring(request: Request, configs: Sequence[ModelConfig]) -> Prof
     return Profile(request, configs[0].folder, tuple(models), comparisons=tuple(comparisons))
 
 
-def _with_counts(request: Request, configs: Sequence[ModelConfig]) -> Iterator[tuple[ModelConfig, OperatorCounts]]:
+def _with_counts(request: RunRequest, configs: Sequence[ModelConfig]) -> Iterator[tuple[ModelConfig, OperatorCounts]]:
     """Yield the configs in the user's order with the counts of operators that compute something."""
     counts = {one.name: select(own, EVERY_OPERATOR).kept for one, own in counted_or_shipped(request, configs)}
     yield from ((config, counts[config.name]) for config in configs)
@@ -381,7 +381,9 @@ class ObjectModel:
         return self.precision
 
 
-def profile_object(request: Request, own: ObjectModel, progress: Progress, protocol_for: ProtocolFor | None) -> Profile:
+def profile_object(
+    request: RunRequest, own: ObjectModel, progress: Progress, protocol_for: ProtocolFor | None
+) -> Profile:
     """Count a model that is an object, measure the operators that the database lacks and the whole in this process.
 
     The configs and counts that stages read are in a temporary folder: only this process can run the model. Its rows are
@@ -402,14 +404,14 @@ def profile_object(request: Request, own: ObjectModel, progress: Progress, proto
 class CountedObject:
     """A borrowed model with its counts and its config, which is in the temporary folder of the request."""
 
-    request: Request
+    request: RunRequest
     ready: ReadyModel
     config: ModelConfig
     counts: OperatorCounts
 
 
 @contextmanager
-def counted_object(request: Request, own: ObjectModel) -> Iterator[CountedObject]:
+def counted_object(request: RunRequest, own: ObjectModel) -> Iterator[CountedObject]:
     """Count a model that is an object, and yield it; it is given back afterwards. See ``profile_object``."""
     precision = own.checked_precision()
     with ExitStack() as stack:
@@ -420,7 +422,8 @@ def counted_object(request: Request, own: ObjectModel) -> Iterator[CountedObject
             ready = replace(ready, fingerprint=token_hex(FINGERPRINT_BYTES))
         except ValueError as error:
             raise UserError(str(error)) from None
-        request = stack.enter_context(scratch_folder(replace(request, device=device_of(ready)), []))
+        folders = stack.enter_context(scratch_folder(request.folders, []))
+        request = replace(request, folders=folders, device=device_of(ready))
         ready, counts = _counted_object(ready, own, precision, str(request.device))
         config = _object_config(request, ready, own, precision, counts)
         yield CountedObject(request, ready, config, replace(counts, model=model_tuple(config)))
@@ -444,7 +447,7 @@ def _counted_object(
 
 
 def _object_config(
-    request: Request, ready: ReadyModel, own: ObjectModel, precision: str, counts: OperatorCounts
+    request: RunRequest, ready: ReadyModel, own: ObjectModel, precision: str, counts: OperatorCounts
 ) -> ModelConfig:
     """Write the config of a model, and return it. It describes the inputs if it can describe them as they are."""
     identities: dict[int, int] = {}
@@ -459,7 +462,7 @@ def _object_config(
 
     def written(**more: str) -> ModelConfig:
         text = config_text(f"{OBJECT}:{_identity(counts)}", (), is_data_dependent=False, more={**keys, **more})
-        write_config(Path(request.measurements, name, SUMMARY_NAME), text)
+        write_config(Path(request.folders.own, name, SUMMARY_NAME), text)
         (config,) = request.folders.configs([name])
         return config
 

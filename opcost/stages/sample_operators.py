@@ -64,7 +64,9 @@ class SampleReport:
     device_product: str | None
 
 
-def sample_operators(request: Request, name: str, wish: Wish, most_s: float | None = None) -> SampleReport:
+def sample_operators(
+    request: Request, name: str, wish: Wish, most_s: float | None = None, dry_run: bool = False
+) -> SampleReport:
     """Draw operator tuples, and write them to a ``grid.yml`` with a name in the user's own folder.
 
     The request's device is a part of the name of the product whose rows give the expected time, None for the one with
@@ -101,7 +103,7 @@ def sample_operators(request: Request, name: str, wish: Wish, most_s: float | No
     path = request.folders.own / name / GRID_NAME
     chosen, expected_s, product = _within(request, most_s, rows, drawn)
     text = _text(wish, [count.operator for count in chosen])
-    if not request.dry_run:
+    if not dry_run:
         replace_file(path, text)
     whitelist = load_whitelist(request.folders.whitelist) if request.folders.whitelist.exists() else ()
     of_kinds = []

@@ -53,7 +53,7 @@ from opcost.running.bench import HoldingBench, OpenHoldingBench, new_log_name
 from opcost.running.campaign import costs_of, in_one_line
 from opcost.running.expected_times import BETWEEN_S, numbers_of_rows, opening_parts_s, size_of
 from opcost.running.plan import Block, Wanted, by_key, planned_blocks
-from opcost.running.request import Request
+from opcost.running.run_request import RunRequest
 from opcost.stages.make_configs import config_of, configs_of, scratch_folder
 from opcost.stages.predict import computing_counts, conditions_for, measurements_of, run_under, trained
 from opcost.stages.wanted_model import WantedModel, named_configs
@@ -98,7 +98,7 @@ class Sweep:
         return SweepPlace(point.key(conditions), self.name, self.kind.value, point.size, point.units)
 
 
-def sweep_of(request: Request, wanted: WantedModel, axis: Axis | None) -> Sweep:
+def sweep_of(request: RunRequest, wanted: WantedModel, axis: Axis | None) -> Sweep:
     """Return the points of a sweep over an axis, None for the lists of a config. Nothing is written, counted or run.
 
     Raises UserError: the model does not exist, or has no such axis.
@@ -107,15 +107,15 @@ def sweep_of(request: Request, wanted: WantedModel, axis: Axis | None) -> Sweep:
         return _of_lists(request, wanted)
     if not wanted.input_size and not ModelName.of(wanted.model_name).is_file:
         # A config or the source of the model may give its input size.
-        config = config_of(request, wanted)
+        config = config_of(request.folders, wanted, request.allow_code)
         same = WantedModel.of(config)
         if same is None:
             remedy = "write the sizes as a list there (input_size or batch)"
             raise UserError(f"{config.path}: it has keys that no option of a sweep gives; {remedy}")
         wanted = same
     wanted_sizes = [_of_size(wanted, axis.kind, size) for size in axis.sizes]
-    with scratch_folder(request, []) as scratch:
-        found = configs_of(scratch.folders, wanted_sizes, request.allow_code)
+    with scratch_folder(request.folders, []) as folders:
+        found = configs_of(folders, wanted_sizes, request.allow_code)
     code = found[0].code
     if code and not wanted.input_size and lacks_parameter(code, axis.kind.value):
         remedy = f"add it, such as def {code.function}({axis.kind.value})"
@@ -128,7 +128,7 @@ def sweep_of(request: Request, wanted: WantedModel, axis: Axis | None) -> Sweep:
     return Sweep(_name(wanted, axis.kind), axis.kind, tuple(points))
 
 
-def _of_lists(request: Request, wanted: WantedModel) -> Sweep:
+def _of_lists(request: RunRequest, wanted: WantedModel) -> Sweep:
     configs = named_configs(request.folders, wanted.model_name) if wanted == WantedModel(wanted.model_name) else []
     axis = Axis.among([config.input_size for config in configs])
     if axis is None:
@@ -203,7 +203,7 @@ class Measured:
 
 
 def measure_sweep(
-    request: Request, sweep: Sweep, protocol: SweepProtocol, open_bench: OpenHoldingBench, progress: Progress
+    request: RunRequest, sweep: Sweep, protocol: SweepProtocol, open_bench: OpenHoldingBench, progress: Progress
 ) -> Measured:
     """Measure the repetitions of a sweep that the database does not have; in a dry run only plan them.
 
@@ -380,7 +380,7 @@ UNKNOWN_PREDICTION = PredictedSize()
 
 
 def predict_sweep(
-    request: Request, sweep: Sweep, wish: CurveWish, cache: Path, progress: Progress
+    request: RunRequest, sweep: Sweep, wish: CurveWish, cache: Path, progress: Progress
 ) -> dict[SweepPoint, PredictedSize]:
     """Return the prediction and the work of each size; what cannot be predicted has a reason instead.
 
@@ -389,7 +389,7 @@ def predict_sweep(
     counted: dict[SweepPoint, OperatorCounts | str] = {}
     for point in sweep.points:
         try:
-            counted[point] = computing_counts(replace(request, device=None), point.config, progress)
+            counted[point] = computing_counts(request, point.config, progress)
         except UserError as error:
             counted[point] = "; ".join(error.lines)
     learned, missing = None, ""

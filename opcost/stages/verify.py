@@ -32,6 +32,7 @@ from opcost.running.apparatus import OpenApparatus, open_apparatus
 from opcost.running.devices import choose_device, product_of
 from opcost.running.expected_times import published_size
 from opcost.running.request import Request, counted
+from opcost.running.run_request import RunRequest
 from opcost.sources.models import ResolvedModel, resolve
 from opcost.sources.port import PublishedFacts
 from opcost.sources.registry import models_matching, with_usual_size
@@ -282,7 +283,7 @@ class Launched:
 
 
 def compare_kernels(
-    request: Request, progress: Progress, open_device: OpenApparatus = open_apparatus
+    request: RunRequest, progress: Progress, open_device: OpenApparatus = open_apparatus
 ) -> list[KernelsReport]:
     """Profile each chosen model, then its tuples alone, and keep the rows. Raises UserError: there is no GPU."""
     configs = request.models(request.check)

@@ -257,7 +257,7 @@ def preparation_of(request: Request, names: Collection[str], configs: Iterable[M
     """Return the state before the operators of these names are measured. Raises UserError: the whitelist is damaged."""
     kept = request.whitelist_if_any()
     dropped = () if kept is None or EVERYTHING in kept else tuple(sorted(set(names) - set(kept)))
-    read, own = request.folders.whitelist, request.measurements / WHITELIST
+    read, own = request.folders.whitelist, request.folders.own / WHITELIST
     found = list(configs)
     return Preparation(
         dropped,

@@ -157,11 +157,11 @@ def request_of_one(tmp_path):
     )
     (tmp_path / "measurements" / "operator_whitelist.yml").write_text("operators: [ReLU]\n")
     (tmp_path / "database").mkdir()
-    return Request((), tmp_path / "measurements", Database(tmp_path / "database"))
+    return Request((), ModelFolders(tmp_path / "measurements"), Database(tmp_path / "database"))
 
 
 def shipped_by(request):
-    return shipped_counts(request, request.configs())
+    return shipped_counts(request.database, request.configs())
 
 
 def test_counts_are_shipped_once_and_read_where_no_pickle_is_newer(request_of_one):
@@ -170,12 +170,12 @@ def test_counts_are_shipped_once_and_read_where_no_pickle_is_newer(request_of_on
     pickle = COUNTS.path(config)
     assert shipped_by(request) == {}
     write_counts(pickle, COUNTED)
-    ship_counts(request, [config])
+    ship_counts(request.database, [config])
     table = request.database.model_operators
     rows = table.rows()
     # The pickle is as new, so it counts; shipping it again adds nothing.
     assert shipped_by(request) == {}
-    ship_counts(request, [config])
+    ship_counts(request.database, [config])
     assert table.rows() == rows
     os.utime(pickle, (0, 0))
     assert list(shipped_by(request)) == ["a"]
@@ -190,17 +190,17 @@ def test_counts_are_not_shipped_again_for_their_operations(request_of_one, known
     table = request_of_one.database.model_operators
     table.append_missing(rows_of("a", known, EARLY))
     write_counts(COUNTS.path(config), WITH_OPERATIONS)
-    ship_counts(request_of_one, [config])
+    ship_counts(request_of_one.database, [config])
     assert len(table.rows()) == rows
 
 
 def test_counts_of_other_composites_do_not_stand_for_a_config(request_of_one):
     (config,) = request_of_one.configs()
     write_counts(COUNTS.path(config), COUNTED)
-    ship_counts(request_of_one, [config])
+    ship_counts(request_of_one.database, [config])
     COUNTS.path(config).unlink()
     config.path.write_text(config.path.read_text().replace("[Block]", "[]"))
-    assert shipped_counts(request_of_one, ModelFolders(request_of_one.measurements).configs([])) == {}
+    assert shipped_counts(request_of_one.database, request_of_one.folders.configs([])) == {}
 
 
 def test_a_damaged_table_is_a_mistake_of_one_line(request_of_one):
@@ -215,7 +215,7 @@ def test_a_damaged_table_is_a_mistake_of_one_line(request_of_one):
 def test_a_pickle_that_knows_shapes_only_does_not_stand_for_counts_with_values(request_of_one):
     (config,) = request_of_one.configs()
     write_counts(COUNTS.path(config), COUNTED)
-    ship_counts(request_of_one, [config])
+    ship_counts(request_of_one.database, [config])
     write_counts(COUNTS.path(config), replace(COUNTED, device_type="meta"))
     assert list(shipped_by(request_of_one)) == ["a"]
     COUNTS.path(config).write_bytes(b"damaged")
@@ -225,9 +225,9 @@ def test_a_pickle_that_knows_shapes_only_does_not_stand_for_counts_with_values(r
 def test_counts_of_shapes_only_and_those_that_cannot_be_read_back_are_not_shipped(request_of_one, caplog):
     (config,) = request_of_one.configs()
     write_counts(COUNTS.path(config), replace(COUNTED, device_type="meta"))
-    ship_counts(request_of_one, [config])
+    ship_counts(request_of_one.database, [config])
     assert not request_of_one.database.model_operators.path.exists()
     write_counts(COUNTS.path(config), replace(COUNTED, outside=("a | b",)))
-    ship_counts(request_of_one, [config])
+    ship_counts(request_of_one.database, [config])
     assert not request_of_one.database.model_operators.path.exists()
     assert "a: counts not added to the database" in caplog.text

@@ -46,6 +46,7 @@ from opcost.reporting.progress_lines import BarProgress, PlainProgress
 from opcost.reporting.ranking_tables import print_rankings
 from opcost.running.bench import AssumedVersions
 from opcost.running.request import Request
+from opcost.running.run_request import RunRequest
 from opcost.stages.advise import Advice, ModelAdvice
 from opcost.stages.compare import ComparingReport, compare_against
 from opcost.stages.count import CensusRow, CountPlan, CountReport, FormulaGap
@@ -61,6 +62,7 @@ from opcost.stages.show import Choice, ShowReport
 from opcost.stages.show import show as show_models
 from opcost.stages.verify import KernelsReport, KindOfOperator, RebuildReport
 from opcost.stages.wanted_model import WantedModel
+from opcost.storage.configs import ModelFolders
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "tables"
@@ -273,7 +275,7 @@ def advice() -> None:
 
 @cache
 def shown(*names: str, sort: str = "energy") -> ShowReport:
-    request = Request(names, ROOT / "measurements", committed())
+    request = Request(names, ModelFolders(ROOT / "measurements"), committed())
     return show_models(request, Choice(sort, device="H200"))
 
 
@@ -307,13 +309,13 @@ def operators_by_saving() -> None:
 
 
 def layers() -> None:
-    request = Request((), ROOT / "measurements", committed())
+    request = RunRequest((), ModelFolders(ROOT / "measurements"), committed())
     print_layers(find_layers(request, WantedModel("resnet18_32x3x32x32"), Choice(), RecordedProgress()), 1)
 
 
 @cache
 def against(name: str, board: str, conditions: str) -> list[SideBySide]:
-    return compare_against(Request((name,), ROOT / "measurements", of_boards(board)), [conditions])
+    return compare_against(Request((name,), ModelFolders(ROOT / "measurements"), of_boards(board)), [conditions])
 
 
 def models_under_two_conditions() -> None:
@@ -351,7 +353,7 @@ RESULTS = (
 @cache
 def held() -> list[Holdings]:
     configs = ("resnet50", "swin_t", "vgg13_bn", "swin3d_s")
-    return find_holdings(Request(configs, ROOT / "measurements", committed()), device="H200")
+    return find_holdings(Request(configs, ModelFolders(ROOT / "measurements"), committed()), device="H200")
 
 
 def holdings() -> None:
@@ -406,7 +408,7 @@ def profiles_without_measuring() -> None:
     print_profile(Profile(PROFILE_REQUEST, ROOT, models), ("shufflenet_v2_x0_5", "--precision", "bf16"), top=2)
 
 
-PROFILE_REQUEST = Request((), ROOT / "measurements", committed(ROOT / "database"))
+PROFILE_REQUEST = RunRequest((), ModelFolders(ROOT / "measurements"), committed(ROOT / "database"))
 OPERATORS_REPORT = OperatorsReport(
     LONG, 3, 3, 0, 3, 0, 0, 0.0, 9.0, {}, 15.0, False, (), 0, (), {}, *H200, {"start": 15.0}
 )

@@ -23,7 +23,7 @@ from opcost.measuring.sweep_record import SweepFigures, SweepPlace, SweepPredict
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.reporting.report import write_report
 from opcost.reporting.report_sections import without_identities
-from opcost.stages.compare import find_comparisons, keep_comparisons
+from opcost.stages.compare import find_comparisons, reports_of
 from opcost.stages.measure_operators import measure_full_models, measure_operators
 
 SCRIPT = Path(__file__).parents[2] / "compare_sum_vs_full.py"
@@ -56,9 +56,9 @@ def campaign_in(folder: Path, meter: MeterModel | None = None) -> SimulatedCampa
 
 
 def report_of(campaign: SimulatedCampaign, *names: str) -> str:
-    request, path = campaign.request(*names, dry_run=True), campaign.folder / "report.html"
+    request, path = campaign.request(*names), campaign.folder / "report.html"
     models = find_comparisons(request)
-    write_report(path, request, models, keep_comparisons(request, models))
+    write_report(path, request, models, reports_of(request, models))
     return path.read_text(encoding="utf-8")
 
 

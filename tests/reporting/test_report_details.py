@@ -14,8 +14,10 @@ from opcost.operators.counts import CalledModule
 from opcost.reporting.report import MOST_TREES, layers
 from opcost.reporting.report_sections import Compared, compared
 from opcost.running.request import Request
+from opcost.running.run_request import RunRequest
 from opcost.stages.compare import find_comparisons, reports_of
 from opcost.stages.count import count_operators
+from opcost.storage.configs import ModelFolders
 
 ROOT = Path(__file__).parents[2]
 MODEL = "resnet18_32x3x32x32"
@@ -24,7 +26,7 @@ MODEL = "resnet18_32x3x32x32"
 @pytest.fixture(scope="module")
 def shipped() -> Compared:
     """A comparison of a model whose counts are the table's, without paths."""
-    return compared_in(Request((MODEL,), ROOT / "measurements", committed()))
+    return compared_in(Request((MODEL,), ModelFolders(ROOT / "measurements"), committed()))
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +36,7 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> Compared:
     (folder / MODEL).mkdir()
     shutil.copy(ROOT / "measurements" / MODEL / "summary.yml", folder / MODEL)
     shutil.copy(ROOT / "measurements" / "operator_whitelist.yml", folder)
-    request = Request((MODEL,), folder, committed(), "cpu")
+    request = RunRequest((MODEL,), ModelFolders(folder), committed(), "cpu")
     count_operators(request, RecordedProgress())
     return compared_in(replace(request, device=None))
 

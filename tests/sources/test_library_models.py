@@ -16,7 +16,7 @@ from torch import nn
 from opcost.errors import CannotBuildError, CannotMeasureError, UserError
 from opcost.operators.tuples import ARGUMENTS, OperatorTuple, Structure, TensorSpec, model_operator, stored_as
 from opcost.running.expected_times import size_of
-from opcost.running.request import Request
+from opcost.running.run_request import RunRequest
 from opcost.sources.models import resolve
 from opcost.sources.registry import check_config, models_matching, with_usual_size
 from opcost.sources.transformers import listed
@@ -104,8 +104,8 @@ def without_package(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequ
     return package
 
 
-def request(folder: Path) -> Request:
-    return Request((), folder / "measurements", Database(folder / "database"), "cpu")
+def request(folder: Path) -> RunRequest:
+    return RunRequest((), ModelFolders(folder / "measurements"), Database(folder / "database"), "cpu")
 
 
 def config_of(folder: Path, text: str) -> ModelConfig:
@@ -481,7 +481,7 @@ def test_a_mistake_in_the_usual_inputs_is_not_said_of_an_option_that_was_not_giv
     wanted = WantedModel("transformers:BlipForConditionalGeneration")
     (one,) = configs_of(ModelFolders(tmp_path / "own"), [wanted])
     assert one.where("input_size") == "MODEL"
-    request = Request((), tmp_path / "own", Database(tmp_path / "database"), "cpu")
+    request = RunRequest((), ModelFolders(tmp_path / "own"), Database(tmp_path / "database"), "cpu")
     (failure,) = count_operators(request, RecordedProgress(), on_meta=True, configs=[one])
     assert isinstance(failure, CountFailure)
     assert failure.reason.startswith("MODEL: BlipForConditionalGeneration raised AttributeError: ")

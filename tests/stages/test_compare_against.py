@@ -113,7 +113,7 @@ def test_without_names_every_model_is_compared_that_is_measured_under_both(campa
 
 def test_the_folder_of_several_cases_means_those_that_are_measured_under_both(campaign: SimulatedCampaign) -> None:
     measure(campaign)
-    ship_counts(campaign.request(), ModelFolders(campaign.measurements).configs([]))
+    ship_counts(campaign.database, ModelFolders(campaign.measurements).configs([]))
     path = campaign.measurements / "c" / "summary.yml"
     path.parent.mkdir()
     path.write_text("model_name: resnet18\ninput_size: [2, 3, 8, 8]\nprecision: [bf16, fp32]\n")
@@ -128,7 +128,7 @@ def test_counts_of_the_database_do_without_pickles_and_without_a_folder_of_the_o
     measure(campaign)
     pickled = against(campaign, "precision=fp32", "a_bf16")
     configs = ModelFolders(campaign.measurements).configs([])
-    ship_counts(campaign.request(), configs)
+    ship_counts(campaign.database, configs)
     for config in configs:
         COUNTS.path(config).unlink()
     (campaign.measurements / "a_fp32" / "summary.yml").unlink()
@@ -239,7 +239,9 @@ def test_the_command_exits_with_2_after_a_mistake_and_with_0_otherwise(
 
 
 def compared(board: str, text: str, *names: str) -> list[SideBySide]:
-    return compare_against(Request(names or IN_PRECISIONS, ROOT / "measurements", of_boards(board)), [text])
+    return compare_against(
+        Request(names or IN_PRECISIONS, ModelFolders(ROOT / "measurements"), of_boards(board)), [text]
+    )
 
 
 @cache
@@ -310,7 +312,9 @@ def test_the_whole_of_committed_rows_is_that_of_its_file() -> None:
 
 
 def test_the_same_model_on_another_device_is_compared_operator_by_operator() -> None:
-    (report,) = compare_against(Request(("resnet50_bf16",), ROOT / "measurements", committed()), ["device=H100"])
+    (report,) = compare_against(
+        Request(("resnet50_bf16",), ModelFolders(ROOT / "measurements"), committed()), ["device=H100"]
+    )
     wholes = pandas.read_csv(ROOT / "database" / "full_model_measurements.csv")
     wholes = wholes[wholes["operator"].str.endswith("resnet50") & (wholes["inputs"] == "bfloat16[32, 3, 224, 224]")]
     (theirs_s,) = wholes.loc[wholes["device_product"] == "NVIDIA H100 80GB HBM3", "time_s"]
@@ -322,14 +326,14 @@ def test_the_same_model_on_another_device_is_compared_operator_by_operator() -> 
     assert report.sum is not None
     assert report.sum.saved_time_s == pytest.approx(sum(one.costs.saved_time_s or 0.0 for one in report.operators))
     (reverse,) = compare_against(
-        Request(("resnet50_bf16",), ROOT / "measurements", committed(), device="H100"), ["device=H200"]
+        Request(("resnet50_bf16",), ModelFolders(ROOT / "measurements"), committed(), device="H100"), ["device=H200"]
     )
     assert reverse.whole is not None
     assert reverse.whole.saved_time_s == pytest.approx(-report.whole.saved_time_s, rel=0.02)
 
 
 def test_devices_and_precisions_can_both_differ() -> None:
-    request = Request(("vit_b_16_bf16",), ROOT / "measurements", committed())
+    request = Request(("vit_b_16_bf16",), ModelFolders(ROOT / "measurements"), committed())
     with pytest.raises(UserError, match="not measured with precision=fp32,memory_format=contiguous on H100"):
         compare_against(request, ["device=H100,precision=fp32"])
     with pytest.raises(UserError, match="--device A100: no row of it"):

@@ -21,8 +21,9 @@ from opcost.operators.tuples import OperatorTuple, model_operator
 from opcost.operators.values import InputStatistics
 from opcost.prediction.durations import Size
 from opcost.running.expected_times import size_of
-from opcost.running.request import Request, selected
 from opcost.running.request import counted as stored
+from opcost.running.request import selected
+from opcost.running.run_request import RunRequest
 from opcost.sources.models import resolve
 from opcost.stages.count import (
     CensusRow,
@@ -49,8 +50,10 @@ def add_model(
     path.write_text(text + keys)
 
 
-def request(folder: Path, *names: str, dry_run: bool = False) -> Request:
-    return Request(names, folder / "measurements", Database(folder / "database"), "cpu", dry_run)
+def request(folder: Path, *names: str, dry_run: bool = False) -> RunRequest:
+    return RunRequest(
+        names, ModelFolders(folder / "measurements"), Database(folder / "database"), "cpu", dry_run=dry_run
+    )
 
 
 def config_of(folder: Path, name: str) -> ModelConfig:
@@ -102,7 +105,7 @@ def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
     assert sorted(tmp_path.rglob("*")) == before
     count_operators(request(tmp_path), RecordedProgress())
     before = sorted(tmp_path.rglob("*"))
-    assert filter_operators(request(tmp_path, dry_run=True))[0].kept.calls == 26
+    assert filter_operators(request(tmp_path), dry_run=True)[0].kept.calls == 26
     assert sorted(tmp_path.rglob("*")) == before
 
 

@@ -15,7 +15,7 @@ from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.reporting.pages import data_set_page
 from opcost.running.request import Request
 from opcost.stages.holdings import ExportReport, export
-from opcost.storage.configs import load_config, model_tuple
+from opcost.storage.configs import ModelFolders, load_config, model_tuple
 from opcost.storage.counts_file import write_counts
 from opcost.storage.data_files import FORMATS, DataFolder
 from opcost.storage.database import Database
@@ -26,7 +26,7 @@ SMALL = ROOT / "docs" / "data" / "resnet50"
 
 
 def exported(folder: Path, *kinds: str, database: Path = SMALL, device: str | None = None) -> ExportReport:
-    request = Request((), ROOT / "measurements", Database(database), device)
+    request = Request((), ModelFolders(ROOT / "measurements"), Database(database), device)
     return export(request, kinds, DataFolder(folder), data_set_page())
 
 
@@ -109,7 +109,7 @@ def test_an_operator_of_a_grid_has_its_flops_from_the_grids_counts(tmp_path: Pat
     database = Database(tmp_path / "database")
     for one in (operator, uncounted):
         database.operator_measurements.append(simulated_row(one))
-    request = Request((), tmp_path / "measurements", database)
+    request = Request((), ModelFolders(tmp_path / "measurements"), database)
     report = export(request, (), DataFolder(tmp_path / "to"), data_set_page())
     assert report == ExportReport(tables=2, rows=2, uncounted=1)
     assert list(read(tmp_path / "to" / "torch.nn.ReLU.csv")["memory_bytes"]) == [128]

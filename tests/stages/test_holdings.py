@@ -19,6 +19,7 @@ from opcost.running.request import Request
 from opcost.running.shipped_counts import ship_counts
 from opcost.stages.holdings import Holdings, PartialModel, holdings
 from opcost.stages.measure_operators import OperatorsReport, measure_full_models, measure_operators
+from opcost.storage.configs import ModelFolders
 
 ROOT = Path(__file__).parents[2]
 SHORT = protocol_for(is_gpu=True, loop_s=2.0)
@@ -29,7 +30,7 @@ RELU, GELU, SILU, LINEAR = (
 
 
 def held(*names: str, execution: str | None = None, device: str | None = None) -> list[Holdings]:
-    return holdings(Request(names, ROOT / "measurements", committed()), execution, device)
+    return holdings(Request(names, ModelFolders(ROOT / "measurements"), committed()), execution, device)
 
 
 # Committed tables, as pandas finds them
@@ -117,7 +118,7 @@ def test_models_with_other_inputs_than_one_tensor_of_numbers_are_held_in_the_pre
     # The config is of another model, so that these have the names that their tuples give.
     (tmp_path / "resnet18").mkdir()
     (tmp_path / "resnet18" / "summary.yml").write_text("model_name: resnet18\ninput_size: [1, 3, 32, 32]\n")
-    found = holdings(Request((), tmp_path, of_boards("c982")))
+    found = holdings(Request((), ModelFolders(tmp_path), of_boards("c982")))
     for precision in ("bf16", "torch-default"):
         assert {"BertModel_8x128", "CLIPModel_32x77_32x3x224x224, values (('integers', 0, 49408), 'normal')"} <= set(
             under(found, precision).complete
@@ -173,7 +174,7 @@ def test_rows_of_operators_of_no_model_are_counted_in_a_large_table_and_not_pars
     campaign: SimulatedCampaign, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measure(campaign, "a")
-    ship_counts(campaign.request(), campaign.request("a").models())
+    ship_counts(campaign.database, campaign.request("a").models())
     usual = holdings(campaign.request())
     table = campaign.database.operator_measurements
     line = table.path.read_text(encoding="utf-8").splitlines()[-1]

@@ -15,17 +15,18 @@ from opcost.errors import UserError
 from opcost.measuring.comparison_record import KernelTimeRow
 from opcost.measuring.conditions import EAGER
 from opcost.operators.tuples import OperatorTuple
-from opcost.running.request import Request
+from opcost.running.run_request import RunRequest
 from opcost.stages import verify
 from opcost.stages.verify import KernelsReport, compare_kernels
+from opcost.storage.configs import ModelFolders
 from opcost.storage.database import Database
 from opcost.torch_backend.probes import Kernel, Mark
 from opcost.torch_backend.ready_model import ReadyModel
 
 
-def request_for(folder: Path, device: str) -> Request:
+def request_for(folder: Path, device: str) -> RunRequest:
     add_model(folder, "small", "squeezenet1_1", [1, 3, 64, 64])
-    return Request((), folder / "measurements", Database(folder / "database"), device)
+    return RunRequest((), ModelFolders(folder / "measurements"), Database(folder / "database"), device)
 
 
 def test_kernels_need_a_gpu(tmp_path: Path) -> None:

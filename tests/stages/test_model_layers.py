@@ -27,13 +27,14 @@ from opcost.errors import UserError
 from opcost.measuring.conditions import GRAPH
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.operators.tuples import OperatorTuple
-from opcost.running.request import Request
+from opcost.running.run_request import RunRequest
 from opcost.stages.compare import find_comparisons
 from opcost.stages.measure_operators import Protocols
 from opcost.stages.model_layers import LayersReport, find_layers
 from opcost.stages.profile import EVERY_OPERATOR, Measuring, profile
 from opcost.stages.show import USUAL_CHOICE, Choice
 from opcost.stages.wanted_model import WantedModel, arguments_of
+from opcost.storage.configs import ModelFolders
 from opcost.storage.counts_file import read_counts, write_counts
 from opcost.storage.database import Database
 from opcost.storage.model_counts import COUNTS
@@ -53,13 +54,13 @@ def totals(rows: Iterable[LayerRow]) -> tuple[float, float]:
 
 
 def shipped_layers(name: str, choice: Choice, tmp_path: Path) -> LayersReport:
-    request = Request((), tmp_path / "mine", committed(), shipped_measurements=ROOT / "measurements")
+    request = RunRequest((), ModelFolders(tmp_path / "mine", ROOT / "measurements"), committed())
     return find_layers(request, WantedModel(name), choice, RecordedProgress())
 
 
 def sums_of(name: str, measurements: Path, database: Database) -> dict[str, tuple[float, float]]:
     """Return the sum of operators as the comparison computes it, by device."""
-    request = Request((name,), measurements, database, operators=EVERY_OPERATOR)
+    request = RunRequest((name,), ModelFolders(measurements), database, operators=EVERY_OPERATOR)
     found = {}
     for comparison in find_comparisons(request)[0].comparisons:
         time_s, energy_j = comparison.cost.time_s, comparison.cost.energy_j
@@ -97,7 +98,7 @@ def test_layers_of_language_models_add_up_to_the_sum(name: str) -> None:
     """Rows of an H100; the Llama of this version of transformers has three other operators."""
     pytest.importorskip("transformers")
     database = of_boards("a8ee")
-    request = Request((), ROOT / "measurements", database)
+    request = RunRequest((), ModelFolders(ROOT / "measurements"), database)
     report = find_layers(request, WantedModel(name), H100, RecordedProgress())
     own = (report.costs.sum_time_s, report.costs.sum_energy_j)
     for rows in (report.layers.rows, report.layers.rows_to(3)):
@@ -226,7 +227,7 @@ def test_a_measured_model_is_shown_by_its_name_and_by_that_of_its_config(
 # Mistakes
 
 
-def mistake_of(request: Request, name: str, choice: Choice = USUAL_CHOICE) -> str:
+def mistake_of(request: RunRequest, name: str, choice: Choice = USUAL_CHOICE) -> str:
     with pytest.raises(UserError) as caught:
         find_layers(request, WantedModel(name), choice, RecordedProgress())
     (line,) = caught.value.lines
@@ -256,7 +257,7 @@ def test_an_ambiguous_or_unknown_model_or_device_and_code_that_may_not_run_are_o
     assert line.startswith(f"{folder / 'summary.yml'}: sweep has 2 cases")
     assert "sweep_1x3x32x32" in line
     assert "--allow-code" in mistake_of(campaign.request(), net)
-    request = Request((), tmp_path, committed(), shipped_measurements=ROOT / "measurements")
+    request = RunRequest((), ModelFolders(tmp_path, ROOT / "measurements"), committed())
     assert "resnet50" in mistake_of(request, "resnet5000")
     assert mistake_of(request, "resnet18_32x3x32x32", Choice(device="A100")).startswith("--device A100: ")
 

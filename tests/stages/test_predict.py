@@ -22,12 +22,13 @@ from opcost.operators.counts import OperatorCounts
 from opcost.reporting.ranking_tables import print_rankings, ranking_objects
 from opcost.reporting.report_sections import ranking
 from opcost.running.expected_times import numbers_of_rows
-from opcost.running.request import Request
+from opcost.running.run_request import RunRequest
 from opcost.running.shipped_counts import shipped_counts
 from opcost.stages.count import count_operators
 from opcost.stages.predict import PACKAGES, Prediction, PredictionRequest, predict
 from opcost.stages.show import show
 from opcost.stages.wanted_model import WantedModel
+from opcost.storage.configs import ModelFolders
 from opcost.storage.database import Database
 from opcost.units import milli
 
@@ -69,16 +70,16 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def request_of(database: Database, tmp_path: Path) -> Request:
-    return Request((), tmp_path / "mine", database, shipped_measurements=ROOT / "measurements")
+def request_of(database: Database, tmp_path: Path) -> RunRequest:
+    return RunRequest((), ModelFolders(tmp_path / "mine", ROOT / "measurements"), database)
 
 
-def predicted(request: Request, cache: Path, name: str, **options: object) -> Prediction:
+def predicted(request: RunRequest, cache: Path, name: str, **options: object) -> Prediction:
     wish = PredictionRequest(WantedModel(name), **{"device": "H200", **options})  # type: ignore[arg-type]
     return predict(request, wish, cache, RecordedProgress())
 
 
-def test_a_measured_whole_is_the_answer_and_the_corrected_sum_its_check(request_of: Request, cache: Path) -> None:
+def test_a_measured_whole_is_the_answer_and_the_corrected_sum_its_check(request_of: RunRequest, cache: Path) -> None:
     found = predicted(request_of, cache, "resnet50")
     (shown,) = (one.row for one in show(request_of).models if one.row.name == found.name)
     assert found.whole is not None
@@ -102,14 +103,14 @@ def test_a_measured_whole_is_the_answer_and_the_corrected_sum_its_check(request_
     assert half_width == pytest.approx(shown.expected_time_error_ratio, abs=0.002)
 
 
-def test_inputs_behind_rectifiers_are_taken_as_half_zeros_on_shapes(request_of: Request, cache: Path) -> None:
+def test_inputs_behind_rectifiers_are_taken_as_half_zeros_on_shapes(request_of: RunRequest, cache: Path) -> None:
     calls = predicted(request_of, cache, "vgg16", batch=8).run.calls
     found = {str(one.case.input_data) for one in calls if one.count.operator.short_name == "Conv2d"}
     assert "captured: 0.5 zeros" in found
 
 
 def test_another_batch_of_a_measured_model_is_between_its_batch_and_in_proportion(
-    request_of: Request, cache: Path
+    request_of: RunRequest, cache: Path
 ) -> None:
     whole = predicted(request_of, cache, "resnet50").run
     half = predicted(request_of, cache, "resnet50", batch=16)
@@ -129,14 +130,14 @@ def test_another_batch_of_a_measured_model_is_between_its_batch_and_in_proportio
     assert 100 < half.power_w < 800
 
 
-def test_an_unseen_model_of_known_kinds_is_near_its_measured_whole(request_of: Request, cache: Path) -> None:
+def test_an_unseen_model_of_known_kinds_is_near_its_measured_whole(request_of: RunRequest, cache: Path) -> None:
     # The committed whole of ResNet-34 takes 3.2 ms; none of its own rows is learned from.
     found = predicted(request_of, cache, "resnet34_32x3x224x224")
     assert 0.7 * 3.2e-3 < found.run.time_s.value < 1.3 * 3.2e-3
 
 
 def test_a_model_of_unknown_kinds_is_answered_with_an_interval_that_holds_its_whole(
-    request_of: Request, cache: Path
+    request_of: RunRequest, cache: Path
 ) -> None:
     found = predicted(request_of, cache, "vit_b_16").run
     assert found.outside_time_ratio > 0.2
@@ -170,7 +171,7 @@ def build(is_traced=False):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 def test_a_traced_model_is_predicted_as_the_same_one_in_eager_mode(
-    request_of: Request, cache: Path, tmp_path: Path
+    request_of: RunRequest, cache: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "net.py"
     path.write_text(NET)
@@ -185,7 +186,7 @@ def test_a_traced_model_is_predicted_as_the_same_one_in_eager_mode(
 
 
 def test_a_model_of_which_most_is_in_no_operator_is_refused(
-    request_of: Request, cache: Path, monkeypatch: pytest.MonkeyPatch
+    request_of: RunRequest, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     full = shipped_counts
 
@@ -199,7 +200,9 @@ def test_a_model_of_which_most_is_in_no_operator_is_refused(
 
 
 @pytest.mark.parametrize("model", ["resnet50", "mobilenet_v2"])
-def test_small_calls_are_a_reason_for_a_wide_interval_at_batch_1(request_of: Request, cache: Path, model: str) -> None:
+def test_small_calls_are_a_reason_for_a_wide_interval_at_batch_1(
+    request_of: RunRequest, cache: Path, model: str
+) -> None:
     found = predicted(request_of, cache, model, batch=1).run
     (small,) = (one for one in found.widened if one.reason is WidthReason.SMALL_CALLS)
     assert small.time_ratio > 0.5
@@ -216,7 +219,7 @@ def test_small_calls_are_a_reason_for_a_wide_interval_at_batch_1(request_of: Req
     ],
 )
 def test_what_has_no_rows_is_refused_with_what_there_is(
-    request_of: Request, cache: Path, precision: str, options: dict[str, str], message: str
+    request_of: RunRequest, cache: Path, precision: str, options: dict[str, str], message: str
 ) -> None:
     wish = PredictionRequest(WantedModel("resnet50", precision=precision), **{"device": "H200", **options})
     with pytest.raises(UserError, match=message):
@@ -224,7 +227,7 @@ def test_what_has_no_rows_is_refused_with_what_there_is(
 
 
 def test_what_was_learned_is_kept_until_the_rows_change(
-    request_of: Request, cache: Path, caplog: pytest.LogCaptureFixture
+    request_of: RunRequest, cache: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     predicted(request_of, cache, "resnet50", batch=8)
     (kept,) = cache.glob("learned-*")
@@ -239,7 +242,7 @@ def test_what_was_learned_is_kept_until_the_rows_change(
 
 
 def test_missing_packages_are_refused_before_anything_is_counted_and_not_needed_for_what_was_learned(
-    request_of: Request, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    request_of: RunRequest, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     predicted(request_of, cache, "resnet50")
     monkeypatch.setattr("opcost.stages.predict.find_spec", lambda name: None)
@@ -260,14 +263,14 @@ def test_the_packages_for_training_are_those_of_an_extra() -> None:
 
 
 def test_show_predicts_counted_models_from_what_was_learned_and_never_learns(
-    request_of: Request,
+    request_of: RunRequest,
     cache: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["opcost", "show"])
-    folder = request_of.measurements / "small_8x3x224x224"
+    folder = request_of.folders.own / "small_8x3x224x224"
     folder.mkdir(parents=True)
     (folder / "summary.yml").write_text("model_name: resnet18\ninput_size: [8, 3, 224, 224]\n", encoding="utf-8")
     named = replace(request_of, names=("small_8x3x224x224",))
@@ -297,7 +300,7 @@ def test_the_rows_are_numbered_by_conditions(database: Database) -> None:
     assert numbers_of_rows(table) == Counter(row.conditions for row in table.rows())
 
 
-def test_the_least_certain_tuples_become_a_list_for_block_2(request_of: Request, cache: Path) -> None:
+def test_the_least_certain_tuples_become_a_list_for_block_2(request_of: RunRequest, cache: Path) -> None:
     found = predicted(request_of, cache, "resnet50", batch=8, measure_next=5)
     path = Path(str(found.written))
     (config,) = request_of.folders.configs([path.parent.name])
@@ -354,7 +357,7 @@ def test_the_command_predicts_ones_own_model_in_text_and_json(
     assert of_four["time_per_sample_s"]["value"] == pytest.approx(of_four["time_s"]["value"] / 4)
 
 
-def test_a_model_of_known_counts_needs_no_torch(folders: list[str], request_of: Request, cache: Path) -> None:
+def test_a_model_of_known_counts_needs_no_torch(folders: list[str], request_of: RunRequest, cache: Path) -> None:
     predicted(request_of, cache, "resnet50")
     words = ["predict", "resnet50", *folders[2:], "--measurements", str(ROOT / "measurements")]
     program = (
@@ -380,7 +383,7 @@ def test_an_option_of_earlier_versions_is_taken_and_not_shown(
 
 
 def test_a_model_with_a_measured_whole_is_never_predicted(
-    request_of: Request, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    request_of: RunRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Its whole is measured, none of its operators is.
     folder = tmp_path / "database"
@@ -392,7 +395,7 @@ def test_a_model_with_a_measured_whole_is_never_predicted(
     wanted: set[str] = set()
 
     def predicted_models(
-        request: Request, data: object, conditions: object, names: set[str], cache: object
+        request: RunRequest, data: object, conditions: object, names: set[str], cache: object
     ) -> tuple[()]:
         wanted.update(names)
         return ()

@@ -23,7 +23,7 @@ from opcost.operators.tuples import META, OperatorTuple, PlainValue
 from opcost.reporting.measurement_tables import announced
 from opcost.reporting.model_tables import print_profile
 from opcost.running import bench
-from opcost.running.request import Request
+from opcost.running.run_request import RunRequest
 from opcost.stages.make_configs import configs_of, scratch_folder
 from opcost.stages.measure_operators import Protocols, UnitReport
 from opcost.stages.profile import Measuring, Profile, profile
@@ -118,8 +118,8 @@ def test_the_same_profile_again_measures_and_counts_nothing(campaign: SimulatedC
     before, after = ([replace(one, comparison=None) for one in found.models] for found in (first, again))
     assert before == after
     progress, request = RecordedProgress(), replace(campaign.request(dry_run=True), device="cpu")
-    with scratch_folder(request, [TINY]) as scratch:
-        (unit,) = profile(scratch, [TINY], progress, measuring(campaign)).units
+    with scratch_folder(request.folders, [TINY]) as scratch:
+        (unit,) = profile(replace(request, folders=scratch), [TINY], progress, measuring(campaign)).units
     assert (unit.expected_s, progress.names) == (0.0, [])
 
 
@@ -169,8 +169,8 @@ def test_what_cannot_be_measured_is_reported_and_the_others_are_shown(
 
 def test_a_plan_writes_nothing(campaign: SimulatedCampaign, capsys: pytest.CaptureFixture[str]) -> None:
     request = replace(campaign.request(dry_run=True), device="cpu")
-    with scratch_folder(request, [TINY]) as scratch:
-        found = profile(scratch, [TINY], RecordedProgress(), measuring(campaign))
+    with scratch_folder(request.folders, [TINY]) as scratch:
+        found = profile(replace(request, folders=scratch), [TINY], RecordedProgress(), measuring(campaign))
         print_profile(found, TINY.words)
     assert [unit.operators.remaining for unit in found.units] == [4]
     printed = capsys.readouterr().out
@@ -207,7 +207,7 @@ def test_without_measuring_models_are_counted_on_shapes_and_again_with_values_be
 
 def shipped_profile(tmp_path: Path, *wanted: WantedModel) -> Profile:
     database = Database(tmp_path / "database", ROOT / "database")
-    request = Request((), tmp_path / "measurements", database, shipped_measurements=ROOT / "measurements")
+    request = RunRequest((), ModelFolders(tmp_path / "measurements", ROOT / "measurements"), database)
     return profile(request, wanted, RecordedProgress(), None)
 
 

@@ -22,6 +22,7 @@ from opcost.sources.registry import models_matching
 from opcost.stages import profile as stage
 from opcost.stages.holdings import holdings
 from opcost.stages.profile import ObjectModel
+from opcost.storage.configs import ModelFolders
 from opcost.storage.database import Database
 
 
@@ -89,7 +90,7 @@ def test_the_same_model_finds_its_rows_again_and_another_does_not(tmp_path: Path
     assert (known.calls_ratio, again.whole) == (1.0, None)
     assert known.whole_time_s is not None
     # Its rows are no obstacle to other commands.
-    (held,) = holdings(Request((), Path(__file__).parents[2] / "measurements", Database(tmp_path)))
+    (held,) = holdings(Request((), ModelFolders(Path(__file__).parents[2] / "measurements"), Database(tmp_path)))
     assert (held.wholes, held.tuples) == (1, 4)
     assert [name.partition("_")[0] for name in held.complete] == ["model"]
     profiled(Net(5), IMAGE, tmp_path)

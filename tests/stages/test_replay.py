@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from simulated_apparatus import RecordedProgress
 
-from opcost.running.request import Request
+from opcost.running.run_request import RunRequest
 from opcost.stages.count import CountReport, count_operators
 from opcost.stages.make_configs import make_configs
 from opcost.stages.verify import rebuild_operators
@@ -28,16 +28,16 @@ MODELS = (
 
 
 @pytest.fixture(scope="module")
-def request_of_models(tmp_path_factory: pytest.TempPathFactory) -> Request:
+def request_of_models(tmp_path_factory: pytest.TempPathFactory) -> RunRequest:
     folder = tmp_path_factory.mktemp("zoo")
     make_configs(ModelFolders(folder / "measurements"), MODELS)
-    request = Request((), folder / "measurements", Database(folder / "database"), "cpu")
+    request = RunRequest((), ModelFolders(folder / "measurements"), Database(folder / "database"), "cpu")
     reports = count_operators(request, RecordedProgress(), on_meta=True)
     assert all(isinstance(report, CountReport) for report in reports), reports
     return request
 
 
-def test_each_tuple_of_ten_models_does_alone_what_was_counted(request_of_models: Request) -> None:
+def test_each_tuple_of_ten_models_does_alone_what_was_counted(request_of_models: RunRequest) -> None:
     progress = RecordedProgress()
     reports = rebuild_operators(request_of_models, progress)
     assert [line for report in reports for line in report.failures] == []
@@ -53,13 +53,13 @@ def test_each_tuple_of_ten_models_does_alone_what_was_counted(request_of_models:
 
 
 def test_a_fresh_process_rebuilds_from_the_pickles_alone_and_what_was_counted_otherwise_is_status_1(
-    request_of_models: Request,
+    request_of_models: RunRequest,
 ) -> None:
-    (config,) = ModelFolders(request_of_models.measurements).configs(["vit_b_16*"])
+    (config,) = request_of_models.folders.configs(["vit_b_16*"])
     counts = read_counts(COUNTS.path(config), "x")
     first, *rest = counts.counts
     write_counts(COUNTS.path(config), replace(counts, counts=(replace(first, flop=first.flop + 2), *rest)))
-    options = ["--json", "--device", "cpu", "--measurements", str(request_of_models.measurements)]
+    options = ["--json", "--device", "cpu", "--measurements", str(request_of_models.folders.own)]
     command = [sys.executable, "-m", "opcost", "verify", "operators", "mobilenet*", "vit_b_16*", *options]
     try:
         result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)

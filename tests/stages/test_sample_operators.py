@@ -24,11 +24,12 @@ from opcost.operators.texts import parse_tuple
 from opcost.operators.tuples import META
 from opcost.prediction.sampling import MAXIMUM_BYTES, Wish
 from opcost.running.request import Request
+from opcost.running.run_request import RunRequest
 from opcost.running.shipped_counts import counts_in, counts_of_operators
 from opcost.stages.count import CountReport, count_operators
 from opcost.stages.sample_operators import SampleReport, sample_operators
 from opcost.stages.verify import rebuild_operators
-from opcost.storage.configs import GRID_NAME, load_config
+from opcost.storage.configs import GRID_NAME, ModelFolders, load_config
 from opcost.storage.database import Database
 from opcost.storage.model_counts import COUNTS
 
@@ -37,10 +38,15 @@ KINDS = "Linear Conv2d MultiheadAttention BatchNorm2d ReLU mul SiLU add_ add lin
 
 
 def drawn(
-    folder: Path, name: str = "drawn", wish: Wish = WISH, most_s: float | None = None, **more: Any
+    folder: Path,
+    name: str = "drawn",
+    wish: Wish = WISH,
+    most_s: float | None = None,
+    dry_run: bool = False,
+    **more: Any,
 ) -> SampleReport:
-    request = Request((), folder / "measurements", committed(), shipped_measurements=ROOT / "measurements")
-    return sample_operators(replace(request, **more), name, wish, most_s)
+    request = Request((), ModelFolders(folder / "measurements", ROOT / "measurements"), committed())
+    return sample_operators(replace(request, **more), name, wish, most_s, dry_run)
 
 
 @pytest.fixture(scope="module")
@@ -54,8 +60,8 @@ def report(folder: Path) -> SampleReport:
 
 
 @pytest.fixture
-def request_of_list(folder: Path, report: SampleReport) -> Iterator[Request]:
-    return Request((report.name,), folder / "measurements", Database(folder / "database"), "cpu")
+def request_of_list(folder: Path, report: SampleReport) -> Iterator[RunRequest]:
+    return RunRequest((report.name,), ModelFolders(folder / "measurements"), Database(folder / "database"), "cpu")
 
 
 def test_the_usual_kinds_have_equal_shares_of_new_tuples_and_the_time_is_that_of_the_product_with_most_rows(
@@ -111,7 +117,7 @@ def test_drawing_makes_no_weights_or_inputs_on_the_cpu(folder: Path) -> None:
     assert 7 <= largest.elements < 1000
 
 
-def test_each_tuple_is_counted_as_it_was_drawn_and_rebuilt(request_of_list: Request, report: SampleReport) -> None:
+def test_each_tuple_is_counted_as_it_was_drawn_and_rebuilt(request_of_list: RunRequest, report: SampleReport) -> None:
     (counted,) = count_operators(request_of_list, RecordedProgress(), on_meta=True)
     assert isinstance(counted, CountReport)
     assert (counted.unique_tuples, counted.left_out) == (WISH.number, ())

@@ -45,6 +45,7 @@ from opcost.stages.filter import filter_operators
 from opcost.stages.measure_operators import measure_full_models, measure_operators
 from opcost.stages.ranking_data import read_ranking_data
 from opcost.stages.show import USUAL_CHOICE, Choice, DeviceRanking, ShowReport, show
+from opcost.storage.configs import ModelFolders
 from opcost.storage.counts_file import write_counts
 from opcost.storage.database import Database
 from opcost.storage.model_counts import COUNTS, FILTERED_COUNTS
@@ -57,7 +58,7 @@ SHORT = MeasurementProtocol(warm_up_s=1.0, loop_s=2.0)
 @cache
 def shown_of_committed(names: tuple[str, ...], choice: Choice) -> ShowReport:
     """Return what several tests look at: it is the same each time."""
-    return show(Request(names, ROOT / "measurements", committed()), choice)
+    return show(Request(names, ModelFolders(ROOT / "measurements"), committed()), choice)
 
 
 ON_AN_H200 = Choice(device="H200")
@@ -67,7 +68,7 @@ def shown(*names: str, choice: Choice | None = None, database: Path | None = Non
     if database is None:
         return shown_of_committed(names, choice or ON_AN_H200)
     choice = choice or USUAL_CHOICE
-    return show(Request(names, ROOT / "measurements", Database(database)), choice)
+    return show(Request(names, ModelFolders(ROOT / "measurements"), Database(database)), choice)
 
 
 @pytest.fixture(scope="module")
@@ -216,7 +217,7 @@ def own_folder(tmp_path: Path) -> Path:
 
 
 def shown_in(folder: Path, *names: str, shipped: Path | None = None) -> ShowReport:
-    return show(Request(names, folder, committed(), shipped_measurements=shipped), ON_AN_H200)
+    return show(Request(names, ModelFolders(folder, shipped), committed()), ON_AN_H200)
 
 
 def test_neither_the_roof_nor_a_figure_depends_on_other_configs_or_their_mistakes(
@@ -299,7 +300,7 @@ def test_devices_are_set_beside_each_other_with_ratios_and_the_spread_of_boards(
 
 
 def test_assumed_errors_of_sums_are_the_largest_that_any_conditions_have() -> None:
-    request = Request((), ROOT / "measurements", committed())
+    request = Request((), ModelFolders(ROOT / "measurements"), committed())
     data = read_ranking_data(request, request.folders.readable(), ())
     found = [sum_errors(data.results(one))[True] for one in data.newest if one.cache == "warm"]
     for quantity in ("time", "energy"):
@@ -595,7 +596,7 @@ def test_json_csv_and_table_have_the_same_models_in_the_same_order(
 
 def test_all_remarks_are_printed_when_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     for names, execution in ((("resnet18", "swin_t"), None), (("resnet18_32x3x224x224",), "eager")):
-        request = Request(names, ROOT / "measurements", committed())
+        request = Request(names, ModelFolders(ROOT / "measurements"), committed())
         print_remarks(show(request, Choice(execution=execution)), reports_of(request, find_comparisons(request)))
     remarks, none = capsys.readouterr().out.split("No remarks")
     assert re.search(r"^swin_t_32x3x224x224( \(.*\))?: ", remarks, re.MULTILINE)
@@ -783,7 +784,7 @@ def test_the_remedy_names_the_steps_that_are_left_and_keeps_the_options(tmp_path
         assert re.search(rf"opcost {name} *#", text)
     # A shipped whitelist is copied before it is edited.
     own = tmp_path / "a new home" / "measurements"
-    request = replace(campaign.request("b"), measurements=own, shipped_measurements=campaign.measurements)
+    request = replace(campaign.request("b"), folders=ModelFolders(own, campaign.measurements))
     line = next(line for line in printed(show(request)).splitlines() if f"cp {whitelist}" in line)
     subprocess.run(line, shell=True, check=True)
     assert (own / whitelist.name).read_text() == whitelist.read_text()

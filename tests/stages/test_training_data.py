@@ -16,6 +16,7 @@ from opcost.running.request import Request
 from opcost.stages import predict as trained_module
 from opcost.stages.predict import training_data, training_fingerprint
 from opcost.stages.ranking_data import read_ranking_data
+from opcost.storage.configs import ModelFolders
 from opcost.storage.database import Database
 
 ROOT = Path(__file__).parents[2]
@@ -62,7 +63,7 @@ def append(database: Database, name: str, lines: Iterator[bytes]) -> None:
 def test_rows_under_other_conditions_are_not_read_and_make_no_difference(
     database: Database, conditions: Conditions
 ) -> None:
-    request = Request((), database.folder / "mine", database, shipped_measurements=ROOT / "measurements")
+    request = Request((), ModelFolders(database.folder / "mine", ROOT / "measurements"), database)
     configs = [config for config in request.configs() if config.name.startswith("resnet34_")]
     all_rows = read_ranking_data(request, configs, ())
     restricted = read_ranking_data(request, configs, (), under=conditions)
@@ -121,7 +122,7 @@ def test_a_row_that_is_learned_from_changes_it(name: str, database: Database, co
 def test_rows_that_come_while_costs_are_learned_are_not_taken_as_learned(
     database: Database, conditions: Conditions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    request, before = Request((), tmp_path, database), training_fingerprint(database, conditions)
+    request, before = Request((), ModelFolders(tmp_path), database), training_fingerprint(database, conditions)
     learned: Any = SimpleNamespace(learned="learned", sum_errors=ASSUMED_SUM_ERRORS)
 
     def train(*_: object) -> Any:
