@@ -22,13 +22,13 @@ from opcost.metering.cap_rows import CapCost, PowerCapRow
 from opcost.metering.layers import BETWEEN
 from opcost.metering.window_energy import EnergySource, result_of
 from opcost.meters.energy import CPU, gpu_named, open_sources
+from opcost.meters.gpus import open_gpu, open_limit
 from opcost.meters.host import HostState, SystemClock
-from opcost.meters.nvml import NvmlError, NvmlGpu
-from opcost.power.log_rows import HostRow
-from opcost.power.ports import ClockReading
+from opcost.power.log_rows import HostRow, PowerRow
+from opcost.power.ports import ClockReading, GpuError
 from opcost.progress import Progress
 from opcost.running.energy_meter import EnergyMeter
-from opcost.running.power_limit import NvmlPowerLimit, check_consent, set_for_good
+from opcost.running.power_limit import check_consent, set_for_good
 from opcost.stages.power_cap import CapBoard, CapSweepPlan, sweep_caps
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class AsynchronousMeasurementTool(_Tool):
 
     def __init__(self, out_file: str | Path, gpu_num: int = 0) -> None:
         super().__init__(out_file, gpu_num)
-        self._readings: list[tuple[ClockReading, HostRow, float | None, float | None]] = []
+        self._readings: list[tuple[ClockReading, HostRow, PowerRow]] = []
         self._sources: Sequence[EnergySource] = ()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -141,20 +141,15 @@ class AsynchronousMeasurementTool(_Tool):
         host, gpu = HostState(has_power=False), None
         for source in self._sources:
             if source.uuid is not None:
-                with suppress(NvmlError):
-                    gpu = NvmlGpu.open(source.uuid)
+                with suppress(GpuError):
+                    gpu = open_gpu(source.uuid)
         is_last = False
         while not is_last:
             is_last = bool(self._readings) and self._stopping.wait(interval_s)
-            busy_ratio = temperature_c = None
-            if gpu is not None:
-                with suppress(NvmlError):
-                    busy_ratio = gpu.busy_ratio()
-                with suppress(NvmlError):
-                    temperature_c = gpu.temperature_c()
+            state = PowerRow(0.0) if gpu is None else gpu.state()
             for source in self._sources:
                 source.edge()
-            self._readings.append((SystemClock().read(), host.read(), busy_ratio, temperature_c))
+            self._readings.append((SystemClock().read(), host.read(), state))
         if gpu is not None:
             gpu.close()
 
@@ -164,7 +159,7 @@ class AsynchronousMeasurementTool(_Tool):
         since = dict.fromkeys((source.device for source in self._sources), begin)
         energies_j = dict.fromkeys(since, 0.0)
         rows: list[tuple[float | None, ...]] = []
-        for moment, host, busy_ratio, temperature_c in self._readings:
+        for moment, host, state in self._readings:
             known: dict[str, float] = {}
             power_w = None
             for source in self._sources:
@@ -175,7 +170,7 @@ class AsynchronousMeasurementTool(_Tool):
                     since[source.device] = moment
                     power_w = result.energy_j / result.duration_s if source.device == self._gpu else power_w
             of_cpu = _kwh(known.get(CPU)), _percent(host.cpu_load_ratio), host.cpu_temperature_c
-            of_gpu = _kwh(known.get(self._gpu)), _percent(busy_ratio), temperature_c, power_w
+            of_gpu = _kwh(known.get(self._gpu)), _percent(state.utilisation_ratio), state.temperature_c, power_w
             rows.append((moment.monotonic_s - begin.monotonic_s, *of_cpu, *of_gpu))
         return rows
 
@@ -304,7 +299,7 @@ def reset_power_cap(gpu_num: int) -> None:
 
 def _board(gpu_num: int) -> CapBoard:
     device, uuid = gpu_named(f"cuda:{gpu_num}")
-    return CapBoard(device, uuid, partial(NvmlPowerLimit.open, uuid))
+    return CapBoard(device, uuid, partial(open_limit, uuid))
 
 
 def _kwh(energy_j: float | None) -> float | None:

@@ -52,7 +52,7 @@ class SleepingWork:
         self._limit = limit
 
     def measure(self) -> CapCost:
-        cap_w = self._limit.read_w()
+        cap_w = self._limit.limit_w()
         subprocess.run(["sleep", str(WORK_S)], check=True)
         time_s = WORK_S * max(1.0, 500.0 / cap_w)
         return CapCost(time_s, time_s * min(cap_w, 600.0))

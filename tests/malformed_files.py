@@ -56,8 +56,8 @@ from users_inputs import (
 )
 
 from opcost.errors import UserError
-from opcost.meters.nvidia_meters import power_trace
 from opcost.meters.nvidia_smi import LogFollower, NvidiaSmiLogger, cut
+from opcost.meters.nvidia_smi_meter import power_trace
 from opcost.operators.cases import INPUT_DATA, cases_of
 from opcost.operators.counts import (
     CalledModule,

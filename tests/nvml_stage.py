@@ -16,10 +16,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from opcost.errors import UserError
-from opcost.meters.nvidia_meters import EVERY_TICK_SOURCE, CounterMeter, CounterSampler, NvmlMeter, PowerSampler
-from opcost.meters.nvml import NvmlError, NvmlGpu, OtherProcesses
+from opcost.meters.gpu_meters import EVERY_TICK_SOURCE, CounterMeter, CounterSampler, PowerSampler, SampleMeter
+from opcost.meters.gpus import OtherProcesses
+from opcost.meters.nvml import NvmlGpu
 from opcost.meters.opening import JoinedMeter
-from opcost.power.ports import Meter
+from opcost.power.ports import GpuError, Meter
 from opcost.power.trace import PowerTrace, Window, mean_power
 
 SOURCE = Path(__file__).with_name("fake_nvml.c")
@@ -151,7 +152,7 @@ def _measured(name: Path, course: Course) -> dict[str, object]:
     with ExitStack() as stack:
         try:
             gpu = NvmlGpu.open(UUID)
-        except NvmlError as error:
+        except GpuError as error:
             return {"refusals": [str(error)]}
         stack.callback(gpu.close)
         others = OtherProcesses(gpu, os.getpid())
@@ -162,14 +163,14 @@ def _measured(name: Path, course: Course) -> dict[str, object]:
         try:
             samples = stack.enter_context(PowerSampler(gpu))
             idle_power_w = samples.power_before_w
-            meters.append(NvmlMeter(samples, name, "load"))
-        except NvmlError as error:
+            meters.append(SampleMeter(samples, name, "load"))
+        except GpuError as error:
             refusals.append(str(error))
         try:
             counter = CounterSampler(gpu)
             counter.interval_s = EVERY_TICK_SOURCE.update_period_s
             meters.append(CounterMeter(stack.enter_context(counter), name, "load", EVERY_TICK_SOURCE))
-        except NvmlError as error:
+        except GpuError as error:
             refusals.append(str(error))
         if not meters:
             return {"refusals": refusals}

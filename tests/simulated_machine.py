@@ -44,8 +44,8 @@ from opcost.measuring.workload import Workload
 from opcost.operators.cases import Case
 from opcost.operators.tuples import OperatorTuple, Phase, TensorSpec
 from opcost.operators.values import NORMAL_DATA, InputData
-from opcost.power.ports import ClockReading
-from opcost.power.trace import PowerSource, PowerTrace, no_trace
+from opcost.power.ports import ClockReading, PowerSource
+from opcost.power.trace import PowerTrace, no_trace
 
 Times = TypeVar("Times", np.float64, FloatArray)
 """One time, which is what most calls ask for, or many; or what is so at them."""

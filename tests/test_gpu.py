@@ -19,7 +19,7 @@ from opcost import EnergyMeter
 from opcost.__main__ import main
 from opcost.columns import values_of
 from opcost.errors import CannotMeasureError, UserError
-from opcost.measuring.conditions import ADDED_FIELDS, COLD, WARM, Conditions, DeviceFacts
+from opcost.measuring.conditions import ADDED_FIELDS, COLD, WARM, Conditions
 from opcost.measuring.flags import Flag
 from opcost.measuring.instruments import ProcessWatch
 from opcost.measuring.procedure import measure
@@ -27,19 +27,20 @@ from opcost.measuring.protocol import GPU_WARM_UP_S, MeasurementProtocol, protoc
 from opcost.measuring.record import Measurement, does_other_work, may_be_throttled
 from opcost.measuring.setting import USUAL, Setting
 from opcost.measuring.workload import Call, Calls, Workload
-from opcost.meters.nvidia_meters import TickFinder
-from opcost.meters.nvml import NvmlGpu
+from opcost.meters.gpu_meters import TickFinder
+from opcost.meters.gpus import gpu_facts
+from opcost.meters.nvidia_smi import AVERAGE, INSTANT
+from opcost.meters.nvml import COUNTER, SAMPLES, NvmlGpu
 from opcost.operators.cache_chains import BLOCKS, ELEMENTWISE, KINDS, SHORTER_STREAMS, chains_of
 from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.values import ZEROS_DATA
-from opcost.power.ports import AVERAGE, COUNTER, INSTANT, SAMPLES
+from opcost.power.ports import DeviceFacts
 from opcost.printable import short_uuid
 from opcost.reporting.progress_lines import progress_on_stderr
 from opcost.running.apparatus import Apparatus, open_apparatus
 from opcost.running.bench import open_child_bench
-from opcost.running.devices import gpu_facts
 from opcost.running.qualification import qualified
 from opcost.running.run_request import RunRequest
 from opcost.stages import measure_operators

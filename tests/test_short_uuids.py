@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from simulated_machine import simulated_row
 
-from opcost.measuring.conditions import DeviceFacts
 from opcost.measuring.protocol import protocol_for
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.tuples import OperatorTuple
+from opcost.power.ports import DeviceFacts
 from opcost.printable import short_uuid
 from opcost.running.apparatus import open_apparatus
 from opcost.storage.database import Database

@@ -70,7 +70,7 @@ def _log(arguments: Namespace) -> int:
 
 
 def _gpu_of(device: str) -> str:
-    """Return nvidia-smi's name of ``cuda`` or ``cuda:N``; N counts those of ``CUDA_VISIBLE_DEVICES``, as in torch."""
+    """Return the driver's name of ``cuda`` or ``cuda:N``; N counts those of ``CUDA_VISIBLE_DEVICES``, as in torch."""
     number = int(device.partition(":")[2] or 0)
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
@@ -84,13 +84,14 @@ def _gpu_of(device: str) -> str:
 def _batches_of(
     gpu: str | None, interval_s: float | None, folder: Path, stopping: threading.Event
 ) -> Generator[tuple[PowerRow, ...], None, None]:
-    """Yield the rows of a GPU, named as nvidia-smi does, or of the CPU (None), until ``stopping`` is set."""
+    """Yield the rows of a GPU, named as its driver does, or of the CPU (None), until ``stopping`` is set."""
     if gpu is not None:
-        from opcost.meters import nvidia_smi
+        from opcost.meters.gpus import log_batches
+        from opcost.power.ports import GpuError
 
         try:
-            yield from nvidia_smi.log_batches(gpu, folder, interval_s or nvidia_smi.INTERVAL_S, stopping)
-        except nvidia_smi.NvidiaSmiError as error:
+            yield from log_batches(gpu, folder, interval_s, stopping)
+        except GpuError as error:
             raise UserError(f"{error}; or log the CPU with --device cpu") from error
         return
     # It imports numpy; a GPU can be logged before anything is installed.

@@ -15,14 +15,15 @@ from opcost.measuring.setting import Setting
 from opcost.metering.cap_objectives import Objective, Wish
 from opcost.metering.cap_rows import PowerCapRow
 from opcost.meters.energy import gpu_named
-from opcost.power.ports import PowerLimitError
+from opcost.meters.gpus import open_limit
+from opcost.power.ports import GpuError
 from opcost.reporting.output import print_json
 from opcost.reporting.progress_lines import progress_on_stderr
 from opcost.reporting.sweeps import CapPlan, cap_sweep_object, plan_object, print_cap_plan, print_cap_sweep
 from opcost.reporting.tables import print_files
 from opcost.running.bench import open_child_bench
 from opcost.running.device_lock import device_lock
-from opcost.running.power_limit import NvmlPowerLimit, check_consent
+from opcost.running.power_limit import check_consent
 from opcost.running.run_request import RunRequest
 from opcost.stages.cap_models import at_full_clocks, expected_s, open_model
 from opcost.stages.power_cap import (
@@ -58,7 +59,7 @@ def power_cap(arguments: Namespace) -> int:
     # First, since a model's source may import torch.
     device, uuid = gpu_named(request.device)
     check_consent(arguments.allow_power_limit)
-    board = CapBoard(device, uuid, partial(NvmlPowerLimit.open, uuid))
+    board = CapBoard(device, uuid, partial(open_limit, uuid))
     # Refuse files that could not be written at the end, before anything runs.
     if arguments.figure is not None:
         from opcost.reporting.power_traces import check_figure
@@ -128,11 +129,11 @@ def _cap_plan(request: RunRequest, arguments: Namespace, config: ModelConfig | N
     if not request.is_product:
         try:
             device, uuid = gpu_named(request.device)
-            limit = NvmlPowerLimit.open(uuid)
-            found_w, lowest_w = limit.read_w(), limit.range_w().lowest_w
+            limit = open_limit(uuid)
+            found_w, lowest_w = limit.limit_w(), limit.limit_range_w().lowest_w
             caps = caps_below(lowest_w, found_w, None if known is None else known.measurement.power_w)
             limit.close()
-        except PowerLimitError as error:
+        except GpuError as error:
             raise UserError(f"{device}: its power limits cannot be read: {error}") from error
         except UserError:
             # Without a GPU the rows of a model say what is known.

@@ -183,18 +183,6 @@ def measurement_key(case: Case, conditions: Conditions) -> str:
     return f"{case.key}-{conditions.key}"
 
 
-@dataclass(frozen=True)
-class DeviceFacts:
-    """Properties of a device, with its whole ``uuid``; a board of MIG instances reports only their total power."""
-
-    uuid: str | None
-    product: str
-    memory_bytes: int
-    power_limit_w: float | None
-    driver_version: str | None
-    is_mig: bool = False
-
-
 def precision_dtype(precision: str) -> str:
     """Return the dtype of a precision's weights and inputs; under autocast, that of its products."""
     return DTYPES.get(precision) or AUTOCAST_DTYPES.get(precision, FLOAT32)

@@ -9,8 +9,8 @@ from typing import Annotated
 from opcost.columns import ABOVE_0, FROM_0, MOMENT, SIGNED, Column, Columns
 from opcost.estimates import Estimate
 from opcost.measuring.conditions import DEVICE_PRODUCT, DEVICE_UUID, DRIVER_VERSION, TORCH_VERSION
-from opcost.power.ports import AUTO, short_name
-from opcost.power.trace import PowerSource, PowerTrace, joined, no_trace
+from opcost.power.ports import AUTO, PowerSource, short_name
+from opcost.power.trace import PowerTrace, joined, no_trace
 
 GOOD = "good"
 REFERENCE = "the reference"

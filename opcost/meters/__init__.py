@@ -1,1 +1,1 @@
-"""Power meters and facts of devices: NVML, nvidia-smi, RAPL. Imports no torch."""
+"""Power meters and facts of devices: GPUs of each vendor, RAPL, the host. Imports no torch."""

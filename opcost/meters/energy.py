@@ -1,4 +1,4 @@
-"""The devices whose energy is metered in any window: GPUs by NVML, CPU packages or their memory by RAPL.
+"""The devices whose energy is metered in any window: GPUs, CPU packages or their memory by RAPL.
 
 Torch is not needed. Where it is imported, GPUs are numbered as it does, and their work can be awaited.
 """
@@ -8,21 +8,22 @@ from __future__ import annotations
 import inspect
 import logging
 import math
+import os
 import re
 import sys
 import threading
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from opcost.errors import UserError
-from opcost.metering.window_energy import NO_PIECES, EnergySource, Readings, pieces_of_samples
-from opcost.meters.nvidia_meters import SAMPLES_SOURCE, TICK_S, CounterSampler, PowerSampler, TimedRows
-from opcost.meters.nvml import MIG_REASON, NvmlError, NvmlGpu, is_power, names_mig, visible_gpus
+from opcost.metering.window_energy import NO_PIECES, PLACEMENT_ERROR_S, EnergySource, Readings, pieces_of_samples
+from opcost.meters.gpu_meters import PAUSE_AFTER_FAILURE_S, TICK_S, CounterSampler, PowerSampler, TimedRows
+from opcost.meters.gpus import gpus_in_torch, open_gpu, visible_gpus
 from opcost.meters.rapl import (
     POWERCAP_FOLDER,
     RaplDomain,
@@ -31,7 +32,7 @@ from opcost.meters.rapl import (
     rapl_domains,
     rapl_unavailable_reason,
 )
-from opcost.power.ports import COUNTER, SAMPLES
+from opcost.power.ports import GpuError, is_gpu_power
 from opcost.power.trace import Window
 
 CPU, MEMORY = "cpu", "dram"
@@ -39,13 +40,11 @@ CPU, MEMORY = "cpu", "dram"
 GPU_BEFORE_S = 3.0
 """Readings from so long before a window on: the last tick of the counter, and a second more."""
 
-GPU_RESOLUTION_S = 2 * SAMPLES_SOURCE.averaging_time_s
-
 COUNTER_RESOLUTION_S = 1.0
 """Of the counter alone: ten of its ticks."""
 
 TICK_ERROR_S = 0.005 / math.sqrt(12)
-"""A tick is known to one read, which takes up to 5 ms (``meters.nvidia_meters``)."""
+"""A tick is known to one read, which takes up to 5 ms (``meters.gpu_meters``)."""
 
 RAPL_UPDATE_S = 0.001
 """Time from one value of RAPL's counters to the next."""
@@ -98,26 +97,25 @@ class GpuEnergy:
         self._missing_reason: str | None = None
         self._stack = ExitStack()
         try:
-            gpu = NvmlGpu.open(uuid)
-        except NvmlError as error:
+            gpu = open_gpu(uuid)
+        except GpuError as error:
             self._missing_reason = str(error)
             return
         self._stack.callback(gpu.close)
-        if gpu.is_mig():
-            self._missing_reason = MIG_REASON
+        self._missing_reason = gpu.no_energy_reason()
+        if self._missing_reason is not None:
             return
         reasons = []
         try:
             self._samples = self._stack.enter_context(PowerSampler(gpu))
-            with suppress(NvmlError):
-                # A GPU at work may be steady, too.
-                self.idle_power_w = self._samples.power_before_w if gpu.busy_ratio() == 0 else None
-        except NvmlError as error:
+            # A GPU at work may be steady, too.
+            self.idle_power_w = self._samples.power_before_w if gpu.state().utilisation_ratio == 0 else None
+        except GpuError as error:
             reasons.append(str(error))
         try:
             self._counter = self._stack.enter_context(CounterSampler(gpu))
             self._counter.seek()
-        except NvmlError as error:
+        except GpuError as error:
             reasons.append(str(error))
         if self._samples is None and self._counter is None:
             self._missing_reason = "; ".join(dict.fromkeys(reasons))
@@ -130,23 +128,26 @@ class GpuEnergy:
         if self._missing_reason is not None:
             return Readings(missing_reason=self._missing_reason)
         ticks = self._ticks(window)
-        samples, reason = NO_PIECES, "this GPU keeps no power samples"
+        samples, reason, averaging_time_s = NO_PIECES, "this GPU keeps no power samples", 0.0
         if self._samples is not None:
+            averaging_time_s = self._samples.source.averaging_time_s
             last_s = max(window.end_s, ticks[-1][0] if ticks else 0.0)
             try:
                 rows = self._samples.through(window.begin_s - GPU_BEFORE_S, last_s)
                 epoch_s, power_w = np.array(rows, dtype=np.float64).reshape(-1, 2).T
-                samples = pieces_of_samples(epoch_s, power_w, SAMPLES_SOURCE.averaging_time_s)
-            except NvmlError as error:
+                samples = pieces_of_samples(epoch_s, power_w, averaging_time_s)
+            except GpuError as error:
                 reason = str(error)
         has_samples = bool(len(samples.power_w))
         return Readings(
             samples=samples,
             ticks=ticks,
-            sample_meter=SAMPLES,
-            counter_meter=COUNTER,
-            resolution_s=GPU_RESOLUTION_S if has_samples else COUNTER_RESOLUTION_S,
+            sample_meter="" if self._samples is None else self._samples.source.name,
+            counter_meter="" if self._counter is None else self._counter.name,
+            resolution_s=2 * averaging_time_s if has_samples else COUNTER_RESOLUTION_S,
             tick_error_s=TICK_ERROR_S,
+            # A sample that averages shows a change of the load by half as late.
+            placement_error_s=max(PLACEMENT_ERROR_S, averaging_time_s / 2),
             missing_reason=None if has_samples or len(ticks) > 1 else reason,
         )
 
@@ -167,14 +168,15 @@ class GpuEnergy:
             self._counter.seek()
         try:
             ticks = self._counter.ticks.since(window.begin_s - GPU_BEFORE_S)
-        except NvmlError:
+        except GpuError:
             return []
         after = [index for index, (epoch_s, _) in enumerate(ticks) if epoch_s >= window.end_s]
         ticks = ticks[: after[0] + 1] if after else ticks
         epoch_s, energy_j = np.array(ticks, dtype=np.float64).reshape(-1, 2).T
         duration_s = np.diff(epoch_s)
-        is_possible = bool(np.all(duration_s > TICK_S / 2))
-        return ticks if is_possible and all(map(is_power, (np.diff(energy_j) / duration_s).tolist())) else []
+        # Between ticks that are further apart the counter stood still for a while.
+        is_possible = bool(np.all((duration_s > TICK_S / 2) & (duration_s < PAUSE_AFTER_FAILURE_S)))
+        return ticks if is_possible and all(map(is_gpu_power, (np.diff(energy_j) / duration_s).tolist())) else []
 
 
 class RaplEnergy:
@@ -312,18 +314,17 @@ def gpu_named(device: str | None) -> tuple[str, str]:
     name = "cuda:0" if device in (None, "cuda") else str(device)
     if name not in gpus:
         why = reason or f"there are {', '.join(gpus)}"
-        raise UserError(f"{name}: no NVIDIA GPU of this name ({why})")
+        raise UserError(f"{name}: no GPU of this name ({why})")
     return name, gpus[name]
 
 
-def _gpus() -> tuple[dict[str, str], NvmlError | None]:
-    """Return the UUIDs of the GPUs by their names: as torch numbers them, where it has done so already."""
+def _gpus() -> tuple[dict[str, str], GpuError | None]:
+    """Return the UUIDs of the GPUs by their names, as torch numbers them if it has done so already, or why not."""
     torch = _torch_on_gpus()
-    # NVML does not know the UUID that torch has of a MIG instance.
-    if torch is None or names_mig():
-        return visible_gpus()
-    count = torch.cuda.device_count()
-    return {f"cuda:{index}": f"GPU-{torch.cuda.get_device_properties(index).uuid}" for index in range(count)}, None
+    try:
+        return visible_gpus(os.environ) if torch is None else gpus_in_torch(torch), None
+    except GpuError as error:
+        return {}, error
 
 
 def _torch_on_gpus() -> Any | None:

@@ -18,17 +18,21 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from itertools import pairwise
 from pathlib import Path
 from typing import IO
 
-from opcost.measuring.conditions import DeviceFacts
 from opcost.power.log_rows import PowerRow
+from opcost.power.ports import DeviceFacts, GpuError
+
+INSTANT, AVERAGE = "nvidia-smi power.draw.instant", "nvidia-smi power.draw"
+"""Names of the meters in rows."""
+
+MIG_REASON = "MIG is on: the power of one instance cannot be measured"
 
 COMMAND_DEADLINE_S = 30.0
 """The longest time for an answer. Without persistence mode a driver takes several seconds to wake each GPU."""
@@ -46,8 +50,6 @@ TAIL_BYTES = 4096
 
 LAST_ROW_DEADLINE_S = 2.0
 """The longest delay of a row. Driver 580 writes each row at once; a buffer of 4 kB fills in about a second."""
-
-BATCH_INTERVAL_S = 0.2
 
 FACT_FIELDS = ("uuid", "name", "memory.total", "power.limit", "driver_version", "mig.mode.current")
 
@@ -95,12 +97,8 @@ _REFUSED_FIELD = re.compile(r'Field "([^"]*)" is not a valid field')
 _LONGEST_QUOTE = 200
 
 
-class NvidiaSmiError(Exception):
-    """nvidia-smi is missing, hangs or reports an error. The message is one line with the remedy."""
-
-
 def gpu_facts(uuid_or_index: str, deadline_s: float = COMMAND_DEADLINE_S) -> DeviceFacts:
-    """Return the facts of a GPU (index: of the PCI bus), memory 0 if unknown. Raises NvidiaSmiError: none answers."""
+    """Return the facts of a GPU (index: of the PCI bus), memory 0 if unknown. Raises GpuError: none answers."""
     fields, output = _query_known(uuid_or_index, FACT_FIELDS, deadline_s)
     for header, row in pairwise(line for line in output.splitlines() if line.strip()):
         columns = parse_columns(header)
@@ -112,13 +110,13 @@ def gpu_facts(uuid_or_index: str, deadline_s: float = COMMAND_DEADLINE_S) -> Dev
                 memory_bytes=round((parse_number(cells["memory.total"]) or 0.0) * 2**20),
                 power_limit_w=parse_number(cells["power.limit"]),
                 driver_version=cells["driver_version"],
-                is_mig=cells.get("mig.mode.current", "").casefold() == "enabled",
+                no_energy_reason=MIG_REASON if cells.get("mig.mode.current", "").casefold() == "enabled" else None,
             )
     raise _refusal(uuid_or_index, output)
 
 
 def supported_fields(uuid_or_index: str, deadline_s: float = COMMAND_DEADLINE_S) -> tuple[str, ...]:
-    """Return ``LOG_FIELDS`` that this driver knows, or their older names. Raises NvidiaSmiError: see ``gpu_facts``."""
+    """Return ``LOG_FIELDS`` that this driver knows, or their older names. Raises GpuError: see ``gpu_facts``."""
     fields, output = _query_known(uuid_or_index, LOG_FIELDS, deadline_s)
     if not any(line.startswith("timestamp") for line in output.splitlines()):
         raise _refusal(uuid_or_index, output)
@@ -135,7 +133,7 @@ def _query_known(uuid_or_index: str, fields: tuple[str, ...], deadline_s: float)
             finally:
                 end_process(process)
             if not in_time:
-                raise NvidiaSmiError(
+                raise GpuError(
                     f"nvidia-smi did not answer within {deadline_s:g} s: "
                     "run `nvidia-smi` in a shell; if it hangs there, too, restart the machine, because the driver hangs"
                 )
@@ -148,8 +146,8 @@ def _query_known(uuid_or_index: str, fields: tuple[str, ...], deadline_s: float)
         fields = tuple(field for field in renamed if field is not None)
 
 
-def _refusal(uuid_or_index: str, output: str) -> NvidiaSmiError:
-    return NvidiaSmiError(f"nvidia-smi -i {uuid_or_index} printed: {_quote(output)}: `nvidia-smi -L` lists all GPUs")
+def _refusal(uuid_or_index: str, output: str) -> GpuError:
+    return GpuError(f"nvidia-smi -i {uuid_or_index} printed: {_quote(output)}: `nvidia-smi -L` lists all GPUs")
 
 
 def _quote(output: str) -> str:
@@ -162,11 +160,11 @@ def start_process(arguments: Sequence[str], output: IO[bytes]) -> subprocess.Pop
     """Start nvidia-smi in its own session with stdout and stderr in a file; it ends with its parent.
 
     Its timestamps are in UTC. On Linux its parent is the calling thread, which must live as long as the process is
-    needed. Raises NvidiaSmiError: nvidia-smi is not on the PATH.
+    needed. Raises GpuError: nvidia-smi is not on the PATH.
     """
     executable = shutil.which("nvidia-smi")
     if executable is None:
-        raise NvidiaSmiError("nvidia-smi was not found: install the NVIDIA driver, or add nvidia-smi's folder to PATH")
+        raise GpuError("nvidia-smi was not found: install the NVIDIA driver, or add nvidia-smi's folder to PATH")
     return subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), executable, *arguments],
         stdin=subprocess.DEVNULL,
@@ -219,7 +217,7 @@ class NvidiaSmiLogger:
         self._raw: IO[bytes] | None = None
 
     def __enter__(self) -> NvidiaSmiLogger:
-        """Return when a row is there. Raises NvidiaSmiError: nvidia-smi is missing, fails, or prints no row in time."""
+        """Return when a row is there. Raises GpuError: nvidia-smi is missing, fails, or prints no row in time."""
         self.logs_directory.mkdir(parents=True, exist_ok=True)
         self.ensure_running()
         return self
@@ -232,7 +230,7 @@ class NvidiaSmiLogger:
         return self._process is not None and self._process.poll() is None
 
     def ensure_running(self) -> None:
-        """Start nvidia-smi again if it has ended. Raises NvidiaSmiError: it does not start."""
+        """Start nvidia-smi again if it has ended. Raises GpuError: it does not start."""
         if self.is_running():
             return
         self.end()
@@ -245,11 +243,11 @@ class NvidiaSmiLogger:
             end_s = time.monotonic() + self._start_deadline_s
             while not self._has_row():
                 if not self.is_running():
-                    raise NvidiaSmiError(
+                    raise GpuError(
                         f"nvidia-smi ended at once and printed: {self.last_line()}: run `nvidia-smi` in a shell"
                     )
                 if time.monotonic() > end_s:
-                    raise NvidiaSmiError(
+                    raise GpuError(
                         f"nvidia-smi printed no row within {self._start_deadline_s:g} s: run `nvidia-smi` in a shell; "
                         "if it hangs there, too, restart the machine, because the driver hangs"
                     )
@@ -323,20 +321,6 @@ class LogFollower:
             if not may_come or any(row.values.epoch_s > epoch_s for row in new_rows):
                 return tuple(rows)
             time.sleep(POLL_INTERVAL_S)
-
-
-def log_batches(
-    gpu: str, folder: Path, interval_s: float, stopping: threading.Event
-) -> Generator[tuple[PowerRow, ...], None, None]:
-    """Yield a GPU's rows until ``stopping`` is set. Raises NvidiaSmiError: nvidia-smi does not start or ends before."""
-    with NvidiaSmiLogger(gpu, folder, interval_s) as logger:
-        follower = logger.follow(from_begin=True)
-        while not stopping.wait(BATCH_INTERVAL_S):
-            is_running = logger.is_running()
-            yield tuple(row.values for row in follower.read())
-            if not is_running:
-                raise NvidiaSmiError(f"nvidia-smi has ended; its last line: {logger.last_line()}")
-        yield tuple(row.values for row in follower.read_until(time.time(), LAST_ROW_DEADLINE_S))
 
 
 @dataclass(frozen=True)

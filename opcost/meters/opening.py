@@ -11,22 +11,19 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
-from opcost.measuring.conditions import DeviceFacts, is_gpu
-from opcost.meters.nvidia_meters import (
+from opcost.measuring.conditions import is_gpu
+from opcost.meters.gpu_meters import (
     CAMPAIGN_SOURCE,
     EVERY_TICK_SOURCE,
     CounterMeter,
     CounterSampler,
-    NvidiaSmiMeter,
-    NvmlMeter,
     PowerSampler,
-    sources_of,
+    SampleMeter,
 )
-from opcost.meters.nvidia_smi import NvidiaSmiLogger
-from opcost.meters.nvml import MIG_REASON, NvmlError, NvmlGpu
+from opcost.meters.gpus import open_gpu, open_log
 from opcost.meters.rapl import RaplMeter, rapl_unavailable_reason
-from opcost.power.ports import COUNTER, CPU_METERS, GPU_METERS, RAPL, SAMPLES, Meter, short_name
-from opcost.power.trace import PowerSource, PowerTrace, joined, no_trace
+from opcost.power.ports import CPU_METERS, GPU_METERS, RAPL, DeviceFacts, GpuError, Meter, PowerSource, short_name
+from opcost.power.trace import PowerTrace, joined, no_trace
 
 NamedMeter: TypeAlias = Callable[[str], Meter]
 """Returns the meter of one measurement, given the name of its log."""
@@ -80,21 +77,19 @@ def no_meters(device: str) -> Meters:
 
 def no_energy_reason(device: str, facts: DeviceFacts) -> str | None:
     """Return the reason why energy cannot be measured on a device, None if it can."""
-    if is_gpu(device):
-        return MIG_REASON if facts.is_mig else None
-    return rapl_unavailable_reason()
+    return facts.no_energy_reason if is_gpu(device) else rapl_unavailable_reason()
 
 
 def open_meters(device: str, facts: DeviceFacts, logs: Path, stack: ExitStack) -> Meters:
-    """Open the meters of a device, which log until the stack is closed. Raises NvidiaSmiError: there is no log."""
+    """Open the meters of a device, which log until the stack is closed. Raises GpuError: there is no log."""
     logs.mkdir(parents=True, exist_ok=True)
     reason = no_energy_reason(device, facts)
     if reason is not None:
         return Meters(lambda _: JoinedMeter((), reason))
     if not is_gpu(device):
-        return Meters(lambda log_name: RaplMeter(log_path=logs / f"{log_name}.csv"), names=(short_name(RAPL),))
-    logger = stack.enter_context(NvidiaSmiLogger(str(facts.uuid), logs))
-    gpu = _if_there(lambda: NvmlGpu.open(str(facts.uuid)))
+        return Meters(lambda log_name: RaplMeter(log_path=logs / f"{log_name}.csv"), names=(RAPL,))
+    log = open_log(str(facts.uuid), logs, None, stack)
+    gpu = _if_there(lambda: open_gpu(str(facts.uuid)))
     samples = counter = None
     reads: dict[str, Callable[[], object]] = {}
     if gpu is not None:
@@ -102,21 +97,21 @@ def open_meters(device: str, facts: DeviceFacts, logs: Path, stack: ExitStack) -
         samples = _if_there(partial(stack.enter_context, PowerSampler(gpu)))
         counter = _if_there(partial(stack.enter_context, CounterSampler(gpu)))
         if samples is not None:
-            reads[SAMPLES] = partial(gpu.power_samples, 0.0)
+            reads[samples.source.name] = partial(gpu.power_samples, 0.0)
         if counter is not None:
-            reads[COUNTER] = gpu.energy_j
+            reads[counter.name] = gpu.energy_j
 
     def joined_meter(log_name: str, counter_source: PowerSource) -> Meter:
-        meters: list[Meter] = [] if samples is None else [NvmlMeter(samples, logs, log_name)]
+        meters: list[Meter] = [] if samples is None else [SampleMeter(samples, logs, log_name)]
         if counter is not None:
             meters.append(CounterMeter(counter, logs, log_name, counter_source))
-        return JoinedMeter([*meters, NvidiaSmiMeter(logger, log_name)])
+        return JoinedMeter([*meters, log.meter(log_name)])
 
     return Meters(
         meter=partial(joined_meter, counter_source=CAMPAIGN_SOURCE),
         every_tick=partial(joined_meter, counter_source=EVERY_TICK_SOURCE),
         idle_power_w=None if samples is None else samples.power_before_w,
-        names=tuple(map(short_name, [*reads, *sources_of(logger)])),
+        names=tuple(map(short_name, [*reads, *log.sources()])),
         read_times_s=partial(_read_times_s, reads),
     )
 
@@ -128,7 +123,7 @@ def _read_times_s(reads: Mapping[str, Callable[[], object]]) -> dict[str, float]
         try:
             for _ in range(TIMED_READS):
                 read()
-        except NvmlError as error:
+        except GpuError as error:
             logging.getLogger(__name__).info("reads of %s are not timed: %s", name, error)
         else:
             times_s[name] = (time.perf_counter() - begin_s) / TIMED_READS
@@ -136,9 +131,9 @@ def _read_times_s(reads: Mapping[str, Callable[[], object]]) -> dict[str, float]
 
 
 def _if_there(question: Callable[[], Answer]) -> Answer | None:
-    """Return the answer to a query to NVML, None if it fails."""
+    """Return the answer to a query to a GPU, None if it fails."""
     try:
         return question()
-    except NvmlError as error:
+    except GpuError as error:
         logging.getLogger(__name__).info("meter unavailable: %s", error)
         return None

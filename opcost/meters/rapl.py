@@ -18,10 +18,13 @@ from pathlib import Path
 import numpy as np
 
 from opcost.power.log_rows import PowerRow, csv_header, csv_line
-from opcost.power.ports import RAPL, RAPL_WITH_MEMORY
-from opcost.power.trace import PowerSource, PowerTrace, no_trace, trace_of_power
+from opcost.power.ports import PowerSource
+from opcost.power.trace import PowerTrace, no_trace, trace_of_power
 
 POWERCAP_FOLDER = Path("/sys/class/powercap")
+
+PACKAGE, PACKAGE_AND_MEMORY = "rapl package", "rapl package+dram"
+"""Names of the meters in rows."""
 
 INTERVAL_S = 0.1
 """Time between samples. Counters are updated every millisecond, which is an error of 1 % of this interval."""
@@ -145,7 +148,7 @@ class RaplSampler:
     @property
     def source(self) -> PowerSource:
         """The properties of samples that are taken every ``INTERVAL_S``."""
-        name = RAPL_WITH_MEMORY if any(domain.name == "dram" for domain in self.domains) else RAPL
+        name = PACKAGE_AND_MEMORY if any(domain.name == "dram" for domain in self.domains) else PACKAGE
         return PowerSource(name, rise_time_s=INTERVAL_S, averaging_time_s=INTERVAL_S)
 
     def sample(self) -> PowerRow:

@@ -12,13 +12,20 @@ from datetime import datetime, timezone
 
 from opcost.units import watts
 
+# Bits of the reasons for a GPU's clocks: those of nvmlClocksEventReasons (NVML API reference), for all vendors.
+SOFTWARE_POWER_CAP = 0x4
+HARDWARE_SLOWDOWN = 0x8
+SOFTWARE_THERMAL_SLOWDOWN = 0x20
+HARDWARE_THERMAL_SLOWDOWN = 0x40
+HARDWARE_POWER_BRAKE = 0x80
+
 
 @dataclass(frozen=True)
 class PowerRow:
     """The readings of a device at one moment.
 
     ``power_average_w`` is averaged over the meter's averaging time, ``power_instant_w`` not at all or over a much
-    shorter time. ``event_reasons`` holds the bits of the reasons for the present clocks (see ``nvidia_meters``).
+    shorter time. ``event_reasons`` holds the bits of the reasons for the present clocks.
     """
 
     epoch_s: float
@@ -46,6 +53,20 @@ COLUMNS = ("timestamp", *(field.name for field in fields(PowerRow)[1:]))
 
 FOLLOWED_COLUMNS = (*COLUMNS, "device", *(field.name for field in fields(HostRow)), "mark")
 """The columns of a log of a followed program."""
+
+
+def is_power_capped(event_reasons: int | None) -> bool | None:
+    """Return whether the device is throttled by the power limit or the power brake; None if unknown."""
+    return None if event_reasons is None else bool(event_reasons & (SOFTWARE_POWER_CAP | HARDWARE_POWER_BRAKE))
+
+
+def is_thermal_slowdown(event_reasons: int | None) -> bool | None:
+    """Return whether temperature throttles the device. The general slowdown without a cause counts as thermal."""
+    if event_reasons is None:
+        return None
+    causes = HARDWARE_THERMAL_SLOWDOWN | HARDWARE_POWER_BRAKE
+    unexplained = bool(event_reasons & HARDWARE_SLOWDOWN) and not event_reasons & causes
+    return unexplained or bool(event_reasons & (SOFTWARE_THERMAL_SLOWDOWN | HARDWARE_THERMAL_SLOWDOWN))
 
 
 def csv_header() -> str:

@@ -24,6 +24,7 @@ from opcost.estimates import (
     independent_averages,
     mean_of_readings,
 )
+from opcost.power.ports import PowerSource
 
 MINIMUM_INDEPENDENT = 1.01
 """The error of a mean can be estimated from more than this number of independent readings."""
@@ -38,31 +39,6 @@ loops of two H100 and two H200 3 % did (``docs/log/speed.md``)."""
 
 MINIMUM_READINGS = 5
 """The fewest fresh readings that give an energy. The spread of fewer does not determine the error of their mean."""
-
-
-@dataclass(frozen=True)
-class PowerSource:
-    """Properties of a meter.
-
-    ``rise_time_s`` is the time after a step of the load in which readings still depend on the old load.
-    ``averaging_time_s`` is the time over which one reading averages. ``update_period_s`` is the longest time between
-    new readings, 0 if unknown. ``repeats_values`` is False if every row is a new reading.
-
-    Results of a qualification, 0 or False if unknown: ``correlation_time_s`` is the integral of the noise's
-    autocorrelation, half an update period for independent readings. ``noise_ratio`` is the standard deviation of a
-    reading as a share of the power. ``is_wrong``: it deviated under a steady load. ``is_for_steady_loads``: it
-    deviated under pulses only.
-    """
-
-    name: str
-    rise_time_s: float
-    averaging_time_s: float
-    update_period_s: float = 0.0
-    repeats_values: bool = True
-    correlation_time_s: float = 0.0
-    noise_ratio: float = 0.0
-    is_wrong: bool = False
-    is_for_steady_loads: bool = False
 
 
 NO_POWER_SOURCE = PowerSource("none", rise_time_s=0.0, averaging_time_s=0.0)

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opcost.errors import UserError
-from opcost.meters.nvidia_smi import parse_log
+from opcost.meters.nvidia_smi import AVERAGE, INSTANT, parse_log
+from opcost.meters.nvml import COUNTER, SAMPLES
 from opcost.power import log_rows
 from opcost.power.log_rows import PowerRow, power_of
-from opcost.power.ports import AVERAGE, COUNTER, INSTANT, SAMPLES
 from opcost.printable import printable
 from opcost.reporting.markup import Axis, Panel, Points, Series, curves, linear_axis, svg_file
 from opcost.storage.files import lines_of, replace_file

@@ -24,7 +24,6 @@ from opcost.measuring.conditions import (
     WARM,
     Circumstances,
     Conditions,
-    DeviceFacts,
     device_type_of,
     is_gpu,
     usual_execution,
@@ -37,14 +36,13 @@ from opcost.measuring.record import MeasuredCases, Measurement, leaves_clocks_lo
 from opcost.measuring.setting import Setting
 from opcost.measuring.sweep_record import HostPower, KernelUse, MemoryUse, Repetition
 from opcost.measuring.workload import Calls, Workload
+from opcost.meters.gpus import OtherProcesses, open_gpu
 from opcost.meters.host import OtherLoad, SystemClock, cpu_product
-from opcost.meters.nvidia_smi import NvidiaSmiError
-from opcost.meters.nvml import NvmlError, NvmlGpu, OtherProcesses
 from opcost.meters.opening import Meters, no_energy_reason, no_meters, open_meters
 from opcost.meters.rapl import POWERCAP_FOLDER, RaplJumpError, RaplTotal, rapl_domains, rapl_unavailable_reason
 from opcost.operators.cases import Case
 from opcost.operators.tuples import OperatorTuple
-from opcost.power.ports import AUTO, Clock
+from opcost.power.ports import AUTO, Clock, DeviceFacts, GpuError
 from opcost.printable import short_uuid
 from opcost.running.device_lock import device_lock
 from opcost.running.devices import choose_device, facts_of
@@ -394,7 +392,7 @@ def open_apparatus(
 
     The name is the user's, None for a GPU if there is one. ``with_meter`` is False if only conditions are needed.
     ``ready`` are models that are objects of this process. Raises UserError: the device is not there or in use, or
-    nvidia-smi does not answer.
+    its driver does not answer.
     """
     device = choose_device(device_name)
     check_overrides()
@@ -427,7 +425,7 @@ def open_apparatus(
                 observers=tuple(observer for observer in (background, watch) if observer is not None),
                 background=background,
             )
-    except NvidiaSmiError as error:
+    except GpuError as error:
         raise UserError(str(error)) from error
 
 
@@ -436,8 +434,8 @@ def _process_watch(facts: DeviceFacts, stack: ExitStack) -> ProcessWatch | None:
     if facts.uuid is None:
         return ProcessWatch(OtherLoad().disturbance)
     try:
-        gpu = NvmlGpu.open(facts.uuid)
-    except NvmlError:
+        gpu = open_gpu(facts.uuid)
+    except GpuError:
         return None
     stack.callback(gpu.close)
     others = OtherProcesses(gpu, os.getpid())

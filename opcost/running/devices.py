@@ -7,11 +7,10 @@ from dataclasses import replace
 import torch
 
 from opcost.errors import UserError
-from opcost.measuring.conditions import DeviceFacts, is_gpu
-from opcost.meters import nvidia_smi
+from opcost.measuring.conditions import is_gpu
+from opcost.meters.gpus import gpu_facts, uuid_in_torch, uuid_named
 from opcost.meters.host import cpu_product, host_memory_bytes
-from opcost.meters.nvidia_smi import NvidiaSmiError
-from opcost.meters.nvml import NvmlError, NvmlGpu, driver_version
+from opcost.power.ports import DeviceFacts, GpuError
 
 
 def choose_device(name: str | None) -> str:
@@ -29,15 +28,15 @@ def choose_device(name: str | None) -> str:
 
 
 def device_of_gpu(uuid_or_index: str) -> str:
-    """Return the torch device of a GPU by its index or UUID in nvidia-smi. Raises UserError: torch or it lacks it."""
+    """Return the torch device of a GPU by its UUID or its driver's index. Raises UserError: torch or it lacks it."""
     try:
-        # Before torch: nvidia-smi has a deadline, so that a driver that hangs is named.
-        uuid = nvidia_smi.gpu_facts(uuid_or_index).uuid
-    except NvidiaSmiError as error:
+        # Before torch, which a driver that hangs would block.
+        uuid = uuid_named(uuid_or_index)
+        for index in range(torch.cuda.device_count()):
+            if uuid_in_torch(torch, index) == uuid:
+                return f"cuda:{index}"
+    except GpuError as error:
         raise UserError(str(error)) from error
-    for index in range(torch.cuda.device_count()):
-        if f"GPU-{torch.cuda.get_device_properties(index).uuid}" == uuid:
-            return f"cuda:{index}"
     raise UserError(f"GPU {uuid_or_index}: torch does not see it; check CUDA_VISIBLE_DEVICES")
 
 
@@ -47,35 +46,9 @@ def product_of(device: str) -> str:
 
 
 def facts_of(device: str) -> DeviceFacts:
-    """Return the properties of a torch device. Raises NvidiaSmiError: see ``gpu_facts``."""
+    """Return the properties of a torch device. Raises GpuError: its driver does not answer, or does not know it."""
     if not is_gpu(device):
         return DeviceFacts(None, cpu_product(), host_memory_bytes(), None, None)
-    properties = torch.cuda.get_device_properties(device)
-    facts = gpu_facts(f"GPU-{properties.uuid}")
-    return replace(facts, memory_bytes=facts.memory_bytes or properties.total_memory)
-
-
-def gpu_facts(uuid_or_index: str) -> DeviceFacts:
-    """Return the properties of a GPU (an index is in the order of the PCI bus): by NVML, else by nvidia-smi.
-
-    Both give the same figures, which are parts of the keys of rows: memory in whole MiB, and the power limit that was
-    set. Raises NvidiaSmiError: there is no NVML, and nvidia-smi is missing too, hangs, or knows no such GPU.
-    """
-    try:
-        gpu = NvmlGpu.open(uuid_or_index)
-    except NvmlError:
-        return nvidia_smi.gpu_facts(uuid_or_index)
-    try:
-        return DeviceFacts(
-            uuid=gpu.ask("nvmlDeviceGetUUID"),
-            product=gpu.ask("nvmlDeviceGetName"),
-            memory_bytes=gpu.ask("nvmlDeviceGetMemoryInfo").total // 2**20 * 2**20,
-            power_limit_w=round(gpu.ask("nvmlDeviceGetPowerManagementLimit") * 1e-3, 2),
-            driver_version=driver_version(),
-            is_mig=gpu.is_mig(),
-        )
-    except NvmlError:
-        # Such as a board without a limit: nvidia-smi prints what there is.
-        return nvidia_smi.gpu_facts(uuid_or_index)
-    finally:
-        gpu.close()
+    index = torch.device(device).index or 0
+    facts = gpu_facts(uuid_in_torch(torch, index))
+    return replace(facts, memory_bytes=facts.memory_bytes or torch.cuda.get_device_properties(index).total_memory)

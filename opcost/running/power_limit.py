@@ -25,8 +25,7 @@ from contextlib import closing, contextmanager, suppress
 from typing import TypeAlias
 
 from opcost.errors import UserError
-from opcost.meters.nvml import NvmlError, NvmlGpu, NvmlPermissionError
-from opcost.power.ports import LimitRange, NoRightError, PowerLimit, PowerLimitError
+from opcost.power.ports import GpuError, LimitRange, NoRightError, PowerLimit
 from opcost.running.device_lock import device_lock, keep_number, kept_number, lock_path
 
 CONSENT_OPTION = "--allow-power-limit"
@@ -57,51 +56,6 @@ SAME_W = 0.6
 IGNORED = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE)
 
 
-class NvmlPowerLimit:
-    """Implements ``PowerLimit`` for the board of a GPU: the only class that sets a limit of a real device."""
-
-    def __init__(self, name: str, gpu: NvmlGpu) -> None:
-        self.name = name
-        self._gpu = gpu
-
-    @classmethod
-    def open(cls, uuid: str) -> NvmlPowerLimit:
-        """Raise PowerLimitError: there is no NVML or no GPU of this UUID, or its MIG instances share the limit."""
-        with _translated():
-            gpu = NvmlGpu.open(uuid)
-        if gpu.is_mig():
-            gpu.close()
-            raise PowerLimitError("it is divided into MIG instances, which share one power limit")
-        return cls(uuid, gpu)
-
-    def range_w(self) -> LimitRange:
-        with _translated():
-            lowest_mw, highest_mw = self._gpu.ask("nvmlDeviceGetPowerManagementLimitConstraints")
-            default_mw = self._gpu.ask("nvmlDeviceGetPowerManagementDefaultLimit")
-        return LimitRange(lowest_mw * 1e-3, highest_mw * 1e-3, default_mw * 1e-3)
-
-    def read_w(self) -> float:
-        with _translated():
-            return float(self._gpu.ask("nvmlDeviceGetPowerManagementLimit")) * 1e-3
-
-    def set_w(self, power_w: float) -> None:
-        with _translated():
-            self._gpu.ask("nvmlDeviceSetPowerManagementLimit", round(power_w * 1e3))
-
-    def close(self) -> None:
-        self._gpu.close()
-
-
-@contextmanager
-def _translated() -> Iterator[None]:
-    try:
-        yield
-    except NvmlPermissionError as error:
-        raise NoRightError(str(error)) from error
-    except NvmlError as error:
-        raise PowerLimitError(str(error)) from error
-
-
 def check_consent(is_given: bool) -> None:
     """Raise UserError unless the owner of the card has agreed, by an option or an environment variable."""
     if not is_given and os.environ.get(CONSENT_VARIABLE) != "1":
@@ -121,7 +75,7 @@ class GuardedLimit:
 
     @property
     def range_w(self) -> LimitRange:
-        return self._limit.range_w()
+        return self._limit.limit_range_w()
 
     def set_w(self, power_w: float) -> None:
         """Set the limit in W. Raises UserError: the guardian has ended, no right, or the board keeps another one."""
@@ -137,9 +91,9 @@ def set_for_good(open_limit: OpenPowerLimit, power_w: float | None) -> None:
     """
     try:
         with closing(open_limit()) as limit, device_lock(_lock_name(limit)) as lock:
-            _set(limit, limit.range_w().default_w if power_w is None else power_w)
+            _set(limit, limit.limit_range_w().default_w if power_w is None else power_w)
             keep_number(lock, None)
-    except PowerLimitError as error:
+    except GpuError as error:
         raise UserError(f"the power limit cannot be set: {error}") from error
 
 
@@ -154,22 +108,22 @@ def guarded_limit(open_limit: OpenPowerLimit) -> Iterator[GuardedLimit]:
     """
     try:
         limit = open_limit()
-    except PowerLimitError as error:
+    except GpuError as error:
         raise UserError(f"the power limit cannot be read: {error}") from error
     with closing(limit), device_lock(_lock_name(limit)) as lock:
         try:
             # Under the lock: another run's cap may have been set before.
-            old_w, found_w = limit.read_w(), kept_number(lock)
+            old_w, found_w = limit.limit_w(), kept_number(lock)
             if found_w is not None and abs(found_w - old_w) > SAME_W:
                 # A sweep found another limit and never restored it.
                 raise UserError(
                     f"{limit.name}: its power limit of {old_w:g} W may be the cap of a killed sweep, which had found "
-                    f"{found_w:g} W; run: nvidia-smi -i {limit.name} -pl {found_w:g}; or, if {old_w:g} W is right, "
+                    f"{found_w:g} W; run: {limit.limit_command(found_w)}; or, if {old_w:g} W is right, "
                     f"remove {lock_path(_lock_name(limit))}"
                 )
             keep_number(lock, old_w)
             guardian = start_guardian(open_limit, lock)
-        except PowerLimitError as error:
+        except GpuError as error:
             raise UserError(f"{limit.name}: {error}") from error
         guarded = GuardedLimit(limit, old_w, guardian)
         try:
@@ -193,22 +147,23 @@ def _lock_name(limit: PowerLimit) -> str:
 def _set(limit: PowerLimit, power_w: float) -> None:
     """Raise UserError: the limit cannot be set, or the board keeps another one."""
     try:
-        limit.set_w(power_w)
-        found_w = limit.read_w()
+        limit.set_limit_w(power_w)
+        found_w = limit.limit_w()
     except NoRightError as error:
         remedy = "run as root, or ask who administers the machine"
         raise UserError(f"{limit.name}: no right to set its power limit ({error}); {remedy}") from error
-    except PowerLimitError as error:
+    except GpuError as error:
         raise UserError(f"{limit.name}: {power_w:g} W cannot be set: {error}") from error
     if abs(found_w - power_w) > SAME_W:
-        raise UserError(f"{limit.name}: set to {power_w:g} W, it keeps {found_w:g} W; check `nvidia-smi -q`")
+        remedy = f"try: {limit.limit_command(power_w)}"
+        raise UserError(f"{limit.name}: set to {power_w:g} W, it keeps {found_w:g} W; {remedy}")
 
 
 def start_guardian(open_limit: OpenPowerLimit, lock: int) -> subprocess.Popen[bytes]:
     """Start a guardian; return when it has read the limit.
 
     It opens the limit itself, and inherits ``lock``, the descriptor of the board's lock, in whose file the limit that
-    was found is kept. Raises PowerLimitError: it did not start, or cannot read the limit.
+    was found is kept. Raises GpuError: it did not start, or cannot read the limit.
     """
     process = subprocess.Popen(
         [sys.executable, "-c", GUARDIAN, *sys.path],
@@ -232,7 +187,7 @@ def start_guardian(open_limit: OpenPowerLimit, lock: int) -> subprocess.Popen[by
     if answer != b"ready\n":
         process.kill()
         process.wait()
-        raise PowerLimitError("its guardian process does not start; see its message above")
+        raise GpuError("its guardian process does not start; see its message above")
     return process
 
 
@@ -264,8 +219,8 @@ def serve() -> int:
         return 0
     try:
         limit = open_limit()
-        old_w = limit.read_w()
-    except PowerLimitError as error:
+        old_w = limit.limit_w()
+    except GpuError as error:
         _complain(str(error))
         return 1
     os.write(sys.stdout.fileno(), b"ready\n")
@@ -287,14 +242,14 @@ def restored(limit: PowerLimit, old_w: float) -> int:
         if number:
             time.sleep(BETWEEN_S)
         try:
-            if limit.read_w() != old_w:
-                limit.set_w(old_w)
-            if abs(limit.read_w() - old_w) <= SAME_W:
+            if limit.limit_w() != old_w:
+                limit.set_limit_w(old_w)
+            if abs(limit.limit_w() - old_w) <= SAME_W:
                 return 0
             reason = "the board keeps another one"
-        except PowerLimitError as error:
+        except GpuError as error:
             reason = str(error)
-    _complain(f"its power limit is not the old one: {reason}; run: nvidia-smi -i {limit.name} -pl {old_w:g}")
+    _complain(f"its power limit is not the old one: {reason}; run: {limit.limit_command(old_w)}")
     return 1
 
 

@@ -31,8 +31,8 @@ from opcost.storage.database import Database
 from opcost.storage.table import CsvTable
 
 REFERENCE = COUNTER
-"""The meter that others are compared with: it misses no time. If there is none, or the others agree that it is wrong,
-the best other one takes its place."""
+"""The short name of the meter that others are compared with: it misses no time. If there is none, or the others agree
+that it is wrong, the best other one takes its place."""
 
 USUAL_POWER_PER_KELVIN = {"NVIDIA H200": Estimate(0.003, 0.001)}
 """Power temperature coefficients of cards: 0.17 to 0.49 % per kelvin on nine boards and under eight loads."""
@@ -105,15 +105,17 @@ def qualify_meters(apparatus: Apparatus, table: CsvTable[QualificationRow]) -> l
     with apparatus.workload(STEADY_LOAD, USUAL) as workload:
         timeline, trace = run_loads(workload, apparatus.meters.every_tick(log_name), apparatus.clock, apparatus.pause)
         quiet, quiet_trace = run_with_rare_reads(workload, apparatus.meters.meter(f"{log_name}-quiet"), apparatus.clock)
-    found = qualities(timeline, trace, reference_among(timeline, trace, REFERENCE))
+    traces = {logged.source.name: logged for logged in (trace, *trace.checks)}
+    names = {short_name(name): name for name in traces}
+    reference, samples = (names.get(name, name) for name in (REFERENCE, SAMPLES))
+    found = qualities(timeline, trace, reference_among(timeline, trace, reference))
     if not found:
         raise UserError(f"--qualify: {trace.missing_reason}")
-    traces = {logged.source.name: logged for logged in (trace, *trace.checks)}
     coefficient = power_temperature_coefficient_per_kelvin(timeline, trace)
     read_times_s = apparatus.meters.read_times_s()
     # Relative to the samples in both runs, since the device warms up.
-    often = ratio_of_means(trace, timeline.settled, COUNTER, SAMPLES)
-    rarely = ratio_of_means(quiet_trace, quiet, COUNTER, SAMPLES)
+    often = ratio_of_means(trace, timeline.settled, reference, samples)
+    rarely = ratio_of_means(quiet_trace, quiet, reference, samples)
     polling_ratio = None if often is None or rarely is None else often / rarely - 1
     conditions = apparatus.conditions(USUAL)
     rows = [
@@ -122,7 +124,7 @@ def qualify_meters(apparatus: Apparatus, table: CsvTable[QualificationRow]) -> l
             driver_version=conditions.driver_version,
             quality=quality,
             read_time_s=read_times_s.get(quality.meter),
-            polling_deviation_ratio=polling_ratio if quality.meter == COUNTER else None,
+            polling_deviation_ratio=polling_ratio if quality.meter == reference else None,
             power_per_kelvin_ratio=value_of(coefficient),
             power_per_kelvin_standard_error_ratio=standard_error_of(coefficient),
             idle_power_w=apparatus.meters.idle_power_w,

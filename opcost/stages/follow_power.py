@@ -21,10 +21,10 @@ from typing import TextIO, TypeVar
 from opcost.errors import UserError
 from opcost.metering.window_energy import EnergySource, WindowResult, result_of
 from opcost.meters.energy import CPU, open_sources
+from opcost.meters.gpus import open_log
 from opcost.meters.host import HostState, SystemClock
-from opcost.meters.nvidia_smi import LogFollower, NvidiaSmiError, NvidiaSmiLogger
 from opcost.power.log_rows import FOLLOWED_COLUMNS, HostRow, PowerRow, followed_line, power_of
-from opcost.power.ports import ClockReading
+from opcost.power.ports import ClockReading, GpuError, GpuLog
 from opcost.printable import printable
 from opcost.running.marks import MARKS_FILE, Mark, Marks
 from opcost.storage.files import held_folder
@@ -77,7 +77,7 @@ class FollowReport:
 class Followers:
     """The readings that come while a program runs, and where they are written."""
 
-    gpus: Mapping[str, LogFollower]
+    gpus: Mapping[str, GpuLog]
     file: TextIO
     marks: Path
     show: Callable[[str], None]
@@ -88,7 +88,7 @@ class Followers:
     def write(self, marks: Sequence[Mark]) -> None:
         state = self.host.read()
         # Each GPU is read as the rows of the one before are written: one that cannot be read loses no rows of others.
-        new = ((device, row.values) for device, follower in self.gpus.items() for row in follower.read())
+        new = ((device, row) for device, log in self.gpus.items() for row in log.read())
         of_cpu = (
             () if self.gpus else ((CPU, PowerRow(SystemClock().read().epoch_s, power_average_w=state.cpu_power_w)),)
         )
@@ -171,11 +171,10 @@ def follow(
         marks.touch()
         logs = {}
         for source in sources:
-            # Where nvidia-smi logs no clocks, load and memory of a GPU, its energy is metered all the same.
-            with suppress(NvidiaSmiError):
+            # Where clocks, load and memory of a GPU are not logged, its energy is metered all the same.
+            with suppress(GpuError):
                 if source.uuid is not None:
-                    logger = stack.enter_context(NvidiaSmiLogger(source.uuid, path.parent, interval_s))
-                    logs[source.device] = logger.follow(from_begin=True)
+                    logs[source.device] = open_log(source.uuid, path.parent, interval_s, stack)
         file = stack.enter_context(path.open("x", encoding="utf-8", buffering=1))
         file.write(",".join(FOLLOWED_COLUMNS) + "\n")
         return _followed(target, sources, Followers(logs, file, marks, show), path, interval_s)

@@ -5,22 +5,22 @@ from __future__ import annotations
 import platform
 import shutil
 import sys
-from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 
 from opcost.invocation import command, pip_install
+from opcost.meters.gpu_meters import counter_name
+from opcost.meters.gpus import VENDORS
 from opcost.meters.host import cpu_product
-from opcost.meters.nvml import NvmlError, NvmlGpu, driver_version, gpu_products
 from opcost.meters.rapl import RaplSampler, rapl_unavailable_reason
-from opcost.power.ports import COUNTER, SAMPLES, short_name
+from opcost.meters.vendor import GpuVendor
+from opcost.power.ports import GpuError, short_name
 from opcost.shipped import shipped_database, shipped_measurements
 from opcost.storage.database import Database
 from opcost.storage.files import UserFolders
 from opcost.version import __version__
 
-NVIDIA_SMI = "nvidia-smi"
 SMALL_MODEL = "resnet18_32x3x32x32"
 
 
@@ -96,12 +96,15 @@ def find_info(folders: UserFolders) -> Info:
     )
     no_meter_reason = rapl_unavailable_reason()
     cpu_meters = () if no_meter_reason else (short_name(RaplSampler().source.name),)
-    try:
-        products, driver = gpu_products(), driver_version()
-        gpus = tuple(_gpu(uuid, product, driver) for uuid, product in products.items())
-        no_gpu_reason = None if gpus else "NVML lists no GPU"
-    except NvmlError as error:
-        gpus, no_gpu_reason = (), str(error)
+    gpus: list[DeviceInfo] = []
+    reasons = []
+    for vendor in VENDORS:
+        try:
+            found = vendor.uuids()
+            gpus += [_gpu(vendor, uuid) for uuid in found]
+            reasons += [] if found else [f"{vendor.library} lists no GPU"]
+        except GpuError as error:
+            reasons.append(str(error))
     shipped, own = Database(shipped_database()), Database(folders.database)
     wholes = shipped.full_model_measurements.rows()
     step = NextStep(command("measure-models", SMALL_MODEL, "--seconds", "1"), "measure a small model here")
@@ -110,8 +113,8 @@ def find_info(folders: UserFolders) -> Info:
     return Info(
         versions,
         DeviceInfo(cpu_product(), cpu_meters, no_meter_reason),
-        gpus,
-        no_gpu_reason,
+        tuple(gpus),
+        None if gpus else reasons[0],
         ShippedInfo(
             database=str(shipped.folder),
             measurements=str(shipped_measurements()),
@@ -137,18 +140,16 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _gpu(uuid: str, product: str, driver: str) -> DeviceInfo:
-    gpu = NvmlGpu.open(uuid)
-    try:
-        reads: dict[str, Callable[[], object]] = {SAMPLES: partial(gpu.power_samples, 0.0), COUNTER: gpu.energy_j}
-        meters, reasons = [], []
-        for source, read in reads.items():
+def _gpu(vendor: GpuVendor, uuid: str) -> DeviceInfo:
+    meters, reasons = [], []
+    facts = vendor.facts(uuid)
+    with closing(vendor.open(uuid)) as gpu:
+        for name, read in ((gpu.sample_source.name, lambda: gpu.power_samples(0.0)), (counter_name(gpu), gpu.energy_j)):
             try:
                 read()
-                meters.append(short_name(source))
-            except NvmlError as error:
+                meters.append(short_name(name))
+            except GpuError as error:
                 reasons.append(str(error))
-    finally:
-        gpu.close()
-    meters += [NVIDIA_SMI] * bool(shutil.which(NVIDIA_SMI))
-    return DeviceInfo(product, tuple(meters), None if meters else "; ".join(reasons), uuid, driver)
+    meters += [vendor.log_program] if vendor.log_program is not None and shutil.which(vendor.log_program) else []
+    reason = None if meters else "; ".join(reasons)
+    return DeviceInfo(facts.product, tuple(meters), reason, uuid, facts.driver_version)

@@ -27,7 +27,7 @@ from opcost.metering.power_caps import (
     further_cap,
     spread_caps,
 )
-from opcost.power.ports import PowerLimitError
+from opcost.power.ports import GpuError
 from opcost.printable import short_uuid
 from opcost.progress import Progress, reported
 from opcost.running.power_limit import GuardedLimit, OpenPowerLimit, guarded_limit
@@ -161,7 +161,7 @@ class CapCourse:
             self._measure(found_w, progress)
             try:
                 lowest_w = self._limit.range_w.lowest_w
-            except PowerLimitError as error:
+            except GpuError as error:
                 raise UserError(f"{self._facts.device}: its lowest power limit is unknown: {error}") from error
             caps = caps_below(lowest_w, found_w, self._rows[0].power_w if self._work.is_steady else None)
             chance = random.Random(self._plan.order_seed)

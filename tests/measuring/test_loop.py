@@ -12,8 +12,8 @@ from opcost.measuring.loop import Forecast, Loop, is_precise, run_loop
 from opcost.measuring.protocol import MINIMUM_CHUNKS, MeasurementProtocol
 from opcost.measuring.throttling import is_throttled
 from opcost.measuring.workload import Workload
-from opcost.power.ports import ClockReading
-from opcost.power.trace import DeviceState, MeanPower, MeteredPower, PowerSource, PowerTrace, no_trace
+from opcost.power.ports import ClockReading, PowerSource
+from opcost.power.trace import DeviceState, MeanPower, MeteredPower, PowerTrace, no_trace
 
 CHUNK_S = 0.0201
 """A little more than a chunk is to last, so that ten of them are beyond the first look."""

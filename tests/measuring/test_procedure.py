@@ -44,8 +44,8 @@ from opcost.measuring.protocol import (
 )
 from opcost.measuring.record import is_flagged, may_be_throttled
 from opcost.measuring.throttling import RECOVERY_S, is_throttled
-from opcost.power.ports import ClockReading
-from opcost.power.trace import PowerSource, device_state, no_trace
+from opcost.power.ports import ClockReading, PowerSource
+from opcost.power.trace import device_state, no_trace
 
 SHORT = MeasurementProtocol(warm_up_s=0.5, loop_s=3.0)
 LOAD = Load(time_s=0.002, power_w=400.0, jitter_ratio=0.05)

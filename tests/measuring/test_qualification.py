@@ -21,7 +21,8 @@ from opcost.measuring.qualification import (
     run_with_rare_reads,
 )
 from opcost.measuring.qualification import power_temperature_coefficient_per_kelvin as coefficient_per_kelvin
-from opcost.power.trace import PowerSource, PowerTrace, Window, joined, no_trace, trace_of_power
+from opcost.power.ports import PowerSource
+from opcost.power.trace import PowerTrace, Window, joined, no_trace, trace_of_power
 
 HEAVY = Load(time_s=0.01, power_w=600.0)
 

@@ -15,7 +15,8 @@ from opcost.errors import UserError
 from opcost.metering.window_energy import window_energy
 from opcost.meters import energy as energy_sources
 from opcost.meters.energy import open_rapl
-from opcost.meters.nvml import NvmlError, visible_gpus
+from opcost.meters.gpus import visible_gpus
+from opcost.power.ports import GpuError
 from opcost.power.trace import Window
 
 ROOT = Path(__file__).parents[2]
@@ -121,23 +122,28 @@ def test_a_source_that_is_named_is_open_and_the_others_are_closed(
 def test_gpus_are_those_that_cuda_shows(
     visible: str | None, expected: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("opcost.meters.nvml.gpu_products", lambda: {"GPU-a1": "A", "GPU-b2": "B"})
+    monkeypatch.setattr("opcost.meters.nvidia.gpu_uuids", lambda: ["GPU-a1", "GPU-b2"])
     environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
-    gpus, reason = visible_gpus(environment)
-    assert (gpus, str(reason)) == (expected, "None" if expected else "no GPU is visible")
+    if expected:
+        assert visible_gpus(environment) == expected
+    else:
+        with pytest.raises(GpuError, match="no GPU is visible"):
+            visible_gpus(environment)
 
 
 def test_without_nvml_or_with_a_mig_instance_there_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("opcost.meters.nvml.gpu_products", lambda: {"GPU-a1": "A"})
-    gpus, reason = visible_gpus({"CUDA_VISIBLE_DEVICES": "MIG-0"})
-    assert (gpus, reason.hides_gpu) == ({}, True)
+    monkeypatch.setattr("opcost.meters.nvidia.gpu_uuids", lambda: ["GPU-a1"])
+    with pytest.raises(GpuError) as found:
+        visible_gpus({"CUDA_VISIBLE_DEVICES": "MIG-0"})
+    assert found.value.hides_gpu
 
-    def missing() -> dict[str, str]:
-        raise NvmlError("NVML: Shared Library Not Found")
+    def missing() -> list[str]:
+        raise GpuError("NVML: Shared Library Not Found")
 
-    monkeypatch.setattr("opcost.meters.nvml.gpu_products", missing)
-    gpus, reason = visible_gpus({})
-    assert (gpus, str(reason), reason.hides_gpu) == ({}, "NVML: Shared Library Not Found", False)
+    monkeypatch.setattr("opcost.meters.nvidia.gpu_uuids", missing)
+    with pytest.raises(GpuError, match="NVML: Shared Library Not Found") as found:
+        visible_gpus({})
+    assert not found.value.hides_gpu
 
 
 METERED = """

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from nvidia_smi_stage import NvidiaSmiStage, is_alive
 
-from opcost.measuring.conditions import DeviceFacts
 from opcost.meters import nvidia_smi
-from opcost.meters.nvidia_smi import NvidiaSmiError, end_process, gpu_facts, start_process, supported_fields
+from opcost.meters.nvidia_smi import MIG_REASON, end_process, gpu_facts, start_process, supported_fields
+from opcost.power.ports import DeviceFacts, GpuError
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def test_facts_are_read_in_si_units(stage: NvidiaSmiStage) -> None:
 def test_a_card_says_whether_it_is_divided(stage: NvidiaSmiStage, fault: str, is_mig: bool) -> None:
     stage.act(fault)
     facts = gpu_facts("0")
-    assert facts.is_mig is is_mig
+    assert (facts.no_energy_reason == MIG_REASON) is is_mig
     assert facts.driver_version == "580.65.06"
 
 
@@ -45,14 +45,14 @@ def test_a_decimal_comma_in_a_fact_is_understood(stage: NvidiaSmiStage) -> None:
 
 def test_a_missing_nvidia_smi_is_reported_with_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(NvidiaSmiError, match="not found: install the NVIDIA driver"):
+    with pytest.raises(GpuError, match="not found: install the NVIDIA driver"):
         gpu_facts("0")
 
 
 def test_a_hanging_nvidia_smi_is_killed_and_reported(stage: NvidiaSmiStage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvidia_smi, "TERMINATE_DEADLINE_S", 0.1)
     stage.act("hang")
-    with pytest.raises(NvidiaSmiError, match=r"did not answer within 0\.3 s: run `nvidia-smi`"):
+    with pytest.raises(GpuError, match=r"did not answer within 0\.3 s: run `nvidia-smi`"):
         gpu_facts("0", deadline_s=0.3)
 
 
@@ -61,9 +61,9 @@ def test_a_hanging_nvidia_smi_is_killed_and_reported(stage: NvidiaSmiStage, monk
 )
 def test_an_error_on_stdout_is_quoted(stage: NvidiaSmiStage, fault: str, words: str) -> None:
     stage.act(fault)
-    with pytest.raises(NvidiaSmiError, match=words):
+    with pytest.raises(GpuError, match=words):
         gpu_facts("7")
-    with pytest.raises(NvidiaSmiError, match=words):
+    with pytest.raises(GpuError, match=words):
         supported_fields("7")
 
 

@@ -10,16 +10,11 @@ import numpy as np
 import pytest
 from nvidia_smi_stage import NvidiaSmiStage, is_alive
 
-from opcost.meters.nvidia_meters import (
-    AVERAGE_SOURCE,
-    INSTANT_SOURCE,
-    NvidiaSmiMeter,
-    is_power_capped,
-    is_thermal_slowdown,
-    power_trace,
-)
-from opcost.meters.nvidia_smi import NvidiaSmiError, NvidiaSmiLogger, cut, parse_log
+from opcost.meters.gpu_meters import is_power_capped, is_thermal_slowdown
+from opcost.meters.nvidia_smi import NvidiaSmiLogger, cut, parse_log
+from opcost.meters.nvidia_smi_meter import AVERAGE_SOURCE, INSTANT_SOURCE, NvidiaSmiMeter, power_trace
 from opcost.power.log_rows import PowerRow
+from opcost.power.ports import GpuError
 from opcost.power.trace import PowerTrace, Window, fresh_readings, mean_power
 
 RECORDINGS = Path(__file__).parents[1] / "recordings"
@@ -174,7 +169,7 @@ def test_a_log_that_pauses_right_before_the_end_is_complete(stage: NvidiaSmiStag
 
 def test_a_log_without_a_first_row_is_an_error(stage: NvidiaSmiStage, tmp_path: Path) -> None:
     stage.act("silent")
-    with pytest.raises(NvidiaSmiError, match=r"no row within 0\.4 s"):
+    with pytest.raises(GpuError, match=r"no row within 0\.4 s"):
         NvidiaSmiLogger("0", tmp_path, start_deadline_s=0.4).__enter__()
 
 

@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 from nvidia_smi_stage import NvidiaSmiStage
 
-from opcost.measuring.conditions import DeviceFacts
-from opcost.meters.nvidia_meters import (
+from opcost.meters.gpu_meters import (
     CAMPAIGN_SOURCE,
     EVERY_TICK_SOURCE,
     LAST_SAMPLE_DEADLINE_S,
@@ -23,16 +22,17 @@ from opcost.meters.nvidia_meters import (
     SEARCH_S,
     CounterMeter,
     CounterSampler,
-    NvmlMeter,
     PowerSampler,
+    SampleMeter,
     TickFinder,
     TimedRows,
 )
-from opcost.meters.nvml import MIG_REASON, NvmlError, NvmlGpu, driver_version, gpu_products
+from opcost.meters.gpus import gpu_facts
+from opcost.meters.nvidia_smi import INSTANT, MIG_REASON
+from opcost.meters.nvml import COUNTER, SAMPLES, NvmlGpu, gpu_uuids
 from opcost.meters.opening import open_meters
-from opcost.power.ports import COUNTER, INSTANT, SAMPLES
+from opcost.power.ports import DeviceFacts, GpuError
 from opcost.power.trace import Window, mean_power
-from opcost.running.devices import gpu_facts
 
 PERIOD_S = 0.02
 RING = 119
@@ -154,30 +154,29 @@ def test_samples_are_seconds_and_watts_and_later_than_asked(nvml: FakeNvml) -> N
 def test_what_nvml_does_not_know_is_none_or_an_error_that_leaves_nothing_open(
     nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(NvmlError, match="NVML: Not Found"):
+    with pytest.raises(GpuError, match="NVML: Not Found"):
         NvmlGpu.open("GPU-2")
     assert nvml.is_open == 0
     gpu = NvmlGpu.open("GPU-1")
     assert gpu.power_samples(time.time() + 10) == []
     nvml.kind = 0
-    with pytest.raises(NvmlError, match="unknown type"):
+    with pytest.raises(GpuError, match="unknown type"):
         gpu.power_samples(0.0)
     nvml.failure = NVMLError("Not Supported")
-    with pytest.raises(NvmlError, match="Not Supported"), PowerSampler(gpu):
+    with pytest.raises(GpuError, match="Not Supported"), PowerSampler(gpu):
         pass
-    with pytest.raises(NvmlError, match="Not Supported"), CounterSampler(gpu):
+    with pytest.raises(GpuError, match="Not Supported"), CounterSampler(gpu):
         pass
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    with pytest.raises(NvmlError, match="nvidia-ml-py is not installed"):
+    with pytest.raises(GpuError, match="nvidia-ml-py is not installed"):
         NvmlGpu.open("GPU-1")
 
 
 def test_all_gpus_are_listed_and_nvml_is_left(nvml: FakeNvml) -> None:
-    assert gpu_products() == {"GPU-1": "product of GPU-1"}
-    assert driver_version() == "580.1"
+    assert gpu_uuids() == ["GPU-1"]
     nvml.failure = NVMLError("GPU is lost")
-    with pytest.raises(NvmlError, match="GPU is lost"):
-        gpu_products()
+    with pytest.raises(GpuError, match="GPU is lost"):
+        gpu_uuids()
     assert nvml.is_open == 0
 
 
@@ -191,7 +190,7 @@ def test_each_sample_is_collected_once_also_beyond_the_ring(sampler: PowerSample
 
 
 def test_the_meter_returns_and_keeps_the_samples_of_its_time(sampler: PowerSampler, tmp_path: Path) -> None:
-    meter = NvmlMeter(sampler, tmp_path, "conv")
+    meter = SampleMeter(sampler, tmp_path, "conv")
     begin_s = time.time()
     meter.start()
     time.sleep(0.2)
@@ -207,7 +206,7 @@ def test_the_meter_returns_and_keeps_the_samples_of_its_time(sampler: PowerSampl
 
 
 def test_samples_with_a_gap_are_no_measurement(sampler: PowerSampler, nvml: FakeNvml, tmp_path: Path) -> None:
-    meter = NvmlMeter(sampler, tmp_path, "conv")
+    meter = SampleMeter(sampler, tmp_path, "conv")
     meter.start()
     nvml.hole_s = (time.time() + 0.05, time.time() + 0.25)
     time.sleep(0.4)
@@ -216,7 +215,7 @@ def test_samples_with_a_gap_are_no_measurement(sampler: PowerSampler, nvml: Fake
 
 def test_samples_that_end_are_reported_in_time(sampler: PowerSampler, nvml: FakeNvml, tmp_path: Path) -> None:
     (tmp_path / "conv-samples.csv").write_text("epoch_s,power_w\n")  # of a measurement before
-    meter = NvmlMeter(sampler, tmp_path, "conv")
+    meter = SampleMeter(sampler, tmp_path, "conv")
     meter.start()
     nvml.silent_from_s = time.time()
     begin_s = time.monotonic()
@@ -226,7 +225,7 @@ def test_samples_that_end_are_reported_in_time(sampler: PowerSampler, nvml: Fake
 
 
 def test_a_failure_that_passes_is_forgotten(sampler: PowerSampler, nvml: FakeNvml, tmp_path: Path) -> None:
-    meter = NvmlMeter(sampler, tmp_path, "conv")
+    meter = SampleMeter(sampler, tmp_path, "conv")
     meter.start()
     nvml.failure = NVMLError("busy")
     assert meter.log().missing_reason == "NVML: busy"
@@ -348,14 +347,14 @@ def test_a_tick_is_dated_by_when_it_was_and_not_by_when_it_was_seen(monkeypatch:
     first_epoch_s = 1_790_000_000.0
     ticking = TickingCounter()
     clock = SimpleNamespace(monotonic=lambda: ticking.now_s, time=lambda: first_epoch_s + ticking.now_s)
-    monkeypatch.setattr("opcost.meters.nvidia_meters.time", clock)
+    monkeypatch.setattr("opcost.meters.gpu_meters.time", clock)
 
     def energy_j() -> float:
         energy_j = ticking.read_j()
         ticking.now_s += 5 * READ_S
         return energy_j
 
-    with CounterSampler(SimpleNamespace(energy_j=energy_j)) as sampler:  # type: ignore[arg-type]
+    with CounterSampler(SimpleNamespace(energy_j=energy_j, library="NVML")) as sampler:  # type: ignore[arg-type]
         wait_until(lambda: sampler.ticks.newest_s > 0)
     tick_s = first_epoch_s + ticking.tick_before_s(ticking.now_s)
     assert sampler.ticks.newest_s == pytest.approx(tick_s, abs=4 * READ_S)
@@ -367,7 +366,7 @@ def test_a_measurement_has_the_power_from_tick_to_tick(counter: CounterSampler, 
     meter.start()
     wait_until(lambda: len(meter.log().power_w) >= 3)
     trace = meter.stop()
-    assert trace.source == EVERY_TICK_SOURCE
+    assert trace.source == replace(EVERY_TICK_SOURCE, name=COUNTER)
     assert trace.epoch_s[0] > begin_s
     with (tmp_path / "conv-counter.csv").open() as file:
         rows = [(float(row["epoch_s"]), float(row["energy_j"])) for row in csv.DictReader(file)]
@@ -392,7 +391,7 @@ class Ticks(CounterSampler):
     """Plays a sampler that has these ticks."""
 
     def __init__(self, ticks: list[tuple[float, float]]) -> None:
-        self.ticks = TimedRows()
+        self.name, self.ticks = COUNTER, TimedRows()
         self.ticks.extend(ticks)
 
 
@@ -410,14 +409,14 @@ def test_a_counter_that_stands_still_is_reported(counter: CounterSampler, nvml: 
     meter.start()
     wait_until(lambda: meter.log().missing_reason is not None)
     assert meter.stop().missing_reason == "NVML's energy counter stands still"
-    assert meter.stop().source == EVERY_TICK_SOURCE
+    assert meter.stop().source == replace(EVERY_TICK_SOURCE, name=COUNTER)
 
 
 def test_a_counter_that_is_refused_is_reported_and_tried_again(
     nvml: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert PAUSE_AFTER_FAILURE_S > 1
-    monkeypatch.setattr("opcost.meters.nvidia_meters.PAUSE_AFTER_FAILURE_S", 0.01)
+    monkeypatch.setattr("opcost.meters.gpu_meters.PAUSE_AFTER_FAILURE_S", 0.01)
     with CounterSampler(NvmlGpu(nvml, "GPU-1")) as sampler:
         sampler.interval_s = TICK_S
         nvml.failure = NVMLError("GPU is lost")
@@ -463,7 +462,7 @@ def test_all_meters_of_a_gpu_log_together(stage: NvidiaSmiStage, nvml: FakeNvml,
     assert [one.source.name for one in (logged, *logged.checks)] == names
     assert [one.source.name for one in (trace, *trace.checks)] == names
     assert trace.log_name == "conv.csv"
-    assert trace.checks[0].source == CAMPAIGN_SOURCE
+    assert trace.checks[0].source == replace(CAMPAIGN_SOURCE, name=COUNTER)
     assert nvml.is_open == 0
 
 
@@ -487,7 +486,7 @@ def test_for_a_qualification_the_counter_is_read_at_every_tick(
         # The thread may wait for the next tick of a campaign, a second away, before it looks for every one.
         time.sleep(2.2)
         counter = meter.stop().checks[0]
-        assert counter.source == EVERY_TICK_SOURCE
+        assert counter.source == replace(EVERY_TICK_SOURCE, name=COUNTER)
         # Ten ticks in a second, where campaigns see one.
         assert np.count_nonzero(~np.isnan(counter.power_w)) >= 4
         read_times_s = meters.read_times_s()
@@ -544,7 +543,7 @@ def test_without_nvml_there_is_what_nvidia_smi_shows(
 
 def test_a_gpu_that_is_divided_has_no_meter(stage: NvidiaSmiStage, tmp_path: Path) -> None:
     with ExitStack() as stack:
-        meters = open_meters("cuda:0", replace(FACTS, is_mig=True), tmp_path, stack)
+        meters = open_meters("cuda:0", replace(FACTS, no_energy_reason=MIG_REASON), tmp_path, stack)
     assert (meters.names, meters.every_tick) == ((), None)
     assert meters.meter("conv").stop().missing_reason == MIG_REASON
     assert stage.pids() == []

@@ -11,9 +11,10 @@ import nvml_stage
 import pytest
 from nvml_stage import Course, Metered, Outcome
 
-from opcost.meters.nvidia_meters import LONGEST_GAP_S, SAMPLES_SOURCE, power_trace
+from opcost.meters.gpu_meters import LONGEST_GAP_S
 from opcost.meters.nvidia_smi import parse_log
-from opcost.power.ports import COUNTER, SAMPLES
+from opcost.meters.nvidia_smi_meter import power_trace
+from opcost.meters.nvml import COUNTER, SAMPLES, SAMPLES_SOURCE
 from opcost.power.trace import DeviceState, Window, device_state
 
 POWER_W = 400.0

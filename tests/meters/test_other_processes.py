@@ -9,8 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 from opcost.errors import UserError
+from opcost.meters.gpus import POLL_INTERVAL_S, OtherProcesses
 from opcost.meters.host import TICKS_PER_S, OtherLoad
-from opcost.meters.nvml import POLL_INTERVAL_S, NvmlGpu, OtherProcesses
+from opcost.meters.nvml import NvmlGpu
 
 OWN = 100
 

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opcost.estimates import Estimate, error_of_beating, independent_averages, mean_of_readings
+from opcost.power.ports import PowerSource
 from opcost.power.trace import (
     MINIMUM_READINGS,
     DeviceState,
     MeanPower,
-    PowerSource,
     PowerTrace,
     Window,
     device_state,

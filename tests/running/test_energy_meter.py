@@ -22,7 +22,7 @@ from opcost.estimates import NORMAL_QUANTILE
 from opcost.metering.window_energy import WindowResult
 from opcost.meters import energy as energy_sources
 from opcost.meters.energy import names_of
-from opcost.meters.nvml import NvmlError
+from opcost.power.ports import GpuError
 from opcost.power.trace import Window
 from opcost.running import energy_meter
 
@@ -433,7 +433,10 @@ def test_a_gpu_in_error_does_not_hide_the_exception(
 
 @pytest.fixture
 def no_meter(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    monkeypatch.setattr(energy_sources, "visible_gpus", lambda: ({}, NvmlError("NVML: not found")))
+    def no_gpus(_: object) -> dict[str, str]:
+        raise GpuError("NVML: not found")
+
+    monkeypatch.setattr(energy_sources, "visible_gpus", no_gpus)
     monkeypatch.setattr(energy_sources, "open_rapl", lambda: ([], "no RAPL energy counter"))
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     return lambda: None

@@ -15,7 +15,8 @@ from file_limit import FileLimit
 from killed_caps import FOUND_W, ROOT, guardian_of, is_restored, kill_once, started, wait_for_end, wait_for_set
 
 from opcost.errors import UserError
-from opcost.running.power_limit import NvmlPowerLimit, check_consent, guarded_limit, restored, set_for_good
+from opcost.meters.gpus import open_limit
+from opcost.running.power_limit import check_consent, guarded_limit, restored, set_for_good
 
 
 @pytest.fixture
@@ -83,17 +84,17 @@ def test_a_cap_left_by_a_killed_sweep_and_its_guardian_is_not_taken_for_the_foun
         process.kill()
     # It inherited the lock.
     wait_for_end(guardian)
-    left_w = limit().read_w()
+    left_w = limit().limit_w()
     assert left_w < FOUND_W
     for _ in range(2):
         with pytest.raises(UserError) as caught, guarded_limit(limit):
             pass
     (line,) = caught.value.lines
-    assert all(text in line for text in (f"{left_w:g} W", f"run: nvidia-smi -i GPU-of-a-file -pl {FOUND_W:g}"))
-    assert limit().read_w() == left_w
+    assert all(text in line for text in (f"{left_w:g} W", f"run: set GPU-of-a-file {FOUND_W:g}"))
+    assert limit().limit_w() == left_w
     lock = Path(line.rpartition(" remove ")[2])
     kept = lock.read_text()
-    limit().set_w(FOUND_W)
+    limit().set_limit_w(FOUND_W)
     with guarded_limit(limit) as guarded:
         assert guarded.old_w == FOUND_W
     lock.write_text(kept)
@@ -111,7 +112,7 @@ def test_a_guardian_that_restored_the_limit_leaves_no_note_of_it(tmp_path: Path,
         assert process.stderr is not None
         # The guardian holds this pipe and the lock until it ends.
         assert process.stderr.read() == b""
-    limit().set_w(500.0)
+    limit().set_limit_w(500.0)
     with guarded_limit(limit) as guarded:
         assert guarded.old_w == 500.0
 
@@ -133,7 +134,7 @@ from opcost.running.power_limit import start_guardian
 open_limit = partial(FileLimit, Path(sys.argv[1]))
 with open(Path(sys.argv[1]).with_suffix(".lock"), "w+") as lock:
     start_guardian(open_limit, lock.fileno())
-open_limit().set_w(300.0)
+open_limit().set_limit_w(300.0)
 child = os.fork()
 if not child:
     time.sleep(60)
@@ -160,22 +161,22 @@ def test_the_limit_comes_back_though_a_forked_child_holds_the_pipe_of_its_guardi
 def test_the_limit_is_set_and_comes_back(limit: partial[FileLimit], error: type[Exception] | None) -> None:
     with nullcontext() if error is None else pytest.raises(error), guarded_limit(limit) as guarded:
         guarded.set_w(300.0)
-        assert limit().read_w() == 300.0
+        assert limit().limit_w() == 300.0
         if error is not None:
             raise error
-    assert limit().read_w() == FOUND_W
+    assert limit().limit_w() == FOUND_W
     assert sets(limit) == [650.0, 300.0, 650.0]
 
 
 def test_a_limit_of_half_a_watt_comes_back(limit: partial[FileLimit]) -> None:
     board = limit()
-    board.set_w(450.0)
+    board.set_limit_w(450.0)
     assert restored(board, 450.5) == 0
-    assert board.read_w() == 450.5
+    assert board.limit_w() == 450.5
 
 
 def test_a_guardian_starts_without_numpy() -> None:
-    program = f"import sys, {NvmlPowerLimit.__module__}, {restored.__module__}; sys.exit('numpy' in sys.modules)"
+    program = f"import sys, {open_limit.__module__}, {restored.__module__}; sys.exit('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
@@ -184,7 +185,7 @@ def test_two_runs_on_one_board_exclude_each_other(limit: partial[FileLimit]) -> 
         guarded.set_w(300.0)
         with pytest.raises(UserError, match="is being measured by process"), guarded_limit(limit):
             pass
-        assert limit().read_w() == 300.0
+        assert limit().limit_w() == 300.0
     with guarded_limit(limit) as guarded:
         assert guarded.old_w == FOUND_W
 
@@ -217,7 +218,7 @@ def test_what_cannot_be_set_or_read_is_one_line_and_the_old_limit_is_there(
     with pytest.raises(UserError, match="no right to set its power limit") as caught, guarded_limit(limit):
         raise AssertionError("nothing may run")
     assert len(caught.value.lines) == 1
-    assert limit().read_w() == FOUND_W
+    assert limit().limit_w() == FOUND_W
     (tmp_path / "no-right").unlink()
     limit().path.unlink()
     with pytest.raises(UserError, match="GPU-of-a-file: .*[Nn]o such file"), guarded_limit(limit):

@@ -7,12 +7,13 @@ import json
 import sys
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from opcost.__main__ import main
-from opcost.meters.nvml import NvmlError
+from opcost.meters.nvml import SAMPLES_SOURCE
+from opcost.meters.vendor import GpuVendor
+from opcost.power.ports import DeviceFacts, GpuError
 from opcost.stages import info
 from opcost.storage.database import Database
 from opcost.storage.files import UserFolders, user_folders
@@ -23,27 +24,35 @@ ROOT = Path(__file__).parents[2]
 class OneGpu:
     """A GPU with an energy counter and no buffer of samples."""
 
-    @staticmethod
-    def open(uuid: str) -> OneGpu:
-        assert uuid == "GPU-1"
-        return OneGpu()
+    library, sample_source = "NVML", SAMPLES_SOURCE
 
     def energy_j(self) -> float:
         return 1.0
 
     def power_samples(self, after_epoch_s: float) -> list[tuple[float, float]]:
-        raise NvmlError("NVML: Not Supported")
+        raise GpuError("NVML: Not Supported")
 
     def close(self) -> None:
         pass
 
 
+class OneVendor(GpuVendor):
+    library = "NVML"
+
+    def uuids(self) -> list[str]:
+        return ["GPU-1"]
+
+    def open(self, uuid_or_index: str) -> OneGpu:  # type: ignore[override]
+        assert uuid_or_index == "GPU-1"
+        return OneGpu()
+
+    def facts(self, uuid_or_index: str) -> DeviceFacts:
+        return DeviceFacts("GPU-1", "NVIDIA L4", 24 * 10**9, 72.0, "580.1")
+
+
 @pytest.fixture
 def with_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(info, "gpu_products", lambda: {"GPU-1": "NVIDIA L4"})
-    monkeypatch.setattr(info, "driver_version", lambda: "580.1")
-    monkeypatch.setattr(info, "NvmlGpu", OneGpu)
-    monkeypatch.setattr(info, "shutil", SimpleNamespace(which=lambda _: None))
+    monkeypatch.setattr(info, "VENDORS", (OneVendor(),))
 
 
 def found() -> info.Info:
@@ -78,8 +87,8 @@ def test_without_a_gpu_or_nvml_there_is_a_reason(monkeypatch: pytest.MonkeyPatch
     with monkeypatch.context() as patched:
         patched.setitem(sys.modules, "pynvml", None)
         assert (found().gpus, found().no_gpu_reason) == ((), "nvidia-ml-py is not installed")
-    monkeypatch.setattr(info, "gpu_products", dict)
-    monkeypatch.setattr(info, "driver_version", lambda: "580.1")
+    monkeypatch.setattr(OneVendor, "uuids", lambda _: [])
+    monkeypatch.setattr(info, "VENDORS", (OneVendor(),))
     assert (found().gpus, found().no_gpu_reason) == ((), "NVML lists no GPU")
 
 

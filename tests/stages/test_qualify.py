@@ -17,13 +17,17 @@ from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.qualification import STEADY_LOAD
 from opcost.measuring.record import Measurement
 from opcost.measuring.setting import Setting
-from opcost.meters.nvidia_meters import CAMPAIGN_SOURCE, INSTANT_SOURCE, SAMPLES_SOURCE
+from opcost.meters import gpu_meters
+from opcost.meters.nvidia_smi import INSTANT
+from opcost.meters.nvidia_smi_meter import INSTANT_SOURCE
+from opcost.meters.nvml import COUNTER, SAMPLES, SAMPLES_SOURCE
 from opcost.operators.tuples import OperatorTuple
-from opcost.power.ports import COUNTER, INSTANT, SAMPLES
 from opcost.power.trace import PowerTrace
 from opcost.reporting.measurement_tables import print_qualification
 from opcost.running.qualification import REFERENCE, qualified, qualify_meters
 from opcost.storage.table import CsvTable
+
+CAMPAIGN_SOURCE = replace(gpu_meters.CAMPAIGN_SOURCE, name=COUNTER)
 
 
 @pytest.fixture

@@ -1,9 +1,7 @@
-"""The meters of a GPU: NVML's buffered power samples and its energy counter, and the power fields of nvidia-smi's log.
+"""The meters of any GPU: its power samples and its energy counter, collected in threads that mostly sleep.
 
-NVML's are collected in threads that mostly sleep.
-
-A **sample** is the mean power of the 20 ms before it. Samples are not repeated and cover almost all of the time (the
-mean of pulses is 2 % too high), so a fraction of a second is enough for a mean.
+A **sample** of NVML is the mean power of the 20 ms before it. Samples are not repeated and cover almost all of the time
+(the mean of pulses is 2 % too high), so a fraction of a second is enough for a mean.
 
 The **counter** is exact over seconds for any load. It is updated every 0.1 s (H200: 100.0 ms, with a phase that is
 stable within 1 ms for minutes), and each read takes 3.5 to 5 ms of a core. A thread therefore sleeps until shortly
@@ -11,9 +9,6 @@ before a tick and then reads until the counter changes. The tick is between the 
 known to within one read: 0.35 to 0.5 % of a second. (If a read does not show the counter of its middle, the shift is
 the same each time and cancels.) Since the end of one reading is the begin of the next, the error of the mean of n
 readings is half a percent / n.
-
-Rise, averaging and update times of the **power fields** are from arXiv 2312.02741 ("Part-time Power Measurements"),
-where no card has an update period above 0.1 s, and from measurements on an H200 with driver 580.
 """
 
 from __future__ import annotations
@@ -31,22 +26,12 @@ from pathlib import Path
 import numpy as np
 
 from opcost.estimates import FloatArray
-from opcost.meters.nvidia_smi import LAST_ROW_DEADLINE_S, LogFollower, LogRow, NvidiaSmiError, NvidiaSmiLogger, cut
-from opcost.meters.nvml import HISTORY_S, NvmlError, NvmlGpu, is_power
-from opcost.power.log_rows import PowerRow
-from opcost.power.ports import AVERAGE, COUNTER, INSTANT, SAMPLES
-from opcost.power.trace import PowerSource, PowerTrace, no_trace, trace_of_power
-
-SAMPLES_SOURCE = PowerSource(
-    SAMPLES, rise_time_s=0.15, averaging_time_s=0.02, update_period_s=0.02, repeats_values=False
-)
-"""Update and averaging time were measured on an H200 (``docs/log/meters.md``). After a step of the load, samples rise
-within 60 ms and overshoot for about 100 ms."""
-
-DRAIN_INTERVAL_S = HISTORY_S / 2
+from opcost.power.log_rows import PowerRow, csv_header, csv_line, is_power_capped, is_thermal_slowdown
+from opcost.power.ports import Gpu, GpuError, GpuLog, PowerSource, is_gpu_power
+from opcost.power.trace import PowerTrace, no_trace, trace_of_power
 
 LAST_SAMPLE_DEADLINE_S = 0.2
-"""The longest time until the buffer holds the last sample of a window."""
+"""The longest time until a driver has the last sample of a window."""
 
 POLL_INTERVAL_S = 0.005
 
@@ -57,6 +42,9 @@ STEADY_RATIO = 0.1
 """The largest relative range of an idle device's samples. They differ by one or two percent (H200)."""
 
 HISTORY_SAMPLES = 20
+
+COUNTER = "energy counter"
+"""The name of each vendor's in rows is this one, behind its library's."""
 
 CAMPAIGN_SOURCE = PowerSource(COUNTER, rise_time_s=1.2, averaging_time_s=1.0, update_period_s=1.0, repeats_values=False)
 """One tick a second: two reads, 1.2 % of a core (H200). A reading covers up to 1.1 s."""
@@ -83,23 +71,6 @@ SLACK_S = 0.01
 CLOCK_SLACK_S = 1.0
 """The largest time of a row after now. A later row means that the clock was set back."""
 
-INSTANT_SOURCE = PowerSource(INSTANT, rise_time_s=0.2, averaging_time_s=0.025, update_period_s=0.1)
-"""A reading averages over about 25 ms of every 100 ms. The first 0.2 s after a step overshoot."""
-
-AVERAGE_SOURCE = PowerSource(AVERAGE, rise_time_s=1.2, averaging_time_s=1.0, update_period_s=0.1)
-"""A moving average over one second on Hopper, Ada and GA10x. It is assumed for every card; if a card averages over a
-shorter time, errors are overestimated."""
-
-LONGEST_SILENCE_S = 0.5
-"""The longest time without a row at the end of a measurement: five update periods."""
-
-# Bits of nvmlClocksEventReasons, NVML API reference.
-SOFTWARE_POWER_CAP = 0x4
-HARDWARE_SLOWDOWN = 0x8
-SOFTWARE_THERMAL_SLOWDOWN = 0x20
-HARDWARE_THERMAL_SLOWDOWN = 0x40
-HARDWARE_POWER_BRAKE = 0x80
-
 
 class TimedRows:
     """Rows of epoch seconds and a value, oldest first, or the reason why there are none. Thread-safe."""
@@ -107,7 +78,7 @@ class TimedRows:
     def __init__(self) -> None:
         # Arrays, because a meter of a user's code may run for days: 3 MB an hour, and not 20.
         self._epoch_s, self._values = array("d"), array("d")
-        self._failure: NvmlError | None = None
+        self._failure: GpuError | None = None
         self._lock = threading.Lock()
 
     def extend(self, rows: Iterable[tuple[float, float]]) -> None:
@@ -118,7 +89,7 @@ class TimedRows:
                 self._values.append(value)
             self._failure = None
 
-    def fail(self, failure: NvmlError) -> None:
+    def fail(self, failure: GpuError) -> None:
         """Store a failure, which ``since`` raises until rows are added."""
         with self._lock:
             self._failure = failure
@@ -130,7 +101,7 @@ class TimedRows:
             return self._epoch_s[-1] if self._epoch_s else 0.0
 
     def since(self, begin_s: float) -> list[tuple[float, float]]:
-        """Return the rows from a moment (epoch) until now. Raises NvmlError: the last attempt to read failed."""
+        """Return the rows from a moment (epoch) until now. Raises GpuError: the last attempt to read failed."""
         with self._lock:
             if self._failure is not None:
                 raise self._failure
@@ -160,8 +131,9 @@ def keep_rows(path: Path, columns: tuple[str, str], rows: Iterable[tuple[float, 
 class PowerSampler:
     """Collects power samples of a GPU. ``power_before_w`` is the mean of a second or two before, None if unsteady."""
 
-    def __init__(self, gpu: NvmlGpu) -> None:
+    def __init__(self, gpu: Gpu) -> None:
         self._gpu = gpu
+        self.source = gpu.sample_source
         self.power_before_w: float | None = None
         self.rows = TimedRows()
         self._draining = threading.Lock()
@@ -169,7 +141,7 @@ class PowerSampler:
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> PowerSampler:
-        """Begin to collect. Raises NvmlError: this GPU or driver keeps no samples."""
+        """Begin to collect. Raises GpuError: this GPU or driver keeps no samples."""
         history = self.since(0.0)
         powers_w = [power_w for _, power_w in history[: len(history) // 2]]
         if len(powers_w) >= HISTORY_SAMPLES:
@@ -183,20 +155,21 @@ class PowerSampler:
         self._thread.join()
 
     def between(self, begin_s: float, end_s: float) -> list[tuple[float, float]]:
-        """Return the samples of a time (epoch) and the first one after. Raises NvmlError: as ``through``, or a gap."""
+        """Return the samples of a time (epoch) and the first one after. Raises GpuError: as ``through``, or a gap."""
         samples = self.through(begin_s, end_s)
         moments = [begin_s, *(epoch_s for epoch_s, _ in samples)]
         if any(later_s - earlier_s > LONGEST_GAP_S for earlier_s, later_s in pairwise(moments)):
-            raise NvmlError("NVML's power samples have a gap: they were not collected in time")
-        return [sample for sample in samples if sample[0] <= end_s + SAMPLES_SOURCE.averaging_time_s]
+            raise GpuError(f"{self._gpu.library}'s power samples have a gap: they were not collected in time")
+        return [sample for sample in samples if sample[0] <= end_s + self.source.averaging_time_s]
 
     def through(self, begin_s: float, end_s: float) -> list[tuple[float, float]]:
-        """Return the samples up to the first one after an end. Raises NvmlError: NVML fails, or that does not come."""
-        failure = NvmlError(f"NVML kept no power sample in the {LAST_SAMPLE_DEADLINE_S:g} s after the measurement")
+        """Return the samples up to the first one after an end. Raises GpuError: it fails, or that does not come."""
+        after = f"in the {LAST_SAMPLE_DEADLINE_S:g} s after the measurement"
+        failure = GpuError(f"{self._gpu.library} kept no power sample {after}")
         for _ in range(round(LAST_SAMPLE_DEADLINE_S / POLL_INTERVAL_S)):
             try:
                 samples = self.since(begin_s)
-            except NvmlError as error:
+            except GpuError as error:
                 failure = error
             else:
                 later = [index for index, (epoch_s, _) in enumerate(samples) if epoch_s > end_s]
@@ -206,12 +179,12 @@ class PowerSampler:
         raise failure
 
     def since(self, begin_s: float) -> list[tuple[float, float]]:
-        """Return the samples from a moment (epoch) until now. Raises NvmlError: NVML reports an error."""
+        """Return the samples from a moment (epoch) until now. Raises GpuError: a query fails."""
         self._drain()
         return self.rows.since(begin_s)
 
     def _run(self) -> None:
-        while not self._stopping.wait(DRAIN_INTERVAL_S):
+        while not self._stopping.wait(self._gpu.sample_interval_s):
             self._drain()
 
     def _drain(self) -> None:
@@ -222,11 +195,11 @@ class PowerSampler:
                 # A sample from the future would hide all samples until then.
                 latest_s = time.time() + CLOCK_SLACK_S
                 self.rows.extend(sample for sample in samples if sample[0] <= latest_s)
-            except NvmlError as error:
+            except GpuError as error:
                 self.rows.fail(error)
 
 
-class NvmlMeter:
+class SampleMeter:
     """One measurement with a running sampler; the samples are saved as ``<log_name>-samples.csv``."""
 
     def __init__(self, sampler: PowerSampler, folder: Path, log_name: str) -> None:
@@ -248,12 +221,12 @@ class NvmlMeter:
     def _trace(self, read: Callable[[], list[tuple[float, float]]], keeps: bool = False) -> PowerTrace:
         try:
             samples = read()
-        except NvmlError as error:
-            return no_trace(str(error), SAMPLES_SOURCE)
+        except GpuError as error:
+            return no_trace(str(error), self._sampler.source)
         if keeps:
             keep_rows(self._path, ("epoch_s", "power_w"), samples)
         epoch_s, power_w = np.array(samples, dtype=np.float64).reshape(-1, 2).T
-        return trace_of_power(SAMPLES_SOURCE, epoch_s, power_w)
+        return trace_of_power(self._sampler.source, epoch_s, power_w)
 
 
 class TickFinder:
@@ -295,11 +268,17 @@ class TickFinder:
         return (begin_s + self._now_s()) / 2, energy_j
 
 
+def counter_name(gpu: Gpu) -> str:
+    """Return the name of a GPU's energy counter in rows."""
+    return f"{gpu.library} {COUNTER}"
+
+
 class CounterSampler:
     """Collects ticks of a GPU's energy counter (epoch s, J), one each ``interval_s``, which may change meanwhile."""
 
-    def __init__(self, gpu: NvmlGpu) -> None:
+    def __init__(self, gpu: Gpu) -> None:
         self.interval_s = CAMPAIGN_SOURCE.update_period_s
+        self.name = counter_name(gpu)
         self.ticks = TimedRows()
         self._gpu = gpu
         self._stopping = threading.Event()
@@ -309,7 +288,7 @@ class CounterSampler:
         self._seeker = TickFinder(gpu.energy_j, time.monotonic, self._stopping.wait)
 
     def __enter__(self) -> CounterSampler:
-        """Begin to collect. Raises NvmlError: this GPU or driver has no counter."""
+        """Begin to collect. Raises GpuError: this GPU or driver has no counter."""
         self._gpu.energy_j()
         self._thread.start()
         return self
@@ -323,7 +302,7 @@ class CounterSampler:
         try:
             with self._seeking:
                 tick = self._seeker.next_tick(0.0)
-        except NvmlError as error:
+        except GpuError as error:
             self.ticks.fail(error)
             return
         if tick is not None:
@@ -334,9 +313,9 @@ class CounterSampler:
             try:
                 tick = self._finder.next_tick(self.interval_s)
                 if tick is None:
-                    raise NvmlError("NVML's energy counter stands still")
+                    raise GpuError(f"{self._gpu.library}'s energy counter stands still")
                 self._add(*tick)
-            except NvmlError as error:
+            except GpuError as error:
                 self.ticks.fail(error)
                 self._stopping.wait(PAUSE_AFTER_FAILURE_S)
 
@@ -356,7 +335,7 @@ class CounterMeter:
     ) -> None:
         self._sampler = sampler
         self._path = folder / f"{log_name}-counter.csv"
-        self._source = source
+        self._source = replace(source, name=sampler.name)
         self._begin_s = 0.0
 
     def start(self) -> None:
@@ -376,7 +355,7 @@ class CounterMeter:
     def _trace(self, keeps: bool = False) -> PowerTrace:
         try:
             ticks = self._sampler.ticks.since(self._begin_s)
-        except NvmlError as error:
+        except GpuError as error:
             return no_trace(str(error), self._source)
         if keeps and len(ticks) > 1:
             keep_rows(self._path, ("epoch_s", "energy_j"), ticks)
@@ -387,108 +366,64 @@ class CounterMeter:
         power_w = np.full(len(duration_s), math.nan)
         np.divide(np.diff(energy_j), duration_s, out=power_w, where=is_known)
         # A counter with one wrong step is not trusted at other ticks.
-        impossible_w = [power for power in power_w[is_known].tolist() if not is_power(power)]
+        impossible_w = [power for power in power_w[is_known].tolist() if not is_gpu_power(power)]
         if impossible_w:
-            return no_trace(f"NVML's energy counter gives an impossible power of {impossible_w[0]:g} W", self._source)
+            library = self._sampler.name.removesuffix(f" {COUNTER}")
+            reason = f"{library}'s energy counter gives an impossible power of {impossible_w[0]:g} W"
+            return no_trace(reason, self._source)
         # A longer reading, after lost ticks, may begin before the load.
         power_w[duration_s > self._source.rise_time_s] = math.nan
         return trace_of_power(self._source, epoch_s[1:], power_w)
 
 
-class NvidiaSmiMeter:
-    """One measurement with a running logger. Its part of the log is kept as ``<log_name>.csv``, as it was printed."""
-
-    def __init__(self, logger: NvidiaSmiLogger, log_name: str, stop_deadline_s: float = LAST_ROW_DEADLINE_S) -> None:
-        self._logger = logger
-        self._path = logger.logs_directory / f"{log_name}.csv"
-        self._stop_deadline_s = stop_deadline_s
-        self._begin_s = math.nan
-        self._follower: LogFollower | None = None
-        self._rows: list[LogRow] = []
-        self._start_failure = "the meter was not started"
-
-    def start(self) -> None:
-        """Begin a measurement; nvidia-smi is started again if it has ended."""
-        self._follower, self._rows = None, []
-        try:
-            self._logger.ensure_running()
-        except NvidiaSmiError as error:
-            self._start_failure = str(error)
-            return
-        self._begin_s = time.time()
-        self._follower = self._logger.follow()
-
-    def log(self) -> PowerTrace:
-        if self._follower is None:
-            return no_trace(self._start_failure, INSTANT_SOURCE)
-        self._rows.extend(self._follower.read())
-        return power_trace([row.values for row in self._rows], None)
-
-    def stop(self) -> PowerTrace:
-        """End the measurement, save its part of the log, and return its rows."""
-        if self._follower is None:
-            return no_trace(self._start_failure, INSTANT_SOURCE)
-        end_s = time.time()
-        self._rows.extend(self._follower.read_until(end_s, self._stop_deadline_s))
-        rows = cut(self._rows, self._begin_s, end_s)
-        missing_reason = None
-        silent_s = end_s - (rows[-1].values.epoch_s if rows else self._begin_s)
-        if silent_s >= 0 and not self._logger.is_running():
-            missing_reason = f"nvidia-smi ended during the measurement; its last line: {self._logger.last_line()}"
-        elif silent_s >= 0 and (not rows or silent_s > LONGEST_SILENCE_S):
-            # The next measurement starts it again.
-            self._logger.end()
-            missing_reason = f"nvidia-smi printed nothing in the last {silent_s:.1f} s of the measurement"
-        lines = [self._logger.header, *(row.line for row in rows)]
-        self._path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        return power_trace([row.values for row in rows], self._path.name, missing_reason)
+def column_of(rows: Sequence[PowerRow], value: Callable[[PowerRow], float | None]) -> FloatArray:
+    """Return a value of each row, NaN where it is unknown; shape (n,)."""
+    values = (value(row) for row in rows)
+    return np.array([math.nan if number is None else float(number) for number in values], dtype=np.float64)
 
 
-def sources_of(logger: NvidiaSmiLogger) -> tuple[str, ...]:
-    """Return the names of the power fields in a running log, the better one first."""
-    trace = power_trace([row.values for row in logger.follow(from_begin=True).read()], None)
-    return tuple(logged.source.name for logged in (trace, *trace.checks) if logged.missing_reason is None)
-
-
-def power_trace(rows: Sequence[PowerRow], log_name: str | None, missing_reason: str | None = None) -> PowerTrace:
-    """Return rows as a trace of the better power field that most have; with both fields, the other is its check."""
-
-    def column(value: Callable[[PowerRow], float | None]) -> FloatArray:
-        values = (value(row) for row in rows)
-        return np.array([math.nan if number is None else float(number) for number in values], dtype=np.float64)
-
-    instant_w, average_w = column(lambda row: row.power_instant_w), column(lambda row: row.power_average_w)
-    has_instant, has_average = (len(rows) > 0 and np.mean(~np.isnan(one)) >= 0.5 for one in (instant_w, average_w))
-    if missing_reason is None and np.isnan(instant_w).all() and np.isnan(average_w).all():
-        missing_reason = "nvidia-smi reports no power for this GPU" if rows else "nvidia-smi logged no row in time"
-    average = PowerTrace(
-        source=AVERAGE_SOURCE,
-        epoch_s=column(lambda row: row.epoch_s),
-        power_w=average_w,
-        temperature_c=column(lambda row: row.temperature_c),
-        memory_temperature_c=column(lambda row: row.memory_temperature_c),
-        sm_clock_hz=column(lambda row: row.sm_clock_hz),
-        power_capped=column(lambda row: is_power_capped(row.event_reasons)),
-        thermal_slowdown=column(lambda row: is_thermal_slowdown(row.event_reasons)),
-        busy_ratio=column(lambda row: row.utilisation_ratio),
+def trace_of_rows(
+    source: PowerSource, rows: Sequence[PowerRow], power_w: FloatArray, missing_reason: str | None, log_name: str | None
+) -> PowerTrace:
+    """Return the trace of a log with the state of a GPU; ``power_w`` has shape (n,), one power for each row."""
+    return PowerTrace(
+        source=source,
+        epoch_s=column_of(rows, lambda row: row.epoch_s),
+        power_w=power_w,
+        temperature_c=column_of(rows, lambda row: row.temperature_c),
+        memory_temperature_c=column_of(rows, lambda row: row.memory_temperature_c),
+        sm_clock_hz=column_of(rows, lambda row: row.sm_clock_hz),
+        power_capped=column_of(rows, lambda row: is_power_capped(row.event_reasons)),
+        thermal_slowdown=column_of(rows, lambda row: is_thermal_slowdown(row.event_reasons)),
+        busy_ratio=column_of(rows, lambda row: row.utilisation_ratio),
         missing_reason=missing_reason,
         log_name=log_name,
     )
-    if not has_instant:
-        return average
-    checks = (average,) if has_average and missing_reason is None else ()
-    return replace(average, source=INSTANT_SOURCE, power_w=instant_w, checks=checks)
 
 
-def is_power_capped(event_reasons: int | None) -> bool | None:
-    """Return whether the device is throttled by the power limit or the power brake; None if unknown."""
-    return None if event_reasons is None else bool(event_reasons & (SOFTWARE_POWER_CAP | HARDWARE_POWER_BRAKE))
+class StateMeter:
+    """The state of a GPU during one measurement, from a log that a thread fills; the samples have its power."""
 
+    def __init__(self, log: GpuLog, path: Path) -> None:
+        self._log, self._path = log, path
+        self._rows: list[PowerRow] = []
 
-def is_thermal_slowdown(event_reasons: int | None) -> bool | None:
-    """Return whether temperature throttles the device. The general slowdown without a cause counts as thermal."""
-    if event_reasons is None:
-        return None
-    causes = HARDWARE_THERMAL_SLOWDOWN | HARDWARE_POWER_BRAKE
-    unexplained = bool(event_reasons & HARDWARE_SLOWDOWN) and not event_reasons & causes
-    return unexplained or bool(event_reasons & (SOFTWARE_THERMAL_SLOWDOWN | HARDWARE_THERMAL_SLOWDOWN))
+    def start(self) -> None:
+        self._path.unlink(missing_ok=True)
+        self._log.read()
+        self._rows = []
+
+    def log(self) -> PowerTrace:
+        return self._trace(self._log.read())
+
+    def stop(self) -> PowerTrace:
+        trace = self._trace(self._log.finish())
+        lines = [csv_header(), *map(csv_line, self._rows)]
+        self._path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        return trace
+
+    def _trace(self, rows: Iterable[PowerRow]) -> PowerTrace:
+        self._rows.extend(rows)
+        unknown_w = np.full(len(self._rows), math.nan)
+        source = PowerSource(self._path.stem, rise_time_s=0.0, averaging_time_s=0.0)
+        return trace_of_rows(source, self._rows, unknown_w, "the state has no power", self._path.name)
