@@ -99,7 +99,7 @@ def _batches_of(
 
     if (reason := rapl.rapl_unavailable_reason()) is not None:
         raise UserError(reason)
-    yield from rapl.sample_batches(interval_s or rapl.INTERVAL_S, stopping)
+    yield from rapl.sample_batches(interval_s, stopping)
 
 
 def _follow(arguments: Namespace) -> int:

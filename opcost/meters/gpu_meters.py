@@ -18,16 +18,14 @@ import math
 import threading
 import time
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
-from opcost.estimates import FloatArray
-from opcost.power.log_rows import PowerRow, csv_header, csv_line, is_power_capped, is_thermal_slowdown
-from opcost.power.ports import Gpu, GpuError, GpuLog, PowerSource, is_gpu_power
+from opcost.power.ports import Gpu, GpuError, PowerSource, is_gpu_power
 from opcost.power.trace import PowerTrace, no_trace, trace_of_power
 
 LAST_SAMPLE_DEADLINE_S = 0.2
@@ -374,56 +372,3 @@ class CounterMeter:
         # A longer reading, after lost ticks, may begin before the load.
         power_w[duration_s > self._source.rise_time_s] = math.nan
         return trace_of_power(self._source, epoch_s[1:], power_w)
-
-
-def column_of(rows: Sequence[PowerRow], value: Callable[[PowerRow], float | None]) -> FloatArray:
-    """Return a value of each row, NaN where it is unknown; shape (n,)."""
-    values = (value(row) for row in rows)
-    return np.array([math.nan if number is None else float(number) for number in values], dtype=np.float64)
-
-
-def trace_of_rows(
-    source: PowerSource, rows: Sequence[PowerRow], power_w: FloatArray, missing_reason: str | None, log_name: str | None
-) -> PowerTrace:
-    """Return the trace of a log with the state of a GPU; ``power_w`` has shape (n,), one power for each row."""
-    return PowerTrace(
-        source=source,
-        epoch_s=column_of(rows, lambda row: row.epoch_s),
-        power_w=power_w,
-        temperature_c=column_of(rows, lambda row: row.temperature_c),
-        memory_temperature_c=column_of(rows, lambda row: row.memory_temperature_c),
-        sm_clock_hz=column_of(rows, lambda row: row.sm_clock_hz),
-        power_capped=column_of(rows, lambda row: is_power_capped(row.event_reasons)),
-        thermal_slowdown=column_of(rows, lambda row: is_thermal_slowdown(row.event_reasons)),
-        busy_ratio=column_of(rows, lambda row: row.utilisation_ratio),
-        missing_reason=missing_reason,
-        log_name=log_name,
-    )
-
-
-class StateMeter:
-    """The state of a GPU during one measurement, from a log that a thread fills; the samples have its power."""
-
-    def __init__(self, log: GpuLog, path: Path) -> None:
-        self._log, self._path = log, path
-        self._rows: list[PowerRow] = []
-
-    def start(self) -> None:
-        self._path.unlink(missing_ok=True)
-        self._log.read()
-        self._rows = []
-
-    def log(self) -> PowerTrace:
-        return self._trace(self._log.read())
-
-    def stop(self) -> PowerTrace:
-        trace = self._trace(self._log.finish())
-        lines = [csv_header(), *map(csv_line, self._rows)]
-        self._path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        return trace
-
-    def _trace(self, rows: Iterable[PowerRow]) -> PowerTrace:
-        self._rows.extend(rows)
-        unknown_w = np.full(len(self._rows), math.nan)
-        source = PowerSource(self._path.stem, rise_time_s=0.0, averaging_time_s=0.0)
-        return trace_of_rows(source, self._rows, unknown_w, "the state has no power", self._path.name)

@@ -22,8 +22,6 @@ Answer = TypeVar("Answer")
 VENDORS: tuple[GpuVendor, ...] = (Nvidia(),)
 """The first one that knows a GPU is asked."""
 
-BATCH_INTERVAL_S = 0.2
-
 BUSY_RATIO = 0.05
 """Utilisation from which a GPU is in use before this process starts. An idle GPU reports 0."""
 
@@ -102,7 +100,7 @@ def log_batches(
     """Yield a GPU's rows until ``stopping`` is set. Raises GpuError: its log does not start or ends before."""
     with ExitStack() as stack:
         log = open_log(gpu, folder, interval_s, stack)
-        while not stopping.wait(BATCH_INTERVAL_S):
+        while not stopping.wait(min(log.batch_interval_s, threading.TIMEOUT_MAX)):
             failure = log.failure()
             yield log.read()
             if failure is not None:

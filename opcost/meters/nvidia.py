@@ -63,6 +63,8 @@ class Nvidia(GpuVendor):
 class NvidiaSmiLog:
     """Implements ``GpuLog`` by a running nvidia-smi."""
 
+    batch_interval_s = 0.2
+
     def __init__(self, logger: NvidiaSmiLogger) -> None:
         self._logger, self._follower = logger, logger.follow(from_begin=True)
 

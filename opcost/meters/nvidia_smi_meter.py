@@ -13,8 +13,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from opcost.meters.gpu_meters import column_of, trace_of_rows
 from opcost.meters.nvidia_smi import AVERAGE, INSTANT, LAST_ROW_DEADLINE_S, LogFollower, LogRow, NvidiaSmiLogger, cut
+from opcost.meters.polled import column_of, trace_of_rows
 from opcost.power.log_rows import PowerRow
 from opcost.power.ports import GpuError, PowerSource
 from opcost.power.trace import PowerTrace, no_trace

@@ -7,7 +7,6 @@ energy twice.
 
 from __future__ import annotations
 
-import math
 import re
 import threading
 import time
@@ -17,17 +16,15 @@ from pathlib import Path
 
 import numpy as np
 
-from opcost.power.log_rows import PowerRow, csv_header, csv_line
+from opcost.meters.polled import INTERVAL_S, PolledMeter
+from opcost.power.log_rows import PowerRow
 from opcost.power.ports import PowerSource
-from opcost.power.trace import PowerTrace, no_trace, trace_of_power
+from opcost.power.trace import PowerTrace, no_trace
 
 POWERCAP_FOLDER = Path("/sys/class/powercap")
 
 PACKAGE, PACKAGE_AND_MEMORY = "rapl package", "rapl package+dram"
 """Names of the meters in rows."""
-
-INTERVAL_S = 0.1
-"""Time between samples. Counters are updated every millisecond, which is an error of 1 % of this interval."""
 
 MOST_POWER_W = 2000.0
 """Several times the power of any package. A counter that goes faster has begun again, or one of two reads is wrong."""
@@ -167,65 +164,37 @@ class RaplSampler:
         return PowerRow(epoch_s, power_average_w=energy_uj * 1e-6 / elapsed_s if energy_uj > 0 else None)
 
 
-class RaplMeter:
-    """Samples the CPU's power in a thread, for one measurement; ``log_path`` gets the rows (``power.log_rows``)."""
+class RaplMeter(PolledMeter):
+    """Samples the CPU's power for one measurement."""
 
     def __init__(self, root: Path = POWERCAP_FOLDER, log_path: Path | None = None) -> None:
+        super().__init__(log_path)
         self._root = root
-        self._log_path = log_path
-        self._rows: list[PowerRow] = []
-        self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
         self._sampler: RaplSampler | None = None
         self._missing_reason: str | None = None
 
     def start(self) -> None:
         self._missing_reason = rapl_unavailable_reason(self._root)
-        self._stopping.clear()
-        self._rows = []
         if self._missing_reason is None:
             self._sampler = RaplSampler(self._root)
-            self._thread = threading.Thread(target=self._run, args=(self._sampler,), name="RAPL", daemon=True)
-            self._thread.start()
+            self._start(self._sampler.sample, "RAPL")
 
     def log(self) -> PowerTrace:
         if self._sampler is None:
             return no_trace(self._missing_reason or "the meter was not started")
-        rows = list(self._rows)
-        power_w = np.array([math.nan if row.power_average_w is None else row.power_average_w for row in rows])
-        return replace(
-            trace_of_power(self._sampler.source, np.array([row.epoch_s for row in rows]), power_w),
-            missing_reason=self._sampler.missing_reason if np.isnan(power_w).all() else None,
-            log_name=None if self._log_path is None else self._log_path.name,
-        )
+        trace = self._trace(self._sampler.source, None)
+        return replace(trace, missing_reason=self._sampler.missing_reason if np.isnan(trace.power_w).all() else None)
 
     def stop(self) -> PowerTrace:
-        """End the measurement and return its rows; this waits for the last sample, up to ``INTERVAL_S``."""
-        if self._thread is not None:
-            self._stopping.set()
-            self._thread.join()
-            if self._log_path is not None:
-                self._log_path.parent.mkdir(parents=True, exist_ok=True)
-                lines = [csv_header(), *map(csv_line, self._rows)]
-                self._log_path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        self._end()
         return self.log()
-
-    def _run(self, sampler: RaplSampler) -> None:
-        next_s = time.monotonic()
-        stopping = False
-        while not stopping:
-            # This check precedes the sleep, so that the last sample covers a whole interval and is later than the stop.
-            stopping = self._stopping.is_set()
-            time.sleep(max(0.0, next_s - time.monotonic()))
-            self._rows.append(sampler.sample())
-            next_s = max(next_s, time.monotonic() - INTERVAL_S) + INTERVAL_S
 
 
 def sample_batches(
-    interval_s: float, stopping: threading.Event, root: Path = POWERCAP_FOLDER
+    interval_s: float | None, stopping: threading.Event, root: Path = POWERCAP_FOLDER
 ) -> Generator[tuple[PowerRow, ...], None, None]:
     """Sample the CPU's power until ``stopping`` is set; yield one row at a time."""
     sampler = RaplSampler(root)
     yield (sampler.sample(),)
-    while not stopping.wait(min(interval_s, threading.TIMEOUT_MAX)):
+    while not stopping.wait(min(interval_s or INTERVAL_S, threading.TIMEOUT_MAX)):
         yield (sampler.sample(),)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, closing, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +11,6 @@ from opcost.power.log_rows import PowerRow
 from opcost.power.ports import DeviceFacts, Gpu, GpuError, GpuLog, Meter
 
 POLLED_INTERVAL_S = 0.1
-
-MOST_ROWS = 36_000
-"""Of a log that is not read: an hour."""
 
 
 class GpuVendor:
@@ -72,9 +67,11 @@ class GpuVendor:
             raise GpuError("no GPU is visible" if uuids else f"{self.library} knows no GPU")
         return chosen
 
-    def log(self, uuid_or_index: str, folder: Path, interval_s: float | None = None) -> AbstractContextManager[GpuLog]:
+    @contextmanager
+    def log(self, uuid_or_index: str, folder: Path, interval_s: float | None = None) -> Iterator[GpuLog]:
         """Open the log of a GPU, which writes into a folder. Raises GpuError: there is none."""
-        return polled_log(lambda: self.open(uuid_or_index), folder, interval_s or POLLED_INTERVAL_S)
+        with closing(self.open(uuid_or_index)) as gpu:
+            yield PolledLog(gpu, folder, interval_s or POLLED_INTERVAL_S)
 
 
 def _selected(uuids: list[str], names: str) -> Iterator[str]:
@@ -86,37 +83,17 @@ def _selected(uuids: list[str], names: str) -> Iterator[str]:
         yield known[0]
 
 
-@contextmanager
-def polled_log(open_gpu: Callable[[], Gpu], folder: Path, interval_s: float) -> Iterator[GpuLog]:
-    """Open a log for which a thread asks for a GPU's state. Raises GpuError: there is no such GPU."""
-    stopping = threading.Event()
-    with closing(open_gpu()) as gpu:
-        log = PolledLog(gpu, folder)
-        thread = threading.Thread(target=log.run, args=(interval_s, stopping), name="GPU log", daemon=True)
-        thread.start()
-        try:
-            yield log
-        finally:
-            stopping.set()
-            thread.join()
-
-
 class PolledLog:
-    """Implements ``GpuLog`` where no program logs a GPU."""
+    """Implements ``GpuLog`` where no program logs a GPU: each look at it is a row."""
 
-    def __init__(self, gpu: Gpu, folder: Path) -> None:
+    def __init__(self, gpu: Gpu, folder: Path, interval_s: float) -> None:
+        self.batch_interval_s = interval_s
         self._gpu, self._folder = gpu, folder
-        self._rows = deque([gpu.state()], MOST_ROWS)
-
-    def run(self, interval_s: float, stopping: threading.Event) -> None:
-        while not stopping.wait(interval_s):
-            self._rows.append(self._gpu.state())
 
     def read(self) -> tuple[PowerRow, ...]:
-        return tuple(self._rows.popleft() for _ in range(len(self._rows)))
+        return (self._gpu.state(),)
 
-    def finish(self) -> tuple[PowerRow, ...]:
-        return (*self.read(), self._gpu.state())
+    finish = read
 
     def failure(self) -> str | None:
         return None
@@ -125,6 +102,6 @@ class PolledLog:
         return ()
 
     def meter(self, log_name: str) -> Meter:
-        from opcost.meters.gpu_meters import StateMeter
+        from opcost.meters.polled import StateMeter
 
-        return StateMeter(self, self._folder / f"{log_name}.csv")
+        return StateMeter(self._gpu, self._folder / f"{log_name}.csv")

@@ -187,10 +187,12 @@ class Gpu(PowerLimit, Protocol):
 
 
 class GpuLog(Protocol):
-    """The log beside a GPU's samples and counter, which a vendor's program writes, or a thread."""
+    """The log beside a GPU's samples and counter. It is read every ``batch_interval_s`` where all its rows count."""
+
+    batch_interval_s: float
 
     def read(self) -> tuple[PowerRow, ...]:
-        """Return the rows since the last call, of the first one since the log began."""
+        """Return the rows since the last call, at first since the log began; or the present one."""
 
     def finish(self) -> tuple[PowerRow, ...]:
         """Return the rows since the last call up to now; this may wait."""
