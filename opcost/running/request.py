@@ -7,6 +7,7 @@ from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import TypeAlias
 
 from opcost.errors import UserError
 from opcost.invocation import command
@@ -18,6 +19,8 @@ from opcost.storage.database import Database
 from opcost.storage.files import user_folders
 from opcost.storage.model_counts import COUNTS, FILTERED_COUNTS, CountsFile, is_counted
 from opcost.units import number_of, some_of
+
+Check: TypeAlias = Callable[[ModelConfig], list[str]]
 
 
 @dataclass(frozen=True)
@@ -44,14 +47,14 @@ class Request:
         """Whether the device is named by its product, such as NVIDIA H200."""
         return self.device is not None and not is_device_name(self.device)
 
-    def configs(self, check: Callable[[ModelConfig], list[str]] | None = None) -> list[ModelConfig]:
+    def configs(self, check: Check | None = None) -> list[ModelConfig]:
         """Return the named configs, done or not; all if none is named.
 
         ``check`` returns further mistakes of a config. Raises UserError: with a line for each mistake.
         """
         return self.folders.configs(self.names, check)
 
-    def models(self, check: Callable[[ModelConfig], list[str]] | None = None) -> list[ModelConfig]:
+    def models(self, check: Check | None = None) -> list[ModelConfig]:
         """Return the named models; a warning names grids. Raises UserError: see ``configs``, or all are grids."""
         configs = self.configs(check)
         models = [config for config in configs if config.grid is None]
@@ -88,22 +91,14 @@ def without_grids(configs: Sequence[ModelConfig], is_strict: bool) -> list[Model
     return models
 
 
-NOTHING_SHIPPED: Mapping[str, OperatorCounts] = MappingProxyType({})
-
-
-def counts_of(config: ModelConfig, kind: CountsFile, shipped: Mapping[str, OperatorCounts]) -> OperatorCounts:
-    """Return a model's shipped counts, which replace its pickle, or those of the pickle, see ``CountsFile.read``."""
-    return shipped[config.name] if config.name in shipped else kind.read(config)
-
-
 def counted(
     request: Request,
     configs: Sequence[ModelConfig],
     kind: CountsFile,
-    shipped: Mapping[str, OperatorCounts] = NOTHING_SHIPPED,
+    shipped: Mapping[str, OperatorCounts] = MappingProxyType({}),
     is_strict: bool = True,
 ) -> list[tuple[ModelConfig, OperatorCounts]]:
-    """Return the configs with their counts.
+    """Return the configs with their counts: ``shipped`` ones replace a pickle, see ``CountsFile.read``.
 
     Of the models that a glob matches, those with missing or wrong counts are left out with a warning; if none is named,
     those with wrong counts. If none is left because those with counts are done, a warning says so. A model that is
@@ -122,7 +117,7 @@ def counted(
     for config in configs:
         if config not in missing:
             try:
-                found.append((config, counts_of(config, kind, shipped)))
+                found.append((config, shipped.get(config.name) or kind.read(config)))
             except UserError as error:
                 mistakes.append((config, error))
     if found and not is_strict:

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import logging
 from argparse import Namespace
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TypeAlias
 
 from opcost.errors import UserError
 from opcost.invocation import command
 from opcost.measuring.setting import USUAL, Setting
 from opcost.operators.model_names import UserCode
 from opcost.progress import warn_left_out
-from opcost.running.request import Request, warn_of_done
+from opcost.running.request import Check, Request, warn_of_done
 from opcost.sources.registry import check_config, check_that_code_may_run, grid_mistakes
 from opcost.storage.configs import ModelConfig
 from opcost.storage.model_counts import COUNTS, has_changed_code
-
-Check: TypeAlias = Callable[[ModelConfig], list[str]]
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from opcost.measuring.setting import is_meant, refuse_unknown
 from opcost.operators.cases import of_operators, tuple_key
 from opcost.operators.counts import OperatorCounts, names_kept
 from opcost.prediction.rates import MINIMUM_KNOWN, CostModel, fitted, known_costs, quartiles
-from opcost.running.request import Request, counts_of
+from opcost.running.request import Request
 from opcost.running.shipped_counts import counted_or_shipped, shipped_counts
 from opcost.storage.configs import ModelConfig, replace_whitelist
 from opcost.storage.model_counts import COUNTS
@@ -179,7 +179,7 @@ def _all_counted(request: Request) -> list[OperatorCounts]:
     shipped, found = shipped_counts(request.database, configs), []
     for config in configs:
         with suppress(UserError):
-            found.append(counts_of(config, COUNTS, shipped))
+            found.append(shipped.get(config.name) or COUNTS.read(config))
     return found
 
 
