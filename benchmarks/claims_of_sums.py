@@ -11,7 +11,7 @@ from opcost.comparing.gap import METHOD_ERROR_RATIOS
 from opcost.estimates import NORMAL_QUANTILE
 from opcost.measuring.precisions import TORCH_DEFAULT
 from opcost.operators.cases import ALL, CAPTURED
-from opcost.reporting.charts import compared_model
+from opcost.reporting.charts import Compared
 from opcost.storage.database import Database
 
 OTHER_CARD = "NVIDIA H100 80GB HBM3"
@@ -61,7 +61,7 @@ def covered(root: Path) -> dict[str, str]:
     table = published_sums(root)
     rows = [row for row in Database(root / "database").sum_vs_full.rows() if row.name in table.index]
     usual = [row for row in rows if (row.conditions.device_product, row.conditions.execution) == (CARD, "graph")]
-    shown = [compared_model(row.name, row, ()) for row in usual if (row.input_data, row.counted) == (CAPTURED, ALL)]
+    shown = [Compared(row.name, row) for row in usual if (row.input_data, row.counted) == (CAPTURED, ALL)]
     found = {}
     for cost, column in COSTS.items():
         parts = [table[f"{part}_{cost}_standard_error_{column[-1]}"] for part in ("correction", "power_limit")]

@@ -25,7 +25,7 @@ from opcost.reporting.ranking_tables import csv_columns, csv_lines
 from opcost.reporting.tables import Column, Table, doubt_mark, short_texts, work_in_words
 from opcost.running.request import Request
 from opcost.running.run_request import RunRequest
-from opcost.stages.compare import find_comparisons, reports_of
+from opcost.stages.compare import find_comparisons
 from opcost.stages.show import Choice
 from opcost.stages.show import show as find_rankings
 from opcost.storage.configs import ModelFolders
@@ -168,8 +168,7 @@ def compare(*names: str, device: str | None = None, database: str | Path | None 
     The device is ``cpu`` or ``cuda``, None for both; the others are as for ``show``. Raises UserError: a name matches
     no model, or a table is damaged.
     """
-    request = _request(database, names, device)
-    reports = reports_of(request, find_comparisons(request))
+    reports = find_comparisons(_request(database, names, device))
     return _frame(cells_of(row) for report in reports for row in report.comparisons)
 
 

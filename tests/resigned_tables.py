@@ -157,11 +157,11 @@ def use(path: Path) -> None:
         if problems := check_files(request.folders, request.database).problems:
             raise UserError(*problems)
         plan(request.database)
-        models = find_comparisons(request)
-        reports = keep_comparisons(request, models)
+        reports = find_comparisons(request)
+        keep_comparisons(request, reports)
         print_comparisons(reports, dry_run=False)
         page = request.database.folder / "report.html"
-        write_report(page, request, models, reports)
+        write_report(page, request, reports)
         shown = printed.getvalue() + page.read_text() + request.database.sum_vs_full.path.read_text()
     assert printable(shown, kept="\n\xa0") == shown, "characters that change a terminal"
     # A text that someone wrote is shown as it is.

@@ -24,7 +24,7 @@ from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple
 from opcost.running.apparatus import Apparatus, Rest
 from opcost.running.run_request import RunRequest
-from opcost.stages.compare import ComparingReport, find_comparisons, keep_comparisons, reports_of
+from opcost.stages.compare import ComparingReport, find_comparisons, keep_comparisons
 from opcost.storage.configs import WHITELIST, ModelConfig, ModelFolders, model_tuple
 from opcost.storage.counts_file import write_counts
 from opcost.storage.database import Database
@@ -147,7 +147,10 @@ class SimulatedCampaign:
 
 def compare_models(request: RunRequest, runs: OperatorRuns = USUAL_RUNS) -> list[ComparingReport]:
     """Compare as the script does."""
-    return (reports_of if request.dry_run else keep_comparisons)(request, find_comparisons(request, runs))
+    reports = find_comparisons(request, runs)
+    if not request.dry_run:
+        keep_comparisons(request, reports)
+    return reports
 
 
 def write_both(config: ModelConfig, counts: OperatorCounts) -> None:

@@ -26,7 +26,7 @@ from opcost.operators.texts import parse_operator
 from opcost.operators.values import parse_input_data
 from opcost.running.plan import Demand, KnownRows, Reason
 from opcost.running.request import Request
-from opcost.stages.compare import find_comparisons, reports_of
+from opcost.stages.compare import find_comparisons
 from opcost.storage.configs import ModelFolders
 from opcost.storage.database import Database
 
@@ -71,7 +71,7 @@ def measurements_in(folder):
 
 def lines_of(measurements, database, run):
     request = Request((), ModelFolders(measurements), database)
-    for report in reports_of(request, find_comparisons(request, run)):
+    for report in find_comparisons(request, run):
         for row in report.comparisons:
             yield ",".join(cell(row, name) for name in EXACT)
 

@@ -235,7 +235,7 @@ def measured_units(campaign: GridCampaign, request: Request) -> list[str]:
 COMMANDS: dict[str, Callable[[GridCampaign, Request], list[str]]] = {
     "measure-models": measured_models,
     "measure --whole": measured_units,
-    "compare": lambda _, request: [one.config.name for one in find_comparisons(request)],
+    "compare": lambda _, request: [one.name for one in find_comparisons(request)],
 }
 
 

@@ -23,7 +23,6 @@ from opcost.reporting.tables import print_configs, print_files
 from opcost.running.bench import bench_opener, open_child_bench
 from opcost.running.request import Request
 from opcost.running.run_request import RunRequest
-from opcost.stages.compare import reports_of
 from opcost.stages.measure_operators import Protocols, UnitReport
 from opcost.stages.show import rankings_of
 from opcost.stages.wanted_model import WantedModel
@@ -184,8 +183,7 @@ def _write_report(found: Profile, named: Path | None) -> Path | None:
         return None
     path = found.folder / "report.html" if named is None else named
     request = replace(found.request, device=None)
-    reports = reports_of(request, found.comparisons)
-    write_report(path, request, found.comparisons, reports, rankings_of(request))
+    write_report(path, request, found.comparisons, rankings_of(request))
     return path
 
 

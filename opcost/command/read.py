@@ -15,7 +15,7 @@ from opcost.reporting.progress_lines import progress_on_stderr
 from opcost.reporting.tables import print_files, print_line
 from opcost.running.request import Request
 from opcost.running.run_request import RunRequest
-from opcost.stages.compare import find_comparisons, keep_comparisons, reports_of
+from opcost.stages.compare import find_comparisons, keep_comparisons
 from opcost.stages.show import Choice, rankings_of
 from opcost.stages.show import show as find_rankings
 from opcost.stages.wanted_model import WantedModel
@@ -52,7 +52,7 @@ def show(arguments: Namespace) -> int:
     else:
         print_rankings(report, arguments.sort, arguments.top, with_incomplete=bool(arguments.names))
         if arguments.why:
-            print_remarks(report, reports_of(request, find_comparisons(request)))
+            print_remarks(report, find_comparisons(request))
     return int(bool(report.without_cost))
 
 
@@ -109,8 +109,9 @@ def compare(arguments: Namespace) -> int:
     from opcost.reporting.comparison_tables import print_comparisons
 
     request = Request.from_arguments(arguments)
-    models = find_comparisons(request, _runs(arguments))
-    reports = (reports_of if arguments.dry_run else keep_comparisons)(request, models)
+    reports = find_comparisons(request, _runs(arguments))
+    if not arguments.dry_run:
+        keep_comparisons(request, reports)
     print_json(reports) if arguments.json else print_comparisons(reports, arguments.dry_run)
     status = int(bool(arguments.names) and any(report.is_incomplete for report in reports))
     if arguments.dry_run:
@@ -125,7 +126,7 @@ def compare(arguments: Namespace) -> int:
     if arguments.report is not None:
         from opcost.reporting.report import write_report
 
-        write_report(arguments.report, request, models, reports, rankings_of(request))
+        write_report(arguments.report, request, reports, rankings_of(request))
         print_files("written", [arguments.report])
     return status
 
@@ -151,9 +152,9 @@ def report(arguments: Namespace) -> int:
     request = Request.from_arguments(arguments)
     # The ranking needs the same tables as the comparison.
     request = replace(request, database=request.database.read_once())
-    models = find_comparisons(request, _runs(arguments))
-    write_report(arguments.output, request, models, reports_of(request, models), rankings_of(request))
-    print_line(f"{arguments.output}: {number_of(len(models), 'model')}; open it in a browser")
+    reports = find_comparisons(request, _runs(arguments))
+    write_report(arguments.output, request, reports, rankings_of(request))
+    print_line(f"{arguments.output}: {number_of(len(reports), 'model')}; open it in a browser")
     return 0
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from html import escape
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from opcost.comparing.comparison import KindCost
+from opcost.comparing.comparison import KindCost, doubts
 from opcost.comparing.gap import with_method_error
+from opcost.comparing.model_result import Doubt, ModelResult
+from opcost.comparing.remarks import Remark
 from opcost.comparing.roofline import COMPUTE, Roof
 from opcost.estimates import NORMAL_QUANTILE, Estimate, estimate_of, sum_of_independent
 from opcost.measuring.comparison_record import ComparisonRow
@@ -44,39 +47,57 @@ CELL_LABELS = 110.0
 
 
 @dataclass(frozen=True)
-class ComparedModel:
-    """One model: the sum of its operators, the measured whole, and the cost of each kind of operator in the sum.
+class Compared:
+    """One comparison under a name: its row, the cost of each kind of operator in the sum, and the remarks on it.
 
-    A correction is None if the cache correction is unknown. ``energy_ratio`` is sum over whole with the error of
-    normalising both to one temperature; None for the plain quotient.
+    ``result`` is what the row is a view of, None if only the row is known. ``remedy`` is the command that measures what
+    is missing, None for the usual one.
     """
 
     name: str
-    time_s: Estimate | None
-    full_time_s: Estimate
-    energy_j: Estimate | None
-    full_energy_j: Estimate | None
-    kinds: tuple[KindCost, ...]
-    correction_time_s: Estimate | None = None
-    correction_energy_j: Estimate | None = None
-    energy_ratio: Estimate | None = None
+    row: ComparisonRow
+    kinds: tuple[KindCost, ...] = ()
+    remarks: tuple[Remark, ...] = ()
+    result: ModelResult | None = None
+    remedy: str | None = None
+
+    @property
+    def comparison(self) -> ModelResult:
+        assert self.result is not None
+        return self.result
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether no operator of the sum is missing: only such a sum should equal the whole."""
+        return self.row.time_s is not None and not self.row.missing_operators
+
+    def doubts(self, quantity: str) -> tuple[Doubt, ...]:
+        return doubts(self.row, self.remarks, quantity)
 
     def pair(self, quantity: str) -> tuple[Estimate, Estimate] | None:
         """Return sum and whole of ``time`` or ``energy``, None if one is unknown."""
-        summed, whole = (self.time_s, self.full_time_s) if quantity == "time" else (self.energy_j, self.full_energy_j)
+        row = self.row
+        if quantity == "time":
+            summed = estimate_of(row.time_s, row.time_standard_error_s)
+            whole = estimate_of(row.full_time_s, row.full_time_standard_error_s)
+        else:
+            summed = estimate_of(row.energy_j, row.energy_standard_error_j)
+            whole = estimate_of(row.full_energy_j, row.full_energy_standard_error_j)
         return None if summed is None or whole is None else (summed, whole)
 
     def ratio(self, quantity: str) -> Estimate | None:
         """Return sum over whole of ``time`` or ``energy``, None if one is unknown."""
         pair = self.pair(quantity)
-        if quantity == "energy" and self.energy_ratio is not None:
-            return self.energy_ratio
+        # The row's error of the ratio of energies includes that of normalising both to one temperature.
+        of_energies = estimate_of(self.row.energy_ratio, self.row.energy_standard_error_ratio)
+        if quantity == "energy" and of_energies is not None:
+            return of_energies
         return None if pair is None else pair[0].divided_by(pair[1])
 
     def corrected_ratio(self, quantity: str) -> Estimate | None:
         """Return the corrected sum over the whole with the error of the method, which rows lack; None if unknown."""
         ratio, pair = self.ratio(quantity), self.pair(quantity)
-        correction = self.correction_time_s if quantity == "time" else self.correction_energy_j
+        correction = self.row.correction(quantity)
         if ratio is None or pair is None or correction is None:
             return None
         more = correction.times(1 / pair[1].value)
@@ -91,8 +112,19 @@ class ComparedModel:
         return sum(one.time_s if quantity == "time" else one.energy_j or 0.0 for one in chosen) / pair[1].value
 
 
-def without_sizes(models: Sequence[ComparedModel]) -> list[ComparedModel]:
-    """Return models without input sizes in their names, which may be labels, except for models with several sizes."""
+def compared(reports: Iterable[ComparingReport]) -> list[Compared]:
+    """Return all comparisons, each under its model's name with the conditions that differ."""
+    return [
+        Compared(label, row, kinds or (), remarks or (), result, report.remedy)
+        for report in reports
+        for label, row, kinds, remarks, result in zip_longest(
+            report.labels, report.comparisons, report.kinds, report.remarks, report.results
+        )
+    ]
+
+
+def without_sizes(models: Sequence[Compared]) -> list[Compared]:
+    """Return comparisons without input sizes in their names, except for models with several sizes."""
     sizes: dict[str, set[str]] = {}
     names = []
     for model in models:
@@ -103,21 +135,6 @@ def without_sizes(models: Sequence[ComparedModel]) -> list[ComparedModel]:
         model if len(sizes[name]) > 1 else replace(model, name=SIZE_IN_NAME.sub("", model.name))
         for name, model in zip(names, models, strict=True)
     ]
-
-
-def compared_model(label: str, row: ComparisonRow, kinds: tuple[KindCost, ...]) -> ComparedModel:
-    """Return a comparison as figures show it."""
-    return ComparedModel(
-        name=label,
-        time_s=estimate_of(row.time_s, row.time_standard_error_s),
-        full_time_s=Estimate(row.full_time_s, row.full_time_standard_error_s),
-        energy_j=estimate_of(row.energy_j, row.energy_standard_error_j),
-        full_energy_j=estimate_of(row.full_energy_j, row.full_energy_standard_error_j),
-        kinds=kinds,
-        correction_time_s=row.correction("time"),
-        correction_energy_j=row.correction("energy"),
-        energy_ratio=estimate_of(row.energy_ratio, row.energy_standard_error_ratio),
-    )
 
 
 @dataclass(frozen=True)
@@ -138,12 +155,12 @@ class Deviation:
     title: str
 
 
-def parity_chart(models: Sequence[ComparedModel]) -> Chart:
+def parity_chart(models: Sequence[Compared]) -> Chart:
     """Return parity in time and in energy."""
     return Chart([parity(models, quantity, unit) for quantity, unit in QUANTITIES])
 
 
-def error_chart(models: Sequence[ComparedModel]) -> Chart:
+def error_chart(models: Sequence[Compared]) -> Chart:
     """Return the error of each sum, plain and corrected, in order, in time and in energy."""
     drawings = []
     for quantity, _ in QUANTITIES:
@@ -161,12 +178,12 @@ def error_chart(models: Sequence[ComparedModel]) -> Chart:
     return Chart(drawings, [Entry.of_mark(0, "sum"), Entry.of_mark(1, "corrected sum, if known")])
 
 
-def kind_chart(models: Sequence[ComparedModel]) -> Chart:
+def kind_chart(models: Sequence[Compared]) -> Chart:
     """Return the kinds of operators of each sum, as shares of the measured whole, in time and in energy."""
     shares: dict[str, float] = {}
     for model in models:
         for kind in model.kinds:
-            shares[kind.operator] = shares.get(kind.operator, 0.0) + kind.time_s / model.full_time_s.value
+            shares[kind.operator] = shares.get(kind.operator, 0.0) + kind.time_s / model.row.full_time_s
     # Those with the largest mean share of a model's time.
     shown = [*sorted(shares, key=lambda operator: (-shares[operator], operator))[:KINDS_SHOWN], OTHERS]
     looks = [*range(len(shown) - 1), len(svg.MARKS) - 1]
@@ -186,7 +203,7 @@ def kind_chart(models: Sequence[ComparedModel]) -> Chart:
     return Chart(drawings, [Entry.of_fill(look, kind) for look, kind in zip(looks, shown, strict=True)])
 
 
-def parity(models: Sequence[ComparedModel], quantity: str, unit: str) -> Drawing:
+def parity(models: Sequence[Compared], quantity: str, unit: str) -> Drawing:
     """Draw each model's sum over its whole (ms or mJ) with 95 % intervals. On the line, the sum equals the whole."""
     label = f"{quantity}: sum of operators over whole model"
     points = [(model, *pair) for model in models if (pair := model.pair(quantity))]
@@ -359,12 +376,7 @@ def matrix(names: Sequence[str], values: Sequence[Sequence[float]], label: str) 
 
 def draw_comparisons(reports: Sequence[ComparingReport], folder: Path) -> list[Path]:
     """Draw figures of comparisons; return the files, none if there is nothing to draw."""
-    models = [
-        compared_model(label, row, kinds)
-        for report in reports
-        for label, row, kinds in zip(report.labels, report.comparisons, report.kinds, strict=True)
-        if not row.missing_operators
-    ]
+    models = [one for one in compared(reports) if not one.row.missing_operators]
     incomplete = sum(len(report.comparisons) for report in reports) - len(models)
     if incomplete:
         message = "figures: %d comparisons are left out, since operators are missing"
@@ -372,7 +384,7 @@ def draw_comparisons(reports: Sequence[ComparingReport], folder: Path) -> list[P
     return write_figures(models, folder) if models else []
 
 
-def write_figures(models: Sequence[ComparedModel], folder: Path) -> list[Path]:
+def write_figures(models: Sequence[Compared], folder: Path) -> list[Path]:
     """Draw the report's charts of models into a folder, those of operators and of errors included; return the files."""
     folder.mkdir(parents=True, exist_ok=True)
     models = without_sizes(models)

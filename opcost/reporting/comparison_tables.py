@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from opcost.comparing.comparison import differing, doubts
+from opcost.comparing.comparison import differing
 from opcost.comparing.conditions_side_by_side import KindSides, OperatorSides, SideBySide, Sides, Standing
 from opcost.comparing.gap import METHOD_ERROR_RATIOS
 from opcost.comparing.model_result import Doubt
@@ -17,7 +17,7 @@ from opcost.measuring.comparison_record import ComparisonRow, Costs
 from opcost.measuring.conditions import CONTIGUOUS, EAGER
 from opcost.measuring.precisions import DTYPES
 from opcost.operators.tuples import SIZE_IN_NAME
-from opcost.reporting.charts import QUANTITIES, ComparedModel, compared_model
+from opcost.reporting.charts import QUANTITIES, Compared, compared
 from opcost.reporting.tables import (
     DOUBTFUL,
     LINES_SHOWN,
@@ -47,37 +47,22 @@ UNEXPLAINED_EAGER = (
 )
 
 
-@dataclass(frozen=True)
-class Noted:
-    """A comparison; ``remedy`` is the command that measures what is missing, None for the usual one."""
-
-    label: str
-    row: ComparisonRow
-    remarks: Sequence[Remark]
-    remedy: str | None = None
-    conditions: str = ""
-
-    @property
-    def model(self) -> ComparedModel:
-        return compared_model(self.label, self.row, ())
-
-
-def footnotes(compared: Sequence[Noted]) -> tuple[list[str], list[str]]:
+def footnotes(found: Sequence[Compared]) -> tuple[list[str], list[str]]:
     """Return a line for each footnote of a table, doubts first, and each comparison's numbers of them: ``[1,3]`` or "".
 
     Of remarks, there are those that change what a reader concludes; see ``all_in_words``.
     """
-    found = [(*note, number) for number, one in enumerate(compared) for note in _notes(one)]
+    notes = [(*note, number) for number, one in enumerate(found) for note in _notes(one)]
     figures_of: dict[str, dict[int, str]] = {}
-    for _, text, figure, number in sorted(found, key=lambda note: note[0]):
+    for _, text, figure, number in sorted(notes, key=lambda note: note[0]):
         figures = figures_of.setdefault(text, {})
         figures[number] = f"{figures[number]} + {figure}" if number in figures else figure
     lines = [
-        f"[{number}] {text[:1].upper()}{text[1:]}{_held(figures, compared)}"
+        f"[{number}] {text[:1].upper()}{text[1:]}{_held(figures, found)}"
         for number, (text, figures) in enumerate(figures_of.items(), 1)
     ]
     marks = []
-    for index in range(len(compared)):
+    for index in range(len(found)):
         numbers = [str(number) for number, figures in enumerate(figures_of.values(), 1) if index in figures]
         marks.append(f"[{','.join(numbers)}]" if numbers else "")
     return lines, marks
@@ -90,17 +75,17 @@ def all_in_words(row: ComparisonRow, remarks: Sequence[Remark]) -> list[str]:
     return [*missing, *map(str, remarks), *energy]
 
 
-def _held(figures: Mapping[int, str], compared: Sequence[Noted]) -> str:
-    if len(compared) == 1:
+def _held(figures: Mapping[int, str], found: Sequence[Compared]) -> str:
+    if len(found) == 1:
         return f": {figures[0]}" if figures[0] else ""
-    if len(figures) == len(compared) and not any(figures.values()):
+    if len(figures) == len(found) and not any(figures.values()):
         return " (all)"
-    shown = [f"{compared[number].label} {figure}".rstrip() for number, figure in figures.items()]
+    shown = [f"{found[number].name} {figure}".rstrip() for number, figure in figures.items()]
     more = len(shown) - COMPARISONS_SHOWN
     return f": {'; '.join(shown[:COMPARISONS_SHOWN])}" + (f"; {more} more" if more > 0 else "")
 
 
-def _notes(one: Noted) -> Iterator[tuple[int, str, str]]:
+def _notes(one: Compared) -> Iterator[tuple[int, str, str]]:
     """Yield the footnotes of one comparison: their order, and the words for several comparisons and for this one."""
     row = one.row
     if row.missing_operators:
@@ -115,7 +100,7 @@ def _notes(one: Noted) -> Iterator[tuple[int, str, str]]:
     shares = [
         f"{percent(costs.over_whole(costs.unexplained))} of the {quantity}"
         for quantity, costs in ((quantity, row.costs(quantity)) for quantity, _ in QUANTITIES)
-        if Doubt.UNEXPLAINED in doubts(row, one.remarks, quantity)
+        if Doubt.UNEXPLAINED in one.doubts(quantity)
     ]
     if shares:
         is_longer = row.conditions.execution == EAGER and (row.unexplained_time_s or 0.0) > 0
@@ -161,7 +146,7 @@ def print_kernels(reports: Sequence[KernelsReport]) -> None:
 class _Half:
     """The time or the energy of a comparison: one of its two successive rows; the first has the model's name."""
 
-    one: Noted
+    one: Compared
     name: str
     quantity: str
 
@@ -172,7 +157,7 @@ class _Half:
     @property
     def is_doubtful(self) -> bool:
         """Whether the sum is no result yet."""
-        return bool(doubts(self.one.row, self.one.remarks, self.quantity))
+        return bool(self.one.doubts(self.quantity))
 
     def cost(self, value: float | None) -> str:
         return milliseconds(value) if self.quantity == "time" else millijoules(value)
@@ -196,32 +181,26 @@ HALVES: Table[_Half] = (
 
 def print_comparisons(reports: Sequence[ComparingReport], dry_run: bool) -> None:
     """Print the comparisons with a line for time and one for energy, the parts of each whole, and the footnotes."""
-    compared = []
-    for report in reports:
-        conditions = [row.conditions for row in report.comparisons]
-        of_report = zip(report.labels, report.comparisons, report.remarks, differing(conditions), strict=True)
-        for label, row, remarks, others in of_report:
+    found = compared(reports)
+    lines, marks = footnotes(found)
+    if found:
+        others = [one for report in reports for one in differing([row.conditions for row in report.comparisons])]
+        halves = []
+        for one, mark, other in zip(found, marks, others, strict=True):
             # The device, a GPU's execution, and the other conditions that differ.
-            own = row.conditions
+            own = one.row.conditions
             execution = () if own.device_type == "cpu" else (own.execution,)
-            words = ", ".join(dict.fromkeys((own.device_product, *execution, *others)))
-            compared.append(Noted(label, row, remarks, report.remedy, words))
-    lines, marks = footnotes(compared)
-    if compared:
-        halves = [
-            _Half(one, name, quantity)
-            for one, mark in zip(compared, marks, strict=True)
-            for name, quantity in ((one.row.name, "time"), (f"  {one.conditions} {mark}".rstrip(), "energy"))
-        ]
+            words = ", ".join(dict.fromkeys((own.device_product, *execution, *other)))
+            halves += [_Half(one, one.row.name, "time"), _Half(one, f"  {words} {mark}".rstrip(), "energy")]
         _print_sums(halves, dry_run)
         _print_parts(halves)
     print_line(*lines, hanging=4)
     for report in reports:
         if report.reason:
             print_line(f"{report.name}: {report.reason}", command=report.remedy or "")
-    if compared:
-        day = max(one.row.compared_at for one in compared).partition("T")[0]
-        print_origin(*shared_facts([one.row.conditions for one in compared]), day)
+    if found:
+        day = max(one.row.compared_at for one in found).partition("T")[0]
+        print_origin(*shared_facts([one.row.conditions for one in found]), day)
 
 
 def _print_sums(halves: Sequence[_Half], dry_run: bool) -> None:
@@ -229,8 +208,8 @@ def _print_sums(halves: Sequence[_Half], dry_run: bool) -> None:
         *HALVES,
         Column("whole model", lambda half: half.cost(half.costs.whole)),
         Column("sum of operators", lambda half: half.cost(half.costs.summed), drop=1),
-        Column("sum / whole", lambda half: half.ratio(half.one.model.ratio(half.quantity))),
-        Column("corrected", lambda half: half.ratio(half.one.model.corrected_ratio(half.quantity))),
+        Column("sum / whole", lambda half: half.ratio(half.one.ratio(half.quantity))),
+        Column("corrected", lambda half: half.ratio(half.one.corrected_ratio(half.quantity))),
     )
     title = "Sum of operators and whole model" + dry_run_note(dry_run, "nothing was written")
     print_table(title, table, halves, block=2)
@@ -288,7 +267,7 @@ OPERATORS: Table[_Line] = (
     *CALLS,
 )
 
-Compared = TypeVar("Compared", KindSides, OperatorSides)
+Line = TypeVar("Line", KindSides, OperatorSides)
 
 
 def print_against(reports: Sequence[SideBySide]) -> None:
@@ -336,7 +315,7 @@ def _print_report(report: SideBySide, *, with_all_operators: bool) -> None:
         print_line(*(f"{name}: {remark}" for remark in report.remarks), "", hanging=4)
 
 
-def _measured(lines: Iterable[Compared]) -> list[Compared]:
+def _measured(lines: Iterable[Line]) -> list[Line]:
     return [one for one in lines if one.standing != Standing.NOT_MEASURED.value]
 
 

@@ -13,10 +13,13 @@ from opcost.columns import by_column
 
 
 def print_json(found: Any) -> None:
-    """Print reports, which are dataclasses or hold some, as JSON on stdout; figures are in SI units."""
+    """Print reports, which are dataclasses or hold some, as JSON on stdout; figures are in SI units.
+
+    Fields that their ``repr`` leaves out are left out.
+    """
 
     def fields_of(one: Any) -> dict[str, Any]:
-        return {field.name: getattr(one, field.name) for field in fields(one)}
+        return {field.name: getattr(one, field.name) for field in fields(one) if field.repr}
 
     # As it is made: the text of 100,000 parts takes 300 MB.
     json.dump(found, sys.stdout, indent=2, default=fields_of)

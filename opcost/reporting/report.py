@@ -30,15 +30,15 @@ from opcost.measuring.sweep_record import SweepSizeRow
 from opcost.operators.sweep_axes import AxisKind
 from opcost.operators.tuples import SIZE_IN_NAME
 from opcost.reporting import markup, report_sections
-from opcost.reporting.charts import QUANTITIES, RooflinePlot, courses
+from opcost.reporting.charts import QUANTITIES, Compared, RooflinePlot, compared, courses, without_sizes
 from opcost.reporting.charts import roofline as drawn_roofline
 from opcost.reporting.model_tables import FIGURES, layer_in_words, missing_notes
 from opcost.reporting.power_traces import readings_of_log, trace_of
-from opcost.reporting.report_sections import Compared, board_of, compared, counted_once, without_identities
+from opcost.reporting.report_sections import board_of, counted_once, without_identities
 from opcost.reporting.sweeps import PIECES, size_curves
 from opcost.reporting.tables import Column, Table, titled
 from opcost.running.request import Request
-from opcost.stages.compare import ComparingReport, ModelComparisons
+from opcost.stages.compare import ComparingReport
 from opcost.stages.show import DeviceRanking
 from opcost.stages.wanted_model import NO_PROPOSALS, Proposals
 from opcost.storage.files import replace_file
@@ -65,16 +65,15 @@ FACTS = tuple(field.name for field in columns_of(Measurement) if field.name not 
 def write_report(
     path: Path,
     request: Request,
-    models: Sequence[ModelComparisons],
     reports: Sequence[ComparingReport],
     rankings: Sequence[DeviceRanking] = (),
 ) -> None:
-    """Write the report of comparisons, in ``models`` and as rows in ``reports``, to a file, which is replaced.
+    """Write the report of comparisons to a file, which is replaced.
 
     The request's database has sweeps, which its names and device choose, qualifications, drift checks and power logs.
     """
     database = request.database
-    found = compared(models, reports)
+    found = without_sizes(compared(reports))
     comparisons = [one.comparison for one in found]
     tuples = tuple_costs(comparisons)
     roofline = roofline_of_tuples(tuples)
@@ -89,12 +88,12 @@ def write_report(
         row for one in found for row in (one.comparison.full, *(part.row for part in one.comparison.cost.parts))
     )
     boards = {row.circumstances.device_uuid for row in measured}
-    proposals = Proposals.of(model.config for model in models)
+    proposals = Proposals.of(filter(None, (one.config for one in reports)))
     parts = {
         "about": f"opcost {__version__}, {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC",
         "summary": report_sections.summary(found, tuples, reports),
         "ranking": report_sections.ranking(rankings),
-        "sweeps": sweeps(_sweeps(request, models)),
+        "sweeps": sweeps(_sweeps(request, reports)),
         "parity": report_sections.parity(found),
         "errors": report_sections.errors(found),
         "meters": meters(database.meter_qualifications.rows(), boards),
@@ -112,12 +111,12 @@ def write_report(
     replace_file(path, markup.page(parts, _data(found, tuples, roofline, plots, database.power_logs)).encode())
 
 
-def _sweeps(request: Request, models: Sequence[ModelComparisons]) -> list[SweepSizeRow]:
+def _sweeps(request: Request, reports: Sequence[ComparingReport]) -> list[SweepSizeRow]:
     """Return the sizes of sweeps on the chosen device; the name of a sweep begins with its model's or config's."""
     sizes = [row for row in request.database.sweep_sizes.rows() if is_meant(request.device, row.conditions)]
     if not request.names:
         return sizes
-    configs = [one.config for one in models]
+    configs = [one.config for one in reports if one.config is not None]
     names = {name for one in configs for name in (one.model_name, SIZE_IN_NAME.sub("", one.config_name))}
     return [row for row in sizes if row.place.model.partition(" ")[0] in names]
 
@@ -165,7 +164,7 @@ def _data(
     names = list(dict.fromkeys(name for entry in entries for name in entry))
     return {
         "models": [
-            {"label": one.model.name, "full_time_s": one.row.full_time_s, "is_usual": index in counted}
+            {"label": one.name, "full_time_s": one.row.full_time_s, "is_usual": index in counted}
             for index, one in enumerate(found)
         ],
         "flags": {flag.value: flag.meaning for flag in TupleFlag},
@@ -424,7 +423,7 @@ def _tree(one: Compared) -> str:
     notes = "".join(map(markup.paragraph, missing_notes(own)))
     heads = "".join(f'<span class="{name}">{escape(title)}</span>' for title, name in LAYER_COLUMNS.items())
     head = f'<div class="layer head"><span>layer</span>{heads}</div>'
-    return markup.folded(one.model.name, f'{notes}<div class="layers">{head}{_node(own.tree, is_open=True)}</div>')
+    return markup.folded(one.name, f'{notes}<div class="layers">{head}{_node(own.tree, is_open=True)}</div>')
 
 
 def _node(node: LayerNode, is_open: bool = False) -> str:

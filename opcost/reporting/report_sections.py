@@ -6,30 +6,28 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from statistics import median
 
-from opcost.comparing.comparison import doubts
-from opcost.comparing.model_result import Doubt, ModelResult
 from opcost.comparing.operator_costs import TupleCost, TupleFlag
 from opcost.comparing.ranking import ENERGY
-from opcost.comparing.remarks import NOTICEABLE_RATIO, Remark
+from opcost.comparing.remarks import NOTICEABLE_RATIO
 from opcost.comparing.roofline import Roofline
 from opcost.estimates import Estimate
 from opcost.grouping import grouped
 from opcost.invocation import command
-from opcost.measuring.comparison_record import ComparisonRow
 from opcost.measuring.conditions import EXECUTIONS, usual_execution
 from opcost.measuring.protocol import protocol_options
 from opcost.operators.cases import ALL
 from opcost.printable import with_named_boards
 from opcost.reporting import charts
+from opcost.reporting.charts import Compared
 from opcost.reporting.markup import Chart, Entry, code, figure, folded, items, paragraph, table
 from opcost.reporting.ranking_notes import rates_of
 from opcost.reporting.ranking_tables import table_of
 from opcost.reporting.tables import DOUBTFUL, doubt_mark, of_texts
-from opcost.stages.compare import ComparingReport, ModelComparisons
+from opcost.stages.compare import ComparingReport
 from opcost.stages.show import DeviceRanking
 from opcost.stages.wanted_model import NO_PROPOSALS, Proposals
 from opcost.units import number_of, percent
@@ -49,35 +47,6 @@ def without_identities(text: str) -> str:
 def board_of(uuid: str | None) -> str:
     """Return a board's short name."""
     return "unknown" if uuid is None else with_named_boards(uuid).rpartition(" ")[2]
-
-
-@dataclass(frozen=True)
-class Compared:
-    """One comparison, with its row and its model as figures show it."""
-
-    row: ComparisonRow
-    remarks: tuple[Remark, ...]
-    comparison: ModelResult
-    model: charts.ComparedModel
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether no operator of the sum is missing: only such a sum should equal the whole."""
-        return self.row.time_s is not None and not self.row.missing_operators
-
-    def doubts(self, quantity: str) -> tuple[Doubt, ...]:
-        return doubts(self.row, self.remarks, quantity)
-
-
-def compared(models: Sequence[ModelComparisons], reports: Sequence[ComparingReport]) -> list[Compared]:
-    """Return all comparisons, with input sizes in names only if a model has several."""
-    found = []
-    for one, report in zip(models, reports, strict=True):
-        of_rows = zip(report.labels, report.comparisons, report.kinds, report.remarks, strict=True)
-        for (label, row, kinds, remarks), comparison in zip(of_rows, one.comparisons, strict=True):
-            found.append(Compared(row, remarks, comparison, charts.compared_model(label, row, kinds)))
-    shorter = charts.without_sizes([one.model for one in found])
-    return [replace(one, model=model) for one, model in zip(found, shorter, strict=True)]
 
 
 # Which model costs least?
@@ -115,7 +84,7 @@ def summary(found: Sequence[Compared], tuples: Sequence[TupleCost], reports: Seq
 
 
 def _verdict(found: Sequence[Compared], quantity: str) -> str:
-    complete = [one for one in found if one.is_complete and one.model.ratio(quantity) is not None]
+    complete = [one for one in found if one.is_complete and one.ratio(quantity) is not None]
     sound = [one for one in complete if not one.doubts(quantity)]
     reasons = Counter(doubt.value for one in complete for doubt in one.doubts(quantity))
     doubtful = (
@@ -124,7 +93,7 @@ def _verdict(found: Sequence[Compared], quantity: str) -> str:
         if reasons
         else ""
     )
-    off = [abs(ratio.value - 1) for one in sound if (ratio := one.model.ratio(quantity)) is not None]
+    off = [abs(ratio.value - 1) for one in sound if (ratio := one.ratio(quantity)) is not None]
     if not off:
         return f"No complete sum of {quantity} can be compared with a whole model.{doubtful}"
     costs = [one.row.costs(quantity) for one in sound]
@@ -144,7 +113,7 @@ def _verdict(found: Sequence[Compared], quantity: str) -> str:
 
 def _left_out_on_purpose(found: Sequence[Compared]) -> str:
     shares = {
-        one.model.name: one.row.dropped_time_s / one.row.full_time_s
+        one.name: one.row.dropped_time_s / one.row.full_time_s
         for one in found
         if one.row.dropped_time_s is not None and one.row.counted == ALL and not one.doubts("time")
     }
@@ -164,12 +133,12 @@ def parity(found: Sequence[Compared]) -> str:
     return figure(charts.parity_chart(_complete(found)), caption)
 
 
-def _complete(found: Sequence[Compared]) -> list[charts.ComparedModel]:
-    return [one.model for one in found if one.is_complete]
+def _complete(found: Sequence[Compared]) -> list[Compared]:
+    return [one for one in found if one.is_complete]
 
 
 def _left_out(found: Sequence[Compared]) -> str:
-    incomplete = [one.model.name for one in found if not one.is_complete]
+    incomplete = [one.name for one in found if not one.is_complete]
     return f" Left out, since operators are missing: {', '.join(incomplete)}." if incomplete else ""
 
 
@@ -263,7 +232,7 @@ def gaps(found: Sequence[Compared]) -> str:
             others = (costs.correction, costs.power_limit, costs.dropped, costs.unmeasured, costs.unexplained)
             shares = tuple(map(costs.over_whole, (*of_sum, *others)))
             rest = "unknown" if shares[-1] is None else f"{round(100 * shares[-1], 1) + 0.0:+.1f} % unexplained"
-            bars.append(charts.StackedBar(one.model.name, rest + doubt_mark(one.doubts(quantity)), shares))
+            bars.append(charts.StackedBar(one.name, rest + doubt_mark(one.doubts(quantity)), shares))
         known = [bar for bar in bars if any(share is not None for share in bar.shares)]
         drawings.append(
             charts.stacked_bars(known, f"{quantity}, share of the measured whole model (%)", range(len(PARTS)))
@@ -314,7 +283,7 @@ def remarks(found: Sequence[Compared], reports: Sequence[ComparingReport]) -> st
         reason = one.row.energy_missing_reason
         lines = [*map(str, one.remarks), *([f"no energy: {reason}"] if reason else [])]
         if lines:
-            shown += folded(f"{one.model.name} ({len(lines)})", items(list(map(without_identities, lines))))
+            shown += folded(f"{one.name} ({len(lines)})", items(list(map(without_identities, lines))))
     return shown
 
 
@@ -335,7 +304,7 @@ def steps(
         why = "their sums cannot be compared, and their tuples are not in this report"
         cells.append((what, why, code(measuring)))
     for step in next_steps(found, tuples, proposals):
-        models = ", ".join(found[index].model.name for index in step.models)
+        models = ", ".join(found[index].name for index in step.models)
         cells.append((step.action, f"{step.reason} ({models})", code(step.command)))
     if not cells:
         return paragraph("Nothing: every sum is complete, not flagged, precise, and close to its whole model.")

@@ -6,8 +6,9 @@ The rows are those of a database. Nothing is measured or counted.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
+from types import MappingProxyType
 from typing import TypeAlias
 
 from opcost.comparing.comparison import KindCost, comparison_row, differing, kinds_of
@@ -39,13 +40,16 @@ from opcost.storage.configs import ModelConfig, chosen_by, model_tuple, under
 from opcost.storage.model_counts import COUNTS, no_counts_reason
 from opcost.summing.summation import Measurements, ModelCost, best_of_each_board, best_whole, sum_operators
 
+EVERY_SET: Mapping[str, Conditions] = MappingProxyType({})
+
 
 @dataclass(frozen=True)
 class ComparingReport:
     """The comparisons of one model: a row for each set of conditions, or the reason if there is none.
 
     For each row, ``kinds`` has the cost of each kind of operator in the sum, and ``remarks`` its remarks. ``remedy`` is
-    the command that measures what is missing, None if it is the one for all models.
+    the command that measures what is missing, None if it is the one for all models. ``results`` are what the rows are
+    views of.
     """
 
     name: str
@@ -54,6 +58,8 @@ class ComparingReport:
     kinds: tuple[tuple[KindCost, ...], ...] = ()
     remarks: tuple[tuple[Remark, ...], ...] = ()
     remedy: str | None = None
+    results: tuple[ModelResult, ...] = field(default=(), repr=False)
+    config: ModelConfig | None = field(default=None, repr=False)
 
     @property
     def labels(self) -> list[str]:
@@ -66,20 +72,14 @@ class ComparingReport:
         return self.reason is not None or any(row.time_s is None for row in self.comparisons)
 
 
-@dataclass(frozen=True)
-class ModelComparisons:
-    """The comparisons of a model under each set of conditions, or the reason why a named model has no counts."""
-
-    config: ModelConfig
-    comparisons: tuple[ModelResult, ...] = ()
-    no_counts_reason: str | None = None
-
-
-def find_comparisons(request: Request, runs: OperatorRuns = USUAL_RUNS) -> list[ModelComparisons]:
+def find_comparisons(
+    request: Request, runs: OperatorRuns = USUAL_RUNS, under: Mapping[str, Conditions] = EVERY_SET
+) -> list[ComparingReport]:
     """Compare each chosen model under every set of conditions in which the whole model was measured.
 
     A named model without counts has no comparison but a reason, unless no model has counts. Of several boards, that
-    with most of the summed operators counts; of equals, the one whose first row comes last.
+    with most of the summed operators counts; of equals, the one whose first row comes last. ``under`` are the only
+    conditions of wholes to compare, by the model's name.
     """
     configs = request.models() if request.names else request.folders.readable()
     models, whitelist = counted_or_shipped(request, configs, is_strict=False), request.whitelist()
@@ -97,27 +97,27 @@ def find_comparisons(request: Request, runs: OperatorRuns = USUAL_RUNS) -> list[
     kernels = database.kernel_times.rows()
     found = []
     for config, selection in selections:
-        key, comparisons = selection.kept.model.key, []
+        key, results = selection.kept.model.key, []
         of_model = [row for row in wholes.get(key, ()) if row.conditions.precision == config.precision]
-        meant = (row for row in of_model if is_meant(device, row.conditions))
+        only = under.get(config.name)
+        meant = (row for row in of_model if is_meant(device, row.conditions) and only in (None, row.conditions))
         for own in grouped(meant, lambda row: row.key).values():
             one = evidence.result(selection, own, runs=runs)
             errors = kernel_errors(kernels, key, one.conditions)
-            comparisons.append(replace(one, name=config.name, input_size=config.shape, kernels=errors))
-        found.append(ModelComparisons(config, tuple(comparisons)))
-    names = {model.config.name for model in found}
+            results.append(replace(one, name=config.name, input_size=config.shape, kernels=errors))
+        found.append(_report(config, results, f" on {device}" if device else ""))
+    names = {report.name for report in found}
     for config in configs:
         if config.name not in names and request.is_named(config):
-            found.append(ModelComparisons(config, no_counts_reason=no_counts_reason(config, COUNTS)))
-    return sorted(found, key=lambda model: model.config.name)
+            found.append(replace(_report(config, ()), reason=no_counts_reason(config, COUNTS)))
+    return sorted(found, key=lambda report: report.name)
 
 
-def keep_comparisons(request: Request, models: Sequence[ModelComparisons]) -> list[ComparingReport]:
-    """Write comparisons to the database, and return them as rows.
+def keep_comparisons(request: Request, reports: Sequence[ComparingReport]) -> None:
+    """Write comparisons to the database.
 
     They replace older rows of the same model, conditions and values; others, and equal ones, stay.
     """
-    reports = reports_of(request, models)
     new_rows = [row for report in reports for row in report.comparisons]
 
     def updated(known: Iterable[ComparisonRow]) -> list[ComparisonRow]:
@@ -130,35 +130,29 @@ def keep_comparisons(request: Request, models: Sequence[ModelComparisons]) -> li
 
     if new_rows:
         request.database.sum_vs_full.replace_rows(updated)
-    return reports
 
 
-def reports_of(request: Request, models: Sequence[ModelComparisons]) -> list[ComparingReport]:
-    """Return comparisons as rows."""
-    found, where = [], f" on {request.device}" if request.device else ""
-    for model in models:
-        name, now = model.config.name, datetime.now(timezone.utc).isoformat(timespec="seconds")
-        proposals = Proposals.of([model.config])
-        remedy: str | None = proposals.command("measure-models", [name])
-        reason = model.no_counts_reason or f"the whole model is not measured{where}; run {remedy}"
-        if model.comparisons:
-            # As the operators of the first comparison were measured.
-            conditions, parts = model.comparisons[0].conditions, model.comparisons[0].cost.parts
-            is_cpu = conditions.device_type == "cpu"
-            device = ("--device", "cpu") if is_cpu else ("--execution", conditions.execution)
-            how = protocol_options(part.row.circumstances for part in parts)
-            remedy = next(iter(proposals.profiling([name], *device, *how)), None)
-        found.append(
-            ComparingReport(
-                name=name,
-                comparisons=tuple(comparison_row(one, now) for one in model.comparisons),
-                reason=None if model.comparisons else reason,
-                kinds=tuple(kinds_of(one.cost) for one in model.comparisons),
-                remarks=tuple(one.remarks for one in model.comparisons),
-                remedy=remedy,
-            )
-        )
-    return found
+def _report(config: ModelConfig, results: Sequence[ModelResult], where: str = "") -> ComparingReport:
+    name, now = config.name, datetime.now(timezone.utc).isoformat(timespec="seconds")
+    proposals = Proposals.of([config])
+    remedy: str | None = proposals.command("measure-models", [name])
+    reason = None if results else f"the whole model is not measured{where}; run {remedy}"
+    if results:
+        # As the operators of the first comparison were measured.
+        conditions, parts = results[0].conditions, results[0].cost.parts
+        device = ("--device", "cpu") if conditions.device_type == "cpu" else ("--execution", conditions.execution)
+        how = protocol_options(part.row.circumstances for part in parts)
+        remedy = next(iter(proposals.profiling([name], *device, *how)), None)
+    return ComparingReport(
+        name=name,
+        comparisons=tuple(comparison_row(one, now) for one in results),
+        reason=reason,
+        kinds=tuple(kinds_of(one.cost) for one in results),
+        remarks=tuple(one.remarks for one in results),
+        remedy=remedy,
+        results=tuple(results),
+        config=config,
+    )
 
 
 # Models under their own conditions, and the same models under others

@@ -33,7 +33,7 @@ from opcost.running.bench import Bench, OpenBench, open_local_bench
 from opcost.running.devices import choose_device
 from opcost.running.run_request import RunRequest
 from opcost.running.shipped_counts import counted_or_shipped, shipped_counts
-from opcost.stages.compare import ComparingReport, ModelComparisons, find_comparisons, reports_of
+from opcost.stages.compare import ComparingReport, find_comparisons
 from opcost.stages.count import CountFailure, count_operators, warn_of_compiled
 from opcost.stages.make_configs import config_text, found_or_written, scratch_folder
 from opcost.stages.measure_operators import Protocols, UnitReport, measure_units
@@ -135,7 +135,7 @@ class Profile:
     folder: Path
     models: tuple[ModelProfile, ...]
     units: tuple[UnitReport, ...] = ()
-    comparisons: tuple[ModelComparisons, ...] = ()
+    comparisons: tuple[ComparingReport, ...] = ()
 
     @property
     def failed(self) -> bool:
@@ -204,11 +204,8 @@ def _measured(request: RunRequest, configs: Sequence[ModelConfig], progress: Pro
     request = replace(request, database=request.database.read_once())
     data = read_ranking_data(request, configs, {config.name for config in configs})
     results = {(one.name, one.conditions): one for each in set(conditions.values()) for one in data.results(each)}
-    comparisons = []
-    for model in find_comparisons(replace(request, device=None)) if not request.dry_run else []:
-        own = (one for one in model.comparisons if one.full.conditions == conditions[model.config.name])
-        comparisons.append(replace(model, comparisons=tuple(own)))
-    reports = {report.name: report for report in reports_of(request, comparisons)}
+    comparisons = [] if request.dry_run else find_comparisons(replace(request, device=None), under=conditions)
+    reports = {report.name: report for report in comparisons}
     for whole in (unit.whole for unit in units if unit.whole.failed):
         report = reports.get(whole.name)
         if report is not None and not report.comparisons:

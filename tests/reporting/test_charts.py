@@ -8,6 +8,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from test_tables import COMPARED
 
 from opcost.comparing.comparison import KindCost
 from opcost.comparing.data_sheets import FP32, TF32
@@ -16,7 +17,7 @@ from opcost.estimates import Estimate
 from opcost.reporting.charts import (
     KINDS_SHOWN,
     OTHERS,
-    ComparedModel,
+    Compared,
     Deviation,
     StackedBar,
     courses,
@@ -47,8 +48,30 @@ from opcost.reporting.markup import (
 NASTY = "<script>alert('x')</script> & \"more\""
 WHOLE = Estimate(0.010, 0.0001)
 KINDS = (KindCost("Conv2d", 0.006, 2.4), KindCost(NASTY, 0.003, 1.2))
-MODEL = ComparedModel(NASTY, Estimate(0.009, 0.0001), WHOLE, Estimate(3.6, 0.1), Estimate(4.0, 0.1), KINDS)
-NO_ENERGY = ComparedModel("no_energy", Estimate(0.02, 0.0001), WHOLE, None, None, KINDS[:1])
+NO_CORRECTION = {f"{part}_{cost}": None for part in ("correction", "power_limit") for cost in ("time_s", "energy_j")}
+
+
+def model_of(
+    name: str,
+    times_s: tuple[Estimate, Estimate],
+    energies_j: tuple[Estimate, Estimate] | None = None,
+    kinds: tuple[KindCost, ...] = (),
+    **more: float | None,
+) -> Compared:
+    """Return a comparison of these sums and wholes."""
+    figures: dict[str, float | None] = {"energy_ratio": None, **NO_CORRECTION}
+    for cost, unit, pair in (("time", "s", times_s), ("energy", "j", energies_j or (None, None))):
+        for whole, one in zip(("", "full_"), pair, strict=True):
+            figures |= {
+                f"{whole}{cost}_{unit}": None if one is None else one.value,
+                f"{whole}{cost}_standard_error_{unit}": None if one is None else one.standard_error,
+            }
+    return Compared(name, replace(COMPARED, **{**figures, **more}), kinds)  # type: ignore[arg-type]
+
+
+ENERGIES = Estimate(3.6, 0.1), Estimate(4.0, 0.1)
+MODEL = model_of(NASTY, (Estimate(0.009, 0.0001), WHOLE), ENERGIES, KINDS)
+NO_ENERGY = model_of("no_energy", (Estimate(0.02, 0.0001), WHOLE), kinds=KINDS[:1])
 
 
 def texts(svg: Drawing) -> list[str]:
@@ -72,13 +95,15 @@ def test_parity_has_a_mark_for_each_model_that_has_both() -> None:
     assert f"{NASTY}: sum / whole 0.900 ± 0.026" in texts(time)
     assert "energy, sum of operators (mJ)" in texts(energy)
     # The interval of the comparison has the error of normalising.
-    normalised = parity([replace(MODEL, energy_ratio=Estimate(0.9, 0.05))], "energy", "mJ")
+    normalised = parity(
+        [replace(MODEL, row=replace(MODEL.row, energy_ratio=0.9, energy_standard_error_ratio=0.05))], "energy", "mJ"
+    )
     assert f"{NASTY}: sum / whole 0.900 ± 0.098" in texts(normalised)
 
 
 def test_the_model_furthest_from_the_line_is_named_also_in_the_corner() -> None:
     models = [
-        ComparedModel(name, Estimate(sum_s, 0.0), Estimate(full_s, 0.0), None, None, ())
+        model_of(name, (Estimate(sum_s, 0.0), Estimate(full_s, 0.0)))
         for name, sum_s, full_s in (("shufflenet_v2_x0_5", 0.83e-3, 0.91e-3), ("vit_b_16", 29.9e-3, 30.2e-3))
     ]
     names = [part.text for part in ET.fromstring(str(parity(models, "time", "ms"))).iter() if part.tag.endswith("text")]
@@ -99,16 +124,20 @@ def test_kinds_are_as_long_as_their_share_of_the_whole() -> None:
 
 def test_small_kinds_are_taken_together() -> None:
     many = tuple(KindCost(f"kind{number}", 0.001, 0.4) for number in range(KINDS_SHOWN + 2))
-    chart = kind_chart([ComparedModel("many", WHOLE, WHOLE, None, None, many)])
+    chart = kind_chart([model_of("many", (WHOLE, WHOLE), kinds=many)])
     assert len(chart.legend) == KINDS_SHOWN + 1
     shown = bars(chart.drawings[0])
     assert shown[-1][1] == pytest.approx(2 * shown[0][1], rel=1e-2)
 
 
 def test_errors_come_in_their_order_with_the_corrected_sums_that_are_known() -> None:
-    corrected = replace(
-        MODEL, name="a", correction_time_s=Estimate(0.0005, 0.0), correction_energy_j=Estimate(0.2, 0.3)
-    )
+    correction = {
+        "correction_time_s": 0.0005,
+        "correction_time_standard_error_s": 0.0,
+        "correction_energy_j": 0.2,
+        "correction_energy_standard_error_j": 0.3,
+    }
+    corrected = replace(MODEL, name="a", row=replace(MODEL.row, **correction))
     time, energy = error_chart([NO_ENERGY, corrected]).drawings
     names = [part.text for part in ET.fromstring(str(time)).iter() if part.get("class") == "small"]
     assert names == ["a", "no_energy"]

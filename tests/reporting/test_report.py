@@ -23,7 +23,7 @@ from opcost.measuring.sweep_record import SweepFigures, SweepPlace, SweepPredict
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.reporting.report import write_report
 from opcost.reporting.report_sections import without_identities
-from opcost.stages.compare import find_comparisons, reports_of
+from opcost.stages.compare import find_comparisons
 from opcost.stages.measure_operators import measure_full_models, measure_operators
 
 SCRIPT = Path(__file__).parents[2] / "compare_sum_vs_full.py"
@@ -57,8 +57,7 @@ def campaign_in(folder: Path, meter: MeterModel | None = None) -> SimulatedCampa
 
 def report_of(campaign: SimulatedCampaign, *names: str) -> str:
     request, path = campaign.request(*names), campaign.folder / "report.html"
-    models = find_comparisons(request)
-    write_report(path, request, models, reports_of(request, models))
+    write_report(path, request, find_comparisons(request))
     return path.read_text(encoding="utf-8")
 
 

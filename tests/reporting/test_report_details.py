@@ -11,11 +11,11 @@ from committed_tables import committed
 from simulated_apparatus import RecordedProgress
 
 from opcost.operators.counts import CalledModule
+from opcost.reporting.charts import Compared, compared
 from opcost.reporting.report import MOST_TREES, layers
-from opcost.reporting.report_sections import Compared, compared
 from opcost.running.request import Request
 from opcost.running.run_request import RunRequest
-from opcost.stages.compare import find_comparisons, reports_of
+from opcost.stages.compare import find_comparisons
 from opcost.stages.count import count_operators
 from opcost.storage.configs import ModelFolders
 
@@ -42,8 +42,7 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> Compared:
 
 
 def compared_in(request: Request) -> Compared:
-    models = find_comparisons(request)
-    return compared(models, reports_of(request, models))[0]
+    return compared(find_comparisons(request))[0]
 
 
 class Tree(HTMLParser):
@@ -115,6 +114,6 @@ def test_names_of_modules_are_escaped(counted: Compared) -> None:
     modules = tuple(CalledModule(module.path, "<script>", module.weights) for module in comparison.counts.modules)
     kept = replace(comparison.counts, modules=modules)
     odd = replace(comparison, selection=replace(comparison.selection, kept=kept))
-    found = layers([replace(counted, comparison=odd)])
+    found = layers([replace(counted, result=odd)])
     assert "&lt;script&gt;" in found
     assert "<script" not in found

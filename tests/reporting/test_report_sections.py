@@ -9,7 +9,6 @@ import pytest
 from simulated_machine import simulated_row
 from test_tables import COMPARED
 
-from opcost.comparing.model_result import ModelResult
 from opcost.comparing.operator_costs import TupleCost, TupleFlag, Use
 from opcost.comparing.remarks import NOTICEABLE_RATIO, Remark, RemarkKind
 from opcost.estimates import Estimate
@@ -20,8 +19,8 @@ from opcost.operators.cases import ALL, Case
 from opcost.operators.counts import OperatorCount
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.reporting import report, report_sections
-from opcost.reporting.charts import compared_model
-from opcost.reporting.report_sections import Compared, next_steps
+from opcost.reporting.charts import Compared
+from opcost.reporting.report_sections import next_steps
 from opcost.stages.wanted_model import Proposals
 
 WHOLE_S = 0.1
@@ -48,7 +47,7 @@ def compared(name: str, ratio: float, correction_ratio: float | None = None, dro
         unexplained_time_s=(1 - ratio - (correction_ratio or 0.0) - dropped_ratio) * WHOLE_S,
         **correction,  # type: ignore[arg-type]
     )
-    return Compared(row, (), cast("ModelResult", None), compared_model(name, row, ()))
+    return Compared(name, row)
 
 
 def summary(*found: Compared) -> str:

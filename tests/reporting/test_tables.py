@@ -9,7 +9,8 @@ from simulated_machine import SIMULATED_CONDITIONS
 
 from opcost.comparing.remarks import Remark, RemarkKind
 from opcost.measuring.comparison_record import ComparisonRow
-from opcost.reporting.comparison_tables import Noted, all_in_words, footnotes, print_comparisons
+from opcost.reporting.charts import Compared
+from opcost.reporting.comparison_tables import all_in_words, footnotes, print_comparisons
 from opcost.reporting.count_tables import print_rebuilds
 from opcost.reporting.measurement_tables import print_full_models
 from opcost.reporting.output import print_json
@@ -183,8 +184,8 @@ def on_other_values(time_ratio: float) -> Remark:
     return Remark(RemarkKind.OTHER_VALUES, {"time_ratio": time_ratio})
 
 
-def noted(*remarks_of_each: tuple[Remark, ...]) -> list[Noted]:
-    return [Noted(f"model {number}", WHOLE_SUM, remarks) for number, remarks in enumerate(remarks_of_each)]
+def noted(*remarks_of_each: tuple[Remark, ...]) -> list[Compared]:
+    return [Compared(f"model {number}", WHOLE_SUM, remarks=remarks) for number, remarks in enumerate(remarks_of_each)]
 
 
 def test_a_remark_on_several_comparisons_is_one_footnote_with_their_figures() -> None:

@@ -861,7 +861,7 @@ def test_a_sum_of_calls_without_chains_of_their_kind_says_so(tmp_path: Path, one
     ):
         table.append_missing(rows)
         (model,) = find_comparisons(campaign.request())
-        remarks = {remark.kind: remark.figures for one in model.comparisons for remark in one.remarks}
+        remarks = {remark.kind: remark.figures for one in model.results for remark in one.remarks}
         assert remarks.get(kind) == expected
 
 
@@ -969,7 +969,7 @@ def test_a_correction_by_another_dtype_says_so(precision: str, tmp_path: Path, o
 def reported_of_caches(campaign: SimulatedCampaign) -> list[RemarkKind]:
     (model,) = find_comparisons(campaign.request())
     kinds = (RemarkKind.UNCORRECTED_SMALL, RemarkKind.UNCORRECTED_UNKNOWN, RemarkKind.CORRECTED_BY_OTHER_DTYPE)
-    return [remark.kind for one in model.comparisons for remark in one.remarks if remark.kind in kinds]
+    return [remark.kind for one in model.results for remark in one.remarks if remark.kind in kinds]
 
 
 # The operators

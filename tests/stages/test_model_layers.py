@@ -62,7 +62,7 @@ def sums_of(name: str, measurements: Path, database: Database) -> dict[str, tupl
     """Return the sum of operators as the comparison computes it, by device."""
     request = RunRequest((name,), ModelFolders(measurements), database, operators=EVERY_OPERATOR)
     found = {}
-    for comparison in find_comparisons(request)[0].comparisons:
+    for comparison in find_comparisons(request)[0].results:
         time_s, energy_j = comparison.cost.time_s, comparison.cost.energy_j
         assert time_s is not None
         assert energy_j is not None

@@ -40,7 +40,7 @@ from opcost.reporting.ranking_tables import (
     table_of,
 )
 from opcost.running.request import Request
-from opcost.stages.compare import find_comparisons, reports_of
+from opcost.stages.compare import find_comparisons
 from opcost.stages.filter import filter_operators
 from opcost.stages.measure_operators import measure_full_models, measure_operators
 from opcost.stages.ranking_data import read_ranking_data
@@ -597,7 +597,7 @@ def test_json_csv_and_table_have_the_same_models_in_the_same_order(
 def test_all_remarks_are_printed_when_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     for names, execution in ((("resnet18", "swin_t"), None), (("resnet18_32x3x224x224",), "eager")):
         request = Request(names, ModelFolders(ROOT / "measurements"), committed())
-        print_remarks(show(request, Choice(execution=execution)), reports_of(request, find_comparisons(request)))
+        print_remarks(show(request, Choice(execution=execution)), find_comparisons(request))
     remarks, none = capsys.readouterr().out.split("No remarks")
     assert re.search(r"^swin_t_32x3x224x224( \(.*\))?: ", remarks, re.MULTILINE)
     assert "resnet18_32x3x32x32: kernel time of operators alone, as a share of that in the model: " in remarks
