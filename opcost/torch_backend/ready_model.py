@@ -149,29 +149,31 @@ class ReadyModel:
 def carrying(ready: ReadyModel, run: Callable[[ReadyModel], Result]) -> tuple[ReadyModel, Result]:
     """Return a model that has run once, now with the state that its runs carry, and the result of a further ``run``.
 
-    If the further run fails, as in a cache that is full, all that the first one changed is put back. Large tensors are
-    put back only if they change although all else is as before: a cache takes the same values again where the position
-    is the same.
+    Tensors that may be positions are put back before it, because a kernel that writes behind the end of a cache ends
+    the process. If it fails all the same, all that the first run changed is put back. Large tensors are put back only
+    if they change although all else is as before: a cache takes the same values again at the same position.
     """
     if ready.first is None:
         return ready, run(ready)
     state, before = ready.state, ready.first.state
+    of_first = {one: keys for one, keys in changes_since(before).items() if one in state}
 
     def putting_back(changed: Mapping[int, Keys]) -> ReadyModel:
-        return replace(
-            ready, carried=CarriedState(tuple((before.get(one, state[one]), changed[one]) for one in changed))
-        )
+        parts = tuple((before.get(one, state[one]), keys) for one, keys in changed.items())
+        return replace(ready, carried=CarriedState(parts))
 
+    positions = {one: keys for one, keys in of_first.items() if state[one].may_be_position}
+    repeated = putting_back(positions)
     try:
-        result = run(ready)
+        result = run(repeated)
     except REFUSALS:
-        found = {one: keys for one, keys in changes_since(before).items() if one in state}
-        if not found:
+        if not of_first:
             raise
+        found = of_first
     else:
-        found = changes_since(state)
-        if not found:
-            return ready, result
+        found = positions | changes_since(state)
+    if found == positions:
+        return repeated, result
     carried = {one: keys for one, keys in found.items() if state[one].nbytes <= MOST_LIGHT_BYTES}
     if len(carried) < len(found):
         light = putting_back(carried)
@@ -179,8 +181,8 @@ def carrying(ready: ReadyModel, run: Callable[[ReadyModel], Result]) -> tuple[Re
         heavy = {one: part for one, part in light.state.items() if one in found and one not in carried}
         run(light)
         carried |= changes_since(heavy)
-    ready = putting_back(carried)
-    return ready, run(ready)
+    repeated = putting_back(carried)
+    return repeated, run(repeated)
 
 
 @contextmanager

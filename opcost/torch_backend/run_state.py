@@ -43,13 +43,14 @@ class Part:
     """A part of a state with its name, such as ``attention.cache``.
 
     ``changes`` returns the keys that have changed since, none if nothing has; ``put_back`` takes them. ``nbytes`` is 0
-    for what no kernel puts back.
+    for what no kernel puts back. A part that ``may_be_position`` is a small tensor of integers.
     """
 
     name: str
     changes: Callable[[], Keys]
     put_back: Callable[[Keys], object]
     nbytes: int = 0
+    may_be_position: bool = False
 
 
 UNCHANGED: Keys = ()
@@ -166,7 +167,8 @@ def _values(name: str, tensor: Tensor) -> Part:
         elif values is not None:
             memory.copy_(values, non_blocking=True)
 
-    return Part(name, changes, put_back, tensor.nbytes)
+    is_integer = not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
+    return Part(name, changes, put_back, tensor.nbytes, is_integer and tensor.nbytes <= MOST_LIGHT_BYTES)
 
 
 def _bytes_of(storage: torch.UntypedStorage) -> Tensor:
