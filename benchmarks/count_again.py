@@ -18,7 +18,7 @@ from typing import Any
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from opcost.errors import CannotMeasureError
-from opcost.operators.model_rows import SEPARATOR, ModelOperatorRow, operations_text
+from opcost.operators.model_rows import ModelOperatorRow
 from opcost.operators.texts import parse_operator
 from opcost.operators.tuples import META, OperatorTuple, value_text
 from opcost.storage.database import Database
@@ -87,7 +87,7 @@ class Recount:
         for old, new in zip(rows, parts, strict=True):
             more[_run(new)] += new.calls * (new.memory_bytes - old.memory_bytes)
         for row in parts:
-            for name in TOUCHED.intersection((row.outside or "").split(SEPARATOR)):
+            for name in TOUCHED.intersection(row.outside):
                 self.kept[f"{name} is in no tuple of {row.model}"] += 1
             yield row if row.weights is None else replace(row, memory_bytes=row.memory_bytes + more[_run(row)])
 
@@ -101,8 +101,8 @@ class Recount:
             return row
         if row.memory_bytes != found.cost.memory_bytes:
             self.changed[operator] = row.memory_bytes, found.cost.memory_bytes
-        is_named = self.adds_operations and row.operations is None and row.counted_on != ON_GPU
-        operations = operations_text(found.operations) if is_named else row.operations
+        is_named = self.adds_operations and not row.operations and row.device_type != ON_GPU
+        operations = found.operations if is_named else row.operations
         return replace(row, memory_bytes=found.cost.memory_bytes, operations=operations)
 
 
@@ -112,13 +112,13 @@ def _run(row: ModelOperatorRow) -> tuple[str, str, str]:
 
 def _difference(row: ModelOperatorRow, found: Alone) -> str | None:
     """Return in what a tuple alone differs from its row other than by the rules for bytes; None if in nothing."""
-    if (row.outputs or "None") != found.outputs:
+    if value_text(row.outputs) != found.outputs:
         return "other outputs"
     if row.flop != found.cost.flop:
         return "other FLOPs"
     if row.memory_bytes == found.cost.memory_bytes:
         return None
-    if row.operations not in (None, operations_text(found.operations)):
+    if row.operations not in ((), found.operations):
         return "other operations"
     is_touched = any(name in TOUCHED for name, _ in found.operations)
     return None if is_touched and row.memory_bytes == found.in_full_bytes else "other bytes"

@@ -15,10 +15,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime, timezone
 from functools import cache
+from inspect import get_annotations
 from operator import attrgetter
 from reprlib import repr as shown
 from types import NoneType
-from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeAlias, get_args, get_origin
 
 SMALLEST, LARGEST = 1e-15, 1e15
 """Limits of measured quantities in SI units. Products of several such quantities do not overflow."""
@@ -92,26 +93,33 @@ class Column:
     """The meaning of a column and the values that it may have.
 
     ``unit`` is needed if the name does not end with it. ``title`` is the column's heading on screen and in reports;
-    it is empty if no such table shows the column. ``kept`` returns what is kept of a text that is read, None for all.
-    ``absent`` is the cell of rows from before the column existed, if it is not empty.
+    it is empty if no such table shows the column. ``name`` is the column's if it is not that of the field. ``read`` and
+    ``write`` convert a cell's text, if its type does not say how. ``absent`` is the cell of
+    rows from before the column existed, if it is not empty.
     """
 
     meaning: str = ""
     values: Values = ANY
     unit: str = ""
     title: str = ""
-    kept: Callable[[str], str] | None = None
+    name: str = ""
+    read: Callable[[str], Any] | None = None
+    write: Callable[[Any], str] | None = None
     absent: str = ""
 
 
 @dataclass(frozen=True)
 class Field:
-    """A field of a dataclass: a column, or a dataclass with columns of its own. ``kind`` is its type without None."""
+    """A field of a dataclass: a column, or a dataclass with columns of its own. ``kind`` is its type without None.
+
+    ``attribute`` is the field's name in the dataclass.
+    """
 
     name: str
     kind: Any
     may_be_empty: bool
     column: Column
+    attribute: str = ""
 
     @property
     def is_group(self) -> bool:
@@ -142,7 +150,7 @@ class Columns:
         values = vars(self)
         # Tables have many rows: bounds are compared here, and words are made only for values that are not allowed.
         for field, lowest, highest in _restricted_fields(kind):
-            value = values[field.name]
+            value = values[field.attribute]
             if value is None or (lowest is not None and lowest <= value <= highest):
                 continue
             if problem := field.problem(value):
@@ -162,25 +170,39 @@ def _columns_by_path(kind: Any) -> tuple[tuple[str, Field], ...]:
     found: list[tuple[str, Field]] = []
     for field in fields_of(kind):
         if field.is_group:
-            found += ((f"{field.name}.{path}", column) for path, column in _columns_by_path(field.kind))
+            found += ((f"{field.attribute}.{path}", column) for path, column in _columns_by_path(field.kind))
         else:
-            found.append((field.name, field))
+            found.append((field.attribute, field))
     return tuple(found)
+
+
+def hints_of(kind: Any) -> dict[str, Any]:
+    """Return the declared types of a dataclass's fields. A type that contains itself has its name there, as a text."""
+    bases = reversed(kind.__mro__)
+    found = {name: hint for base in bases for name, hint in get_annotations(base, eval_str=True).items()}
+    return {field.name: found[field.name] for field in fields(kind)}
+
+
+def declared_column(declaration: Column | Values) -> Column:
+    """Return the column that a type is annotated with; values alone are those of one without a meaning."""
+    return Column(values=declaration) if isinstance(declaration, Values) else declaration
 
 
 @cache
 def fields_of(kind: Any) -> tuple[Field, ...]:
-    """Return the fields of a dataclass in order."""
-    hints, found = get_type_hints(kind, include_extras=True), []
-    for name in (one.name for one in fields(kind)):
-        hint = hints[name]
-        of_field, column = get_args(hint)[:2] if get_origin(hint) is Annotated else (hint, Column())
-        kinds = get_args(of_field) or (of_field,)
-        if get_origin(of_field) is tuple:
-            found.append(Field(name, of_field, True, column))
-        else:
-            known = next(one for one in kinds if one is not NoneType)
-            found.append(Field(name, known, NoneType in kinds, column))
+    """Return the fields of a dataclass in order, those first that its ``ORDER`` names, if it has one."""
+    hints, order = hints_of(kind), getattr(kind, "ORDER", ())
+    names = [one.name for one in fields(kind)]
+    found = []
+    for name in sorted(names, key=lambda name: order.index(name) if name in order else len(order)):
+        hint, column = hints[name], Column()
+        if get_origin(hint) is Annotated:
+            hint, column = get_args(hint)[0], declared_column(get_args(hint)[1])
+        is_tuple = get_origin(hint) is tuple
+        kinds = [one for one in get_args(hint) if one is not NoneType] or [hint]
+        field_kind = hint if is_tuple or len(kinds) > 1 else kinds[0]
+        may_be_empty = is_tuple or NoneType in get_args(hint)
+        found.append(Field(column.name or name, field_kind, may_be_empty, column, name))
     return tuple(found)
 
 
@@ -207,6 +229,21 @@ def _getter_of(kind: Any) -> Callable[[Any], tuple[object, ...]]:
     paths = [path for path, _ in _columns_by_path(kind)]
     get = attrgetter(*paths)
     return get if len(paths) > 1 else lambda row: (get(row),)
+
+
+def cell_values(row: Any) -> list[object]:
+    """Return the values of a dataclass in the order of ``columns_of``, as text where a column says how."""
+    kind: Any = type(row)
+    values = list(values_of(row))
+    for place, write in _writers_of(kind):
+        values[place] = None if values[place] is None else write(values[place])
+    return values
+
+
+@cache
+def _writers_of(kind: Any) -> tuple[tuple[int, Callable[[Any], str]], ...]:
+    writers = ((place, field.column.write) for place, field in enumerate(columns_of(kind)))
+    return tuple((place, write) for place, write in writers if write is not None)
 
 
 def by_column(row: Any) -> dict[str, object]:

@@ -245,7 +245,12 @@ def genuine_counts() -> list[OperatorCounts]:
     )
     modules = (CalledModule("", "Net", 9), CalledModule("layer1", "Conv2d", 7))
     return [
-        OperatorCounts(model, (*counts, unknown), 10**10, 2**30, 7, "2.11.0", "cuda", outside, composites, gaps),
+        OperatorCounts(
+            *(model, (*counts, unknown), 10**10, 2**30, 7, "2.11.0", "cuda"),
+            outside=outside,
+            composites=composites,
+            without_formula=gaps,
+        ),
         OperatorCounts(model, called, 10**10, 2**30, 7, "2.11.0", "cuda", modules=modules),
         OperatorCounts(model, (*counts, *counts) * 20, 10**10, 2**30, 70_000, "2.11.0", "cpu"),
     ]

@@ -1,11 +1,11 @@
 """Real files, damaged at random or by someone who knows the format."""
 
 import hashlib
+import io
 import pickle
 import pickletools
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import fields, is_dataclass
 from random import Random
 from typing import Any, TypeAlias
 
@@ -204,31 +204,44 @@ VALUES += ["\n", "\ud800", "\x1b[31m", "x" * 5000, (), (1,), ((),), ("a", 1), ((
 VALUES += ["os.system", "torch.ops.image.write_file", "nms", "roi_align", "__getitem__", "torch.float32", "<x>", "..."]
 
 
+def plainly_pickled(value: Any) -> bytes:
+    """Return a pickle as files of counts have it: without references to earlier values."""
+    file = io.BytesIO()
+    pickler = pickle.Pickler(file, protocol=4)
+    pickler.fast = True
+    pickler.dump(value)
+    return file.getvalue()
+
+
 def with_other_values(payload: bytes, random: Random) -> bytes:
-    """Return a pickle of the same classes with other values in some of their fields, of any type, shared, or cyclic."""
+    """Return a pickle with other values in some places, of any type, or from elsewhere in it; some with references."""
     loaded = pickle.loads(payload)
-    objects = list(objects_within(loaded))
+    is_plain = random.random() < 0.8
     for _ in range(random.choice([1, 1, 1, 2, 5])):
-        target = random.choice(objects)
-        name = random.choice([field.name for field in fields(target)])
-        others: list[Any] = [random.choice(VALUES), random.choice(objects), nested(random.choice([5, 20, 50, 400]))]
-        others += [
-            doubled(random.choice([3, 10, 40])),
-            tuple(random.choices([*VALUES, *objects], k=random.randrange(4))),
-        ]
-        object.__setattr__(target, name, random.choice(others))
+        deep, wide = (
+            nested(random.choice([5, 20, 50, 400])),
+            doubled(random.choice([3, 8] if is_plain else [3, 10, 40])),
+        )
+        parts = tuple(random.choices(VALUES, k=random.randrange(4)))
+        other = random.choice([random.choice(VALUES), part_of(loaded, random), deep, wide, parts])
+        loaded = with_other_part(loaded, other, random)
     try:
-        return pickle.dumps(loaded, protocol=4)
+        return plainly_pickled(loaded) if is_plain else pickle.dumps(loaded, protocol=4)
     except RecursionError:
         return payload
 
 
-def objects_within(value: Any) -> list[Any]:
-    if isinstance(value, tuple):
-        return [found for item in value for found in objects_within(item)]
-    if is_dataclass(value) and not isinstance(value, type):
-        return [value, *(found for part in vars(value).values() for found in objects_within(part))]
-    return []
+def part_of(value: Any, random: Random) -> Any:
+    while isinstance(value, tuple) and value and random.random() < 0.8:
+        value = random.choice(value)
+    return value
+
+
+def with_other_part(value: Any, other: Any, random: Random) -> Any:
+    if not isinstance(value, tuple) or not value or random.random() < 0.1:
+        return other
+    place = random.randrange(len(value))
+    return (*value[:place], with_other_part(value[place], other, random), *value[place + 1 :])
 
 
 def nested(depth: int) -> Any:

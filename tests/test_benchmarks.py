@@ -67,8 +67,8 @@ def test_operations_are_added_to_an_older_table_where_a_tuple_runs_as_counted(be
         OperatorCount(OperatorTuple("mine.Block", (), (TENSOR,)), 1, 0, 128),
     )
     old, new = count_again(benchmark, monkeypatch, tmp_path, counts, "--operations", device=device)
-    assert [row.operations for row in new] == [None, "addmm 1" if device == "cpu" else None, None, None]
-    assert [replace(row, operations=None) for row in new] == old
+    assert [row.operations for row in new] == [(), (("addmm", 1),) if device == "cpu" else (), (), ()]
+    assert [replace(row, operations=()) for row in new] == old
 
 
 def test_tuples_that_were_counted_in_full_are_counted_again(benchmark, monkeypatch, tmp_path, capsys):
@@ -79,7 +79,7 @@ def test_tuples_that_were_counted_in_full_are_counted_again(benchmark, monkeypat
     normal, sparse = InputStatistics(0.0, 0.0, 1.0), InputStatistics(0.9, 0.0, 1.0)
     counts = (
         OperatorCount(embedding, 2, 0, 5 * 8 + table + 5 * 8 * 4, result, operations=(("embedding", 1),)),
-        OperatorCount(zeros, 2, 0, 64 + 16, TensorSpec((2, 2), "float32"), ((sparse,), (normal,))),
+        OperatorCount(zeros, 2, 0, 64 + 16, TensorSpec((2, 2), "float32"), statistics=((sparse,), (normal,))),
         # Other work: another number of bytes, or the same number of another operation.
         OperatorCount(picked, 1, 0, 99, TensorSpec((1, 4), "float32")),
         OperatorCount(zeros, 1, 0, 64 + 16, TensorSpec((2, 2), "float32"), operations=(("full", 1),)),

@@ -26,7 +26,7 @@ from opcost.measuring.conditions import Circumstances, Conditions
 from opcost.measuring.record import Measurement, MeasurementRow
 from opcost.operators.cases import INPUT_VALUES, INPUTS, OPERATOR, PARAMETERS, PHASE, TRAINING_MODE, tuple_key
 from opcost.operators.counts import OperatorCount
-from opcost.operators.model_rows import operations_text
+from opcost.operators.plain_data import cell_of
 from opcost.operators.texts import PLACEHOLDERS, Cell, Cells, cells_of, in_order, parse_operator
 from opcost.operators.tuples import Phase, value_text
 from opcost.operators.values import parse_input_data
@@ -131,7 +131,7 @@ def _described(row: MeasurementRow, count: OperatorCount | None) -> tuple[DataSe
         flop=None if count is None else count.flop,
         memory_bytes=None if count is None else count.memory_bytes,
         flop_per_byte=intensity,
-        operations=None if count is None else operations_text(count.operations),
+        operations=None if count is None else cell_of(count.operations) or None,
         measurement=row.measurement,
         conditions=row.conditions,
         circumstances=row.circumstances,

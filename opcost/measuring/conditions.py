@@ -57,7 +57,7 @@ DEVICE_FIELDS = ("device_type", "device_product", "device_memory_bytes", "device
 DEFAULTED = "; empty for torch's default"
 
 DEVICE_PRODUCT = Column("name of the device")
-DEVICE_UUID = Column("beginning of the board's UUID", kept=short_uuid)
+DEVICE_UUID = Column("beginning of the board's UUID", read=short_uuid)
 DRIVER_VERSION = Column("version of the device's driver")
 TORCH_VERSION = Column("version of torch")
 

@@ -30,7 +30,7 @@ class PowerCapRow(Columns):
     sweep_started_at: Annotated[str, Column("begin of the sweep that it is of", MOMENT)]
     work: Annotated[str, Column("the model, or the command")]
     device: Annotated[str, Column("device: cuda:N")]
-    device_uuid: Annotated[str, Column("beginning of the board's UUID", kept=short_uuid)]
+    device_uuid: Annotated[str, Column("beginning of the board's UUID", read=short_uuid)]
     order_seed: Annotated[int, Column("seed of the random order of the caps", COUNT)]
     place: Annotated[int, Column("place of the measurement in the sweep", COUNT_FROM_1)]
     found_limit_w: Annotated[float, Column("power limit before the sweep", ABOVE_0)]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from opcost.columns import Column, one_of
-from opcost.operators.counts import OperatorCount, OperatorCounts
+from opcost.operators.counts import OperatorCount, OperatorCounts, without_single_calls
 from opcost.operators.input_roles import shown_inputs
 from opcost.operators.tuples import OperatorTuple, Phase, short_hash
 from opcost.operators.values import NORMAL_DATA, ZEROS_DATA, InputData
@@ -99,12 +99,7 @@ def cases_of_count(count: OperatorCount, input_data: str) -> list[tuple[Case, in
 
 def as_counted(cases: Iterable[Case], counts: OperatorCounts) -> tuple[Case, ...]:
     """Return cases of a model, each with what was counted of its operator."""
-    found = {
-        count.operator: Counted(
-            replace(count, statistics=(), weight_zeros=(), patterns=(), positions=(), callers=()), counts.device_type
-        )
-        for count in counts.counts
-    }
+    found = {count.operator: Counted(without_single_calls(count), counts.device_type) for count in counts.counts}
     return tuple(replace(case, counted=found[case.operator]) for case in cases)
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
-from functools import cached_property
-from typing import TypeAlias
+from dataclasses import KW_ONLY, dataclass, fields, replace
+from functools import cache, cached_property
+from typing import Annotated, Any, TypeAlias, TypeVar
 
-from opcost.operators.input_roles import shown_inputs, shows_spread
-from opcost.operators.tuples import META, OperatorTuple, PlainValue
+from opcost.columns import COUNT, SHARE, Column, Values, one_of
+from opcost.operators.input_roles import patterned_inputs, shown_inputs, shows_spread
+from opcost.operators.texts import parse_value
+from opcost.operators.tuples import META, Count, OperatorTuple, PlainValue, value_text
 from opcost.operators.values import NORMAL, InputData, InputStatistics, Pattern, kind_of
 
 SEPARATOR = "."
@@ -27,7 +30,7 @@ class CalledModule:
 
     path: str
     class_name: str
-    weights: int
+    weights: Count
     input_sizes: str | None = None
     output_sizes: str | None = None
 
@@ -46,41 +49,100 @@ COMPOSITES = ("MultiheadAttention", "TransformerEncoderLayer")
 """Classes of modules with children that are one operator each, because their own ``forward`` uses the children's
 weights, in one kernel where possible. A config adds others with ``composites``."""
 
-Values: TypeAlias = tuple[tuple[InputStatistics, ...], float, tuple[str, ...]]
+ValuesOfCall: TypeAlias = tuple[tuple[InputStatistics, ...], float, tuple[str, ...]]
 """The statistics of a call's inputs, the share of zeros in its weights, and the names of its patterns."""
 
 
 @dataclass(frozen=True)
-class OperatorCount:
-    """The calls of one operator tuple in one run of a model, with the FLOPs and bytes of one call.
+class CalledOperator:
+    """An operator tuple with the number of its calls in one run of a model."""
+
+    operator: OperatorTuple
+    occurrences: Count
+
+
+@dataclass(frozen=True)
+class CountedCall:
+    """The cost and the work of one call: fields of ``OperatorCount`` that are columns of the table, too.
 
     ``flop`` counts a multiply-add as two; it is None if operations without a formula ran, whose qualified names are in
     ``without_formula``. ``memory_bytes`` counts every distinct input and every output of each computing operation once,
     inputs as far as their values are asked for. ``outputs`` describes the result of the first call, ``operations`` its
-    ATen operations, each with its number, ordered (none in counts of version 0.2). The others have an item for each
-    call in order, or none if it is unknown or usual: ``statistics`` of its distinct floating-point inputs;
-    ``weight_zeros``, the share of weights that a grid sets to zero; ``patterns``, the names of those of its indices,
-    masks and loads; ``positions``, its place among all calls of the run, from 0 up; and ``callers``, the index in
-    ``OperatorCounts.modules`` of the module that is the operator, or for a function the innermost whose ``forward``
-    calls it.
+    ATen operations, each with its number, ordered (none in counts of version 0.2).
+
+    A field that is added has a default: older tables and pickles lack it.
     """
 
-    operator: OperatorTuple
-    occurrences: int
-    flop: int | None
-    memory_bytes: int
-    outputs: PlainValue = None
+    flop: Annotated[
+        int | None,
+        Column(
+            "floating-point operations of one call, empty if an operation without a formula runs in it; "
+            "in the model's own row those of all other operations",
+            COUNT,
+            "FLOP",
+        ),
+    ]
+    memory_bytes: Annotated[int, Column("bytes that one call reads and writes", COUNT)]
+    outputs: Annotated[
+        PlainValue, Column("description of the first call's output", read=parse_value, write=value_text)
+    ] = None
+    _: KW_ONLY
+    without_formula: Annotated[
+        tuple[str, ...],
+        Column("operations without a formula for their FLOPs; in the model's own row with their calls and bytes"),
+    ] = ()
+    operations: Annotated[
+        tuple[tuple[str, Count], ...],
+        Column(
+            "ATen operations of the first call that compute, each with its number, such as `clone 2`; "
+            "empty if there are none or they are unknown, and in the model's own row",
+            Values(
+                "names and numbers",
+                lambda found: all(re.fullmatch(r"\w+", name) and 0 < number < 1e9 for name, number in found),
+            ),
+        ),
+    ] = ()
+
+
+@dataclass(frozen=True)
+class OperatorCount(CountedCall, CalledOperator):
+    """The calls of one operator tuple in one run of a model.
+
+    The fields of its own have an item for each call in order, or none if it is unknown or usual: ``statistics`` of its
+    distinct floating-point inputs; ``weight_zeros``, the share of weights that a grid sets to zero; ``patterns``, the
+    names of those of its indices, masks and loads; ``positions``, its place among all calls of the run, from 0 up; and
+    ``callers``, the index in ``OperatorCounts.modules`` of the module that is the operator, or for a function the
+    innermost whose ``forward`` calls it. Pickles have them; the table has input data with the calls on each instead.
+    """
+
     statistics: tuple[tuple[InputStatistics, ...], ...] = ()
-    without_formula: tuple[str, ...] = ()
-    positions: tuple[int, ...] = ()
-    callers: tuple[int, ...] = ()
-    operations: tuple[tuple[str, int], ...] = ()
-    weight_zeros: tuple[float, ...] = ()
-    patterns: tuple[tuple[str, ...], ...] = ()
+    positions: tuple[Count, ...] = ()
+    callers: tuple[Count, ...] = ()
+    weight_zeros: tuple[Annotated[float, SHARE], ...] = ()
+    patterns: tuple[tuple[Annotated[str, one_of(*(pattern.value for pattern in Pattern))], ...], ...] = ()
 
     def __getstate__(self) -> dict[str, object]:
         """Return the contents of a pickle: the fields alone, without cached values."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @property
+    def mistake(self) -> str | None:
+        """What does not fit together, None if all does."""
+        try:
+            # This fails for inputs that the operator cannot have.
+            inputs, patterned = len(shown_inputs(self.operator)), len(patterned_inputs(self.operator))
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+            return f"it has an impossible call of {self.operator.short_name}"
+        if (self.flop is None) != bool(self.without_formula):
+            return "its FLOPs do not match its operations without a formula"
+        for name in names_of_single_calls():
+            if len(getattr(self, name)) not in (0, self.occurrences):
+                return f"its {name} do not match its calls"
+        if (self.weight_zeros or self.patterns) and not self.statistics:
+            return "its values do not match its calls"
+        has_inputs = all(len(call) == inputs for call in self.statistics)
+        has_patterned = all(len(call) in (0, patterned) for call in self.patterns)
+        return None if has_inputs and has_patterned else "its values do not match its inputs"
 
     @cached_property
     def captured_data(self) -> Mapping[InputData, int]:
@@ -97,12 +159,12 @@ class OperatorCount:
         return tuple(self._data_of[call] for call in self._kinds_of_calls)
 
     @property
-    def _kinds_of_calls(self) -> Iterator[Values]:
+    def _kinds_of_calls(self) -> Iterator[ValuesOfCall]:
         calls = len(self.statistics)
         return zip(self.statistics, self.weight_zeros or (0.0,) * calls, self.patterns or ((),) * calls, strict=True)
 
     @cached_property
-    def _data_of(self) -> Mapping[Values, InputData]:
+    def _data_of(self) -> Mapping[ValuesOfCall, InputData]:
         shown, with_spread = shown_inputs(self.operator), shows_spread(self.operator)
         found = {}
         for statistics, zeros, patterns in dict.fromkeys(self._kinds_of_calls):
@@ -118,6 +180,29 @@ class OperatorCount:
         return self.flop is None or bool(self.flop or self.memory_bytes)
 
 
+CallT = TypeVar("CallT", bound=CountedCall)
+
+
+def completed(one: CallT, other: CountedCall) -> CallT:
+    """Return a count with what it lacks of another count of the same call, as counts of older tables lack columns."""
+    known = {field.name: getattr(other, field.name) for field in fields(CountedCall)}
+    lacked = [field.name for field in fields(CountedCall) if getattr(one, field.name) == field.default]
+    return replace(one, **{name: known[name] for name in lacked})
+
+
+@cache
+def names_of_single_calls() -> tuple[str, ...]:
+    """Return the fields of ``OperatorCount`` that have an item for each call."""
+    others = {field.name for base in (CountedCall, CalledOperator) for field in fields(base)}
+    return tuple(field.name for field in fields(OperatorCount) if field.name not in others)
+
+
+def without_single_calls(count: OperatorCount) -> OperatorCount:
+    """Return a count without what is known of its single calls."""
+    unknown: dict[str, Any] = dict.fromkeys(names_of_single_calls(), ())
+    return replace(count, **unknown)
+
+
 def memory_bytes_of(counts: Iterable[OperatorCount]) -> int:
     """Return the bytes that all calls of these operators move."""
     return sum(count.occurrences * count.memory_bytes for count in counts)
@@ -128,8 +213,8 @@ class OperationWithoutFormula:
     """An operation without a formula for its FLOPs, such as ``aten::linalg_inv_ex``, in one run."""
 
     operation: str
-    calls: int
-    memory_bytes: int
+    calls: Count
+    memory_bytes: Count
 
 
 NOTICED_RATIO = 0.99
@@ -145,7 +230,33 @@ def flop_missing_reason(operations: Iterable[str]) -> str | None:
 
 
 @dataclass(frozen=True)
-class OperatorCounts:
+class RunTotals:
+    """A model that was run once, with the totals of all operations of the run."""
+
+    model: OperatorTuple
+    counts: tuple[OperatorCount, ...]
+    total_flop: Count
+    total_memory_bytes: Count
+    parameters: Count
+
+
+@dataclass(frozen=True)
+class CountedRun:
+    """Fields of ``OperatorCounts`` that are columns of the table, too; those with a default in the model's own row."""
+
+    torch_version: Annotated[str, Column("version of torch that the model was counted with")]
+    device_type: Annotated[
+        str, Column("device that the model was counted on: `cpu`, `cuda` or `meta`", name="counted_on")
+    ]
+    _: KW_ONLY
+    outside: Annotated[
+        tuple[str, ...], Column("operations outside every operator tuple, in the model's own row only")
+    ] = ()
+    composites: Annotated[tuple[str, ...], Column("classes counted as one operator, in the model's own row only")] = ()
+
+
+@dataclass(frozen=True)
+class OperatorCounts(CountedRun, RunTotals):
     """All operator tuples of one model run, with the totals of the run, operations ``outside`` of tuples included.
 
     ``device_type`` is that of the run: ``meta`` (shapes only), ``cpu`` or ``cuda``. ``composites`` are the classes of
@@ -154,17 +265,22 @@ class OperatorCounts:
     the order of ``named_modules``; they are empty if unknown, as in counts before 0.3 and in the database's table.
     """
 
-    model: OperatorTuple
-    counts: tuple[OperatorCount, ...]
-    total_flop: int
-    total_memory_bytes: int
-    parameters: int
-    torch_version: str
-    device_type: str
-    outside: tuple[str, ...] = ()
-    composites: tuple[str, ...] = ()
+    _: KW_ONLY
     without_formula: tuple[OperationWithoutFormula, ...] = ()
     modules: tuple[CalledModule, ...] = ()
+
+    @property
+    def mistake(self) -> str | None:
+        """What does not fit together, None if all does."""
+        paths = {module.path for module in self.modules}
+        if paths and not {"", *(at_level(path, levels_of(path) - 1) for path in paths if path)} <= paths:
+            return "it has a module in an unknown one"
+        for count in self.counts:
+            if {len(count.positions), len(count.callers)} != {count.occurrences if self.modules else 0}:
+                return "its modules do not match its calls"
+            if any(caller >= len(self.modules) for caller in count.callers):
+                return "it has a call of an unknown module"
+        return None
 
     @property
     def flop_missing_reason(self) -> str | None:

@@ -6,11 +6,10 @@ every sum can be made without counting the model again.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from functools import lru_cache
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from opcost.columns import COUNT, MOMENT, Column, Columns, Values
 from opcost.operators.cases import (
@@ -25,13 +24,19 @@ from opcost.operators.cases import (
     cases_of_count,
     tuple_key,
 )
-from opcost.operators.counts import OperationWithoutFormula, OperatorCount, OperatorCounts
+from opcost.operators.counts import (
+    CountedCall,
+    CountedRun,
+    OperationWithoutFormula,
+    OperatorCount,
+    OperatorCounts,
+    completed,
+)
 from opcost.operators.input_roles import shown_inputs
-from opcost.operators.texts import parse_operator, parse_value
-from opcost.operators.tuples import META, OperatorTuple, value_text
+from opcost.operators.plain_data import cell_of, cell_reader
+from opcost.operators.texts import parse_operator
+from opcost.operators.tuples import META, OperatorTuple
 from opcost.operators.values import InputData, InputStatistics, parse_input_data
-
-SEPARATOR = " | "
 
 MAXIMUM_CALLS = 1_000_000
 """The most calls of one operator in one run of a model. The statistics of each call are kept in memory."""
@@ -39,15 +44,11 @@ MAXIMUM_CALLS = 1_000_000
 MODELS_KEPT = 512
 """The models whose counts are kept for rows that are read again: parsing them takes most of the time of a command."""
 
-_OPERATION = r"\w+ [1-9]\d{0,8}"
-_OPERATIONS = Values(
-    "names and numbers", lambda text: re.fullmatch(rf"{_OPERATION}( \| {_OPERATION})*", text) is not None
-)
 _CALLS = Values(f"1 to {MAXIMUM_CALLS}", lambda calls: 1 <= calls <= MAXIMUM_CALLS)
 
 
-@dataclass(frozen=True)
-class ModelOperatorRow(Columns):
+@dataclass(frozen=True, kw_only=True)
+class ModelOperatorRow(CountedCall, CountedRun, Columns):
     """One case in one run of a model, or of a grid, whose calls are its tuples.
 
     The first row of a model is the model itself as an operator tuple, with the FLOPs and bytes of the whole run. Its
@@ -55,6 +56,13 @@ class ModelOperatorRow(Columns):
     each operation: ``aten::linalg_inv_ex 3 5120``. ``input_data`` of a model counted on the meta device is unknown
     and given as ``normal``.
     """
+
+    ORDER: ClassVar = (
+        *("model_key", "key", "model", "operator", "parameters", "inputs", "training_mode", "input_data", "calls"),
+        *("flop", "memory_bytes", "outputs", "weights", "outside", "composites", "without_formula", "torch_version"),
+        *("device_type", "counted_at", "operations"),
+    )
+    """The fields of the table's first versions; others follow."""
 
     model_key: Annotated[str, Column("hash of the model's operator tuple")]
     key: Annotated[str, Column("hashes of operator tuple and input data: the beginning of a measurement's key")]
@@ -65,35 +73,8 @@ class ModelOperatorRow(Columns):
     training_mode: Annotated[str | None, TRAINING_MODE]
     input_data: Annotated[str, INPUT_VALUES]
     calls: Annotated[int, Column("calls on this input data in one run; 1 for the model itself", _CALLS)]
-    flop: Annotated[
-        int | None,
-        Column(
-            "floating-point operations of one call, empty if an operation without a formula runs in it; "
-            "in the model's own row those of all other operations",
-            COUNT,
-            "FLOP",
-        ),
-    ]
-    memory_bytes: Annotated[int, Column("bytes that one call reads and writes", COUNT)]
-    outputs: Annotated[str | None, Column("description of the first call's output")]
     weights: Annotated[int | None, Column("number of the model's parameters, in its own row only", COUNT)]
-    outside: Annotated[str | None, Column("operations outside every operator tuple, in the model's own row only")]
-    composites: Annotated[str | None, Column("classes counted as one operator, in the model's own row only")]
-    without_formula: Annotated[
-        str | None,
-        Column("operations without a formula for their FLOPs; in the model's own row with their calls and bytes"),
-    ]
-    torch_version: Annotated[str, Column("version of torch that the model was counted with")]
-    counted_on: Annotated[str, Column("device that the model was counted on: `cpu`, `cuda` or `meta`")]
     counted_at: Annotated[str, Column("time of the count", MOMENT)]
-    operations: Annotated[
-        str | None,
-        Column(
-            "ATen operations of the first call that compute, each with its number, such as `clone 2`; "
-            "empty if there are none or they are unknown, and in the model's own row",
-            _OPERATIONS,
-        ),
-    ] = None
 
 
 @dataclass(frozen=True)
@@ -110,42 +91,31 @@ def rows_of(name: str, counts: OperatorCounts, counted_at: str) -> list[ModelOpe
         model_key=counts.model.key,
         model=name,
         **_of_case(Case(counts.model)),
+        **_shared(counts, CountedRun),
         calls=1,
         flop=counts.total_flop,
         memory_bytes=counts.total_memory_bytes,
-        outputs=None,
         weights=counts.parameters,
-        outside=SEPARATOR.join(counts.outside) or None,
-        composites=SEPARATOR.join(counts.composites) or None,
-        without_formula=SEPARATOR.join(
-            f"{one.operation} {one.calls} {one.memory_bytes}" for one in counts.without_formula
-        )
-        or None,
-        torch_version=counts.torch_version,
-        counted_on=counts.device_type,
+        without_formula=tuple(cell_of((one,)) for one in counts.without_formula),
         counted_at=counted_at,
     )
-    part = replace(whole, weights=None, outside=None, composites=None)
+    of_model = {field.name: field.default for field in fields(CountedRun) if field.default is not MISSING}
+    part = replace(whole, weights=None, **of_model)
     parts = (
-        replace(
-            part,
-            **_of_case(case),
-            calls=calls,
-            flop=count.flop,
-            memory_bytes=count.memory_bytes,
-            outputs=None if count.outputs is None else value_text(count.outputs),
-            without_formula=SEPARATOR.join(count.without_formula) or None,
-            operations=operations_text(count.operations),
-        )
+        replace(part, **_of_case(case), **_shared(count, CountedCall), calls=calls)
         for count in counts.counts
         for case, calls in cases_of_count(count, CAPTURED)
     )
     return [whole, *parts]
 
 
-def operations_text(operations: Iterable[tuple[str, int]]) -> str | None:
-    """Return the cell of operations, each with its number; None without any."""
-    return SEPARATOR.join(f"{name} {number}" for name, number in operations) or None
+def _gaps(texts: tuple[str, ...]) -> tuple[OperationWithoutFormula, ...]:
+    return cell_reader(tuple[OperationWithoutFormula, ...])(cell_of(texts)) if texts else ()
+
+
+def _shared(one: Any, base: Any) -> dict[str, Any]:
+    """Return the fields that an object has from a base."""
+    return {field.name: getattr(one, field.name) for field in fields(base)}
 
 
 def counts_of(rows: Iterable[ModelOperatorRow]) -> tuple[ShippedCounts, ...]:
@@ -160,19 +130,20 @@ def counts_of(rows: Iterable[ModelOperatorRow]) -> tuple[ShippedCounts, ...]:
 
 @lru_cache(MODELS_KEPT)
 def _counts_of(rows: tuple[ModelOperatorRow, ...]) -> tuple[ShippedCounts, ...]:
-    # Two runs that ended at the same time may both have added the same rows. A row of an older table, which has no
-    # operations, is the same as the row that has them. So is one whose bytes were counted by other rules: the first
-    # one counts.
+    # Two runs that ended at the same time may both have added the same rows. A row of an older table, which lacks
+    # columns, is the same as the row that has them. So is one whose bytes were counted by other rules: the first one
+    # counts.
     once: dict[tuple[object, ...], ModelOperatorRow] = {}
+    costs = [field.name for field in fields(CountedCall)]
     for row in rows:
-        content = tuple((vars(row) | {"operations": None, "memory_bytes": None}).values())
-        if content not in once or row.operations is not None:
+        content = tuple((vars(row) | dict.fromkeys(costs)).values())
+        if content not in once or completed(once[content], row) != once[content]:
             once[content] = row
     of_run: dict[tuple[str, str], list[ModelOperatorRow]] = {}
     for row in once.values():
         of_run.setdefault((row.counted_at, row.model), []).append(row)
     best: dict[tuple[str, ...], ShippedCounts] = {}
-    for (counted_at, _), of_one in sorted(of_run.items(), key=lambda item: (item[1][0].counted_on != META, item[0])):
+    for (counted_at, _), of_one in sorted(of_run.items(), key=lambda item: (item[1][0].device_type != META, item[0])):
         counts = _counts_of_run(of_one)
         best[counts.composites] = ShippedCounts(counts, counted_at)
     return tuple(best.values())
@@ -191,14 +162,8 @@ def _counts_of_run(rows: Sequence[ModelOperatorRow]) -> OperatorCounts:
         total_flop=whole.flop,
         total_memory_bytes=whole.memory_bytes,
         parameters=whole.weights,
-        torch_version=whole.torch_version,
-        device_type=whole.counted_on,
-        outside=_names(whole.outside),
-        composites=_names(whole.composites),
-        without_formula=tuple(
-            OperationWithoutFormula(name, int(calls), int(memory_bytes))
-            for name, calls, memory_bytes in (text.split(" ") for text in _names(whole.without_formula))
-        ),
+        without_formula=_gaps(whole.without_formula),
+        **_shared(whole, CountedRun),
     )
 
 
@@ -228,28 +193,21 @@ def _counts(rows: Iterable[ModelOperatorRow]) -> Iterator[OperatorCount]:
         of_operator.setdefault(tuple_key(row.key), []).append(row)
     for kinds in of_operator.values():
         first, operator = kinds[0], _operator(kinds[0])
-        names = _names(first.without_formula)
-        if (first.flop is None) != bool(names):
+        if (first.flop is None) != bool(first.without_formula):
             raise ValueError(f"{first.operator!r}: its FLOPs do not match its operations without a formula")
         data: list[InputData] = []
         statistics: list[tuple[InputStatistics, ...]] = []
         for row in kinds:
             one = parse_input_data(row.input_data)
             data += [one] * row.calls
-            if first.counted_on != META:
+            if first.device_type != META:
                 inputs = range(len(shown_inputs(operator)))
                 statistics += [tuple(one.kind(index).statistics() for index in inputs)] * row.calls
         yield OperatorCount(
             operator=operator,
             occurrences=sum(row.calls for row in kinds),
-            flop=first.flop,
-            memory_bytes=first.memory_bytes,
-            outputs=None if first.outputs is None else parse_value(first.outputs),
+            **_shared(first, CountedCall),
             statistics=tuple(statistics),
-            without_formula=names,
-            operations=tuple(
-                (name, int(number)) for name, number in (text.split(" ") for text in _names(first.operations))
-            ),
             weight_zeros=tuple(one.weight_zeros_ratio for one in data)
             if any(one.weight_zeros_ratio for one in data)
             else (),
@@ -257,7 +215,3 @@ def _counts(rows: Iterable[ModelOperatorRow]) -> Iterator[OperatorCount]:
             if any(one.patterns for one in data)
             else (),
         )
-
-
-def _names(joined: str | None) -> tuple[str, ...]:
-    return tuple(joined.split(SEPARATOR)) if joined else ()

@@ -14,9 +14,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import Enum
 from functools import cached_property
-from typing import TypeAlias, Union
+from typing import Annotated, TypeAlias
 
+from opcost.columns import COUNT
 from opcost.operators.model_names import FILE, GRID, OBJECT, SOURCES_OF_ANY_CASE, TORCHVISION, ModelName
+from opcost.operators.plain_data import ANYTHING, INTEGER_LIMIT
 
 
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
@@ -40,11 +42,6 @@ def _dense_strides(shape: Sequence[int], order: Iterable[int]) -> tuple[int, ...
         step *= max(shape[dimension], 1)
     return tuple(strides)
 
-
-PlainValue: TypeAlias = Union[
-    bool, int, float, str, "TensorSpec", "Constant", "Structure", tuple["PlainValue", ...], None
-]
-"""The values that parameters and inputs consist of. Lists are stored as tuples."""
 
 TORCHVISION_MODELS = "torchvision.models."
 MODEL_PACKAGES = {
@@ -85,6 +82,11 @@ ELLIPSIS = "..."
 """The name of the constant for ``Ellipsis`` in an index."""
 
 
+Count: TypeAlias = Annotated[int, COUNT]
+
+MOST_DIMENSIONS = 64
+"""torch's own limit."""
+
 SIZE_IN_NAME = re.compile(r"_\d+(x\d+)+(?![^\W_])")
 """The input size in a config's name, such as ``_32x3x224x224`` in ``resnet50_32x3x224x224_bf16``, but not ``_32x4d`` of
 a ResNeXt."""
@@ -113,10 +115,10 @@ class TensorSpec:
     are the same tensor, as in attention's (x, x, x).
     """
 
-    shape: tuple[int, ...]
+    shape: tuple[Count, ...]
     dtype: str
-    strides: tuple[int, ...] | None = None
-    identity: int = 0
+    strides: tuple[Count, ...] | None = None
+    identity: Count = 0
 
     def __str__(self) -> str:
         text = f"{self.dtype}[{', '.join(map(str, self.shape))}]"
@@ -125,6 +127,12 @@ class TensorSpec:
         if self.strides == channels_last_strides(self.shape):
             return f"{text}:channels_last"
         return f"{text}:strides({', '.join(map(str, self.strides))})"
+
+    @property
+    def mistake(self) -> str | None:
+        has_strides = self.strides is None or len(self.strides) == len(self.shape)
+        is_possible = has_strides and len(self.shape) <= MOST_DIMENSIONS and self.elements < INTEGER_LIMIT
+        return None if is_possible else "its TensorSpec has an impossible layout"
 
     @property
     def is_floating(self) -> bool:
@@ -157,6 +165,12 @@ class Structure:
 
     kind: str
     parts: tuple[tuple[str, PlainValue], ...]
+
+
+Number: TypeAlias = Annotated[float, ANYTHING]
+Text: TypeAlias = Annotated[str, ANYTHING]
+PlainValue: TypeAlias = bool | int | Number | Text | TensorSpec | Constant | Structure | tuple["PlainValue", ...] | None
+"""The values that parameters and inputs consist of. Lists are stored as tuples."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,10 +15,14 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property, lru_cache
+from typing import Annotated
+
+from opcost.columns import SHARE, between
 
 PATTERNS_PREFIX = "; patterns "
 """The beginning of the part of a text of input data that names patterns: ``; patterns zipf``."""
@@ -96,9 +100,9 @@ _SPREAD = re.compile(r"spread (16|64)")
 class InputStatistics:
     """Statistics of an input of one call; mean and spread are None if not finite, all three if they cannot be read."""
 
-    zeros_ratio: float | None
+    zeros_ratio: Annotated[float | None, SHARE]
     mean: float | None
-    spread: float | None
+    spread: Annotated[float | None, between("number from 0", 0, sys.float_info.max)]
 
 
 @dataclass(frozen=True)

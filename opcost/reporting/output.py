@@ -7,9 +7,11 @@ import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
-from typing import Any, TextIO
+from enum import EnumMeta
+from typing import Any, TextIO, get_args
 
-from opcost.columns import by_column
+from opcost.columns import Field, cell_values, columns_of
+from opcost.operators.plain_data import cell_of
 
 
 def print_json(found: Any) -> None:
@@ -34,11 +36,11 @@ def write_csv(file: TextIO, names: Sequence[str], rows: Iterable[Mapping[str, ob
 
 
 def cells_of(row: Any) -> Mapping[str, object]:
-    """Return the values of a row by column, as cells hold them: the members of a set as one text."""
-    # It imports numpy.
-    from opcost.storage.table import SEPARATOR
+    """Return the values of a row by column, as cells hold them: a tuple is one text; None without items but flags."""
+    cells = zip(columns_of(type(row)), cell_values(row), strict=True)
+    return {field.name: _text(field, value) if isinstance(value, tuple) else value for field, value in cells}
 
-    return {
-        name: SEPARATOR.join(member.value for member in value) if isinstance(value, tuple) else value
-        for name, value in by_column(row).items()
-    }
+
+def _text(field: Field, items: tuple[Any, ...]) -> str | None:
+    is_set = isinstance(get_args(field.kind)[0], EnumMeta)
+    return cell_of(items) if items or is_set else None

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from opcost.errors import UserError, shortened
 from opcost.grouping import grouped
-from opcost.operators.counts import OperatorCount, OperatorCounts
+from opcost.operators.counts import OperatorCount, OperatorCounts, completed
 from opcost.operators.model_rows import ModelOperatorRow, ShippedCounts, counts_of, rows_of
 from opcost.operators.tuples import META
 from opcost.running.request import Request, counted
@@ -85,25 +85,28 @@ def ship_counts(database: Database, configs: Collection[ModelConfig]) -> None:
     Counts of a model's shapes only are not added: they have no input values. A grid names its own. Predictions learn
     from the measured operators of grids, too.
     """
-    known = _in_table(database.model_operators, configs)
+    table = database.model_operators
+    known = _in_table(table, configs)
     rows: list[ModelOperatorRow] = []
     for config in configs:
         if COUNTS.path(config).exists():
             counts = COUNTS.read(config)
             if counts.device_type != META or config.grid is not None:
-                rows += _new_rows(config, counts, known.get(identity_of(config)))
+                rows += _new_rows(table, config, counts, known.get(identity_of(config)))
     if rows:
-        database.model_operators.append_missing(rows)
+        table.append_missing(rows)
 
 
-def _new_rows(config: ModelConfig, counts: OperatorCounts, known: ShippedCounts | None) -> Sequence[ModelOperatorRow]:
+def _new_rows(
+    table: CsvTable[ModelOperatorRow], config: ModelConfig, counts: OperatorCounts, known: ShippedCounts | None
+) -> Sequence[ModelOperatorRow]:
     """Return the rows of counts; none if they are known, or if reading them would not give the same counts."""
     try:
         rows = rows_of(config.name, counts, _counted_at(COUNTS.path(config)))
-        (read,) = counts_of(rows)
+        (read,) = counts_of(table.as_read(rows))
         # The table has no modules.
         is_same = replace(read.counts, counts=()) == replace(counts, counts=(), modules=())
-        if not is_same or rows_of(config.name, read.counts, read.counted_at) != rows:
+        if not is_same or repr(rows_of(config.name, read.counts, read.counted_at)) != repr(rows):
             raise ValueError("reading them would not give the same counts")
     except ValueError as error:
         text = "%s: counts not added to the database (%s)"
@@ -111,12 +114,9 @@ def _new_rows(config: ModelConfig, counts: OperatorCounts, known: ShippedCounts 
         return ()
     if known is None:
         return rows
-    # An older table may lack the operations.
-    operations = {count.operator: count.operations for count in read.counts.counts}
-    completed = tuple(
-        replace(one, operations=one.operations or operations.get(one.operator, ())) for one in known.counts.counts
-    )
-    return () if replace(known.counts, counts=completed) == read.counts else rows
+    counted = {count.operator: count for count in read.counts.counts}
+    same = tuple(completed(one, counted.get(one.operator, one)) for one in known.counts.counts)
+    return () if replace(known.counts, counts=same) == read.counts else rows
 
 
 def identity_of(config: ModelConfig) -> Identity:

@@ -1,8 +1,8 @@
 """Tables of the database: one CSV file for each kind of row, a frozen dataclass of ``Columns``.
 
-A row's fields are str, int, float, bool, optional ones of these, tuples of an enum's members, or such dataclasses,
-which are flattened. None is an empty cell. A checksum shows that a line was damaged or edited; to edit a line on
-purpose, empty its checksum.
+A row's fields are str, int, float, bool, optional ones of these, tuples (``plain_data.cell_of``), values whose column
+says how they are written, or such dataclasses, which are flattened. None is an empty cell. A checksum shows that a line
+was damaged or edited; to edit a line on purpose, empty its checksum.
 
 Rows are appended under a lock with one write that is synced to disk, so that a file never holds a part of a row and a
 killed run loses no row that it reported. An unfinished last line, left by a crash, is moved to another file. A file of
@@ -22,22 +22,20 @@ import shutil
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from enum import Enum
+from dataclasses import fields
 from functools import cache, lru_cache, partial
 from pathlib import Path
-from typing import IO, Any, Generic, TypeAlias, TypeVar, get_args, get_origin
+from typing import IO, Any, Generic, TypeAlias, TypeVar, get_origin
 
-from opcost.columns import Columns, Field, columns_of, fields_of, values_of
+from opcost.columns import Columns, Field, cell_values, columns_of, fields_of
 from opcost.errors import UserError
 from opcost.invocation import command
 from opcost.measuring.flags import Flag, flags_of
 from opcost.measuring.record import MeasurementRow
+from opcost.operators.plain_data import cell_of, cell_reader
 from opcost.printable import printable
 from opcost.storage.files import LONGEST_LINE, TOO_LONG, replace_file
 from opcost.units import some_of
-
-SEPARATOR = "|"
-"""Separator of an enum's members in one cell."""
 
 Row = TypeVar("Row", bound=Columns)
 _Reader: TypeAlias = Callable[[Any], Any]
@@ -62,8 +60,8 @@ LONGEST_QUOTED = 60
 FORMER_COLUMNS = {"mode": "inference"}
 """Columns of former versions, each with the only value that it had."""
 
-GROUPS_KEPT = 64
-"""The parsed groups of columns that are kept for lines with the same cells."""
+GROUPS_KEPT, TEXTS_KEPT = 64, 1024
+"""The parsed groups of columns, and cells of a column, that are kept for lines with the same cells."""
 
 CHANGED = "wrong checksum: the line was damaged or edited"
 
@@ -106,7 +104,7 @@ class LineError(ValueError):
 
 def encode(row: Any) -> list[str]:
     """Return a row's cells in the order of ``columns_of`` its type."""
-    return [cell_text(value) for value in values_of(row)]
+    return list(map(cell_text, cell_values(row)))
 
 
 def _row_reader(row_type: Any) -> _Reader:
@@ -121,11 +119,14 @@ def _row_reader(row_type: Any) -> _Reader:
         else:
             parts.append((begin, _cell_reader(field)))
             begin += 1
+    names = [field.attribute for field in fields_of(row_type)]
+    # Names take time, so they are used only where the columns are in another order than the arguments.
+    is_in_order = names == [field.name for field in fields(row_type) if not field.kw_only]
 
     def read(cells: tuple[str, ...]) -> Any:
         values = [part(cells[place]) for place, part in parts]
         try:
-            return row_type(*values)
+            return row_type(*values) if is_in_order else row_type(**dict(zip(names, values, strict=True)))
         except ValueError as error:
             raise LineError(str(error)) from None
 
@@ -133,11 +134,11 @@ def _row_reader(row_type: Any) -> _Reader:
 
 
 def _cell_reader(field: Field) -> _Reader:
-    is_set = get_origin(field.kind) is tuple
-    convert = partial(_members, get_args(field.kind)[0]) if is_set else CONVERSIONS.get(field.kind, field.kind)
-    if (kept := field.column.kept) is not None:
-        convert = partial(_kept_text, kept)
-    empty, may_be_empty = () if is_set else None, field.may_be_empty
+    is_tuple = get_origin(field.kind) is tuple
+    convert = CONVERSIONS.get(field.kind, field.kind)
+    if is_tuple or field.column.read is not None:
+        convert = lru_cache(TEXTS_KEPT)(partial(_converted_text, field.column.read or cell_reader(field.kind)))
+    empty, may_be_empty = () if is_tuple else None, field.may_be_empty
 
     def read(cell: str) -> object:
         if not cell and may_be_empty:
@@ -150,12 +151,8 @@ def _cell_reader(field: Field) -> _Reader:
     return read
 
 
-def _members(kind: type[Enum], cell: str) -> tuple[Enum, ...]:
-    return tuple(map(kind, cell.split(SEPARATOR)))
-
-
-def _kept_text(kept: Callable[[str], str], cell: str) -> str:
-    return kept(_text(cell))
+def _converted_text(convert: Callable[[str], Any], cell: str) -> Any:
+    return convert(_text(cell))
 
 
 def _text(cell: str) -> str:
@@ -168,11 +165,11 @@ CONVERSIONS: Mapping[Any, Callable[[str], object]] = {bool: {"True": True, "Fals
 
 
 def cell_text(value: object) -> str:
-    """Return a value's cell: None is empty, the members of a set are joined, and no text is a formula."""
+    """Return a value's cell: None is empty, a tuple is one text, and no text is a formula."""
     if value is None:
         return ""
     if isinstance(value, tuple):
-        return SEPARATOR.join(member.value for member in value)
+        value = cell_of(value)
     if isinstance(value, float):
         # NumPy's floats have another repr.
         return repr(float(value))
@@ -227,7 +224,7 @@ def measurement_cells(cells: Cells) -> Cells:
     found = flags_of(flag for flag, phrase in PHRASES.items() for note in notes if re.match(phrase, note))
     share = _DUTY_CYCLE.search(cells["notes"]) if Flag.DUTY_CYCLE in found else None
     duty_cycle = "" if share is None else repr(int(share[1]) / 100)
-    return cells | {"flags": SEPARATOR.join(flag.value for flag in found), "duty_cycle": duty_cycle}
+    return cells | {"flags": cell_of(found), "duty_cycle": duty_cycle}
 
 
 UPGRADES: Mapping[type[Any], Callable[[Cells], Cells]] = {MeasurementRow: measurement_cells}
@@ -325,6 +322,10 @@ class CsvTable(Generic[Row]):
     def _unknown(self, lines: Iterable[str]) -> list[str]:
         known = set(map(self._line_of, self.rows()))
         return [line for line in lines if line not in known]
+
+    def as_read(self, rows: Iterable[Row]) -> list[Row]:
+        """Return rows as they are read again from their cells; a ``ValueError`` if they cannot be."""
+        return [self._row_of(tuple(encode(row))) for row in rows]
 
     def text(self, rows: Iterable[Row]) -> str:
         return "".join([_line(self._columns), *map(self._line_of, rows)])

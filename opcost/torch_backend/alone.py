@@ -14,7 +14,7 @@ from opcost.errors import CannotMeasureError
 from opcost.measuring.conditions import device_type_of
 from opcost.measuring.flags import Flag
 from opcost.operators.cases import CAPTURED, Case, cases_of_count
-from opcost.operators.counts import OperationWithoutFormula, OperatorCount, OperatorCounts
+from opcost.operators.counts import OperationWithoutFormula, OperatorCount, OperatorCounts, without_single_calls
 from opcost.operators.grids import AnyGrid, GridPoint
 from opcost.operators.input_roles import shown_inputs
 from opcost.operators.tuples import DTYPE, FLOAT32, META, OperatorTuple, PlainValue, TensorSpec, mapped, value_text
@@ -155,7 +155,7 @@ def count_point(point: GridPoint, device: str) -> OperatorCounts:
     statistics = tuple(kind.statistics() for kind in kinds)
     weights = (point.weight_zeros,) if point.weight_zeros else ()
     # The points of a grid are no layers of one model.
-    alone = replace(count, statistics=(statistics,), weight_zeros=weights, patterns=(), positions=(), callers=())
+    alone = replace(without_single_calls(count), statistics=(statistics,), weight_zeros=weights)
     return replace(counts, counts=(alone,), modules=())
 
 

@@ -30,14 +30,21 @@ MODULES = tuple(
 )
 NET, BLOCK, OF_LINEAR, OF_DROPOUT, OF_HEAD = range(5)
 
+
+def called(count: OperatorCount, callers: dict[int, int], *statistics: InputStatistics) -> OperatorCount:
+    """Return a count with the caller of each call by its position, and the statistics of its first input."""
+    places = {"positions": tuple(callers), "callers": tuple(callers.values())}
+    return replace(count, statistics=tuple((one,) for one in statistics), **places)
+
+
 # block.linear, block.dropout, block.linear, add in block, add in the model, head
 COUNTS = OperatorCounts(
     model=model_operator("net", None, (2, 4)),
     counts=(
-        OperatorCount(LINEAR, 2, 128, 100, OUTPUT, ((STANDARD,), (ZEROS,)), (), (0, 2), (OF_LINEAR, OF_LINEAR)),
-        OperatorCount(DROPOUT, 1, 0, 0, INPUT, ((ZEROS,),), (), (1,), (OF_DROPOUT,)),
-        OperatorCount(ADD, 2, 8, 96, INPUT, ((STANDARD,) * 1,) * 2, (), (3, 4), (BLOCK, NET)),
-        OperatorCount(HEAD, 1, 64, 90, None, ((STANDARD,),), (), (5,), (OF_HEAD,)),
+        called(OperatorCount(LINEAR, 2, 128, 100, OUTPUT), {0: OF_LINEAR, 2: OF_LINEAR}, STANDARD, ZEROS),
+        called(OperatorCount(DROPOUT, 1, 0, 0, INPUT), {1: OF_DROPOUT}, ZEROS),
+        called(OperatorCount(ADD, 2, 8, 96, INPUT), {3: BLOCK, 4: NET}, STANDARD, STANDARD),
+        called(OperatorCount(HEAD, 1, 64, 90), {5: OF_HEAD}, STANDARD),
     ),
     total_flop=336,
     total_memory_bytes=482,

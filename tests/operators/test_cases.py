@@ -148,7 +148,9 @@ def test_zeros_in_weights_part_the_cases_of_a_tuple() -> None:
 
 def test_a_case_with_its_count_is_the_same_case_and_the_count_has_no_calls() -> None:
     calls = ((SEEN_HALF, SEEN_NORMAL), (SEEN_NORMAL, SEEN_NORMAL))
-    count = OperatorCount(SCALES, 2, 7, 9, None, calls, (), (0, 1), (0, 0), (("mul", 1),))
+    count = OperatorCount(
+        *(SCALES, 2, 7, 9), statistics=calls, positions=(0, 1), callers=(0, 0), operations=(("mul", 1),)
+    )
     counts = OperatorCounts(model_operator("resnet18", None, (1, 3, 8, 8)), (count,), 14, 18, 0, "2.11.0", "meta")
     cases = cases_of(counts.counts, "captured")
     found = as_counted(cases, counts)
