@@ -94,8 +94,8 @@ class Column:
 
     ``unit`` is needed if the name does not end with it. ``title`` is the column's heading on screen and in reports;
     it is empty if no such table shows the column. ``name`` is the column's if it is not that of the field. ``read`` and
-    ``write`` convert a cell's text, if its type does not say how. ``absent`` is the cell of
-    rows from before the column existed, if it is not empty.
+    ``write`` convert a cell's text, if its type does not say how. ``absent`` is the cell of rows from before the column
+    existed, if it is not empty.
     """
 
     meaning: str = ""

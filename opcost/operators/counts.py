@@ -127,7 +127,7 @@ class OperatorCount(CountedCall, CalledOperator):
 
     @property
     def mistake(self) -> str | None:
-        """What does not fit together, None if all does."""
+        """The first parts that do not fit each other; None if all do."""
         try:
             # This fails for inputs that the operator cannot have.
             inputs, patterned = len(shown_inputs(self.operator)), len(patterned_inputs(self.operator))
@@ -184,7 +184,7 @@ CallT = TypeVar("CallT", bound=CountedCall)
 
 
 def completed(one: CallT, other: CountedCall) -> CallT:
-    """Return a count with what it lacks of another count of the same call, as counts of older tables lack columns."""
+    """Return a count whose fields at their default are those of another; older tables lack columns."""
     known = {field.name: getattr(other, field.name) for field in fields(CountedCall)}
     lacked = [field.name for field in fields(CountedCall) if getattr(one, field.name) == field.default]
     return replace(one, **{name: known[name] for name in lacked})
@@ -271,7 +271,7 @@ class OperatorCounts(CountedRun, RunTotals):
 
     @property
     def mistake(self) -> str | None:
-        """What does not fit together, None if all does."""
+        """The first parts that do not fit each other; None if all do."""
         paths = {module.path for module in self.modules}
         if paths and not {"", *(at_level(path, levels_of(path) - 1) for path in paths if path)} <= paths:
             return "it has a module in an unknown one"
