@@ -27,9 +27,8 @@ from opcost.estimates import (
 )
 from opcost.grouping import grouped
 from opcost.measuring.conditions import Conditions
-from opcost.measuring.record import REFERENCE_TEMPERATURE_C, MeasurementRow, time_of
+from opcost.measuring.record import REFERENCE_TEMPERATURE_C, MeasurementRow, is_above_limit, time_of
 from opcost.measuring.setting import ChosenConditions
-from opcost.measuring.throttling import is_above_limit
 from opcost.operators.cases import INPUTS, OPERATOR, PARAMETERS, TRAINING_MODE
 from opcost.operators.tuples import Constant, OperatorTuple, PlainValue, Structure, TensorSpec
 from opcost.summing.summation import EnergyBasis, common_basis, temperature_error_j

@@ -18,8 +18,7 @@ from opcost.comparing.roofline import Works, works_of
 from opcost.estimates import NORMAL_QUANTILE, Estimate, ratio_if_known, sum_of_independent, value_of
 from opcost.measuring.comparison_record import ChainRow, Excess
 from opcost.measuring.conditions import WARM, Conditions
-from opcost.measuring.record import MeasurementRow, is_doubtful, ran_as_requested, time_of
-from opcost.measuring.throttling import is_above_limit
+from opcost.measuring.record import MeasurementRow, is_above_limit, is_doubtful, ran_as_requested, time_of
 from opcost.operators.cases import ALL, CAPTURED, LEAF
 from opcost.operators.counts import OperatorCounts, Selection, is_leaf, memory_bytes_of
 from opcost.prediction.rates import MOSTLY_KNOWN_RATIO, PREDICTED_ERROR_RATIOS, predictor_of

@@ -13,7 +13,7 @@ from opcost.comparing.gap import OTHERS, PRODUCTS, Load, Piece, added_by_limit
 from opcost.comparing.model_result import ModelResult
 from opcost.comparing.ranking import SumErrors
 from opcost.estimates import Estimate, total_if_known, value_of
-from opcost.measuring.throttling import is_above_limit
+from opcost.measuring.record import is_above_limit
 from opcost.operators.cases import CAPTURED, Case, cases_of_count
 from opcost.operators.counts import OperatorCount
 from opcost.prediction.learned_costs import ENERGY, TIME, LearnedCosts

@@ -11,8 +11,7 @@ from opcost.comparing.cache_chain_rows import is_corrected
 from opcost.estimates import total_if_known
 from opcost.measuring.conditions import WARM, Circumstances, precision_dtype
 from opcost.measuring.flags import CASTING_DOUBT, OTHER_WORK, Flag
-from opcost.measuring.procedure import are_different
-from opcost.measuring.record import MeasurementRow, names_of, quality_flags, ran_as_requested, time_of
+from opcost.measuring.record import MeasurementRow, are_different, names_of, quality_flags, ran_as_requested, time_of
 from opcost.operators.cache_chains import STREAM_BYTES
 from opcost.operators.cases import CAPTURED, LEAF
 from opcost.operators.tuples import META

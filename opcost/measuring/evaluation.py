@@ -13,9 +13,8 @@ from opcost.estimates import Estimate, estimate_of, mean_without_outliers, media
 from opcost.measuring.conditions import EAGER
 from opcost.measuring.flags import Flag, Flags, flags_of, joined_notes
 from opcost.measuring.known_device import UNKNOWN_DEVICE, KnownDevice, Repeatability
-from opcost.measuring.loop import Loop, energy_of_iteration_j
+from opcost.measuring.loop import Loop, energy_of_iteration_j, is_throttled
 from opcost.measuring.record import COEFFICIENT_SPREAD_PER_KELVIN, REFERENCE_TEMPERATURE_C, Measurement
-from opcost.measuring.throttling import is_throttled
 from opcost.power.trace import DeviceState, MeanPower, MeteredPower, PowerTrace, device_state, no_trace, power_and_check
 
 UNEVEN_RATIO = 1.5

@@ -14,16 +14,18 @@ import numpy as np
 from opcost.estimates import Estimate, FloatArray, half_width_ratio, mean_over_placements, without_placement_effects
 from opcost.measuring.instruments import Instruments
 from opcost.measuring.protocol import MINIMUM_CHUNKS, MeasurementProtocol
-from opcost.measuring.throttling import (
-    RECOVERY_S,
-    full_clocks_until_s,
-    is_far_above_limit,
-    is_recovering,
-    is_throttled,
-)
+from opcost.measuring.record import FAR_ABOVE_LIMIT_RATIO
 from opcost.measuring.workload import Workload
 from opcost.power.ports import ClockReading
-from opcost.power.trace import MeteredPower, PowerTrace, Window, device_state, power_and_check
+from opcost.power.trace import (
+    DeviceState,
+    MeteredPower,
+    PowerTrace,
+    Window,
+    device_state,
+    fresh_readings,
+    power_and_check,
+)
 
 MINIMUM_PRECISE_CHUNKS = 10
 """The fewest chunks whose spread may end a loop by its precision."""
@@ -347,3 +349,56 @@ def _is_warm(begin: ClockReading, now: ClockReading, instruments: Instruments, p
 def _ended_s(workload: Workload, previous: ClockReading, now: ClockReading) -> float:
     """Return the time of the rounds that ended between two readings, by the device's clock if it has one."""
     return now.monotonic_s - previous.monotonic_s if workload.ended_s is None else workload.ended_s
+
+
+# Throttling by the power limit within a loop
+
+HARDLY_THROTTLED_RATIO = 0.02
+"""Throttling for this share of a loop changes its time by 0.7 % at most, because clocks fall by a quarter at most
+(H200). In a short loop a single row of the log is a larger share."""
+
+STATE_PERIOD_S = 0.1
+"""The longest time until a log shows a change of the clocks: nvidia-smi repeats their state for 0.1 s (H100, H200)."""
+
+RECOVERY_S = 0.4
+"""The longest extension of a warm-up. H100s report throttling until 0.24 s to 0.45 s after a throttled load, whether
+they then rest or run a load with pauses (12 of 14, ``docs/log/power_limit.md``)."""
+
+
+def is_far_above_limit(trace: PowerTrace, load: Window, power_limit_w: float | None) -> bool:
+    """Return whether two readings of a load or more are far above the power limit; False if that is unknown."""
+    if power_limit_w is None:
+        return False
+    return int(np.count_nonzero(fresh_readings(trace, load) >= FAR_ABOVE_LIMIT_RATIO * power_limit_w)) > 1
+
+
+def is_throttled(state: DeviceState) -> bool:
+    """Return whether the power limit throttled the device for a relevant share of the time; False if unknown."""
+    return (state.power_capped_ratio or 0.0) > HARDLY_THROTTLED_RATIO
+
+
+def is_recovering(trace: PowerTrace, load_begin_s: float) -> bool:
+    """Return whether a device was throttled when a load began (epoch), and the log still reports that."""
+    for logged in (trace, *trace.checks):
+        is_known = ~np.isnan(logged.power_capped)
+        capped = logged.power_capped[is_known] > 0
+        # The log may begin before the load, or one row after its begin.
+        at_begin = max(0, int(np.searchsorted(logged.epoch_s[is_known], load_begin_s, side="right")) - 1)
+        if len(capped) and capped[at_begin] and capped[-1]:
+            return True
+    return False
+
+
+def full_clocks_until_s(trace: PowerTrace, window: Window) -> float:
+    """Return the moment (epoch) until which the device was certainly not throttled in a window.
+
+    It lies ``STATE_PERIOD_S`` before the first row with throttling or with a clock below the window's highest.
+    """
+    ends_s = [window.end_s + STATE_PERIOD_S]
+    for logged in (trace, *trace.checks):
+        inside = window.holds(logged.epoch_s)
+        clock_hz: FloatArray = logged.sm_clock_hz[inside]
+        # The highest of the known clocks; comparisons with an unknown value are False.
+        slow = (logged.power_capped[inside] > 0) | (clock_hz < np.fmax.reduce(clock_hz, initial=-math.inf))
+        ends_s += map(float, logged.epoch_s[inside][slow][:1])
+    return min(ends_s) - STATE_PERIOD_S

@@ -216,10 +216,6 @@ SETTLED_LOOP_S = 2.7
 (``docs/log/power_limit.md``)."""
 
 
-NOTICEABLE_RANGE_RATIO = 0.01
-"""Range of the builds' times over their median from which people are informed: builds of one state are within 0.2 %."""
-
-
 def median_of_builds(measure_build: Callable[[], Measurement], builds: int) -> Measurement:
     """Return the measurement of the build with the median time, with the differences between builds.
 
@@ -249,11 +245,6 @@ def settled(run_build: Callable[[MeasurementProtocol], Measurement], protocol: M
     if protocol.relative_error is None or not is_at_power_limit(measurement):
         return measurement
     return run_build(replace(protocol, warm_up_s=SETTLING_S, loop_s=SETTLED_LOOP_S, relative_error=None))
-
-
-def are_different(time_range_ratio: float | None) -> bool:
-    """Return whether builds with this range of times over their median differ noticeably; False if it is unknown."""
-    return (time_range_ratio or 0.0) > NOTICEABLE_RANGE_RATIO
 
 
 def _quality(measurement: Measurement) -> tuple[bool, bool]:

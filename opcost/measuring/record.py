@@ -17,7 +17,7 @@ from opcost.measuring.flags import (
     Flag,
     Flags,
 )
-from opcost.measuring.throttling import most_power_ratio
+from opcost.measuring.protocol import DUTY_CYCLES
 from opcost.operators.cases import INPUT_VALUES, INPUTS, OPERATOR, PARAMETERS, PHASE, TRAINING_MODE, Case
 from opcost.operators.tuples import Phase
 
@@ -32,6 +32,18 @@ two H200 were 0.22 to 0.52 % per kelvin (``docs/log/meters.md``)."""
 COEFFICIENT_ERROR_PER_KELVIN = 0.001
 """Standard error of a board's power temperature coefficient if rows do not hold it: qualifications gave 0.03 to 0.1 %
 per kelvin."""
+
+FAR_ABOVE_LIMIT_RATIO = 1.14
+"""Share of the power limit above which a load is throttled at once. Some loads of up to 1.12 run at full clocks for
+0.3 s (H100, H200; ``docs/log/power_limit.md``)."""
+
+LASTING_LIMIT_RATIO = 1.02
+"""Share of the power limit above which no lasting load draws: the limiter keeps loops of a second and more at up to
+0.9993 (806 rows, H100, H200), and meters that agree within 2 % count as equal."""
+
+LEAST_SETTLED_LOOP_S = 2.3
+"""The shortest loop of a whole in which its clocks have settled, or settle soon: two and a half swings of 0.9 s. In
+shorter loops throttled wholes still have 98 % to 99 % of full clocks (``docs/log/power_limit.md``)."""
 
 IMPOSSIBLE_POWER = "impossible-power"
 IMPOSSIBLE_POWER_MEANING = "power above what the board can draw"
@@ -200,6 +212,22 @@ class Measured(Protocol):
         """Its conditions."""
 
 
+def most_power_ratio(loop_s: float, is_far_above: bool) -> float:
+    """Return the largest mean power of a loop that a board can draw, as a share of its power limit.
+
+    ``is_far_above``: the load was measured with pauses, or ended before it was throttled. Pauses keep the mean below
+    the limit, at work it may draw more (up to 1.49, H200).
+    """
+    if is_far_above:
+        return 1 / min(DUTY_CYCLES)
+    return LASTING_LIMIT_RATIO if loop_s >= LEAST_SETTLED_LOOP_S else FAR_ABOVE_LIMIT_RATIO
+
+
+def is_above_limit(power_w: float | None, power_limit_w: float | None) -> bool:
+    """Return whether a mean power is above what a lasting load can draw; False if one of both is unknown."""
+    return power_w is not None and power_limit_w is not None and power_w > LASTING_LIMIT_RATIO * power_limit_w
+
+
 def has_impossible_power(row: Measured) -> bool:
     """Return whether a row has a power that its board cannot draw, so that its meter or its time is wrong."""
     measured, limit_w = row.measurement, row.conditions.device_power_limit_w
@@ -260,3 +288,12 @@ class FailureRow(Columns):
     phase: Annotated[Phase, PHASE]
     conditions: Conditions
     circumstances: Circumstances
+
+
+NOTICEABLE_RANGE_RATIO = 0.01
+"""Range of the builds' times over their median from which people are informed: builds of one state are within 0.2 %."""
+
+
+def are_different(time_range_ratio: float | None) -> bool:
+    """Return whether builds with this range of times over their median differ noticeably; False if it is unknown."""
+    return (time_range_ratio or 0.0) > NOTICEABLE_RANGE_RATIO

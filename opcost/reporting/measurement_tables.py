@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from opcost.measuring.known_device import QualificationRow
-from opcost.measuring.procedure import are_different
+from opcost.measuring.record import are_different
 from opcost.reporting.tables import Column, Table, dry_run_note, print_line, print_origin, print_table, titled
 from opcost.running.plan import Reason
 from opcost.stages.measure_operators import FullModelReport, OperatorsReport, UnitReport

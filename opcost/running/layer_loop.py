@@ -14,8 +14,7 @@ from torch import nn
 
 from opcost.errors import UserError
 from opcost.grouping import grouped
-from opcost.measuring.conditions import WARM, device_type_of, usual_execution
-from opcost.measuring.lookup import lookup_key
+from opcost.measuring.conditions import WARM, device_type_of, lookup_key, usual_execution
 from opcost.measuring.precisions import AUTOCAST_DTYPES, TORCH_DEFAULT
 from opcost.measuring.record import MeasurementRow
 from opcost.metering.layers import KnownCost, LayerTimes

@@ -11,8 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from opcost.measuring.conditions import Conditions, measurement_key
-from opcost.measuring.lookup import LookupKey, lookup_key
+from opcost.measuring.conditions import Conditions, LookupKey, lookup_key, measurement_key
 from opcost.measuring.protocol import FULL_LOOP_S, RETRIES, MeasurementProtocol
 from opcost.measuring.record import MeasurementRow, is_doubtful
 from opcost.measuring.setting import Setting
@@ -57,7 +56,7 @@ class KnownRows:
 
     A key is complete with one row that is not flagged and, if there is a meter, has energy; or with ``RETRIES.runs``
     other rows. A measurement that was disturbed in one run need not be so in the next. Rows under other conditions may
-    complete a case, too (``measuring.lookup``).
+    complete a case, too (``measuring.conditions``).
     """
 
     def __init__(self, demand: Demand, rows: Iterable[MeasurementRow]) -> None:

@@ -11,8 +11,7 @@ from typing import TypeAlias
 
 from opcost.estimates import Estimate, estimate_of, sum_of_independent, total_if_known
 from opcost.grouping import grouped
-from opcost.measuring.conditions import Conditions
-from opcost.measuring.lookup import lookup_key
+from opcost.measuring.conditions import Conditions, lookup_key
 from opcost.measuring.record import (
     COEFFICIENT_ERROR_PER_KELVIN,
     COEFFICIENT_SPREAD_PER_KELVIN,
@@ -89,9 +88,9 @@ RowsByCase: TypeAlias = Mapping[str, Sequence[MeasurementRow]]
 class Measurements:
     """The best row of each case under each set of conditions.
 
-    Rows under other conditions are found, too, if they stand for each other (``measuring.lookup``). Among equally good
-    ones of a board, those under the very conditions are preferred. Rows with zeros in weights are left out: they are of
-    grids, and would make a model's sum too small.
+    Rows under other conditions are found, too, if they stand for each other (``lookup_key``). Among equally good ones of
+    a board, those under the very conditions are preferred. Rows with zeros in weights are left out: they are of grids,
+    and would make a model's sum too small.
     """
 
     def __init__(self, rows: Iterable[MeasurementRow]) -> None:

@@ -8,8 +8,8 @@ from simulated_machine import simulated_row
 
 from opcost.errors import CannotMeasureError
 from opcost.measuring.flags import Flag
-from opcost.measuring.procedure import are_different, median_of_builds
-from opcost.measuring.record import Measurement
+from opcost.measuring.procedure import median_of_builds
+from opcost.measuring.record import Measurement, are_different
 from opcost.operators.tuples import OperatorTuple
 
 USUAL = replace(

@@ -8,9 +8,8 @@ import pytest
 from opcost.estimates import Estimate, half_width_ratio
 from opcost.measuring.conditions import EAGER
 from opcost.measuring.instruments import Instruments
-from opcost.measuring.loop import Forecast, Loop, is_precise, run_loop
+from opcost.measuring.loop import Forecast, Loop, is_precise, is_throttled, run_loop
 from opcost.measuring.protocol import MINIMUM_CHUNKS, MeasurementProtocol
-from opcost.measuring.throttling import is_throttled
 from opcost.measuring.workload import Workload
 from opcost.power.ports import ClockReading, PowerSource
 from opcost.power.trace import DeviceState, MeanPower, MeteredPower, PowerTrace, no_trace

@@ -32,7 +32,7 @@ from opcost.measuring.evaluation import at_reference, evaluate
 from opcost.measuring.flags import Flag
 from opcost.measuring.instruments import WAITING_LASTS_S, Instruments, WaitingPower
 from opcost.measuring.known_device import UNKNOWN_DEVICE, KnownDevice, Repeatability
-from opcost.measuring.loop import Loop, run_loop
+from opcost.measuring.loop import RECOVERY_S, Loop, is_throttled, run_loop
 from opcost.measuring.procedure import measure, undisturbed, without_overhead
 from opcost.measuring.protocol import (
     DUTY_CYCLES,
@@ -43,7 +43,6 @@ from opcost.measuring.protocol import (
     cycles_and_pause,
 )
 from opcost.measuring.record import is_flagged, may_be_throttled
-from opcost.measuring.throttling import RECOVERY_S, is_throttled
 from opcost.power.ports import ClockReading, PowerSource
 from opcost.power.trace import device_state, no_trace
 

@@ -7,8 +7,14 @@ from committed_tables import committed
 from simulated_machine import SIMULATED_CONDITIONS, simulated_row
 
 from opcost.measuring.flags import Flag, Flags
-from opcost.measuring.record import IMPOSSIBLE_POWER, MeasurementRow, has_impossible_power, is_doubtful, names_of
-from opcost.measuring.throttling import LEAST_SETTLED_LOOP_S
+from opcost.measuring.record import (
+    IMPOSSIBLE_POWER,
+    LEAST_SETTLED_LOOP_S,
+    MeasurementRow,
+    has_impossible_power,
+    is_doubtful,
+    names_of,
+)
 from opcost.operators.tuples import OperatorTuple
 
 LIMIT_W = 700.0

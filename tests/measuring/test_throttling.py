@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from opcost.measuring.throttling import STATE_PERIOD_S, full_clocks_until_s, is_far_above_limit, is_recovering
+from opcost.measuring.loop import STATE_PERIOD_S, full_clocks_until_s, is_far_above_limit, is_recovering
 from opcost.power.trace import NO_POWER_SOURCE, Window, joined, trace_of_power
 
 WINDOW = Window(0.0, 3.0)

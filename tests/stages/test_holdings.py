@@ -46,7 +46,7 @@ def test_holdings_are_those_of_the_tables() -> None:
     models = counted[is_model & ~counted["operator"].str.startswith("grid.")]
     inputs = models.set_index("model_key")[["inputs", "parameters"]]
     assert {one.conditions.key for one in found} == set(rows["key"].str.rpartition("-")[2])
-    # In other precisions rows of operators without products stand for each other (``measuring.lookup``).
+    # In other precisions rows of operators without products stand for each other (``measuring.conditions``).
     for one in (one for one in found if one.conditions.precision == "torch-default"):
         measured = rows[rows["key"].str.endswith(one.conditions.key)]["key"].str.rpartition("-")[0]
         precision = one.conditions.precision

@@ -5,8 +5,7 @@ from dataclasses import fields, replace
 import pytest
 from simulated_machine import SIMULATED_CONDITIONS
 
-from opcost.measuring.conditions import Conditions
-from opcost.measuring.lookup import irrelevant_fields, lookup_key
+from opcost.measuring.conditions import Conditions, irrelevant_fields, lookup_key
 from opcost.operators.texts import parse_operator
 from opcost.operators.tuples import OperatorTuple, model_operator, stored_as
 
