@@ -89,8 +89,8 @@ class Measurements:
     """The best row of each case under each set of conditions.
 
     Rows under other conditions are found, too, if they stand for each other (``lookup_key``). Among equally good ones
-    of a board, those under the very conditions are preferred. Rows with zeros in weights are left out: they are of grids,
-    and would make a model's sum too small.
+    of a board, those under the very conditions are preferred. Rows with zeros in weights are left out: they are of
+    grids, and would make a model's sum too small.
     """
 
     def __init__(self, rows: Iterable[MeasurementRow]) -> None:
