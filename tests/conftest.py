@@ -42,7 +42,7 @@ LONG_FILES = [
     *SECOND_TIER,
     *(
         "test_procedure.py test_pipeline.py test_energy_sources.py "
-        "test_table.py test_capture.py test_count.py test_nvidia_smi_meter.py "
+        "test_table.py test_capture.py test_count.py test_nvidia_smi_meter.py test_amd_smi.py "
         "test_profile_object.py test_golden_tables.py test_measured_project.py"
     ).split(),
 ]

@@ -66,6 +66,10 @@ NEIGHBOURS = 25
 GAP_RATIO = 5.0
 """Time between two readings, in averaging times, from which readings between them were lost."""
 
+LARGEST_SCALE = 1.5
+"""Ratio of the counter's energy and that of the samples, either way, from which one of both is broken. Under pulses an
+H200's differ by up to 1.15 (``database/meter_qualifications.csv``)."""
+
 UNSEEN_RATIO = 0.3
 """Standard deviation of the power between two ticks of a counter, as a share of it. The error of a part of a second is
 then as large as that under a load that is on and off for 0.3 s each, which a tick a second does not show."""
@@ -267,13 +271,12 @@ def window_energy(readings: Readings, window: Window) -> WindowEnergy:
     """Return the energy of a window by the readings around it."""
     has_samples = bool(len(readings.samples.power_w))
     meter = readings.sample_meter if has_samples else readings.counter_meter
-    if readings.missing_reason is not None:
-        return WindowEnergy(None, meter, 0.0, readings.missing_reason)
-    if window.duration_s < readings.resolution_s or window.duration_s <= 0:
-        lengths = (
-            f"{window.duration_s * 1e3:.3g} ms is shorter than {meter} resolves, {readings.resolution_s * 1e3:.3g} ms"
-        )
-        return WindowEnergy(None, meter, 0.0, f"the window of {lengths}")
+    reason = readings.missing_reason
+    if reason is None and (window.duration_s < readings.resolution_s or window.duration_s <= 0):
+        resolved = f"shorter than {meter} resolves, {readings.resolution_s * 1e3:.3g} ms"
+        reason = f"the window of {window.duration_s * 1e3:.3g} ms is {resolved}"
+    if reason is not None:
+        return WindowEnergy(None, meter, 0.0, reason)
     pieces = readings.pieces
     coverage_ratio = min(1.0, pieces.covered_s(window) / window.duration_s)
     if coverage_ratio < LEAST_COVERAGE_RATIO:
@@ -290,6 +293,12 @@ def window_energy(readings: Readings, window: Window) -> WindowEnergy:
         energy_j = pieces.energy_j(window).with_error(_placement_error_j(readings, window, None))
         energy_j = energy_j.with_error(pieces.timing_error_j(inside)).with_error(energy_j.value * doubt_ratio)
     else:
+        ratio = span[1] / pieces.energy_j(span[0]).value
+        if not 1 / LARGEST_SCALE <= ratio <= LARGEST_SCALE:
+            reason = (
+                f"{readings.counter_meter} has {ratio:.2g} times the energy of {meter}: which one is right is unknown"
+            )
+            return WindowEnergy(None, meter, coverage_ratio, reason)
         energy_j = _scaled(readings, window, *span)
         meter = f"{meter}, scaled by {readings.counter_meter}"
     energy_j = energy_j.times(1 / coverage_ratio).with_error((1 - coverage_ratio) * energy_j.value)

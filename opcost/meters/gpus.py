@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from opcost.errors import UserError
+from opcost.meters.amd_smi import AmdSmi
 from opcost.meters.nvidia import Nvidia
 from opcost.meters.vendor import GpuVendor
 from opcost.power.log_rows import PowerRow
@@ -19,7 +20,7 @@ from opcost.power.ports import DeviceFacts, Gpu, GpuError, GpuLog
 
 Answer = TypeVar("Answer")
 
-VENDORS: tuple[GpuVendor, ...] = (Nvidia(),)
+VENDORS: tuple[GpuVendor, ...] = (Nvidia(), AmdSmi())
 """The first one that knows a GPU is asked."""
 
 BUSY_RATIO = 0.05

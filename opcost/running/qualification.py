@@ -29,6 +29,7 @@ from opcost.power.ports import COUNTER, SAMPLES, short_name
 from opcost.running.apparatus import Apparatus, OpenApparatus
 from opcost.storage.database import Database
 from opcost.storage.table import CsvTable
+from opcost.units import percent
 
 REFERENCE = COUNTER
 """The short name of the meter that others are compared with: it misses no time. If there is none, or the others agree
@@ -36,6 +37,9 @@ that it is wrong, the best other one takes its place."""
 
 USUAL_POWER_PER_KELVIN = {"NVIDIA H200": Estimate(0.003, 0.001)}
 """Power temperature coefficients of cards: 0.17 to 0.49 % per kelvin on nine boards and under eight loads."""
+
+UNDECIDED_RATIO = 0.1
+"""Deviation of two meters from which neither is trusted if there is no third one."""
 
 RETRIED_AFTER = timedelta(days=1)
 """The time until an incomplete qualification is tried again."""
@@ -111,6 +115,10 @@ def qualify_meters(apparatus: Apparatus, table: CsvTable[QualificationRow]) -> l
     found = qualities(timeline, trace, reference_among(timeline, trace, reference))
     if not found:
         raise UserError(f"--qualify: {trace.missing_reason}")
+    compared = {quality.meter: abs(ratio) for quality in found if (ratio := quality.steady_deviation_ratio) is not None}
+    if len(compared) == 2 and max(compared.values()) > UNDECIDED_RATIO:
+        differ = f"{' and '.join(compared)} differ by {percent(max(compared.values()), 0)} under a steady load"
+        raise UserError(f"--qualify: {differ}, and no third meter shows which one is right")
     coefficient = power_temperature_coefficient_per_kelvin(timeline, trace)
     read_times_s = apparatus.meters.read_times_s()
     # Relative to the samples in both runs, since the device warms up.

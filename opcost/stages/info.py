@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
 from opcost.invocation import command, pip_install
+from opcost.meters import gpus as all_gpus
 from opcost.meters.gpu_meters import counter_name
-from opcost.meters.gpus import VENDORS
 from opcost.meters.host import cpu_product
 from opcost.meters.rapl import RaplSampler, rapl_unavailable_reason
 from opcost.meters.vendor import GpuVendor
@@ -98,7 +98,7 @@ def find_info(folders: UserFolders) -> Info:
     cpu_meters = () if no_meter_reason else (short_name(RaplSampler().source.name),)
     gpus: list[DeviceInfo] = []
     reasons = []
-    for vendor in VENDORS:
+    for vendor in all_gpus.VENDORS:
         try:
             found = vendor.uuids()
             gpus += [_gpu(vendor, uuid) for uuid in found]

@@ -52,7 +52,7 @@ class OneVendor(GpuVendor):
 
 @pytest.fixture
 def with_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(info, "VENDORS", (OneVendor(),))
+    monkeypatch.setattr("opcost.meters.gpus.VENDORS", (OneVendor(),))
 
 
 def found() -> info.Info:
@@ -88,7 +88,7 @@ def test_without_a_gpu_or_nvml_there_is_a_reason(monkeypatch: pytest.MonkeyPatch
         patched.setitem(sys.modules, "pynvml", None)
         assert (found().gpus, found().no_gpu_reason) == ((), "nvidia-ml-py is not installed")
     monkeypatch.setattr(OneVendor, "uuids", lambda _: [])
-    monkeypatch.setattr(info, "VENDORS", (OneVendor(),))
+    monkeypatch.setattr("opcost.meters.gpus.VENDORS", (OneVendor(),))
     assert (found().gpus, found().no_gpu_reason) == ((), "NVML lists no GPU")
 
 

@@ -11,7 +11,7 @@ from simulated_machine import Device, Load, MeterModel, SimulatedMachine
 
 from opcost.errors import CannotMeasureError, UserError
 from opcost.measuring.flags import Flag
-from opcost.measuring.known_device import GOOD, KnownDevice, KnownMeters, MeterQuality, QualificationRow
+from opcost.measuring.known_device import GOOD, UNCHECKED, KnownDevice, KnownMeters, MeterQuality, QualificationRow
 from opcost.measuring.procedure import measure
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.qualification import STEADY_LOAD
@@ -109,16 +109,16 @@ def test_a_look_at_conditions_qualifies_nothing(campaign: SimulatedCampaign, tab
 def test_a_meter_that_was_found_wrong_comes_last(campaign: SimulatedCampaign, caplog: pytest.LogCaptureFixture) -> None:
     machine = campaign.machine
     truth = MeterModel(update_period_s=0.1, averaging_time_s=0.1)
-    right, wrong = (
+    right, third, wrong = (
         replace(truth, scale=scale, source=replace(truth.power_source, name=name))
-        for name, scale in ((REFERENCE, 1.0), ("broken", 0.8))
+        for name, scale in ((REFERENCE, 1.0), ("third", 1.0), ("broken", 0.8))
     )
-    machine.meter, machine.checks = wrong, (right,)
+    machine.meter, machine.checks = wrong, (right, third)
     with qualified(campaign.open_apparatus, None, campaign.database, True) as apparatus:
         instruments = apparatus.instruments("log")
         instruments.meter.start()
         machine.idle(1.0)
-        assert sources_of(instruments.log()) == sources_of(instruments.stop()) == [REFERENCE, "broken"]
+        assert sources_of(instruments.log()) == sources_of(instruments.stop()) == [REFERENCE, "third", "broken"]
         assert instruments.stop().checks_stand_in
     (warning,) = [message for message in caplog.messages if "-20.0%" in message]
     assert "broken: " in warning
@@ -402,3 +402,32 @@ def test_what_was_found_of_a_meter_goes_into_its_traces(campaign: SimulatedCampa
     assert source.correlation_time_s == pytest.approx(0.4, abs=0.25)
     assert source.noise_ratio == pytest.approx(10.0 / 500.0, rel=0.5)
     assert source.rise_time_s >= campaign.machine.meter.power_source.rise_time_s
+
+
+def test_of_two_meters_that_differ_none_is_trusted_and_rows_say_so(
+    campaign: SimulatedCampaign, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As of a card whose energy counter counts in another unit, and that has no third meter."""
+    truth = MeterModel(update_period_s=0.1, averaging_time_s=0.1)
+    samples, counter = (
+        replace(truth, scale=scale, source=replace(truth.power_source, name=name))
+        for name, scale in (("AMD SMI power samples", 1.0), ("AMD SMI energy counter", 0.5))
+    )
+    campaign.machine.meter, campaign.machine.checks = samples, (counter,)
+    campaign.meter_names = ("samples", "counter")
+    row = row_by(campaign, "auto", MeasurementProtocol(2.0, 10.0))
+    assert campaign.database.meter_qualifications.rows() == []
+    assert any("no third meter shows which one is right" in message for message in caplog.messages)
+    assert Flag.METERS_DISAGREE in row.flags
+
+
+def test_a_counter_that_stands_still_gives_no_energy_and_is_no_reference(campaign: SimulatedCampaign) -> None:
+    still = MeterModel(missing_reason="AMD SMI's energy counter stands still")
+    samples = MeterModel(update_period_s=0.1, averaging_time_s=0.1)
+    samples = replace(samples, source=replace(samples.power_source, name="AMD SMI power samples"))
+    campaign.machine.meter, campaign.machine.checks = still, (samples,)
+    campaign.meter_names = ("samples", "counter")
+    row = row_by(campaign, "auto", MeasurementProtocol(2.0, 10.0))
+    (found,) = campaign.database.meter_qualifications.rows()
+    assert (found.quality.meter, found.quality.verdict) == ("AMD SMI power samples", UNCHECKED)
+    assert (row.meter, row.power_w) == ("AMD SMI power samples", pytest.approx(500.0, rel=0.02))
