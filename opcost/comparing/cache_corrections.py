@@ -392,8 +392,8 @@ def excesses_from_memory(
             continue
         pairs = [
             (warm, from_memory)
-            for from_memory in filter(_is_full_speed, measurements.all_under(count.operator, cold))
-            for warm in filter(_is_full_speed, measurements.all_under(count.operator, conditions))
+            for from_memory in filter(_is_full_speed, measurements.all_under(count, cold))
+            for warm in filter(_is_full_speed, measurements.all_under(count, conditions))
             if warm.input_data == from_memory.input_data
             and warm.circumstances.device_uuid == from_memory.circumstances.device_uuid
             # Without its energy a pair would take that of the whole correction.

@@ -372,7 +372,7 @@ def _missing(found: ModelResult) -> Iterator[Remark]:
     """Remark on missing operators that have rows under other conditions or on other values."""
     missing: dict[tuple[str, ...], set[str]] = {}
     for count in found.cost.missing:
-        for row in found.measurements.of_operator(count.operator.key):
+        for row in found.measurements.of_operator(count):
             missing.setdefault(row.conditions.differences(found.conditions), set()).add(count.operator.key)
     for differences, keys in missing.items():
         if differences:

@@ -18,7 +18,8 @@ from opcost.measuring.flags import (
     Flags,
 )
 from opcost.measuring.protocol import DUTY_CYCLES
-from opcost.operators.cases import INPUT_VALUES, INPUTS, OPERATOR, PARAMETERS, PHASE, TRAINING_MODE, Case
+from opcost.operators.cases import INPUT_VALUES, INPUTS, OPERATOR, PARAMETERS, TRAINING_MODE, Case
+from opcost.operators.counts import PHASE
 from opcost.operators.tuples import Phase
 
 REFERENCE_TEMPERATURE_C = 50.0

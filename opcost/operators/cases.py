@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from opcost.columns import Column, one_of
+from opcost.columns import Column
 from opcost.operators.counts import OperatorCount, OperatorCounts, without_single_calls
 from opcost.operators.input_roles import shown_inputs
 from opcost.operators.tuples import OperatorTuple, Phase, short_hash
@@ -24,12 +24,6 @@ INPUT_VALUES = Column(
     "come last: `captured: normal; weights 0.9 zeros`"
 )
 
-
-PHASE = Column(
-    "the part of a run: an inference pass, or the forward, backward or optimizer phase of a training step",
-    one_of(*Phase),
-    absent=Phase.INFERENCE,
-)
 
 CAPTURED = "captured"
 INPUT_DATA = (CAPTURED, "normal", "zeros")
@@ -94,13 +88,14 @@ def cases_of_count(count: OperatorCount, input_data: str) -> list[tuple[Case, in
     else:
         is_zeros = input_data == "zeros" and any(shown_inputs(count.operator))
         data = {ZEROS_DATA if is_zeros else NORMAL_DATA: count.occurrences}
-    return [(Case(count.operator, one), number) for one, number in data.items()]
+    return [(Case(count.operator, one, count.phase), number) for one, number in data.items()]
 
 
 def as_counted(cases: Iterable[Case], counts: OperatorCounts) -> tuple[Case, ...]:
     """Return cases of a model, each with what was counted of its operator."""
-    found = {count.operator: Counted(without_single_calls(count), counts.device_type) for count in counts.counts}
-    return tuple(replace(case, counted=found[case.operator]) for case in cases)
+    device = counts.device_type
+    found = {(one.operator, one.phase): Counted(without_single_calls(one), device) for one in counts.counts}
+    return tuple(replace(case, counted=found[case.operator, case.phase]) for case in cases)
 
 
 SEPARATOR = "-"

@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeAlias, TypeVar
 from opcost.columns import COUNT, SHARE, Column, Values, one_of
 from opcost.operators.input_roles import patterned_inputs, shown_inputs, shows_spread
 from opcost.operators.texts import parse_value
-from opcost.operators.tuples import META, Count, OperatorTuple, PlainValue, value_text
+from opcost.operators.tuples import META, Count, OperatorTuple, Phase, PlainValue, value_text
 from opcost.operators.values import NORMAL, InputData, InputStatistics, Pattern, kind_of
 
 SEPARATOR = "."
@@ -51,6 +51,13 @@ weights, in one kernel where possible. A config adds others with ``composites``.
 
 ValuesOfCall: TypeAlias = tuple[tuple[InputStatistics, ...], float, tuple[str, ...]]
 """The statistics of a call's inputs, the share of zeros in its weights, and the names of its patterns."""
+
+
+PHASE = Column(
+    "the part of a run: an inference pass, or the forward, backward or optimizer phase of a training step",
+    one_of(*Phase),
+    absent=Phase.INFERENCE,
+)
 
 
 @dataclass(frozen=True)
@@ -102,6 +109,7 @@ class CountedCall:
             ),
         ),
     ] = ()
+    phase: Annotated[Phase, PHASE] = Phase.INFERENCE
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Annotated, Any, ClassVar
 
 from opcost.columns import COUNT, MOMENT, Column, Columns, Values
+from opcost.grouping import grouped
 from opcost.operators.cases import (
     CAPTURED,
     INPUT_VALUES,
@@ -187,11 +188,8 @@ def _operator(row: ModelOperatorRow) -> OperatorTuple:
 
 
 def _counts(rows: Iterable[ModelOperatorRow]) -> Iterator[OperatorCount]:
-    """Yield the count of each operator tuple. Its rows differ in input data and calls only."""
-    of_operator: dict[str, list[ModelOperatorRow]] = {}
-    for row in rows:
-        of_operator.setdefault(tuple_key(row.key), []).append(row)
-    for kinds in of_operator.values():
+    """Yield the count of each operator tuple in each phase. Its rows differ in input data and calls only."""
+    for kinds in grouped(rows, lambda row: (tuple_key(row.key), row.phase)).values():
         first, operator = kinds[0], _operator(kinds[0])
         if (first.flop is None) != bool(first.without_formula):
             raise ValueError(f"{first.operator!r}: its FLOPs do not match its operations without a formula")

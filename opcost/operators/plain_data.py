@@ -87,6 +87,8 @@ class _Forms:
             return self.of(parts[0], declared_column(parts[1]).values)
         if hint in USUAL:
             return _value_form(hint, USUAL[hint] if allowed == ANY else allowed)
+        if isinstance(hint, type) and issubclass(hint, Enum):
+            return _enum_form(hint)
         if origin in (Union, UnionType):
             one, *others = (part for part in parts if part is not NoneType)
             return self._union_form(hint) if others else _optional_form(self.of(one, allowed))
@@ -147,6 +149,15 @@ def _value_form(kind: type[Any], allowed: Values) -> Form:
         return _allowed(data, allowed)
 
     return Form(read)
+
+
+def _enum_form(kind: type[Enum]) -> Form:
+    def read(data: Any) -> Any:
+        if type(data) is not str:
+            raise ValueError(f"it has a {type(data).__name__} that is no {kind.__name__}")
+        return kind(data)
+
+    return Form(read, lambda member: member.value)
 
 
 def _allowed(value: Any, allowed: Values) -> Any:

@@ -174,8 +174,8 @@ def known_costs(
     """
     return [
         KnownCost(count, row.measurement.time_s, value_of(basis.energy_of(row)))
-        for count in {count.operator: count for count in counts}.values()
-        for row in measurements.under(count.operator, conditions)
+        for count in {(count.operator, count.phase): count for count in counts}.values()
+        for row in measurements.under(count, conditions)
         if count.computes and count.flop is not None and not does_other_work(row.measurement)
     ]
 

@@ -204,7 +204,7 @@ def on_other_cards(counts: OperatorCounts, measurements: Measurements, condition
     def how(one: Conditions) -> tuple[str, ...]:
         return one.device_type, one.precision, one.execution, one.cache
 
-    rows = [row for count in counts.counts for row in measurements.of_operator(count.operator.key)]
+    rows = [row for count in counts.counts for row in measurements.of_operator(count)]
     others = {row.conditions for row in rows if row.conditions.device_product != conditions.device_product}
     sums = [sum_beside(None, counts, measurements, one) for one in others if how(one) == how(conditions)]
     return [one for one in sums if one.parts]

@@ -119,17 +119,21 @@ class Measurements:
             self._by_board[board]._board = board
         return self._by_board[board]
 
-    def of_operator(self, operator_key: str) -> Iterator[MeasurementRow]:
-        """Yield the best rows of an operator, on any input data and under any conditions."""
-        for by_case in self._rows.get(operator_key, {}).values():
-            yield from (_preferred(rows, self._board) for rows in by_case.values())
+    def of_operator(self, count: OperatorCount) -> Iterator[MeasurementRow]:
+        """Yield the best rows of an operator in its phase, on any input data and under any conditions."""
+        for by_case in self._rows.get(count.operator.key, {}).values():
+            found = (_preferred(rows, self._board) for rows in by_case.values())
+            yield from (row for row in found if row.phase is count.phase)
 
-    def under(self, operator: OperatorTuple, conditions: Conditions) -> list[MeasurementRow]:
-        return [_preferred(rows, self._board) for rows in self._under(operator, conditions).values()]
+    def under(self, count: OperatorCount | Case, conditions: Conditions) -> list[MeasurementRow]:
+        """Return the best row of an operator in its phase on each input data, under these conditions."""
+        found = (_preferred(rows, self._board) for rows in self._under(count.operator, conditions).values())
+        return [row for row in found if row.phase is count.phase]
 
-    def all_under(self, operator: OperatorTuple, conditions: Conditions) -> list[MeasurementRow]:
+    def all_under(self, count: OperatorCount, conditions: Conditions) -> list[MeasurementRow]:
         """Return the rows of the best quality of each case, of all boards; those of the preferred board last."""
-        rows = [row for of_case in self._under(operator, conditions).values() for row in of_case]
+        cases = self._under(count.operator, conditions).values()
+        rows = [row for of_case in cases for row in of_case if row.phase is count.phase]
         return sorted(rows, key=lambda row: self._board is not None and row.circumstances.device_uuid == self._board)
 
     def measured_ratio(self, counts: OperatorCounts, conditions: Conditions) -> float:
@@ -147,9 +151,7 @@ class Measurements:
     def nearest(self, case: Case, conditions: Conditions) -> MeasurementRow | None:
         """Return the best row of a case's operator in its phase on the most similar input data."""
         inputs, found = len(case.operator.floating_inputs), {}
-        for row in self.under(case.operator, conditions):
-            if row.phase is not case.phase:
-                continue
+        for row in self.under(case, conditions):
             try:
                 data = parse_input_data(row.input_data)
             except ValueError:

@@ -9,7 +9,7 @@ from opcost.errors import UserError
 from opcost.operators.cases import CAPTURED, cases_of
 from opcost.operators.counts import OperationWithoutFormula, OperatorCount, OperatorCounts
 from opcost.operators.model_rows import counts_of, rows_of
-from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
+from opcost.operators.tuples import OperatorTuple, Phase, TensorSpec, model_operator
 from opcost.operators.values import CONSTANT, NORMAL, ZEROS, InputStatistics, InputValues, kind_of
 from opcost.running.request import Request
 from opcost.running.shipped_counts import counted_or_shipped, ship_counts, shipped_counts
@@ -40,7 +40,12 @@ COUNTED = OperatorCounts(
 )
 
 
-@pytest.mark.parametrize("counts", [COUNTED, replace(COUNTED, outside=(), composites=(), device_type="meta")])
+IN_PHASES = replace(COUNTED, counts=(*COUNTED.counts, replace(COUNTED.counts[1], phase=Phase.BACKWARD)))
+
+
+@pytest.mark.parametrize(
+    "counts", [COUNTED, replace(COUNTED, outside=(), composites=(), device_type="meta"), IN_PHASES]
+)
 def test_rows_are_read_back_as_the_counts_that_they_were_made_of(counts):
     (shipped,) = counts_of(rows_of("a", counts, LATE))
     assert shipped.counted_at == LATE
@@ -81,7 +86,7 @@ WITH_OPERATIONS = replace(
 
 def test_operations_are_read_back():
     rows = rows_of("a", WITH_OPERATIONS, LATE)
-    assert [encode(row)[-1] for row in rows] == ["", "", "", "add 1 | clone 2"]
+    assert [encode(row)[-2] for row in rows] == ["", "", "", "add 1 | clone 2"]
     (shipped,) = counts_of(rows)
     assert [one.operations for one in shipped.counts.counts] == [(), (("add", 1), ("clone", 2))]
 

@@ -137,6 +137,14 @@ def test_a_row_stands_for_calls_of_its_phase_only():
         rows[1],
     )
     assert of_rows.nearest(Case(RELU, phase=Phase.FORWARD), SIMULATED_CONDITIONS) is None
+    counts = [
+        OperatorCount(RELU, calls, 0, 1, phase=phase) for calls, phase in ((2, Phase.INFERENCE), (5, Phase.BACKWARD))
+    ]
+    cost = summed(counts_of(*counts), rows)
+    assert cost.time_s is not None
+    assert cost.time_s.value == 2 * 1.0 + 5 * 3.0
+    forward = summed(counts_of(replace(counts[0], phase=Phase.FORWARD)), rows)
+    assert [count.phase for count in forward.missing] == [Phase.FORWARD]
 
 
 @pytest.mark.parametrize(("data", "input_data"), [("normal", "zeros"), ("captured: purple", "captured")])
