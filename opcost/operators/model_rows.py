@@ -110,10 +110,6 @@ def rows_of(name: str, counts: OperatorCounts, counted_at: str) -> list[ModelOpe
     return [whole, *parts]
 
 
-def _gaps(texts: tuple[str, ...]) -> tuple[OperationWithoutFormula, ...]:
-    return cell_reader(tuple[OperationWithoutFormula, ...])(cell_of(texts)) if texts else ()
-
-
 def _shared(one: Any, base: Any) -> dict[str, Any]:
     """Return the fields that an object has from a base."""
     return {field.name: getattr(one, field.name) for field in fields(base)}
@@ -138,8 +134,7 @@ def _counts_of(rows: tuple[ModelOperatorRow, ...]) -> tuple[ShippedCounts, ...]:
     costs = [field.name for field in fields(CountedCall)]
     for row in rows:
         content = tuple((vars(row) | dict.fromkeys(costs)).values())
-        if content not in once or completed(once[content], row) != once[content]:
-            once[content] = row
+        once[content] = completed(once[content], row) if content in once else row
     of_run: dict[tuple[str, str], list[ModelOperatorRow]] = {}
     for row in once.values():
         of_run.setdefault((row.counted_at, row.model), []).append(row)
@@ -157,13 +152,14 @@ def _counts_of_run(rows: Sequence[ModelOperatorRow]) -> OperatorCounts:
         raise ValueError(f"{whole.model!r}: the row of the model itself is missing, or is there twice")
     if whole.flop is None:
         raise ValueError(f"{whole.model!r}: the row of the model itself has no FLOPs")
+    read_gaps = cell_reader(tuple[OperationWithoutFormula, ...])
     return OperatorCounts(
         model=model,
         counts=tuple(_counts(parts)),
         total_flop=whole.flop,
         total_memory_bytes=whole.memory_bytes,
         parameters=whole.weights,
-        without_formula=_gaps(whole.without_formula),
+        without_formula=read_gaps(cell_of(whole.without_formula)) if whole.without_formula else (),
         **_shared(whole, CountedRun),
     )
 
