@@ -2,8 +2,8 @@
 
 Plain data are tuples, texts, numbers, truth values and None. An object is the tuple of its fields' values. Where values
 of several kinds may stand, an object or a tuple begins with the name of its kind: ``("TensorSpec", (2, 3), …)``,
-``("tuple", 1, 2)``. A layout has the names of the fields, once for each class. A field with a default can so be added:
-data without it are read with the default.
+``("tuple", 1, 2)``. A header names the fields of each class once. A field with a default can so be added: data
+without it are read with the default.
 
 Reading checks each value: its type, what its declaration allows (``Values``, or a ``Column`` with them), and whether
 values fit each other, where a class has a property ``mistake`` that is None if they do.
@@ -20,7 +20,7 @@ from typing import Annotated, Any, TypeAlias, Union, get_args, get_origin
 
 from opcost.columns import ANY, Values, between, declared_column, hints_of
 
-Layout: TypeAlias = tuple[tuple[str, ...], ...]
+Header: TypeAlias = tuple[tuple[str, ...], ...]
 """The name of each class that data hold, followed by the names of its fields."""
 
 LONGEST_NAME = 1000
@@ -55,8 +55,8 @@ class Form:
     write: Callable[[Any], Any] = _same
 
 
-def layout_of(kind: type[Any]) -> Layout:
-    """Return the layout of a dataclass and of all that its fields may hold."""
+def header_of(kind: type[Any]) -> Header:
+    """Return the header of a dataclass and of all that its fields may hold."""
     found: dict[str, tuple[str, ...]] = {}
     hints: list[Any] = [kind]
     for hint in hints:
@@ -68,17 +68,17 @@ def layout_of(kind: type[Any]) -> Layout:
     return tuple((name, *names) for name, names in found.items())
 
 
-def form_of(kind: Any, layout: Layout | None = None) -> Form:
-    """Return the form of a declared type in data of a layout, None for the present one.
+def form_of(kind: Any, header: Header | None = None) -> Form:
+    """Return the form of a declared type in data of a header, None for the present one.
 
-    Raises LookupError: the layout is that of other classes.
+    Raises LookupError: the header is that of other classes.
     """
-    return _Forms(None if layout is None else {name: names for name, *names in layout}).of(kind)
+    return _Forms(None if header is None else {name: names for name, *names in header}).of(kind)
 
 
 class _Forms:
-    def __init__(self, layout: Mapping[str, list[str]] | None) -> None:
-        self._layout = layout
+    def __init__(self, header: Mapping[str, list[str]] | None) -> None:
+        self._header = header
         self._unions: dict[Any, Form] = {}
 
     def of(self, hint: Any, allowed: Values = ANY) -> Form:
@@ -99,7 +99,7 @@ class _Forms:
 
     def _object_form(self, kind: type[Any]) -> Form:
         known = {field.name: field.default is MISSING for field in fields(kind)}
-        names = list(known) if self._layout is None else self._layout[kind.__name__]
+        names = list(known) if self._header is None else self._header[kind.__name__]
         required = {name for name, is_required in known.items() if is_required}
         if len(set(names)) < len(names) or not required <= set(names) <= known.keys():
             raise LookupError(f"{kind.__name__} has other fields")

@@ -5,7 +5,7 @@ it safe: a deeply nested key of a dict ends the process, and keys of equal hash 
 only if it is small, undamaged, and made of the opcodes that describe texts, numbers and tuples alone. None of them
 refers to an earlier value, so that a file describes no more values than it has bytes.
 
-The plain data are ``(SCHEMA, layout, counts)``, see ``plain_data``: ``layout`` names the fields of each class.
+The plain data are ``(SCHEMA, header, counts)``, see ``plain_data``: ``header`` names the fields of each class.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import NoReturn
 
 from opcost.errors import UserError
 from opcost.operators.counts import OperatorCounts
-from opcost.operators.plain_data import form_of, layout_of
+from opcost.operators.plain_data import form_of, header_of
 from opcost.printable import printable
 from opcost.storage.files import replace_file
 
@@ -57,7 +57,7 @@ OPCODES = frozenset(
 def write_counts(path: Path, counts: OperatorCounts) -> None:
     """Write a model's operator counts; a ``UserError`` if they could not be read again, so an earlier file stays."""
     try:
-        payload = _pickled((SCHEMA, layout_of(OperatorCounts), form_of(OperatorCounts).write(counts)))
+        payload = _pickled((SCHEMA, header_of(OperatorCounts), form_of(OperatorCounts).write(counts)))
         content = payload + hashlib.sha256(payload).digest()
         _counts_in(content)
     # A value of any kind may fail in any way.
@@ -118,9 +118,9 @@ def _counts_in(content: bytes) -> OperatorCounts:
     loaded = load(payload)
     if type(loaded) is not tuple or len(loaded) != 3 or loaded[0] != SCHEMA:
         raise UnpicklingError("it holds something else")
-    _, layout, data = loaded
+    _, header, data = loaded
     try:
-        form = form_of(OperatorCounts, layout)
+        form = form_of(OperatorCounts, header)
     except LookupError:
         raise _OtherVersionError from None
     counts: OperatorCounts = form.read(data)

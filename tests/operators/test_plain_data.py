@@ -12,7 +12,7 @@ import pytest
 from opcost.columns import COUNT, SHARE, Column
 from opcost.operators.counts import OperationWithoutFormula, OperatorCount, OperatorCounts
 from opcost.operators.model_rows import rows_of
-from opcost.operators.plain_data import cell_of, cell_reader, form_of, layout_of
+from opcost.operators.plain_data import cell_of, cell_reader, form_of, header_of
 from opcost.operators.tuples import OperatorTuple, PlainValue, TensorSpec, model_operator
 from opcost.storage.counts_file import write_counts
 from opcost.storage.database import Database
@@ -52,7 +52,7 @@ DATA = (
 def test_an_object_is_a_tuple_of_its_fields_and_comes_back() -> None:
     assert form_of(Thing).write(THING) == DATA
     assert form_of(Thing).read(DATA) == THING
-    names = {name: names for name, *names in layout_of(Thing)}
+    names = {name: names for name, *names in header_of(Thing)}
     assert names["Thing"] == ["parts", "pair", "value", "share", "is_whole"]
     assert names.keys() == {"Thing", "Part", "TensorSpec", "Constant", "Structure"}
 

@@ -24,7 +24,7 @@ from torchvision.models import resnet50
 
 from opcost.errors import UserError
 from opcost.operators.counts import CalledModule, OperationWithoutFormula, OperatorCount, OperatorCounts
-from opcost.operators.plain_data import INTEGER_LIMIT, form_of, layout_of
+from opcost.operators.plain_data import INTEGER_LIMIT, form_of, header_of
 from opcost.operators.tuples import Constant, OperatorTuple, Structure, TensorSpec, model_operator
 from opcost.operators.values import InputStatistics
 from opcost.storage import counts_file
@@ -71,8 +71,8 @@ RELU = OperatorTuple("torch.nn.ReLU", (("inplace", True),), (SMALL,))
 RELU_COUNT = OperatorCount(RELU, 2, 10, 20, statistics=((InputStatistics(0.5, 0.0, 1.0),),) * 2)
 RELU_COUNTS = OperatorCounts(model_operator("resnet18", None, (1, 3, 8, 8)), (RELU_COUNT,), 10, 20, 30, "2.11.0", "cpu")
 
-LAYOUT, PLAIN = layout_of(OperatorCounts), form_of(OperatorCounts).write(COUNTS)
-GENUINE = plainly_pickled((SCHEMA, LAYOUT, PLAIN))
+HEADER, PLAIN = header_of(OperatorCounts), form_of(OperatorCounts).write(COUNTS)
+GENUINE = plainly_pickled((SCHEMA, HEADER, PLAIN))
 
 
 def written(folder: Path, counts: OperatorCounts = COUNTS) -> Path:
@@ -127,8 +127,8 @@ print(counts.counts[0].operator, counts.counts[0].operator.key, "torch" in sys.m
 
 
 def test_the_file_is_a_pickle_of_plain_data_for_everybody(tmp_path: Path) -> None:
-    schema, layout, counts = pickle.loads(written(tmp_path).read_bytes())
-    names = {name: fields for name, *fields in layout}
+    schema, header, counts = pickle.loads(written(tmp_path).read_bytes())
+    names = {name: fields for name, *fields in header}
     found = dict(zip(names["OperatorCounts"], counts, strict=True))
     first = dict(zip(names["OperatorCount"], found["counts"][0], strict=True))
     operator = dict(zip(names["OperatorTuple"], first["operator"], strict=True))
@@ -144,7 +144,7 @@ def test_equal_counts_are_equal_files(tmp_path: Path) -> None:
 
 def test_counts_of_a_version_with_fewer_fields_are_read() -> None:
     lacks = {"operations", "weight_zeros", "patterns"}
-    older = tuple(tuple(name for name in names if name not in lacks) for names in LAYOUT)
+    older = tuple(tuple(name for name in names if name not in lacks) for names in HEADER)
     form = form_of(OperatorCounts, older)
     assert form.read(form.write(COUNTS)) == COUNTS
     with pytest.raises(ValueError, match="is no tuple of"):
@@ -164,8 +164,8 @@ def test_counts_of_a_version_with_fewer_fields_are_read() -> None:
     ids=["a field too few", "an unknown field", "a field twice", "no fields", "a number", "an unknown class"],
 )
 def test_data_of_other_classes_are_of_another_version(tmp_path: Path, change: Callable[[Any], Any]) -> None:
-    layout = tuple(change(names) if names[0] in ("OperatorTuple", "Structure") else names for names in LAYOUT)
-    path = signed(tmp_path, plainly_pickled((SCHEMA, layout, PLAIN)))
+    header = tuple(change(names) if names[0] in ("OperatorTuple", "Structure") else names for names in HEADER)
+    path = signed(tmp_path, plainly_pickled((SCHEMA, header, PLAIN)))
     assert "written by another version of opcost" in error_of(path)
 
 
@@ -266,7 +266,7 @@ def test_a_plain_pickle_of_counts_without_a_checksum_is_refused(tmp_path: Path) 
 
 
 OTHERS = [None, 3, (), (SCHEMA,), (SCHEMA, 3), (SCHEMA, 3, PLAIN), (SCHEMA, (), PLAIN), (SCHEMA, (3, ()), PLAIN)]
-OTHERS += [(SCHEMA, LAYOUT, 3), (SCHEMA, LAYOUT, ()), (SCHEMA, LAYOUT, PLAIN, 1), (LAYOUT, PLAIN), PLAIN]
+OTHERS += [(SCHEMA, HEADER, 3), (SCHEMA, HEADER, ()), (SCHEMA, HEADER, PLAIN, 1), (HEADER, PLAIN), PLAIN]
 
 
 @pytest.mark.parametrize("value", OTHERS, ids=range(len(OTHERS)))
@@ -597,14 +597,14 @@ WRONG_DATA: dict[str, tuple[Any, Any]] = {
 def test_plain_data_with_wrong_contents_are_refused(tmp_path: Path, old: Any, new: Any) -> None:
     changed = exchanged(RELU_DATA, old, new)
     assert changed != RELU_DATA or type(new) is not type(old)
-    assert "no operator counts (" in error_of(signed(tmp_path, plainly_pickled((SCHEMA, LAYOUT, changed))))
+    assert "no operator counts (" in error_of(signed(tmp_path, plainly_pickled((SCHEMA, HEADER, changed))))
 
 
 @pytest.mark.parametrize("value", [doubled(30), ("x" * 100_000,) * 100], ids=["a billion values", "the same text"])
 def test_a_value_that_is_used_again_is_refused(tmp_path: Path, value: Any) -> None:
     """A hundred bytes could describe a billion values."""
     changed = exchanged(RELU_DATA, PLAIN_SPEC, value)
-    assert "it uses MEMOIZE" in error_of(signed(tmp_path, pickle.dumps((SCHEMA, LAYOUT, changed), protocol=4)))
+    assert "it uses MEMOIZE" in error_of(signed(tmp_path, pickle.dumps((SCHEMA, HEADER, changed), protocol=4)))
 
 
 @pytest.mark.parametrize(
